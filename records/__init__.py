@@ -1,0 +1,1 @@
+"""The run folder: the one place where the measuring half and the reading half meet."""

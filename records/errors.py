@@ -1,0 +1,25 @@
+"""The errors a user is meant to read, and the exit code each of them ends with."""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """What a scalescope process tells its caller."""
+
+    OK = 0
+    CHECK_FAILED = 1  # a measured regression or a failed check
+    USER_INPUT = 2  # the command, the config or a file the user named is wrong; nothing was started
+    RUN_FAILED = 3  # it failed while running; what was measured is kept and named
+    PREEMPTED = 75  # state saved on request: run me again
+
+
+class UserError(Exception):
+    """Input that the user can mend. The message says what is wrong, where, and what to do."""
+
+    exit_code = ExitCode.USER_INPUT
+
+
+class RunError(Exception):
+    """A job that failed while running. The message names what is kept and where."""
+
+    exit_code = ExitCode.RUN_FAILED

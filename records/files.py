@@ -1,0 +1,99 @@
+"""Files that survive a crash: written whole or not at all, or grown one flushed line at a time."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+import msgspec
+
+Row = TypeVar("Row", bound=msgspec.Struct)
+
+
+def write_atomic(path: Path, content: bytes | str) -> None:
+    """Write a whole file so that a reader sees the old content or the new, never a part.
+
+    The temporary file lies in the same folder, since `os.replace` is atomic within one file system only.
+    Raises OSError (a full disk, no permission) with the old file untouched.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        # mkstemp makes files private; a run folder is as readable as the user's umask says
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(temporary).chmod(0o666 & ~umask)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+class RowWriter:
+    """Appends typed rows to a JSON-lines file, each flushed as it is written.
+
+    A torn last line, which a killed writer leaves, is cut off before the first append, so that the new row
+    does not grow onto it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _cut_torn_line(path)
+        self._file = path.open("ab", buffering=0)
+
+    def append(self, row: msgspec.Struct) -> None:
+        """Append one row. Raises OSError where it does not fit; a part that was written is cut off again."""
+        line = msgspec.json.encode(row) + b"\n"
+        before = self._file.seek(0, os.SEEK_END)
+        try:
+            written = self._file.write(line)
+            if written != len(line):
+                raise OSError(f"{self.path}: only {written} of {len(line)} bytes fit (is the disk full?)")
+        except OSError:
+            self._file.truncate(before)
+            raise
+
+    def close(self) -> None:
+        self._file.close()
+
+    def __enter__(self) -> "RowWriter":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def read_rows(path: Path, row_type: type[Row]) -> Iterator[Row]:
+    """Yield the rows of a JSON-lines file; one torn last line is accepted, a missing file holds none.
+
+    Raises msgspec.ValidationError or msgspec.DecodeError, naming file and line, for a bad row that is not the last.
+    """
+    if not path.exists():
+        return
+    decoder = msgspec.json.Decoder(row_type)
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                row = decoder.decode(line)
+            except msgspec.DecodeError as error:
+                if not line.endswith(b"\n"):
+                    return
+                raise type(error)(f"{path}:{number}: {error}") from error
+            yield row
+
+
+def _cut_torn_line(path: Path) -> None:
+    if not path.exists() or path.stat().st_size == 0:
+        return
+    with path.open("rb+") as file:
+        content = file.read()
+        if not content.endswith(b"\n"):
+            file.truncate(content.rfind(b"\n") + 1)

@@ -1,0 +1,166 @@
+"""A run folder: its name, its files, and how a run's state is read and written."""
+
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from records.errors import UserError
+from records.files import RowWriter, read_rows, write_atomic
+from records.rows import RunInfo, RunKind, RunStatus, StepRow, SweepRow, TrainFacts
+
+_TRACE_NAME = re.compile(r"rank(\d+)\.(\d+)\.pt\.trace\.json(\.gz)?$")
+
+
+def new_name(verb: str, what: str) -> str:
+    """Return `<date>-<verb>-<what>-<short id>`; the id keeps names apart that start in the same second."""
+    return f"{datetime.now():%Y%m%d-%H%M%S}-{verb}-{what}-{secrets.token_hex(2)}"
+
+
+class RunFolder:
+    """The files of one run. Reading never needs torch; writing is rank 0's alone, but for traces."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, kind: RunKind, config: str, study: str | None = None) -> "RunFolder":
+        """Make a new run folder with its frozen config.
+
+        Raises UserError where the name is taken or the place cannot be written; nothing half-made is left then.
+        """
+        made = [parent for parent in (path, *path.parents) if not parent.exists()]
+        try:
+            path.mkdir(parents=True, exist_ok=False)
+            folder = cls(path)
+            write_atomic(folder.config, config)
+            folder.write_info(
+                RunInfo(
+                    kind=kind,
+                    name=path.name,
+                    status="running",
+                    started_unix_s=time.time(),
+                    study=study,
+                    config_hash=hashlib.sha256(config.encode()).hexdigest()[:12],
+                )
+            )
+        except FileExistsError:
+            raise UserError(f"the run folder {path} exists already; choose another name, or leave `name` out") from None
+        except OSError as error:
+            for parent in made:
+                shutil.rmtree(parent, ignore_errors=True)
+            raise UserError(f"cannot make the run folder {path}: {error.strerror}; set `runs=` to a folder "
+                            "that you may write") from None  # fmt: skip
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """Return an existing run folder. Raises UserError where there is none."""
+        if not (path / "run.json").is_file():
+            raise UserError(f"{path} is no run folder: it has no run.json")
+        return cls(path)
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def traces(self) -> Path:
+        return self.path / "traces"
+
+    @property
+    def steps(self) -> Path:
+        return self.path / "steps.jsonl"
+
+    @property
+    def sweep(self) -> Path:
+        return self.path / "sweep.jsonl"
+
+    @property
+    def analysis(self) -> Path:
+        return self.path / "analysis.json"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def trace_of(self, rank: int, first_step: int) -> Path:
+        """Where a rank's trace goes; torch-tb-profiler reads worker and span from this name."""
+        return self.traces / f"rank{rank}.{first_step}.pt.trace.json.gz"
+
+    def read_info(self) -> RunInfo:
+        """Return run.json. Raises UserError where it is missing or does not decode."""
+        path = self.path / "run.json"
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=RunInfo)
+        except (OSError, msgspec.DecodeError) as error:
+            raise UserError(f"{path}: {error}") from error
+
+    def write_info(self, info: RunInfo) -> None:
+        write_atomic(self.path / "run.json", msgspec.json.format(msgspec.json.encode(info)))
+
+    def set_status(self, status: RunStatus, message: str | None = None) -> None:
+        """End the run's record: status, end time, and why where that is not plain."""
+        info = self.read_info()
+        info.status = status
+        info.ended_unix_s = time.time()
+        info.message = message
+        self.write_info(info)
+
+    def write_facts(self, facts: TrainFacts) -> None:
+        write_atomic(self.path / "facts.json", msgspec.json.format(msgspec.json.encode(facts)))
+
+    def read_facts(self) -> TrainFacts | None:
+        path = self.path / "facts.json"
+        return msgspec.json.decode(path.read_bytes(), type=TrainFacts) if path.is_file() else None
+
+    def step_writer(self) -> RowWriter:
+        return RowWriter(self.steps)
+
+    def sweep_writer(self) -> RowWriter:
+        return RowWriter(self.sweep)
+
+    def read_steps(self) -> list[StepRow]:
+        """Return the rows of steps.jsonl by step; of a step done twice (a requeued job) the last attempt counts."""
+        by_step: dict[int, StepRow] = {}
+        for row in read_rows(self.steps, StepRow):
+            by_step[row.step] = row
+        return [by_step[step] for step in sorted(by_step)]
+
+    def read_sweep(self) -> list[SweepRow]:
+        return list(read_rows(self.sweep, SweepRow))
+
+    def read_children(self) -> list["RunFolder"]:
+        """Return the runs of a study folder, by name."""
+        return [RunFolder(child.parent) for child in sorted(self.path.glob("*/run.json"))]
+
+    def find_traces(self) -> dict[int, list[Path]]:
+        """Return the traces of each rank, by first step."""
+        found: dict[int, list[tuple[int, Path]]] = {}
+        for path in self.traces.glob("*.json*") if self.traces.is_dir() else ():
+            if match := _TRACE_NAME.search(path.name):
+                found.setdefault(int(match[1]), []).append((int(match[2]), path))
+        return {rank: [path for _, path in sorted(found[rank])] for rank in sorted(found)}
+
+
+def find_runs(root: Path) -> Iterator[RunFolder]:
+    """Yield every run folder below a folder, the folder itself first."""
+    for directory, names, files in os.walk(root):
+        names.sort()
+        if "run.json" in files:
+            yield RunFolder(Path(directory))

@@ -1,0 +1,1 @@
+"""Understands: trace → timeline → breakdown → efficiency. Never imports torch."""

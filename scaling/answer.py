@@ -1,0 +1,237 @@
+"""analysis.json, typed: what the reading half answers. Stable, documented in docs/reference.md, versioned.
+
+Every duration is in the unit its name ends with. A value that the trace cannot support is `None`, with the reason in
+`Quality.reasons`; never 0.
+"""
+
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from records.errors import UserError
+from records.files import write_atomic
+
+SCHEMA = 1
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+#: The parts of a rank's window, in the order in which they are shown. They add up to the window exactly.
+PARTS = (
+    "compute",
+    "exposed_transfer",
+    "exposed_wait",
+    "exposed_unsplit",
+    "exposed_memory",
+    "idle_data",
+    "idle_launch",
+    "idle_queued",
+)
+
+
+class Quality(msgspec.Struct):
+    """How far the traces can be trusted."""
+
+    verdict: Literal["good", "degraded", "unusable"]
+    missing_ranks: list[int] = []
+    unlinked_fraction: float | None = None
+    reasons: list[str] = []
+
+
+class Split(msgspec.Struct, kw_only=True):
+    """The partition of a stretch of one rank's time: compute + exposed_* + idle_* = window."""
+
+    rank: int
+    window_ms: float
+    compute_ms: float
+    exposed_transfer_ms: float
+    exposed_wait_ms: float
+    exposed_unsplit_ms: float
+    exposed_memory_ms: float
+    idle_data_ms: float
+    idle_launch_ms: float
+    idle_queued_ms: float
+
+    def part_ms(self, part: str) -> float:
+        """Return one of PARTS by its name, in ms."""
+        value: float = getattr(self, f"{part}_ms")
+        return value
+
+
+class RankSplit(Split, kw_only=True):
+    """One rank over its whole window (all profiled steps)."""
+
+    steps: int
+    communication_ms: float  # union of the collectives, hidden or not
+    overlap_fraction: float | None  # of the communication, the share under compute; None without communication
+    before_window_ms: float  # activity launched before the window opened
+
+
+class StepSplit(Split, kw_only=True):
+    """One rank in one step."""
+
+    step: int
+    open_ended: bool = False  # the last step ends at its last linked activity
+
+
+class Collective(msgspec.Struct, kw_only=True):
+    """One collective, matched across the ranks whose traces hold it."""
+
+    index: int
+    operation: str
+    bytes: int | None
+    dtype: str | None
+    group: str
+    group_size: int
+    step: int | None
+    transfer_us: float | None  # the last arriver's duration
+    wait_us: dict[int, float] = {}  # by rank: time before the data could be there
+    last_rank: int | None = None
+    bus_gb_s: float | None = None
+    in_situ_efficiency: float | None = None  # the sweep's time for it, over transfer_us
+
+
+class Straggler(msgspec.Struct, kw_only=True):
+    """A rank the others lose step time to. Being last by microseconds is no guilt: only verdicts stand here."""
+
+    rank: int
+    steps_last: int
+    lost_ms: float  # a step, on the others
+    verdict: str
+
+
+class Efficiency(msgspec.Struct, kw_only=True):
+    """The POP/TALP hierarchy over the window: parallel is the product of the factors."""
+
+    model: str = "POP/TALP, scalescope 1"
+    parallel: float
+    load_balance: float
+    serialisation: float
+    transfer: float
+    memory: float
+    orchestration: float
+
+
+class StepTimes(msgspec.Struct, kw_only=True):
+    """The step outside the profiler's window beside the step inside: their difference is what profiling costs."""
+
+    measured_step_ms: float | None  # median over the steady steps of the slowest rank's time
+    measured_step_p95_ms: float | None
+    measured_steps: int
+    window_step_ms: float | None  # mean over ranks of window / steps
+    profiling_overhead_ms: float | None
+    profiling_overhead_fraction: float | None
+
+
+class Throughput(msgspec.Struct, kw_only=True):
+    """What the job did, from the steady steps of steps.jsonl (medians)."""
+
+    samples_per_s: float
+    tokens_per_s: float | None = None
+    mfu: float | None = None
+    mfu_of_measured: float | None = None
+    memory_peak_bytes: int | None = None
+    first_loss: float | None = None
+    last_loss: float | None = None
+    first_validation_loss: float | None = None
+    last_validation_loss: float | None = None
+
+
+class RunAnalysis(msgspec.Struct, kw_only=True):
+    """One run's traces, explained."""
+
+    schema: int = SCHEMA
+    kind: Literal["run"] = "run"
+    name: str
+    model: str | None = None
+    strategy: str | None = None
+    world_size: int
+    activity: Literal["gpu", "cpu"]
+    device: str | None = None
+    quality: Quality
+    ranks: list[RankSplit] = []
+    steps: list[StepSplit] = []
+    collectives: list[Collective] = []
+    stragglers: list[Straggler] = []
+    efficiency: Efficiency | None = None
+    step_times: StepTimes | None = None
+    throughput: Throughput | None = None
+
+
+class ScalingPoint(msgspec.Struct, kw_only=True):
+    """One model at one rank count, against the smallest count of its series."""
+
+    series: str  # model, with what else tells series apart
+    model: str
+    world_size: int
+    scaling: Literal["weak", "strong"]
+    run: str  # the run's folder name
+    step_ms: float
+    samples_per_s: float
+    tokens_per_s: float | None
+    speedup: float  # of throughput, over the smallest count
+    efficiency: float  # speedup / (world_size / smallest world_size)
+    compute_factor: float | None  # mean compute of the reference over mean compute here (weak)
+    parallel_factor: float | None  # parallel efficiency here over the reference's
+    mfu: float | None = None
+
+
+class WaterfallPart(msgspec.Struct, kw_only=True):
+    """A share of the growth of the step, rank-mean, in ms a step."""
+
+    part: str
+    ms: float
+
+
+class Waterfall(msgspec.Struct, kw_only=True):
+    """Where the step's growth from one rank count to another went; the parts add up to the growth exactly."""
+
+    series: str
+    from_world_size: int
+    to_world_size: int
+    from_step_ms: float  # from the traces' windows
+    to_step_ms: float
+    growth_ms: float
+    parts: list[WaterfallPart]
+    compute_inflation_ms: float | None = None  # of the compute part: the same kernels, slower
+    compute_more_work_ms: float | None = None  # of the compute part: kernels the smaller run does not have
+
+
+class StudyAnalysis(msgspec.Struct, kw_only=True):
+    """What only the whole study can say."""
+
+    schema: int = SCHEMA
+    kind: Literal["study"] = "study"
+    name: str
+    runs: list[str] = []  # folder names; each holds its own analysis.json
+    efficiency: list[ScalingPoint] = []
+    waterfall: list[Waterfall] = []
+    projection: None = None
+    reasons: list[str] = []  # why something above is missing
+
+
+Answer = RunAnalysis | StudyAnalysis
+
+
+def write_answer(path: Path, answer: Answer) -> None:
+    """Write analysis.json whole. Raises OSError."""
+    write_atomic(path, msgspec.json.format(msgspec.json.encode(answer)))
+
+
+def read_run_answer(path: Path) -> RunAnalysis:
+    """Return a run's analysis.json. Raises UserError where it is missing or of another schema."""
+    return _read(path, RunAnalysis)
+
+
+def read_study_answer(path: Path) -> StudyAnalysis:
+    """Return a study's analysis.json. Raises UserError where it is missing or of another schema."""
+    return _read(path, StudyAnalysis)
+
+
+def _read(path: Path, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing; make it with: scalescope analyze {path.parent}") from None
+    except msgspec.DecodeError as error:
+        raise UserError(f"{path}: {error}; make it anew with: scalescope analyze {path.parent}") from error
