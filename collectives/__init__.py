@@ -1,0 +1,1 @@
+"""Measures: collectives over operations, sizes, dtypes and group sizes."""

@@ -1,0 +1,1 @@
+"""Where a rank is, and how N of them start."""

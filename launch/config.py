@@ -1,0 +1,52 @@
+"""How a job starts: typed. The defaults are in conf/launch/*.yaml alone."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from omegaconf import MISSING
+
+from records.errors import UserError
+
+DEVICES = ("auto", "cuda", "cpu")
+BACKENDS = ("auto", "nccl", "gloo", "mpi")
+
+
+@dataclass
+class LaunchConfig:
+    """conf/launch: the ranks of a job and the machine's share that each gets."""
+
+    ranks: int | None = MISSING  # processes on this machine; null = one a device, or two on a CPU
+    device: str = MISSING  # auto | cuda (NVIDIA and AMD) | cpu
+    backend: str = MISSING  # auto | nccl (RCCL on AMD) | gloo | mpi
+    threads_per_rank: int | None = MISSING  # null = cores // ranks; a study uses cores // its largest count for all
+    timeout_s: float = MISSING  # how long a collective or the rendezvous may take before the job is ended
+    max_restarts: int = MISSING  # how often torchrun starts failed ranks again
+
+    def __post_init__(self) -> None:
+        if self.device not in DEVICES:
+            raise UserError(f"launch.device={self.device}: choose one of {', '.join(DEVICES)}")
+        if self.backend not in BACKENDS:
+            raise UserError(f"launch.backend={self.backend}: choose one of {', '.join(BACKENDS)}")
+        if self.ranks is not None and self.ranks < 1:
+            raise UserError(f"launch.ranks={self.ranks}: a job has at least one rank")
+        if self.threads_per_rank is not None and self.threads_per_rank < 1:
+            raise UserError(f"launch.threads_per_rank={self.threads_per_rank}: must be at least 1")
+        if self.timeout_s <= 0:
+            raise UserError(f"launch.timeout_s={self.timeout_s}: must be above 0")
+
+
+@dataclass
+class JobConfig:
+    """What every measuring job has, whatever it measures."""
+
+    name: str | None = MISSING  # the run folder's name; null = <date>-<verb>-<what>-<short id>
+    runs: str = MISSING  # the folder that holds run folders
+    study: str | None = MISSING  # the study this run belongs to, which is also its W&B group
+    seed: int = MISSING
+    launch: LaunchConfig = MISSING
+    logger: dict[str, Any] = MISSING  # conf/logger: live sinks by name, each with its _target_
+
+    @property
+    def what(self) -> str:
+        """One word for the run folder's name: what is measured."""
+        return "job"

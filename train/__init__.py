@@ -1,0 +1,1 @@
+"""Measures: training jobs and their Kineto traces."""

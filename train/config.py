@@ -1,0 +1,169 @@
+"""The training job, typed. The defaults are in conf/ alone; torch-free, so that the front door stays quick."""
+
+from dataclasses import dataclass
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING
+
+from launch.config import JobConfig
+from records.errors import UserError
+
+
+def _choose(where: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UserError(f"{where}={value}: choose one of {', '.join(choices)}")
+
+
+@dataclass
+class ModelConfig:
+    """conf/model: which network. `kind` says which of the classes below types the rest."""
+
+    kind: str = MISSING
+    name: str = MISSING
+    batch_size: int = MISSING  # samples a rank and step (the smallest rank count's, when scaling is strong)
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise UserError(f"model.batch_size={self.batch_size}: must be at least 1")
+
+
+@dataclass
+class GptConfig(ModelConfig):
+    """A GPT-2-style decoder (Radford et al. 2019), parameter names as GPT-2's."""
+
+    layers: int = MISSING
+    heads: int = MISSING
+    width: int = MISSING  # the residual stream's size
+    context: int = MISSING  # tokens a sample
+    vocabulary: int = MISSING
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.width % self.heads:
+            raise UserError(f"model.width={self.width} is not a multiple of model.heads={self.heads}")
+
+
+@dataclass
+class ResNetConfig(ModelConfig):
+    """ResNet-50 v1.5 (stride in the 3×3 convolution), parameter names as torchvision's."""
+
+    classes: int = MISSING
+    image_size: int = MISSING
+
+
+@dataclass
+class DataConfig:
+    """conf/data: what the model eats."""
+
+    kind: str = MISSING  # synthetic (made on the device) | text (any file or folder, by bytes) | tokens (uint16 .bin)
+    path: str | None = MISSING  # text: a file, or a folder whose files are read; tokens: train.bin
+    validation_path: str | None = MISSING  # tokens: val.bin; null = the last part of `path` is held out
+    pattern: str = MISSING  # text in a folder: which files
+    validation_fraction: float = MISSING  # the held-out part where there is no validation file
+    workers: int = MISSING  # loading processes a rank; 0 = load in the step loop
+
+    def __post_init__(self) -> None:
+        _choose("data.kind", self.kind, ("synthetic", "text", "tokens"))
+        if self.kind != "synthetic" and not self.path:
+            raise UserError(f"data={self.kind} needs data.path=FILE")
+
+
+@dataclass
+class StrategyConfig:
+    """conf/strategy: how the ranks share the work."""
+
+    kind: str = MISSING  # ddp | local (no communication)
+    bucket_mb: float = MISSING
+    gradient_as_bucket_view: bool = MISSING
+    static_graph: bool = MISSING
+
+    def __post_init__(self) -> None:
+        _choose("strategy.kind", self.kind, ("ddp", "local"))
+
+
+@dataclass
+class PrecisionConfig:
+    """conf/precision: the arithmetic."""
+
+    kind: str = MISSING  # fp32 | tf32 | bf16 (autocast)
+
+    def __post_init__(self) -> None:
+        _choose("precision.kind", self.kind, ("fp32", "tf32", "bf16"))
+
+
+@dataclass
+class OptimizerConfig:
+    """conf/optimizer."""
+
+    kind: str = MISSING  # adamw | sgd
+    learning_rate: float = MISSING
+    weight_decay: float = MISSING
+    momentum: float = MISSING  # sgd
+    betas: list[float] = MISSING  # adamw
+    gradient_clip: float | None = MISSING
+    warmup_steps: int = MISSING  # learning-rate warm-up
+
+    def __post_init__(self) -> None:
+        _choose("optimizer.kind", self.kind, ("adamw", "sgd"))
+
+
+@dataclass
+class ProfilerConfig:
+    """conf/profiler: the Kineto window, as torch.profiler.schedule counts it."""
+
+    enabled: bool = MISSING
+    wait: int | None = MISSING  # steps before the window, warm-up steps of the job included; null = as late as possible
+    warmup: int = MISSING  # profiled and thrown away: the profiler's first steps are slow
+    active: int = MISSING  # steps in the trace
+    repeat: int = MISSING
+    ranks: list[int] | None = MISSING  # whose traces; null = every rank's
+    shapes: bool = MISSING
+    stacks: bool = MISSING
+    memory: bool = MISSING
+
+    def __post_init__(self) -> None:
+        if self.enabled and (self.active < 1 or self.warmup < 0 or self.repeat < 1):
+            raise UserError("profiler: active and repeat must be at least 1, warmup at least 0")
+
+
+@dataclass
+class TrainConfig(JobConfig):
+    """conf/train.yaml: one training job."""
+
+    steps: int = MISSING  # all steps, the profiler's window included
+    warmup_steps: int = MISSING  # first steps, kept out of every figure
+    global_batch_size: int | None = (
+        MISSING  # strong scaling: samples a step over all ranks, instead of model.batch_size
+    )
+    compile: bool = MISSING  # torch.compile
+    validate_every: int | None = MISSING  # steps; null = first and last, where there is held-out data
+    model: ModelConfig = MISSING
+    data: DataConfig = MISSING
+    strategy: StrategyConfig = MISSING
+    precision: PrecisionConfig = MISSING
+    optimizer: OptimizerConfig = MISSING
+    profiler: ProfilerConfig = MISSING
+
+    @property
+    def what(self) -> str:
+        return self.model.name
+
+    def __post_init__(self) -> None:
+        window = (self.profiler.warmup + self.profiler.active) * self.profiler.repeat if self.profiler.enabled else 0
+        least = self.warmup_steps + window + 1
+        if self.steps < least:
+            raise UserError(f"steps={self.steps} leaves no step to measure: {self.warmup_steps} warm-up steps and "
+                            f"{window} of the profiler need steps={least} at least")  # fmt: skip
+        if self.model.kind == "resnet" and self.data.kind != "synthetic":
+            raise UserError(f"data={self.data.kind} is text, which {self.model.name} cannot read; use data=synthetic")
+
+
+MODELS: dict[str, type[ModelConfig]] = {"gpt": GptConfig, "resnet": ResNetConfig}
+
+
+def register() -> None:
+    """Make the types known to Hydra, under the names that conf/*.yaml ask for."""
+    store = ConfigStore.instance()
+    store.store(name="train_schema", node=TrainConfig)
+    store.store(group="model", name="gpt_schema", node=GptConfig)
+    store.store(group="model", name="resnet_schema", node=ResNetConfig)
