@@ -1,10 +1,12 @@
 """Environment capture by allow-list."""
 
+import importlib
 import os
 import platform
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+from types import ModuleType
 
 from records.rows import Environment, Versions
 
@@ -29,7 +31,7 @@ def capture(versions: Versions) -> Environment:
     return Environment(
         host=socket.gethostname(),
         platform=platform.platform(),
-        cpu=_cpu_name(),
+        cpu=cpu_name(),
         cpu_cores=usable_cores(),
         versions=versions,
         variables=allowed_variables(os.environ),
@@ -43,7 +45,8 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """Return the processor's name as the kernel tells it."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith("model name"):
@@ -51,3 +54,11 @@ def _cpu_name() -> str:
     except OSError:
         pass
     return platform.processor() or platform.machine()
+
+
+def module_or_none(name: str) -> ModuleType | None:
+    """Return an optional module, or None where it is not installed or its library is missing."""
+    try:
+        return importlib.import_module(name)
+    except (ImportError, OSError, KeyError):  # amdsmi raises KeyError without ROCM's paths
+        return None

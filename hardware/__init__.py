@@ -1,0 +1,1 @@
+"""What this device is, and what physics allows it."""
