@@ -1,0 +1,53 @@
+"""Figures as text: one way to write a duration, a share, a size and a rate, everywhere."""
+
+_BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def figure(value: float, digits: int) -> str:
+    """Return a number with thousands separators and a fixed count of decimals; never `-0.00`."""
+    text = f"{value:,.{digits}f}"
+    return text.removeprefix("-") if float(text.replace(",", "")) == 0 else text
+
+
+def milliseconds(value: float) -> str:
+    """Return e.g. `3.8 ms`, `0.42 ms` or `1,204 ms`: about three significant digits."""
+    return f"{figure(value, _digits(value))} ms"
+
+
+def microseconds(value: float) -> str:
+    return f"{figure(value, _digits(value))} µs"
+
+
+def rate(value: float) -> str:
+    """Return e.g. `1,932,316`, `356.5` or `4.21`."""
+    return figure(value, 0 if abs(value) >= 1000 else 1 if abs(value) >= 10 else 2)
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """Return a share (1.0 = all) as e.g. `94.3%`."""
+    return f"{figure(100 * share, digits)}%"
+
+
+def factor(value: float) -> str:
+    """Return e.g. `3.77×`."""
+    return f"{figure(value, 2)}×"
+
+
+def size(count: int) -> str:
+    """Return bytes in binary units, exact where they are: `64 MiB`, `1.5 MiB`, `8 B`."""
+    value = float(count)
+    for unit in _BINARY_UNITS:
+        if value < 1024 or unit == _BINARY_UNITS[-1]:
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if value == int(value) else f"{value:.{1 if value >= 10 else 2}f} {unit}"
+
+
+def listing(items: list[str]) -> str:
+    """Return `a`, `a and b` or `a, b and c`."""
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
+
+
+def _digits(value: float) -> int:
+    magnitude = abs(value)
+    return 0 if magnitude >= 1000 else 1 if magnitude >= 1 else 2

@@ -1,0 +1,63 @@
+"""A table once, shown four ways: terminal, HTML, CSV and W&B."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from report.numbers import figure
+
+Cell = str | int | float | None
+
+#: How a value that is not there is written. It always comes with a reason.
+ABSENT = "–"
+
+
+@dataclass(frozen=True)
+class Column:
+    """`key` is the machine's name, unit included; `title` and `unit` are the reader's. No digits: text."""
+
+    key: str
+    title: str
+    unit: str = ""
+    digits: int | None = None
+    scale: float = 1.0  # what the reader sees = value × scale; the machine gets the value
+
+    @property
+    def is_figure(self) -> bool:
+        return self.digits is not None
+
+    def show(self, value: Cell) -> str:
+        if value is None:
+            return ABSENT
+        if isinstance(value, str) or self.digits is None:
+            return str(value)
+        return figure(value * self.scale, self.digits)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under columns. `reasons` says, by column key, why a value of that column is missing."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    reasons: dict[str, str] = field(default_factory=dict)
+    note: str = ""
+
+    def absent(self) -> list[tuple[Column, str]]:
+        """Return the columns in which a value is missing, with the reason."""
+        return [
+            (column, self.reasons.get(column.key, "not measured"))
+            for index, column in enumerate(self.columns)
+            if any(row[index] is None for row in self.rows)
+        ]
+
+    def without_zero_columns(self, keys: Sequence[str]) -> tuple["Table", list[str]]:
+        """Leave out those of the named columns that read zero in every row; return the titles of what was left out."""
+        gone = [
+            index
+            for index, column in enumerate(self.columns)
+            if column.key in keys and all(row[index] == 0 for row in self.rows)
+        ]
+        kept = [index for index in range(len(self.columns)) if index not in gone]
+        rows = [[row[index] for index in kept] for row in self.rows]
+        table = Table([self.columns[index] for index in kept], rows, self.reasons, self.note)
+        return table, [self.columns[index].title for index in gone]
