@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
 from records.errors import UserError
@@ -50,3 +51,30 @@ class JobConfig:
     def what(self) -> str:
         """One word for the run folder's name: what is measured."""
         return "job"
+
+
+@dataclass
+class StudyConfig:
+    """conf/study.yaml: the same training job at several rank counts, and the collectives sweep beside it."""
+
+    name: str | None = MISSING
+    runs: str = MISSING
+    gpu_counts: Any = MISSING  # auto (powers of two up to this machine's devices, and all of them) | a list
+    scaling: str = MISSING  # weak: model.batch_size a rank | strong: the smallest count's whole batch, shared out
+    cases: list[list[str]] = MISSING  # training jobs, each a list of overrides; [] = one, as the command line says
+    with_sweep: bool = MISSING
+    launch: LaunchConfig = MISSING
+
+    def __post_init__(self) -> None:
+        if self.scaling not in ("weak", "strong"):
+            raise UserError(f"scaling={self.scaling}: choose weak or strong")
+        if self.gpu_counts != "auto":
+            counts = self.gpu_counts
+            if not isinstance(counts, list) or not counts or not all(isinstance(n, int) and n > 0 for n in counts):
+                raise UserError(f"gpu_counts={counts}: give auto, or a list of whole numbers such as [1,2,4]")
+            self.gpu_counts = sorted(set(counts))
+
+
+def register() -> None:
+    """Make the study's type known to Hydra."""
+    ConfigStore.instance().store(name="study_schema", node=StudyConfig)

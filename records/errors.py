@@ -23,3 +23,9 @@ class RunError(Exception):
     """A job that failed while running. The message names what is kept and where."""
 
     exit_code = ExitCode.RUN_FAILED
+
+
+class Preempted(Exception):
+    """The job was asked to end, has saved its state, and can be run again from there."""
+
+    exit_code = ExitCode.PREEMPTED

@@ -1,0 +1,33 @@
+# make demo: set everything up, measure this machine, end with a table and runs/demo/report.html
+# make test: set everything up, then lint, type-check and test
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test lint setup clean
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "scalescope needs Python 3.11 or newer; name one: make PYTHON=python3.12")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "Installing the tested versions into .venv (a minute or two) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[mpich,submitit,dev]'
+	@touch $(READY)
+
+demo: $(READY)
+	@$(BIN)/scalescope demo
+
+lint: $(READY)
+	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet . && $(BIN)/mypy --no-error-summary && $(BIN)/lint-imports
+
+test: lint
+	@$(BIN)/pytest
+
+clean:
+	rm -rf .venv build *.egg-info

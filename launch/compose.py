@@ -1,0 +1,107 @@
+"""Composing and freezing a job's config: overrides in, one typed config and its text out.
+
+A config is composed once a job. The ranks read the frozen text only, so that no rank can compose another one.
+"""
+
+import difflib
+import re
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from launch.config import JobConfig
+from records.errors import UserError
+
+CONF = Path(__file__).resolve().parent.parent / "conf"
+
+
+def register_resolvers() -> None:
+    """Make the values known that only the machine can tell: `${python_stdlib:}` is the standard library's folder."""
+    OmegaConf.register_new_resolver("python_stdlib", lambda: sysconfig.get_paths()["stdlib"], replace=True)
+
+
+def compose_job(verb: str, overrides: Sequence[str]) -> DictConfig:
+    """Return the composed config of a verb. Raises UserError in one line, with the near keys where one is unknown."""
+    register_resolvers()
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3", job_name=verb):
+            return compose(verb, overrides=list(overrides))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(explain(error, verb)) from error
+
+
+def typed(config: DictConfig) -> JobConfig:
+    """Return a composed config as its dataclasses, checked. Raises UserError for a value that cannot be."""
+    try:
+        return cast(JobConfig, OmegaConf.to_object(config))
+    except OmegaConfBaseException as error:
+        cause = error.__cause__ or error
+        raise UserError(str(cause).splitlines()[0]) from error
+
+
+def freeze(config: DictConfig) -> str:
+    """Return a composed config as text: every value resolved, nothing left to compose."""
+    return cast(str, OmegaConf.to_yaml(config, resolve=True))
+
+
+def thaw(text: str, schema: type[JobConfig], variants: dict[str, dict[str, type[Any]]]) -> JobConfig:
+    """Return the typed config of a frozen text.
+
+    `variants` says which class types a node whose class depends on its `kind`, as {"model": {"gpt": GptConfig}}.
+    Raises UserError where the text does not fit the schema (an edited file, another version's).
+    """
+    try:
+        raw = cast(DictConfig, OmegaConf.create(text))
+        base = OmegaConf.structured(schema)
+        for key, kinds in variants.items():
+            base[key] = OmegaConf.structured(kinds[raw[key].kind])
+        return typed(cast(DictConfig, OmegaConf.merge(base, raw)))
+    except (OmegaConfBaseException, KeyError) as error:
+        raise UserError(f"the frozen config does not fit this version of scalescope: {error}") from error
+
+
+def explain(error: Exception, verb: str) -> str:
+    """Return Hydra's error as one line that says what is wrong, where, and what to do."""
+    text = str(error)
+    cause = error.__cause__
+    if match := re.search(r"Could not override '([^']+)'|Key '([^']+)' is not in struct", text):
+        key = match[1] or match[2]
+        return f"unknown config key '{key}'{_near(key, _all_keys(verb))}; scalescope {verb} --help lists them"
+    if match := re.search(r"Could not find '([^']+)'", text):
+        group, _, option = match[1].rpartition("/")
+        options = sorted(path.stem for path in (CONF / group).glob("*.yaml")) if group else []
+        if options:
+            return f"{group}={option}: there is no such choice; choose one of {', '.join(options)}"
+    if text.startswith("Error merging override") and cause is not None:
+        return f"{text.removeprefix('Error merging override ').strip()}: {str(cause).splitlines()[0]}"
+    if isinstance(cause, OmegaConfBaseException):
+        text = f"{text.splitlines()[0]} ({str(cause).splitlines()[0]})"
+    return text.splitlines()[0]
+
+
+def _near(key: str, known: list[str]) -> str:
+    last = key.rpartition(".")[2]
+    near = difflib.get_close_matches(key, known, n=3, cutoff=0.6)
+    near += [name for name in known if name.rpartition(".")[2] == last and name not in near][:3]
+    return f"; did you mean {' or '.join(near[:3])}?" if near else ""
+
+
+def _all_keys(verb: str) -> list[str]:
+    keys: list[str] = []
+
+    def walk(node: Any, prefix: str) -> None:
+        for key in node:
+            keys.append(f"{prefix}{key}")
+            child = node._get_node(key)
+            if isinstance(child, DictConfig) and not child._is_none():
+                walk(child, f"{prefix}{key}.")
+
+    with initialize_config_dir(str(CONF), version_base="1.3", job_name=verb):
+        walk(compose(verb), "")
+    return keys

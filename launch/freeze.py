@@ -1,0 +1,47 @@
+"""From a composed config to a run folder that holds it frozen: everything a user can get wrong is found before it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from omegaconf import DictConfig, open_dict
+
+from launch.compose import freeze, typed
+from launch.place import Place, resolve
+from launch.verb import Verb
+from launch.world import World
+from records.folder import RunFolder, new_name
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A job that is ready to start: checked, placed, and not yet on disk."""
+
+    verb: Verb
+    text: str  # the frozen config
+    path: Path  # where its run folder will be
+    study: str | None
+    place: Place
+
+    def make_folder(self) -> RunFolder:
+        """Make the run folder. Raises UserError where it cannot be made."""
+        return RunFolder.create(self.path, self.verb.kind, self.text, self.study)
+
+
+def plan_job(verb: Verb, config: DictConfig, world: World | None = None) -> Plan:
+    """Check and place a composed config. Raises UserError; nothing is written.
+
+    What `auto` came to is written into the config, so that the frozen text says what ran.
+    """
+    checked = typed(config)
+    place = resolve(checked.launch, world.size if world else None, world.local_size if world else None)
+    verb.load_check()(checked, place.ranks)
+    name = checked.name or new_name(verb.name, checked.what)
+    with open_dict(config):
+        config.name = name
+        config.launch.ranks = place.ranks
+        config.launch.device = place.device
+        config.launch.backend = place.backend
+        config.launch.threads_per_rank = place.threads_per_rank
+    path = Path(cast(str, config.runs)).expanduser().resolve() / name
+    return Plan(verb=verb, text=freeze(config), path=path, study=checked.study, place=place)

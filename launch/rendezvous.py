@@ -1,0 +1,82 @@
+"""How the ranks of a world find each other: one address, one port, one store."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from launch.world import World
+from records.environment import module_or_none
+from records.errors import UserError
+
+
+def join(world: World, timeout_s: float) -> dist.Store:
+    """Return the world's key-value store; it returns once this rank has reached it.
+
+    Sets MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE and LOCAL_RANK where the launcher did not, since libraries read
+    them. Raises UserError where the address cannot be had.
+    """
+    if world.source == "slurm":
+        _set_master(*_slurm_master())
+    elif world.source == "mpi":
+        _set_master(*_mpi_master(world))
+    os.environ.update(RANK=str(world.rank), WORLD_SIZE=str(world.size), LOCAL_RANK=str(world.local_rank))
+    store, _, _ = next(dist.rendezvous("env://", world.rank, world.size, timeout=timedelta(seconds=timeout_s)))
+    return store
+
+
+def _set_master(address: str, port: int) -> None:
+    # what the user set by hand wins: he may know the right interface
+    os.environ.setdefault("MASTER_ADDR", address)
+    os.environ.setdefault("MASTER_PORT", str(port))
+
+
+def _slurm_master() -> tuple[str, int]:
+    """Return the first node of the step, and a port derived from job and step, the same on every rank."""
+    nodes = os.environ.get("SLURM_STEP_NODELIST", os.environ.get("SLURM_JOB_NODELIST", ""))
+    port = 15000 + (int(os.environ["SLURM_JOB_ID"]) * 37 + int(os.environ["SLURM_STEP_ID"])) % 20000
+    if os.environ.get("SLURM_STEP_NUM_NODES") == "1":
+        return "127.0.0.1", port
+    if scontrol := shutil.which("scontrol"):
+        answer = subprocess.run([scontrol, "show", "hostnames", nodes], capture_output=True, text=True, check=False)
+        if answer.returncode == 0 and answer.stdout.strip():
+            return answer.stdout.split()[0], port
+    return first_host(nodes), port
+
+
+def first_host(nodes: str) -> str:
+    """Return the first host of a Slurm node list, `gpu[003-010,12],login` → `gpu003`. Raises UserError."""
+    match = re.match(r"([^,\[]+)(?:\[([^\]]+)\])?([^,\[]*)", nodes)
+    if not match:
+        raise UserError(
+            f"cannot read the first node of SLURM_STEP_NODELIST={nodes!r}; set MASTER_ADDR to rank 0's host"
+        )
+    prefix, ranges, suffix = match.groups()
+    if not ranges:
+        return prefix
+    return f"{prefix}{re.split('[-,]', ranges)[0]}{suffix}"
+
+
+def _mpi_master(world: World) -> tuple[str, int]:
+    """Return rank 0's address and a port that is free there, by broadcast."""
+    if module_or_none("mpi4py.MPI") is None:
+        raise UserError("started by mpirun, but mpi4py finds no MPI library; pip install mpich, or set RANK, "
+                        "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT yourself")  # fmt: skip
+    from mpi4py import MPI
+
+    if MPI.COMM_WORLD.Get_size() != world.size:
+        raise UserError(f"mpirun started {world.size} ranks, but mpi4py's library sees {MPI.COMM_WORLD.Get_size()}: "
+                        "mpirun and mpi4py's MPI library differ; use the mpirun of the same installation")  # fmt: skip
+    hosts = MPI.COMM_WORLD.allgather(socket.gethostname())
+    address = "127.0.0.1" if len(set(hosts)) == 1 else hosts[0]
+    return MPI.COMM_WORLD.bcast((address, _free_port()) if world.rank == 0 else None)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])

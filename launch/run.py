@@ -1,0 +1,225 @@
+"""One rank of a job, from joining its world to leaving it: the same whoever started the ranks."""
+
+import os
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import torch
+import torch.distributed as dist
+from hydra.errors import HydraException
+from hydra.utils import instantiate
+from omegaconf import OmegaConf
+
+from hardware.ceiling import ceilings
+from hardware.detect import describe, versions
+from launch.compose import compose_job, thaw
+from launch.config import JobConfig
+from launch.freeze import plan_job
+from launch.job import Job
+from launch.rendezvous import join
+from launch.verb import Verb
+from launch.world import World
+from records.environment import capture
+from records.errors import ExitCode, Preempted, UserError
+from records.files import write_atomic
+from records.folder import RunFolder
+from records.rows import Ceilings, Device, RunStatus
+from records.sink import Sink, Sinks
+
+_KEY = "scalescope/job"
+_JOIN_TIMEOUT_S = 600.0  # before the config is known, which has the user's own limit
+
+
+class _Shared(msgspec.Struct):
+    """What rank 0 tells the others: the frozen config's text (nodes may share no file system) and the folder."""
+
+    path: str = ""
+    text: str = ""
+    refused: bool = False
+
+
+def run_frozen(verb: Verb, config: Path, world: World) -> ExitCode:
+    """Run one rank of a job whose folder and frozen config exist already; every rank reads that file only."""
+    text = config.read_text()
+    timeout_s = thaw(text, verb.schema, verb.variants).launch.timeout_s
+    return _run(verb, text, RunFolder(config.parent), world, join(world, timeout_s))
+
+
+def run_in_world(verb: Verb, overrides: Sequence[str], world: World) -> ExitCode:
+    """Run one rank in a world that somebody else made: rank 0 composes, makes the folder and tells the others.
+
+    Raises UserError on rank 0 alone; the other ranks return its exit code without a word.
+    """
+    store = join(world, _JOIN_TIMEOUT_S)
+    if world.rank == 0:
+        try:
+            plan = plan_job(verb, compose_job(verb.name, overrides), world)
+            folder = plan.make_folder()
+        except UserError:
+            store.set(_KEY, msgspec.json.encode(_Shared(refused=True)))
+            _hold_store_until_read(store, world)
+            raise
+        print(f"scalescope: {world.size} ranks ({world.source}) → {folder.path}", flush=True)
+        store.set(_KEY, msgspec.json.encode(_Shared(path=str(plan.path), text=plan.text)))
+    shared = msgspec.json.decode(store.get(_KEY), type=_Shared)
+    if shared.refused:
+        store.add(f"{_KEY}/read", 1)
+        return ExitCode.USER_INPUT
+    return _run(verb, shared.text, RunFolder(Path(shared.path)), world, store)
+
+
+def _hold_store_until_read(store: dist.Store, world: World, limit_s: float = 10.0) -> None:
+    """Keep rank 0 alive until the others have the refusal: where it serves the store, they would see it vanish."""
+    until = time.monotonic() + limit_s
+    while store.add(f"{_KEY}/read", 0) < world.size - 1 and time.monotonic() < until:
+        time.sleep(0.02)
+
+
+def _run(verb: Verb, text: str, folder: RunFolder, world: World, store: dist.Store) -> ExitCode:
+    sinks = Sinks()
+    try:
+        config = thaw(text, verb.schema, verb.variants)
+        job = _enter(config, text, folder, world, store)
+        sinks = job.sinks
+        verb.load_body()(job)
+        _end(folder, world, sinks, "done")
+    except Preempted as reason:
+        _end(folder, world, sinks, "preempted", str(reason))
+        code = ExitCode.OK  # torchrun would turn any other code into 1; run.json says what it was
+    except KeyboardInterrupt:
+        _leave_failed(folder, world, sinks, "interrupted", "interrupted from the keyboard", ExitCode.RUN_FAILED)
+    except UserError as error:
+        _leave_failed(folder, world, sinks, "failed", str(error), ExitCode.USER_INPUT)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the run folder says so and keeps what was measured
+        first_line = next(iter(str(error).splitlines()), "")
+        where = folder.logs / f"rank{world.rank}.error.txt"
+        _write_traceback(where)
+        _leave_failed(
+            folder, world, sinks, "failed", f"rank {world.rank}: {type(error).__name__}: {first_line} (all of it in "
+            f"{where})", ExitCode.RUN_FAILED,
+        )  # fmt: skip
+    else:
+        code = ExitCode.OK
+    dist.destroy_process_group()
+    return code
+
+
+def _enter(config: JobConfig, text: str, folder: RunFolder, world: World, store: dist.Store) -> Job[Any]:
+    """Give this rank its device, its groups and its share of the cores; rank 0 completes run.json."""
+    launch = config.launch
+    device = torch.device("cpu")
+    if launch.device == "cuda":
+        device = torch.device("cuda", world.local_rank)
+        torch.cuda.set_device(device)
+    elif launch.threads_per_rank is not None:
+        torch.set_num_threads(launch.threads_per_rank)
+    timeout = timedelta(seconds=launch.timeout_s)
+    dist.init_process_group(
+        launch.backend,
+        store=dist.PrefixStore("default", store),
+        rank=world.rank,
+        world_size=world.size,
+        timeout=timeout,
+        device_id=device if device.type == "cuda" else None,
+    )
+    host_group = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=timeout))
+    own = describe(world.rank, device)
+    devices: list[Device] = [own] * world.size
+    dist.all_gather_object(devices, own, group=host_group)
+    dist.barrier(group=host_group)  # all at once, so that no rank measures its ceiling beside another's start-up
+    own_ceilings = ceilings(device, own.name, _precision(config))
+    sinks = Sinks()
+    if world.rank == 0:
+        _complete_info(folder, config, world, devices, own_ceilings)
+        sinks = _open_sinks(config, folder)
+        sinks.start(cast(dict[str, Any], OmegaConf.to_container(OmegaConf.create(text))), folder.path.name)
+    return Job(
+        config=config,
+        world=world,
+        folder=folder,
+        device=device,
+        backend=launch.backend,
+        store=store,
+        host_group=host_group,
+        devices=devices,
+        ceilings=own_ceilings,
+        sinks=sinks,
+    )
+
+
+def _precision(config: JobConfig) -> str:
+    """Return the arithmetic whose ceiling counts: a training job's own; a sweep's figures do not depend on it."""
+    precision = getattr(config, "precision", None)
+    return str(getattr(precision, "kind", "bf16"))
+
+
+def _complete_info(
+    folder: RunFolder, config: JobConfig, world: World, devices: list[Device], own_ceilings: Ceilings
+) -> None:
+    info = folder.read_info()
+    info.status = "running"
+    info.attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    info.backend = config.launch.backend
+    info.world_size = world.size
+    info.launcher = world.source
+    info.hosts = sorted({device.host for device in devices})
+    info.devices = devices
+    info.ceilings = own_ceilings
+    info.environment = capture(versions(config.launch.backend))
+    folder.write_info(info)
+
+
+def _open_sinks(config: JobConfig, folder: RunFolder) -> Sinks:
+    """Make the sinks of conf/logger. One that cannot be made is said and left out: it never stops a job."""
+    info = folder.read_info()
+    sinks: list[Sink] = []
+    for name, node in config.logger.items():
+        try:
+            sinks.append(
+                instantiate(
+                    node, dir=str(folder.path), group=info.study or info.name, job_type=info.kind, run_name=info.name
+                )
+            )
+        except (HydraException, ImportError, TypeError, ValueError) as error:
+            print(f"scalescope: logger {name} is left out: {next(iter(str(error).splitlines()), '')}", file=sys.stderr)
+    return Sinks(sinks)
+
+
+def _end(folder: RunFolder, world: World, sinks: Sinks, status: RunStatus, message: str | None = None) -> None:
+    """Write a job's good end, once every rank has reached it."""
+    dist.barrier()
+    if world.rank == 0:
+        sinks.close(status)
+        folder.set_status(status, message)
+
+
+def _leave_failed(
+    folder: RunFolder, world: World, sinks: Sinks, status: RunStatus, message: str, code: ExitCode
+) -> None:
+    """Write a failure's reason and leave at once: the other ranks may never answer again.
+
+    Any rank may be the first to fail, and what follows on the others is its consequence: the first reason stays.
+    """
+    try:
+        if folder.read_info().status == "running":
+            folder.set_status(status, message)
+            print(f"scalescope: {message}", file=sys.stderr)
+    except (UserError, OSError) as error:  # no shared file system here, or a full disk: the console has it
+        print(f"scalescope: {message} (run.json could not be written: {error})", file=sys.stderr)
+    sinks.close(status)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _write_traceback(path: Path) -> None:
+    try:
+        write_atomic(path, traceback.format_exc())
+    except OSError:
+        traceback.print_exc()

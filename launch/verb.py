@@ -1,0 +1,33 @@
+"""A measuring verb: what the launch floor has to know of `train` and `sweep` to start one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, cast
+
+from launch.config import JobConfig
+from launch.job import Body
+from records.rows import RunKind
+
+
+@dataclass(frozen=True)
+class Verb:
+    """One measuring verb. Its body is named, not imported: only the ranks load what it needs."""
+
+    name: str
+    kind: RunKind
+    schema: type[JobConfig]
+    body: str  # "module:function", called on every rank with its Job
+    check: str  # "module:function", called with (config, world_size) before anything starts
+    variants: dict[str, dict[str, type[Any]]] = field(default_factory=dict)
+
+    def load_body(self) -> Body[JobConfig]:
+        return cast(Body[JobConfig], _load(self.body))
+
+    def load_check(self) -> Callable[[JobConfig, int], None]:
+        return cast(Callable[[JobConfig, int], None], _load(self.check))
+
+
+def _load(name: str) -> object:
+    module, _, attribute = name.partition(":")
+    return getattr(import_module(module), attribute)

@@ -1,0 +1,246 @@
+"""The front door: `scalescope VERB …`.
+
+Every verb imports what it needs when it runs, so that help is instant and the reading verbs never load torch.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+_HOUSE = Path(__file__).resolve().parent
+if __name__ == "__main__" and not sys.flags.safe_path and Path(sys.path[0] or ".").resolve() != _HOUSE:
+    # `python -m scalescope` puts the current folder first, where somebody else's train.py may lie
+    del sys.path[0]
+
+USAGE = """\
+scalescope: why does my training job not scale, and what would make it?
+
+  scalescope demo                             measure this machine with both models, and show where the time goes
+  scalescope study   [KEY=VALUE …]            train at several GPU counts, sweep all-reduce, analyse, report
+  scalescope train   [KEY=VALUE …] [-m]       one training job on this machine's devices
+  scalescope sweep   [KEY=VALUE …] [-m]       collectives over sizes and GPU counts
+  scalescope analyze PATH … [--json FILE]     traces → analysis.json and a table; PATH: runs, studies, traces
+  scalescope report  PATH [--html FILE]       report.html: one file, no network needed
+
+Examples:
+  scalescope study model=gpt_small gpu_counts=[1,2,4]
+  scalescope train model=resnet50 steps=100 launch.ranks=2
+  scalescope train -m model=gpt_tiny,resnet50_64px        one run folder each (Hydra's multirun)
+  scalescope sweep sizes="1MiB..1GiB x4" group_sizes=[2,4]
+  torchrun --nproc-per-node 4 -m scalescope train         inside a world that torchrun, srun or mpirun made
+
+KEY=VALUE are Hydra overrides; `scalescope train --help` lists the keys and choices, conf/ holds their defaults.
+Exit codes: 0 fine, 1 a failed check, 2 your input, 3 failed while running (what was measured is kept), 75 run me again.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(USAGE, end="")
+        return 0
+    from records.errors import ExitCode, Preempted, RunError, UserError
+
+    verbs: dict[str, Callable[[list[str]], int]] = {
+        "demo": _demo,
+        "study": _study,
+        "train": _measure_train,
+        "sweep": _measure_sweep,
+        "analyze": _analyze,
+        "report": _report,
+    }
+    verb, rest = words[0], words[1:]
+    try:
+        if verb not in verbs:
+            import difflib
+
+            near = difflib.get_close_matches(verb, verbs, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(verbs)}"
+            raise UserError(f"there is no verb '{verb}'; {hint}")
+        return verbs[verb](rest)
+    except (UserError, RunError, Preempted) as error:
+        print(f"scalescope: {error}", file=sys.stderr)
+        return int(error.exit_code)
+    except KeyboardInterrupt:
+        print("scalescope: interrupted", file=sys.stderr)
+        return int(ExitCode.RUN_FAILED)
+    except BrokenPipeError:
+        # the reader of a pipe (head, less) has gone: not worth a traceback
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(ExitCode.OK)
+
+
+# --- measuring -------------------------------------------------------------------------------------------------------
+
+
+def _verb(name: str) -> "launch.verb.Verb":  # type: ignore[name-defined] # noqa: F821 - loaded when a verb runs
+    """Return a measuring verb, with its config types registered at Hydra."""
+    from launch.verb import Verb
+
+    if name == "train":
+        from train import config as train_config
+
+        train_config.register()
+        return Verb("train", "train", train_config.TrainConfig, "train.job:run", "train.checks:check",
+                    {"model": dict(train_config.MODELS)})  # fmt: skip
+    from collectives import config as sweep_config
+
+    sweep_config.register()
+    return Verb("sweep", "sweep", sweep_config.SweepConfig, "collectives.sweep:run", "collectives.checks:check")
+
+
+def _measure_train(words: list[str]) -> int:
+    return _measure("train", words)
+
+
+def _measure_sweep(words: list[str]) -> int:
+    return _measure("sweep", words)
+
+
+def _measure(name: str, words: list[str]) -> int:
+    """Start a job's ranks, or be one of them: the world this process is in decides."""
+    from launch.world import discover
+    from records.errors import UserError
+
+    world = discover()
+    if world is None:
+        return _compose_and_start(name, words)
+    from launch.run import run_frozen, run_in_world
+
+    if words[:1] == ["--frozen"]:
+        return int(run_frozen(_verb(name), Path(words[1]), world))
+    if flags := [word for word in words if word.startswith("-") and "=" not in word]:
+        raise UserError(f"{flags[0]} does not go with ranks that {world.source} has started; "
+                        f"leave it out, or call scalescope {name} outside of it")  # fmt: skip
+    return int(run_in_world(_verb(name), words, world))
+
+
+def _compose_and_start(name: str, words: list[str]) -> int:
+    """Let Hydra compose the config (its flags, multirun and launchers included) and start the ranks of each job."""
+    import hydra
+    from hydra.errors import HydraException
+    from omegaconf import DictConfig
+    from omegaconf.errors import OmegaConfBaseException
+
+    from launch.compose import CONF, explain, register_resolvers
+    from records.errors import UserError
+
+    verb = _verb(name)
+    register_resolvers()
+    codes: list[int] = []
+
+    def task(config: DictConfig) -> None:
+        codes.append(_start(verb, config))
+
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, and we say it in one line
+    before = sys.argv
+    sys.argv = [f"scalescope {name}", *words]
+    try:
+        hydra.main(version_base="1.3", config_path=str(CONF), config_name=name)(task)()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(explain(error, name)) from error
+    finally:
+        sys.argv = before
+    return max(codes, default=0)
+
+
+def _start(verb: "launch.verb.Verb", config: "omegaconf.DictConfig") -> int:  # type: ignore[name-defined] # noqa: F821
+    from launch.freeze import plan_job
+    from launch.start import start_job
+    from records.errors import ExitCode
+
+    plan = plan_job(verb, config)
+    print(f"scalescope: {plan.place.ranks} × {plan.place.device} ({plan.place.backend}) → {plan.path}", flush=True)
+    folder = start_job(plan)
+    if folder.read_info().status == "preempted":
+        print(f"scalescope: state is saved in {folder.path}; run the same command with resume=true", file=sys.stderr)
+        return int(ExitCode.PREEMPTED)
+    _show([folder.path])
+    return int(ExitCode.OK)
+
+
+def _study(words: list[str]) -> int:
+    from launch.config import register
+    from launch.study import plan_study, run_study
+    from records.errors import ExitCode, UserError
+
+    if words[:1] in (["-h"], ["--help"]):
+        print((_HOUSE / "conf" / "study.yaml").read_text(), end="")
+        return 0
+    if flags := [word for word in words if word.startswith("-")]:
+        raise UserError(f"study does not know {flags[0]}; comma lists such as model=gpt_small,resnet50 need no flag")
+    register()
+    study = plan_study(words, _verb("train"), _verb("sweep"))
+    print(f"scalescope: study of {len(study.jobs)} jobs → {study.path}", flush=True)
+    folder, failed = run_study(study, lambda line: print(line, flush=True))
+    _show([folder.path])
+    return int(ExitCode.RUN_FAILED if failed else ExitCode.OK)
+
+
+def _demo(words: list[str]) -> int:
+    """Measure this machine, whatever it has; an earlier demo is put aside, not lost."""
+    from datetime import datetime
+
+    from hardware.detect import device_kind
+
+    previous = Path("runs/demo")
+    if previous.exists():
+        changed = datetime.fromtimestamp(previous.stat().st_mtime)
+        previous.rename(previous.with_name(f"demo-{changed:%Y%m%d-%H%M%S}"))
+    preset = "demo_cpu" if device_kind() == "cpu" else "demo_gpu"
+    print(f"scalescope demo = scalescope study preset={preset} name=demo {' '.join(words)}".rstrip())
+    return _study([f"preset={preset}", "name=demo", *words])
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def _analyze(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="scalescope analyze",
+        description="Read the Kineto traces of run folders, studies, trace folders or trace files; say where each "
+        "millisecond went. Run folders and studies get an analysis.json.",
+    )
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the answer here, too")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report here, too")
+    options = parser.parse_args(words)
+    from records.errors import UserError
+
+    if options.html and len(options.paths) > 1:
+        raise UserError("--html shows one run or study; name one PATH")
+    _show(options.paths, json=options.json, html=options.html)
+    return 0
+
+
+def _report(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="scalescope report", description="Make report.html of a study or a run: one file that needs no network."
+    )
+    parser.add_argument("path", type=Path, metavar="PATH", help="a run folder or a study folder")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="where to write it (PATH/report.html)")
+    options = parser.parse_args(words)
+    from records.folder import RunFolder
+    from report.html import write_report
+    from scaling.analyze import analyze
+
+    folder = RunFolder.open(options.path)
+    analyze([folder.path])
+    print(write_report(folder, options.html))
+    return 0
+
+
+def _show(paths: list[Path], json: Path | None = None, html: Path | None = None) -> None:
+    """Analyse, print and report what was measured: how every measuring verb ends."""
+    from records.files import write_atomic
+    from records.folder import RunFolder
+    from report.html import write_report
+    from report.terminal import print_run, print_study, print_sweep
+    from scaling.analyze import analyze
+
+
+if __name__ == "__main__":
+    sys.exit(main())

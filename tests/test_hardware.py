@@ -1,0 +1,53 @@
+"""Ceilings are the data sheet's dense figures, and what physics allows is computed from links, not guessed."""
+
+import pytest
+import torch
+
+from hardware.ceiling import measure_matmul
+from hardware.detect import describe
+from hardware.peaks import PEAKS, find_peak, link_ceiling_gb_s
+
+
+@pytest.mark.parametrize(
+    ("name", "bf16"),
+    [
+        ("NVIDIA H200", 989),
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA A100-SXM4-80GB", 312),
+        ("AMD Instinct MI300X", 1307),
+        ("AMD Instinct MI250X / MI250", 191.5),
+        ("AMD Radeon RX 7900 XTX", 122.8),
+        ("NVIDIA GeForce RTX 4090", 165.2),
+    ],
+)
+def test_a_device_is_found_by_its_drivers_name(name: str, bf16: float) -> None:
+    peak = find_peak(name)
+    assert peak is not None and peak.tflops("bf16") == bf16
+
+
+@pytest.mark.parametrize("name", ["NVIDIA H100 PCIe", "NVIDIA A100-PCIE-40GB", "NVIDIA H100 NVL", "Tesla V100"])
+def test_what_is_not_listed_is_not_guessed(name: str) -> None:
+    assert find_peak(name) is None
+
+
+def test_every_figure_has_a_source_and_is_dense() -> None:
+    for peak in PEAKS:
+        assert peak.source
+        # the sparse headline figures are twice the dense ones, and no listed device reaches 3,000 dense bf16
+        assert peak.bf16_tflops < 3000
+        assert peak.fp8_tflops is None or 1.9 < peak.fp8_tflops / (peak.fp16_tflops or peak.bf16_tflops) < 2.1
+
+
+def test_a_mesh_gives_a_small_group_only_the_edges_between_its_members() -> None:
+    mi300x, h200 = find_peak("MI300X"), find_peak("H200")
+    assert mi300x and h200
+    assert link_ceiling_gb_s(mi300x, 2)[0] == 64
+    assert link_ceiling_gb_s(mi300x, 8)[0] == 448
+    assert link_ceiling_gb_s(h200, 2)[0] == link_ceiling_gb_s(h200, 8)[0] == 450
+
+
+def test_this_cpu_has_a_measured_ceiling() -> None:
+    tflops, what = measure_matmul(torch.device("cpu"), "fp32")
+    assert 0.001 < tflops < 50
+    assert what == "1024³ fp32"
+    assert describe(0, torch.device("cpu")).name

@@ -1,0 +1,150 @@
+"""The run folder keeps what was measured, whatever happens to the process that writes it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from records.environment import allowed_variables
+from records.errors import UserError
+from records.files import RowWriter, read_rows, write_atomic
+from records.folder import RunFolder, find_runs
+from records.rows import StepRow
+from records.sink import Sinks
+
+
+def _row(step: int, attempt: int = 0, ms: float = 10.0) -> StepRow:
+    return StepRow(step=step, phase="steady", step_ms=[ms], samples_per_s=1.0, attempt=attempt)
+
+
+def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
+    with RowWriter(tmp_path / "steps.jsonl") as writer:
+        for step in range(5):
+            writer.append(_row(step))
+    assert list(read_rows(tmp_path / "steps.jsonl", StepRow)) == [_row(step) for step in range(5)]
+
+
+def test_a_torn_last_line_is_left_out_and_never_grown_onto(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    with RowWriter(path) as writer:
+        writer.append(_row(0))
+        writer.append(_row(1))
+    path.write_bytes(path.read_bytes()[:-7])
+    assert [row.step for row in read_rows(path, StepRow)] == [0]
+    with RowWriter(path) as writer:
+        writer.append(_row(2))
+    assert [row.step for row in read_rows(path, StepRow)] == [0, 2]
+
+
+def test_a_bad_line_in_the_middle_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    with RowWriter(path) as writer:
+        writer.append(_row(0))
+    path.write_bytes(path.read_bytes() + b'{"step": "x"}\n' + msgspec.json.encode(_row(2)) + b"\n")
+    with pytest.raises(msgspec.ValidationError, match=r"steps\.jsonl:2"):
+        list(read_rows(path, StepRow))
+
+
+def test_a_killed_writer_loses_no_finished_row(tmp_path: Path) -> None:
+    path = tmp_path / "steps.jsonl"
+    code = (
+        "import sys, os, signal\nfrom pathlib import Path\nfrom records.files import RowWriter\n"
+        "from records.rows import StepRow\nwriter = RowWriter(Path(sys.argv[1]))\n"
+        "for step in range(100):\n"
+        "    writer.append(StepRow(step=step, phase='steady', step_ms=[1.0], samples_per_s=1))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], check=False)
+    assert done.returncode == -9
+    assert len(list(read_rows(path, StepRow))) == 100
+
+
+def test_a_full_disk_keeps_the_rows_before_it(tmp_path: Path) -> None:
+    if (
+        os.geteuid() != 0
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(tmp_path)]).returncode
+    ):
+        pytest.skip("needs the right to mount a small tmpfs")
+    try:
+        path = tmp_path / "steps.jsonl"
+        writer = RowWriter(path)
+        with pytest.raises(OSError, match=r"[Ss]pace|fit"):
+            for step in range(10_000):
+                writer.append(_row(step))
+        written = [row.step for row in read_rows(path, StepRow)]
+        assert written == list(range(len(written))) and len(written) > 100
+        with pytest.raises(OSError):
+            write_atomic(tmp_path / "run.json", b"x" * 100_000)
+        assert not (tmp_path / "run.json").exists()
+        assert [child.name for child in tmp_path.iterdir()] == ["steps.jsonl"]
+        writer.close()
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_failed_replacement_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    write_atomic(path, "old")
+    with pytest.raises(TypeError):
+        write_atomic(path, 3)  # type: ignore[arg-type]
+    assert path.read_text() == "old"
+
+
+def test_of_a_step_done_twice_the_last_attempt_counts(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "train", "steps: 3\n")
+    with folder.step_writer() as writer:
+        for row in (_row(0), _row(1, ms=10.0), _row(1, attempt=1, ms=20.0), _row(2, attempt=1)):
+            writer.append(row)
+    assert [(row.step, row.attempt) for row in folder.read_steps()] == [(0, 0), (1, 1), (2, 1)]
+
+
+def test_a_name_is_never_reused(tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "run", "train", "")
+    with pytest.raises(UserError, match="exists already"):
+        RunFolder.create(tmp_path / "run", "train", "")
+
+
+def test_an_unwritable_place_is_one_clear_error_with_nothing_left(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot make the run folder"):
+        RunFolder.create(tmp_path / "file" / "runs" / "run", "train", "")
+    assert [child.name for child in tmp_path.iterdir()] == ["file"]
+
+
+def test_runs_are_found_below_a_study(tmp_path: Path) -> None:
+    study = RunFolder.create(tmp_path / "study", "study", "")
+    for name in ("b", "a"):
+        RunFolder.create(study.path / name, "train", "", study="study")
+    assert [run.path.name for run in find_runs(tmp_path)] == ["study", "a", "b"]
+    assert [run.path.name for run in study.read_children()] == ["a", "b"]
+
+
+def test_secrets_are_not_captured() -> None:
+    environment = {"WANDB_API_KEY": "k", "AWS_SECRET": "s", "SLURM_JWT": "t", "NCCL_DEBUG": "INFO", "SLURM_JOB_ID": "3"}
+    assert allowed_variables(environment) == {"NCCL_DEBUG": "INFO", "SLURM_JOB_ID": "3"}
+
+
+def test_a_failing_sink_is_reported_once_and_stops_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    class Broken:
+        def start(self, config: object, run_id: str) -> None: ...
+        def log(self, row: object) -> None:
+            raise ConnectionError("no route")
+
+        def artifact(self, path: object) -> None: ...
+        def close(self, status: object) -> None: ...
+
+    class Kept(Broken):
+        rows = 0
+
+        def log(self, row: object) -> None:
+            self.rows += 1
+
+    kept = Kept()
+    sinks = Sinks([Broken(), kept])
+    for step in range(3):
+        sinks.log(_row(step))
+    assert kept.rows == 3
+    assert capsys.readouterr().err.count("no route") == 1
