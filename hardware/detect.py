@@ -67,7 +67,7 @@ def versions(backend: str | None) -> Versions:
     return Versions(
         scalescope=own,
         python=f"{platform.python_implementation()} {sys.version.split()[0]}",
-        torch=torch.__version__,
+        torch=str(torch.__version__),
         cuda=torch.version.cuda,
         hip=torch.version.hip,
         collective_library=library,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -36,4 +36,4 @@ class Job(Generic[Config]):
         return self.world.rank == 0
 
 
-Body = Callable[["Job[Config]"], None]
+Body = Callable[[Job[Any]], None]

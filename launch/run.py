@@ -139,6 +139,7 @@ def _enter(config: JobConfig, text: str, folder: RunFolder, world: World, store:
         _complete_info(folder, config, world, devices, own_ceilings)
         sinks = _open_sinks(config, folder)
         sinks.start(cast(dict[str, Any], OmegaConf.to_container(OmegaConf.create(text))), folder.path.name)
+    dist.barrier(group=host_group)  # run.json is complete before any rank can have a failure to write into it
     return Job(
         config=config,
         world=world,

@@ -21,8 +21,8 @@ class Verb:
     check: str  # "module:function", called with (config, world_size) before anything starts
     variants: dict[str, dict[str, type[Any]]] = field(default_factory=dict)
 
-    def load_body(self) -> Body[JobConfig]:
-        return cast(Body[JobConfig], _load(self.body))
+    def load_body(self) -> Body:
+        return cast(Body, _load(self.body))
 
     def load_check(self) -> Callable[[JobConfig, int], None]:
         return cast(Callable[[JobConfig, int], None], _load(self.check))
