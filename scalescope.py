@@ -126,14 +126,19 @@ def _compose_and_start(name: str, words: list[str]) -> int:
     from omegaconf.errors import OmegaConfBaseException
 
     from launch.compose import CONF, explain, register_resolvers
-    from records.errors import UserError
+    from records.errors import ExitCode, RunError, UserError
 
     verb = _verb(name)
     register_resolvers()
     codes: list[int] = []
 
     def task(config: DictConfig) -> None:
-        codes.append(_start(verb, config))
+        # said here, since Hydra would put a line of its own before it; the other jobs of a multirun go on
+        try:
+            codes.append(_start(verb, config))
+        except (UserError, RunError) as error:
+            print(f"scalescope: {error}", file=sys.stderr)
+            codes.append(int(error.exit_code))
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, and we say it in one line
     before = sys.argv
@@ -144,7 +149,7 @@ def _compose_and_start(name: str, words: list[str]) -> int:
         raise UserError(explain(error, name)) from error
     finally:
         sys.argv = before
-    return max(codes, default=0)
+    return max(codes, default=int(ExitCode.OK))
 
 
 def _start(verb: "launch.verb.Verb", config: "omegaconf.DictConfig") -> int:  # type: ignore[name-defined] # noqa: F821
@@ -235,11 +240,27 @@ def _report(words: list[str]) -> int:
 
 def _show(paths: list[Path], json: Path | None = None, html: Path | None = None) -> None:
     """Analyse, print and report what was measured: how every measuring verb ends."""
-    from records.files import write_atomic
     from records.folder import RunFolder
     from report.html import write_report
-    from report.terminal import print_run, print_study, print_sweep
+    from report.material import read_material
+    from report.terminal import print_material, print_run
     from scaling.analyze import analyze
+    from scaling.answer import RunAnalysis, write_answers
+
+    answers = []
+    for path in paths:
+        found = analyze([path])
+        answers += found
+        if (path / "run.json").is_file():
+            folder = RunFolder(path)
+            print_material(read_material(folder))
+            print(f"report: {write_report(folder, html)}")
+        else:
+            for answer in found:
+                if isinstance(answer, RunAnalysis):
+                    print_run(answer)
+    if json is not None:
+        write_answers(json, answers)
 
 
 if __name__ == "__main__":

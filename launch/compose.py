@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -80,6 +80,11 @@ def explain(error: Exception, verb: str) -> str:
             return f"{group}={option}: there is no such choice; choose one of {', '.join(options)}"
     if text.startswith("Error merging override") and cause is not None:
         return f"{text.removeprefix('Error merging override ').strip()}: {str(cause).splitlines()[0]}"
+    if isinstance(error, OverrideParseException):
+        return (
+            f"cannot read the override {error.override!r} ({text.splitlines()[0]}); write KEY=VALUE, in quotes where "
+            "the shell would take it apart"
+        )
     if isinstance(cause, OmegaConfBaseException):
         text = f"{text.splitlines()[0]} ({str(cause).splitlines()[0]})"
     return text.splitlines()[0]

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from records.rows import SweepRow
 from report import parts
+from report.material import Material
 from report.numbers import figure, listing, percent
 from report.tables import ABSENT, Cell, Column, Table
 from report.verdict import Level, Verdict, run_verdict, study_verdicts, sweep_verdict
@@ -64,6 +65,20 @@ def print_run(answer: RunAnalysis, console: Console | None = None) -> None:
             f"A step takes {figure(times.measured_step_ms, 2)} ms, and {figure(times.window_step_ms or 0, 2)} ms while "
             f"it is profiled: profiling overhead {figure(times.profiling_overhead_ms, 2)} ms.",
         )
+
+
+def print_material(material: Material, console: Console | None = None) -> None:
+    """Print whatever a folder holds: a study, a training run or a sweep, and what could not be read."""
+    console = console or make_console()
+    if material.study is not None:
+        print_study(material.study, material.answers, material.sweep, console)
+    else:
+        for answer in material.answers:
+            print_run(answer, console)
+        if material.sweep:
+            print_sweep(material.sweep, console)
+    for note in [*material.notes, *(run.reason for run in material.runs if run.reason)]:
+        _print_line(console, note, "yellow")
 
 
 def print_study(

@@ -218,6 +218,15 @@ def write_answer(path: Path, answer: Answer) -> None:
     write_atomic(path, msgspec.json.format(msgspec.json.encode(answer)))
 
 
+def write_answers(path: Path, answers: list[Answer]) -> None:
+    """Write one answer as it is, several as a list. Raises UserError where the file cannot be written."""
+    content: object = answers[0] if len(answers) == 1 else answers
+    try:
+        write_atomic(path, msgspec.json.format(msgspec.json.encode(content)))
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
+
+
 def read_run_answer(path: Path) -> RunAnalysis:
     """Return a run's analysis.json. Raises UserError where it is missing or of another schema."""
     return _read(path, RunAnalysis)
