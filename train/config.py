@@ -59,13 +59,19 @@ class DataConfig:
     path: str | None = MISSING  # text: a file, or a folder whose files are read; tokens: train.bin
     validation_path: str | None = MISSING  # tokens: val.bin; null = the last part of `path` is held out
     pattern: str = MISSING  # text in a folder: which files
+    exclude: list[str] = MISSING  # text in a folder: folder names that are left out
     validation_fraction: float = MISSING  # the held-out part where there is no validation file
+    validation_samples: int = MISSING  # held-out samples that a validation reads, over all ranks; 0 = no validation
     workers: int = MISSING  # loading processes a rank; 0 = load in the step loop
 
     def __post_init__(self) -> None:
         _choose("data.kind", self.kind, ("synthetic", "text", "tokens"))
         if self.kind != "synthetic" and not self.path:
             raise UserError(f"data={self.kind} needs data.path=FILE")
+        if not 0 <= self.validation_fraction < 1:
+            raise UserError(f"data.validation_fraction={self.validation_fraction}: must be at least 0 and below 1")
+        if self.validation_samples < 0 or self.workers < 0:
+            raise UserError("data.validation_samples and data.workers must be at least 0")
 
 
 @dataclass
@@ -73,12 +79,14 @@ class StrategyConfig:
     """conf/strategy: how the ranks share the work."""
 
     kind: str = MISSING  # ddp | local (no communication)
-    bucket_mb: float = MISSING
-    gradient_as_bucket_view: bool = MISSING
-    static_graph: bool = MISSING
+    bucket_mb: float = MISSING  # ddp: gradients are exchanged in buckets of this size
+    gradient_as_bucket_view: bool = MISSING  # ddp: gradients live in the buckets, which saves a copy
+    static_graph: bool = MISSING  # ddp: the same parameters take part in every step
 
     def __post_init__(self) -> None:
         _choose("strategy.kind", self.kind, ("ddp", "local"))
+        if self.bucket_mb <= 0:
+            raise UserError(f"strategy.bucket_mb={self.bucket_mb}: must be above 0")
 
 
 @dataclass
@@ -101,10 +109,15 @@ class OptimizerConfig:
     momentum: float = MISSING  # sgd
     betas: list[float] = MISSING  # adamw
     gradient_clip: float | None = MISSING
-    warmup_steps: int = MISSING  # learning-rate warm-up
+    warmup_steps: int = MISSING  # steps of linear warm-up, before the cosine
+    final_fraction: float = MISSING  # what is left of the learning rate at the last step
 
     def __post_init__(self) -> None:
         _choose("optimizer.kind", self.kind, ("adamw", "sgd"))
+        if self.kind == "adamw" and len(self.betas) != 2:
+            raise UserError(f"optimizer.betas={self.betas}: AdamW has two")
+        if self.learning_rate <= 0 or self.warmup_steps < 0:
+            raise UserError("optimizer.learning_rate must be above 0, optimizer.warmup_steps at least 0")
 
 
 @dataclass
@@ -135,8 +148,10 @@ class TrainConfig(JobConfig):
     global_batch_size: int | None = (
         MISSING  # strong scaling: samples a step over all ranks, instead of model.batch_size
     )
+    accumulate: int = MISSING  # parts that a rank's samples are worked through in, before one update
     compile: bool = MISSING  # torch.compile
     validate_every: int | None = MISSING  # steps; null = first and last, where there is held-out data
+    stop_on_bad_loss: bool = MISSING  # end the job when a loss is not finite
     model: ModelConfig = MISSING
     data: DataConfig = MISSING
     strategy: StrategyConfig = MISSING
@@ -154,6 +169,14 @@ class TrainConfig(JobConfig):
         if self.steps < least:
             raise UserError(f"steps={self.steps} leaves no step to measure: {self.warmup_steps} warm-up steps and "
                             f"{window} of the profiler need steps={least} at least")  # fmt: skip
+        if self.accumulate < 1:
+            raise UserError(f"accumulate={self.accumulate}: must be at least 1")
+        if self.validate_every is not None and self.validate_every < 1:
+            raise UserError(f"validate_every={self.validate_every}: must be at least 1, or null for first and last")
+        if self.compile and self.strategy.kind == "ddp" and self.strategy.static_graph:
+            raise UserError(
+                "compile=true cuts the model at DDP's bucket edges, which needs strategy.static_graph=false"
+            )
         if self.model.kind == "resnet" and self.data.kind != "synthetic":
             raise UserError(f"data={self.data.kind} is text, which {self.model.name} cannot read; use data=synthetic")
 

@@ -1,0 +1,62 @@
+"""What would make a training job fail, found before any process starts or any folder is made. Torch-free."""
+
+from typing import cast
+
+from launch.config import JobConfig
+from records.errors import UserError
+from train.config import GptConfig, TrainConfig
+from train.corpus import BYTE_VALUES, corpus_sizes
+from train.schedule import make_schedule
+from train.windows import count_windows
+
+
+def check(job: JobConfig, world_size: int) -> None:
+    """Raise UserError for a training job that cannot run on `world_size` ranks."""
+    config = cast(TrainConfig, job)
+    samples = samples_per_rank(config, world_size)
+    if samples % config.accumulate:
+        raise UserError(
+            f"accumulate={config.accumulate} does not divide the {samples} samples of a rank; choose a divisor"
+        )
+    if make_schedule(config).steady_steps < 1:
+        raise UserError(
+            f"steps={config.steps}: warm-up and the profiler's windows leave no step to measure; raise steps"
+        )
+    unknown = [rank for rank in config.profiler.ranks or () if not 0 <= rank < world_size]
+    if unknown:
+        raise UserError(f"profiler.ranks names rank {unknown[0]}, but the job has ranks 0 to {world_size - 1}")
+    if config.data.kind != "synthetic":
+        _check_tokens(config, cast(GptConfig, config.model), samples * world_size, world_size)
+
+
+def samples_per_rank(config: TrainConfig, world_size: int) -> int:
+    """Return the samples of a rank and step. Raises UserError where a global batch does not split evenly."""
+    total = config.global_batch_size
+    if total is None:
+        return config.model.batch_size
+    if total < 1 or total % world_size:
+        near = max(world_size, total - total % world_size)
+        raise UserError(f"global_batch_size={total} does not split over {world_size} ranks; use {near}, say")
+    return total // world_size
+
+
+def _check_tokens(config: TrainConfig, model: GptConfig, samples_per_step: int, world_size: int) -> None:
+    if config.data.kind == "text" and model.vocabulary < BYTE_VALUES:
+        raise UserError(f"model.vocabulary={model.vocabulary}: text is read by bytes, which need {BYTE_VALUES}")
+    training, held_out = corpus_sizes(config.data)
+    if count_windows(training, model.context) < samples_per_step:
+        raise UserError(
+            f"data.path={config.data.path} has {training:,} tokens to train on; a step reads "
+            f"{samples_per_step} samples of model.context={model.context}, which need "
+            f"{(samples_per_step + 1) * model.context:,}; take more data, or a smaller batch"
+        )
+    if config.data.validation_samples and held_out <= model.context:
+        raise UserError(
+            f"the held-out part has {held_out:,} tokens, and one sample reads {model.context + 1}; raise "
+            "data.validation_fraction, or set data.validation_samples=0"
+        )
+    if 0 < config.data.validation_samples < world_size:
+        raise UserError(
+            f"data.validation_samples={config.data.validation_samples}: {world_size} ranks need "
+            "at least one each, or 0 for none"
+        )

@@ -1,0 +1,80 @@
+"""How long each step takes: laps between marks on the device's own time line, read when they are long past."""
+
+import time
+from collections import deque
+
+import torch
+from torch import Tensor
+
+
+class CpuClock:
+    """Laps by the host's clock: on a CPU a step has ended when its call returns."""
+
+    lag = 0  # steps between a lap and when it may be read without waiting
+
+    def __init__(self) -> None:
+        self._mark_s = time.perf_counter()
+        self._laps: deque[tuple[float, float]] = deque()
+
+    def restart(self) -> None:
+        """Begin a new lap here: what came before (validation, an export) is no step's time."""
+        self._mark_s = time.perf_counter()
+
+    def begin_step(self) -> None:
+        """Leave out what the host did between two steps, which on a CPU would lengthen the second."""
+        self.restart()
+
+    def lap(self, loss: Tensor) -> None:
+        """End a step: its time runs from the mark before to here."""
+        now_s = time.perf_counter()
+        self._laps.append(((now_s - self._mark_s) * 1e3, float(loss)))
+        self._mark_s = now_s
+
+    def read(self) -> tuple[float, float]:
+        """Return the oldest unread lap's milliseconds and loss."""
+        return self._laps.popleft()
+
+
+class CudaClock:
+    """Laps by events on the compute stream: the host marks, runs ahead, and reads what the device passed long ago.
+
+    A lap runs from event to event, so a device that starves between two steps is seen.
+    """
+
+    lag = 3  # a host that is further ahead than this only waits for work that lies three steps back
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._laps: deque[tuple[torch.cuda.Event, torch.cuda.Event, Tensor]] = deque()
+        self._mark = self._record()
+
+    def restart(self) -> None:
+        self._mark = self._record()
+
+    def begin_step(self) -> None:
+        """Nothing: what the host does between two steps is hidden, or else the device starves, which counts."""
+
+    def lap(self, loss: Tensor) -> None:
+        host_loss = torch.empty((), dtype=torch.float32, pin_memory=True)
+        host_loss.copy_(loss, non_blocking=True)
+        end = self._record()
+        self._laps.append((self._mark, end, host_loss))
+        self._mark = end
+
+    def read(self) -> tuple[float, float]:
+        start, end, loss = self._laps.popleft()
+        end.synchronize()
+        return start.elapsed_time(end), float(loss)
+
+    def _record(self) -> torch.cuda.Event:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        return event
+
+
+Clock = CpuClock | CudaClock
+
+
+def make_clock(device: torch.device) -> Clock:
+    """Return the clock of a device."""
+    return CudaClock(device) if device.type == "cuda" else CpuClock()

@@ -1,0 +1,141 @@
+"""Collects every rank's laps on the host and turns them into rows, without making a device or a step wait.
+
+Laps are exchanged in chunks of about a second, over gloo, asynchronously, and some steps late: by then the device has
+passed them. Every decision that all ranks must take alike (how long the next chunk is, whether a loss has gone bad)
+is taken from gathered values at fixed steps. Nothing is exchanged inside a Kineto window, so that the trace
+shows the job alone.
+"""
+
+import math
+import time
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+from launch.job import Job
+from records.errors import RunError
+from records.rows import StepRow
+from train.accounting import Accounting
+from train.clock import Clock
+from train.config import TrainConfig
+from train.memory import peak_bytes
+from train.schedule import Schedule
+
+_CHUNK_MS = 1000.0
+_MOST_STEPS = 50
+
+
+class Ledger:
+    """The laps of all ranks. Rank 0 hands each finished row to `publish`, in the order of steps."""
+
+    def __init__(
+        self,
+        job: Job[TrainConfig],
+        clock: Clock,
+        schedule: Schedule,
+        accounting: Accounting,
+        attempt: int,
+        publish: Callable[[StepRow], None],
+        first_step: int = 0,
+    ) -> None:
+        self._job = job
+        self._clock = clock
+        self._schedule = schedule
+        self._accounting = accounting
+        self._attempt = attempt
+        self._publish = publish
+        self._validation: dict[int, float] = {}
+        self._next_step = first_step  # the first step whose lap was not sent yet
+        self._chunk_steps = 1
+        self._pending: tuple[dist.Work, list[torch.Tensor], range] | None = None
+        self._gathered: torch.Tensor | None = None  # (ranks, steps, 3) of the last chunk that arrived
+
+    def note_validation(self, step: int, loss: float) -> None:
+        """Put a held-out loss into a step's row; before that step is closed."""
+        self._validation[step] = loss
+
+    def close_step(self, step: int) -> None:
+        """Say that a step's lap was made; now and then, send what the device has passed to the other ranks."""
+        if self._schedule.window(step) is not None:
+            return
+        self._write_if_arrived()
+        ready = step + 1 - self._clock.lag - self._next_step
+        if ready >= self._chunk_steps:
+            self.settle()
+            self._send(ready)
+
+    def settle(self) -> None:
+        """Wait for the chunk under way, if any. Raises RunError on every rank where a loss is not finite."""
+        if self._pending is not None:
+            self._pending[0].wait()
+            self._write_pending()
+        if self._gathered is not None:
+            slowest_ms = float(self._gathered[:, :, 0].max())
+            self._chunk_steps = min(_MOST_STEPS, max(1, int(_CHUNK_MS / slowest_ms)))
+            self._check_losses(self._gathered[:, :, 1])
+            self._gathered = None
+
+    def finish(self, steps: int) -> None:
+        """Exchange all that is left, waiting for the device."""
+        self.settle()
+        if steps > self._next_step:
+            self._send(steps - self._next_step)
+            self.settle()
+
+    def rescue(self) -> None:
+        """On the way out of a failed job: write what has arrived, without waiting for anybody."""
+        self._write_if_arrived()
+
+    def _send(self, laps: int) -> None:
+        memory = float(peak_bytes(self._job.device))
+        own = torch.tensor([(*self._clock.read(), memory) for _ in range(laps)], dtype=torch.float64)  # (laps, 3)
+        everyone = [torch.empty_like(own) for _ in range(self._job.world.size)]
+        work = dist.all_gather(everyone, own, group=self._job.host_group, async_op=True)
+        assert work is not None
+        self._pending = (work, everyone, range(self._next_step, self._next_step + laps))
+        self._next_step += laps
+
+    def _write_if_arrived(self) -> None:
+        if self._pending is not None and self._pending[0].is_completed():
+            self._write_pending()
+
+    def _write_pending(self) -> None:
+        assert self._pending is not None
+        _, everyone, steps = self._pending
+        self._pending = None
+        self._first_gathered = steps.start
+        self._gathered = torch.stack(everyone)
+        if not self._job.is_rank0:
+            return
+        now_s = time.time()
+        for index, step in enumerate(steps):
+            laps = self._gathered[:, index]
+            self._publish(
+                self._accounting.row(
+                    step=step,
+                    phase=self._schedule.phase(step),
+                    step_ms=laps[:, 0].tolist(),
+                    losses=laps[:, 1].tolist(),
+                    memory_peak_bytes=int(laps[:, 2].max()) or None,
+                    validation_loss=self._validation.pop(step, None),
+                    attempt=self._attempt,
+                    unix_s=now_s,
+                )
+            )
+
+    def _check_losses(self, losses: torch.Tensor) -> None:
+        """losses: (ranks, steps)."""
+        bad = [
+            (rank, index)
+            for index in range(losses.shape[1])
+            for rank in range(losses.shape[0])
+            if not math.isfinite(float(losses[rank, index]))
+        ]
+        if bad and self._job.config.stop_on_bad_loss:
+            rank, index = bad[0]
+            raise RunError(
+                f"the loss is {float(losses[rank, index])} at step {self._first_gathered + index} on rank "
+                f"{rank}; lower optimizer.learning_rate, set optimizer.gradient_clip, or try precision=fp32 "
+                "(stop_on_bad_loss=false goes on)"
+            )

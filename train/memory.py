@@ -1,0 +1,12 @@
+"""How much memory a rank has needed at most."""
+
+import resource
+
+import torch
+
+
+def peak_bytes(device: torch.device) -> int:
+    """Return the peak of what torch allocated on a GPU, or of the whole process on a CPU; no device is asked."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,0 +1,35 @@
+"""The table of models: how each is built, what it costs, and what it eats."""
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import nn
+
+from train.config import GptConfig, ModelConfig, ResNetConfig
+from train.flops import Flops, gpt_flops, resnet_flops
+from train.gpt import Gpt
+from train.resnet import ResNet50
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network on its device, with what a reader of its figures needs."""
+
+    network: nn.Module  # network(inputs, targets) is the mean loss
+    parameters: int
+    flops: Flops
+    tokens_per_sample: int | None
+
+
+def build_model(config: ModelConfig, device: torch.device) -> Model:
+    """Return the configured model with fresh weights, drawn on the device from torch's default generator."""
+    with device:
+        if config.kind == "gpt":
+            network: nn.Module = Gpt(cast(GptConfig, config))
+        else:
+            network = ResNet50(cast(ResNetConfig, config))
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    if isinstance(config, GptConfig):
+        return Model(network, parameters, gpt_flops(config, parameters), config.context)
+    return Model(network, parameters, resnet_flops(cast(ResNetConfig, config)), None)

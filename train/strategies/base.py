@@ -1,0 +1,86 @@
+"""What a strategy is: how one step's arithmetic runs over the ranks. Alone, it is the plain step of one process."""
+
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from train.config import TrainConfig
+from train.data import Batch
+from train.optimizers import build_optimizer, clip_gradients, learning_rate, set_learning_rate
+from train.precision import Precision
+
+
+class Strategy:
+    """Wraps a network, owns its optimiser, and runs steps. A new strategy overrides what differs.
+
+    `network` is the bare network, `module` what the forward pass calls.
+    """
+
+    def __init__(self, config: TrainConfig, network: nn.Module, precision: Precision, device: torch.device) -> None:
+        self.config = config
+        self.network = network
+        self.precision = precision
+        self.device = device
+        self.module = self.wrap()
+        self.optimizer = build_optimizer(config.optimizer, self.network)
+
+    def wrap(self) -> nn.Module:
+        """Return the module that trains."""
+        return compile_module(self.network) if self.config.compile else self.network
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        """The context of a backward pass whose gradients need not be exchanged yet."""
+        return nullcontext()
+
+    def backward(self, loss: Tensor) -> None:
+        loss.backward()
+
+    def update(self, step: int) -> None:
+        """Apply the gradients of a step and clear them."""
+        clip_gradients(self.network, self.config.optimizer.gradient_clip)
+        set_learning_rate(self.optimizer, learning_rate(self.config.optimizer, step, self.config.steps))
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def train_step(self, batch: Batch, step: int) -> Tensor:
+        """Run one step on this rank's samples; return their mean loss, on the device."""
+        inputs, targets = batch
+        parts = self.config.accumulate
+        if parts == 1:
+            loss = self._forward(inputs, targets)
+            self.backward(loss)
+            self.update(step)
+            return loss.detach()
+        total = torch.zeros((), device=self.device)
+        for index, (part, answers) in enumerate(zip(inputs.chunk(parts), targets.chunk(parts), strict=True)):
+            with self.no_sync() if index < parts - 1 else nullcontext():
+                loss = self._forward(part, answers) / parts
+                self.backward(loss)
+            total += loss.detach()
+        self.update(step)
+        return total
+
+    @torch.no_grad()
+    def evaluate(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss of samples without training on them.
+
+        The bare network runs: nothing is exchanged, and nothing compiled again for another mode.
+        """
+        self.network.eval()
+        with self.precision.context():
+            loss: Tensor = self.network(inputs, targets)
+        self.network.train()
+        return loss
+
+    def _forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        with self.precision.context():
+            loss: Tensor = self.module(inputs, targets)
+        return loss
+
+
+def compile_module(module: nn.Module) -> nn.Module:
+    """Return the module compiled whole; shapes are fixed, so nothing is recompiled for another batch size."""
+    compiled = torch.compile(module, dynamic=False)
+    assert isinstance(compiled, nn.Module)
+    return compiled

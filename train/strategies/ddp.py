@@ -1,0 +1,29 @@
+"""Data parallel: every rank holds the whole model, gradients are averaged in buckets during the backward pass."""
+
+from contextlib import AbstractContextManager
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from train.strategies.base import Strategy, compile_module
+
+
+class Ddp(Strategy):
+    """torch's DistributedDataParallel."""
+
+    def wrap(self) -> nn.Module:
+        options = self.config.strategy
+        self._ddp = DistributedDataParallel(
+            self.network,
+            device_ids=[self.device] if self.device.type == "cuda" else None,
+            bucket_cap_mb=options.bucket_mb,
+            gradient_as_bucket_view=options.gradient_as_bucket_view,
+            static_graph=options.static_graph,
+            broadcast_buffers=False,  # each rank's batch statistics are its own; no broadcast before a forward pass
+        )
+        # compiled from outside: the graph is then cut at bucket edges, and gradients travel while others are computed;
+        # compiled inside, one backward hands all of them over at its end (pytorch#109774)
+        return compile_module(self._ddp) if self.config.compile else self._ddp
+
+    def no_sync(self) -> AbstractContextManager[None]:
+        return self._ddp.no_sync()

@@ -1,0 +1,54 @@
+"""From recorded windows to the run folder's traces, once nothing is timed any more."""
+
+import socket
+from typing import Any
+
+import torch.distributed as dist
+
+from hardware.detect import versions
+from launch.job import Job
+from records.errors import RunError
+from records.rows import RunInfo
+from train.config import TrainConfig
+from train.kineto import Tracer
+
+
+def describe_run(job: Job[TrainConfig], info: RunInfo) -> dict[str, Any]:
+    """Return what a trace's header says of its run, so that a trace alone is no orphan."""
+    own = versions(job.backend)
+    return {
+        "run": info.name,
+        "config_hash": info.config_hash,
+        "scalescope": own.scalescope,
+        "torch": own.torch,
+        "model": job.config.model.name,
+        "strategy": job.config.strategy.kind,
+        "precision": job.config.precision.kind,
+        "world_size": job.world.size,
+        "rank": job.world.rank,
+        "host": socket.gethostname(),
+    }
+
+
+def write_traces(job: Job[TrainConfig], tracer: Tracer) -> None:
+    """Write this rank's traces; rank 0 hands the folder on. Raises RunError on every rank where one did not fit."""
+    failures = [failure for failure in (_write(job, tracer, index) for index in range(tracer.count)) if failure]
+    everyone: list[list[str]] = [[]] * job.world.size
+    dist.all_gather_object(everyone, failures, group=job.host_group)
+    if job.is_rank0 and job.folder.traces.is_dir():
+        job.sinks.artifact(job.folder.traces)
+    if any(everyone):
+        first = next(failure for own in everyone for failure in own)
+        raise RunError(
+            f"{sum(map(len, everyone))} trace(s) could not be written, the first: {first}; steps.jsonl "
+            "is whole. Make room, or set `runs=` to a file system that has it"
+        )
+
+
+def _write(job: Job[TrainConfig], tracer: Tracer, index: int) -> str | None:
+    path = job.folder.trace_of(job.world.rank, tracer.first_step(index))
+    try:
+        tracer.export(index, path)
+    except (OSError, RuntimeError) as error:  # Kineto's own failures are RuntimeErrors
+        return f"{path}: {error}"
+    return None
