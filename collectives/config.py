@@ -27,13 +27,20 @@ class SweepConfig(JobConfig):
     dtypes: list[str] = MISSING
     group_sizes: Any = MISSING  # all (powers of two, and the whole world) | a list
     reductions: list[str] = MISSING
-    modes: list[str] = MISSING  # in_place | out_of_place
-    warmup_iterations: int = MISSING
+    modes: Any = MISSING  # auto (as training calls the operation) | in_place | out_of_place | a list
+    execution: Any = MISSING  # eager | graph (captured once, launched again) | a list
+    path: Any = MISSING  # c10d (torch.distributed) | direct (the library itself) | mpi | a list
+    placement: Any = MISSING  # packed (one host after another) | spread (round the hosts) | a list
+    warmup_iterations: int = MISSING  # before the first and the largest size of a series
     min_iterations: int = MISSING
     max_iterations: int = MISSING
-    budget_s: float = MISSING  # a point's time at most
+    budget_s: float = MISSING  # a point's measuring time at most
     precision: float = MISSING  # stop when the 95% interval of the mean is within this share of it
+    percentile_iterations: int = MISSING  # operations timed one by one for min, max and percentiles; 0 = none
+    clock: str = MISSING  # auto | device (events on the stream) | host (as nccl-tests)
     check: bool = MISSING  # compare every element of one separate operation
+    hang_limit_s: float = MISSING  # an operation that takes longer ends the job, and says who did not arrive
+    resume: bool = MISSING  # go on with the sweep that `name` names: finished points stay
 
     @property
     def what(self) -> str:

@@ -1,0 +1,124 @@
+"""One group's bench: its memory, its clock and its patterns, on which each point is measured in turn."""
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+from collectives.arena import Arena
+from collectives.ceiling import ceiling_of
+from collectives.check import Check
+from collectives.config import SweepConfig
+from collectives.groups import Member
+from collectives.operations import OPERATIONS
+from collectives.operations.operation import Bound, Call, NotAvailable
+from collectives.plan import Group, Point
+from collectives.timing import Clock, DeviceClock, HostClock, Limits, Timing, measure, rotating
+from launch.job import Job
+from records.rows import SweepRow
+
+
+class Bench:
+    """Measures the points of one group. All ranks of the group call it alike; its first rank gets the rows."""
+
+    def __init__(self, job: Job[SweepConfig], group: Group, member: Member) -> None:
+        self._config = job.config
+        self._device = job.device
+        self._devices = job.devices
+        self._backend = job.backend
+        self._messages = member.messages
+        self._path = member.path
+        here = job.devices[job.world.rank].host
+        neighbours = sum(job.devices[rank].host == here for rank in group.ranks)
+        self._arena = Arena.reserve(group.points, job.device, member.messages, neighbours)
+        self._check = Check(len(group.ranks), job.device)
+        self._clock = _clock(job)
+        self._limits = Limits(
+            min_iterations=job.config.min_iterations,
+            max_iterations=job.config.max_iterations,
+            budget_s=job.config.budget_s,
+            precision=job.config.precision,
+            percentile_iterations=job.config.percentile_iterations,
+        )
+        self._largest = {point.series: point.bytes for point in group.points}  # sizes ascend: the last one counts
+        self._warm: set[tuple[object, ...]] = set()
+
+    def measure(self, point: Point) -> SweepRow | None:
+        """Return the point's row on the group's first rank, None on the others."""
+        if not self._arena.holds(point):
+            reason = f"{point.bytes} B do not fit into every rank's memory"
+            return self._row(point, status="out_of_memory", reason=reason)
+        try:
+            bound = self._arena.buffers(point, self._messages.rank)
+            calls = [OPERATIONS[point.operation].run(self._path, io) for io in bound]
+            wrong = self._try_once(point, bound[0], calls[0])
+        except NotAvailable as reason:
+            return self._row(point, status="not_available", reason=str(reason))
+        except MemoryError as reason:
+            return self._row(point, status="out_of_memory", reason=str(reason))
+        run = rotating(calls)
+        self._warm_up(point, run)
+        timing = measure(run, self._clock, self._messages, self._limits)
+        return self._measured(point, timing, wrong) if timing is not None else None
+
+    def _try_once(self, point: Point, io: Bound, call: Call) -> int | None:
+        """Run the operation once and check every element. Returns the wrong elements of all ranks, None if unchecked.
+
+        Raises NotAvailable or MemoryError, on every rank alike, where the library refuses on any.
+        """
+        if self._config.check:
+            self._check.prepare(point, io)
+        refusal, out_of_memory = None, False
+        try:
+            call()
+            if self._device.type == "cuda":
+                torch.cuda.synchronize(self._device)
+        except (dist.DistBackendError, dist.DistNetworkError):
+            raise  # the communicator is broken, and so is all that would follow
+        except (RuntimeError, TypeError, ValueError) as error:
+            refusal = next(iter(str(error).splitlines()), type(error).__name__)
+            out_of_memory = isinstance(error, torch.OutOfMemoryError)
+        reasons = [reason for reason in self._messages.texts(refusal) if reason]
+        if reasons:
+            raise (MemoryError if self._messages.total(out_of_memory) else NotAvailable)(reasons[0])
+        if not self._config.check or not OPERATIONS[point.operation].moves_data:
+            return None
+        return self._messages.total(self._check.count_wrong(point, io))
+
+    def _warm_up(self, point: Point, run: Callable[[int], None]) -> None:
+        # as nccl-tests: connections, clocks and caches settle before the first size, and again at the full load
+        if point.series not in self._warm or point.bytes == self._largest[point.series]:
+            self._warm.add(point.series)
+            run(self._config.warmup_iterations)
+
+    def _measured(self, point: Point, timing: Timing, wrong: int | None) -> SweepRow | None:
+        algorithm_gb_s = point.bytes / timing.time_us / 1e3 if point.bytes else None
+        factor = OPERATIONS[point.operation].bus_factor(point.group_size)
+        ceiling, assumes = ceiling_of(point, self._devices)
+        return self._row(
+            point,
+            status="measured",
+            time_us=timing.time_us,
+            interval_us=timing.interval_us,
+            stopped_by=timing.stopped_by,
+            iterations=timing.iterations,
+            time_min_us=timing.time_min_us,
+            time_max_us=timing.time_max_us,
+            time_p50_us=timing.time_p50_us,
+            time_p95_us=timing.time_p95_us,
+            time_p99_us=timing.time_p99_us,
+            slowest_rank=None if timing.slowest_rank is None else point.ranks[timing.slowest_rank],
+            alg_gb_s=algorithm_gb_s,
+            bus_gb_s=algorithm_gb_s * factor if algorithm_gb_s is not None else None,
+            ceiling_gb_s=ceiling,
+            ceiling_assumes=assumes,
+            wrong=wrong,
+        )
+
+    def _row(self, point: Point, **measured: object) -> SweepRow | None:
+        return point.row(backend=self._backend, **measured) if self._messages.leads else None
+
+
+def _clock(job: Job[SweepConfig]) -> Clock:
+    on_device = job.device.type == "cuda" and job.config.clock != "host"
+    return DeviceClock(job.device) if on_device else HostClock(job.device)

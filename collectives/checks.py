@@ -1,0 +1,71 @@
+"""What can be wrong with a sweep's config, found before any process starts. Torch-free."""
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+from collectives.config import SweepConfig
+from collectives.dtypes import DTYPES, REDUCTIONS
+from collectives.operations import OPERATIONS
+from collectives.plan import as_list, group_sizes
+from collectives.sizes import parse_sizes
+from records.errors import UserError
+
+MODES = ("in_place", "out_of_place")
+PATHS = ("c10d", "direct", "mpi")
+EXECUTIONS = ("eager", "graph")
+PLACEMENTS = ("packed", "spread")
+CLOCKS = ("auto", "device", "host")
+
+
+def check(config: SweepConfig, world_size: int) -> None:
+    """Raise UserError for a sweep that cannot be planned: unknown names (with the near ones), bad sizes, bad groups."""
+    _known("operations", config.operations, OPERATIONS)
+    _known("dtypes", config.dtypes, DTYPES)
+    _known("reductions", config.reductions, REDUCTIONS)
+    if config.modes != "auto":
+        _known("modes", as_list(config.modes), MODES)
+    _known("path", as_list(config.path), PATHS)
+    _known("execution", as_list(config.execution), EXECUTIONS)
+    _known("placement", as_list(config.placement), PLACEMENTS)
+    _known("clock", [config.clock], CLOCKS)
+    for sizes in (config.sizes, config.auto_sizes.gpu, config.auto_sizes.cpu):
+        if sizes != "auto":
+            parse_sizes(sizes)
+    _check_groups(config, world_size)
+    _check_limits(config)
+
+
+def _check_groups(config: SweepConfig, world_size: int) -> None:
+    if world_size < 2:
+        raise UserError("a collective needs at least 2 ranks, and this sweep would have 1; set launch.ranks=2 or more")
+    if config.group_sizes != "all":
+        for size in as_list(config.group_sizes):
+            if not isinstance(size, int) or size < 1:
+                raise UserError(f"group_sizes: {size!r} is no group size; write a list such as [2,4], or all")
+            if size > world_size:
+                raise UserError(f"group_sizes: a group of {size} in a world of {world_size} ranks; "
+                                f"leave {size} out, or start with launch.ranks={size}")  # fmt: skip
+    if not group_sizes(config, world_size):
+        raise UserError(f"group_sizes={config.group_sizes}: no group has two ranks; write a list such as [2,4], or all")
+
+
+def _check_limits(config: SweepConfig) -> None:
+    for key in ("min_iterations", "max_iterations", "budget_s", "precision", "hang_limit_s"):
+        if getattr(config, key) <= 0:
+            raise UserError(f"{key}={getattr(config, key)}: must be above 0")
+    for key in ("warmup_iterations", "percentile_iterations"):
+        if getattr(config, key) < 0:
+            raise UserError(f"{key}={getattr(config, key)}: cannot be below 0")
+    if config.min_iterations > config.max_iterations:
+        raise UserError(f"min_iterations={config.min_iterations} is above max_iterations={config.max_iterations}")
+
+
+def _known(key: str, given: Sequence[str], known: Iterable[str]) -> None:
+    names = list(known)
+    if not given:
+        raise UserError(f"{key} is empty; choose from {', '.join(names)}")
+    for name in given:
+        if name not in names:
+            near = difflib.get_close_matches(str(name), names, n=2, cutoff=0.5)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"choose from {', '.join(names)}"
+            raise UserError(f"{key}: there is no {name!r}; {hint}")

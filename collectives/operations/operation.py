@@ -1,0 +1,107 @@
+"""What a collective is, as a table that each file beside this one fills in. Torch-free.
+
+S is the largest send or receive buffer of any rank. Operations that give every rank its own part (`split`) cut S
+into n chunks; the others move all of S. A rank below is a rank in the group, not in the job.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+Call = Callable[[], Any]
+Tensor = Any  # whatever the path moves: a torch tensor or a numpy array
+
+
+class NotAvailable(Exception):
+    """This path cannot run this point; the message says why, and becomes the row's reason."""
+
+
+class Path(Protocol):
+    """A way to the wires. Each method binds buffers and returns a call that runs the operation once."""
+
+    def all_reduce(self, send: Tensor, receive: Tensor, reduction: str) -> Call: ...
+    def all_gather(self, send: Tensor, receive: Tensor) -> Call: ...
+    def reduce_scatter(self, send: Tensor, receive: Tensor, reduction: str) -> Call: ...
+    def broadcast(self, send: Tensor, receive: Tensor, root: int) -> Call: ...
+    def reduce(self, send: Tensor, receive: Tensor, reduction: str, root: int) -> Call: ...
+    def all_to_all(self, send: Tensor, receive: Tensor) -> Call: ...
+    def gather(self, send: Tensor, receive: Tensor, root: int) -> Call: ...
+    def scatter(self, send: Tensor, receive: Tensor, root: int) -> Call: ...
+    def send_recv(self, send: Tensor, receive: Tensor, to: int, source: int) -> Call: ...
+    def barrier(self) -> Call: ...
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A run of elements that a rank must hold afterwards.
+
+    They equal elements `offset…` of the pattern of one rank (`source`), or of all ranks' patterns reduced (None).
+    """
+
+    start: int
+    length: int
+    offset: int
+    source: int | None
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One rank's buffers of one operation, ready to be run: what `Operation.run` is handed."""
+
+    send: Tensor
+    receive: Tensor
+    rank: int
+    size: int
+    reduction: str
+    root: int
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One collective. `chunk` counts elements: S / n where the operation is split, else S."""
+
+    name: str
+    run: Callable[[Path, Bound], Call]
+    bus_factor: Callable[[int], float]  # busbw = S / t × factor(n)
+    expected: Callable[[int, int, int, int], list[Segment]]  # (chunk, rank, n, root)
+    split: bool = False
+    splits_send: bool = False  # the send buffer is n chunks long
+    splits_receive: bool = False  # the receive buffer is n chunks long
+    reduces: bool = False
+    rooted: bool = False
+    moves_data: bool = True
+    in_place: bool = True  # whether it can work in one buffer at all
+    natural_mode: str = "in_place"  # what training calls: the mode that `auto` stands for
+
+    def chunk_elements(self, size: int, itemsize: int, group_size: int) -> int:
+        """Return the elements of a chunk for S near `size`, at least one, cut as nccl-tests cuts it.
+
+        A chunk of a split operation is rounded down to 16 bytes where it is that long.
+        """
+        elements = max(1, size // itemsize)
+        if not self.split:
+            return elements
+        chunk = max(1, elements // group_size)
+        aligned = chunk & -max(1, 16 // itemsize)
+        return aligned or chunk
+
+    def total_elements(self, chunk: int, group_size: int) -> int:
+        """Return S in elements."""
+        return chunk * group_size if self.split else chunk
+
+    def send_elements(self, chunk: int, group_size: int) -> int:
+        return chunk * group_size if self.splits_send else chunk
+
+    def receive_elements(self, chunk: int, group_size: int) -> int:
+        return chunk * group_size if self.splits_receive else chunk
+
+    def in_place_offsets(self, chunk: int, rank: int) -> tuple[int, int]:
+        """Return where send and receive begin in the one buffer of the in-place form, in elements."""
+        send = rank * chunk if self.splits_receive and not self.splits_send else 0
+        receive = rank * chunk if self.splits_send and not self.splits_receive else 0
+        return send, receive
+
+
+def whole(chunk: int, source: int | None) -> list[Segment]:
+    """Return the expectation of a rank that holds one whole buffer."""
+    return [Segment(start=0, length=chunk, offset=0, source=source)]

@@ -1,0 +1,155 @@
+"""From the sweep's axes to its planned points, in the order they are measured. Torch-free.
+
+A point is one combination of the axes, and ends as exactly one row of sweep.jsonl.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby, product
+from typing import Any
+
+from collectives.config import SweepConfig
+from collectives.dtypes import DTYPES, NO_DTYPE
+from collectives.operations import OPERATIONS
+from collectives.sizes import parse_sizes
+from records.rows import SweepRow
+
+
+@dataclass(frozen=True)
+class Point:
+    """One planned measurement. `bytes` is S as it will run: cut to whole elements and, where needed, to n chunks."""
+
+    operation: str
+    bytes: int
+    dtype: str
+    ranks: tuple[int, ...]  # the group, as ranks of the job
+    reduction: str | None
+    mode: str
+    execution: str
+    path: str
+    root: int | None
+    placement: str | None
+
+    @property
+    def group_size(self) -> int:
+        return len(self.ranks)
+
+    @property
+    def series(self) -> tuple[object, ...]:
+        """What points have in common that differ in size alone."""
+        return (self.operation, self.dtype, self.reduction, self.mode, self.execution)
+
+    def row(self, **measured: Any) -> SweepRow:
+        """Return this point's row with what was measured, or with its status and reason."""
+        return SweepRow(
+            operation=self.operation,
+            bytes=self.bytes,
+            dtype=self.dtype,
+            group_size=self.group_size,
+            reduction=self.reduction,
+            mode=self.mode,
+            execution=self.execution,
+            path=self.path,
+            placement=self.placement,
+            root=self.root,
+            ranks=list(self.ranks),
+            **measured,
+        )
+
+    def __str__(self) -> str:
+        return f"{self.operation} of {self.bytes} B {self.dtype}, {self.mode}, over ranks {list(self.ranks)}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Points that share a communicator: the same ranks, reached the same way."""
+
+    index: int  # the order of its turn, the same on every rank
+    ranks: tuple[int, ...]
+    path: str
+    points: tuple[Point, ...]
+
+
+def plan(config: SweepConfig, hosts: Sequence[str], device: str) -> list[Point]:
+    """Return the planned points for a job whose rank r is on hosts[r]; `device` is cpu or cuda.
+
+    Sizes that come to the same S for an operation (8 B cannot be cut in four float32 chunks) are one point.
+    """
+    auto = config.auto_sizes.cpu if device == "cpu" else config.auto_sizes.gpu
+    sizes = parse_sizes(auto if config.sizes == "auto" else config.sizes)
+    points: dict[Point, None] = {}
+    for (placement, ranks), path in product(_groups(config, hosts), as_list(config.path)):
+        for name, execution in product(config.operations, as_list(config.execution)):
+            operation = OPERATIONS[name]
+            modes = [operation.natural_mode] if config.modes == "auto" else as_list(config.modes)
+            reductions: list[str | None] = list(config.reductions) if operation.reduces else [None]
+            dtypes = config.dtypes if operation.moves_data else [NO_DTYPE]
+            for dtype, reduction, mode in product(dtypes, reductions, modes):
+                for size in sizes if operation.moves_data else [0]:
+                    point = Point(
+                        operation=name,
+                        bytes=_carried(name, size, dtype, len(ranks)),
+                        dtype=dtype,
+                        ranks=ranks,
+                        reduction=reduction,
+                        mode=mode if operation.moves_data else "in_place",
+                        execution=execution,
+                        path=path,
+                        root=0 if operation.rooted else None,
+                        placement=placement,
+                    )
+                    points[point] = None
+    return list(points)
+
+
+def by_group(points: Sequence[Point]) -> Iterator[Group]:
+    """Yield the points a communicator at a time, in their order."""
+    runs = groupby(points, key=lambda point: (point.ranks, point.path))
+    for index, ((ranks, path), members) in enumerate(runs):
+        yield Group(index=index, ranks=ranks, path=path, points=tuple(members))
+
+
+def group_sizes(config: SweepConfig, world_size: int) -> list[int]:
+    """Return the group sizes, ascending: `all` is the powers of two and the whole world. One rank is no group."""
+    if config.group_sizes == "all":
+        sizes = {2**power for power in range(1, world_size.bit_length()) if 2**power <= world_size} | {world_size}
+    else:
+        sizes = {int(size) for size in as_list(config.group_sizes)}
+    return sorted(size for size in sizes if size > 1)
+
+
+def placed(size: int, hosts: Sequence[str], placement: str) -> tuple[int, ...]:
+    """Return the ranks of a group: `packed` fills one host after another, `spread` goes round the hosts."""
+    if placement == "packed":
+        return tuple(range(size))
+    queues = {host: [rank for rank, at in enumerate(hosts) if at == host] for host in dict.fromkeys(hosts)}
+    taken: list[int] = []
+    while len(taken) < size:
+        for ranks in queues.values():
+            if ranks and len(taken) < size:
+                taken.append(ranks.pop(0))
+    return tuple(sorted(taken))
+
+
+def as_list(value: object) -> list[Any]:
+    """Return a config value that may be one or several as several."""
+    return [value] if isinstance(value, str | int) else list(value)  # type: ignore[call-overload]
+
+
+def _groups(config: SweepConfig, hosts: Sequence[str]) -> list[tuple[str | None, tuple[int, ...]]]:
+    """Return (placement, ranks) of every group; on one host there is nothing to place."""
+    several = len(set(hosts)) > 1
+    placements: list[str] = as_list(config.placement) if several else ["packed"]
+    found: dict[tuple[int, ...], str | None] = {}
+    for size, placement in product(group_sizes(config, len(hosts)), placements):
+        found.setdefault(placed(size, hosts, placement), placement if several else None)
+    return [(placement, ranks) for ranks, placement in found.items()]
+
+
+def _carried(name: str, size: int, dtype: str, group_size: int) -> int:
+    operation = OPERATIONS[name]
+    if not operation.moves_data:
+        return 0
+    itemsize = DTYPES[dtype].itemsize
+    chunk = operation.chunk_elements(size, itemsize, group_size)
+    return operation.total_elements(chunk, group_size) * itemsize

@@ -1,0 +1,235 @@
+"""How long a collective takes: one engine for every operation, path and device.
+
+As nccl-tests does, operations run back to back without a synchronisation between them, and a batch's time over its
+count is averaged over the ranks. Every batch begins with one untimed operation, which brings the ranks together
+better than any barrier on the host. Batches repeat until the 95% interval of their mean is narrow enough or the
+budget is spent; the group's first rank decides for all, from its own clock.
+
+Minimum, maximum and percentiles come from a separate pass that times each operation by itself: timing every
+operation slows small ones, so that pass has no say in the mean.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+import torch
+
+from collectives.messages import Messages
+from collectives.operations.operation import Call
+
+_BATCHES = 5  # at least so many before an interval is believed
+_BATCH_S = 2e-3  # long against the few microseconds that starting and stopping a clock takes
+_LEAST_BATCHES = 2  # without two there is no interval at all
+# two-sided 95% quantiles of Student's t by degrees of freedom; beyond the table the normal one is within 2%
+_T95 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a measurement has enough."""
+
+    min_iterations: int
+    max_iterations: int
+    budget_s: float
+    precision: float
+    percentile_iterations: int
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A point's time for one operation, in microseconds."""
+
+    time_us: float
+    interval_us: tuple[float, float]
+    stopped_by: str  # precision | budget
+    iterations: int
+    time_min_us: float | None = None
+    time_max_us: float | None = None
+    time_p50_us: float | None = None
+    time_p95_us: float | None = None
+    time_p99_us: float | None = None
+    slowest_rank: int | None = None  # in the group
+
+
+class Clock(Protocol):
+    """A way to time calls, in seconds."""
+
+    def batch(self, run: Callable[[int], None], count: int) -> float:
+        """Return the time of `count` calls back to back, after one that is not counted."""
+
+    def each(self, run: Callable[[int], None], count: int) -> list[float]:
+        """Return the time of each of `count` calls."""
+
+
+class HostClock:
+    """The host's steady clock, as nccl-tests. On a GPU a batch ends when the stream has done it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._settle: Callable[[], object] = (
+            torch.cuda.current_stream(device).synchronize if device.type == "cuda" else lambda: None
+        )
+
+    def batch(self, run: Callable[[int], None], count: int) -> float:
+        run(1)
+        self._settle()
+        start = time.perf_counter()
+        run(count)
+        self._settle()
+        return time.perf_counter() - start
+
+    def each(self, run: Callable[[int], None], count: int) -> list[float]:
+        run(1)
+        self._settle()
+        marks = [time.perf_counter()]
+        for _ in range(count):
+            run(1)
+            self._settle()
+            marks.append(time.perf_counter())
+        return [end - start for start, end in pairwise(marks)]
+
+
+class DeviceClock:
+    """Events on the stream that the operations run on."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._stream = torch.cuda.current_stream(device)
+        self._events: list[torch.cuda.Event] = []
+
+    def batch(self, run: Callable[[int], None], count: int) -> float:
+        start, end = self._take(2)
+        run(1)
+        start.record(self._stream)
+        run(count)
+        end.record(self._stream)
+        end.synchronize()
+        return start.elapsed_time(end) / 1e3
+
+    def each(self, run: Callable[[int], None], count: int) -> list[float]:
+        marks = self._take(count + 1)
+        run(1)
+        marks[0].record(self._stream)
+        for mark in marks[1:]:
+            run(1)
+            mark.record(self._stream)
+        marks[-1].synchronize()
+        return [start.elapsed_time(end) / 1e3 for start, end in pairwise(marks)]
+
+    def _take(self, count: int) -> list[torch.cuda.Event]:
+        while len(self._events) < count:
+            self._events.append(torch.cuda.Event(enable_timing=True))
+        return self._events[:count]
+
+
+def rotating(calls: Sequence[Call]) -> Callable[[int], None]:
+    """Return a function that runs so many calls, going round the buffers that they are bound to."""
+    position = 0
+    slots = len(calls)
+
+    def run(count: int) -> None:
+        nonlocal position
+        for index in range(position, position + count):
+            calls[index % slots]()
+        position = (position + count) % slots
+
+    return run
+
+
+def measure(
+    run: Callable[[int], None], clock: Clock, messages: Messages, limits: Limits, operations_per_call: int = 1
+) -> Timing | None:
+    """Measure until it is precise enough or the budget is spent. Returns the timing on the group's first rank.
+
+    `run(k)` makes k calls, each of `operations_per_call` operations (a captured graph holds many).
+    """
+    started = time.perf_counter()
+    estimate_s = clock.batch(run, 1)
+    count = messages.tell(first_batch(estimate_s, limits, operations_per_call))
+    samples: list[float] = []
+    reason = ""
+    calls = 0
+    while count:
+        times = messages.gather([clock.batch(run, count)])
+        calls += count
+        if times is not None:
+            samples.append(statistics.fmean(value for (value,) in times) / count / operations_per_call)
+            reason = verdict(samples, calls * operations_per_call, time.perf_counter() - started, limits)
+        count = messages.tell(0 if reason else count)
+    spread = _spread(run, clock, messages, limits, operations_per_call)
+    if not messages.leads:
+        return None
+    mean, half = mean_and_half_interval(samples)
+    return Timing(
+        time_us=mean * 1e6,
+        interval_us=((mean - half) * 1e6, (mean + half) * 1e6),
+        stopped_by=reason,
+        iterations=calls * operations_per_call,
+        **spread,  # type: ignore[arg-type]
+    )
+
+
+def first_batch(estimate_s: float, limits: Limits, operations_per_call: int = 1) -> int:
+    """Return the calls of a batch: a fifth of the least iterations or more, unless even that would break the budget."""
+    least = max(1, math.ceil(limits.min_iterations / _BATCHES / operations_per_call))
+    most = max(least, limits.max_iterations // _BATCHES // operations_per_call)
+    estimate_s = max(estimate_s, 1e-9)
+    count = min(max(round(_BATCH_S / estimate_s), least), most)
+    affordable = int(limits.budget_s / _BATCHES / estimate_s)
+    return max(1, min(count, affordable))
+
+
+def verdict(samples: Sequence[float], iterations: int, spent_s: float, limits: Limits) -> str:
+    """Return why measuring ends here, precision or budget, or nothing where it goes on."""
+    if len(samples) >= _BATCHES and iterations >= limits.min_iterations:
+        mean, half = mean_and_half_interval(samples)
+        if half <= limits.precision * mean:
+            return "precision"
+    if len(samples) >= _LEAST_BATCHES and (spent_s >= limits.budget_s or iterations >= limits.max_iterations):
+        return "budget"
+    return ""
+
+
+def mean_and_half_interval(samples: Sequence[float]) -> tuple[float, float]:
+    """Return the mean of the batches and half of its 95% interval (Student's t)."""
+    degrees = len(samples) - 1
+    quantile = _T95[degrees - 1] if degrees <= len(_T95) else 1.96
+    return statistics.fmean(samples), quantile * statistics.stdev(samples) / math.sqrt(len(samples))
+
+
+def percentile(ordered: Sequence[float], percent: int) -> float:
+    """Return the smallest value that so many percent of the ordered values do not exceed (nearest rank)."""
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
+
+
+def _spread(
+    run: Callable[[int], None], clock: Clock, messages: Messages, limits: Limits, operations_per_call: int
+) -> dict[str, float | int | None]:
+    """Time operations one by one; an operation is as long as on the rank where it took longest."""
+    if limits.percentile_iterations == 0:
+        return {}
+    by_rank = messages.gather(clock.each(run, limits.percentile_iterations))
+    if by_rank is None:
+        return {}
+    longest = sorted(max(times) / operations_per_call * 1e6 for times in zip(*by_rank, strict=True))
+    return {
+        "time_min_us": longest[0],
+        "time_max_us": longest[-1],
+        "time_p50_us": percentile(longest, 50),
+        "time_p95_us": percentile(longest, 95),
+        "time_p99_us": percentile(longest, 99),
+        "slowest_rank": slowest(by_rank, limits.precision),
+    }
+
+
+def slowest(by_rank: Sequence[Sequence[float]], precision: float) -> int | None:
+    """Return the rank whose median operation is longest; None where it is not longer by more than the precision."""
+    medians = [statistics.median(times) for times in by_rank]
+    longest = max(medians)
+    return medians.index(longest) if longest > (1 + precision) * statistics.median(medians) else None
