@@ -1,0 +1,311 @@
+"""The charts, as Vega-Lite specifications. Colours are the palette's variables; a chart holds its own data."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import altair as alt
+
+from report.numbers import milliseconds, percent
+
+Spec = dict[str, Any]
+Rows = list[dict[str, Any]]
+
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
+_HEIGHT = 260
+_INK, _MUTED, _SURFACE = "var(--ink)", "var(--muted)", "var(--surface)"
+#: Byte counts on an axis, in binary units.
+_SIZE_LABEL = (
+    "datum.value >= 1073741824 ? format(datum.value / 1073741824, '~r') + ' GiB' : "
+    "datum.value >= 1048576 ? format(datum.value / 1048576, '~r') + ' MiB' : "
+    "datum.value >= 1024 ? format(datum.value / 1024, '~r') + ' KiB' : format(datum.value, '~r') + ' B'"
+)
+_ZOOM = "wheel![event.shiftKey]"  # the plain wheel scrolls the page
+
+
+def throughput(points: Rows, unit: str, counts: Sequence[int], noun: str) -> Spec:
+    """Throughput against rank count, with the line of perfect scaling. Rows: count, value, label."""
+    first = points[0]
+    ideal = [{"count": count, "value": first["value"] / first["count"] * count} for count in (0, counts[-1])]
+    line = _chart(points).encode(x=_counts(counts, noun), y=_figure("value", unit, nice=True))
+    perfect = _chart(ideal).mark_line(strokeDash=[5, 4], color="var(--ideal)").encode(x="count:Q", y="value:Q")
+    return _finish(
+        perfect,
+        line.mark_line(color="var(--c1)", strokeWidth=2.5),
+        line.mark_point(color="var(--c1)", filled=True, size=70, opacity=1).encode(
+            tooltip=[_tip("count", noun, ","), _tip("value", unit, ",.1f"), _tip("ideal", "perfect", ",.1f")]
+        ),
+        line.mark_text(align="left", dx=8, dy=12, color=_INK, fontSize=12).encode(text="label:N"),
+    )
+
+
+def efficiency(points: Rows, counts: Sequence[int], noun: str) -> Spec:
+    """Efficiency against rank count; all is the dashed line. Rows: count, value (a share), label."""
+    line = _chart(points).encode(
+        x=_counts(counts, noun),
+        y=alt.Y(
+            "value:Q",
+            title="efficiency",
+            axis=alt.Axis(format="%", values=[0, 0.25, 0.5, 0.75, 1]),
+            scale=alt.Scale(domain=[0, max(1.12, 1.08 * max(point["value"] for point in points))]),
+        ),
+    )
+    return _finish(
+        _chart([{"value": 1}]).mark_rule(strokeDash=[5, 4], color="var(--ideal)").encode(y="value:Q"),
+        line.mark_line(color="var(--c1)", strokeWidth=2.5),
+        line.mark_point(color="var(--c1)", filled=True, size=70, opacity=1).encode(
+            tooltip=[_tip("count", noun, ","), _tip("value", "efficiency", ".1%")]
+        ),
+        line.mark_text(dy=14, baseline="top", color=_INK, fontSize=12).encode(text="label:N"),
+    )
+
+
+def waterfall(steps: Sequence[tuple[str, str, float]], grown: float) -> Spec:
+    """The growth of a step, a bar a part, each starting where the one before ended. Steps: name, colour, ms."""
+    rows: Rows = []
+    start = 0.0
+    for name, colour, ms in steps:
+        rows.append(_bar(name, start, start + ms, ms, grown, colour))
+        start += ms
+    rows.append(_bar("growth in all", 0.0, grown, grown, grown, _MUTED))
+    order = [row["part"] for row in rows]
+    bars = _chart(rows).encode(y=alt.Y("part:N", sort=order, title=None, axis=alt.Axis(labelLimit=180)))
+    reach = max([abs(row["end"]) for row in rows] + [abs(row["start"]) for row in rows] + [1e-6])
+    lowest = min(row["end"] for row in rows)
+    x = alt.X(
+        "start:Q",
+        title="ms added to the step",
+        scale=alt.Scale(domain=[min(0, lowest * 1.25), reach * 1.22], nice=False),
+    )
+    return _finish(
+        bars.mark_bar(height={"band": 0.72}, cornerRadius=2).encode(
+            x=x,
+            x2="end:Q",
+            color=alt.Color("colour:N", scale=None),
+            tooltip=[_tip("part", "part"), _tip("label", "added")],
+        ),
+        bars.mark_text(align="left", dx=6, color=_INK, fontSize=12).encode(x=alt.X("right:Q"), text="label:N"),
+        height=max(90, 27 * len(rows)),
+    )
+
+
+def partition(rows: Rows, labels: Sequence[str], parts: Sequence[tuple[str, str]], legend: bool = False) -> Spec:
+    """A rank a bar, stacked from the parts of its mean step. Rows: label, part, order, ms, share."""
+    bars = _chart(rows).encode(
+        y=alt.Y("label:N", sort=list(labels), title=None, axis=alt.Axis(labelLimit=200)),
+        x=alt.X("ms:Q", title="ms a step", stack="zero", scale=alt.Scale(nice=False)),
+        color=alt.Color(
+            "part:N",
+            scale=alt.Scale(domain=[name for name, _ in parts], range=[colour for _, colour in parts]),
+            legend=alt.Legend(title=None, orient="bottom", columns=4) if legend else None,
+        ),
+        order=alt.Order("order:Q"),
+        tooltip=[
+            _tip("label", "rank"),
+            _tip("part", "part"),
+            _tip("ms", "ms a step", ",.3f"),
+            _tip("share", "of the step", ".1%"),
+        ],
+    )
+    height = max(60, min(26, max(5, 620 / max(len(labels), 1))) * len(labels))
+    return _finish(bars.mark_bar(height={"band": 0.8}), height=height)
+
+
+def heat_map(rows: Rows, title: str) -> Spec:
+    """Rank × step; the stronger the colour, the longer the wait. Rows: rank, step, ms, length."""
+    ranks = len({row["rank"] for row in rows})
+    cells = _chart(rows).encode(
+        x=alt.X("step:O", title="profiled step", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
+        y=alt.Y("rank:O", title="rank", axis=alt.Axis(labelOverlap=True)),
+        opacity=alt.Opacity("ms:Q", scale=alt.Scale(zero=True, range=[0.04, 1]), legend=None),
+        tooltip=[
+            _tip("rank", "rank"),
+            _tip("step", "step"),
+            _tip("ms", title, ",.3f"),
+            _tip("length", "step, ms", ",.2f"),
+        ],
+    )
+    layers = [cells.mark_rect(color="var(--heat)", stroke=_SURFACE, strokeWidth=1)]
+    if len(rows) <= 120:
+        layers.append(
+            _chart(rows)
+            .encode(x="step:O", y="rank:O", text=alt.Text("ms:Q", format=",.2f"))
+            .mark_text(color=_INK, fontSize=11)
+        )
+    return _finish(*layers, height=max(60, min(30, max(4, 480 / max(ranks, 1))) * ranks))
+
+
+def bus_bandwidth(
+    rows: Rows,
+    groups: Sequence[tuple[str, str]],
+    ceilings: Rows,
+    points: Rows | None = None,
+    legend: bool = False,
+) -> Spec:
+    """busbw against size (log), a line a group, with the ceiling of the links. Rows: bytes, bus, group, time.
+
+    `points` are collectives in training, drawn over the lines. Ceilings: value, label.
+    """
+    everything = [row["bytes"] for row in [*rows, *(points or [])]]
+    colour = alt.Color(
+        "group:N",
+        scale=alt.Scale(domain=[name for name, _ in groups], range=[value for _, value in groups]),
+        legend=alt.Legend(title=None, orient="bottom") if legend else None,
+    )
+    tips = [
+        _tip("group", "of"),
+        _tip("size", "size"),
+        _tip("bus", "busbw, GB/s", ",.1f"),
+        _tip("time", "time, µs", ",.1f"),
+    ]
+    tops = [row["bus"] for row in [*rows, *(points or [])]] + [row["value"] for row in ceilings]
+    y = alt.Y("bus:Q", title="busbw, GB/s", scale=alt.Scale(domain=[0, 1.12 * max(tops, default=1)], nice=False))
+    layers: list[Any] = []
+    for row in ceilings:
+        base = _chart([row]).encode(y=alt.Y("value:Q"))
+        layers.append(base.mark_rule(strokeDash=[5, 4], color="var(--ideal)"))
+        layers.append(base.mark_text(align="left", x=4, dy=-7, color=_MUTED, fontSize=11).encode(text="label:N"))
+    lines = _chart(rows).encode(x=_sizes(everything), y=y, color=colour)
+    if rows:
+        layers.append(lines.mark_line(strokeWidth=2, clip=True))
+        layers.append(lines.mark_point(filled=True, size=26, opacity=1, clip=True).encode(tooltip=tips))
+    if points:
+        calls = _chart(points).encode(x=_sizes(everything), y=y, color=colour)
+        layers.append(
+            calls.mark_point(shape="diamond", filled=True, size=90, opacity=0.95, stroke=_SURFACE, clip=True).encode(
+                tooltip=[*tips, _tip("calls", "calls", ","), _tip("in_situ", "of the sweep's speed")]
+            )
+        )
+    layers[-1] = layers[-1].add_params(alt.selection_interval(bind="scales", zoom=_ZOOM))
+    return _finish(*layers, height=300)
+
+
+def call_time(rows: Rows, groups: Sequence[tuple[str, str]], legend: bool = False) -> Spec:
+    """Time a call against size, both log: what a small collective costs. Rows: bytes, time, group, size."""
+    lines = _chart(rows).encode(
+        x=_sizes([row["bytes"] for row in rows]),
+        y=alt.Y(
+            "time:Q", title="time a call, µs", scale=alt.Scale(type="log"), axis=alt.Axis(format=",~r", tickCount=5)
+        ),
+        color=alt.Color(
+            "group:N",
+            scale=alt.Scale(domain=[name for name, _ in groups], range=[value for _, value in groups]),
+            legend=alt.Legend(title=None, orient="bottom") if legend else None,
+        ),
+    )
+    return _finish(
+        lines.mark_line(strokeWidth=2),
+        lines.mark_point(filled=True, size=26, opacity=1).encode(
+            tooltip=[_tip("group", "of"), _tip("size", "size"), _tip("time", "time, µs", ",.1f")]
+        ),
+        height=300,
+    )
+
+
+def profiling_overhead(rows: Rows) -> Spec:
+    """The measured step beside the step in the profiler's window. Rows: run, measured, window, label."""
+    order = [row["run"] for row in rows]
+    base = _chart(rows).encode(y=alt.Y("run:N", sort=order, title=None, axis=alt.Axis(labelLimit=220)))
+    values = [row[key] for row in rows for key in ("measured", "window")]
+    span = alt.Scale(domain=[0, 1.18 * max(values)], nice=False)
+    return _finish(
+        base.mark_rule(color="var(--ideal)", strokeWidth=3).encode(
+            x=alt.X("measured:Q", title="ms a step", scale=span), x2="window:Q"
+        ),
+        base.mark_point(filled=True, size=85, color="var(--c1)", opacity=1).encode(
+            x="measured:Q", tooltip=[_tip("run", "run"), _tip("measured", "measured step, ms", ",.2f")]
+        ),
+        base.mark_point(size=85, color="var(--c2)", strokeWidth=2, opacity=1).encode(
+            x="window:Q", tooltip=[_tip("run", "run"), _tip("window", "step in the window, ms", ",.2f")]
+        ),
+        base.mark_text(align="left", dx=12, color=_INK, fontSize=12).encode(x="right:Q", text="label:N"),
+        height=max(60, 34 * len(rows)),
+    )
+
+
+def over_steps(rows: Rows, groups: Sequence[tuple[str, str]], title: str, legend: bool = False) -> Spec:
+    """A figure against the step, a line a group. Rows: step, value, group, phase."""
+    line = _chart(rows).encode(
+        x=alt.X("step:Q", title="step", axis=alt.Axis(format="~r", tickMinStep=1), scale=alt.Scale(nice=False)),
+        y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=False, nice=True)),
+        color=alt.Color(
+            "group:N",
+            scale=alt.Scale(domain=[name for name, _ in groups], range=[value for _, value in groups]),
+            legend=alt.Legend(title=None, orient="bottom") if legend else None,
+        ),
+    )
+    tips = [_tip("group", "of"), _tip("step", "step"), _tip("value", title, ",.3f"), _tip("phase", "phase")]
+    return _finish(
+        line.mark_line(strokeWidth=1.6, clip=True),
+        line.mark_point(filled=True, size=18, opacity=0.9, clip=True)
+        .encode(tooltip=tips)
+        .add_params(alt.selection_interval(bind="scales", zoom=_ZOOM)),
+    )
+
+
+def _bar(name: str, start: float, end: float, ms: float, grown: float, colour: str) -> dict[str, Any]:
+    share = f" · {percent(ms / grown, 0)}" if grown > 0 else ""
+    sign = "+" if ms >= 0 else "−"
+    label = f"{sign}{milliseconds(abs(ms))}{share}"
+    return {"part": name, "start": start, "end": end, "right": max(start, end), "label": label, "colour": colour}
+
+
+def _chart(rows: Rows) -> alt.Chart:
+    return alt.Chart(alt.Data(values=rows))  # type: ignore[no-untyped-call]
+
+
+def _tip(field: str, title: str, form: str | None = None) -> alt.Tooltip:
+    if form is None:
+        return alt.Tooltip(f"{field}:N", title=title)
+    return alt.Tooltip(f"{field}:Q", title=title, format=form)
+
+
+def _counts(counts: Sequence[int], noun: str) -> alt.X:
+    return alt.X(
+        "count:Q",
+        title=noun,
+        axis=alt.Axis(values=list(counts), format="d", labelOverlap=True),
+        scale=alt.Scale(domain=[0, 1.18 * counts[-1]], nice=False),
+    )
+
+
+def _figure(field: str, title: str, *, nice: bool) -> alt.Y:
+    return alt.Y(f"{field}:Q", title=title, scale=alt.Scale(zero=True, nice=nice), axis=alt.Axis(format="~s"))
+
+
+def _sizes(counts: Sequence[int]) -> alt.X:
+    """A log axis of byte counts, labelled at every third power of two or fewer."""
+    low, high = max(min(counts, default=1), 1), max([*counts, 2])
+    exponents = range(low.bit_length() - 1, high.bit_length())
+    stride = max(1, -(-len(exponents) // 9))
+    return alt.X(
+        "bytes:Q",
+        title="size",
+        scale=alt.Scale(type="log", base=2, nice=False, padding=12),
+        axis=alt.Axis(values=[2**exponent for exponent in exponents[::stride]], labelExpr=_SIZE_LABEL),
+    )
+
+
+def _finish(*layers: Any, height: float = _HEIGHT) -> Spec:
+    chart = alt.layer(*layers).properties(width="container", height=height, background="transparent")
+    chart = chart.configure(
+        font=_FONT,
+        autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
+        axis=alt.AxisConfig(
+            labelColor=_MUTED,
+            titleColor=_MUTED,
+            titleFontWeight="normal",
+            titleFontSize=12,
+            labelFontSize=12,
+            gridColor="var(--grid)",
+            domain=False,
+            ticks=False,
+            labelPadding=8,
+            titlePadding=10,
+        ),
+        axisY=alt.AxisConfig(titleAnchor="end"),
+        legend=alt.LegendConfig(labelColor=_INK, labelFontSize=12, symbolType="square"),
+        view=alt.ViewConfig(stroke=None),
+    )
+    spec: Spec = chart.to_dict()
+    spec.pop("$schema", None)  # an address; nothing is fetched from it, and the page needs none
+    return spec
