@@ -74,6 +74,7 @@ def waterfall(steps: Sequence[tuple[str, str, float]], grown: float) -> Spec:
     x = alt.X(
         "start:Q",
         title="ms added to the step",
+        axis=alt.Axis(tickCount=8),
         scale=alt.Scale(domain=[min(0, lowest * 1.25), reach * 1.22], nice=False),
     )
     return _finish(
@@ -92,7 +93,7 @@ def partition(rows: Rows, labels: Sequence[str], parts: Sequence[tuple[str, str]
     """A rank a bar, stacked from the parts of its mean step. Rows: label, part, order, ms, share."""
     bars = _chart(rows).encode(
         y=alt.Y("label:N", sort=list(labels), title=None, axis=alt.Axis(labelLimit=200)),
-        x=alt.X("ms:Q", title="ms a step", stack="zero", scale=alt.Scale(nice=False)),
+        x=alt.X("ms:Q", title="ms a step", stack="zero", axis=alt.Axis(tickCount=8), scale=alt.Scale(nice=False)),
         color=alt.Color(
             "part:N",
             scale=alt.Scale(domain=[name for name, _ in parts], range=[colour for _, colour in parts]),
@@ -110,13 +111,13 @@ def partition(rows: Rows, labels: Sequence[str], parts: Sequence[tuple[str, str]
     return _finish(bars.mark_bar(height={"band": 0.8}), height=height)
 
 
-def heat_map(rows: Rows, title: str) -> Spec:
-    """Rank × step; the stronger the colour, the longer the wait. Rows: rank, step, ms, length."""
+def heat_map(rows: Rows, title: str, full: float) -> Spec:
+    """Rank × step; the stronger the colour, the longer the wait, up to `full` ms. Rows: rank, step, ms, length."""
     ranks = len({row["rank"] for row in rows})
     cells = _chart(rows).encode(
         x=alt.X("step:O", title="profiled step", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
-        y=alt.Y("rank:O", title="rank", axis=alt.Axis(labelOverlap=True)),
-        opacity=alt.Opacity("ms:Q", scale=alt.Scale(zero=True, range=[0.04, 1]), legend=None),
+        y=alt.Y("rank:O", title=None, axis=alt.Axis(labelOverlap=True, labelExpr="'rank ' + datum.label")),
+        opacity=alt.Opacity("ms:Q", scale=alt.Scale(domain=[0, full], range=[0.03, 1], clamp=True), legend=None),
         tooltip=[
             _tip("rank", "rank"),
             _tip("step", "step"),
@@ -158,7 +159,12 @@ def bus_bandwidth(
         _tip("time", "time, µs", ",.1f"),
     ]
     tops = [row["bus"] for row in [*rows, *(points or [])]] + [row["value"] for row in ceilings]
-    y = alt.Y("bus:Q", title="busbw, GB/s", scale=alt.Scale(domain=[0, 1.12 * max(tops, default=1)], nice=False))
+    y = alt.Y(
+        "bus:Q",
+        title="busbw, GB/s",
+        axis=alt.Axis(tickCount=6),
+        scale=alt.Scale(domain=[0, 1.12 * max(tops, default=1)], nice=False),
+    )
     layers: list[Any] = []
     for row in ceilings:
         base = _chart([row]).encode(y=alt.Y("value:Q"))
@@ -171,7 +177,7 @@ def bus_bandwidth(
     if points:
         calls = _chart(points).encode(x=_sizes(everything), y=y, color=colour)
         layers.append(
-            calls.mark_point(shape="diamond", filled=True, size=90, opacity=0.95, stroke=_SURFACE, clip=True).encode(
+            calls.mark_point(shape="diamond", filled=True, size=150, opacity=1, clip=True).encode(
                 tooltip=[*tips, _tip("calls", "calls", ","), _tip("in_situ", "of the sweep's speed")]
             )
         )
@@ -206,10 +212,10 @@ def profiling_overhead(rows: Rows) -> Spec:
     order = [row["run"] for row in rows]
     base = _chart(rows).encode(y=alt.Y("run:N", sort=order, title=None, axis=alt.Axis(labelLimit=220)))
     values = [row[key] for row in rows for key in ("measured", "window")]
-    span = alt.Scale(domain=[0, 1.18 * max(values)], nice=False)
+    span = alt.Scale(domain=[0, 1.32 * max(values)], nice=False)
     return _finish(
         base.mark_rule(color="var(--ideal)", strokeWidth=3).encode(
-            x=alt.X("measured:Q", title="ms a step", scale=span), x2="window:Q"
+            x=alt.X("measured:Q", title="ms a step", scale=span, axis=alt.Axis(tickCount=8)), x2="window:Q"
         ),
         base.mark_point(filled=True, size=85, color="var(--c1)", opacity=1).encode(
             x="measured:Q", tooltip=[_tip("run", "run"), _tip("measured", "measured step, ms", ",.2f")]
@@ -225,8 +231,10 @@ def profiling_overhead(rows: Rows) -> Spec:
 def over_steps(rows: Rows, groups: Sequence[tuple[str, str]], title: str, legend: bool = False) -> Spec:
     """A figure against the step, a line a group. Rows: step, value, group, phase."""
     line = _chart(rows).encode(
-        x=alt.X("step:Q", title="step", axis=alt.Axis(format="~r", tickMinStep=1), scale=alt.Scale(nice=False)),
-        y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=False, nice=True)),
+        x=alt.X(
+            "step:Q", title="step", axis=alt.Axis(format="~r", tickMinStep=1, tickCount=8), scale=alt.Scale(nice=False)
+        ),
+        y=alt.Y("value:Q", title=title, scale=alt.Scale(zero=False, nice=True), axis=alt.Axis(tickCount=6)),
         color=alt.Color(
             "group:N",
             scale=alt.Scale(domain=[name for name, _ in groups], range=[value for _, value in groups]),
@@ -269,7 +277,9 @@ def _counts(counts: Sequence[int], noun: str) -> alt.X:
 
 
 def _figure(field: str, title: str, *, nice: bool) -> alt.Y:
-    return alt.Y(f"{field}:Q", title=title, scale=alt.Scale(zero=True, nice=nice), axis=alt.Axis(format="~s"))
+    return alt.Y(
+        f"{field}:Q", title=title, scale=alt.Scale(zero=True, nice=nice), axis=alt.Axis(format="~s", tickCount=5)
+    )
 
 
 def _sizes(counts: Sequence[int]) -> alt.X:

@@ -324,7 +324,7 @@ def _lost(study: StudyAnalysis, series: str) -> list[_Lost]:
         return []
     grown = falls[-1].growth_ms
     return [
-        _Lost(f"{ms:.4f}", f"var({part.variable})", f"{part.name}: {figure(ms, 2)} ms, {percent(ms / grown, 0)}")
+        _Lost(f"{ms:.4f}", f"var({part.variable})", f"{part.name} {percent(ms / grown, 0)}")
         for part, ms in sorted(waterfall_steps(falls[-1]), key=lambda step: -step[1])
         if ms > 0.005 * grown
     ]

@@ -44,6 +44,7 @@ NO_DRAWING = "Drawing charts needs altair and vl-convert-python, which are not i
 _MOST_BARS = 160  # ranks in one partition chart
 _MOST_CELLS = 20_000  # rank × step
 _MOST_STEPS = 600  # points a line of a training curve
+_ALARM = 0.05  # of a step waited: full colour
 _TRAINING = "in training"
 
 
@@ -261,12 +262,15 @@ def _waits(material: Material) -> list[Panel]:
         )
         if not split and worst.part_ms(key) > 0:
             sentence += " Waiting and moving could not be told apart in these traces."
+        # a wait that is a hundredth of a step must not look like an alarm
+        full = max(worst.part_ms(key), _ALARM * worst.window_ms)
         many = len(rows) > _MOST_CELLS
         panels.append(
             _panel(
                 f"waits-{run.name}", run_label(run), sentence, step_split_table(run),
-                None if many else lambda charts, rows=rows, title=title: [  # type: ignore[misc]
-                    charts.heat_map(rows, f"{title}, ms")],
+                None if many else lambda charts, rows=rows, title=title, full=full: [  # type: ignore[misc]
+                    charts.heat_map(rows, f"{title}, ms", full)],
+                [Key(f"{milliseconds(full)} of {title} or more; paler is less", "var(--heat)")],
                 reason=f"{len(rows):,} cells are too many for one picture; the table has them." if many else "",
             )
         )  # fmt: skip
@@ -399,17 +403,18 @@ def _profiling(material: Material) -> list[Panel]:
             rows.append(
                 {"run": run_label(run), "measured": times.measured_step_ms, "window": times.window_step_ms,
                  "right": max(times.measured_step_ms, times.window_step_ms),
-                 "label": f"profiling overhead {figure(cost, 2)} ms{of_step}"}
+                 "label": f"{figure(cost, 2)} ms{of_step}"}
             )  # fmt: skip
     worst = max(rows, key=lambda row: row["window"] - row["measured"], default=None)
     sentence = "Every throughput in this report comes from steps outside the profiler's window."
     if worst:
-        sentence = f"{worst['run']} has the largest {worst['label']} a step. {sentence}"
+        sentence = f"{worst['run']} has the largest profiling overhead, {worst['label']} a step. {sentence}"
     return [
         _panel(
             "profiling", "The measured step beside the step in the profiler's window", sentence, table,
             (lambda charts: [charts.profiling_overhead(rows)]) if rows else None,
-            [Key("measured step", category(0)), Key("step in the window", category(1))],
+            [Key("measured step", category(0)), Key("step in the window", category(1)),
+             Key("profiling overhead, the difference", "var(--ideal)")],
             reason="" if rows else "no run has both a window and steady steps outside it",
         )
     ]  # fmt: skip

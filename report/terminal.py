@@ -151,7 +151,9 @@ def _print_verdict(console: Console, verdict: Verdict) -> None:
     console.print()
     console.print(Text(verdict.headline, style=_STYLES[verdict.level]), soft_wrap=not console.is_terminal)
     for sentence in verdict.sentences:
-        console.print(Text(sentence), soft_wrap=not console.is_terminal)
+        _print_line(console, sentence)
+    if verdict.advice:
+        _print_line(console, f"What may help most: {verdict.advice}")
 
 
 def _print_waterfall(console: Console, fall: Waterfall, activity: str | None) -> None:

@@ -19,16 +19,19 @@ _GOOD, _FAIR = 0.9, 0.7
 
 @dataclass(frozen=True)
 class Verdict:
-    """One subject's verdict: a headline, and the sentences that explain it."""
+    """One subject's verdict: a headline, the sentences that explain it, and what may help most."""
 
     subject: str
     level: Level
     headline: str
     sentences: tuple[str, ...] = ()
+    advice: str = ""
 
     @property
     def text(self) -> str:
-        return " ".join([self.headline, *self.sentences])
+        return " ".join(
+            [self.headline, *self.sentences, *([f"What may help most: {self.advice}"] if self.advice else [])]
+        )
 
 
 def study_verdicts(
@@ -48,6 +51,7 @@ def run_verdict(run: RunAnalysis) -> Verdict:
     """Return what one run's traces say: how much of a step computes, what is lost to what, and who is to blame."""
     label = run_label(run)
     sentences: list[str] = []
+    advice = ""
     level: Level = "unknown"
     if run.ranks and run.quality.verdict != "unusable":
         steps = sum(rank.steps for rank in run.ranks) or 1
@@ -64,13 +68,13 @@ def run_verdict(run: RunAnalysis) -> Verdict:
         if told:
             sentences.append(f"That is {listing(told)}.")
         if lost and 1 - compute > 0.02:
-            sentences.append(f"What may help most: {lost[0][0].remedy}.")
+            advice = f"{lost[0][0].remedy}."
     else:
         headline = f"{label}: the traces do not say where its time goes."
     sentences += _throughput_sentences(run)
     sentences += _straggler_sentences(run)
     sentences += _quality_sentences(run)
-    return Verdict(label, level, headline, tuple(sentences))
+    return Verdict(label, level, headline, tuple(sentences), advice)
 
 
 def sweep_verdict(rows: Sequence[SweepRow]) -> Verdict:
@@ -128,6 +132,7 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
     of_series = [run for run in runs if run.name in {point.run for point in points}]
     kind = kinds.get(last.run)
     sentences: list[str] = []
+    advice = ""
     if len(points) == 1:
         done = _throughput(last, points)
         headline = f"{series}: {devices(last.world_size, kind)} do {done}; there is no other count to compare with."
@@ -141,7 +146,8 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         level = _level(last.efficiency)
         falls = [fall for fall in study.waterfall if fall.series == series and fall.to_world_size == last.world_size]
         if falls and last.scaling == "weak":
-            sentences += _growth_sentences(falls[0])
+            sentences.append(loss_sentence(falls[0]))
+            advice = _advice(falls[0])
         elif last.scaling == "strong":
             ideal = first.step_ms * first.world_size / last.world_size
             sentences.append(
@@ -156,15 +162,13 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
     for run in of_series:
         sentences += _straggler_sentences(run)
         sentences += _quality_sentences(run)
-    return Verdict(series, level, headline, tuple(sentences))
+    return Verdict(series, level, headline, tuple(sentences), advice)
 
 
-def _growth_sentences(fall: Waterfall) -> list[str]:
-    sentences = [loss_sentence(fall)]
+def _advice(fall: Waterfall) -> str:
+    """Return what helps against the largest part of a growth that is worth a word."""
     worst, ms = max(waterfall_steps(fall), key=lambda step: step[1])
-    if fall.growth_ms > 0.01 * fall.from_step_ms and ms > 0 and worst.remedy:
-        sentences.append(f"What may help most: {worst.remedy}.")
-    return sentences
+    return f"{worst.remedy}." if fall.growth_ms > 0.01 * fall.from_step_ms and ms > 0 and worst.remedy else ""
 
 
 def _throughput_sentences(run: RunAnalysis) -> list[str]:
