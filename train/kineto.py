@@ -45,6 +45,8 @@ class Tracer:
         if not self._traced:
             return
         if step == window.first:
+            if not self._on_gpu:  # its start and stop lines are noise; on a GPU its warnings are worth them
+                os.environ.setdefault("KINETO_LOG_LEVEL", "6")
             activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._on_gpu else [])]
             self._open = _KinetoProfile(
                 activities=activities,

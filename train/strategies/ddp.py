@@ -1,5 +1,6 @@
 """Data parallel: every rank holds the whole model, gradients are averaged in buckets during the backward pass."""
 
+import inspect
 from contextlib import AbstractContextManager
 
 from torch import nn
@@ -19,7 +20,7 @@ class Ddp(Strategy):
             bucket_cap_mb=options.bucket_mb,
             gradient_as_bucket_view=options.gradient_as_bucket_view,
             static_graph=options.static_graph,
-            broadcast_buffers=False,  # each rank's batch statistics are its own; no broadcast before a forward pass
+            **_keep_buffers_local(),
         )
         # compiled from outside: the graph is then cut at bucket edges, and gradients travel while others are computed;
         # compiled inside, one backward hands all of them over at its end (pytorch#109774)
@@ -27,3 +28,9 @@ class Ddp(Strategy):
 
     def no_sync(self) -> AbstractContextManager[None]:
         return self._ddp.no_sync()
+
+
+def _keep_buffers_local() -> dict[str, bool]:
+    """Each rank's batch statistics are its own: no broadcast before a forward pass. torch 2.13 renamed the option."""
+    known = inspect.signature(DistributedDataParallel.__init__).parameters
+    return {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}
