@@ -1,0 +1,71 @@
+"""The entry points of the reading half: traces and run folders in, analysis.json out."""
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+
+from records.errors import UserError
+from records.folder import RunFolder
+from scaling.answer import Answer, RunAnalysis, StudyAnalysis, write_answer
+from scaling.run import explain_run, explain_traces
+from scaling.sources import find_sources
+from scaling.study import explain_study
+
+
+def analyze_run(run: RunFolder | Path, jobs: int | None = None, executor: Executor | None = None) -> RunAnalysis:
+    """Return the analysis of a run folder, a folder of trace files, or a trace file. Nothing is written.
+
+    `jobs`: processes that read traces, one task a rank; None: as many as pay off on this machine. `executor`: a
+    concurrent.futures executor to use instead, such as mpi4py.futures.MPIPoolExecutor.
+
+    Raises UserError where there are no traces, or a file is none.
+    """
+    return explain_run(run, jobs, executor).analysis
+
+
+def analyze_study(
+    study: RunFolder, jobs: int | None = None, executor: Executor | None = None
+) -> tuple[StudyAnalysis, list[RunAnalysis]]:
+    """Return the comparison of a study's runs, and the analysis of each of its training runs. Nothing is written.
+
+    Raises UserError where the study holds no runs.
+    """
+    return explain_study(study, jobs, executor)
+
+
+def analyze(paths: Sequence[Path], jobs: int | None = None, executor: Executor | None = None) -> list[Answer]:
+    """Analyse run folders, studies, trace folders and trace files; a study's answer comes before its runs'.
+
+    Writes analysis.json into each run folder and study; plain trace folders and files are left as they are.
+    Trace files given one by one are one run together. Raises UserError for a path without traces.
+    """
+    answers: list[Answer] = []
+    files = [path for path in paths if path.is_file()]
+    if len(files) > 1:
+        sources = [source for file in files for source in find_sources(file)]
+        answers.append(explain_traces(sources, files[0].parent.name, jobs, executor).analysis)
+    for path in paths:
+        if path in files and len(files) > 1:
+            continue
+        answers.extend(_analyze_path(path, jobs, executor))
+    return answers
+
+
+def _analyze_path(path: Path, jobs: int | None, executor: Executor | None) -> list[Answer]:
+    if not (path / "run.json").is_file():
+        return [analyze_run(path, jobs, executor)]
+    folder = RunFolder.open(path)
+    kind = folder.read_info().kind
+    if kind == "sweep":
+        raise UserError(f"{path} is a sweep: it has no traces; its figures are in {folder.sweep}")
+    if kind == "train":
+        analysis = analyze_run(folder, jobs, executor)
+        write_answer(folder.analysis, analysis)
+        return [analysis]
+    study, runs = analyze_study(folder, jobs, executor)
+    by_name = {analysis.name: analysis for analysis in runs}
+    for child in folder.read_children():
+        if child.path.name in by_name:
+            write_answer(child.analysis, by_name[child.path.name])
+    write_answer(folder.analysis, study)
+    return [study, *runs]

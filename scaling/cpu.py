@@ -1,0 +1,121 @@
+"""The partition of a rank that trains on a CPU, where collectives run on threads of their own (gloo).
+
+The timeline is the training loop's thread. Compute is what its outermost operators cover, without those that hand a
+collective over or wait for one; communication is what the `gloo:*` annotations of the run-loop threads cover, several
+at once. What is left is data loading, or Python between operators: the host being late, since nothing is ever enqueued
+ahead.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scaling.families import HANDOVER_OPS
+from scaling.intervals import EMPTY, Intervals, Ints, clip, difference, union
+from scaling.loading import data_loading
+from scaling.partition import OneRankShares, Windows, assemble
+from scaling.steps import Steps, find_steps
+from scaling.timeline import GroupNames, RankCollective, describe
+from scaling.trace import HostSpans, Trace
+
+_ON_RUN_LOOPS = ("gloo:", "mpi:")
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTimeline:
+    """One rank's host timeline. Disjoint sets in absolute ns."""
+
+    windows: Windows
+    compute: Intervals
+    communication: Intervals
+    data: Intervals
+    collectives: list[RankCollective]
+    #: outermost operators of the loop's thread with their names, for laying two runs side by side
+    operators: Intervals
+    operator_name: Ints
+
+
+def build_cpu_timeline(trace: Trace) -> CpuTimeline:
+    """Return the host timeline of a trace without device activity."""
+    base = trace.header.base_ns
+    steps = find_steps(trace)
+    operators = trace.operators
+    thread = steps.thread if steps.thread is not None else _busiest_thread(operators)
+    data = data_loading(trace, steps)
+    on_loop = np.flatnonzero(operators.thread == thread)
+    starts, ends, names = operators.start[on_loop] + base, operators.end[on_loop] + base, operators.name[on_loop]
+    handover = np.array([name.startswith(HANDOVER_OPS) for name in trace.names], bool)
+    is_handover = handover[names] if names.size else np.empty(0, bool)
+    # operators that the data loader runs prepare batches: that is loading, and counted there
+    own = difference(union(Intervals(starts[~is_handover], ends[~is_handover])), data)
+    compute = difference(own, union(Intervals(starts[is_handover], ends[is_handover])))
+    outermost = _outermost(starts, ends)
+    collectives = _collectives(trace, steps)
+    communication = union(
+        Intervals(
+            np.array([one.start for one in collectives], np.int64), np.array([one.end for one in collectives], np.int64)
+        )
+    )
+    return CpuTimeline(
+        windows=_windows(steps, base, starts, ends),
+        compute=compute,
+        communication=communication,
+        data=data,
+        collectives=collectives,
+        operators=Intervals(starts[outermost], ends[outermost]),
+        operator_name=names[outermost].astype(np.int64),
+    )
+
+
+def share_out_cpu(timeline: CpuTimeline) -> OneRankShares:
+    """Partition a host timeline: compute, communication, data, and the rest as the host being late."""
+    windows = timeline.windows
+    whole = Intervals(windows.edges[:1], windows.edges[-1:])
+    busy = union(timeline.compute, timeline.communication)
+    late = difference(whole, clip(busy, int(windows.edges[0]), int(windows.edges[-1])))
+    return assemble(windows, timeline.compute, timeline.communication, EMPTY, timeline.data, late, EMPTY)
+
+
+def _windows(steps: Steps, base: int, starts: Ints, ends: Ints) -> Windows:
+    """Return the steps from each ProfilerStep's begin to the next one's; the last ends with its annotation."""
+    if len(steps):
+        edges = np.concatenate((steps.start, steps.end[-1:])) + base
+        return Windows([int(number) for number in steps.numbers], edges, False)
+    if starts.size:
+        return Windows([0], np.array([starts.min(), max(ends.max(), starts.min() + 1)], np.int64), True)
+    return Windows([], np.empty(0, np.int64), True)
+
+
+def _busiest_thread(operators: HostSpans) -> int:
+    threads, counts = np.unique(operators.thread, return_counts=True)
+    return int(threads[counts.argmax()]) if threads.size else 0
+
+
+def _outermost(starts: Ints, ends: Ints) -> Ints:
+    """Return the positions of the spans that lie in no other one, ascending by start."""
+    order = np.lexsort((-ends, starts))
+    if order.size == 0:
+        return order
+    reach = np.maximum.accumulate(ends[order])
+    outer: Ints = order[np.concatenate(([True], starts[order][1:] >= reach[:-1]))]
+    return outer
+
+
+def _collectives(trace: Trace, steps: Steps) -> list[RankCollective]:
+    """Return the collectives as the run-loop threads ran them, ascending by start."""
+    groups = GroupNames(trace)
+    base = trace.header.base_ns
+    found = []
+    for row, index in trace.annotation_communication.items():
+        if not trace.names[trace.annotations.name[row]].startswith(_ON_RUN_LOOPS):
+            continue
+        one = describe(trace.communications[index], groups)
+        start = int(trace.annotations.start[row])
+        step = int(steps.of(np.array([start], np.int64))[0])
+        one.start, one.end = start + base, int(trace.annotations.end[row]) + base
+        one.stream = int(trace.annotations.thread[row])
+        one.step = int(steps.numbers[step]) if step >= 0 else None
+        found.append(one)
+    found.sort(key=lambda one: one.start)
+    groups.complete(found)
+    return found

@@ -1,0 +1,95 @@
+"""What stands around a trace's events: the ranks, the devices, the base of its clock."""
+
+import re
+
+import msgspec
+
+
+class ProcessGroup(msgspec.Struct, frozen=True):
+    """One process group as torch describes it. `ranks` are global; empty where the list is not given."""
+
+    pg_name: str | int = ""
+    pg_desc: str = ""
+    pg_size: int = 0
+    ranks: list[int] = []
+
+
+class DistributedInfo(msgspec.Struct, frozen=True):
+    """The job this trace is one rank of."""
+
+    backend: str = ""
+    rank: int = -1
+    world_size: int = -1
+    pg_config: list[ProcessGroup] = []
+    nccl_version: str = ""
+
+
+class DeviceProperties(msgspec.Struct, frozen=True):
+    id: int = -1
+    name: str = ""
+
+
+class Header(msgspec.Struct, frozen=True):
+    """The fields beside `traceEvents` that scaling reads."""
+
+    distributed: DistributedInfo = msgspec.field(name="distributedInfo", default=DistributedInfo())
+    devices: list[DeviceProperties] = msgspec.field(name="deviceProperties", default_factory=list)
+    base_ns: int = msgspec.field(name="baseTimeNanoseconds", default=0)
+    host: str = msgspec.field(name="host_name", default="")
+
+
+_DECODER = msgspec.json.Decoder(Header, strict=False)
+
+
+def read_header(before: bytes, after: bytes) -> tuple[Header, bool]:
+    """Return the header out of the text before the event array's key and after its `]`, and whether all of it decoded.
+
+    Where a field does not decode (a name cut short, a value that is no JSON) the others are still found.
+    """
+    before = before.rstrip().rstrip(b",").strip() or b"{"
+    after = after.strip()
+    if after.startswith(b",") and before == b"{":
+        after = after[1:]
+    if not after.endswith(b"}"):
+        after = b"}"  # a truncated trace ends with its events
+    try:
+        return _DECODER.decode(before + after), True
+    except msgspec.DecodeError:
+        pass
+    found: list[bytes] = []
+    for field in Header.__struct_fields__:
+        key = _NAMES[field]
+        if (value := _value_of(key, before) or _value_of(key, after)) is None:
+            continue
+        member = b'"%s":%s' % (key, value)
+        try:
+            _DECODER.decode(b"{" + member + b"}")
+        except msgspec.DecodeError:
+            continue
+        found.append(member)
+    return _DECODER.decode(b"{" + b",".join(found) + b"}"), False
+
+
+_NAMES = {field.name: field.encode_name.encode() for field in msgspec.structs.fields(Header)}
+
+
+def _value_of(key: bytes, text: bytes) -> bytes | None:
+    """Return the JSON value behind a key: up to the bracket that closes it, or a number or string."""
+    match = re.search(rb'"%s"\s*:\s*' % key, text)
+    if match is None:
+        return None
+    start = match.end()
+    if text[start : start + 1] not in (b"{", b"["):
+        plain = re.match(rb'"(?:[^"\\]|\\.)*"|[-+0-9.eE]+', text[start:])
+        return plain[0] if plain else None
+    depth, inside = 0, False
+    for sign in re.finditer(rb'\\.|["{}\[\]]', text[start:], re.DOTALL):
+        if sign[0] == b'"':
+            inside = not inside
+        elif not inside and sign[0] in (b"{", b"["):
+            depth += 1
+        elif not inside and sign[0] in (b"}", b"]"):
+            depth -= 1
+            if depth == 0:
+                return text[start : start + sign.end()]
+    return None

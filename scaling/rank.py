@@ -1,0 +1,129 @@
+"""What one rank's trace says by itself: read once, kept small, so that a thousand ranks fit beside each other."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from scaling.cpu import CpuTimeline, build_cpu_timeline, share_out_cpu
+from scaling.intervals import Intervals, length, union
+from scaling.kernels import KernelTable, kernel_table
+from scaling.loading import data_loading
+from scaling.partition import OneRankShares, share_out
+from scaling.reader import read_trace
+from scaling.timeline import COMPUTE, RankCollective, Timeline, build_timeline
+from scaling.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What speaks for or against a trace. Counts."""
+
+    events: int
+    invalid_events: int
+    mended_events: int
+    damage: tuple[str, ...]
+    activities: int
+    before_window: int
+    unlinked: int  # activities in the window whose launch is not in the trace
+    launches: int  # runtime calls that launch a kernel
+    launches_without_activity: int
+    profiler_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankSummary:
+    """One rank's share of the analysis. Times are absolute ns on the rank's own clock."""
+
+    path: Path
+    rank: int | None  # None where the header does not say
+    world_size: int | None
+    host: str
+    device: str | None
+    backend: str
+    activity: Literal["gpu", "cpu"]
+    shares: OneRankShares | None  # None for a trace in which nothing ran
+    collectives: list[RankCollective]
+    kernels: KernelTable
+    before_window_ns: int
+    evidence: Evidence
+
+
+def summarise(path: Path) -> RankSummary:
+    """Read one trace file and keep what a run's analysis needs of it. Raises UserError for a file that is no trace."""
+    trace = read_trace(path)
+    timeline = build_timeline(trace)
+    if timeline.start.size:
+        return _summarise_device(trace, timeline)
+    return _summarise_host(trace, build_cpu_timeline(trace))
+
+
+def _summarise_device(trace: Trace, timeline: Timeline) -> RankSummary:
+    shares = share_out(timeline, data_loading(trace, timeline.steps))
+    early = timeline.before_window
+    chosen = timeline.kind == COMPUTE
+    spans = Intervals(timeline.start[chosen], timeline.end[chosen])
+    unlinked = ~timeline.linked & ~early
+    return RankSummary(
+        **_identity(trace),
+        activity="gpu",
+        shares=shares,
+        collectives=timeline.collectives,
+        kernels=kernel_table(spans, timeline.name[chosen], union(spans), shares.windows, trace.names),
+        before_window_ns=length(union(Intervals(timeline.start[early], timeline.end[early]))),
+        evidence=_evidence(trace, len(timeline.steps), int(early.sum()), int(unlinked.sum())),
+    )
+
+
+def _summarise_host(trace: Trace, timeline: CpuTimeline) -> RankSummary:
+    empty = len(timeline.windows) == 0
+    return RankSummary(
+        **_identity(trace),
+        activity="cpu",
+        shares=None if empty else share_out_cpu(timeline),
+        collectives=timeline.collectives,
+        kernels=kernel_table(
+            timeline.operators, timeline.operator_name, timeline.compute, timeline.windows, trace.names
+        ),
+        before_window_ns=0,
+        evidence=_evidence(trace, 0 if empty else len(timeline.windows), 0, 0),
+    )
+
+
+def _identity(trace: Trace) -> dict[str, Any]:
+    info = trace.header.distributed
+    rank = info.rank if info.rank >= 0 else None
+    names = {device.id: device.name for device in trace.header.devices}
+    used = np.unique(trace.activities.device)
+    device = names.get(int(used[0])) if used.size else None
+    return {
+        "path": trace.path,
+        "rank": rank,
+        "world_size": info.world_size if info.world_size > 0 else None,
+        "host": trace.header.host,
+        "device": device or next(iter(names.values()), None),
+        "backend": info.backend,
+    }
+
+
+_LAUNCHING = ("cudaLaunch", "cuLaunch", "hipLaunch", "hipExtLaunch", "hipModuleLaunch", "hipExtModuleLaunch")
+
+
+def _evidence(trace: Trace, steps: int, before_window: int, unlinked: int) -> Evidence:
+    # a host function (cudaLaunchHostFunc) runs on no device, so it has no activity to miss
+    launching = np.array([name.startswith(_LAUNCHING) and "Host" not in name for name in trace.names], bool)
+    calls = trace.runtime.correlation[launching[trace.runtime.name]] if len(trace.runtime) else trace.runtime.start
+    lost = ~np.isin(calls, trace.activities.correlation)
+    return Evidence(
+        events=trace.events,
+        invalid_events=trace.invalid_events,
+        mended_events=trace.mended_events,
+        damage=tuple(trace.damage),
+        activities=len(trace.activities),
+        before_window=before_window,
+        unlinked=unlinked,
+        launches=int(calls.size),
+        launches_without_activity=int(lost.sum()),
+        profiler_steps=steps,
+    )

@@ -1,0 +1,313 @@
+"""One run's traces, explained: the ranks' summaries joined into a RunAnalysis."""
+
+import statistics
+import sys
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from records.environment import usable_cores
+from records.errors import UserError
+from records.folder import RunFolder
+from records.rows import StepRow
+from scaling.answer import (
+    Collective,
+    Quality,
+    RankSplit,
+    RunAnalysis,
+    StepSplit,
+    StepTimes,
+    Throughput,
+)
+from scaling.clocks import host_offsets
+from scaling.efficiency import efficiency_of
+from scaling.families import bus_factor
+from scaling.kernels import KernelTable
+from scaling.matching import Match, match_collectives
+from scaling.partition import Partition, complete, total
+from scaling.quality import judge
+from scaling.rank import RankSummary, summarise
+from scaling.sources import Source, find_sources
+from scaling.stragglers import AwaitedWaits, exposed_wait_by_rank, name_stragglers
+from scaling.timeline import RankCollective
+from scaling.waits import MatchedWait, wait_and_transfer, wait_of
+
+#: Below this much text, reading in this process is faster than starting others.
+_PARALLEL_BYTES = 24 << 20
+#: What gzip makes of a trace, roughly.
+_GZIP_RATIO = 15
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """A run's analysis, with what a study compares between runs: exact partitions a step, and kernels, by rank."""
+
+    analysis: RunAnalysis
+    partitions: dict[int, list[Partition]]
+    kernels: dict[int, KernelTable]
+
+
+def explain_traces(
+    sources: Sequence[Source], name: str, jobs: int | None, executor: Executor | None = None
+) -> Explained:
+    """Read the traces, one task a rank, and join them.
+
+    `executor`: any concurrent.futures executor (MPIPoolExecutor for ranks on many nodes); None: processes of this
+    machine where there is enough to read. Raises UserError for a file that is no trace.
+    """
+    summaries = _by_rank(sources, _summaries([source.path for source in sources], jobs, executor))
+    return join(summaries, name)
+
+
+def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
+    """Join the ranks' summaries into one run's analysis."""
+    world_size = max([len(summaries), max(summaries) + 1, *(one.world_size or 0 for one in summaries.values())])
+    collectives = {rank: one.collectives for rank, one in summaries.items()}
+    clocks = host_offsets({rank: one.host for rank, one in summaries.items()}, collectives)
+    matches = match_collectives(collectives, clocks.offsets)
+    waits = [wait_of(match, collectives, clocks.offsets) for match in matches]
+    ready: dict[int, dict[int, int]] = {rank: {} for rank in summaries}
+    awaited: dict[int, dict[int, int]] = {rank: {} for rank in summaries}
+    for match, wait in zip(matches, waits, strict=True):
+        if wait is not None:
+            for rank, index in match.members.items():
+                ready[rank][index] = wait.ready[rank]
+                awaited[rank][index] = wait.awaited
+    partitions: dict[int, list[Partition]] = {}
+    lost: dict[int, dict[int, list[int]]] = {}
+    for rank, summary in summaries.items():
+        if summary.shares is None:
+            continue
+        waiting, transfer = wait_and_transfer(summary.collectives, ready[rank])
+        partitions[rank] = complete(summary.shares, transfer, waiting)
+        order = sorted(ready[rank])
+        lost[rank] = exposed_wait_by_rank(
+            summary.shares,
+            AwaitedWaits(
+                start=tuple(summary.collectives[index].start for index in order),
+                ready=tuple(ready[rank][index] for index in order),
+                awaited=tuple(awaited[rank][index] for index in order),
+            ),
+            transfer,
+        )
+    kernels = {rank: summaries[rank].kernels for rank in partitions}
+    quality = judge(summaries, world_size, matches, [m for m, wait in zip(matches, waits, strict=True) if wait is None])
+    quality.reasons.extend(clocks.reasons)
+    totals = {rank: total(steps) for rank, steps in partitions.items()}
+    analysis = RunAnalysis(
+        name=name,
+        world_size=world_size,
+        activity=_activity(summaries),
+        device=next((one.device for one in summaries.values() if one.device), None),
+        quality=quality,
+        ranks=[_rank_split(rank, summaries[rank], totals[rank], len(partitions[rank])) for rank in partitions],
+        steps=[
+            _step_split(rank, summaries[rank], index, part)
+            for rank, steps in partitions.items()
+            for index, part in enumerate(steps)
+        ],
+        collectives=[
+            _collective(index, match, wait, collectives)
+            for index, (match, wait) in enumerate(zip(matches, waits, strict=True))
+        ],
+        stragglers=name_stragglers(partitions, lost, kernels),
+        efficiency=efficiency_of(list(totals.values())),
+    )
+    return Explained(analysis, partitions, kernels)
+
+
+def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
+    """Add what steps.jsonl says: the steps outside the profiler's window beside those inside, and the throughput."""
+    steady = [row for row in rows if row.phase == "steady" and row.step_ms]
+    window = None
+    profiled = [rank for rank in analysis.ranks if rank.steps]
+    if profiled:
+        window = statistics.fmean(rank.window_ms / rank.steps for rank in profiled)
+    times = sorted(max(row.step_ms) for row in steady)
+    measured = statistics.median(times) if times else None
+    overhead = window - measured if window is not None and measured is not None else None
+    analysis.step_times = StepTimes(
+        measured_step_ms=measured,
+        measured_step_p95_ms=_percentile(times, 0.95) if times else None,
+        measured_steps=len(times),
+        window_step_ms=window,
+        profiling_overhead_ms=overhead,
+        profiling_overhead_fraction=overhead / measured if overhead is not None and measured else None,
+    )
+    if not steady:
+        return
+    losses = [row.loss for row in rows if row.loss is not None]
+    validation = [row.validation_loss for row in rows if row.validation_loss is not None]
+    analysis.throughput = Throughput(
+        samples_per_s=statistics.median(row.samples_per_s for row in steady),
+        tokens_per_s=_median(row.tokens_per_s for row in steady),
+        mfu=_median(row.mfu for row in steady),
+        mfu_of_measured=_median(row.mfu_of_measured for row in steady),
+        memory_peak_bytes=max(
+            (row.memory_peak_bytes for row in rows if row.memory_peak_bytes is not None), default=None
+        ),
+        first_loss=losses[0] if losses else None,
+        last_loss=losses[-1] if losses else None,
+        first_validation_loss=validation[0] if validation else None,
+        last_validation_loss=validation[-1] if validation else None,
+    )
+
+
+def explain_run(run: RunFolder | Path, jobs: int | None = None, executor: Executor | None = None) -> Explained:
+    """Explain a run folder, a folder of trace files, or a trace file. Raises UserError where there are no traces."""
+    path = run.path if isinstance(run, RunFolder) else run
+    explained = explain_traces(find_sources(path), _name_of(path), jobs, executor)
+    if (path / "run.json").is_file():
+        _add_run_folder(explained.analysis, RunFolder(path))
+    return explained
+
+
+def explain_steps_only(folder: RunFolder, reason: str) -> Explained:
+    """Return what a run folder without usable traces still says: its throughput."""
+    info = folder.read_info()
+    analysis = RunAnalysis(
+        name=folder.path.name,
+        world_size=info.world_size or 1,
+        activity="cpu" if info.devices and info.devices[0].kind == "cpu" else "gpu",
+        quality=Quality(verdict="unusable", reasons=[reason]),
+    )
+    _add_run_folder(analysis, folder)
+    return Explained(analysis, {}, {})
+
+
+def _add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
+    info = folder.read_info()
+    facts = folder.read_facts()
+    if facts is not None:
+        analysis.model, analysis.strategy = facts.model, facts.strategy
+    if info.world_size:
+        analysis.world_size = info.world_size
+    if info.devices:
+        analysis.device = info.devices[0].name
+    try:
+        rows = folder.read_steps()
+    except msgspec.DecodeError as error:
+        analysis.quality.reasons.append(f"steps.jsonl: {error}")
+        rows = []
+    add_steps(analysis, rows)
+
+
+def _name_of(path: Path) -> str:
+    resolved = path.resolve()
+    return resolved.parent.name if resolved.name == "traces" else resolved.name
+
+
+def _summaries(paths: Sequence[Path], jobs: int | None, executor: Executor | None) -> list[RankSummary]:
+    if executor is not None:
+        return list(executor.map(summarise, paths))
+    workers = min(len(paths), jobs if jobs is not None else usable_cores())
+    text = sum(path.stat().st_size * (_GZIP_RATIO if path.name.endswith(".gz") else 1) for path in paths)
+    if workers < 2 or (jobs is None and text < _PARALLEL_BYTES):
+        return [summarise(path) for path in paths]
+    # a fork has everything imported already, but must not copy another thread's locks
+    alone = sys.platform == "linux" and threading.active_count() == 1
+    with ProcessPoolExecutor(workers, mp_context=get_context("fork" if alone else "spawn")) as pool:
+        return list(pool.map(summarise, paths, chunksize=max(1, len(paths) // (workers * 8))))
+
+
+def _by_rank(sources: Sequence[Source], summaries: Iterable[RankSummary]) -> dict[int, RankSummary]:
+    """Return the summaries by rank: as the header says, else the file's name, else the order of the names."""
+    found: dict[int, RankSummary] = {}
+    nameless = []
+    for source, summary in zip(sources, summaries, strict=True):
+        rank = summary.rank if summary.rank is not None else source.rank
+        if rank is None:
+            nameless.append(summary)
+        elif rank in found:
+            raise UserError(
+                f"{found[rank].path} and {summary.path} are both of rank {rank}; give the traces of one job only"
+            )
+        else:
+            found[rank] = summary
+    for summary in nameless:
+        found[next(rank for rank in range(len(sources)) if rank not in found)] = summary
+    return dict(sorted(found.items()))
+
+
+def _activity(summaries: Mapping[int, RankSummary]) -> Literal["gpu", "cpu"]:
+    return "gpu" if any(one.activity == "gpu" for one in summaries.values()) else "cpu"
+
+
+def _rank_split(rank: int, summary: RankSummary, whole: Partition, steps: int) -> RankSplit:
+    assert summary.shares is not None
+    communication = summary.shares.communication_ns
+    return RankSplit(
+        rank=rank,
+        **_milliseconds(whole),
+        steps=steps,
+        communication_ms=communication / 1e6,
+        overlap_fraction=summary.shares.hidden_ns / communication if communication else None,
+        before_window_ms=summary.before_window_ns / 1e6,
+    )
+
+
+def _step_split(rank: int, summary: RankSummary, index: int, part: Partition) -> StepSplit:
+    assert summary.shares is not None
+    windows = summary.shares.windows
+    last = index == len(windows) - 1
+    return StepSplit(
+        rank=rank, **_milliseconds(part), step=windows.numbers[index], open_ended=last and windows.open_ended
+    )
+
+
+def _milliseconds(part: Partition) -> dict[str, float]:
+    return {
+        "window_ms": part.window / 1e6,
+        "compute_ms": part.compute / 1e6,
+        "exposed_transfer_ms": part.transfer / 1e6,
+        "exposed_wait_ms": part.wait / 1e6,
+        "exposed_unsplit_ms": part.unsplit / 1e6,
+        "exposed_memory_ms": part.memory / 1e6,
+        "idle_data_ms": part.data / 1e6,
+        "idle_launch_ms": part.launch / 1e6,
+        "idle_queued_ms": part.queued / 1e6,
+    }
+
+
+def _collective(
+    index: int, match: Match, wait: MatchedWait | None, collectives: Mapping[int, Sequence[RankCollective]]
+) -> Collective:
+    members = {rank: collectives[rank][at] for rank, at in match.members.items()}
+    operation = next((one.operation for one in members.values() if one.operation is not None), "unknown")
+    size = max((one.bytes for one in members.values() if one.bytes is not None), default=None)
+    transfer_us = bus = None
+    if wait is not None:
+        transfer_ns = members[wait.last].end - members[wait.last].start
+        transfer_us = transfer_ns / 1e3
+        factor = bus_factor(operation, match.group_size) if match.group_size > 1 else None
+        if factor is not None and size and transfer_ns > 0:
+            bus = size / transfer_ns * factor
+    return Collective(
+        index=index,
+        operation=operation,
+        bytes=size,
+        dtype=next((one.dtype for one in members.values() if one.dtype is not None), None),
+        group=match.group,
+        group_size=match.group_size,
+        step=next((one.step for one in members.values() if one.step is not None), None),
+        transfer_us=transfer_us,
+        wait_us={} if wait is None else {r: (wait.ready[r] - one.start) / 1e3 for r, one in members.items()},
+        last_rank=None if wait is None else wait.last,
+        bus_gb_s=bus,
+    )
+
+
+def _percentile(ascending: Sequence[float], share: float) -> float:
+    position = share * (len(ascending) - 1)
+    below = int(position)
+    above = min(below + 1, len(ascending) - 1)
+    return ascending[below] + (ascending[above] - ascending[below]) * (position - below)
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    given = [value for value in values if value is not None]
+    return statistics.median(given) if given else None

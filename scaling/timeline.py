@@ -1,0 +1,273 @@
+"""What ran on one rank's device, in order: each activity with its kind, its launch and its step."""
+
+import re
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from scaling.families import (
+    dtype_of,
+    dtype_of_kernel,
+    element_bytes,
+    is_communication_kernel,
+    operation_of_kernel,
+)
+from scaling.intervals import Intervals, Ints
+from scaling.steps import Steps, find_steps
+from scaling.trace import KERNEL, CommunicationArgs, Trace
+
+COMPUTE, COMMUNICATION, COPY = 0, 1, 2
+
+Mask = npt.NDArray[np.bool_]
+
+
+class RankCollective(msgspec.Struct, kw_only=True, gc=False):
+    """One collective as one rank saw it. Times are absolute ns; None where the trace is silent."""
+
+    start: int
+    end: int
+    operation: str | None = None
+    elements: int | None = None  # of the larger of the send and the receive buffer
+    bytes: int | None = None
+    dtype: str | None = None
+    group: str | None = None
+    group_ranks: tuple[int, ...] = ()
+    group_size: int | None = None
+    sequence: int | None = None
+    root: int | None = None
+    source: int | None = None
+    destination: int | None = None
+    stream: int = -1
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """One rank's device activities, ascending by start. Times are absolute ns."""
+
+    start: Ints
+    end: Ints
+    kind: Ints  # COMPUTE, COMMUNICATION or COPY
+    launch: Ints  # when the host launched it; -1 where nothing tells
+    step: Ints  # index into `steps`, -1 for none
+    name: Ints
+    stream: Ints
+    steps: Steps
+    collectives: list[RankCollective]
+
+    def of_kind(self, kind: int) -> Intervals:
+        """Return the intervals of one kind, as they stand."""
+        chosen = self.kind == kind
+        return Intervals(self.start[chosen], self.end[chosen])
+
+    @property
+    def linked(self) -> Mask:
+        """Which activities have a known launch."""
+        mask: Mask = self.launch >= 0
+        return mask
+
+    @property
+    def before_window(self) -> Mask:
+        """Which activities were launched before the profiler's window (or its first step) opened.
+
+        Without a runtime record that is known only of those that start before the first linked one; an unlinked
+        activity that starts later has lost its launch, and counts against the trace.
+        """
+        linked = self.linked
+        if not linked.any():
+            return np.zeros(self.start.size, bool)
+        first_linked = int(self.start[linked].min())
+        early: Mask = (~linked & (self.start < first_linked)) | (
+            linked & (self.step < 0) & (self.launch < (self.steps.start[0] if len(self.steps) else 0))
+        )
+        return early
+
+
+def build_timeline(trace: Trace) -> Timeline:
+    """Return the device timeline of a trace; an empty one where nothing ran on a device."""
+    base = trace.header.base_ns
+    raw = trace.activities
+    order = np.argsort(raw.start, kind="stable")
+    launch, thread = _launches(trace)
+    launch, thread = launch[order], thread[order]
+    steps = find_steps(trace)
+    step = steps.of(launch)
+    step[launch < 0] = -1
+    communication = _communication_of(trace, order, launch, thread)
+    is_kernel = raw.kind[order] == KERNEL
+    kind = np.where(is_kernel, COMPUTE, COPY).astype(np.int64)
+    kind[communication != _NONE] = COMMUNICATION
+    absolute = Steps(steps.numbers, steps.start + base, steps.end + base, steps.thread)
+    timeline = Timeline(
+        start=raw.start[order] + base,
+        end=raw.end[order] + base,
+        kind=kind,
+        launch=np.where(launch >= 0, launch + base, -1),
+        step=step,
+        name=raw.name[order].astype(np.int64),
+        stream=raw.stream[order],
+        steps=absolute,
+        collectives=[],
+    )
+    timeline.collectives.extend(_collectives(trace, timeline, communication))
+    return timeline
+
+
+def _launches(trace: Trace) -> tuple[Ints, Ints]:
+    """Return when, and on which thread, each activity was launched; -1 where no runtime call has its correlation."""
+    calls, activities = trace.runtime, trace.activities
+    launch = np.full(len(activities), -1, np.int64)
+    thread = np.full(len(activities), -1, np.int64)
+    # correlation 0 is what some ROCm versions write for all communication kernels: it links nothing
+    known = np.flatnonzero(calls.correlation > 0)
+    if known.size:
+        # of several calls with one correlation (a runtime call and the driver call in it) the first is the launch
+        known = known[np.lexsort((calls.start[known], calls.correlation[known]))]
+        ids = calls.correlation[known]
+        at = np.searchsorted(ids, activities.correlation)
+        at = np.minimum(at, ids.size - 1)
+        hit = (ids[at] == activities.correlation) & (activities.correlation > 0)
+        launch[hit] = calls.start[known[at[hit]]]
+        thread[hit] = calls.thread[known[at[hit]]]
+    lost = np.flatnonzero((launch < 0) & (activities.external > 0))
+    if lost.size and trace.operator_communication:
+        # a collective without a runtime record may still name the operator that launched it
+        rows = np.array(sorted(trace.operator_communication), np.int64)
+        by_external = {int(trace.operators.external[row]): row for row in rows if trace.operators.external[row] > 0}
+        for index in lost.tolist():
+            row = by_external.get(int(activities.external[index]))
+            if row is not None and trace.operators.start[row] <= activities.start[index]:
+                launch[index] = trace.operators.start[row]
+                thread[index] = trace.operators.thread[row]
+    return launch, thread
+
+
+_NONE = -2  # no communication
+_UNTOLD = -1  # communication by its name alone
+
+
+def _communication_of(trace: Trace, order: Ints, launch: Ints, thread: Ints) -> Ints:
+    """Return, for each activity in `order`, its index into `trace.communications`, or _UNTOLD, or _NONE.
+
+    The profiler's own metadata counts first, then the operator that launched the kernel itself, then its name.
+    """
+    raw = trace.activities
+    found = np.full(order.size, _NONE, np.int64)
+    kernel = raw.kind[order] == KERNEL
+    by_name = np.array([is_communication_kernel(name) for name in trace.names], bool)
+    if by_name.size:
+        found[kernel & by_name[raw.name[order]]] = _UNTOLD
+    operators = trace.operators
+    record = [
+        (row, index)
+        for row, index in trace.operator_communication.items()
+        if trace.names[operators.name[row]] == "record_param_comms"
+    ]
+    external = raw.external[order]
+    by_external = {int(operators.external[row]): index for row, index in record if operators.external[row] > 0}
+    if by_external:
+        ids = np.array(sorted(by_external), np.int64)
+        at = np.minimum(np.searchsorted(ids, external), ids.size - 1)
+        hit = kernel & (ids[at] == external)
+        found[hit] = [by_external[int(value)] for value in external[hit]]
+    if record and (kernel & (external <= 0) & (launch >= 0)).any():
+        for row, index in record:
+            inside = kernel & (external <= 0) & (thread == operators.thread[row])
+            inside &= (launch >= operators.start[row]) & (launch <= operators.end[row])
+            for position in np.flatnonzero(inside).tolist():
+                if found[position] == _UNTOLD or _launches_itself(trace, row, int(launch[position])):
+                    found[position] = index
+    told = raw.communication[order] >= 0
+    # the operator's own record says more than its kernel's copy of it: the root, and the source and destination
+    found[told & (found < 0)] = raw.communication[order][told & (found < 0)]
+    return found
+
+
+def _launches_itself(trace: Trace, row: int, instant: int) -> bool:
+    """Tell whether an operator is the innermost one at an instant of its thread."""
+    operators = trace.operators
+    inner = (operators.thread == operators.thread[row]) & (operators.start > operators.start[row])
+    return not bool((inner & (operators.start <= instant) & (operators.end >= instant)).any())
+
+
+def _collectives(trace: Trace, timeline: Timeline, communication: Ints) -> list[RankCollective]:
+    groups = GroupNames(trace)
+    result = []
+    for position in np.flatnonzero(communication != _NONE).tolist():
+        index = int(communication[position])
+        args = trace.communications[index] if index >= 0 else None
+        name = trace.names[timeline.name[position]]
+        step = int(timeline.step[position])
+        collective = describe(args, groups)
+        collective.start = int(timeline.start[position])
+        collective.end = int(timeline.end[position])
+        collective.stream = int(timeline.stream[position])
+        collective.operation = collective.operation or operation_of_kernel(name)
+        collective.dtype = collective.dtype or dtype_of_kernel(name)
+        collective.step = int(timeline.steps.numbers[step]) if step >= 0 else None
+        result.append(collective)
+    groups.complete(result)
+    return result
+
+
+def describe(args: CommunicationArgs | None, groups: "GroupNames") -> RankCollective:
+    """Return a collective with all that its arguments say; times are for the caller to fill in."""
+    collective = RankCollective(start=0, end=0)
+    if args is None:
+        return collective
+    counts = [count for count in (args.in_elements, args.out_elements) if count is not None]
+    collective.operation = args.operation
+    collective.elements = max(counts) if counts else None
+    collective.dtype = dtype_of(args.dtype) if args.dtype else None
+    size = element_bytes(args.dtype) if args.dtype else None
+    if collective.elements is not None and size is not None:
+        collective.bytes = collective.elements * size
+    collective.group = args.group
+    collective.group_ranks = groups.ranks_of(args)
+    collective.group_size = args.group_size or len(collective.group_ranks) or None
+    collective.sequence = args.sequence
+    collective.root = args.root
+    collective.source = args.source
+    collective.destination = args.destination
+    return collective
+
+
+class GroupNames:
+    """Completes what collectives say about their group from the header and from their neighbours on the stream."""
+
+    def __init__(self, trace: Trace) -> None:
+        info = trace.header.distributed
+        self._ranks = {str(group.pg_name): tuple(group.ranks) for group in info.pg_config}
+        self._world = max(info.world_size, 0)
+        self._only = str(info.pg_config[0].pg_name) if len(info.pg_config) == 1 else None
+
+    def ranks_of(self, args: CommunicationArgs) -> tuple[int, ...]:
+        """Return the global ranks of the group; empty where neither the arguments nor the header list them whole."""
+        if args.group_ranks and "..." not in args.group_ranks:
+            ranks = tuple(int(number) for number in re.findall(r"\d+", args.group_ranks))
+            if ranks:
+                return ranks
+        return self._ranks.get(args.group or "", ())
+
+    def complete(self, collectives: list[RankCollective]) -> None:
+        """Give collectives without a group the one that all others on their stream have, else the only one there is.
+
+        torch runs each group on a stream of its own, so kernels without metadata, launched before the window, belong
+        to the group whose later kernels stand on the same stream.
+        """
+        on_stream: dict[int, set[tuple[str, tuple[int, ...], int | None]]] = {}
+        for one in collectives:
+            if one.group is not None:
+                on_stream.setdefault(one.stream, set()).add((one.group, one.group_ranks, one.group_size))
+        for one in collectives:
+            if one.group is not None:
+                continue
+            candidates = on_stream.get(one.stream, set())
+            if len(candidates) == 1:
+                one.group, one.group_ranks, one.group_size = next(iter(candidates))
+            elif self._only is not None and not candidates:
+                one.group = self._only
+                one.group_ranks = self._ranks[self._only]
+                one.group_size = len(one.group_ranks) or self._world or None
