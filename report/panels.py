@@ -14,7 +14,7 @@ from report import parts
 from report.material import Material, Run
 from report.numbers import figure, milliseconds, percent, rate, size
 from report.palette import category
-from report.tables import Column, Table
+from report.tables import Column, Table, stacked
 from report.verdict import loss_sentence, sweep_verdict
 from report.views import (
     activities,
@@ -209,16 +209,10 @@ def _partition(material: Material, legends: bool) -> list[Panel]:
         present = [part for part in parts.ALL if any(row["part"] == part.name and row["ms"] > 0 for row in rows)]
         rows = [row for row in rows if row["part"] in {part.name for part in present}]
         legend = [Key(part.name, f"var({part.variable})", part.meaning) for part in present]
-        tables = [partition_table(run) for run in runs]
-        merged = [
-            [devices(run.world_size, run.activity), *row]
-            for run, table in zip(runs, tables, strict=True)
-            for row in table.rows
-        ]
-        columns = [Column("run", "run"), *tables[0].columns]
+        table = stacked([_of_run(partition_table(run), devices(run.world_size, run.activity)) for run in runs])
         panels.append(
             _panel(
-                f"partition-{name}", name, _partition_sentence(runs[-1]), Table(columns, merged, tables[0].reasons),
+                f"partition-{name}", name, _partition_sentence(runs[-1]), table or Table([], []),
                 lambda charts, rows=rows, labels=labels, present=present: [  # type: ignore[misc]
                     charts.partition(rows, labels, [(part.name, f"var({part.variable})") for part in present],
                                      legend=legends)],
@@ -443,12 +437,11 @@ def _steps(material: Material, legends: bool) -> list[Panel]:
                 if row.loss is not None
             ]
         groups = [(_run_name(run), category(index)) for index, run in enumerate(runs)]
-        tables = [steps_table(run.steps) for run in runs]
-        merged = [[_run_name(run), *row] for run, table in zip(runs, tables, strict=True) for row in table.rows]
+        tables = [_of_run(steps_table(run.steps), _run_name(run)) for run in runs]
         panels.append(
             _panel(
                 f"steps-{name}", name, _steps_sentence(runs),
-                Table([Column("run", "run"), *tables[0].columns], merged, tables[0].reasons),
+                stacked(tables) or Table([], []),
                 lambda charts, times=times, losses=losses, groups=groups: [  # type: ignore[misc]
                     *([charts.over_steps(times, groups, "ms a step, slowest rank", legend=legends)] if times else []),
                     *([charts.over_steps(losses, groups, "loss", legend=legends)] if losses else [])],
@@ -476,6 +469,10 @@ def _run_name(run: Run) -> str:
     return (
         devices(run.info.world_size, run.info.devices[0].kind) if run.info.world_size and run.info.devices else run.name
     )
+
+
+def _of_run(table: Table, name: str) -> Table:
+    return table.led_by([Column("run", "run")], [name])
 
 
 def _by_series(material: Material) -> dict[str, list[RunAnalysis]]:

@@ -50,6 +50,11 @@ class Table:
             if any(row[index] is None for row in self.rows)
         ]
 
+    def led_by(self, columns: Sequence[Column], cells: Sequence[Cell]) -> "Table":
+        """Put columns before the others, with the same cells in every row: what the whole table is about."""
+        rows = [[*cells, *row] for row in self.rows]
+        return Table([*columns, *self.columns], rows, self.reasons, self.note)
+
     def without_zero_columns(self, keys: Sequence[str]) -> tuple["Table", list[str]]:
         """Leave out those of the named columns that read zero in every row; return the titles of what was left out."""
         gone = [
@@ -61,3 +66,11 @@ class Table:
         rows = [[row[index] for index in kept] for row in self.rows]
         table = Table([self.columns[index] for index in kept], rows, self.reasons, self.note)
         return table, [self.columns[index].title for index in gone]
+
+
+def stacked(tables: Sequence[Table]) -> Table | None:
+    """Return tables of the same columns as one; None where there are none."""
+    if not tables:
+        return None
+    rows = [row for table in tables for row in table.rows]
+    return Table(tables[0].columns, rows, tables[0].reasons, tables[0].note)

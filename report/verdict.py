@@ -15,6 +15,8 @@ Level = Literal["good", "fair", "poor", "unknown"]
 #: Parts of a loss below this share are not worth a reader's sentence.
 _WORTH_SAYING = 0.05
 _GOOD, _FAIR = 0.9, 0.7
+#: Smaller calls measure latency: no share of a link's rate.
+_FILLS_A_LINK = 2**20
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def sweep_verdict(rows: Sequence[SweepRow]) -> Verdict:
         best = max((row for row in of_it if row.group_size == group), key=lambda row: row.bus_gb_s or 0.0)
         fastest = min((row for row in of_it if row.group_size == group), key=lambda row: row.time_us or 0.0)
         text = f"{operation} reaches {rate(best.bus_gb_s or 0)} GB/s busbw at {size(best.bytes)} on {group} ranks"
-        if best.ceiling_gb_s:
+        if best.ceiling_gb_s and best.bytes >= _FILLS_A_LINK:
             share = (best.bus_gb_s or 0.0) / best.ceiling_gb_s
             assumed = f" ({best.ceiling_assumes})" if best.ceiling_assumes else ""
             text += f", {percent(share)} of the {rate(best.ceiling_gb_s)} GB/s that the links allow{assumed}"

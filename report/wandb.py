@@ -28,6 +28,7 @@ from report.views import sweep_table, sweep_variant
 _MB = 10**6
 _CHUNK = 4 * 2**20
 _BINS = 16
+_TABLE_ROWS = 10_000  # W&B shows no more
 #: Small files of a run folder, which together explain its figures.
 _SMALL_FILES = ("run.json", "config.yaml", "facts.json", "steps.jsonl", "sweep.jsonl", "analysis.json", "report.html")
 
@@ -153,9 +154,19 @@ class WandbSink:
             background.do(lambda: self._finish(status))
             background.finish(2 * self._finish_timeout_s)
 
-    def log_table(self, key: str, table: Table) -> None:
-        """Log a table under the machine's column names; a missing value stays missing."""
-        self._later(lambda: self._log_table(key, table))
+    def log_values(self, values: Callable[[], dict[str, Any]], summary: dict[str, Any] | None = None) -> None:
+        """Log what a call returns (tables, charts, figures), as one row of history, and figures into the summary."""
+
+        def call() -> None:
+            self.run.log(values())
+            for key, value in (summary or {}).items():
+                self.run.summary[key] = value
+
+        self._later(call)
+
+    def alert(self, title: str, text: str) -> None:
+        """Send a warning: W&B mails or posts it to who asked for it, once the run is online."""
+        self._later(lambda: self.run.alert(title=title, text=text, level="WARN"))
 
     def _later(self, call: Callable[[], None]) -> None:
         if self._background is None:
@@ -188,15 +199,9 @@ class WandbSink:
         for key, value in self._headline(status).items():
             self.run.summary[key] = value
         if self._sweep:
-            self._log_table("sweep/points", sweep_table(self._sweep))
+            self.run.log({"sweep/points": wandb_table(sweep_table(self._sweep))})
         self.run.finish(exit_code=0 if status in ("done", "preempted") else 1)
         self._run = None
-
-    def _log_table(self, key: str, table: Table) -> None:
-        import wandb
-
-        columns: list[str | int] = [column.key for column in table.columns]
-        self.run.log({key: wandb.Table(columns=columns, data=[list(row) for row in table.rows])})
 
     def _log_step(self, row: StepRow) -> None:
         import wandb
@@ -301,6 +306,14 @@ class WandbSink:
             plain.unlink()
             return None
         return plain
+
+
+def wandb_table(table: Table) -> Any:
+    """Return a table as W&B's, under the machine's column names; a missing value stays missing."""
+    import wandb
+
+    columns: list[str | int] = [column.key for column in table.columns]
+    return wandb.Table(columns=columns, data=[list(row) for row in table.rows[:_TABLE_ROWS]])
 
 
 def sweep_metric(row: SweepRow) -> str:
