@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
-from records.errors import UserError
 from records.folder import RunFolder
 from scaling.answer import Answer, RunAnalysis, StudyAnalysis, write_answer
 from scaling.run import explain_run, explain_traces
@@ -36,8 +35,9 @@ def analyze_study(
 def analyze(paths: Sequence[Path], jobs: int | None = None, executor: Executor | None = None) -> list[Answer]:
     """Analyse run folders, studies, trace folders and trace files; a study's answer comes before its runs'.
 
-    Writes analysis.json into each run folder and study; plain trace folders and files are left as they are.
-    Trace files given one by one are one run together. Raises UserError for a path without traces.
+    Writes analysis.json into each run folder and study; plain trace folders and files are left as they are. Trace
+    files given one by one are one run together. A sweep has no traces, and no answer. Raises UserError for a path
+    without traces.
     """
     answers: list[Answer] = []
     files = [path for path in paths if path.is_file()]
@@ -57,7 +57,7 @@ def _analyze_path(path: Path, jobs: int | None, executor: Executor | None) -> li
     folder = RunFolder.open(path)
     kind = folder.read_info().kind
     if kind == "sweep":
-        raise UserError(f"{path} is a sweep: it has no traces; its figures are in {folder.sweep}")
+        return []  # its rows are the answer already
     if kind == "train":
         analysis = analyze_run(folder, jobs, executor)
         write_answer(folder.analysis, analysis)

@@ -158,11 +158,22 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
 
 
 def explain_run(run: RunFolder | Path, jobs: int | None = None, executor: Executor | None = None) -> Explained:
-    """Explain a run folder, a folder of trace files, or a trace file. Raises UserError where there are no traces."""
+    """Explain a run folder, a folder of trace files, or a trace file.
+
+    A run folder without traces (the job ran with the profiler off) still has its steps. Raises UserError where there is
+    neither.
+    """
     path = run.path if isinstance(run, RunFolder) else run
-    explained = explain_traces(find_sources(path), _name_of(path), jobs, executor)
-    if (path / "run.json").is_file():
-        _add_run_folder(explained.analysis, RunFolder(path))
+    folder = RunFolder(path) if (path / "run.json").is_file() else None
+    try:
+        sources = find_sources(path)
+    except UserError as error:
+        if folder is None or not folder.steps.is_file():
+            raise
+        return explain_steps_only(folder, str(error))
+    explained = explain_traces(sources, _name_of(path), jobs, executor)
+    if folder is not None:
+        _add_run_folder(explained.analysis, folder)
     return explained
 
 

@@ -92,8 +92,9 @@ def _explain_child(
     try:
         explained = explain_run(child, jobs, executor)
     except UserError as error:
-        answer.reasons.append(str(error))
         explained = explain_steps_only(child, str(error))
+    if not explained.partitions:
+        answer.reasons.extend(explained.analysis.quality.reasons)
     return TrainRun(child, info, facts, explained)
 
 
