@@ -4,7 +4,6 @@ Every duration is in the unit its name ends with. A value that the trace cannot 
 `Quality.reasons`; never 0.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -226,14 +225,6 @@ def write_answers(path: Path, answers: list[Answer]) -> None:
         write_atomic(path, msgspec.json.format(msgspec.json.encode(content)))
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}") from error
-
-
-def write_answers(path: Path, answers: Sequence[Answer]) -> None:
-    """Write one answer as analysis.json has it, several as a list of them. Raises OSError."""
-    if len(answers) == 1:
-        write_answer(path, answers[0])
-    else:
-        write_atomic(path, msgspec.json.format(msgspec.json.encode(answers)))
 
 
 def read_run_answer(path: Path) -> RunAnalysis:
