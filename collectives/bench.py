@@ -9,11 +9,13 @@ from collectives.arena import Arena
 from collectives.ceiling import ceiling_of
 from collectives.check import Check
 from collectives.config import SweepConfig
+from collectives.graph import capture, captured_count
 from collectives.groups import Member
 from collectives.operations import OPERATIONS
 from collectives.operations.operation import Bound, Call, NotAvailable
 from collectives.plan import Group, Point
 from collectives.timing import Clock, DeviceClock, HostClock, Limits, Timing, measure, rotating
+from collectives.watch import Watch
 from launch.job import Job
 from records.rows import SweepRow
 
@@ -21,13 +23,15 @@ from records.rows import SweepRow
 class Bench:
     """Measures the points of one group. All ranks of the group call it alike; its first rank gets the rows."""
 
-    def __init__(self, job: Job[SweepConfig], group: Group, member: Member) -> None:
+    def __init__(self, job: Job[SweepConfig], group: Group, member: Member, watch: Watch) -> None:
         self._config = job.config
         self._device = job.device
         self._devices = job.devices
         self._backend = job.backend
         self._messages = member.messages
         self._path = member.path
+        self._follow = member.path.use
+        self._watch = watch
         here = job.devices[job.world.rank].host
         neighbours = sum(job.devices[rank].host == here for rank in group.ranks)
         self._arena = Arena.reserve(group.points, job.device, member.messages, neighbours)
@@ -52,13 +56,13 @@ class Bench:
             bound = self._arena.buffers(point, self._messages.rank)
             calls = [OPERATIONS[point.operation].run(self._path, io) for io in bound]
             wrong = self._try_once(point, bound[0], calls[0])
+            self._warm_up(point, rotating(calls))
+            run, operations = self._as_executed(point, calls)
         except NotAvailable as reason:
             return self._row(point, status="not_available", reason=str(reason))
         except MemoryError as reason:
             return self._row(point, status="out_of_memory", reason=str(reason))
-        run = rotating(calls)
-        self._warm_up(point, run)
-        timing = measure(run, self._clock, self._messages, self._limits)
+        timing = measure(run, self._clock, self._messages, self._limits, self._watch.expect, operations)
         return self._measured(point, timing, wrong) if timing is not None else None
 
     def _try_once(self, point: Point, io: Bound, call: Call) -> int | None:
@@ -68,28 +72,46 @@ class Bench:
         """
         if self._config.check:
             self._check.prepare(point, io)
+        self._agree_on(call)
+        if not self._config.check or not OPERATIONS[point.operation].moves_data:
+            return None
+        return self._messages.total(self._check.count_wrong(point, io))
+
+    def _agree_on(self, call: Callable[[], object]) -> None:
+        """Make a call that a library may refuse. Raises NotAvailable or MemoryError on all ranks if it does on one."""
         refusal, out_of_memory = None, False
+        self._watch.expect(0)
         try:
             call()
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)
         except (dist.DistBackendError, dist.DistNetworkError):
             raise  # the communicator is broken, and so is all that would follow
-        except (RuntimeError, TypeError, ValueError) as error:
-            refusal = next(iter(str(error).splitlines()), type(error).__name__)
+        except (NotAvailable, RuntimeError, TypeError, ValueError) as error:
+            words = next(iter(str(error).splitlines()), type(error).__name__)
+            refusal = words if isinstance(error, NotAvailable) else f"{self._backend}: {words}"
             out_of_memory = isinstance(error, torch.OutOfMemoryError)
-        reasons = [reason for reason in self._messages.texts(refusal) if reason]
-        if reasons:
+        if reasons := list(filter(None, self._messages.texts(refusal))):
             raise (MemoryError if self._messages.total(out_of_memory) else NotAvailable)(reasons[0])
-        if not self._config.check or not OPERATIONS[point.operation].moves_data:
-            return None
-        return self._messages.total(self._check.count_wrong(point, io))
+
+    def _as_executed(self, point: Point, calls: list[Call]) -> tuple[Callable[[int], None], int]:
+        """Return what the clock times, and how many operations one call of it is: one, or a captured graph of them."""
+        run = rotating(calls)
+        if point.execution == "eager":
+            return run, 1
+        estimate_s = self._clock.batch(run, 1)
+        count = self._messages.tell(captured_count(estimate_s, self._config.min_iterations))
+        graphs: list[Call] = []
+        self._agree_on(lambda: graphs.append(capture(calls, count, self._device, self._follow)))
+        return rotating(graphs), count
 
     def _warm_up(self, point: Point, run: Callable[[int], None]) -> None:
         # as nccl-tests: connections, clocks and caches settle before the first size, and again at the full load
         if point.series not in self._warm or point.bytes == self._largest[point.series]:
             self._warm.add(point.series)
-            run(self._config.warmup_iterations)
+            for _ in range(self._config.warmup_iterations):
+                self._watch.expect(0)
+                run(1)
 
     def _measured(self, point: Point, timing: Timing, wrong: int | None) -> SweepRow | None:
         algorithm_gb_s = point.bytes / timing.time_us / 1e3 if point.bytes else None

@@ -6,17 +6,20 @@ takes no link, no multiprocessor and no power from those that measure.
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import cast
+from typing import Protocol, cast
 
 import msgspec
+import torch
 import torch.distributed as dist
 
 from collectives.config import SweepConfig
 from collectives.messages import Messages, form
+from collectives.operations.operation import Path
+from collectives.paths import direct
 from collectives.paths.c10d import C10dPath
+from collectives.paths.closed import ClosedPath
 from collectives.plan import Group
 from launch.job import Job
 from records.rows import SweepRow
@@ -24,12 +27,21 @@ from records.rows import SweepRow
 _LOOK_S = 0.01
 
 
+class Way(Path, Protocol):
+    """A path that was opened for a group."""
+
+    def use(self, stream: torch.cuda.Stream) -> None:
+        """Run on this stream from here on, as a graph's capture needs it."""
+
+    def close(self) -> None: ...
+
+
 @dataclass(frozen=True)
 class Member:
     """One rank's place in the group at work."""
 
     messages: Messages
-    path: C10dPath
+    path: Way
 
 
 @contextmanager
@@ -40,19 +52,40 @@ def turn(job: Job[SweepConfig], group: Group) -> Iterator[Member | None]:
     """
     everyone = len(group.ranks) == job.world.size
     timeout_s = job.config.launch.timeout_s
-    host_group = job.host_group if everyone else form(group.ranks, timeout_s)
-    process_group = _communicator(group, everyone, timeout_s)
+    formed: list[dist.ProcessGroup] = []
+    host_group, process_group = job.host_group, cast(dist.ProcessGroup, dist.group.WORLD)
+    if not everyone:  # the default groups span everyone, and have their communicators already
+        host_group = form(group.ranks, timeout_s, "gloo")
+        formed.append(host_group)
+        if group.path == "c10d":
+            process_group = form(group.ranks, timeout_s)
+            formed.append(process_group)
     if job.world.rank not in group.ranks:
         yield None
         return
-    path = C10dPath(process_group, group.ranks, job.device)
-    try:
-        yield Member(messages=Messages(host_group, group.ranks, job.world.rank), path=path)
-    finally:
+    messages = Messages(host_group, group.ranks, job.world.rank)
+    with _stream(job, group):
+        path = _open(job, group, process_group, messages)
+        yield Member(messages=messages, path=path)
         path.close()
-    if not everyone:
-        dist.destroy_process_group(process_group)
-        dist.destroy_process_group(host_group)
+    for each in reversed(formed):
+        dist.destroy_process_group(each)
+
+
+def _open(job: Job[SweepConfig], group: Group, process_group: dist.ProcessGroup, messages: Messages) -> Way:
+    if group.path == "direct":
+        if reasons := list(filter(None, messages.texts(direct.refusal(job.device)))):
+            return cast(Way, ClosedPath(reasons[0]))
+        return direct.DirectPath(messages, job.device)
+    return C10dPath(process_group, group.ranks, job.device)
+
+
+def _stream(job: Job[SweepConfig], group: Group) -> AbstractContextManager[object]:
+    # the library by itself runs as nccl-tests runs it, on a stream that waits for no other; torch.distributed
+    # runs where training calls it
+    if group.path == "direct" and job.device.type == "cuda":
+        return torch.cuda.stream(torch.cuda.Stream(job.device))
+    return nullcontext()
 
 
 class Rows:
@@ -78,13 +111,6 @@ class Rows:
     def await_finish(self) -> None:
         """Wait until it is; for ranks outside the group."""
         _await(self._store, "done")
-
-
-def _communicator(group: Group, everyone: bool, timeout_s: float) -> dist.ProcessGroup:
-    # the default group spans everyone and has its communicator already
-    if everyone:
-        return cast(dist.ProcessGroup, dist.group.WORLD)
-    return cast(dist.ProcessGroup, dist.new_group(list(group.ranks), timeout=timedelta(seconds=timeout_s)))
 
 
 def _await(store: dist.Store, key: str) -> None:

@@ -60,7 +60,7 @@ class Messages:
         return cast(bytes, carried[0])
 
 
-def form(ranks: tuple[int, ...], timeout_s: float) -> dist.ProcessGroup:
-    """Return the host-side process group of these ranks; every rank of the job must call it."""
-    group = dist.new_group(list(ranks), backend="gloo", timeout=timedelta(seconds=timeout_s))
+def form(ranks: tuple[int, ...], timeout_s: float, backend: str | None = None) -> dist.ProcessGroup:
+    """Return the process group of these ranks; every rank of the job must call it. None is the job's own backend."""
+    group = dist.new_group(list(ranks), backend=backend, timeout=timedelta(seconds=timeout_s))
     return cast(dist.ProcessGroup, group)

@@ -56,6 +56,22 @@ class Point:
             **measured,
         )
 
+    @classmethod
+    def of(cls, row: SweepRow) -> "Point":
+        """Return the point that a row answers."""
+        return cls(
+            operation=row.operation,
+            bytes=row.bytes,
+            dtype=row.dtype,
+            ranks=tuple(row.ranks),
+            reduction=row.reduction,
+            mode=row.mode,
+            execution=row.execution,
+            path=row.path,
+            root=row.root,
+            placement=row.placement,
+        )
+
     def __str__(self) -> str:
         return f"{self.operation} of {self.bytes} B {self.dtype}, {self.mode}, over ranks {list(self.ranks)}"
 
@@ -68,6 +84,7 @@ class Group:
     ranks: tuple[int, ...]
     path: str
     points: tuple[Point, ...]
+    first: int  # the number of its first point in the plan
 
 
 def plan(config: SweepConfig, hosts: Sequence[str], device: str) -> list[Point]:
@@ -84,7 +101,7 @@ def plan(config: SweepConfig, hosts: Sequence[str], device: str) -> list[Point]:
             modes = [operation.natural_mode] if config.modes == "auto" else as_list(config.modes)
             reductions: list[str | None] = list(config.reductions) if operation.reduces else [None]
             dtypes = config.dtypes if operation.moves_data else [NO_DTYPE]
-            for dtype, reduction, mode in product(dtypes, reductions, modes):
+            for mode, dtype, reduction in product(modes, dtypes, reductions):
                 for size in sizes if operation.moves_data else [0]:
                     point = Point(
                         operation=name,
@@ -105,8 +122,11 @@ def plan(config: SweepConfig, hosts: Sequence[str], device: str) -> list[Point]:
 def by_group(points: Sequence[Point]) -> Iterator[Group]:
     """Yield the points a communicator at a time, in their order."""
     runs = groupby(points, key=lambda point: (point.ranks, point.path))
+    first = 0
     for index, ((ranks, path), members) in enumerate(runs):
-        yield Group(index=index, ranks=ranks, path=path, points=tuple(members))
+        group = Group(index=index, ranks=ranks, path=path, points=tuple(members), first=first)
+        first += len(group.points)
+        yield group
 
 
 def group_sizes(config: SweepConfig, world_size: int) -> list[int]:

@@ -6,47 +6,87 @@ Rank 0 writes each row as it comes, so that whatever ends the sweep early loses 
 """
 
 from collections.abc import Iterator
+from functools import partial
+
+import msgspec
+import torch.distributed as dist
 
 from collectives.bench import Bench
 from collectives.config import SweepConfig
 from collectives.groups import Rows, turn
-from collectives.plan import Group, by_group, plan
+from collectives.plan import Group, Point, by_group, plan
 from collectives.progress import Display
+from collectives.watch import Watch
 from launch.job import Job
 from records.rows import SweepRow
 
+_FORMING_S = 20.0  # what a collective library may take to connect its ranks
+
 
 def run(job: Job[SweepConfig]) -> None:
-    """Measure every planned point; rank 0 leaves one row each in the run folder."""
-    points = plan(job.config, [device.host for device in job.devices], job.device.type)
-    with Display(total=len(points), shown=job.is_rank0) as display:
-        for group in by_group(points):
-            for row in _rows_of(job, group):
-                _keep(job, row)
+    """Measure every planned point that has no row yet; rank 0 leaves one row each in the run folder."""
+    planned = plan(job.config, [device.host for device in job.devices], job.device.type)
+    open_points, attempt = _left_to_do(job, planned)
+    keep = partial(_keep, job, attempt)
+    give_up = partial(_give_up, job, open_points, keep)
+    with (
+        Display(total=len(planned), done=len(planned) - len(open_points), shown=job.is_rank0) as display,
+        Watch(job.store, job.world.rank, job.folder, job.config.hang_limit_s, give_up) as watch,
+    ):
+        for group in by_group(open_points):
+            for row in _rows_of(job, group, watch):
+                keep(row)
                 display.show(row)
 
 
-def _rows_of(job: Job[SweepConfig], group: Group) -> Iterator[SweepRow]:
+def _left_to_do(job: Job[SweepConfig], planned: list[Point]) -> tuple[list[Point], int]:
+    """Return the planned points without a row, and which attempt at the sweep this is; rank 0 has read the file."""
+    answer: list[tuple[set[Point], int] | None] = [None]
+    if job.is_rank0:
+        rows = job.folder.read_sweep()
+        attempt = 1 + max((row.attempt for row in rows), default=-1)
+        answer = [({Point.of(row) for row in rows}, attempt)]
+    dist.broadcast_object_list(answer, src=0, group=job.host_group)
+    finished, attempt = answer[0] or (set(), 0)
+    return [point for point in planned if point not in finished], attempt
+
+
+def _rows_of(job: Job[SweepConfig], group: Group, watch: Watch) -> Iterator[SweepRow]:
     """Take this rank's part in a group's turn. Yields the group's rows on rank 0, and nothing on other ranks."""
     rows = Rows(job, group)
+    watch.arrive(group.first, f"forming the group of ranks {list(group.ranks)}", range(job.world.size))
+    watch.expect(_FORMING_S)
     with turn(job, group) as member:
         if member is None:
+            watch.leave()
             if job.is_rank0:
                 yield from (rows.receive(number) for number in range(len(group.points)))
             rows.await_finish()
             return
-        bench = Bench(job, group, member)
+        bench = Bench(job, group, member, watch)
         for number, point in enumerate(group.points):
+            watch.arrive(group.first + number, str(point), group.ranks)
             row = bench.measure(point)
             if row is not None and job.is_rank0:
                 yield row
             elif row is not None:
                 rows.send(number, row)
+        watch.leave()
         if member.messages.leads:
             rows.finish()
 
 
-def _keep(job: Job[SweepConfig], row: SweepRow) -> None:
+def _keep(job: Job[SweepConfig], attempt: int, row: SweepRow) -> None:
+    """Write a row down at once; on rank 0."""
+    row = msgspec.structs.replace(row, attempt=attempt)
     with job.folder.sweep_writer() as writer:
         writer.append(row)
     job.sinks.log(row)
+
+
+def _give_up(job: Job[SweepConfig], points: list[Point], keep: partial[None], number: int, reason: str) -> None:
+    """End a job that hangs: the point has its row with the reason, and run.json says the same."""
+    if job.is_rank0:
+        keep(points[number].row(status="failed", reason=reason, backend=job.backend))
+    job.folder.set_status("failed", reason)
+    job.sinks.close("failed")

@@ -143,26 +143,34 @@ def rotating(calls: Sequence[Call]) -> Callable[[int], None]:
 
 
 def measure(
-    run: Callable[[int], None], clock: Clock, messages: Messages, limits: Limits, operations_per_call: int = 1
+    run: Callable[[int], None],
+    clock: Clock,
+    messages: Messages,
+    limits: Limits,
+    expect: Callable[[float], None],
+    operations_per_call: int = 1,
 ) -> Timing | None:
     """Measure until it is precise enough or the budget is spent. Returns the timing on the group's first rank.
 
-    `run(k)` makes k calls, each of `operations_per_call` operations (a captured graph holds many).
+    `run(k)` makes k calls, each of `operations_per_call` operations (a captured graph holds many). `expect` is told
+    before each piece of work how long it should take.
     """
     started = time.perf_counter()
+    expect(0)
     estimate_s = clock.batch(run, 1)
     count = messages.tell(first_batch(estimate_s, limits, operations_per_call))
     samples: list[float] = []
     reason = ""
     calls = 0
     while count:
+        expect(count * estimate_s)
         times = messages.gather([clock.batch(run, count)])
         calls += count
         if times is not None:
             samples.append(statistics.fmean(value for (value,) in times) / count / operations_per_call)
             reason = verdict(samples, calls * operations_per_call, time.perf_counter() - started, limits)
         count = messages.tell(0 if reason else count)
-    spread = _spread(run, clock, messages, limits, operations_per_call)
+    spread = _spread(run, clock, messages, limits, estimate_s, expect, operations_per_call)
     if not messages.leads:
         return None
     mean, half = mean_and_half_interval(samples)
@@ -209,12 +217,21 @@ def percentile(ordered: Sequence[float], percent: int) -> float:
 
 
 def _spread(
-    run: Callable[[int], None], clock: Clock, messages: Messages, limits: Limits, operations_per_call: int
+    run: Callable[[int], None],
+    clock: Clock,
+    messages: Messages,
+    limits: Limits,
+    estimate_s: float,
+    expect: Callable[[float], None],
+    operations_per_call: int,
 ) -> dict[str, float | int | None]:
     """Time operations one by one; an operation is as long as on the rank where it took longest."""
-    if limits.percentile_iterations == 0:
+    affordable = int(limits.budget_s / max(estimate_s, 1e-9))
+    count = messages.tell(min(limits.percentile_iterations, max(affordable, _BATCHES)))
+    if count == 0:
         return {}
-    by_rank = messages.gather(clock.each(run, limits.percentile_iterations))
+    expect(count * estimate_s)
+    by_rank = messages.gather(clock.each(run, count))
     if by_rank is None:
         return {}
     longest = sorted(max(times) / operations_per_call * 1e6 for times in zip(*by_rank, strict=True))

@@ -22,9 +22,12 @@ class Plan:
     path: Path  # where its run folder will be
     study: str | None
     place: Place
+    resume: bool = False  # go on with the folder where it exists
 
     def make_folder(self) -> RunFolder:
-        """Make the run folder. Raises UserError where it cannot be made."""
+        """Make the run folder, or open it to go on with. Raises UserError where it cannot be made or does not fit."""
+        if self.resume and self.path.exists():
+            return RunFolder.resume(self.path, self.text)
         return RunFolder.create(self.path, self.verb.kind, self.text, self.study)
 
 
@@ -44,4 +47,5 @@ def plan_job(verb: Verb, config: DictConfig, world: World | None = None) -> Plan
         config.launch.backend = place.backend
         config.launch.threads_per_rank = place.threads_per_rank
     path = Path(cast(str, config.runs)).expanduser().resolve() / name
-    return Plan(verb=verb, text=freeze(config), path=path, study=checked.study, place=place)
+    return Plan(verb=verb, text=freeze(config), path=path, study=checked.study, place=place,
+                resume=bool(getattr(checked, "resume", False)))  # fmt: skip

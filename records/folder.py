@@ -67,6 +67,19 @@ class RunFolder:
             raise UserError(f"{path} is no run folder: it has no run.json")
         return cls(path)
 
+    @classmethod
+    def resume(cls, path: Path, config: str) -> "RunFolder":
+        """Return an existing run folder to go on with. Raises UserError where it was made with another config."""
+        folder = cls.open(path)
+        then, now = _settings(folder.config.read_text()), _settings(config)
+        if changed := sorted(set(then) ^ set(now)):
+            raise UserError(f"{path} was made with another config, and cannot be gone on with: "
+                            f"{'; '.join(changed[:4])}; leave these as they were, or choose another name")  # fmt: skip
+        info = folder.read_info()
+        info.status, info.ended_unix_s, info.message = "running", None, None
+        folder.write_info(info)
+        return folder
+
     @property
     def config(self) -> Path:
         return self.path / "config.yaml"
@@ -156,6 +169,11 @@ class RunFolder:
             if match := _TRACE_NAME.search(path.name):
                 found.setdefault(int(match[1]), []).append((int(match[2]), path))
         return {rank: [path for _, path in sorted(found[rank])] for rank in sorted(found)}
+
+
+def _settings(config: str) -> list[str]:
+    """Return the lines of a frozen config that decide what is measured."""
+    return [line.strip() for line in config.splitlines() if not line.startswith("resume:")]
 
 
 def find_runs(root: Path) -> Iterator[RunFolder]:

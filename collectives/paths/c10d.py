@@ -30,6 +30,9 @@ class C10dPath:
         self._rank = ranks.index(dist.get_rank())
         self._device = device
 
+    def use(self, stream: torch.cuda.Stream) -> None:
+        """Nothing to tell: torch.distributed follows the current stream."""
+
     def close(self) -> None:
         """Nothing to free: who made the process group ends it."""
 

@@ -1,0 +1,74 @@
+"""The collective library that torch itself has loaded, through its C interface: NCCL, or RCCL, which speaks the same.
+
+Only a library that is in this process already is taken, never another one from the disk: figures of `path=direct`
+are of the very library that training uses.
+"""
+
+import ctypes
+import os
+from pathlib import Path
+
+from collectives.operations.operation import NotAvailable
+
+UNIQUE_ID_BYTES = 128
+_NAMES = ("libnccl.so.2", "librccl.so.1", "librccl.so")
+
+
+class UniqueId(ctypes.Structure):
+    """ncclUniqueId: what ranks share to find each other. Passed by value."""
+
+    _fields_ = (("internal", ctypes.c_char * UNIQUE_ID_BYTES),)
+
+
+class Library:
+    """The functions that the sweep calls; each raises RuntimeError with the library's own words on failure."""
+
+    def __init__(self) -> None:
+        self.functions = _loaded()
+        self.functions.ncclGetErrorString.restype = ctypes.c_char_p
+        self.functions.ncclGetErrorString.argtypes = (ctypes.c_int,)
+
+    def has(self, name: str) -> bool:
+        return hasattr(self.functions, name)
+
+    def check(self, result: int) -> None:
+        """Raise RuntimeError where a call did not succeed."""
+        if result != 0:
+            raise RuntimeError(self.functions.ncclGetErrorString(result).decode())
+
+    def new_unique_id(self) -> bytes:
+        identity = UniqueId()
+        self.check(self.functions.ncclGetUniqueId(ctypes.byref(identity)))
+        return ctypes.string_at(ctypes.byref(identity), UNIQUE_ID_BYTES)
+
+    def join(self, unique_id: bytes, rank: int, size: int) -> ctypes.c_void_p:
+        """Return this rank's communicator; returns once every rank of the group has called."""
+        identity = UniqueId()
+        ctypes.memmove(ctypes.byref(identity), unique_id, UNIQUE_ID_BYTES)
+        communicator = ctypes.c_void_p()
+        init = self.functions.ncclCommInitRank
+        init.argtypes = (ctypes.POINTER(ctypes.c_void_p), ctypes.c_int, UniqueId, ctypes.c_int)
+        self.check(init(ctypes.byref(communicator), size, identity, rank))
+        return communicator
+
+    def leave(self, communicator: ctypes.c_void_p) -> None:
+        self.check(self.functions.ncclCommDestroy(communicator))
+
+
+def _loaded() -> ctypes.CDLL:
+    for name in (*_NAMES, *_mapped()):
+        try:
+            return ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        except OSError:
+            continue
+    raise NotAvailable("path=direct needs the collective library as a file that torch has loaded, and there is none")
+
+
+def _mapped() -> list[str]:
+    """Return the files in this process's memory that look like the library, for wheels that name it their own way."""
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return []
+    paths = {line.split()[-1] for line in lines if "/" in line}
+    return sorted(path for path in paths if Path(path).name.startswith(("libnccl.", "libnccl-", "librccl")))
