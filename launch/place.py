@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from hardware.detect import device_count
 from launch.config import LaunchConfig
 from records.environment import usable_cores
 from records.errors import UserError
@@ -25,6 +24,8 @@ def resolve(launch: LaunchConfig, world_size: int | None = None, local_size: int
 
     Raises UserError for a device that is not there, or for more ranks on this machine than it has devices.
     """
+    from hardware.detect import device_count  # loads torch, which a mistyped key need not wait for
+
     devices = device_count()
     device = launch.device if launch.device != "auto" else ("cuda" if devices else "cpu")
     if device == "cuda" and not devices:

@@ -3,7 +3,7 @@
 import itertools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,12 +11,10 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
-from hardware.detect import device_count
 from launch.compose import compose_job, explain, freeze, typed
 from launch.config import StudyConfig
 from launch.freeze import Plan, plan_job
 from launch.place import resolve
-from launch.start import start_job
 from launch.verb import Verb
 from records.environment import usable_cores
 from records.errors import RunError, UserError
@@ -42,11 +40,9 @@ def plan_study(overrides: Sequence[str], train: Verb, sweep: Verb) -> Study:
     counts = settings.gpu_counts if settings.gpu_counts != "auto" else _auto_counts(settings)
     name = settings.name or new_name("study", _what(settings, for_train))
     path = Path(settings.runs).expanduser().resolve() / name
-    place = resolve(settings.launch)
-    if place.device == "cuda" and max(counts) > device_count():
-        raise UserError(
-            f"gpu_counts={counts}, but this machine has {device_count()} GPUs; leave out what is above that"
-        )
+    here = resolve(replace(settings.launch, ranks=None))
+    if here.device == "cuda" and max(counts) > here.ranks:
+        raise UserError(f"gpu_counts={counts}, but this machine has {here.ranks} GPUs; leave out what is above that")
     # the same threads a rank at every count, else scaling is an artefact of them
     threads = settings.launch.threads_per_rank or max(1, usable_cores() // max(counts))
     common = [*shared, f"launch.threads_per_rank={threads}"]
@@ -73,6 +69,8 @@ def run_study(study: Study, say: Callable[[str], None]) -> tuple[RunFolder, list
     A job that fails costs the study its own point, not the others'. Raises RunError where none succeeded, and on an
     interrupt, which ends the study.
     """
+    from launch.start import start_job  # loads torch, which a mistyped key need not wait for
+
     folder = RunFolder.create(study.path, "study", study.text)
     failed: list[str] = []
     try:

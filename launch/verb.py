@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from launch.config import JobConfig
-from launch.job import Body
 from records.rows import RunKind
+
+if TYPE_CHECKING:  # it loads torch, which a mistyped key need not wait for
+    from launch.job import Body
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,8 @@ class Verb:
     check: str  # "module:function", called with (config, world_size) before anything starts
     variants: dict[str, dict[str, type[Any]]] = field(default_factory=dict)
 
-    def load_body(self) -> Body:
-        return cast(Body, _load(self.body))
+    def load_body(self) -> "Body":
+        return cast("Body", _load(self.body))
 
     def load_check(self) -> Callable[[JobConfig, int], None]:
         return cast(Callable[[JobConfig, int], None], _load(self.check))

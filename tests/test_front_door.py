@@ -1,0 +1,150 @@
+"""What a user types: every way to start a job, and one clear line for every way to get it wrong."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from records.folder import RunFolder, find_runs
+
+BIN = Path(sys.executable).parent
+SCALESCOPE = str(BIN / "scalescope")
+# the smallest job that trains, traces and validates
+TINY = (
+    "model=gpt_tiny model.layers=1 model.width=32 model.context=32 model.batch_size=2 precision=fp32 data=synthetic "
+    "steps=8 warmup_steps=1 profiler.warmup=1 profiler.active=2 logger=none"
+).split()
+
+
+def call(*words: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, as a user in a folder of his own would."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    return subprocess.run(
+        words, cwd=cwd, env={**environment, **variables}, capture_output=True, text=True, timeout=180, check=False
+    )
+
+
+def only_run(root: Path) -> RunFolder:
+    runs = list(find_runs(root))
+    assert len(runs) == 1, [run.path.name for run in runs]
+    return runs[0]
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A folder with somebody else's modules of our names."""
+    for name in ("train", "launch", "records", "report", "collectives", "scaling", "hardware"):
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('the stranger\\'s {name}.py was imported')\n")
+    return tmp_path
+
+
+def test_help_answers_at_once(tmp_path: Path) -> None:
+    times = []
+    for _ in range(5):
+        started = time.perf_counter()
+        done = call(SCALESCOPE, "--help", cwd=tmp_path)
+        times.append(time.perf_counter() - started)
+        assert done.returncode == 0 and "scalescope study" in done.stdout
+    assert min(times) < 0.3, times
+
+
+def test_reading_never_imports_torch(tmp_path: Path) -> None:
+    code = (
+        "import sys, scalescope\n"
+        "class NoTorch:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        assert name.split('.')[0] not in ('torch', 'hydra'), name\n"
+        "sys.meta_path.insert(0, NoTorch())\n"
+        "code = scalescope.main(sys.argv[1:])\n"
+        "assert 'torch' not in sys.modules\n"
+        "sys.exit(code)"
+    )
+    traces = Path(__file__).parent / "data" / "gpt_ddp_n1"
+    done = call(sys.executable, "-c", code, "analyze", str(traces), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_train_makes_one_run_folder_with_a_trace_of_every_rank(hostile: Path) -> None:
+    done = call(SCALESCOPE, "train", *TINY, "launch.ranks=2", cwd=hostile)
+    assert done.returncode == 0, done.stderr
+    run = only_run(hostile / "runs")
+    info = run.read_info()
+    assert (info.status, info.world_size, info.launcher, info.backend) == ("done", 2, "torchrun", "gloo")
+    assert sorted(run.find_traces()) == [0, 1]
+    assert len(run.read_steps()) == 8
+    assert run.analysis.is_file() and run.report.is_file()
+
+
+def test_torchrun_makes_one_run_folder(hostile: Path) -> None:
+    torchrun = [str(BIN / "torchrun"), "--standalone", "--nproc-per-node", "2"]
+    done = call(*torchrun, "-m", "scalescope", "train", *TINY, cwd=hostile)
+    assert done.returncode == 0, done.stderr
+    info = only_run(hostile / "runs").read_info()
+    assert (info.status, info.world_size, info.launcher) == ("done", 2, "torchrun")
+
+
+@pytest.mark.skipif(shutil.which("mpirun", path=str(BIN)) is None, reason="no mpirun beside this Python")
+def test_mpirun_makes_one_run_folder(hostile: Path) -> None:
+    done = call(str(BIN / "mpirun"), "-n", "2", SCALESCOPE, "train", *TINY, cwd=hostile)
+    assert done.returncode == 0, done.stderr
+    info = only_run(hostile / "runs").read_info()
+    assert (info.status, info.world_size, info.launcher) == ("done", 2, "mpi")
+
+
+def test_multirun_makes_a_run_folder_each(hostile: Path) -> None:
+    words = [word for word in TINY if word != "model=gpt_tiny" and not word.startswith("seed")]
+    done = call(SCALESCOPE, "train", "-m", "model=gpt_tiny", *words, "seed=1,2", "launch.ranks=1", cwd=hostile)
+    assert done.returncode == 0, done.stderr
+    assert [run.read_info().status for run in find_runs(hostile / "runs")] == ["done", "done"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["train", "modle=gpt_tiny"], "unknown config key 'modle'; did you mean model"),
+        (["train", "model.widht=3"], "did you mean model.width"),
+        (["train", "model=gpt_huge"], "choose one of gpt_small, gpt_tiny"),
+        (["train", "model.layers=many"], "model.layers=many"),
+        (["train", "data=text", "data.path=/no/such/file"], "/no/such/file"),
+        (["train", "runs=/proc/nowhere", "precision=fp32"], "cannot make the run folder /proc/nowhere"),
+        (["train", "launch.device=cuda"], "sees no GPU"),
+        (["train", "steps=3"], "steps=3 leaves no step to measure"),
+        (["train", "model.layers=["], "cannot read the override"),
+        (["sweep", "operations=[all_redcue]"], "all_redcue"),
+        (["sweep", "sizes=8B..1GB"], "sizes"),
+        (["study", "gpu_counts=[0]"], "gpu_counts"),
+        (["study", "scaling=stong"], "scaling=stong"),
+        (["study", "modle=gpt_tiny"], "did you mean model"),
+        (["analyze", "nowhere"], "nowhere"),
+        (["report", "nowhere"], "nowhere"),
+        (["trian"], "did you mean train"),
+    ],
+)
+def test_wrong_input_is_one_clear_line_and_exit_2_with_nothing_left(
+    words: list[str], says: str, tmp_path: Path
+) -> None:
+    done = call(SCALESCOPE, *words, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1 and says in lines[0], done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_trace_folder_without_traces_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "traces").mkdir()
+    done = call(SCALESCOPE, "analyze", "traces", cwd=tmp_path)
+    assert done.returncode == 2 and len(done.stderr.strip().splitlines()) == 1
+    assert "traces" in done.stderr
+    assert list((tmp_path / "traces").iterdir()) == []
+
+
+def test_wrong_input_inside_a_world_is_said_once(tmp_path: Path) -> None:
+    torchrun = [str(BIN / "torchrun"), "--standalone", "--nproc-per-node", "2"]
+    done = call(*torchrun, "-m", "scalescope", "train", "modle=gpt_tiny", cwd=tmp_path)
+    assert done.returncode != 0
+    assert done.stderr.count("unknown config key 'modle'") == 1
+    assert list(tmp_path.iterdir()) == []
