@@ -1,22 +1,23 @@
 """The partition of a rank that trains on a CPU, where collectives run on threads of their own (gloo).
 
-The timeline is the training loop's thread. Compute is what its outermost operators cover, without those that hand a
-collective over or wait for one; communication is what the `gloo:*` annotations of the run-loop threads cover, several
-at once. What is left is data loading, or Python between operators: the host being late, since nothing is ever enqueued
-ahead.
+The timeline is the training loop's thread. Compute is what its outermost operators cover (the autograd engine's own
+frames are none), without those that hand a collective over or wait for one; communication is what the `gloo:*`
+annotations of the run-loop threads cover, several at once. What is left is data loading, or Python between operators:
+the host being late, since nothing is ever enqueued ahead.
 """
 
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
-from scaling.families import HANDOVER_OPS
+from scaling.families import ENGINE_FRAMES, HANDOVER_OPS
 from scaling.intervals import EMPTY, Intervals, Ints, clip, difference, union
 from scaling.loading import data_loading
 from scaling.partition import OneRankShares, Windows, assemble
 from scaling.steps import Steps, find_steps
 from scaling.timeline import GroupNames, RankCollective, describe
-from scaling.trace import HostSpans, Trace
+from scaling.trace import CommunicationArgs, HostSpans, Trace
 
 _ON_RUN_LOOPS = ("gloo:", "mpi:")
 
@@ -42,7 +43,8 @@ def build_cpu_timeline(trace: Trace) -> CpuTimeline:
     operators = trace.operators
     thread = steps.thread if steps.thread is not None else _busiest_thread(operators)
     data = data_loading(trace, steps)
-    on_loop = np.flatnonzero(operators.thread == thread)
+    frames = np.array([name.startswith(ENGINE_FRAMES) for name in trace.names], bool)
+    on_loop = np.flatnonzero((operators.thread == thread) & ~frames[operators.name])
     starts, ends, names = operators.start[on_loop] + base, operators.end[on_loop] + base, operators.name[on_loop]
     handover = np.array([name.startswith(HANDOVER_OPS) for name in trace.names], bool)
     is_handover = handover[names] if names.size else np.empty(0, bool)
@@ -105,12 +107,15 @@ def _collectives(trace: Trace, steps: Steps) -> list[RankCollective]:
     """Return the collectives as the run-loop threads ran them, ascending by start."""
     groups = GroupNames(trace)
     base = trace.header.base_ns
+    handed_over = _HandedOver(trace)
     found = []
-    for row, index in trace.annotation_communication.items():
+    rows = sorted(trace.annotation_communication.items(), key=lambda item: int(trace.annotations.start[item[0]]))
+    for row, index in rows:
         if not trace.names[trace.annotations.name[row]].startswith(_ON_RUN_LOOPS):
             continue
-        one = describe(trace.communications[index], groups)
         start = int(trace.annotations.start[row])
+        told = trace.communications[index]
+        one = describe(handed_over.take(told, start) or told, groups)
         step = int(steps.of(np.array([start], np.int64))[0])
         one.start, one.end = start + base, int(trace.annotations.end[row]) + base
         one.stream = int(trace.annotations.thread[row])
@@ -119,3 +124,29 @@ def _collectives(trace: Trace, steps: Steps) -> list[RankCollective]:
     found.sort(key=lambda one: one.start)
     groups.complete(found)
     return found
+
+
+class _HandedOver:
+    """The operators that hand collectives over, in order; run loops take them up in the same order.
+
+    They say what the annotations do not: gloo calls its reduce_scatter an all_reduce, and gives of an all_gather the
+    size of one rank's share.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        operators = trace.operators
+        rows = [row for row in trace.operator_communication if trace.names[operators.name[row]].startswith("c10d::")]
+        rows.sort(key=lambda row: int(operators.start[row]))
+        self._waiting = [
+            (int(operators.start[row]), trace.communications[trace.operator_communication[row]]) for row in rows
+        ]
+
+    def take(self, told: CommunicationArgs, start: int) -> CommunicationArgs | None:
+        """Return, once, the earliest operator before `start` with a buffer of the size that the annotation tells."""
+        for at, (handed, args) in enumerate(self._waiting):
+            if handed > start:
+                return None
+            if told.in_elements in (args.in_elements, args.out_elements):
+                del self._waiting[at]
+                return msgspec.structs.replace(args, dtype=args.dtype or told.dtype)
+        return None

@@ -37,6 +37,10 @@ _NAME = re.compile("|".join(f"(?:{family.pattern})" for family in FAMILIES), re.
 #: CPU operations that hand a collective over or wait for one: no compute on the thread that runs them.
 HANDOVER_OPS = ("c10d::", "_c10d_functional::", "c10d_functional::", "_dtensor::", "record_param_comms")
 
+#: Frames that the autograd engine puts around a node and its hooks: no operators themselves. FSDP gathers and reduces
+#: in such hooks, blocking, and what they block is no compute.
+ENGINE_FRAMES = ("autograd::engine::evaluate_function", "RegisterPostBackwardFunctionBackward")
+
 #: `record_param_comms` rows that move no data.
 NO_COLLECTIVE = frozenset({"wait", "startcoalescing", "endcoalescing", "init", "allgather_coalesced_wait"})
 

@@ -5,6 +5,7 @@ not decode as a whole is gone through event by event. What a file holds is read 
 gives everything before the cut, and says so.
 """
 
+import math
 import re
 from collections.abc import Iterable
 from decimal import Decimal
@@ -334,8 +335,7 @@ class _Columns:
         dtype = args.dtype
         dims = args.input_dims or args.input_dims_old
         if in_elements < 0 and dims:
-            in_elements = _elements(dims)
-            out_elements = in_elements
+            in_elements, out_elements = _elements(dims)
         if dtype is None and args.input_type:
             dtype = _first_dtype(args.input_type)
         rooted = operation in FROM_ROOT or operation in TO_ROOT
@@ -425,17 +425,25 @@ def _nanoseconds(micro: Any) -> Ints:
     return nanoseconds
 
 
-def _elements(dims: msgspec.Raw) -> int:
-    """Return the elements of an operator's first tensor (or list of tensors), -1 where the shapes do not say."""
+def _elements(dims: msgspec.Raw) -> tuple[int, int]:
+    """Return the elements of an operator's smallest and largest tensor argument, -1 where the shapes do not say.
+
+    An argument is a tensor's shape, or a list of them nested as deep as the operator takes them. Scalars and arguments
+    that are no tensors are both written `[]`; where there is nothing else, it is a scalar.
+    """
     try:
-        shapes = msgspec.json.decode(dims)
-        first = shapes[0]
-        if not first:
-            return 1  # a scalar tensor
-        tensors = first if isinstance(first[0], list) else [first]
-        return sum(int(np.prod(shape, dtype=np.int64)) for shape in tensors)
-    except (msgspec.DecodeError, TypeError, IndexError, KeyError, ValueError):
-        return -1
+        counts = [count for argument in msgspec.json.decode(dims) if (count := _count(argument)) > 0]
+    except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
+        return -1, -1
+    return (min(counts), max(counts)) if counts else (1, 1)
+
+
+def _count(argument: Any) -> int:
+    if not argument:
+        return 0
+    if isinstance(argument[0], list):
+        return sum(max(_count(part), 1 if part == [] else 0) for part in argument)
+    return math.prod(argument)
 
 
 def _first_dtype(types: msgspec.Raw) -> str | None:
@@ -443,4 +451,6 @@ def _first_dtype(types: msgspec.Raw) -> str | None:
         first = msgspec.json.decode(types)[0]
     except (msgspec.DecodeError, TypeError, IndexError, KeyError):
         return None
+    while isinstance(first, list) and first:
+        first = first[0]
     return first if isinstance(first, str) and first and first != "TensorList" else None

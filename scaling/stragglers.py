@@ -81,9 +81,10 @@ def name_stragglers(
     found = []
     for rank in ranks:
         typical = statistics.median(loss[rank]) if loss[rank] else 0.0
-        if typical < GUILTY_FRACTION * step_ns:
-            continue
         worst = sum(loss[rank][step] == max(loss[other][step] for other in ranks) for step in range(steps))
+        # ranks that wait for each other in turn are no stragglers: one that is holds the others up in most steps
+        if typical < GUILTY_FRACTION * step_ns or worst * 2 <= steps:
+            continue
         found.append(
             Straggler(
                 rank=rank,
