@@ -89,11 +89,13 @@ def waterfall(steps: Sequence[tuple[str, str, float]], grown: float) -> Spec:
     )
 
 
-def partition(rows: Rows, labels: Sequence[str], parts: Sequence[tuple[str, str]], legend: bool = False) -> Spec:
+def partition(
+    rows: Rows, labels: Sequence[str], parts: Sequence[tuple[str, str]], title: str, legend: bool = False
+) -> Spec:
     """A rank a bar, stacked from the parts of its mean step. Rows: label, part, order, ms, share."""
     bars = _chart(rows).encode(
         y=alt.Y("label:N", sort=list(labels), title=None, axis=alt.Axis(labelLimit=200)),
-        x=alt.X("ms:Q", title="ms a step", stack="zero", axis=alt.Axis(tickCount=8), scale=alt.Scale(nice=False)),
+        x=alt.X("ms:Q", title=title, stack="zero", axis=alt.Axis(tickCount=8), scale=alt.Scale(nice=False)),
         color=alt.Color(
             "part:N",
             scale=alt.Scale(domain=[name for name, _ in parts], range=[colour for _, colour in parts]),
@@ -251,7 +253,7 @@ def over_steps(rows: Rows, groups: Sequence[tuple[str, str]], title: str, legend
 
 
 def _bar(name: str, start: float, end: float, ms: float, grown: float, colour: str) -> dict[str, Any]:
-    share = f" · {percent(ms / grown, 0)}" if grown > 0 else ""
+    share = f" · {percent(ms / grown, 0)}".replace("-", "−") if grown > 0 else ""
     sign = "+" if ms >= 0 else "−"
     label = f"{sign}{milliseconds(abs(ms))}{share}"
     return {"part": name, "start": start, "end": end, "right": max(start, end), "label": label, "colour": colour}

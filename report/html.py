@@ -24,7 +24,8 @@ from report import parts
 from report.material import Material, Run, read_material
 from report.numbers import factor, figure, percent, rate
 from report.palette import stylesheet
-from report.panels import NO_DRAWING, Section, Spec, can_draw, sections
+from report.panel import NO_DRAWING, Section, Spec, can_draw
+from report.panels import sections
 from report.tables import Cell, Column, Table
 from report.verdict import Verdict, run_verdict, study_verdicts, sweep_verdict
 from report.views import devices_table, in_tokens, points_of, series_names, waterfall_steps
@@ -222,9 +223,9 @@ def _section_view(section: Section, specs: dict[str, Spec]) -> _SectionView:
                 panel.sentence,
                 _table_view(panel.table, panel.key),
                 ids,
-                panel.legend,
-                panel.reason,
-                open=not panel.charts and bool(panel.reason),
+                panel.legend if panel.charts else (),
+                panel.reason or NO_DRAWING,
+                open=not panel.charts,
             )
         )
     return _SectionView(section.key, section.title, views)

@@ -47,6 +47,15 @@ class Material:
     def answers(self) -> list[RunAnalysis]:
         return [run.answer for run in self.runs if run.answer is not None]
 
+    def by_series(self) -> dict[str, list[Run]]:
+        """Return the training runs of each series by rank count; a run of no series stands under its model's name."""
+        series = {point.run: point.series for point in self.study.efficiency} if self.study else {}
+        found: dict[str, list[Run]] = {}
+        for run in sorted(self.runs, key=lambda run: run.info.world_size or 0):
+            model = run.facts.model if run.facts else run.answer.model if run.answer else None
+            found.setdefault(series.get(run.name) or model or run.name, []).append(run)
+        return found
+
 
 def read_material(folder: RunFolder) -> Material:
     """Read a run folder and, of a study, its runs.

@@ -15,7 +15,8 @@ import yaml
 from records.folder import RunFolder
 from report.material import Material, read_material
 from report.palette import resolved
-from report.panels import can_draw, sections
+from report.panel import can_draw
+from report.panels import sections
 from report.tables import Column, Table, stacked
 from report.verdict import Verdict, run_verdict, study_verdicts, sweep_verdict
 from report.views import (
