@@ -182,6 +182,11 @@ def _study(words: list[str]) -> int:
     print(f"scalescope: study of {len(study.jobs)} jobs → {study.path}", flush=True)
     folder, failed = run_study(study, lambda line: print(line, flush=True))
     _show([folder.path])
+    for settings in study.logger.values():
+        if settings.get("_target_") == "report.wandb.WandbSink":
+            from report.wandb import log_study
+
+            log_study(folder, {key: value for key, value in settings.items() if key != "_target_"})
     return int(ExitCode.RUN_FAILED if failed else ExitCode.OK)
 
 

@@ -64,6 +64,7 @@ class StudyConfig:
     cases: list[list[str]] = MISSING  # training jobs, each a list of overrides; [] = one, as the command line says
     with_sweep: bool = MISSING
     launch: LaunchConfig = MISSING
+    logger: dict[str, Any] = MISSING  # the sinks of every job, and of the study's own analysis
 
     def __post_init__(self) -> None:
         if self.scaling not in ("weak", "strong"):

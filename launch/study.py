@@ -29,13 +29,14 @@ class Study:
 
     path: Path
     text: str
+    logger: dict[str, Any]
     jobs: list[Plan]
 
 
 def plan_study(overrides: Sequence[str], train: Verb, sweep: Verb) -> Study:
     """Return the jobs that overrides ask for. Raises UserError before anything is started or written."""
     mine, shared, for_sweep, for_train = _route(overrides)
-    config = compose_job("study", [*mine, *(item for item in shared if _key(item).startswith("launch"))])
+    config = compose_job("study", [*mine, *(item for item in shared if _key(item) != "seed")])
     settings = cast(StudyConfig, cast(Any, typed(config)))
     counts = settings.gpu_counts if settings.gpu_counts != "auto" else _auto_counts(settings)
     name = settings.name or new_name("study", _what(settings, for_train))
@@ -60,7 +61,7 @@ def plan_study(overrides: Sequence[str], train: Verb, sweep: Verb) -> Study:
         child = _compose_child(sweep, [f"group_sizes={groups}", *common, *for_sweep], path, max(counts))
         child.name = "sweep"
         jobs.append(plan_job(sweep, child))
-    return Study(path=path, text=freeze(config), jobs=_distinct(jobs))
+    return Study(path=path, text=freeze(config), logger=settings.logger, jobs=_distinct(jobs))
 
 
 def run_study(study: Study, say: Callable[[str], None]) -> tuple[RunFolder, list[str]]:
@@ -81,7 +82,7 @@ def run_study(study: Study, say: Callable[[str], None]) -> tuple[RunFolder, list
             try:
                 start_job(plan)
             except (RunError, UserError) as error:
-                if RunFolder(plan.path).read_info().status == "interrupted":
+                if plan.path.is_dir() and RunFolder(plan.path).read_info().status == "interrupted":
                     raise
                 failed.append(f"{plan.path.name}: {error}")
                 say(f"    failed: {error}")
