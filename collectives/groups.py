@@ -48,18 +48,15 @@ class Member:
 def turn(job: Job[SweepConfig], group: Group) -> Iterator[Member | None]:
     """Give this rank its place in the group whose turn it is, or None where it is outside.
 
-    Every rank of the job enters, since torch forms a group with all of them.
+    Every rank of the job enters, since torch forms a group with all of them. A process group stays until the job
+    ends: ending a NCCL one that was split from the default group, while that lives on, can wait for ever.
     """
     everyone = len(group.ranks) == job.world.size
     timeout_s = job.config.launch.timeout_s
-    formed: list[dist.ProcessGroup] = []
     host_group, process_group = job.host_group, cast(dist.ProcessGroup, dist.group.WORLD)
     if not everyone:  # the default groups span everyone, and have their communicators already
         host_group = form(group.ranks, timeout_s, "gloo")
-        formed.append(host_group)
-        if group.path == "c10d":
-            process_group = form(group.ranks, timeout_s)
-            formed.append(process_group)
+        process_group = form(group.ranks, timeout_s) if group.path == "c10d" else process_group
     if job.world.rank not in group.ranks:
         yield None
         return
@@ -68,8 +65,6 @@ def turn(job: Job[SweepConfig], group: Group) -> Iterator[Member | None]:
         path = _open(job, group, process_group, messages)
         yield Member(messages=messages, path=path)
         path.close()
-    for each in reversed(formed):
-        dist.destroy_process_group(each)
 
 
 def _open(job: Job[SweepConfig], group: Group, process_group: dist.ProcessGroup, messages: Messages) -> Way:

@@ -5,6 +5,7 @@ why not. Groups of ranks take turns; within a group the points share one communi
 Rank 0 writes each row as it comes, so that whatever ends the sweep early loses at most the point at work.
 """
 
+import time
 from collections.abc import Iterator
 from functools import partial
 
@@ -20,7 +21,7 @@ from collectives.watch import Watch
 from launch.job import Job
 from records.rows import SweepRow
 
-_FORMING_S = 20.0  # what a collective library may take to connect its ranks
+_FORMING_S = 10.0  # what a collective library may take to connect its ranks
 
 
 def run(job: Job[SweepConfig]) -> None:
@@ -78,7 +79,7 @@ def _rows_of(job: Job[SweepConfig], group: Group, watch: Watch) -> Iterator[Swee
 
 def _keep(job: Job[SweepConfig], attempt: int, row: SweepRow) -> None:
     """Write a row down at once; on rank 0."""
-    row = msgspec.structs.replace(row, attempt=attempt)
+    row = msgspec.structs.replace(row, attempt=attempt, unix_s=time.time())
     with job.folder.sweep_writer() as writer:
         writer.append(row)
     job.sinks.log(row)

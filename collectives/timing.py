@@ -9,10 +9,12 @@ Minimum, maximum and percentiles come from a separate pass that times each opera
 operation slows small ones, so that pass has no say in the mean.
 """
 
+import gc
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
@@ -181,6 +183,18 @@ def measure(
         iterations=calls * operations_per_call,
         **spread,  # type: ignore[arg-type]
     )
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep Python's garbage collector out: with torch loaded, one full collection takes some 10 ms."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def first_batch(estimate_s: float, limits: Limits, operations_per_call: int = 1) -> int:

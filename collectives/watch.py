@@ -7,6 +7,7 @@ alive and there, the library or the network hangs. The rank whose word counts wr
 Flight Recorder's dump, and the job ends: a rank that hangs in a library cannot be called back.
 """
 
+import faulthandler
 import os
 import signal
 import socket
@@ -110,6 +111,7 @@ class Watch:
             return  # it has come back meanwhile
         after = self._signs(stage.ranks)
         silent = [rank for rank in stage.ranks if rank != self._rank and after[rank].beat == before[rank].beat]
+        self._keep_stack()
         self._keep_flight_record()
         speaks = min(rank for rank in stage.ranks if rank not in silent) == self._rank
         if speaks:
@@ -123,6 +125,15 @@ class Watch:
 
     def _signs(self, ranks: Sequence[int]) -> dict[int, _Sign]:
         return {rank: msgspec.json.decode(self._store.get(str(rank)), type=_Sign) for rank in ranks}
+
+    def _keep_stack(self) -> None:
+        """Keep where every thread of this rank stands."""
+        try:
+            self._folder.logs.mkdir(exist_ok=True)
+            with (self._folder.logs / f"rank{self._rank}.hang.txt").open("w") as file:
+                faulthandler.dump_traceback(file)
+        except OSError as error:
+            print(f"scalescope: rank {self._rank} could not keep its stack: {error}", file=sys.stderr)
 
     def _keep_flight_record(self) -> None:
         """Keep what torch recorded of its collectives; a pickle, as torch's own analyser reads it."""

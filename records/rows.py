@@ -156,3 +156,4 @@ class SweepRow(msgspec.Struct, frozen=True):
     backend: str | None = None
     source: str = "scalescope"
     attempt: int = 0
+    unix_s: float | None = None  # when it was written
