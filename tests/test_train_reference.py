@@ -13,7 +13,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def relative_difference(ours: Tensor, theirs: Tensor) -> float:
-    return float((ours - theirs).norm() / theirs.norm())
+    return float(((ours - theirs).norm() / theirs.norm()).detach())
 
 
 def gradients(network: nn.Module) -> dict[str, Tensor]:
@@ -45,17 +45,17 @@ def test_gpt_equals_transformers_gpt2() -> None:
 
 
 def test_resnet_equals_torchvisions_resnet50() -> None:
+    """Outputs in fp32; gradients in fp64: a fresh ResNet-50 amplifies rounding, so that in fp32 the layout of the same
+    weights alone changes its first gradients by 3%."""
     torchvision = pytest.importorskip("torchvision")
     theirs = torchvision.models.resnet50().to(DEVICE)
     ours = ResNet50(ResNetConfig(kind="resnet", name="resnet50", batch_size=8, classes=1000, image_size=128)).to(DEVICE)
     ours.load_state_dict(theirs.state_dict())
     images = torch.randn(8, 3, 128, 128, device=DEVICE)
     labels = torch.randint(1000, (8,), device=DEVICE)
-    loss = nn.functional.cross_entropy(expected := theirs(images), labels)
-    assert relative_difference(ours(images), expected) < TOLERANCE
-    ours.load_state_dict(theirs.state_dict())
-    ours(images, labels).backward()
-    loss.backward()
+    assert relative_difference(ours(images), theirs(images)) < TOLERANCE
+    ours.double()(images.double(), labels).backward()
+    nn.functional.cross_entropy(theirs.double()(images.double()), labels).backward()
     expected_gradients = gradients(theirs)
     for name, gradient in gradients(ours).items():
-        assert relative_difference(gradient, expected_gradients[name]) < TOLERANCE, name
+        assert relative_difference(gradient, expected_gradients[name]) < 1e-9, name
