@@ -1,0 +1,239 @@
+"""report.html: one file that leads with the verdict, holds every figure, loads nothing and trusts no name."""
+
+import base64
+import csv
+import hashlib
+import html
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from report_browser import needs_chromium, open_page
+from report_samples import run_answer, write_run, write_study, write_sweep
+
+from records.errors import UserError
+from records.folder import RunFolder
+from records.rows import SweepRow
+from report.html import inline_json, table_csv, write_report
+from report.tables import Column, Table
+from scaling.answer import Collective, Quality, Straggler, write_answer
+
+ROOT = Path(__file__).parent.parent
+HOSTILE = """</script><script>document.title='owned'</script><img src=x onerror="document.title='owned'">{{7*7}}'"""
+
+
+@pytest.fixture(scope="module")
+def study_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_report(write_study(tmp_path_factory.mktemp("study") / "h200"))
+
+
+def outside_scripts(text: str) -> str:
+    return re.sub(r"<script>.*?</script>", "", text, flags=re.S)
+
+
+def test_a_study_of_four_runs_is_one_file_below_2_mb(study_page: Path):
+    assert study_page.name == "report.html"
+    assert study_page.stat().st_size < 2_000_000
+
+
+def test_the_page_names_nothing_to_load(study_page: Path):
+    text = study_page.read_text()
+    assert not re.search(r"""(?:src|href)\s*=\s*["'](?!data:|#)""", outside_scripts(text))
+    assert "@import" not in text and "url(" not in outside_scripts(text)
+    addresses = set(re.findall(r"https?://[a-z0-9.-]+", text))
+    assert addresses <= {"http://www.w3.org", "https://vega.github.io", "https://github.com"}, "namespaces and comments"
+    assert "default-src 'none'" in text
+
+
+def test_only_the_pages_own_two_scripts_may_run(study_page: Path):
+    text = study_page.read_text()
+    allowed = re.search(r"script-src ([^\"]*)\"", text)
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.S)
+    assert allowed is not None and len(scripts) == 2, "the drawing library once, and the page's own"
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    assert html.unescape(allowed[1]).split() == [f"'sha256-{digest}'" for digest in digests]
+
+
+def test_the_verdict_stands_before_everything_else(study_page: Path):
+    text = outside_scripts(study_page.read_text())
+    headline = text.index("4 GPUs do 3.77× the work of one: 94.3% weak scaling efficiency.")
+    assert headline < text.index('id="scaling"') < text.index('id="growth"') < text.index('id="partition"')
+
+
+def test_every_section_has_its_sentence_and_its_figures(study_page: Path):
+    text = outside_scripts(study_page.read_text())
+    for section in ("scaling", "growth", "partition", "waits", "collectives", "sweep", "profiling", "steps"):
+        body = text[text.index(f'<section id="{section}"') :].split("</section>")[0]
+        for panel in body.split('<article class="panel">')[1:]:
+            assert re.search(r'<p class="sentence">[^<]{20,}</p>', panel)
+            assert '<details class="figures"' in panel and 'download="' in panel
+    assert "profiling overhead" in text and "perfect weak scaling (dashed) would be 2,049,120" in text
+
+
+def test_the_csv_holds_the_tables_own_figures(study_page: Path):
+    text = study_page.read_text()
+    links = dict(re.findall(r'download="([^"]+)" href="data:text/csv;charset=utf-8;base64,([^"]+)"', text))
+    rows = list(csv.DictReader(io.StringIO(base64.b64decode(links["growth-gpt_small-4.csv"]).decode())))
+    assert [row["part"] for row in rows][:3] == ["slower compute", "more compute", "exposed transfer"]
+    assert sum(float(row["ms"]) for row in rows[:-1]) == pytest.approx(float(rows[-1]["ms"]))
+    partition = list(csv.DictReader(io.StringIO(base64.b64decode(links["partition-gpt_small.csv"]).decode())))
+    parts = [key for key in partition[0] if key.startswith(("compute_", "exposed_", "idle_"))]
+    assert len(partition) == 7 and len(parts) == 8
+    for row in partition:
+        assert sum(float(row[part]) for part in parts) == pytest.approx(float(row["window_ms"]))
+
+
+def test_a_spreadsheet_takes_no_name_for_a_formula():
+    table = Table([Column("name", "name"), Column("ms", "ms", digits=1)], [["=HYPERLINK(1)", -1.5], ["@x", None]])
+    assert table_csv(table) == "name,ms\n'=HYPERLINK(1),-1.5\n'@x,\n"
+
+
+def test_a_missing_value_has_a_reason_and_is_never_zero(tmp_path: Path):
+    folder = write_run(tmp_path / "run", 4)
+    answer = run_answer("run", 4)
+    blind = [msgspec.structs.replace(call, transfer_us=None, bus_gb_s=None, wait_us={}, in_situ_efficiency=None)
+             for call in answer.collectives]  # fmt: skip
+    done = msgspec.structs.replace(answer.throughput, mfu=None)
+    write_answer(folder.analysis, msgspec.structs.replace(answer, collectives=blind, throughput=done))
+    text = write_report(folder).read_text()
+    section = text[text.index('<section id="collectives"') :].split("</section>")[0]
+    assert "No chart: no collective&#39;s bandwidth is known" in section
+    assert "– under transfer: the collective could not be matched across the ranks" in section
+    assert "<td>–</td>" not in section, "a missing value carries its reason"
+    assert '<dt>MFU</dt><dd>–</dd><dd class="why">' in text
+    assert "0.0% MFU" not in text
+
+
+def test_a_train_run_alone_and_a_sweep_alone_have_their_pages(tmp_path: Path):
+    run = outside_scripts(write_report(write_run(tmp_path / "train", 2)).read_text())
+    assert re.search(r"gpt_small · ddp · 2 GPUs: 96.\d% of a 65.\d ms step is compute", run)
+    assert 'id="partition"' in run and 'id="steps"' in run and 'id="scaling"' not in run
+    sweep = outside_scripts(write_report(write_sweep(tmp_path / "sweep"), tmp_path / "elsewhere.html").read_text())
+    assert "all_reduce reaches 356.5 GB/s busbw" in sweep and 'id="partition"' not in sweep
+    assert not (tmp_path / "sweep" / "report.html").exists()
+
+
+def test_a_run_without_analysis_still_has_a_page_that_says_what_to_do(tmp_path: Path):
+    folder = write_run(tmp_path / "train", 2)
+    folder.analysis.unlink()
+    text = write_report(folder).read_text()
+    assert "where its time goes is not known yet" in text and "scalescope analyze" in text and 'id="steps"' in text
+
+
+def test_one_broken_run_hides_no_other(tmp_path: Path):
+    study = write_study(tmp_path / "s")
+    (study.path / "gpt_small-n2" / "run.json").write_text("{")
+    (study.path / "sweep" / "sweep.jsonl").write_text('{"operation": 3}\n{"operation": 3}\n')
+    text = write_report(study).read_text()
+    assert "gpt_small-n2 is left out" in text and "sweep is left out" in text
+    assert "4 GPUs do 3.77× the work of one" in text
+
+
+def test_a_folder_that_is_none_is_the_users_error(tmp_path: Path):
+    with pytest.raises(UserError, match=r"run\.json"):
+        write_report(RunFolder(tmp_path))
+
+
+def test_without_the_drawing_library_the_page_has_its_tables_and_says_so(tmp_path: Path):
+    folder = write_study(tmp_path / "s")
+    script = (
+        "import sys; sys.modules['altair'] = sys.modules['vl_convert'] = None\n"
+        "import importlib.util as u; find = u.find_spec\n"
+        "u.find_spec = lambda name, *a: None if name in ('altair', 'vl_convert') else find(name, *a)\n"
+        "from pathlib import Path; from records.folder import RunFolder; from report.html import write_report\n"
+        f"write_report(RunFolder(Path({str(folder.path)!r})))\n"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
+    text = folder.report.read_text()
+    assert "needs altair and vl-convert-python" in text and "script-src 'none'" in html.unescape(text)
+    assert "<script" not in text and text.count('<details class="figures" open>') >= 8
+
+
+def test_writing_a_report_imports_no_torch(tmp_path: Path):
+    folder = write_run(tmp_path / "train", 2)
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from records.folder import RunFolder; from report.html import write_report\n"
+        f"write_report(RunFolder(Path({str(folder.path)!r})))\n"
+        "assert 'torch' not in sys.modules and 'hydra' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
+
+
+def test_json_inside_the_page_cannot_end_its_script():
+    text = inline_json({"name": HOSTILE + "<!-- \u2028"})
+    assert "<" not in text and ">" not in text and "\u2028" not in text
+    assert json.loads(text)["name"].startswith(HOSTILE)
+
+
+def hostile_run(path: Path) -> RunFolder:
+    """A run whose every free text is an attack: config, names, operations, devices, variables, verdicts."""
+    folder = write_run(path, 4, config=f"note: |\n  {HOSTILE}\n")
+    info = folder.read_info()
+    assert info.environment is not None
+    info.environment = msgspec.structs.replace(info.environment, variables={"NCCL_NET": HOSTILE})
+    info.devices = [msgspec.structs.replace(device, name=HOSTILE) for device in info.devices]
+    info.message = HOSTILE
+    info.status = "failed"
+    folder.write_info(info)
+    answer = run_answer(path.name, 4)
+    calls = [msgspec.structs.replace(call, operation=HOSTILE, dtype=HOSTILE) for call in answer.collectives]
+    assert isinstance(calls[0], Collective)
+    write_answer(
+        folder.analysis,
+        msgspec.structs.replace(
+            answer, model=HOSTILE, strategy=HOSTILE, collectives=calls,
+            stragglers=[Straggler(rank=1, steps_last=3, lost_ms=2.0, verdict=HOSTILE)],
+            quality=Quality(verdict="degraded", reasons=[HOSTILE]),
+        ),
+    )  # fmt: skip
+    with folder.sweep_writer() as rows:
+        for size in (2**20, 2**21):
+            rows.append(SweepRow(HOSTILE, size, HOSTILE, 4, "measured", reduction=HOSTILE, algorithm=HOSTILE,
+                                 time_us=10.0, alg_gb_s=100.0, bus_gb_s=150.0, ceiling_gb_s=450.0,
+                                 ceiling_assumes=HOSTILE))  # fmt: skip
+    return folder
+
+
+def test_names_from_traces_and_configs_are_text_in_the_page(tmp_path: Path):
+    text = write_report(hostile_run(tmp_path / "hostile")).read_text()
+    assert "<img src=x" not in text and "<script>document.title" not in text
+    assert "&lt;/script&gt;&lt;script&gt;" in text
+    assert "{{7*7}}" in text, "names are no templates either"
+
+
+@needs_chromium
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (700, True)])
+def test_every_chart_is_drawn_offline_with_an_empty_console(study_page: Path, width: int, dark: bool):
+    seen = open_page(study_page, width=width, dark=dark)
+    assert seen.console == []
+    marks = seen.marks()
+    assert len(marks) == 15 and seen.dom.count('data-drawn="yes"') == 15
+    assert all(count > 0 for count in marks.values()), marks
+    # throughput: the ideal line, the measured one and its three points; the partition: seven ranks
+    assert marks["chart-0"] == 5
+    assert marks["chart-4"] >= 7 * 3
+
+
+@needs_chromium
+@pytest.mark.parametrize(("width", "dark"), [(1280, True), (700, False)])
+def test_nothing_runs_over_the_pages_edge_and_dark_is_dark(study_page: Path, width: int, dark: bool):
+    seen = open_page(study_page, width=width, dark=dark, probe=True)
+    assert 'data-overflow="0"' in seen.dom
+    assert f'data-dark="rgb({"20, 23, 28" if dark else "246, 247, 249"})"' in seen.dom
+
+
+@needs_chromium
+def test_hostile_names_do_no_harm_in_a_browser(tmp_path: Path):
+    page = write_report(hostile_run(tmp_path / "hostile"))
+    for probe in (False, True):  # the second time without the page's policy, so that escaping alone must hold
+        seen = open_page(page, probe=probe)
+        assert "<title>hostile – scalescope</title>" in seen.dom
+        assert seen.console == []
+        assert "img" not in seen.tags()
+        assert all(count > 0 for count in seen.marks().values())

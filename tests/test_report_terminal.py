@@ -1,0 +1,96 @@
+"""The terminal leads with the verdict, cuts no figure, and is plain where nobody looks at colours."""
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from report_samples import run_answer, study_answer, sweep_rows
+from rich.console import Console
+
+from records.rows import SweepRow
+from report.terminal import print_run, print_study, print_sweep
+from report.views import partition_table, waterfall_table
+
+RUNS = ["gpt_small-n1", "gpt_small-n2", "gpt_small-n4"]
+
+
+def printed(show, *, width: int, terminal: bool) -> str:
+    out = io.StringIO()
+    show(Console(file=out, width=width, force_terminal=terminal, color_system=None, highlight=False))
+    return out.getvalue()
+
+
+def show_study(console: Console) -> None:
+    print_study(study_answer("h200", RUNS), [run_answer(name, n) for name, n in zip(RUNS, (1, 2, 4), strict=True)],
+                sweep_rows(), console)  # fmt: skip
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_no_figure_is_cut_at_any_width(width: int):
+    run = run_answer("r", 4)
+    text = printed(lambda console: print_run(run, console), width=width, terminal=True)
+    assert all(len(line) <= width for line in text.splitlines())
+    assert "…" not in text
+    table = partition_table(run)
+    for row in table.rows:
+        for column, cell in zip(table.columns, row, strict=True):
+            if cell != 0:
+                assert column.show(cell) in text
+
+
+def test_the_verdict_comes_first():
+    lines = [line for line in printed(show_study, width=120, terminal=True).splitlines() if line.strip()]
+    assert lines[0].startswith("gpt_small: 4 GPUs do 3.77× the work of one")
+
+
+def test_the_waterfall_stands_in_ms_and_percent_and_adds_up():
+    text = printed(show_study, width=120, terminal=False)
+    fall = study_answer("h200", RUNS).waterfall[-1]
+    shown = waterfall_table(fall).rows
+    assert f"+ slower compute         {shown[0][1]:.2f}      {100 * shown[0][2]:.1f}" in text
+    assert "step of 1               64.03" in text and "step of 4               67.83" in text
+
+
+def test_the_sweep_has_nccl_tests_columns():
+    text = printed(lambda console: print_sweep(sweep_rows(), console), width=80, terminal=False)
+    lines = text.splitlines()
+    at = next(index for index, line in enumerate(lines) if "redop" in line)
+    assert lines[at - 1].split() == ["size", "count", "time", "algbw", "busbw"]
+    assert lines[at].split() == ["(B)", "(elements)", "type", "redop", "root", "(us)", "(GB/s)", "(GB/s)", "#wrong"]
+    assert "all_reduce on 4 ranks, in place" in text
+    row = next(line for line in text.splitlines() if line.strip().startswith("1073741824"))
+    assert row.split()[:5] == ["1073741824", "268435456", "float32", "sum", "-1"]
+
+
+def test_a_point_that_was_not_measured_says_why_and_shows_no_zero():
+    rows = [SweepRow("all_reduce", 8, "float8_e4m3fn", 2, "not_available", "gloo rejects float8", "sum")]
+    text = printed(lambda console: print_sweep(rows, console), width=100, terminal=False)
+    assert "not_available: gloo rejects float8" in text
+    line = next(line for line in text.splitlines() if "float8_e4m3fn" in line)
+    assert "0.00" not in line and line.count("–") == 4
+
+
+def test_a_pipe_gets_plain_lines_and_no_color_is_obeyed():
+    script = (
+        "import sys; sys.path[:0] = ['tests', '.']\n"
+        "from report_samples import run_answer\n"
+        "from report.terminal import print_run\n"
+        "print_run(run_answer('r', 4))\n"
+        "assert 'torch' not in sys.modules and 'altair' not in sys.modules and 'wandb' not in sys.modules\n"
+    )
+    root = Path(__file__).parent.parent
+    clean = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "FORCE_COLOR")}
+    piped = subprocess.run(
+        [sys.executable, "-c", script], cwd=root, env=clean, capture_output=True, text=True, check=True
+    )
+    assert "\x1b" not in piped.stdout
+    header = next(line for line in piped.stdout.splitlines() if line.startswith("rank"))
+    assert header.count("ms") == 8, "a log file has no width, so the table is in one block"
+    asked = {**clean, "NO_COLOR": "1", "FORCE_COLOR": "1", "COLUMNS": "100"}
+    plain = subprocess.run(
+        [sys.executable, "-c", script], cwd=root, env=asked, capture_output=True, text=True, check=True
+    )
+    assert "\x1b[3" not in plain.stdout, "NO_COLOR forbids colours"

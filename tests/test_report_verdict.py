@@ -1,0 +1,134 @@
+"""The verdict is plain sentences with the study's own figures."""
+
+import msgspec
+import pytest
+from report_samples import run_answer, study_answer, sweep_rows
+
+from records.rows import SweepRow
+from report.numbers import figure, milliseconds, rate, size
+from report.verdict import loss_sentence, run_verdict, study_verdicts, sweep_verdict
+from report.views import waterfall_steps
+from scaling.answer import Quality, ScalingPoint, Straggler, StudyAnalysis, Waterfall, WaterfallPart
+
+RUNS = ["gpt_small-n1", "gpt_small-n2", "gpt_small-n4"]
+
+
+def study() -> StudyAnalysis:
+    return study_answer("h200", RUNS)
+
+
+def answers():
+    return [run_answer(name, n) for name, n in zip(RUNS, (1, 2, 4), strict=True)]
+
+
+def test_a_study_leads_with_speedup_and_efficiency_and_says_where_the_loss_went():
+    verdict = study_verdicts(study(), answers())[0]
+    assert verdict.headline == "gpt_small: 4 GPUs do 3.77× the work of one: 94.3% weak scaling efficiency."
+    assert verdict.sentences[0] == (
+        "Of the 3.8 ms by which a step grew (64.0 ms to 67.8 ms in the traces), 52% are slower compute, "
+        "24% exposed transfer, 13% exposed wait and 8% more compute."
+    )
+    assert verdict.level == "good"
+    assert verdict.advice.startswith("collectives that overlap take multiprocessors")
+    assert "1,932,316 tokens/s" in verdict.text and "43.1%" in verdict.text
+
+
+def test_the_shares_of_a_loss_are_those_of_its_parts():
+    fall = study().waterfall[-1]
+    assert sum(ms for _, ms in waterfall_steps(fall)) == pytest.approx(fall.growth_ms)
+    assert [part.name for part, _ in waterfall_steps(fall)][:2] == ["slower compute", "more compute"]
+
+
+def test_what_became_shorter_is_said_as_given_back():
+    parts = [WaterfallPart(part="exposed_transfer", ms=3.0), WaterfallPart(part="idle_launch", ms=-1.0)]
+    fall = Waterfall(series="s", from_world_size=1, to_world_size=2, from_step_ms=10.0, to_step_ms=12.0, growth_ms=2.0,
+                     parts=parts)  # fmt: skip
+    assert loss_sentence(fall).endswith("150% are exposed transfer; 1.0 ms idle (host late) came back.")
+    shrunk = msgspec.structs.replace(fall, growth_ms=-2.0, to_step_ms=8.0)
+    assert loss_sentence(shrunk) == "The step did not grow (10.0 ms to 8.0 ms in the traces)."
+
+
+def test_ranks_on_cpus_are_not_called_gpus():
+    runs = [msgspec.structs.replace(run, activity="cpu") for run in answers()]
+    headline = study_verdicts(study(), runs)[0].headline
+    assert "4 CPU ranks do 3.77× the work of one" in headline and "GPU" not in headline
+
+
+def test_strong_scaling_names_the_perfect_split_instead_of_a_growth():
+    points = [
+        ScalingPoint(series="s", model="m", world_size=n, scaling="strong", run=f"r{n}", step_ms=step, samples_per_s=n,
+                     tokens_per_s=None, speedup=40 / step, efficiency=40 / step / n, compute_factor=None,
+                     parallel_factor=None)
+        for n, step in ((1, 40.0), (4, 16.0))
+    ]  # fmt: skip
+    verdict = study_verdicts(StudyAnalysis(name="s", efficiency=points), [])[0]
+    assert "62.5% strong scaling efficiency" in verdict.headline and verdict.level == "poor"
+    assert "16.0 ms where 10.0 ms would be a perfect split of 40.0 ms" in verdict.text
+
+
+def test_one_count_alone_claims_no_scaling():
+    alone = msgspec.structs.replace(study(), efficiency=study().efficiency[:1], waterfall=[])
+    verdict = study_verdicts(alone, answers())[0]
+    assert verdict.level == "unknown" and "no other count to compare with" in verdict.headline
+    assert "efficiency" not in verdict.headline
+
+
+def test_an_empty_study_says_so_with_its_reasons():
+    empty = StudyAnalysis(name="s", reasons=["no run was analysed"])
+    assert study_verdicts(empty, [])[0].text == "This study holds no analysed run yet. no run was analysed."
+
+
+def test_a_straggler_and_bad_traces_are_in_the_verdict():
+    run = msgspec.structs.replace(
+        run_answer("r", 4),
+        stragglers=[
+            Straggler(rank=2, steps_last=3, lost_ms=8.06, verdict="its own delay between backward and optimizer")
+        ],
+        quality=Quality(verdict="degraded", reasons=["rank 3 is cut off"]),
+    )
+    text = run_verdict(run).text
+    assert "Rank 2 of 4 GPUs costs the others 8.1 ms a step: its own delay" in text
+    assert "are degraded: rank 3 is cut off." in text
+
+
+def test_a_run_says_what_its_step_is_made_of():
+    verdict = run_verdict(run_answer("r", 4))
+    assert verdict.headline.startswith("gpt_small · ddp · 4 GPUs: 95.3% of a 67.8 ms step is compute")
+    assert "1.5 ms idle (queued)" in verdict.text and "0.93 ms exposed transfer" in verdict.text
+
+
+def test_traces_that_say_nothing_give_no_figure():
+    run = msgspec.structs.replace(
+        run_answer("r", 4), ranks=[], quality=Quality(verdict="unusable", reasons=["no step"])
+    )
+    verdict = run_verdict(run)
+    assert verdict.level == "unknown" and "do not say where its time goes" in verdict.headline
+
+
+def test_the_sweep_is_judged_at_its_largest_group_under_the_ceiling_it_assumes():
+    verdict = sweep_verdict(sweep_rows())
+    assert verdict.headline == (
+        "all_reduce reaches 356.5 GB/s busbw at 1 GiB on 4 ranks, 79.2% of the 450 GB/s that the links allow "
+        "(switch, ring); its shortest call takes 8.6 µs."
+    )
+    assert "1 of 85 points was not measured: 17.2 GB do not fit twice." in verdict.text
+    assert verdict.level == "good"
+
+
+def test_wrong_results_are_never_good():
+    row = SweepRow("all_reduce", 2**30, "float32", 4, "measured", time_us=1.0, alg_gb_s=1.0, bus_gb_s=440.0,
+                   ceiling_gb_s=450.0, wrong=17)  # fmt: skip
+    verdict = sweep_verdict([row])
+    assert verdict.level == "poor" and "17 elements of the results were wrong" in verdict.text
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        (milliseconds(0.4249), "0.42 ms"), (milliseconds(3.84), "3.8 ms"), (milliseconds(12345.6), "12,346 ms"),
+        (rate(450.0), "450"), (rate(356.52), "356.5"), (rate(1932316.4), "1,932,316"), (rate(4.214), "4.21"),
+        (size(8), "8 B"), (size(2**30), "1 GiB"), (size(3 * 2**19), "1.50 MiB"), (figure(-0.0001, 2), "0.00"),
+    ],
+)  # fmt: skip
+def test_figures_read_the_same_everywhere(shown: str, expected: str):
+    assert shown == expected
