@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from isal import igzip
@@ -26,6 +26,7 @@ from report.tables import Table
 from report.views import sweep_table, sweep_variant
 
 _MB = 10**6
+_CHOSEN_DATA_DIR = os.environ.get("WANDB_DATA_DIR")
 _CHUNK = 4 * 2**20
 _BINS = 16
 _TABLE_ROWS = 10_000  # W&B shows no more
@@ -90,6 +91,8 @@ class WandbSink:
     def start(self, config: dict[str, Any], run_id: str) -> None:
         """Open the run with the frozen config, tagged by what run.json says of the job."""
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read when wandb is imported
+        if _CHOSEN_DATA_DIR is None:  # what W&B stages stays with the run, also when the folder travels
+            os.environ["WANDB_DATA_DIR"] = str((self.dir / "wandb" / "data").absolute())
         import wandb
 
         info = RunFolder(self.dir).read_info() if (self.dir / "run.json").is_file() else None
@@ -276,7 +279,10 @@ class WandbSink:
         return new
 
     def _add(self, artifact: Any, file: Path) -> bool:
-        """Add a file where it fits, without W&B's own copy; return whether it did."""
+        """Add a file where it fits; return whether it did. W&B copies what may still change, but no trace."""
+        policy: Literal["mutable", "immutable"] = "mutable"
+        if ".trace.json" in file.name:
+            policy = "immutable"
         if self.expand_traces and file.name.endswith(".trace.json.gz"):
             plain = self._expand(file)
             if plain is None:
@@ -286,7 +292,7 @@ class WandbSink:
         if size > self._room_bytes:
             return False
         self._room_bytes -= size
-        artifact.add_file(str(file), name=file.name, policy="immutable")
+        artifact.add_file(str(file), name=file.name, policy=policy)
         return True
 
     def _expand(self, file: Path) -> Path | None:

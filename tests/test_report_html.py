@@ -13,8 +13,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from report_browser import needs_chromium, open_page
-from report_samples import run_answer, write_run, write_study, write_sweep
 
 from records.errors import UserError
 from records.folder import RunFolder
@@ -22,6 +20,8 @@ from records.rows import SweepRow
 from report.html import inline_json, table_csv, write_report
 from report.tables import Column, Table
 from scaling.answer import Collective, Quality, Straggler, write_answer
+from tests.report_browser import needs_chromium, open_page
+from tests.report_samples import run_answer, write_run, write_study, write_sweep
 
 ROOT = Path(__file__).parent.parent
 HOSTILE = """</script><script>document.title='owned'</script><img src=x onerror="document.title='owned'">{{7*7}}'"""

@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from report_samples import run_answer, study_answer, sweep_rows
 from rich.console import Console
 
 from records.rows import SweepRow
 from report.terminal import print_run, print_study, print_sweep
 from report.views import partition_table, waterfall_table
+from tests.report_samples import run_answer, study_answer, sweep_rows
 
 RUNS = ["gpt_small-n1", "gpt_small-n2", "gpt_small-n4"]
 
@@ -75,8 +75,8 @@ def test_a_point_that_was_not_measured_says_why_and_shows_no_zero():
 
 def test_a_pipe_gets_plain_lines_and_no_color_is_obeyed():
     script = (
-        "import sys; sys.path[:0] = ['tests', '.']\n"
-        "from report_samples import run_answer\n"
+        "import sys; sys.path.insert(0, '.')\n"
+        "from tests.report_samples import run_answer\n"
         "from report.terminal import print_run\n"
         "print_run(run_answer('r', 4))\n"
         "assert 'torch' not in sys.modules and 'altair' not in sys.modules and 'wandb' not in sys.modules\n"

@@ -2,13 +2,13 @@
 
 import msgspec
 import pytest
-from report_samples import run_answer, study_answer, sweep_rows
 
 from records.rows import SweepRow
 from report.numbers import figure, milliseconds, rate, size
 from report.verdict import loss_sentence, run_verdict, study_verdicts, sweep_verdict
 from report.views import waterfall_steps
 from scaling.answer import Quality, ScalingPoint, Straggler, StudyAnalysis, Waterfall, WaterfallPart
+from tests.report_samples import run_answer, study_answer, sweep_rows
 
 RUNS = ["gpt_small-n1", "gpt_small-n2", "gpt_small-n4"]
 

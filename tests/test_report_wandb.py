@@ -1,0 +1,269 @@
+"""What W&B got is read back from its transaction file: history, tables, the traces, and nothing that is secret."""
+
+import gzip
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from records.folder import RunFolder
+from records.rows import StepRow
+from records.sink import Sinks
+from report.background import Background
+from report.wandb import WandbSink
+from report.wandb_study import log_study
+from scaling.answer import Straggler, write_answer
+from tests.report_samples import run_answer, step_rows, sweep_rows, write_run, write_study
+from tests.wandb_transactions import config, find_transactions, history, read_records, summary
+
+ROOT = Path(__file__).parent.parent
+SECRET = "planted-4f1c-secret"
+
+
+def options(**changes: Any) -> dict[str, Any]:
+    """Return conf/logger/wandb.yaml's own arguments."""
+    node: dict[str, Any] = yaml.safe_load((ROOT / "conf/logger/wandb.yaml").read_text())["wandb"]
+    assert node.pop("_target_") == "report.wandb.WandbSink"
+    return {**node, "system_metrics": False, **changes}
+
+
+def write_traces(folder: RunFolder, sizes: dict[int, int]) -> None:
+    folder.traces.mkdir()
+    for rank, size in sizes.items():
+        events = {"traceEvents": [{"name": "x" * size, "ph": "X", "ts": 1, "dur": 1}]}
+        with gzip.open(folder.trace_of(rank, 10), "wt") as out:
+            json.dump(events, out)
+
+
+@pytest.fixture(scope="module")
+def logged(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, list[Any]]:
+    """A train run of four ranks with a sweep's points, logged by the real W&B, offline."""
+    os.environ["DATABASE_PASSWORD"] = SECRET
+    os.environ["WANDB_API_KEY"] = SECRET.ljust(40, "0")
+    folder = write_run(tmp_path_factory.mktemp("wandb") / "gpt-n4", 4, "study-7")
+    write_traces(folder, {0: 100, 1: 200, 2: 6_000_000, 3: 300})
+    sink = WandbSink(**options(artifact_limit_mb=2.0), dir=str(folder.path), group="study-7", job_type="train",
+                     run_name="gpt-n4")  # fmt: skip
+    sinks = Sinks([sink])
+    sinks.start({"model": {"name": "gpt_small"}, "strategy": {"kind": "ddp"}, "seed": 1337}, "gpt-n4")
+    for row in [*step_rows(4), *sweep_rows()]:
+        sinks.log(row)
+    sinks.artifact(folder.traces)
+    sinks.close("done")
+    del os.environ["DATABASE_PASSWORD"], os.environ["WANDB_API_KEY"]
+    return folder, list(read_records(find_transactions(folder.path)))
+
+
+def test_every_step_is_a_row_of_history_on_its_own_axis(logged: tuple[RunFolder, list[Any]]):
+    _, records = logged
+    rows = [row for row in history(records) if "train/step" in row]
+    assert [row["train/step"] for row in rows] == list(range(40))
+    expected = step_rows(4)[20]
+    assert rows[20]["train/step_ms"] == pytest.approx(max(expected.step_ms))
+    assert rows[20]["train/tokens_per_s"] == pytest.approx(expected.tokens_per_s)
+    assert rows[20]["wall/loss"] == rows[20]["train/loss"] == pytest.approx(expected.loss)
+    assert sum(rows[20]["train/rank_step_ms.values"]) == 4
+    assert "train/validation_loss" not in rows[20], "what was not measured is not logged"
+    axes = {record.metric.glob_name: record.metric.step_metric for record in records if record.HasField("metric")}
+    assert axes["train/*"] == "train/step" and axes["wall/*"] == "train/wall_s"
+    assert axes["sweep/all_reduce-4-float32/*"] == "sweep/bytes"
+
+
+def test_the_run_has_its_config_group_tags_and_headline_figures(logged: tuple[RunFolder, list[Any]]):
+    _, records = logged
+    run = next(record.run for record in records if record.HasField("run"))
+    assert (run.run_group, run.job_type, run.display_name, run.project) == ("study-7", "train", "gpt-n4", "scalescope")
+    assert set(run.tags) == {"gpt_small", "ddp", "4 ranks", "NVIDIA H200", "nccl"}
+    assert config(records)["seed"] == 1337 and config(records)["scalescope"]["world_size"] == 4
+    headline = summary(records)
+    assert headline["status"] == "done" and headline["mfu"] == pytest.approx(0.431)
+    assert headline["best_busbw_gb_s"] == pytest.approx(356.5) and headline["step_ms"] == pytest.approx(67.6, abs=0.3)
+    assert headline["sweep/points.nrows"] == 85
+
+
+def test_the_traces_are_an_artifact_of_type_profile_up_to_the_size_cap(logged: tuple[RunFolder, list[Any]]):
+    folder, records = logged
+    artifact = next(record.artifact for record in records if record.artifact.type == "profile")
+    files = {entry.path: entry for entry in artifact.manifest.contents}
+    assert set(files) == {f"rank{rank}.10.pt.trace.json" for rank in (0, 1, 3)}
+    assert json.loads(Path(files["rank1.10.pt.trace.json"].local_path).read_text())["traceEvents"][0]["dur"] == 1
+    assert all(entry.digest for entry in files.values())
+    assert json.loads(artifact.metadata)["left_in_place"] == [str(folder.trace_of(2, 10))]
+    assert folder.trace_of(2, 10).exists(), "what is too large stays in the run folder"
+    assert not (folder.path / "wandb/traces/rank2.10.pt.trace.json").exists()
+
+
+def test_what_stays_in_place_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    folder = write_run(tmp_path / "r", 1)
+    write_traces(folder, {0: 5_000_000})
+    sink = WandbSink(**options(artifact_limit_mb=1.0, expand_traces=False), dir=str(folder.path))
+    sink._room_bytes = 100  # the packed trace is small
+    sink.start({}, "r")
+    sink.artifact(folder.traces)
+    sink.close("done")
+    assert "W&B gets no copy of 1 of 1 files" in capsys.readouterr().err
+
+
+def test_no_secret_of_the_environment_is_in_any_file(logged: tuple[RunFolder, list[Any]]):
+    folder, _ = logged
+    files = [path for path in folder.path.rglob("*") if path.is_file()]
+    assert len(files) > 8
+    assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
+    names = {path.name for path in files}
+    assert not names & {"wandb-metadata.json", "requirements.txt", "output.log", "diff.patch"}
+
+
+def test_a_study_has_one_analysis_run_with_tables_charts_and_an_alert(tmp_path: Path):
+    study = write_study(tmp_path / "h200")
+    guilty = [Straggler(rank=2, steps_last=3, lost_ms=8.1, verdict="its own delay")]
+    answer = msgspec.structs.replace(run_answer("gpt_small-n4", 4), stragglers=guilty)
+    write_answer(study.path / "gpt_small-n4" / "analysis.json", answer)
+    log_study(study, WandbSink(**options(), dir=str(study.path), group="h200", job_type="analysis",
+                               run_name="h200-analysis"))  # fmt: skip
+    records = list(read_records(find_transactions(study.path)))
+    tables = {}
+    (row,) = history(records)
+    folder = find_transactions(study.path).parent / "files"
+    for key in row:
+        if key.endswith("._type") and row[key] == "table-file":
+            name = key.removesuffix("._type")
+            tables[name] = json.loads((folder / row[f"{name}.path"]).read_text())
+    assert {"study/efficiency", "study/waterfall", "study/partition", "study/collectives", "study/sweep",
+            "study/step_times"} <= set(tables)  # fmt: skip
+    partition = tables["study/partition"]
+    assert len(partition["data"]) == 1 + 2 + 4
+    at = {name: index for index, name in enumerate(partition["columns"])}
+    parts = [name for name in at if name.startswith(("compute_", "exposed_", "idle_"))]
+    for cells in partition["data"]:
+        assert sum(cells[at[part]] for part in parts) == pytest.approx(cells[at["window_ms"]])
+    assert tables["study/sweep"]["data"][-1][-1] == "out_of_memory: 17.2 GB do not fit twice"
+    images = [key for key in row if key.startswith("pictures/") and row[key] == "image-file"]
+    assert len(images) == 15 and all((folder / row[key.replace("._type", ".path")]).exists() for key in images)
+    shown = config(records)["_wandb"].get("visualize") or summary(records)
+    assert any("charts/throughput" in key for key in [*row, *shown])
+    headline = summary(records)
+    assert headline["gpt_small/efficiency"] == pytest.approx(0.943, abs=1e-3)
+    assert "4 GPUs do 3.77× the work of one" in headline["verdict"]
+    (alert,) = (record.alert for record in records if record.HasField("alert"))
+    assert alert.title == "Straggler: rank 2" and "its own delay" in alert.text
+    run = next(record.run for record in records if record.HasField("run"))
+    assert (run.run_group, run.job_type) == ("h200", "analysis")
+
+
+def test_logging_a_step_costs_the_job_next_to_nothing(tmp_path: Path):
+    folder = write_run(tmp_path / "r", 4)
+    sink = WandbSink(**options(), dir=str(folder.path))
+    sink.start({}, "r")
+    rows = step_rows(4, 200)
+    spent = []
+    for row in rows:
+        started = time.perf_counter()
+        sink.log(row)
+        spent.append(time.perf_counter() - started)
+        time.sleep(0.002)
+    sink.close("done")
+    assert sorted(spent)[len(spent) // 2] < 0.0005, "half a millisecond is 1% of a 50 ms step"
+    assert len(history(list(read_records(find_transactions(folder.path))))) == 200
+
+
+def test_a_wandb_that_cannot_be_reached_does_not_stop_the_job(tmp_path: Path):
+    folder = write_run(tmp_path / "r", 1)
+    script = (
+        "import sys; sys.path.insert(0, '.')\n"
+        "from tests.report_samples import step_rows\n"
+        "from records.sink import Sinks\n"
+        "from report.wandb import WandbSink\n"
+        f"options = {options(mode='online', init_timeout_s=3, finish_timeout_s=3)!r}\n"
+        f"sinks = Sinks([WandbSink(**options, dir={str(folder.path)!r})])\n"
+        "sinks.start({}, 'r')\n"
+        "for row in step_rows(1): sinks.log(row)\n"
+        "sinks.close('done'); print('the job went on')\n"
+    )
+    environment = {**os.environ, "WANDB_BASE_URL": "http://127.0.0.1:9", "WANDB_API_KEY": "0" * 40}
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env=environment, capture_output=True, text=True,
+                          timeout=60, check=True)  # fmt: skip
+    assert "the job went on" in done.stdout
+    assert "WandbSink failed and is left out from here on" in done.stderr
+
+
+def test_a_killed_wandb_process_does_not_stop_the_job(tmp_path: Path):
+    folder = write_run(tmp_path / "r", 1)
+    script = (
+        "import os, sys, time; sys.path.insert(0, '.')\n"
+        "from tests.report_samples import step_rows\n"
+        "from records.sink import Sinks\n"
+        "from report.wandb import WandbSink\n"
+        f"options = {options(finish_timeout_s=2)!r}\n"
+        f"sinks = Sinks([WandbSink(**options, dir={str(folder.path)!r})])\n"
+        "sinks.start({}, 'r')\n"
+        "print('started', flush=True); sys.stdin.readline()\n"
+        "for row in step_rows(1, 100): sinks.log(row); time.sleep(0.01)\n"
+        "sinks.close('done'); print('the job went on', flush=True); os._exit(0)\n"
+    )
+    job = subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                           stderr=subprocess.PIPE, text=True)  # fmt: skip
+    assert job.stdout is not None and job.stdout.readline().strip() == "started"
+    for child in children(job.pid):
+        os.kill(child, signal.SIGKILL)
+    out, _ = job.communicate("go\n", timeout=60)
+    assert "the job went on" in out
+
+
+def children(pid: int) -> list[int]:
+    """Return the process's direct children, as Linux lists them."""
+    return [
+        int(text) for task in Path(f"/proc/{pid}/task").iterdir() for text in (task / "children").read_text().split()
+    ]
+
+
+def test_a_row_that_wandb_chokes_on_is_told_at_the_next_call():
+    work = Background("W&B")
+    failed = threading.Event()
+
+    def fail() -> None:
+        failed.set()
+        raise OSError("disk full")
+
+    work.do(fail)
+    assert failed.wait(5)
+    time.sleep(0.05)
+    with pytest.raises(OSError, match="disk full"):
+        work.do(lambda: None)
+
+
+def test_a_stuck_service_is_given_up():
+    work = Background("W&B")
+    release = threading.Event()
+    work.do(lambda: release.wait(10) and None)
+    with pytest.raises(TimeoutError, match=r"did not answer within 0\.2 s"):
+        work.finish(0.2)
+    release.set()
+
+
+def test_a_mode_that_is_none_is_refused_by_name(tmp_path: Path):
+    with pytest.raises(ValueError, match="choose offline, online or disabled"):
+        WandbSink(**options(mode="ofline"), dir=str(tmp_path))
+
+
+def test_a_requeued_job_goes_on_in_the_same_wandb_run(tmp_path: Path):
+    folder = write_run(tmp_path / "r", 1)
+    seen = []
+    for attempt in range(2):
+        sink = WandbSink(**options(), dir=str(folder.path))
+        sink.start({}, "r")
+        sink.log(StepRow(attempt, "steady", [1.0], 1.0, attempt=attempt))
+        sink.close("preempted" if attempt == 0 else "done")
+        path = max((folder.path / "wandb").glob("offline-run-*"), key=lambda path: path.stat().st_mtime_ns)
+        seen.append(path.name.rsplit("-", 1)[1])
+        shutil.rmtree(path)
+    assert seen[0] == seen[1]
