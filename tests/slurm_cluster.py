@@ -1,0 +1,132 @@
+"""A real Slurm cluster of several nodes on this host: slurmctld, one slurmd a node, munge. Needs root, no systemd."""
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo", "scontrol", "scancel")
+
+_CONF = """\
+ClusterName=scalescope
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={port}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket,cred_expire=2
+CryptoType=crypto/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool/%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+AccountingStorageType=accounting_storage/none
+MpiDefault=none
+ReturnToService=2
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SlurmctldParameters=enable_configless
+SchedulerParameters=sched_interval=1,batch_sched_delay=0,bf_interval=1
+SlurmdParameters=config_overrides
+KillWait=5
+"""
+
+
+def missing_programs() -> list[str]:
+    """Return what this machine lacks for a cluster; empty where one can be started."""
+    lacking = [name for name in PROGRAMS if shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None]
+    return lacking or ([] if os.geteuid() == 0 else ["root"])
+
+
+@dataclass
+class SlurmCluster:
+    """Started on entering, stopped on leaving; only the processes that it started are ended."""
+
+    folder: Path
+    nodes: int = 2
+    cpus: int = 2
+    environment: dict[str, str] = field(default_factory=dict)
+
+    def __enter__(self) -> "SlurmCluster":
+        self.folder.chmod(0o755)
+        for name in ("state", "spool"):
+            (self.folder / name).mkdir()
+        key = self.folder / "munge.key"
+        key.write_bytes(os.urandom(1024))
+        key.chmod(0o600)
+        port = _free_ports(1 + self.nodes)
+        host = socket.gethostname().split(".")[0]
+        lines = [_CONF.format(host=host, port=port[0], folder=self.folder)]
+        for number in range(self.nodes):
+            lines.append(
+                f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port[1 + number]} CPUs={self.cpus} "
+                "RealMemory=4000 State=UNKNOWN\n"
+            )
+        lines.append("PartitionName=cpu Nodes=ALL Default=YES MaxTime=60 State=UP\n")
+        conf = self.folder / "slurm.conf"
+        conf.write_text("".join(lines))
+        self.environment = {**os.environ, "SLURM_CONF": str(conf), "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
+        self._run("munged", "--force", f"--key-file={key}", f"--socket={self.folder}/munge.socket",
+                  f"--pid-file={self.folder}/munged.pid", f"--log-file={self.folder}/munged.log",
+                  f"--seed-file={self.folder}/munge.seed")  # fmt: skip
+        self._run("slurmctld", "-c", "-f", str(conf))
+        for number in range(self.nodes):
+            self._run("slurmd", "-N", f"n{number}", "-f", str(conf))
+        self._await_idle()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._run("scancel", "-u", "root", check=False)
+        names = [*(f"slurmd-n{number}" for number in range(self.nodes)), "slurmctld", "munged"]
+        for name in names:
+            pid_file = self.folder / f"{name}.pid"
+            if pid_file.exists():
+                subprocess.run(["kill", pid_file.read_text().strip()], check=False, capture_output=True)
+
+    def submit(self, *words: str, cwd: Path) -> int:
+        """Submit a batch script and return the job's id."""
+        done = self._run("sbatch", "--parsable", *words, cwd=cwd)
+        return int(done.stdout.strip().split(";")[0])
+
+    def wait(self, job: int, limit_s: float = 120.0) -> str:
+        """Return a job's final state. squeue is polled: sbatch --wait backs off to 42 s."""
+        until = time.monotonic() + limit_s
+        state = ""
+        while time.monotonic() < until:
+            done = self._run("scontrol", "show", "job", str(job), check=False)
+            state = next((word[9:] for word in done.stdout.split() if word.startswith("JobState=")), state)
+            if state not in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", ""):
+                return state
+            time.sleep(0.2)
+        raise TimeoutError(f"job {job} is {state} after {limit_s:g} s")
+
+    def _await_idle(self) -> None:
+        for _ in range(200):
+            done = self._run("sinfo", "-h", "-N", "-t", "idle", "-o", "%N", check=False)
+            if len(set(done.stdout.split())) == self.nodes:
+                return
+            time.sleep(0.05)
+        raise TimeoutError(f"the nodes did not come up; see {self.folder}")
+
+    def _run(self, *words: str, cwd: Path | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(words, cwd=cwd, env=self.environment, capture_output=True, text=True, check=False)
+        if check and done.returncode:
+            raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()}")
+        return done
+
+
+def _free_ports(count: int) -> list[int]:
+    probes = [socket.socket() for _ in range(count)]
+    for probe in probes:
+        probe.bind(("127.0.0.1", 0))
+    ports = [int(probe.getsockname()[1]) for probe in probes]
+    for probe in probes:
+        probe.close()
+    return ports
