@@ -177,6 +177,8 @@ def test_what_cannot_work_is_said_before_anything_starts(tmp_path: Path) -> None
         (("compile=true", "strategy.static_graph=true"), "static_graph=false"),
         (("optimizer.kind=lion",), "choose one of adamw, sgd"),
         (("model.width=100", "model.heads=12"), "not a multiple"),
+        (("strategy.gradient_dtype=bf16", "launch.device=cpu"), "needs NCCL"),
+        (("model=resnet50", "recompute=true"), "batch norms"),
         (("accumulate=0",), "accumulate=0"),
         (("validate_every=0",), "validate_every=0"),
     ],

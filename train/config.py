@@ -78,13 +78,17 @@ class DataConfig:
 class StrategyConfig:
     """conf/strategy: how the ranks share the work."""
 
-    kind: str = MISSING  # ddp | local (no communication)
+    kind: str = MISSING  # ddp | fsdp2 | local (no communication)
     bucket_mb: float = MISSING  # ddp: gradients are exchanged in buckets of this size
     gradient_as_bucket_view: bool = MISSING  # ddp: gradients live in the buckets, which saves a copy
     static_graph: bool = MISSING  # ddp: the same parameters take part in every step
+    gradient_dtype: str = MISSING  # ddp: what gradients travel as: fp32 | bf16 (half the bytes, rounded)
+    reshard_after_forward: bool = MISSING  # fsdp2: free a block's parameters after its forward pass, gather them again
+    prefetch: int = MISSING  # fsdp2: blocks that are gathered ahead
 
     def __post_init__(self) -> None:
-        _choose("strategy.kind", self.kind, ("ddp", "local"))
+        _choose("strategy.kind", self.kind, ("ddp", "fsdp2", "local"))
+        _choose("strategy.gradient_dtype", self.gradient_dtype, ("fp32", "bf16"))
         if self.bucket_mb <= 0:
             raise UserError(f"strategy.bucket_mb={self.bucket_mb}: must be above 0")
 
@@ -148,6 +152,7 @@ class TrainConfig(JobConfig):
     global_batch_size: int | None = (
         MISSING  # strong scaling: samples a step over all ranks, instead of model.batch_size
     )
+    recompute: bool = MISSING  # activation checkpointing: keep a block's input only, compute the rest again
     accumulate: int = MISSING  # parts that a rank's samples are worked through in, before one update
     compile: bool = MISSING  # torch.compile
     validate_every: int | None = MISSING  # steps; null = first and last, where there is held-out data
@@ -176,6 +181,12 @@ class TrainConfig(JobConfig):
         if self.compile and self.strategy.kind == "ddp" and self.strategy.static_graph:
             raise UserError(
                 "compile=true cuts the model at DDP's bucket edges, which needs strategy.static_graph=false"
+            )
+        if self.strategy.gradient_dtype == "bf16" and self.launch.device == "cpu":
+            raise UserError("strategy.gradient_dtype=bf16 needs NCCL or RCCL, so GPUs; use fp32")
+        if self.recompute and self.model.kind == "resnet":
+            raise UserError(
+                "recompute=true: ResNet's batch norms would count every batch twice; use it with GPT models"
             )
         if self.model.kind == "resnet" and self.data.kind != "synthetic":
             raise UserError(f"data={self.data.kind} is text, which {self.model.name} cannot read; use data=synthetic")

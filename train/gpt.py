@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from train.config import GptConfig
 
@@ -77,6 +78,7 @@ class Gpt(nn.Module):
             }
         )
         self.lm_head = nn.Linear(config.width, config.vocabulary, bias=False)
+        self.recompute = False  # activation checkpointing: keep each block's input only
         self.lm_head.weight = self.transformer["wte"].weight
         self._initialise(config.layers)
 
@@ -92,11 +94,11 @@ class Gpt(nn.Module):
         positions = torch.arange(tokens.shape[1], device=tokens.device)  # (T,)
         x = self.transformer["wte"](tokens) + self.transformer["wpe"](positions)  # (B, T, C)
         for block in self.blocks:
-            x = block(x)
+            x = checkpoint(block, x, use_reentrant=False) if self.recompute and self.training else block(x)
         logits = self.lm_head(self.transformer["ln_f"](x))  # (B, T, V)
         if targets is None:
             return logits
-        return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
+        return F.cross_entropy(logits.float().view(-1, logits.shape[-1]), targets.reshape(-1))
 
     def _initialise(self, layers: int) -> None:
         """GPT-2's: normal(0.02), the layers that write to the residual stream scaled down by √(2·layers)."""

@@ -37,7 +37,7 @@ def run(job: Job[TrainConfig]) -> None:
 
     torch.manual_seed(config.seed)  # the same weights on every rank
     precision = Precision(config.precision, job.device)
-    model = build_model(config.model, job.device)
+    model = build_model(config.model, job.device, config.recompute)
     strategy = build_strategy(config, model.network, precision, job.device)
     loader, held_out = open_loader(job, share)
     if job.is_rank0:

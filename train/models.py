@@ -22,11 +22,12 @@ class Model:
     tokens_per_sample: int | None
 
 
-def build_model(config: ModelConfig, device: torch.device) -> Model:
+def build_model(config: ModelConfig, device: torch.device, recompute: bool = False) -> Model:
     """Return the configured model with fresh weights, drawn on the device from torch's default generator."""
     with device:
         if config.kind == "gpt":
             network: nn.Module = Gpt(cast(GptConfig, config))
+            network.recompute = recompute
         else:
             network = ResNet50(cast(ResNetConfig, config))
     parameters = sum(parameter.numel() for parameter in network.parameters())

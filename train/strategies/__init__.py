@@ -7,9 +7,10 @@ from train.config import TrainConfig
 from train.precision import Precision
 from train.strategies.base import Strategy
 from train.strategies.ddp import Ddp
+from train.strategies.fsdp2 import Fsdp2
 from train.strategies.local import Local
 
-STRATEGIES: dict[str, type[Strategy]] = {"ddp": Ddp, "local": Local}
+STRATEGIES: dict[str, type[Strategy]] = {"ddp": Ddp, "fsdp2": Fsdp2, "local": Local}
 
 
 def build_strategy(config: TrainConfig, network: nn.Module, precision: Precision, device: torch.device) -> Strategy:

@@ -29,6 +29,10 @@ class Strategy:
         """Return the module that trains."""
         return compile_module(self.network) if self.config.compile else self.network
 
+    def forward_context(self) -> AbstractContextManager[object]:
+        """The context that the forward pass runs in."""
+        return self.precision.context()
+
     def no_sync(self) -> AbstractContextManager[None]:
         """The context of a backward pass whose gradients need not be exchanged yet."""
         return nullcontext()
@@ -68,13 +72,13 @@ class Strategy:
         The bare network runs: nothing is exchanged, and nothing compiled again for another mode.
         """
         self.network.eval()
-        with self.precision.context():
+        with self.forward_context():
             loss: Tensor = self.network(inputs, targets)
         self.network.train()
         return loss
 
     def _forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        with self.precision.context():
+        with self.forward_context():
             loss: Tensor = self.module(inputs, targets)
         return loss
 

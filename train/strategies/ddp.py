@@ -4,6 +4,7 @@ import inspect
 from contextlib import AbstractContextManager
 
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
 from train.strategies.base import Strategy, compile_module
@@ -22,6 +23,8 @@ class Ddp(Strategy):
             static_graph=options.static_graph,
             **_keep_buffers_local(),
         )
+        if options.gradient_dtype == "bf16":
+            self._ddp.register_comm_hook(None, bf16_compress_hook)
         # compiled from outside: the graph is then cut at bucket edges, and gradients travel while others are computed;
         # compiled inside, one backward hands all of them over at its end (pytorch#109774)
         return compile_module(self._ddp) if self.config.compile else self._ddp
