@@ -55,7 +55,8 @@ _ALL = (
         "A collective runs alone, and one rank's trace cannot tell waiting from moving.",
         "#a9744f",
         "#c99873",
-        "trace every rank of the group: only then waiting and transfer can be told apart",
+        "hide the communication: start it earlier, send less (bf16 gradients), or step less often (gradient "
+        "accumulation); where ranks are not traced, trace them, so that waiting and moving can be told apart",
     ),
     Part(
         "exposed_memory",

@@ -10,7 +10,7 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -312,6 +312,13 @@ class WandbSink:
             plain.unlink()
             return None
         return plain
+
+
+def log_study(folder: RunFolder, settings: Mapping[str, Any]) -> None:
+    """Log a study's analysis run; see report.wandb_study."""
+    from report.wandb_study import log_study as log
+
+    log(folder, settings)
 
 
 def wandb_table(table: Table) -> Any:

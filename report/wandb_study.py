@@ -7,6 +7,7 @@ logged as its custom charts, so that they can be compared with other studies the
 import io
 import json
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -36,14 +37,25 @@ from report.wandb import WandbSink, wandb_table
 _WIDTH, _SCALE = 880, 2  # pixels of a picture, and how many device pixels each of them has
 
 
-def log_study(folder: RunFolder, sink: WandbSink, config: Mapping[str, Any] | None = None) -> None:
-    """Log a folder's analysis (a study's, or one run's) as one W&B run, and finish it.
+def log_study(folder: RunFolder, settings: Mapping[str, Any]) -> None:
+    """Log a folder's analysis (a study's, or one run's) as one W&B run in the group of its runs.
 
-    `sink` must be new; `config` is the frozen config, read from the folder where it is left out. Raises UserError where
-    the folder is none, and what W&B raises.
+    `settings` are conf/logger/wandb.yaml's (`_target_` may stand among them). A W&B that fails is said and left: the
+    folder has everything. Raises UserError where the folder is none.
     """
     material = read_material(folder)
-    sink.start(dict(config) if config is not None else _config(folder), f"{folder.path.name}-analysis")
+    options = {key: value for key, value in settings.items() if key != "_target_"}
+    name = f"{folder.path.name}-analysis"
+    try:
+        sink = WandbSink(**{**options, "name": None}, dir=str(folder.path), group=folder.path.name,
+                         job_type="analysis", run_name=name)  # fmt: skip
+        _log(material, sink, name)
+    except Exception as error:  # noqa: BLE001 - whatever a stranger's service raises, the study is done
+        print(f"scalescope: W&B has no analysis run ({error}); {folder.path} has everything", file=sys.stderr)
+
+
+def _log(material: Material, sink: WandbSink, name: str) -> None:
+    sink.start(_config(material.folder), name)
     verdicts = _verdicts(material)
     sink.log_values(
         lambda: {
@@ -56,7 +68,7 @@ def log_study(folder: RunFolder, sink: WandbSink, config: Mapping[str, Any] | No
     for run in material.answers:
         for guilty in run.stragglers:
             sink.alert(f"Straggler: rank {guilty.rank}", f"{run_label(run)}: {guilty.verdict}")
-    sink.artifact(folder.path)
+    sink.artifact(material.folder.path)
     sink.close("done")
 
 

@@ -20,8 +20,7 @@ from records.folder import RunFolder
 from records.rows import StepRow
 from records.sink import Sinks
 from report.background import Background
-from report.wandb import WandbSink
-from report.wandb_study import log_study
+from report.wandb import WandbSink, log_study
 from scaling.answer import Straggler, write_answer
 from tests.report_samples import run_answer, step_rows, sweep_rows, write_run, write_study
 from tests.wandb_transactions import config, find_transactions, history, read_records, summary
@@ -128,8 +127,7 @@ def test_a_study_has_one_analysis_run_with_tables_charts_and_an_alert(tmp_path: 
     guilty = [Straggler(rank=2, steps_last=3, lost_ms=8.1, verdict="its own delay")]
     answer = msgspec.structs.replace(run_answer("gpt_small-n4", 4), stragglers=guilty)
     write_answer(study.path / "gpt_small-n4" / "analysis.json", answer)
-    log_study(study, WandbSink(**options(), dir=str(study.path), group="h200", job_type="analysis",
-                               run_name="h200-analysis"))  # fmt: skip
+    log_study(study, options())
     records = list(read_records(find_transactions(study.path)))
     tables = {}
     (row,) = history(records)
@@ -158,6 +156,19 @@ def test_a_study_has_one_analysis_run_with_tables_charts_and_an_alert(tmp_path: 
     assert alert.title == "Straggler: rank 2" and "its own delay" in alert.text
     run = next(record.run for record in records if record.HasField("run"))
     assert (run.run_group, run.job_type) == ("h200", "analysis")
+
+
+def test_an_analysis_that_wandb_refuses_is_said_and_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    study = write_study(tmp_path / "h200")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("wandb.init", refuse)
+    log_study(study, options())
+    assert "W&B has no analysis run (No space left on device)" in capsys.readouterr().err
 
 
 def test_logging_a_step_costs_the_job_next_to_nothing(tmp_path: Path):
