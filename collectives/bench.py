@@ -9,6 +9,7 @@ from collectives.arena import Arena
 from collectives.ceiling import ceiling_of
 from collectives.check import Check
 from collectives.config import SweepConfig
+from collectives.dtypes import DTYPES
 from collectives.graph import capture, captured_count
 from collectives.groups import Member
 from collectives.operations import OPERATIONS
@@ -35,13 +36,14 @@ class Bench:
         here = job.devices[job.world.rank].host
         neighbours = sum(job.devices[rank].host == here for rank in group.ranks)
         self._arena = Arena.reserve(group.points, job.device, member.messages, neighbours)
-        self._check = Check(len(group.ranks), job.device)
+        longest = max(point.bytes // DTYPES[point.dtype].itemsize if point.bytes else 1 for point in group.points)
+        self._check = Check(len(group.ranks), job.device, longest)
         self._clock = _clock(job)
         self._limits = Limits(
             min_iterations=job.config.min_iterations,
             max_iterations=job.config.max_iterations,
             budget_s=job.config.budget_s,
-            precision=job.config.precision,
+            relative_interval=job.config.relative_interval,
             percentile_iterations=job.config.percentile_iterations,
         )
         self._largest = {point.series: point.bytes for point in group.points}  # sizes ascend: the last one counts
@@ -53,6 +55,8 @@ class Bench:
             reason = f"{point.bytes} B do not fit into every rank's memory"
             return self._row(point, status="out_of_memory", reason=reason)
         try:
+            if point.mode == "in_place" and not OPERATIONS[point.operation].in_place:
+                raise NotAvailable(f"{point.operation} needs a buffer to send from and another to receive into")
             bound = self._arena.buffers(point, self._messages.rank)
             calls = [OPERATIONS[point.operation].run(self._path, io) for io in bound]
             wrong = self._try_once(point, bound[0], calls[0])

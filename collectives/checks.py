@@ -50,7 +50,7 @@ def _check_groups(config: SweepConfig, world_size: int) -> None:
 
 
 def _check_limits(config: SweepConfig) -> None:
-    for key in ("min_iterations", "max_iterations", "budget_s", "precision", "hang_limit_s"):
+    for key in ("min_iterations", "max_iterations", "budget_s", "relative_interval", "hang_limit_s"):
         if getattr(config, key) <= 0:
             raise UserError(f"{key}={getattr(config, key)}: must be above 0")
     for key in ("warmup_iterations", "percentile_iterations"):

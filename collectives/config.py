@@ -35,7 +35,7 @@ class SweepConfig(JobConfig):
     min_iterations: int = MISSING
     max_iterations: int = MISSING
     budget_s: float = MISSING  # a point's measuring time at most
-    precision: float = MISSING  # stop when the 95% interval of the mean is within this share of it
+    relative_interval: float = MISSING  # stop when the 95% interval of the mean is within this share of it
     percentile_iterations: int = MISSING  # operations timed one by one for min, max and percentiles; 0 = none
     clock: str = MISSING  # auto | device (events on the stream) | host (as nccl-tests)
     check: bool = MISSING  # compare every element of one separate operation

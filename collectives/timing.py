@@ -41,7 +41,7 @@ class Limits:
     min_iterations: int
     max_iterations: int
     budget_s: float
-    precision: float
+    relative_interval: float
     percentile_iterations: int
 
 
@@ -211,7 +211,7 @@ def verdict(samples: Sequence[float], iterations: int, spent_s: float, limits: L
     """Return why measuring ends here, precision or budget, or nothing where it goes on."""
     if len(samples) >= _BATCHES and iterations >= limits.min_iterations:
         mean, half = mean_and_half_interval(samples)
-        if half <= limits.precision * mean:
+        if half <= limits.relative_interval * mean:
             return "precision"
     if len(samples) >= _LEAST_BATCHES and (spent_s >= limits.budget_s or iterations >= limits.max_iterations):
         return "budget"
@@ -255,7 +255,7 @@ def _spread(
         "time_p50_us": percentile(longest, 50),
         "time_p95_us": percentile(longest, 95),
         "time_p99_us": percentile(longest, 99),
-        "slowest_rank": slowest(by_rank, limits.precision),
+        "slowest_rank": slowest(by_rank, limits.relative_interval),
     }
 
 

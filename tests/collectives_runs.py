@@ -1,0 +1,87 @@
+"""Composed sweep configs and real sweeps for the tests of collectives/."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import cast
+
+from collectives.config import SweepConfig, register
+from collectives.plan import Point, plan
+from launch.compose import compose_job, typed
+from records.files import read_rows
+from records.folder import RunFolder
+from records.rows import SweepRow
+
+FAST = ("launch.device=cpu", "launch.threads_per_rank=1", "logger=none")
+
+
+def compose(*overrides: str) -> SweepConfig:
+    """Return a sweep's config, as the front door composes it."""
+    register()
+    return cast(SweepConfig, typed(compose_job("sweep", overrides)))
+
+
+def planned(ranks: int, *overrides: str) -> list[Point]:
+    """Return the points that a sweep on this host's CPUs plans."""
+    return plan(compose(*overrides), ["here"] * ranks, "cpu")
+
+
+def start(runs: Path, name: str, ranks: int, *overrides: str) -> subprocess.Popen[str]:
+    """Start `scalescope sweep` as a user does, in a process group of its own, as a terminal would."""
+    command = [sys.executable, "-m", "scalescope", "sweep", f"runs={runs}", f"name={name}", f"launch.ranks={ranks}"]
+    return subprocess.Popen(
+        [*command, *FAST, *overrides],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent)},
+        start_new_session=True,
+    )
+
+
+def finish(job: subprocess.Popen[str], within_s: float) -> tuple[int, str]:
+    """Return exit code and what a job said; whatever happens, nothing of it is left running."""
+    try:
+        out, err = job.communicate(timeout=within_s)
+    finally:
+        if job.poll() is None:
+            os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+    return job.returncode, out + err
+
+
+def rows_of(runs: Path, name: str) -> list[SweepRow]:
+    return list(read_rows(runs / name / "sweep.jsonl", SweepRow))
+
+
+def await_rows(job: subprocess.Popen[str], runs: Path, name: str, least: int, within_s: float = 60.0) -> None:
+    """Wait until a running sweep has written so many rows."""
+    until = time.monotonic() + within_s
+    while len(rows_of(runs, name)) < least:
+        assert job.poll() is None, finish(job, 5)
+        assert time.monotonic() < until, f"fewer than {least} rows after {within_s} s"
+        time.sleep(0.05)
+
+
+def process_of(job: subprocess.Popen[str], rank: int) -> int:
+    """Return the process id of one rank of a running job."""
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = status.read_text().rpartition(")")[2].split()
+            environ = (status.parent / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if int(fields[3]) == job.pid and f"RANK={rank}".encode() in environ and b"WORLD_SIZE=3" in environ:
+            return int(status.parent.name)
+    raise AssertionError(f"no process of rank {rank}")
+
+
+def points_of(rows: list[SweepRow]) -> list[Point]:
+    return [Point.of(row) for row in rows]
+
+
+def folder_of(runs: Path, name: str) -> RunFolder:
+    return RunFolder(runs / name)

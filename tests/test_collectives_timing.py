@@ -1,0 +1,68 @@
+"""The timing engine's decisions, as pure functions of what was measured."""
+
+import random
+import statistics
+
+import pytest
+
+from collectives.timing import Limits, first_batch, mean_and_half_interval, percentile, rotating, slowest, verdict
+
+LIMITS = Limits(min_iterations=20, max_iterations=2000, budget_s=0.5, relative_interval=0.02, percentile_iterations=20)
+
+
+def test_a_quiet_point_stops_by_precision_and_a_noisy_one_by_budget() -> None:
+    quiet, noisy = [100.0, 100.1, 99.9, 100.0, 100.05], [100.0, 180.0, 60.0, 140.0, 90.0]
+    assert verdict(quiet, 20, 0.01, LIMITS) == "precision"
+    assert verdict(noisy, 20, 0.01, LIMITS) == ""
+    assert verdict(noisy, 20, 0.6, LIMITS) == "budget"
+    assert verdict(noisy, 2000, 0.01, LIMITS) == "budget"
+
+
+def test_too_little_is_never_precise() -> None:
+    assert verdict([100.0, 100.0], 40, 0.01, LIMITS) == ""  # two batches alike are luck
+    assert verdict([100.0] * 5, 10, 0.01, LIMITS) == ""  # below the least iterations
+    assert verdict([100.0], 1, 9.0, LIMITS) == ""  # one batch has no interval, whatever it took
+
+
+def test_the_interval_covers_the_mean_nineteen_times_in_twenty() -> None:
+    generator = random.Random(7)
+    hits = 0
+    for _ in range(2000):
+        mean, half = mean_and_half_interval([generator.gauss(50.0, 4.0) for _ in range(6)])
+        hits += abs(mean - 50.0) <= half
+    assert 0.935 <= hits / 2000 <= 0.965
+
+
+def test_small_operations_come_in_large_batches_and_long_ones_stay_within_the_budget() -> None:
+    assert first_batch(10e-6, LIMITS) == 200
+    assert first_batch(18e-3, LIMITS) == 4  # five batches of four are nccl-tests' twenty
+    assert first_batch(1e-6, LIMITS) == 400  # a fifth of the most iterations
+    assert first_batch(0.2, LIMITS) == 1
+    assert first_batch(4.0, LIMITS) == 1
+    assert first_batch(10e-6, LIMITS, operations_per_call=20) == 20  # a graph of twenty is one call
+
+
+def test_percentiles_are_nearest_ranks() -> None:
+    ordered = [float(value) for value in range(1, 101)]
+    assert [percentile(ordered, percent) for percent in (50, 95, 99)] == [50.0, 95.0, 99.0]
+    assert percentile([3.0], 99) == 3.0
+
+
+def test_the_slowest_rank_is_named_only_where_it_is_slower_than_the_precision() -> None:
+    assert slowest([[10.0, 10.1], [10.0, 10.1], [13.0, 12.9]], 0.02) == 2
+    assert slowest([[10.0, 10.1], [10.05, 10.0], [10.1, 10.0]], 0.02) is None
+
+
+def test_operations_go_round_the_buffers_across_calls() -> None:
+    seen: list[int] = []
+    run = rotating([lambda: seen.append(0), lambda: seen.append(1), lambda: seen.append(2)])
+    run(2)
+    run(3)
+    assert seen == [0, 1, 2, 0, 1]
+
+
+def test_a_wider_spread_gives_a_wider_interval() -> None:
+    _, narrow = mean_and_half_interval([99.0, 100.0, 101.0])
+    _, wide = mean_and_half_interval([90.0, 100.0, 110.0])
+    assert wide == pytest.approx(10 * narrow)
+    assert narrow == pytest.approx(4.303 * statistics.stdev([99.0, 100.0, 101.0]) / 3**0.5)
