@@ -1,0 +1,314 @@
+"""A slow, separately written account of where each nanosecond went, to hold the fast one against.
+
+Plain Python over the raw JSON: every instant between two neighbouring event edges is looked at by itself, with a
+counter of what is active. Nothing of scaling/ is used, neither for reading nor for matching.
+"""
+
+import gzip
+import json
+import re
+from collections import defaultdict
+from decimal import Decimal
+from pathlib import Path
+
+PARTS = ("compute", "transfer", "wait", "unsplit", "memory", "data", "launch", "queued")
+SYMMETRIC = (
+    "allreduce",
+    "allgather",
+    "reducescatter",
+    "alltoall",
+    "barrier",
+    "_allgather_base",
+    "_reduce_scatter_base",
+)
+FROM_ROOT = ("broadcast", "scatter")
+TO_ROOT = ("reduce", "gather")
+
+
+def load(path: Path) -> dict:
+    """Return a trace's JSON with exact decimals."""
+    raw = gzip.decompress(path.read_bytes()) if path.name.endswith(".gz") else path.read_bytes()
+    return json.loads(raw, parse_float=Decimal)
+
+
+def ns(value) -> int:
+    return int(Decimal(value) * 1000)
+
+
+def spans(trace: dict, *categories: str) -> list[dict]:
+    base = trace.get("baseTimeNanoseconds", 0)
+    found = []
+    for event in trace["traceEvents"]:
+        if event.get("ph") == "X" and event.get("cat") in categories:
+            start = base + ns(event["ts"])
+            found.append({**event, "start": start, "end": start + ns(event["dur"]), "args": event.get("args", {})})
+    return found
+
+
+def profiler_steps(trace: dict) -> list[tuple[int, int, int]]:
+    """Return (number, start, end) of the ProfilerSteps."""
+    found = []
+    for event in spans(trace, "user_annotation"):
+        if match := re.fullmatch(r"ProfilerStep#(\d+)", event["name"]):
+            found.append((int(match[1]), event["start"], event["end"]))
+    return sorted(found, key=lambda step: step[1])
+
+
+def step_at(steps: list[tuple[int, int, int]], instant: int) -> int | None:
+    """Return the number of the step an instant lies in; a step reaches to the next one's begin."""
+    if not steps or instant > steps[-1][2]:
+        return None
+    number = None
+    for step, start, _ in steps:
+        if start <= instant:
+            number = step
+    return number
+
+
+def is_communication(event: dict, recorded: set[int]) -> bool:
+    return event["cat"] == "kernel" and (
+        "nccl" in event["name"].lower()
+        or "Collective name" in event["args"]
+        or event["args"].get("External id") in recorded
+    )
+
+
+class DeviceRank:
+    """One rank's device activity, launches and collectives."""
+
+    def __init__(self, trace: dict) -> None:
+        self.steps = profiler_steps(trace)
+        calls = {}
+        for call in spans(trace, "cuda_runtime", "cuda_driver"):
+            number = call["args"].get("correlation", 0)
+            if number > 0:
+                calls[number] = min(call["start"], calls.get(number, call["start"]))
+        self.activities = spans(trace, "kernel", "gpu_memcpy", "gpu_memset")
+        records = {op["args"]["External id"]: op["args"] for op in spans(trace, "cpu_op")
+                   if op["name"] == "record_param_comms" and op["args"].get("Collective name") != "wait"}  # fmt: skip
+        for activity in self.activities:
+            activity["launch"] = calls.get(activity["args"].get("correlation"))
+            launched = activity["launch"]
+            activity["step"] = None if launched is None else step_at(self.steps, launched)
+            activity["communication"] = is_communication(activity, set(records))
+            activity["record"] = records.get(activity["args"].get("External id"), {})
+        self.loading = [
+            (event["start"], event["end"])
+            for event in spans(trace, "user_annotation", "cpu_op")
+            if event["name"] == "scalescope:data" or re.match(r"enumerate\(DataLoader\)#.*\.__next__$", event["name"])
+        ]
+        self.collectives = sorted((a for a in self.activities if a["communication"]), key=lambda a: a["start"])
+
+    def windows(self) -> list[tuple[int, int, int]]:
+        """Return (step, start, end) of the device steps."""
+        linked = [activity for activity in self.activities if activity["launch"] is not None]
+        first = {}
+        for activity in linked:
+            if activity["step"] is not None:
+                number = activity["step"]
+                first[number] = min(activity["start"], first.get(number, activity["start"]))
+        if not first:
+            counted = linked or self.activities
+            return [(0, min(a["start"] for a in counted), max(a["end"] for a in counted))]
+        numbers = sorted(first)
+        last = max(activity["end"] for activity in linked if activity["step"] is not None)
+        ends = [first[number] for number in numbers[1:]] + [last]
+        return [(number, first[number], end) for number, end in zip(numbers, ends, strict=True)]
+
+
+def operation(collective: dict) -> str:
+    told = collective["args"].get("Collective name") or collective["record"].get("Collective name")
+    if told:
+        return told.lower()
+    match = re.search(r"(AllReduce|AllGather|ReduceScatter|Broadcast|SendRecv|Reduce)", collective["name"])
+    return match[1].lower() if match else ""
+
+
+def group_of(collective: dict) -> str:
+    told = {**collective["record"], **collective["args"]}
+    return f"{told.get('Process Group Name')}|{told.get('Process Group Ranks')}"
+
+
+def ready_times(ranks: dict[int, DeviceRank], world_size: int) -> dict[int, list[int | None]]:
+    """Return when each collective's data could be there, on each rank; None where that cannot be told.
+
+    Made-up traces say the truth about their members. In the real ones all ranks stop after the same collective, so
+    members are those that have the same number of collectives of their group after them.
+    """
+    # kernels from before the window tell no group: on a stream of one group they are of that group
+    names: dict[int, list[object]] = {}
+    for number, rank in ranks.items():
+        on_stream = defaultdict(set)
+        for one in rank.collectives:
+            if "Process Group Name" in {**one["record"], **one["args"]}:
+                on_stream[one["args"].get("stream")].add(group_of(one))
+        names[number] = []
+        seen: dict[str, int] = defaultdict(int)
+        for one in reversed(rank.collectives):
+            known = on_stream[one["args"].get("stream")]
+            told = "Process Group Name" in {**one["record"], **one["args"]}
+            group = next(iter(known)) if not told and len(known) == 1 else group_of(one)
+            seen[group] += 1
+            names[number].append(one["args"].get("truth", (group, seen[group])))
+        names[number].reverse()
+    members: dict[object, dict[int, dict]] = defaultdict(dict)
+    for number, rank in ranks.items():
+        for name, one in zip(names[number], rank.collectives, strict=True):
+            members[name][number] = one
+    return {
+        number: [
+            ready_time(one, members[name], world_size)
+            for name, one in zip(names[number], rank.collectives, strict=True)
+        ]
+        for number, rank in ranks.items()
+    }
+
+
+def ready_time(one: dict, members: dict[int, dict], world_size: int) -> int | None:
+    size = one["args"].get("Group size") or one["record"].get("Group size") or world_size
+    if len(members) != size:
+        return None
+    name = operation(one)
+    if name in SYMMETRIC:
+        return min(max(max(member["start"] for member in members.values()), one["start"]), one["end"])
+    if name not in FROM_ROOT + TO_ROOT or "Rank" not in one["record"]:
+        return None
+    root = members[sorted(members)[one["record"]["Rank"]]]
+    if name in FROM_ROOT:
+        return min(max(root["start"], one["start"]), one["end"])
+    last = max(member["start"] for member in members.values())
+    return min(max(last, one["start"]), one["end"]) if one is root else one["start"]
+
+
+def account(window: tuple[int, int], layers: list[tuple[str, int, int]], idle) -> dict[str, int]:
+    """Share out one window: `layers` are (part, start, end); `idle` names what no layer covers, by pieces."""
+    begin, finish = window
+    edges = defaultdict(list)
+    for part, start, end in layers:
+        start, end = max(start, begin), min(end, finish)
+        if start < end:
+            edges[start].append((part, 1))
+            edges[end].append((part, -1))
+    edges[begin] += []
+    edges[finish] += []
+    active: dict[str, int] = defaultdict(int)
+    shares = dict.fromkeys(PARTS, 0)
+    times = sorted(edges)
+    for time, following in zip(times, [*times[1:], None], strict=True):
+        for part, change in edges[time]:
+            active[part] += change
+        if following is None:
+            break
+        now = next((part for part in ("compute", "transfer", "wait", "unsplit", "memory") if active[part]), None)
+        if now is not None:
+            shares[now] += following - time
+            continue
+        for part, length in idle(time, following, bool(active["data"])):
+            shares[part] += length
+    return shares
+
+
+def device_partitions(traces: dict[int, dict], world_size: int) -> dict[int, dict[int, dict[str, int]]]:
+    """Return, by rank and step, the parts in ns (and "window")."""
+    ranks = {number: DeviceRank(trace) for number, trace in traces.items()}
+    ready = ready_times(ranks, world_size)
+    result = {}
+    for number, rank in ranks.items():
+        layers = [("data", start, end) for start, end in rank.loading]
+        for activity in rank.activities:
+            if not activity["communication"]:
+                part = "compute" if activity["cat"] == "kernel" else "memory"
+                layers.append((part, activity["start"], activity["end"]))
+        for one, until in zip(rank.collectives, ready[number], strict=True):
+            if until is None:
+                layers.append(("unsplit", one["start"], one["end"]))
+            else:
+                layers.append(("wait", one["start"], until))
+                layers.append(("transfer", until, one["end"]))
+        starts = sorted((activity["start"], activity["launch"] if activity["launch"] is not None else -1)
+                        for activity in rank.activities)  # fmt: skip
+
+        def idle(start: int, end: int, loading: bool, starts=starts) -> list[tuple[str, int]]:
+            if loading:
+                return [("data", end - start)]
+            following = next(((begin, launch) for begin, launch in starts if begin >= end), None)
+            launch = following[1] if following is not None else -1
+            late = min(max(launch, start), end)
+            return [("launch", late - start), ("queued", end - late)]
+
+        result[number] = {}
+        for step, start, end in rank.windows():
+            shares = account((start, end), layers, idle)
+            result[number][step] = shares | {"window": end - start}
+    return result
+
+
+def cpu_partitions(traces: dict[int, dict]) -> dict[int, dict[int, dict[str, int]]]:
+    """The same for CPU traces: one host thread each, collectives on gloo's run-loop threads."""
+    collectives = {
+        number: sorted(
+            (e for e in spans(trace, "user_annotation") if e["name"].startswith("gloo:")), key=lambda e: e["start"]
+        )
+        for number, trace in traces.items()
+    }  # fmt: skip
+    order: dict[int, dict[str, list[dict]]] = {}
+    for number, own in collectives.items():
+        order[number] = defaultdict(list)
+        for one in own:
+            order[number][one["name"] + str(one["args"].get("Input Dims"))].append(one)
+    result = {}
+    for number, trace in traces.items():
+        steps = profiler_steps(trace)
+        thread = next(e["tid"] for e in spans(trace, "user_annotation") if e["name"].startswith("ProfilerStep"))
+        layers: list[tuple[str, int, int]] = []
+        for kind, own in order[number].items():
+            for at, one in enumerate(own):
+                peers = [order[other][kind] for other in traces]
+                assert len({len(peer) for peer in peers}) == 1, "the oracle knows no window cuts on CPUs"
+                until = max(peer[at]["start"] for peer in peers)
+                until = min(max(until, one["start"]), one["end"])
+                layers += [("wait", one["start"], until), ("transfer", until, one["end"])]
+        loading = [(e["start"], e["end"]) for e in spans(trace, "user_annotation")
+                   if e["name"] == "scalescope:data" or e["name"].startswith("enumerate(DataLoader)")]  # fmt: skip
+        handover, work = [], []
+        for op in spans(trace, "cpu_op"):
+            if op["tid"] != thread or op["name"].startswith("autograd::engine::evaluate_function"):
+                continue
+            if op["name"] == "RegisterPostBackwardFunctionBackward":
+                continue
+            (handover if op["name"].startswith(("c10d::", "_c10d")) else work).append((op["start"], op["end"]))
+        layers += [("compute", start, end) for start, end in carve(work, loading + handover)]
+        layers += [("data", start, end) for start, end in loading]
+        bounds = [start for _, start, _ in steps] + [steps[-1][2]]
+
+        def idle(start: int, end: int, loading_now: bool) -> list[tuple[str, int]]:
+            return [("data" if loading_now else "launch", end - start)]
+
+        result[number] = {
+            steps[at][0]: account((bounds[at], bounds[at + 1]), layers, idle) | {"window": bounds[at + 1] - bounds[at]}
+            for at in range(len(steps))
+        }
+    return result
+
+
+def carve(work: list[tuple[int, int]], without: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the pieces of `work` outside of every span of `without`, by cutting one span after the other."""
+    # outermost only, else the cutting takes minutes
+    outer, reach = [], -1
+    for start, end in sorted(work, key=lambda span: (span[0], -span[1])):
+        if end > reach:
+            outer.append((start, end))
+            reach = end
+    pieces = outer
+    for left, right in without:
+        cut = []
+        for start, end in pieces:
+            if right <= start or end <= left:
+                cut.append((start, end))
+                continue
+            if start < left:
+                cut.append((start, left))
+            if right < end:
+                cut.append((right, end))
+        pieces = cut
+    return pieces

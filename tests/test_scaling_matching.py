@@ -1,0 +1,111 @@
+"""Collectives of different ranks that are one and the same, found in real traces and in made-up ones."""
+
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scaling.clocks import host_offsets
+from scaling.matching import match_collectives
+from scaling.rank import RankSummary, summarise
+from scaling.timeline import RankCollective
+from scaling.waits import wait_of
+
+DATA = Path(__file__).parent / "data"
+
+
+def read(name: str) -> dict[int, RankSummary]:
+    summaries = [summarise(path) for path in sorted((DATA / name).glob("*.gz"))]
+    return {one.rank: one for one in summaries}
+
+
+def test_the_compiled_set_of_57_and_three_times_56_collectives_is_matched_by_overlap_not_by_order() -> None:
+    ranks = {rank: one.collectives for rank, one in read("gpt_ddp_compile_n4").items()}
+    assert [len(own) for own in ranks.values()] == [57, 56, 56, 56]
+    matches = match_collectives(ranks)
+    whole = [match for match in matches if match.missing is None]
+    assert len(whole) == 56
+    for match in whole:
+        members = [ranks[rank][index] for rank, index in match.members.items()]
+        assert len(members) == 4
+        assert max(one.start for one in members) < min(one.end for one in members)
+        assert len({one.elements for one in members if one.elements is not None}) <= 1
+    (cut,) = [match for match in matches if match.missing is not None]
+    assert cut.missing == "window" and cut.members == {0: 0} and cut.missing_ranks == (1, 2, 3)
+
+
+def test_both_gloo_ranks_hold_the_same_collectives_with_the_operations_torch_called() -> None:
+    ranks = {rank: one.collectives for rank, one in read("cpu_fsdp2_n2").items()}
+    matches = match_collectives(ranks)
+    assert all(match.missing is None for match in matches)
+    operations = [ranks[0][match.members[0]].operation for match in matches]
+    # gloo's own annotation calls a reduce_scatter an all_reduce
+    assert set(operations) == {"all_gather", "reduce_scatter"}
+    for match in matches:
+        here, there = (ranks[rank][index] for rank, index in match.members.items())
+        assert here.bytes == there.bytes and here.operation == there.operation
+
+
+def one(start: int, end: int, **more: object) -> RankCollective:
+    told = {"operation": "all_reduce", "elements": 10, "group": "0", "group_ranks": (0, 1), "group_size": 2}
+    return RankCollective(start=start, end=end, **(told | more))  # type: ignore[arg-type]
+
+
+def test_sequence_numbers_decide_against_overlap() -> None:
+    left = [one(0, 100, sequence=1), one(200, 300, sequence=2)]
+    right = [one(190, 290, sequence=1), one(400, 500, sequence=2)]
+    assert [match.members for match in match_collectives({0: left, 1: right})] == [{0: 0, 1: 0}, {0: 1, 1: 1}]
+
+
+def test_broadcasts_that_do_not_overlap_are_paired_between_the_all_reduces_around_them() -> None:
+    def rank(shift: int) -> list[RankCollective]:
+        small = {"operation": "broadcast", "elements": 3, "root": 0}
+        return [one(0, 1_000), one(10_000 + shift, 10_500 + shift, **small), one(900_000, 901_000)]
+
+    matches = match_collectives({0: rank(0), 1: rank(400_000)})
+    assert [sorted(match.members.items()) for match in matches] == [[(0, i), (1, i)] for i in range(3)]
+    broadcast = matches[1]
+    wait = wait_of(broadcast, {0: rank(0), 1: rank(400_000)})
+    assert wait is not None and wait.awaited == 0
+    assert wait.ready == {0: 10_000, 1: 410_000}  # the root was there long before: no wait at all
+
+
+def test_a_rank_that_lacks_a_collective_amid_others_is_named() -> None:
+    left = [one(at * 1_000_000, at * 1_000_000 + 500) for at in range(5)]
+    right = [single for at, single in enumerate(left) if at != 2]
+    matches = match_collectives({0: left, 1: right})
+    (incomplete,) = [match for match in matches if match.missing]
+    assert incomplete.missing == "member" and incomplete.missing_ranks == (1,) and incomplete.members == {0: 2}
+
+
+def test_two_meshes_rows_of_one_name_are_kept_apart() -> None:
+    ranks = {rank: [one(0, 100, group_ranks=(rank // 2 * 2, rank // 2 * 2 + 1))] for rank in range(4)}
+    assert [match.members for match in match_collectives(ranks)] == [{0: 0, 1: 0}, {2: 0, 3: 0}]
+
+
+@settings(deadline=None)
+@given(
+    offset=st.integers(-5_000_000, 5_000_000),
+    gaps=st.lists(st.integers(100_000, 900_000), min_size=4, max_size=20),
+    late=st.lists(st.integers(0, 50_000), min_size=20, max_size=20),
+    cut=st.integers(0, 2),
+)
+def test_the_offset_between_two_hosts_is_found_within_its_half_interval(
+    offset: int, gaps: list[int], late: list[int], cut: int
+) -> None:
+    here, there, clock = [], [], 0
+    for at, gap in enumerate(gaps):
+        clock += gap
+        end = clock + late[at] + 30_000 + at  # sizes differ, so that one lag stands out
+        here.append(one(clock, end, elements=at % 3 + 1))
+        there.append(one(clock + late[at] - offset, end + 700 - offset, elements=at % 3 + 1))
+        clock = end
+    ranks = {0: here, 1: there[cut:]}
+    clocks = host_offsets({0: "a", 1: "b"}, ranks)
+    assert abs(clocks.offsets[1] - offset) <= clocks.half_interval_ns["b"] + 1
+    assert clocks.half_interval_ns["b"] < 100_000
+    assert sum(match.missing is None for match in match_collectives(ranks, clocks.offsets)) == len(gaps) - cut
+
+
+def test_ranks_of_one_host_are_not_corrected() -> None:
+    assert host_offsets({0: "a", 1: "a"}, {0: [one(0, 10)], 1: [one(900, 910)]}).offsets == {}

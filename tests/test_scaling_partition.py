@@ -1,0 +1,137 @@
+"""Where the time went: every nanosecond of every rank's steps, held against a separately written account."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scaling.answer import PARTS
+from scaling.run import Explained, explain_traces
+from scaling.sources import find_sources
+from tests import oracle, synthetic
+
+DATA = Path(__file__).parent / "data"
+DEVICE_SETS = ["gpt_ddp_n1", "gpt_ddp_n2", "gpt_ddp_compile_n4", "resnet50_ddp_n4"]
+CPU_SETS = ["cpu_ddp_n2", "cpu_fsdp2_n2"]
+
+
+def explain(folder: Path) -> Explained:
+    return explain_traces(find_sources(folder), folder.name, jobs=1)
+
+
+def assert_equals_oracle(explained: Explained, expected: dict[int, dict[int, dict[str, int]]]) -> None:
+    assert explained.partitions.keys() == expected.keys()
+    for rank, steps in explained.partitions.items():
+        numbers = [one.step for one in explained.analysis.steps if one.rank == rank]
+        assert numbers == list(expected[rank])
+        for part, should in zip(steps, expected[rank].values(), strict=True):
+            assert dict(zip(oracle.PARTS, part.parts, strict=True)) | {"window": part.window} == should
+
+
+@pytest.mark.parametrize("name", DEVICE_SETS)
+def test_every_part_of_a_gpu_trace_equals_the_slow_account_of_it_to_the_nanosecond(name: str) -> None:
+    explained = explain(DATA / name)
+    traces = {source.rank: oracle.load(source.path) for source in find_sources(DATA / name)}
+    world_size = traces[0]["distributedInfo"]["world_size"]
+    assert_equals_oracle(explained, oracle.device_partitions(traces, world_size))
+
+
+@pytest.mark.parametrize("name", CPU_SETS)
+def test_every_part_of_a_cpu_trace_equals_the_slow_account_of_it_to_the_nanosecond(name: str) -> None:
+    explained = explain(DATA / name)
+    assert explained.analysis.activity == "cpu"
+    traces = {source.rank: oracle.load(source.path) for source in find_sources(DATA / name)}
+    assert_equals_oracle(explained, oracle.cpu_partitions(traces))
+
+
+@pytest.mark.parametrize("name", DEVICE_SETS + CPU_SETS)
+def test_the_parts_of_every_rank_and_step_add_up_to_its_window_in_integer_nanoseconds(name: str) -> None:
+    explained = explain(DATA / name)
+    for steps in explained.partitions.values():
+        for part in steps:
+            assert sum(part.parts) == part.window
+            assert min(part.parts) >= 0
+    for rank in explained.analysis.ranks:
+        assert sum(rank.part_ms(part) for part in PARTS) == pytest.approx(rank.window_ms, abs=1e-9)
+
+
+@pytest.mark.parametrize("name", DEVICE_SETS + CPU_SETS)
+def test_the_shares_of_the_single_kernels_add_up_to_the_compute(name: str) -> None:
+    explained = explain(DATA / name)
+    for rank, table in explained.kernels.items():
+        assert table.total_ns == sum(part.compute for part in explained.partitions[rank])
+
+
+def test_all_idle_time_of_the_h200_traces_lies_between_activities_that_were_enqueued_already() -> None:
+    for rank in explain(DATA / "gpt_ddp_n2").analysis.ranks:
+        assert rank.idle_launch_ms == 0 and rank.idle_data_ms == 0 and rank.idle_queued_ms > 4
+
+
+def test_what_was_launched_before_the_window_has_its_own_figure() -> None:
+    (rank,) = explain(DATA / "gpt_ddp_n1").analysis.ranks
+    assert rank.before_window_ms == pytest.approx(50.32, abs=0.01)
+
+
+def test_sleeping_before_the_step_shows_as_the_host_being_late_and_the_other_rank_waiting() -> None:
+    """The CPU job's rank 1 sleeps 10 ms a step; loading data takes both 2 ms."""
+    explained = explain(DATA / "cpu_ddp_n2")
+    early, late = explained.analysis.ranks
+    assert late.idle_launch_ms - early.idle_launch_ms >= 3 * 9
+    assert early.exposed_wait_ms > 3 * 5 and late.exposed_wait_ms < 1
+    assert 3 * 2 <= early.idle_data_ms < 3 * 3
+
+
+def test_one_ranks_trace_alone_leaves_its_communication_unsplit_and_says_why(tmp_path: Path) -> None:
+    one = tmp_path / "rank1.json.gz"
+    one.write_bytes((DATA / "gpt_ddp_n2" / "rank1.json.gz").read_bytes())
+    alone = explain(one).analysis
+    both = explain(DATA / "gpt_ddp_n2").analysis
+    (rank,), together = alone.ranks, both.ranks[1]
+    assert rank.exposed_transfer_ms == rank.exposed_wait_ms == 0
+    assert rank.exposed_unsplit_ms == pytest.approx(together.exposed_transfer_ms + together.exposed_wait_ms)
+    assert alone.quality.missing_ranks == [0] and alone.quality.verdict == "degraded"
+    assert any("no trace of rank 0" in reason for reason in alone.quality.reasons)
+    assert all(one.transfer_us is None and not one.wait_us for one in alone.collectives)
+
+
+jobs = st.builds(
+    synthetic.Job,
+    world_size=st.just(4),
+    groups=st.sampled_from(
+        [
+            [(0, 1, 2, 3)],
+            [(0, 1), (2, 3)],
+            [(0, 1, 2, 3), (0, 2), (1, 3)],
+            [(0, 1, 2, 3), (0, 1, 2, 3)],  # two communicators over the same ranks: overlapping collectives
+        ]
+    ),
+    steps=st.integers(1, 3),
+    collectives=st.integers(1, 4),
+    kernels=st.integers(1, 6),
+    seed=st.integers(0, 1 << 32),
+    sequence=st.booleans(),
+    cut=st.dictionaries(st.integers(0, 3), st.integers(1, 2), max_size=3),
+    drop=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 8)), max_size=1),
+    operations=st.sampled_from(
+        [
+            ("allreduce",),
+            ("_allgather_base", "_reduce_scatter_base"),
+            ("allreduce", "broadcast", "reduce"),
+            ("alltoall",),
+        ]
+    ),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(job=jobs)
+def test_made_up_jobs_with_several_groups_and_missing_members_come_out_as_they_were_made(job: synthetic.Job) -> None:
+    traces = synthetic.make(job)
+    with tempfile.TemporaryDirectory() as folder:
+        explained = explain(synthetic.write(traces, Path(folder)))
+        read_back = {rank: oracle.load(Path(folder) / f"rank{rank}.json.gz") for rank in traces}
+    for steps in explained.partitions.values():
+        assert all(sum(part.parts) == part.window for part in steps)
+    assert_equals_oracle(explained, oracle.device_partitions(read_back, job.world_size))
