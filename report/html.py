@@ -33,7 +33,8 @@ from scaling.answer import RunAnalysis, ScalingPoint, StudyAnalysis
 
 #: Rows of one table on the page, and in its CSV; the run folder has them all.
 _PAGE_ROWS, _CSV_ROWS = 250, 3000
-_NO_MFU = "this device's peak is not in the table, or the model has no FLOP count"
+_FIGURE_AND_UNIT = re.compile(r"(\d) (ms|µs|[kKMG]i?B/?s?|B|GPUs?|CPU ranks?|ranks?|tokens/s|samples/s)\b")
+_NO_MFU = "no peak is known for this device, or no FLOP count for this model"
 
 _WORDS = (
     ("efficiency", "Speedup over the smallest rank count of the series, over the ratio of the rank counts."),
@@ -133,10 +134,11 @@ def render(material: Material) -> str:
     shown = [_section_view(section, specs) for section in built]
     drawn = can_draw() and bool(specs)
     scripts = _scripts() if drawn else ("", "")
-    page = jinja2.Environment(
+    environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    ).from_string(_asset("page.html"))
-    return page.render(
+    )
+    environment.filters["unbroken"] = unbroken
+    return environment.from_string(_asset("page.html")).render(
         name=material.name,
         facts=_facts(material),
         script_sources=" ".join(f"'sha256-{_digest(script)}'" for script in scripts) if drawn else "'none'",
@@ -156,6 +158,11 @@ def render(material: Material) -> str:
         library=Markup(scripts[0]),
         script=Markup(scripts[1]),
     )
+
+
+def unbroken(text: str) -> str:
+    """Return prose in which no line breaks between a figure and its unit."""
+    return _FIGURE_AND_UNIT.sub("\\1\N{NO-BREAK SPACE}\\2", text)
 
 
 def inline_json(value: object) -> str:

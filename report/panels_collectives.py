@@ -19,8 +19,8 @@ def training_panels(material: Material, legends: bool) -> list[Panel]:
     """Return a panel a run: the busbw of its collectives by size, over the sweep's curve of the same group size."""
     panels = []
     for run in material.answers:
-        if not run.collectives:
-            continue
+        if run.world_size < 2 or not run.collectives:
+            continue  # one rank's collectives move nothing
         table = collectives_table(run)
         fields = [column.key for column in table.columns]
         kinds: list[dict[str, Any]] = [dict(zip(fields, row, strict=True)) for row in table.rows]
@@ -88,7 +88,8 @@ def sweep_panels(material: Material, legends: bool) -> list[Panel]:
 def _training_sentence(run: RunAnalysis, kinds: list[dict[str, Any]], compared: bool) -> str:
     calls = len(run.collectives)
     where = devices(run.world_size, run.activity)
-    text = f"{calls} collectives of {len(kinds)} kinds ran in the profiled steps on {where}"
+    of_kinds = "one kind" if len(kinds) == 1 else f"{len(kinds)} kinds"
+    text = f"{calls} collectives of {of_kinds} ran in the profiled steps on {where}"
     sized = [kind for kind in kinds if kind["bytes"] and kind["bus_gb_s"]]
     if not sized:
         return f"{text}."

@@ -15,6 +15,8 @@ Level = Literal["good", "fair", "poor", "unknown"]
 #: Parts of a loss below this share are not worth a reader's sentence.
 _WORTH_SAYING = 0.05
 _GOOD, _FAIR = 0.9, 0.7
+_PERFECT = 1.05
+_UNLIKE = 0.1  # profiled steps that differ by more from the measured ones
 #: Smaller calls measure latency: no share of a link's rate.
 _FILLS_A_LINK = 2**20
 
@@ -74,6 +76,7 @@ def run_verdict(run: RunAnalysis) -> Verdict:
     else:
         headline = f"{label}: the traces do not say where its time goes."
     sentences += _throughput_sentences(run)
+    sentences += _window_sentences(run)
     sentences += _straggler_sentences(run)
     sentences += _quality_sentences(run)
     return Verdict(label, level, headline, tuple(sentences), advice)
@@ -146,6 +149,12 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
             f"{percent(last.efficiency)} {last.scaling} scaling efficiency."
         )
         level = _level(last.efficiency)
+        if last.efficiency > _PERFECT:
+            level = "unknown"
+            sentences.append(
+                "More than perfect scaling means that the smaller run was slower than it need be, or that the machine "
+                "had other work: measure again on a quiet machine before believing it."
+            )
         falls = [fall for fall in study.waterfall if fall.series == series and fall.to_world_size == last.world_size]
         if falls and last.scaling == "weak":
             sentences.append(loss_sentence(falls[0]))
@@ -162,6 +171,7 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
     if last.mfu is not None:
         sentences.append(f"Each reaches {percent(last.mfu)} of its data-sheet peak (MFU).")
     for run in of_series:
+        sentences += _window_sentences(run)
         sentences += _straggler_sentences(run)
         sentences += _quality_sentences(run)
     return Verdict(series, level, headline, tuple(sentences), advice)
@@ -183,6 +193,19 @@ def _throughput_sentences(run: RunAnalysis) -> list[str]:
         else f"It does {rate(done.samples_per_s)} samples/s"
     )
     return [f"{text}, {percent(done.mfu)} MFU." if done.mfu is not None else f"{text}."]
+
+
+def _window_sentences(run: RunAnalysis) -> list[str]:
+    """Return a warning where the profiled steps are not like the measured ones, so that shares of them may mislead."""
+    times = run.step_times
+    if times is None or times.profiling_overhead_fraction is None or abs(times.profiling_overhead_fraction) < _UNLIKE:
+        return []
+    more = "longer" if times.profiling_overhead_fraction > 0 else "shorter"
+    return [
+        f"On {devices(run.world_size, run.activity)} the profiled steps are "
+        f"{percent(abs(times.profiling_overhead_fraction), 0)} {more} than the measured ones: "
+        "what the traces show may not be what the throughput shows."
+    ]
 
 
 def _straggler_sentences(run: RunAnalysis) -> list[str]:

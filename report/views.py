@@ -15,7 +15,7 @@ _DTYPE_BYTES = {
 }  # fmt: skip
 _SHARDED = {"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"}
 
-_NO_PEAK = "this device's peak is not in the table, or the model has no FLOP count"
+_NO_PEAK = "no peak is known for this device, or no FLOP count for this model"
 _NO_TOKENS = "the model counts samples, not tokens"
 _ONE_RANK = "a single rank's trace: waiting and moving cannot be told apart"
 

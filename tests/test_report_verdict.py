@@ -66,6 +66,19 @@ def test_strong_scaling_names_the_perfect_split_instead_of_a_growth():
     assert "16.0 ms where 10.0 ms would be a perfect split of 40.0 ms" in verdict.text
 
 
+def test_more_than_perfect_scaling_is_doubted():
+    points = [msgspec.structs.replace(point, efficiency=1.82, speedup=3.64) for point in study().efficiency]
+    verdict = study_verdicts(msgspec.structs.replace(study(), efficiency=points), answers())[0]
+    assert verdict.level == "unknown" and "measure again on a quiet machine" in verdict.text
+
+
+def test_profiled_steps_unlike_the_measured_ones_are_said():
+    run = run_answer("r", 4)
+    times = msgspec.structs.replace(run.step_times, profiling_overhead_fraction=-0.28)
+    text = run_verdict(msgspec.structs.replace(run, step_times=times)).text
+    assert "On 4 GPUs the profiled steps are 28% shorter than the measured ones" in text
+
+
 def test_one_count_alone_claims_no_scaling():
     alone = msgspec.structs.replace(study(), efficiency=study().efficiency[:1], waterfall=[])
     verdict = study_verdicts(alone, answers())[0]
