@@ -88,7 +88,10 @@ _BAD_ESCAPE = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
 
 def decode_events(text: bytes, exact: bool = False) -> list[AnyEvent]:
     """Return the events of a JSON array. Raises msgspec.DecodeError where any of them is not as it should be."""
-    events: list[Any] = (_EXACT_EVENTS if exact else _EVENTS).decode(text)
+    try:
+        events: list[Any] = (_EXACT_EVENTS if exact else _EVENTS).decode(text)
+    except UnicodeDecodeError as error:
+        raise msgspec.DecodeError(str(error)) from error
     return events
 
 

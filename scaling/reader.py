@@ -116,16 +116,18 @@ def _feed_native(text: bytes, columns: "_Columns") -> bytes | None:
         piece, at = pieces[at], at + 1
         if columns.try_add(piece):
             continue
-        # a separator inside a name cuts one event in two: it is whole again with the piece behind it
-        if at < len(pieces) and columns.try_add(piece + b",\n  {" + pieces[at].removeprefix(b"\n  {")):
-            at += 1
-            continue
         found = scan(piece)
         if found.array_end is not None and piece[found.array_end - 4 : found.array_end].strip() in (b"", b"}"):
             for start, end in found.events:
                 columns.add_anyhow(piece[start:end])
             return piece[found.array_end + 1 :] + b"".join(b"," + later for later in pieces[at:])
-        columns.add_anyhow(piece)
+        # a separator inside a name cuts one event in two: it is whole again with the piece behind it
+        if columns.mend(piece):
+            continue
+        if at < len(pieces) and columns.mend(piece + b"," + pieces[at]):
+            at += 1
+        else:
+            columns.invalid_events += 1
     return None
 
 
@@ -192,14 +194,17 @@ class _Columns:
 
     def add_anyhow(self, text: bytes) -> None:
         """Add one event's text, mended where it must be; count it where it cannot be."""
-        if self.try_add(text):
-            return
+        if not self.try_add(text) and not self.mend(text):
+            self.invalid_events += 1
+
+    def mend(self, text: bytes) -> bool:
+        """Add one event's text that does not decode as it stands, and tell whether it could be mended."""
         event = decode_event_anyhow(text.strip().strip(b","), self._exact is True)
         if event is None:
-            self.invalid_events += 1
-        else:
-            self.mended_events += 1
-            self._take([event])
+            return False
+        self.mended_events += 1
+        self._take([event])
+        return True
 
     def trace(self, path: Path, header: Any, damage: list[str]) -> Trace:
         start, end, name, kind, stream, device, correlation, external, communication = self._activities.columns()

@@ -1,5 +1,7 @@
 """Interval sets are exact: every operation equals what counting single nanoseconds gives."""
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,7 +65,7 @@ def test_each_instant_counts_for_the_first_active_layer_and_windows_add_up(layer
     edges = sorted(at)
     sets = [union(intervals(layer)) for layer in layers]
     shares = split_by_priority(np.array(edges, np.int64), sets)
-    for window, (start, end) in enumerate(zip(edges[:-1], edges[1:], strict=True)):
+    for window, (start, end) in enumerate(pairwise(edges)):
         counted = [0] * (len(sets) + 1)
         for instant in range(start, end):
             first = next((number for number, one in enumerate(sets) if instant in instants(one)), len(sets))

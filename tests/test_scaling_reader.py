@@ -1,0 +1,207 @@
+"""A trace is read the same however it was written, and as far as it goes where it is broken."""
+
+import gzip
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from records.errors import UserError
+from scaling.rank import summarise
+from scaling.reader import read_trace
+from scaling.run import explain_traces
+from scaling.sources import find_sources
+from scaling.trace import Trace
+from tests import oracle
+
+DATA = Path(__file__).parent / "data"
+SMALL = DATA / "cpu_ddp_n2" / "rank0.3.pt.trace.json.gz"
+GPU = DATA / "gpt_ddp_compile_n4" / "rank0.json.gz"
+
+
+@pytest.fixture(scope="module")
+def native() -> bytes:
+    return gzip.decompress(GPU.read_bytes())
+
+
+@pytest.fixture(scope="module")
+def whole() -> Trace:
+    return read_trace(GPU)
+
+
+def write(folder: Path, content: bytes, name: str = "rank0.json") -> Path:
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+def assert_same(one: Trace, other: Trace) -> None:
+    """Compare two traces; the numbers of names and of described collectives depend on how blocks were cut."""
+    assert one.events == other.events and one.header == other.header
+    for kind in ("activities", "runtime", "operators", "annotations"):
+        left, right = getattr(one, kind), getattr(other, kind)
+        for column in ("start", "end", "correlation", "external"):
+            assert np.array_equal(getattr(left, column), getattr(right, column))
+        assert [one.names[name] for name in left.name] == [other.names[name] for name in right.name]
+    assert described(one) == described(other)
+
+
+def described(trace: Trace) -> list[dict]:
+    rows = enumerate(trace.activities.communication.tolist())
+    return [
+        {row: trace.communications[index] for row, index in found}
+        for found in (
+            ((row, index) for row, index in rows if index >= 0),
+            trace.operator_communication.items(),
+            trace.annotation_communication.items(),
+        )
+    ]
+
+
+def test_times_are_the_files_own_digits_in_integer_nanoseconds(whole: Trace) -> None:
+    events = oracle.load(GPU)["traceEvents"]
+    kernels = [event for event in events if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+    assert whole.activities.start.tolist() == [oracle.ns(event["ts"]) for event in kernels]
+    lengths = whole.activities.end - whole.activities.start
+    assert lengths.tolist() == [oracle.ns(event["dur"]) for event in kernels]
+    assert whole.events == len(events)
+    assert whole.header.distributed.world_size == 4 and whole.header.devices[0].name == "NVIDIA H200"
+
+
+@pytest.mark.parametrize("indent", [None, 1, 2, 4])
+@pytest.mark.parametrize("order", ["as it was", "header last"])
+def test_a_trace_that_another_program_wrote_again_is_read_the_same(
+    tmp_path: Path, native: bytes, whole: Trace, indent: int | None, order: str
+) -> None:
+    content = json.loads(native)
+    if order == "header last":
+        content = {"traceEvents": content.pop("traceEvents"), **content}
+    text = json.dumps(content, indent=indent).encode()
+    assert_same(read_trace(write(tmp_path, text)), whole)
+
+
+def test_the_rewritten_trace_has_separators_that_the_native_one_has_not(native: bytes) -> None:
+    compact = json.dumps(json.loads(native), separators=(",", ":")).encode()
+    assert b"\n  },\n  {" in native and b"\n" not in compact
+
+
+def test_compact_text_without_any_newline_and_gzip_under_a_plain_name_are_read_too(
+    tmp_path: Path, native: bytes, whole: Trace
+) -> None:
+    compact = json.dumps(json.loads(native), separators=(",", ":")).encode()
+    assert_same(read_trace(write(tmp_path, compact)), whole)
+    assert_same(read_trace(write(tmp_path, gzip.compress(native, 1), "rank0.pt.trace.json")), whole)
+    halves = gzip.compress(native[: len(native) // 2]) + gzip.compress(native[len(native) // 2 :])
+    assert_same(read_trace(write(tmp_path, halves, "rank0.json.gz")), whole)
+
+
+def test_a_bare_list_of_events_is_a_trace(tmp_path: Path, native: bytes, whole: Trace) -> None:
+    events = json.dumps(json.loads(native)["traceEvents"]).encode()
+    trace = read_trace(write(tmp_path, events))
+    assert trace.events == whole.events and len(trace.activities) == len(whole.activities)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.35, 0.7, 0.999])
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_truncated_trace_gives_every_event_before_the_cut_and_says_so(
+    tmp_path: Path, native: bytes, share: float, packed: bool
+) -> None:
+    if packed:
+        content = gzip.compress(native)
+        path = write(tmp_path, content[: int(len(content) * share)], "rank0.json.gz")
+    else:
+        cut = native[: int(len(native) * share)]
+        path = write(tmp_path, cut)
+        complete = cut[cut.index(b'"traceEvents"') :].count(b"\n  },")
+    trace = read_trace(path)
+    assert trace.damage and trace.invalid_events == 0
+    if packed:
+        assert trace.events > 0 or share < 0.1
+    else:
+        assert trace.events == complete
+    if len(trace.activities):
+        assert summarise(path).shares is not None
+
+
+def test_faults_that_kineto_is_known_for_are_mended_and_cost_no_other_event(
+    tmp_path: Path, native: bytes, whole: Trace
+) -> None:
+    faults = [
+        b'"ph": "X", "cat": "cpu_op", "name": "a\nname\x01 on \x0b lines", "pid": 1, "tid": 1, "ts": 1.0, "dur": 2.0',
+        b'"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 5, "args": {"est": inf, "x": -nan}',
+        b'"ph": "X", "cat": "cpu_op", "name": "back\\slash \\q", "pid": 1, "tid": 1, "ts": 1.0, "dur": 2.0',
+        b'"ph": "X", "cat": "cpu_op", "name": "no utf-8 \xff\xfe", "pid": 1, "tid": 1, "ts": 1.0, "dur": 2.0',
+        b'"ph": "X", "cat": "kernel", "name": "k2", "pid": 0, "tid": 7, "ts": 5, "dur": 1, "args": {"stream": [1]}',
+    ]
+    hopeless = b'"ph": "X", "cat": "cpu_op", "name": "unclosed, "pid": 1'
+    added = b"".join(b"\n  {\n    " + fault + b"\n  }," for fault in [*faults, hopeless])
+    at = native.index(b'"traceEvents": [') + len(b'"traceEvents": [')
+    trace = read_trace(write(tmp_path, native[:at] + added + native[at:]))
+    assert trace.events == whole.events + len(faults)
+    assert trace.mended_events == len(faults) and trace.invalid_events == 1
+    assert len(trace.activities) == len(whole.activities) + 2
+    analysis = explain_traces(find_sources(tmp_path), "x", 1).analysis
+    assert analysis.quality.verdict == "degraded"
+    assert any("1 events are no valid JSON" in reason for reason in analysis.quality.reasons)
+
+
+def test_an_event_name_that_holds_the_separator_is_one_event(tmp_path: Path, native: bytes, whole: Trace) -> None:
+    tricky = b'\n  {\n    "ph": "X", "cat": "cpu_op", "name": "a\n  },\n  {b", "pid": 1, "tid": 1, "ts": 1.0\n  },'
+    at = native.index(b'"traceEvents": [') + len(b'"traceEvents": [')
+    trace = read_trace(write(tmp_path, native[:at] + tricky + native[at:]))
+    assert trace.events == whole.events + 1 and trace.invalid_events == 0
+
+
+def test_microseconds_since_1970_with_a_fraction_keep_their_nanoseconds(tmp_path: Path) -> None:
+    events = [
+        {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": "TS", "dur": "DUR", "args": {"stream": 7}}
+    ]
+    text = json.dumps({"traceEvents": events}).replace('"TS"', "1712345678901234.567").replace('"DUR"', "0.001")
+    activities = read_trace(write(tmp_path, text.encode())).activities
+    assert activities.start.tolist() == [1712345678901234567] and activities.end.tolist() == [1712345678901234568]
+
+
+def test_a_file_that_is_no_trace_gets_one_clear_line(tmp_path: Path) -> None:
+    for content in (b"", b"{}", b"hello", b'{"schema": 1}', b"\x1f\x8bno gzip", b"[1, 2]"):
+        path = write(tmp_path, content)
+        with pytest.raises(UserError, match=r"is no Kineto trace"):
+            read_trace(path)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_cut_flipped_and_reordered_traces_never_crash(tmp_path: Path, seed: int) -> None:
+    """Whatever comes out adds up; a file in which nothing is left to read is refused in one line."""
+    dice = random.Random(seed)
+    content = bytearray(gzip.decompress(SMALL.read_bytes()))
+    match seed % 4:
+        case 0:
+            content = content[: dice.randrange(len(content))]
+        case 1:
+            for _ in range(dice.randrange(1, 200)):
+                content[dice.randrange(len(content))] ^= 1 << dice.randrange(8)
+        case 2:
+            for _ in range(dice.randrange(1, 8)):
+                start = dice.randrange(len(content))
+                del content[start : start + dice.randrange(3_000)]
+        case 3:
+            text = json.loads(content)
+            dice.shuffle(text["traceEvents"])
+            for event in dice.sample(text["traceEvents"], 200):
+                event.pop(dice.choice(list(event)), None)
+                event[dice.choice(("ts", "dur", "args", "name", "tid"))] = dice.choice((None, -5, "x", [], 1e300, {}))
+            content = bytearray(json.dumps(text, indent=dice.choice((None, 1))).encode())
+    name = "rank0.json"
+    if seed % 8 >= 4:
+        packed = bytearray(gzip.compress(bytes(content), 1))
+        packed[dice.randrange(20, len(packed))] ^= 0xFF
+        content, name = packed, "rank0.json.gz"
+    path = write(tmp_path, bytes(content), name)
+    try:
+        explained = explain_traces(find_sources(path), "fuzzed", 1)
+    except UserError:
+        return
+    for steps in explained.partitions.values():
+        assert all(sum(part.parts) == part.window for part in steps)
+    assert explained.analysis.quality.verdict != "good" or seed % 4 in (1, 3)
