@@ -156,6 +156,9 @@ class TrainConfig(JobConfig):
     accumulate: int = MISSING  # parts that a rank's samples are worked through in, before one update
     compile: bool = MISSING  # torch.compile
     validate_every: int | None = MISSING  # steps; null = first and last, where there is held-out data
+    checkpoint_every: int | None = MISSING  # steps; null = only when the job is asked to stop
+    keep_checkpoints: int = MISSING  # how many of the newest are kept
+    resume: bool = MISSING  # go on with the run folder `name` where it stopped
     stop_on_bad_loss: bool = MISSING  # end the job when a loss is not finite
     model: ModelConfig = MISSING
     data: DataConfig = MISSING
@@ -178,6 +181,12 @@ class TrainConfig(JobConfig):
             raise UserError(f"accumulate={self.accumulate}: must be at least 1")
         if self.validate_every is not None and self.validate_every < 1:
             raise UserError(f"validate_every={self.validate_every}: must be at least 1, or null for first and last")
+        if self.checkpoint_every is not None and self.checkpoint_every < 1:
+            raise UserError(f"checkpoint_every={self.checkpoint_every}: must be at least 1, or null for none")
+        if self.keep_checkpoints < 1:
+            raise UserError(f"keep_checkpoints={self.keep_checkpoints}: must be at least 1")
+        if self.resume and self.name is None:
+            raise UserError("resume=true needs name=RUN, the run folder to go on with")
         if self.compile and self.strategy.kind == "ddp" and self.strategy.static_graph:
             raise UserError(
                 "compile=true cuts the model at DDP's bucket edges, which needs strategy.static_graph=false"

@@ -1,13 +1,16 @@
 """One training job on one rank, from the model to the last trace."""
 
+import gc
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
 from launch.job import Job
+from records.errors import Preempted, RunError
 from records.rows import RunInfo, TrainFacts
 from train.accounting import Accounting
+from train.checkpoints import Checkpoints
 from train.checks import samples_per_rank
 from train.clock import Clock, make_clock
 from train.config import TrainConfig
@@ -15,8 +18,10 @@ from train.data import Share
 from train.kineto import Tracer
 from train.ledger import Ledger
 from train.loader import Loader, open_loader
+from train.memory import explain_out_of_memory
 from train.models import Model, build_model
 from train.precision import Precision
+from train.preemption import StopRequest
 from train.publisher import Publisher
 from train.schedule import Schedule, make_schedule
 from train.strategies import Strategy, build_strategy
@@ -26,12 +31,19 @@ from train.validation import HeldOut
 
 
 def run(job: Job[TrainConfig]) -> None:
-    """Train as configured, leaving facts.json, steps.jsonl and the traces in the run folder.
+    """Train as configured, leaving facts.json, steps.jsonl, checkpoints and the traces in the run folder.
 
-    Raises RunError where the job ended but not as asked for: a loss that is not finite, a trace that does not fit.
+    Raises RunError where the job ended but not as asked for (a loss that is not finite, no memory left, a trace that
+    does not fit), and Preempted where it was asked to stop and saved its state.
     """
+    try:
+        _run(job)
+    except torch.OutOfMemoryError as error:
+        raise RunError(explain_out_of_memory(job, error)) from error
+
+
+def _run(job: Job[TrainConfig]) -> None:
     config = job.config
-    schedule = make_schedule(config)
     share = Share(job.world.rank, job.world.size, samples_per_rank(config, job.world.size))
     info = _info_of_rank0(job)
 
@@ -39,21 +51,23 @@ def run(job: Job[TrainConfig]) -> None:
     precision = Precision(config.precision, job.device)
     model = build_model(config.model, job.device, config.recompute)
     strategy = build_strategy(config, model.network, precision, job.device)
-    loader, held_out = open_loader(job, share)
+    checkpoints = Checkpoints(job, strategy)
+    schedule = make_schedule(config).resumed(checkpoints.resume())
+    loader, held_out = open_loader(job, share, schedule.first_step)
     if job.is_rank0:
         job.folder.write_facts(_facts(config, model, share))
 
     clock = make_clock(job.device)
     tracer = Tracer(config.profiler, job.device, job.world.rank, describe_run(job, info))
-    with Publisher(job) as publisher:
-        ledger = Ledger(job, clock, schedule, _accounting(job, model, share), info.attempt, publisher.publish)
+    with Publisher(job) as publisher, StopRequest() as stop:
+        ledger = Ledger(job, clock, schedule, _accounting(job, model, share), info.attempt, publisher.publish, stop)
         try:
-            _Loop(job, schedule, strategy, loader, held_out, clock, tracer, ledger).run()
+            _Loop(job, schedule, strategy, loader, held_out, checkpoints, clock, tracer, ledger).run()
         finally:
             ledger.rescue()
 
     if job.is_rank0:
-        for line in summarise(config.model.name, publisher.rows, schedule):
+        for line in summarise(config.model.name, job.folder.read_steps(), schedule):
             print(line, flush=True)
     write_traces(job, tracer)
 
@@ -67,14 +81,18 @@ class _Loop:
     strategy: Strategy
     loader: Loader
     held_out: HeldOut
+    checkpoints: Checkpoints
     clock: Clock
     tracer: Tracer
     ledger: Ledger
 
     def run(self) -> None:
-        self._validate(0)  # the untrained model
+        if self.schedule.first_step == 0:
+            self._validate(0)  # the untrained model
+        gc.collect()
+        gc.freeze()  # what lives until now lives to the end: no collection needs to look at it again
         self.clock.restart()
-        for step in range(self.schedule.steps):
+        for step in range(self.schedule.first_step, self.schedule.steps):
             window = self.schedule.window(step)
             if window is not None:
                 if step == window.first:
@@ -91,29 +109,48 @@ class _Loop:
             if window is not None:
                 self.tracer.after(window, step)
                 self.clock.restart()
-            if self._validates_after(step):
-                self._validate(step)
-                self.clock.restart()
+            self._pause_after(step)
             self.ledger.close_step(step)
+            if self.ledger.stop_asked and step + 1 < self.schedule.steps:
+                self._leave(step + 1)
         self.ledger.finish(self.schedule.steps)
 
-    def _validates_after(self, step: int) -> bool:
-        """The last step's update is always followed by a validation; one inside a window would be in its trace."""
-        if step == self.schedule.steps - 1:
-            return True
+    def _pause_after(self, step: int) -> None:
+        """Validate and save where a step asks for it; none of it is a step's time."""
+        last = step == self.schedule.steps - 1
         every = self.job.config.validate_every
-        window = self.schedule.window(step)
-        return every is not None and (step + 1) % every == 0 and (window is None or step == window.end - 1)
+        save = self.job.config.checkpoint_every
+        validates = last or (every is not None and (step + 1) % every == 0)
+        saves = save is not None and (last or (step + 1) % save == 0)
+        if not (validates or saves) or not self.schedule.may_interrupt_after(step):
+            return
+        if validates:
+            self._validate(step)
+        if saves:
+            self.checkpoints.save(step + 1)
+        self.clock.restart()
 
     def _validate(self, step: int) -> None:
         loss = self.held_out.loss(self.strategy)
         if loss is not None:
             self.ledger.note_validation(step, loss)
 
+    def _leave(self, next_step: int) -> None:
+        """Save and end, on every rank after the same step."""
+        self.ledger.finish(next_step)
+        path = self.checkpoints.save(next_step)
+        raise Preempted(f"asked to stop before step {next_step}; the state is in {path}")
+
 
 def _info_of_rank0(job: Job[TrainConfig]) -> RunInfo:
-    """Return run.json as rank 0 reads it: other nodes may not see the folder."""
-    read: list[RunInfo | None] = [job.folder.read_info() if job.is_rank0 else None]
+    """Return run.json as rank 0 reads it, since other nodes may not see the folder; with this attempt's number."""
+    read: list[RunInfo | None] = [None]
+    if job.is_rank0:
+        info = job.folder.read_info()
+        rows = job.folder.read_steps()
+        if rows:  # somebody was here before
+            info.attempt = max(info.attempt, 1 + max(row.attempt for row in rows))
+        read = [info]
     dist.broadcast_object_list(read, src=0, group=job.host_group)
     assert read[0] is not None
     return read[0]

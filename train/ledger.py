@@ -20,6 +20,7 @@ from train.accounting import Accounting
 from train.clock import Clock
 from train.config import TrainConfig
 from train.memory import peak_bytes
+from train.preemption import StopRequest
 from train.schedule import Schedule
 
 _CHUNK_MS = 1000.0
@@ -37,7 +38,7 @@ class Ledger:
         accounting: Accounting,
         attempt: int,
         publish: Callable[[StepRow], None],
-        first_step: int = 0,
+        stop: StopRequest,
     ) -> None:
         self._job = job
         self._clock = clock
@@ -45,11 +46,13 @@ class Ledger:
         self._accounting = accounting
         self._attempt = attempt
         self._publish = publish
+        self._stop = stop
+        self.stop_asked = False  # by any rank; the same on all ranks after the same step
         self._validation: dict[int, float] = {}
-        self._next_step = first_step  # the first step whose lap was not sent yet
+        self._next_step = schedule.first_step  # the first step whose lap was not sent yet
         self._chunk_steps = 1
         self._pending: tuple[dist.Work, list[torch.Tensor], range] | None = None
-        self._gathered: torch.Tensor | None = None  # (ranks, steps, 3) of the last chunk that arrived
+        self._gathered: torch.Tensor | None = None  # (ranks, steps, 4) of the last chunk that arrived
 
     def note_validation(self, step: int, loss: float) -> None:
         """Put a held-out loss into a step's row; before that step is closed."""
@@ -73,6 +76,7 @@ class Ledger:
         if self._gathered is not None:
             slowest_ms = float(self._gathered[:, :, 0].max())
             self._chunk_steps = min(_MOST_STEPS, max(1, int(_CHUNK_MS / slowest_ms)))
+            self.stop_asked |= bool(self._gathered[:, :, 3].any())
             self._check_losses(self._gathered[:, :, 1])
             self._gathered = None
 
@@ -89,7 +93,8 @@ class Ledger:
 
     def _send(self, laps: int) -> None:
         memory = float(peak_bytes(self._job.device))
-        own = torch.tensor([(*self._clock.read(), memory) for _ in range(laps)], dtype=torch.float64)  # (laps, 3)
+        stop = float(self._stop.name is not None)
+        own = torch.tensor([(*self._clock.read(), memory, stop) for _ in range(laps)], dtype=torch.float64)  # (laps, 4)
         everyone = [torch.empty_like(own) for _ in range(self._job.world.size)]
         work = dist.all_gather(everyone, own, group=self._job.host_group, async_op=True)
         assert work is not None

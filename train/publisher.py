@@ -10,12 +10,11 @@ from train.progress import StepProgress
 
 
 class Publisher:
-    """Writes, shows and keeps each row. On the other ranks it is never handed one."""
+    """Writes and shows each row. On the other ranks it is never handed one."""
 
     def __init__(self, job: Job[TrainConfig]) -> None:
         self._job = job
         self._stack = ExitStack()
-        self.rows: list[StepRow] = []
 
     def __enter__(self) -> "Publisher":
         if self._job.is_rank0:
@@ -27,7 +26,6 @@ class Publisher:
 
     def publish(self, row: StepRow) -> None:
         self._writer.append(row)
-        self.rows.append(row)
         self._job.sinks.log(row)
         self._progress.show(row)
 

@@ -1,6 +1,6 @@
 """Which step is what: warm-up, steady, or inside a Kineto window. Torch-free, and the same on every rank."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from records.errors import UserError
 from records.rows import StepPhase
@@ -26,16 +26,27 @@ class Schedule:
     steps: int
     warmup_steps: int
     windows: tuple[Window, ...]
+    first_step: int = 0  # above 0 in a resumed job, whose process warms up again
+
+    def resumed(self, first_step: int) -> "Schedule":
+        """Return the phases of a job that goes on with a step; a window that began before it is left out."""
+        windows = tuple(window for window in self.windows if window.first >= first_step)
+        return replace(self, windows=windows, first_step=first_step)
 
     def phase(self, step: int) -> StepPhase:
         """Return a step's phase: a step inside a window counts as profiled, whatever else it would be."""
         if self.window(step) is not None:
             return "profile"
-        return "warmup" if step < self.warmup_steps else "steady"
+        return "warmup" if step < self.first_step + self.warmup_steps else "steady"
 
     def window(self, step: int) -> Window | None:
         """Return the window that a step lies in."""
         return next((window for window in self.windows if step in window), None)
+
+    def may_interrupt_after(self, step: int) -> bool:
+        """Whether something that takes its time may follow a step: not where a window would show it."""
+        window = self.window(step)
+        return window is None or step == window.end - 1
 
     @property
     def steady_steps(self) -> int:

@@ -1,9 +1,11 @@
 """What a strategy is: how one step's arithmetic runs over the ranks. Alone, it is the plain step of one process."""
 
 from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 from train.config import TrainConfig
 from train.data import Batch
@@ -64,6 +66,20 @@ class Strategy:
             total += loss.detach()
         self.update(step)
         return total
+
+    def state(self) -> dict[str, Any]:
+        """Return weights and optimiser state by parameter name, for a distributed checkpoint to save or fill."""
+        network, optimizer = get_state_dict(self.network, self.optimizer)
+        return {"network": network, "optimizer": optimizer}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Take over what `state` returned, filled from a checkpoint."""
+        set_state_dict(
+            self.network,
+            self.optimizer,
+            model_state_dict=state["network"],
+            optim_state_dict=state["optimizer"],
+        )
 
     @torch.no_grad()
     def evaluate(self, inputs: Tensor, targets: Tensor) -> Tensor:
