@@ -126,8 +126,7 @@ def _enter(config: JobConfig, text: str, folder: RunFolder, world: World, store:
         rank=world.rank,
         world_size=world.size,
         timeout=timeout,
-        device_id=device if device.type == "cuda" else None,
-    )
+    )  # without device_id: groups would be split off this one's communicator, which ranks outside a group must attend
     host_group = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=timeout))
     own = describe(world.rank, device)
     devices: list[Device] = [own] * world.size
