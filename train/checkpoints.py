@@ -10,8 +10,6 @@ import shutil
 from pathlib import Path
 
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
-from torch.distributed.checkpoint.api import CheckpointException
 
 from launch.job import Job
 from records.errors import RunError
@@ -39,6 +37,9 @@ class Checkpoints:
         steps = found[0]
         if not steps:
             return 0
+        import torch.distributed.checkpoint as dcp  # a second to load: only where it is used
+        from torch.distributed.checkpoint.api import CheckpointException
+
         path = self._path(steps[-1])
         state = self._strategy.state()
         try:
@@ -54,6 +55,8 @@ class Checkpoints:
 
     def save(self, next_step: int) -> Path:
         """Save on all ranks, keep the newest `keep_checkpoints`, and return where. Waits for the device."""
+        import torch.distributed.checkpoint as dcp
+
         path = self._path(next_step)
         part = path.with_name(f".{path.name}.part")
         dcp.save(self._strategy.state(), checkpoint_id=part, process_group=self._job.host_group)

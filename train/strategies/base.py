@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 from train.config import TrainConfig
 from train.data import Batch
@@ -69,11 +68,15 @@ class Strategy:
 
     def state(self) -> dict[str, Any]:
         """Return weights and optimiser state by parameter name, for a distributed checkpoint to save or fill."""
+        from torch.distributed.checkpoint.state_dict import get_state_dict  # a second to load: only where it is used
+
         network, optimizer = get_state_dict(self.network, self.optimizer)
         return {"network": network, "optimizer": optimizer}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Take over what `state` returned, filled from a checkpoint."""
+        from torch.distributed.checkpoint.state_dict import set_state_dict
+
         set_state_dict(
             self.network,
             self.optimizer,
