@@ -88,6 +88,7 @@ def _run(verb: Verb, text: str, folder: RunFolder, world: World, store: dist.Sto
         job = _enter(config, text, folder, world, store)
         sinks = job.sinks
         verb.load_body()(job)
+        dist.barrier(group=job.host_group)  # a good end is one that every rank has reached
         _end(folder, world, sinks, "done")
     except Preempted as reason:
         _end(folder, world, sinks, "preempted", str(reason))
@@ -192,8 +193,7 @@ def _open_sinks(config: JobConfig, folder: RunFolder) -> Sinks:
 
 
 def _end(folder: RunFolder, world: World, sinks: Sinks, status: RunStatus, message: str | None = None) -> None:
-    """Write a job's good end, once every rank has reached it."""
-    dist.barrier()
+    """Write down how a job ended."""
     if world.rank == 0:
         sinks.close(status)
         folder.set_status(status, message)

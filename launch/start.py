@@ -75,8 +75,11 @@ def _explain_failure(folder: RunFolder, error: ChildFailedError) -> None:
             if failure.exitcode < 0
             else f"ended with exit code {failure.exitcode}"
         )
-        folder.set_status("failed", f"rank {rank} {how}")
-        info = folder.read_info()
+        info.message = f"rank {rank} {how}"
+        try:
+            folder.set_status("failed", info.message)
+        except OSError as full:  # the rank's own words are on the terminal already
+            info.message += f" (and run.json could not be written: {full.strerror})"
     kept = f"what was measured, and every rank's output, is in {folder.path}"
     if failure.exitcode == ExitCode.USER_INPUT:
         raise UserError(f"{info.message}") from None
