@@ -36,7 +36,8 @@ class Bench:
         here = job.devices[job.world.rank].host
         neighbours = sum(job.devices[rank].host == here for rank in group.ranks)
         self._arena = Arena.reserve(group.points, job.device, member.messages, neighbours)
-        longest = max(point.bytes // DTYPES[point.dtype].itemsize if point.bytes else 1 for point in group.points)
+        fitting = [point for point in group.points if self._arena.holds(point) and point.bytes]
+        longest = max((point.bytes // DTYPES[point.dtype].itemsize for point in fitting), default=1)
         self._check = Check(len(group.ranks), job.device, longest)
         self._clock = _clock(job)
         self._limits = Limits(

@@ -1,0 +1,110 @@
+"""A sweep on real processes: what its rows hold, and that every planned point has exactly one."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from collectives.operations import OPERATIONS
+from collectives.plan import Point
+from records.rows import SweepRow
+from tests.collectives_runs import finish, folder_of, planned, points_of, rows_of, start
+
+QUICK = ("min_iterations=5", "budget_s=0.002", "warmup_iterations=1", "percentile_iterations=3")
+AXES = (
+    f"operations=[{','.join(OPERATIONS)}]",
+    "sizes=[8B,40KiB,4096GiB]",
+    "dtypes=[float32,bfloat16,int64,float8_e4m3fn]",
+    "modes=[in_place,out_of_place]",
+)
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[SweepRow], str]:
+    """Every operation and mode over 2 and 3 of three ranks, in one launch."""
+    runs = tmp_path_factory.mktemp("runs")
+    code, said = finish(start(runs, "all", 3, *AXES, *QUICK), within_s=90)
+    assert code == 0, said
+    return runs, rows_of(runs, "all"), said
+
+
+def test_every_planned_point_is_exactly_one_row(swept: tuple[Path, list[SweepRow], str]) -> None:
+    _, rows, _ = swept
+    assert points_of(rows) == planned(3, *AXES)
+
+
+def test_all_operations_are_right_in_every_element(swept: tuple[Path, list[SweepRow], str]) -> None:
+    _, rows, _ = swept
+    measured = [row for row in rows if row.status == "measured"]
+    assert {row.operation for row in measured} == set(OPERATIONS)
+    assert all(row.wrong == 0 for row in measured if OPERATIONS[row.operation].moves_data)
+    for row in measured:
+        if row.dtype in ("float32", "bfloat16", "int64"):
+            continue
+        assert row.dtype == "none" or not OPERATIONS[row.operation].reduces
+
+
+def test_what_cannot_run_is_a_row_with_its_reason(swept: tuple[Path, list[SweepRow], str]) -> None:
+    _, rows, _ = swept
+    reasons = {(row.operation, row.mode, row.dtype): row.reason for row in rows if row.status == "not_available"}
+    assert reasons["all_to_all", "in_place", "int64"] == (
+        "all_to_all needs a buffer to send from and another to receive into"
+    )
+    assert reasons["all_reduce", "out_of_place", "float32"] == "torch.distributed's all_reduce works in place only"
+    assert "gloo" in (reasons["all_reduce", "in_place", "float8_e4m3fn"] or "")
+    assert all(row.reason for row in rows if row.status != "measured")
+
+
+def test_bus_bandwidth_follows_from_size_and_time(swept: tuple[Path, list[SweepRow], str]) -> None:
+    _, rows, _ = swept
+    for row in rows:
+        if row.status != "measured":
+            continue
+        low, high = row.interval_us or (0, 0)
+        assert row.time_us and low <= row.time_us <= high and row.iterations >= 2 and row.stopped_by
+        assert row.time_min_us and row.time_p50_us and row.time_max_us
+        assert row.time_min_us <= row.time_p50_us <= row.time_max_us
+        if row.operation == "all_reduce":
+            n = row.group_size
+            assert row.bus_gb_s == pytest.approx(row.bytes / row.time_us / 1e3 * 2 * (n - 1) / n)
+        if row.operation == "barrier":
+            assert row.bytes == 0 and row.bus_gb_s is None and row.wrong is None
+
+
+def test_progress_is_a_line_a_row_where_there_is_no_terminal(swept: tuple[Path, list[SweepRow], str]) -> None:
+    _, rows, said = swept
+    lines = [line for line in said.splitlines() if line.strip()[:1].isdigit()]
+    assert len(lines) >= len(rows)
+    assert "busbw" in said and "\x1b[" not in said
+
+
+def test_a_finished_sweep_is_gone_on_with_without_measuring_again(swept: tuple[Path, list[SweepRow], str]) -> None:
+    runs, rows, _ = swept
+    file = folder_of(runs, "all").sweep
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:-3]) + lines[-3][:40])  # three rows lost, one of them torn
+    code, said = finish(start(runs, "all", 3, *AXES, *QUICK, "resume=true"), within_s=60)
+    assert code == 0, said
+    after = rows_of(runs, "all")
+    assert after[:-3] == rows[:-3]
+    assert points_of(after) == points_of(rows)
+    assert [row.attempt for row in after[-3:]] == [1, 1, 1]
+
+
+def test_going_on_with_other_settings_is_refused(swept: tuple[Path, list[SweepRow], str]) -> None:
+    runs, _, _ = swept
+    code, said = finish(start(runs, "all", 3, *AXES, *QUICK, "resume=true", "seed=7"), within_s=60)
+    assert code == 2 and "seed: 7" in said and "another config" in said
+
+
+def test_a_size_that_does_not_fit_is_a_row_and_the_sweep_goes_on(swept: tuple[Path, list[SweepRow], str]) -> None:
+    _, rows, _ = swept
+    huge = [row for row in rows if row.bytes > 1 << 40]
+    assert huge and {row.status for row in huge} == {"out_of_memory"}
+    assert rows.index(huge[0]) < rows.index([row for row in rows if row.status == "measured"][-1])
+
+
+def test_a_row_and_its_point_are_the_same_key() -> None:
+    for point in planned(4, "operations=[reduce,send_recv,barrier]", "sizes=[8B]"):
+        row = point.row(status="measured", time_us=1.0)
+        assert Point.of(msgspec.json.decode(msgspec.json.encode(row), type=SweepRow)) == point
