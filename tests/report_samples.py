@@ -1,5 +1,6 @@
 """A study as 4×H200 gave it, written through the product's own types: what the report's tests show."""
 
+import shutil
 import time
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from records.folder import RunFolder
 from records.rows import Ceilings, Device, Environment, StepRow, SweepRow, TrainFacts, Versions
+from scaling.analyze import analyze
 from scaling.answer import (
     Collective,
     Efficiency,
@@ -206,4 +208,22 @@ def write_study(path: Path) -> RunFolder:
     write_sweep(path / "sweep", path.name)
     write_answer(folder.analysis, study_answer(path.name, names))
     folder.set_status("done")
+    return folder
+
+
+def write_real_study(path: Path) -> RunFolder:
+    """A study of real H200 traces (GPT at 1 and 2 GPUs, one rank of ResNet's four), analysed by the product itself."""
+    folder = RunFolder.create(path, "study", "gpu_counts: [1, 2, 4]\n")
+    for name, world_size in (("gpt_ddp_n1", 1), ("gpt_ddp_n2", 2), ("resnet50_ddp_n4", 4)):
+        run = write_run(path / name, world_size, path.name)
+        run.analysis.unlink()
+        if name.startswith("resnet50"):
+            run.write_facts(TrainFacts("resnet50", "ddp", "bf16", 25_557_032, 2.45e10, "3 × 8.18 GFLOP", 256))
+        run.traces.mkdir()
+        for trace in sorted((Path(__file__).parent / "data" / name).glob("rank*.json.gz")):
+            rank = int(trace.name[4])
+            shutil.copy(trace, run.trace_of(rank, 10))
+    write_sweep(path / "sweep", path.name)
+    folder.set_status("done")
+    analyze([path])
     return folder

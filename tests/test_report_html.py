@@ -19,9 +19,10 @@ from records.folder import RunFolder
 from records.rows import SweepRow
 from report.html import inline_json, table_csv, write_report
 from report.tables import Column, Table
-from scaling.answer import Collective, Quality, Straggler, write_answer
+from report.verdict import loss_sentence
+from scaling.answer import Collective, Quality, Straggler, read_run_answer, read_study_answer, write_answer
 from tests.report_browser import needs_chromium, open_page
-from tests.report_samples import run_answer, write_run, write_study, write_sweep
+from tests.report_samples import run_answer, write_real_study, write_run, write_study, write_sweep
 
 ROOT = Path(__file__).parent.parent
 HOSTILE = """</script><script>document.title='owned'</script><img src=x onerror="document.title='owned'">{{7*7}}'"""
@@ -30,6 +31,13 @@ HOSTILE = """</script><script>document.title='owned'</script><img src=x onerror=
 @pytest.fixture(scope="module")
 def study_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_report(write_study(tmp_path_factory.mktemp("study") / "h200"))
+
+
+@pytest.fixture(scope="module")
+def real_study(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    folder = write_real_study(tmp_path_factory.mktemp("real") / "h200")
+    write_report(folder)
+    return folder
 
 
 def outside_scripts(text: str) -> str:
@@ -64,6 +72,19 @@ def test_the_verdict_stands_before_everything_else(study_page: Path):
     text = outside_scripts(study_page.read_text())
     headline = text.index("4 GPUs do 3.77× the work of one: 94.3% weak scaling efficiency.")
     assert headline < text.index('id="scaling"') < text.index('id="growth"') < text.index('id="partition"')
+
+
+def test_a_real_studys_page_tells_what_its_traces_say(real_study: RunFolder):
+    text = outside_scripts(real_study.report.read_text())
+    study = read_study_answer(real_study.analysis)
+    fall = next(fall for fall in study.waterfall if fall.to_world_size == 2)
+    assert loss_sentence(fall) in text
+    assert f"{fall.from_step_ms:.1f} ms to {fall.to_step_ms:.1f} ms" in text
+    inflation = fall.compute_inflation_ms
+    assert inflation is not None and f"slower compute {100 * inflation / fall.growth_ms:.0f}%" in text
+    lone = read_run_answer(real_study.path / "resnet50_ddp_n4" / "analysis.json")
+    assert lone.quality.verdict == "degraded", "three of four ranks have no trace"
+    assert "The traces of 4 GPUs are degraded" in text and "exposed comm. (unsplit)" in text
 
 
 def test_every_section_has_its_sentence_and_its_figures(study_page: Path):
@@ -218,6 +239,13 @@ def test_every_chart_is_drawn_offline_with_an_empty_console(study_page: Path):
     # throughput: the ideal line, the measured one and its three points; the partition: seven ranks
     assert marks["chart-0"] == 5
     assert marks["chart-4"] >= 7 * 3
+
+
+@needs_chromium
+def test_a_real_studys_charts_are_drawn(real_study: RunFolder):
+    seen = open_page(real_study.report)
+    marks = seen.marks()
+    assert seen.console == [] and len(marks) >= 14 and all(count > 0 for count in marks.values())
 
 
 @needs_chromium
