@@ -5,7 +5,7 @@
 Needs a build of nccl-tests (`make` there; no MPI) and a machine with at least two GPUs. Every repeat runs, for each
 operation and group size, nccl-tests with a thread a GPU (`-t N -g 1`), and then one sweep of ours over the same
 operations, sizes and group sizes: directly, through torch.distributed, and both again as graphs. So a drift of clocks
-or temperature meets both. What is compared is the median of the repeats.
+or temperature meets both. What is compared is the median of the repeats; Ctrl-C or SIGTERM shows it for those done.
 
 Their in-place column is taken, but for operations that cannot work in place (all_to_all, send_recv). Ours is timed
 with the host's clock, as theirs. --nccl-library makes nccl-tests load torch's own library, so that one library is
@@ -18,13 +18,15 @@ each claim holds.
 import argparse
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent.parent
@@ -61,49 +63,54 @@ class Cell:
 
 
 @dataclass
-class Seconds:
-    """How long each side took for all of its points, by repeat."""
+class Measured:
+    """All figures so far: times in µs by cell, and how long each repeat took."""
 
-    theirs: list[float]
-    ours: dict[str, list[float]]
+    theirs: dict[Cell, list[float]] = field(default_factory=lambda: defaultdict(list))
+    ours: dict[tuple[str, Cell], list[float]] = field(default_factory=lambda: defaultdict(list))
+    seconds: list[tuple[float, float]] = field(default_factory=list)  # theirs, ours a path
 
 
 def main() -> int:
     options = _options()
-    out = Path(options.out)
-    (out / "theirs").mkdir(parents=True, exist_ok=True)
-    theirs: dict[Cell, list[float]] = defaultdict(list)
-    ours: dict[tuple[str, Cell], list[float]] = defaultdict(list)
-    seconds = Seconds(theirs=[], ours=defaultdict(list))
-    for repeat in range(options.repeats):
-        spent = 0.0
-        for operation in options.operations:
-            for group_size in options.group_sizes:
-                for execution in options.executions:
-                    started = time.monotonic()
-                    text = run_theirs(options, operation, group_size, execution)
-                    spent += time.monotonic() - started
-                    name = f"{operation}-n{group_size}-{execution}-{repeat}.txt"
-                    (out / "theirs" / name).write_text(text)
-                    for size, time_us in read_theirs(text, OPERATIONS[operation].natural_mode == "in_place"):
-                        theirs[Cell(operation, group_size, size, execution)].append(time_us)
-        seconds.theirs.append(spent)
-        for path in options.paths:
-            started = time.monotonic()
-            folder = run_ours(options, out / "ours", f"{path}-{repeat}", path)
-            seconds.ours[path].append(time.monotonic() - started)
-            for row in folder.read_sweep():
-                if row.time_us is not None:
-                    cell = Cell(row.operation, row.group_size, row.bytes, row.execution)
-                    ours[row.path, cell].append(row.time_us)
-                else:
-                    print(f"# {row.operation} {row.bytes} n={row.group_size} {row.path}: {row.status}: {row.reason}")
-        print(f"# repeat {repeat + 1} of {options.repeats}: theirs {spent:.1f} s, "
-              + ", ".join(f"{path} {took[-1]:.1f} s" for path, took in seconds.ours.items()), flush=True)  # fmt: skip
-    lines = [*table(theirs, ours), "", *claims(theirs, ours, seconds)]
-    (out / "table.md").write_text("\n".join(lines) + "\n")
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # both end the measuring and show what there is
+    measured = Measured()
+    (options.out / "theirs").mkdir(parents=True, exist_ok=True)
+    try:
+        for repeat in range(options.repeats):
+            measure(options, repeat, measured)
+    except KeyboardInterrupt:
+        print("# stopped: the table is of what was measured until here", flush=True)
+    lines = [*table(measured), "", *claims(measured)]
+    (options.out / "table.md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
     return 0
+
+
+def measure(options: argparse.Namespace, repeat: int, measured: Measured) -> None:
+    """Run theirs and then ours over the same points, and add the figures."""
+    began = time.monotonic()
+    for operation, group_size, execution in product(options.operations, options.group_sizes, options.executions):
+        text = run_theirs(options, operation, group_size, execution)
+        (options.out / "theirs" / f"{operation}-n{group_size}-{execution}-{repeat}.txt").write_text(text)
+        for size, time_us in read_theirs(text, OPERATIONS[operation].natural_mode == "in_place"):
+            measured.theirs[Cell(operation, group_size, size, execution)].append(time_us)
+    theirs_s = time.monotonic() - began
+    print(f"# repeat {repeat + 1} of {options.repeats}: nccl-tests took {theirs_s:.1f} s", flush=True)
+    began = time.monotonic()
+    folder = run_ours(options, f"repeat-{repeat}")
+    refused = set()
+    for row in folder.read_sweep():
+        if row.time_us is None:
+            refused.add(f"# {row.operation} {row.path} {row.execution}: {row.status}: {row.reason}")
+            continue
+        cell = Cell(row.operation, row.group_size, row.bytes, row.execution)
+        measured.ours[row.path, cell].append(row.time_us)
+    print("\n".join(sorted(refused)), end="\n" if refused else "")
+    ours_s = time.monotonic() - began
+    ways = len(options.paths)  # theirs has one
+    print(f"# repeat {repeat + 1} of {options.repeats}: ours took {ours_s:.1f} s for {ways} paths", flush=True)
+    measured.seconds.append((theirs_s, ours_s / ways))
 
 
 def run_theirs(options: argparse.Namespace, operation: str, group_size: int, execution: str) -> str:
@@ -131,24 +138,37 @@ def read_theirs(text: str, in_place: bool) -> Iterator[tuple[int, float]]:
             yield int(match[1]), float(figures[4 if in_place else 0])
 
 
-def run_ours(options: argparse.Namespace, runs: Path, name: str, path: str) -> RunFolder:
-    """Run one sweep of ours over the same points and return its folder."""
-    listed = {key: f"[{','.join(map(str, values))}]" for key, values in (
-        ("operations", options.operations), ("group_sizes", options.group_sizes), ("execution", options.executions),
-    )}  # fmt: skip
-    command = [
-        *(sys.executable, "-m", "scalescope", "sweep", f"runs={runs}", f"name={name}", "logger=none"),
-        *(f"{key}={value}" for key, value in listed.items()),
-        *(f"sizes={options.sizes} x2", f"path={path}", "clock=host", f"launch.ranks={max(options.group_sizes)}"),
-        *options.overrides,
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(HERE)}
-    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
-    return RunFolder.open(runs / name)
+def run_ours(options: argparse.Namespace, name: str) -> RunFolder:
+    """Run one sweep of ours over the same points, all paths in one launch, and return its folder."""
+    axes = {
+        "operations": options.operations,
+        "group_sizes": options.group_sizes,
+        "execution": options.executions,
+        "path": options.paths,
+    }
+    settings = {
+        **{key: f"[{','.join(map(str, values))}]" for key, values in axes.items()},
+        "sizes": f"{options.sizes} x2",
+        "clock": "host",
+        "percentile_iterations": 0,
+        "launch.ranks": max(options.group_sizes),
+        "logger": "none",
+        "runs": options.out / "ours",
+        "name": name,
+    }
+    overrides = [*(f"{key}={value}" for key, value in settings.items()), *options.overrides]
+    command = [sys.executable, "-m", "scalescope", "sweep", *overrides]
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(HERE)}, check=False, capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        print(done.stdout[-2000:], done.stderr[-4000:], sep="\n")
+    return RunFolder.open(options.out / "ours" / name)
 
 
-def table(theirs: dict[Cell, list[float]], ours: dict[tuple[str, Cell], list[float]]) -> Iterator[str]:
+def table(measured: Measured) -> Iterator[str]:
     """Yield the table: median times, and how often theirs our bandwidth is (above 1: we are faster)."""
+    theirs, ours = measured.theirs, measured.ours
     paths = sorted({path for path, _ in ours})
     heads = [f"{path} µs | {path}/theirs" for path in paths]
     if set(paths) >= {"c10d", "direct"}:
@@ -169,10 +189,9 @@ def table(theirs: dict[Cell, list[float]], ours: dict[tuple[str, Cell], list[flo
                f"{their_us:.2f} | {bus:.2f} | {' | '.join(figures)} |")  # fmt: skip
 
 
-def claims(
-    theirs: dict[Cell, list[float]], ours: dict[tuple[str, Cell], list[float]], seconds: Seconds
-) -> Iterator[str]:
+def claims(measured: Measured) -> Iterator[str]:
     """Yield a line a claim: what was claimed, what was measured, and whether it holds."""
+    theirs, ours = measured.theirs, measured.ours
     for path, least, within in (("direct", MIB, 0.05), ("direct", 1, 0.10), ("c10d", 16 * MIB, 0.05)):
         ratios = {
             cell: statistics.median(times) / statistics.median(ours[path, cell])
@@ -188,23 +207,23 @@ def claims(
                f"median ratio {median:.4f}: {'holds' if not bad else 'does not hold'}")  # fmt: skip
         for cell, ratio in sorted(bad.items(), key=lambda item: abs(item[1] - 1), reverse=True)[:20]:
             yield (f"  - {cell.operation} n={cell.group_size} {format_size(cell.bytes)} {cell.execution}: {ratio:.3f}")
-    for path, took in seconds.ours.items():
-        mean_ours, mean_theirs = statistics.mean(took), statistics.mean(seconds.theirs)
-        yield (f"- time of a repeat: {path} {mean_ours:.1f} s, theirs {mean_theirs:.1f} s: "
-               f"{mean_ours / mean_theirs:.2f} times")  # fmt: skip
+    if measured.seconds:
+        theirs_s, ours_s = (statistics.mean(took) for took in zip(*measured.seconds, strict=True))
+        yield (f"- time for the same points: theirs {theirs_s:.1f} s, ours {ours_s:.1f} s a path with its share of the "
+               f"start: {ours_s / theirs_s:.2f} times")  # fmt: skip
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nccl-tests", required=True, metavar="BUILD", help="the folder with all_reduce_perf")
     parser.add_argument("--nccl-library", metavar="FILE", help="the libnccl.so.2 that nccl-tests is to load")
-    parser.add_argument("--operations", default="all_reduce,all_gather,reduce_scatter,broadcast,all_to_all,send_recv")
+    parser.add_argument("--operations", default="all_reduce", help=f"comma list of {', '.join(PROGRAMS)}")
     parser.add_argument("--group-sizes", default="2,4")
     parser.add_argument("--sizes", default="8B..4GiB")
     parser.add_argument("--executions", default="eager,graph")
     parser.add_argument("--paths", default="direct,c10d")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--out", default="side_by_side")
+    parser.add_argument("--out", default=Path("side_by_side"), type=lambda text: Path(text).resolve())
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for scalescope sweep, after --")
     options = parser.parse_args()
     for key in ("operations", "executions", "paths"):

@@ -129,6 +129,7 @@ class Bench:
             interval_us=timing.interval_us,
             stopped_by=timing.stopped_by,
             iterations=timing.iterations,
+            stalls=timing.stalls,
             time_min_us=timing.time_min_us,
             time_max_us=timing.time_max_us,
             time_p50_us=timing.time_p50_us,

@@ -5,6 +5,10 @@ count is averaged over the ranks. Every batch begins with one untimed operation,
 better than any barrier on the host. Batches repeat until the 95% interval of their mean is narrow enough or the
 budget is spent; the group's first rank decides for all, from its own clock.
 
+A batch in which the host was held up for milliseconds says nothing about the collective: torch's NCCL watchdog, for
+one, stops every enqueueing while it walks through the operations of its last 100 ms. Such batches are left out of
+the mean, and counted, as long as they are few.
+
 Minimum, maximum and percentiles come from a separate pass that times each operation by itself: timing every
 operation slows small ones, so that pass has no say in the mean.
 """
@@ -25,7 +29,9 @@ from collectives.messages import Messages
 from collectives.operations.operation import Call
 
 _BATCHES = 5  # at least so many before an interval is believed
-_BATCH_S = 2e-3  # long against the few microseconds that starting and stopping a clock takes
+_BATCH_S = 1e-3  # long against the few microseconds that starting and stopping a clock takes
+_STALL = 1.25  # times the median: a batch beyond it, and beyond five deviations, was held up
+_STALLS_SHARE = 10  # at most one batch in so many; more of them are no stalls, but how long the operation takes
 _LEAST_BATCHES = 2  # without two there is no interval at all
 # two-sided 95% quantiles of Student's t by degrees of freedom; beyond the table the normal one is within 2%
 _T95 = (
@@ -53,6 +59,7 @@ class Timing:
     interval_us: tuple[float, float]
     stopped_by: str  # precision | budget
     iterations: int
+    stalls: int  # batches left out of the mean
     time_min_us: float | None = None
     time_max_us: float | None = None
     time_p50_us: float | None = None
@@ -175,12 +182,14 @@ def measure(
     spread = _spread(run, clock, messages, limits, estimate_s, expect, operations_per_call)
     if not messages.leads:
         return None
-    mean, half = mean_and_half_interval(samples)
+    typical = without_stalls(samples)
+    mean, half = mean_and_half_interval(typical)
     return Timing(
         time_us=mean * 1e6,
         interval_us=((mean - half) * 1e6, (mean + half) * 1e6),
         stopped_by=reason,
         iterations=calls * operations_per_call,
+        stalls=len(samples) - len(typical),
         **spread,  # type: ignore[arg-type]
     )
 
@@ -210,12 +219,21 @@ def first_batch(estimate_s: float, limits: Limits, operations_per_call: int = 1)
 def verdict(samples: Sequence[float], iterations: int, spent_s: float, limits: Limits) -> str:
     """Return why measuring ends here, precision or budget, or nothing where it goes on."""
     if len(samples) >= _BATCHES and iterations >= limits.min_iterations:
-        mean, half = mean_and_half_interval(samples)
+        mean, half = mean_and_half_interval(without_stalls(samples))
         if half <= limits.relative_interval * mean:
             return "precision"
     if len(samples) >= _LEAST_BATCHES and (spent_s >= limits.budget_s or iterations >= limits.max_iterations):
         return "budget"
     return ""
+
+
+def without_stalls(samples: Sequence[float]) -> Sequence[float]:
+    """Return the batches without those in which the host was held up; all of them where too many look so."""
+    median = statistics.median(samples)
+    deviation = 1.4826 * statistics.median(abs(sample - median) for sample in samples)  # a normal one's sigma
+    limit = max(_STALL * median, median + 5 * deviation)
+    kept = [sample for sample in samples if sample <= limit]
+    return kept if len(samples) - len(kept) <= len(samples) // _STALLS_SHARE else samples
 
 
 def mean_and_half_interval(samples: Sequence[float]) -> tuple[float, float]:

@@ -152,6 +152,7 @@ class SweepRow(msgspec.Struct, frozen=True):
     ceiling_gb_s: float | None = None
     ceiling_assumes: str | None = None
     iterations: int = 0
+    stalls: int = 0  # batches left out of the mean, since the host was held up in them
     wrong: int | None = None  # elements that differ from the expected result; None = not checked
     backend: str | None = None
     source: str = "scalescope"

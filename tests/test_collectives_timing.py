@@ -5,7 +5,16 @@ import statistics
 
 import pytest
 
-from collectives.timing import Limits, first_batch, mean_and_half_interval, percentile, rotating, slowest, verdict
+from collectives.timing import (
+    Limits,
+    first_batch,
+    mean_and_half_interval,
+    percentile,
+    rotating,
+    slowest,
+    verdict,
+    without_stalls,
+)
 
 LIMITS = Limits(min_iterations=20, max_iterations=2000, budget_s=0.5, relative_interval=0.02, percentile_iterations=20)
 
@@ -34,12 +43,21 @@ def test_the_interval_covers_the_mean_nineteen_times_in_twenty() -> None:
 
 
 def test_small_operations_come_in_large_batches_and_long_ones_stay_within_the_budget() -> None:
-    assert first_batch(10e-6, LIMITS) == 200
+    assert first_batch(10e-6, LIMITS) == 100
     assert first_batch(18e-3, LIMITS) == 4  # five batches of four are nccl-tests' twenty
     assert first_batch(1e-6, LIMITS) == 400  # a fifth of the most iterations
     assert first_batch(0.2, LIMITS) == 1
     assert first_batch(4.0, LIMITS) == 1
-    assert first_batch(10e-6, LIMITS, operations_per_call=20) == 20  # a graph of twenty is one call
+    assert first_batch(50e-6, LIMITS, operations_per_call=20) == 20  # a graph of twenty is one call
+
+
+def test_a_rare_stall_is_left_out_of_the_mean_and_a_frequent_one_is_not() -> None:
+    quiet = [20.0, 20.2, 19.9, 20.1, 20.0, 19.8, 20.1, 20.0, 20.2, 19.9, 20.0]
+    assert without_stalls([*quiet, 95.0]) == quiet
+    assert verdict([*quiet, 95.0], 600, 0.02, LIMITS) == "precision"
+    often = [*quiet, 95.0, 90.0, 99.0]
+    assert without_stalls(often) == often
+    assert without_stalls([20.0, 20.1, 19.9, 20.0, 95.0]) == [20.0, 20.1, 19.9, 20.0, 95.0]  # one of five is not rare
 
 
 def test_percentiles_are_nearest_ranks() -> None:
