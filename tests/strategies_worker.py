@@ -1,43 +1,77 @@
 """One rank that trains the same few steps under each strategy in turn, and prints the losses: run under torchrun."""
 
+import copy
 import json
 import sys
+from functools import reduce
+from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from train_runs import SMALL_GPT, compose
 
+from train.config import TrainConfig
 from train.data import Share, synthetic_batch
 from train.models import build_model
 from train.precision import Precision
-from train.strategies import build_strategy
+from train.strategies import Strategy, build_strategy
 
 CPU = torch.device("cpu")
 STEPS = 4
 
 
-def losses(overrides: list[str]) -> list[float]:
-    config = compose(*SMALL_GPT, "model.batch_size=4", "optimizer.warmup_steps=1", *overrides)
-    torch.manual_seed(config.seed)
+def configured(base: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
+    config = copy.deepcopy(base)
+    for key, value in settings.items():
+        *path, last = key.split(".")
+        setattr(reduce(getattr, path, config), last, value)
+    return config
+
+
+def fresh(config: TrainConfig, seed: int) -> Strategy:
+    torch.manual_seed(seed)
     model = build_model(config.model, CPU, config.recompute)
-    strategy = build_strategy(config, model.network, Precision(config.precision, CPU), CPU)
+    return build_strategy(config, model.network, Precision(config.precision, CPU), CPU)
+
+
+def losses(config: TrainConfig, strategy: Strategy, steps: range) -> list[float]:
     share = Share(dist.get_rank(), dist.get_world_size(), 8 // dist.get_world_size())
     batch = synthetic_batch(config.model, share, config.seed, CPU)
     found = []
-    for step in range(STEPS):
+    for step in steps:
         loss = strategy.train_step(batch, step).clone()
         dist.all_reduce(loss)
         found.append(float(loss) / dist.get_world_size())
     return found
 
 
+def resumed_losses(config: TrainConfig, strategy: Strategy, folder: Path) -> list[float]:
+    """Train half, save, and go on with other weights that the checkpoint must replace."""
+    group = dist.group.WORLD
+    assert group is not None
+    before = losses(config, strategy, range(STEPS // 2))
+    strategy.save(folder, group)
+    dist.barrier()
+    other = fresh(config, seed=config.seed + 1)
+    other.load(folder, group)
+    return before + losses(config, other, range(STEPS // 2, STEPS))
+
+
 def main() -> None:
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
-    for case in json.loads(sys.argv[1]):
-        result = losses(case)
+    base = compose(*SMALL_GPT, "precision=fp32", "optimizer.warmup_steps=1")  # once: it takes longer than the steps
+    for number, case in enumerate(json.loads(sys.argv[1])):
+        settings = {key: value for key, value in case.items() if key != "resumed"}
+        config = configured(base, settings)
+        strategy = fresh(config, config.seed)
+        if case.get("resumed"):
+            found = resumed_losses(config, strategy, Path(sys.argv[2]) / f"case-{number}")
+        else:
+            found = losses(config, strategy, range(STEPS))
         if dist.get_rank() == 0:
-            print("LOSSES", json.dumps([case, result]), flush=True)
+            print("LOSSES", json.dumps([case, found]), flush=True)
     dist.destroy_process_group()
 
 

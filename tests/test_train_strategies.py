@@ -8,27 +8,36 @@ from pathlib import Path
 
 import pytest
 
-FP32 = "precision=fp32"
-SAME = {  # within fp32 rounding of one rank's losses
-    "ddp": ["strategy=ddp", FP32],
-    "ddp, small buckets": ["strategy=ddp", FP32, "strategy.bucket_mb=0.05", "strategy.static_graph=true"],
-    "ddp, accumulated": ["strategy=ddp", FP32, "accumulate=2"],
-    "ddp, recomputed": ["strategy=ddp", FP32, "recompute=true"],
-    "fsdp2": ["strategy=fsdp2", FP32],
-    "fsdp2, kept gathered": ["strategy=fsdp2", FP32, "strategy.reshard_after_forward=false", "strategy.prefetch=2"],
-    "fsdp2, accumulated": ["strategy=fsdp2", FP32, "accumulate=2"],
+Case = dict[str, object]
+LOCAL: Case = {"strategy.kind": "local"}
+SAME: dict[str, Case] = {  # within fp32 rounding of one rank's losses
+    "ddp": {"strategy.kind": "ddp"},
+    "ddp, small buckets": {"strategy.kind": "ddp", "strategy.bucket_mb": 0.05, "strategy.static_graph": True},
+    "ddp, accumulated": {"strategy.kind": "ddp", "accumulate": 2},
+    "ddp, recomputed": {"strategy.kind": "ddp", "recompute": True},
+    "fsdp2": {"strategy.kind": "fsdp2"},
+    "fsdp2, kept gathered": {
+        "strategy.kind": "fsdp2",
+        "strategy.reshard_after_forward": False,
+        "strategy.prefetch": 2,
+    },
+    "fsdp2, accumulated": {"strategy.kind": "fsdp2", "accumulate": 2},
+    **{f"zero {stage}": {"strategy.kind": "zero", "strategy.stage": stage} for stage in (1, 2, 3)},
+    "zero 2, accumulated": {"strategy.kind": "zero", "strategy.stage": 2, "accumulate": 2},
 }
-ROUNDED = {  # bf16 somewhere: within its rounding
-    "ddp, bf16": ["strategy=ddp", "precision=bf16"],
-    "fsdp2, bf16": ["strategy=fsdp2", "precision=bf16"],
+ROUNDED: dict[str, Case] = {  # bf16 somewhere: within its rounding
+    "ddp, bf16": {"strategy.kind": "ddp", "precision.kind": "bf16"},
+    "zero 3, bf16": {"strategy.kind": "zero", "precision.kind": "bf16"},
+    "fsdp2, bf16": {"strategy.kind": "fsdp2", "precision.kind": "bf16"},
 }
+RESUMED: dict[str, Case] = {name: {**SAME[name], "resumed": True} for name in ("ddp", "fsdp2", "zero 2", "zero 3")}
 TESTS = Path(__file__).resolve().parent
 
 
-def losses(ranks: int, cases: list[list[str]]) -> dict[str, list[float]]:
+def losses(ranks: int, cases: list[Case], folder: Path) -> dict[str, list[float]]:
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"]
     done = subprocess.run(
-        [*command, str(TESTS / "strategies_worker.py"), json.dumps(cases)],
+        [*command, str(TESTS / "strategies_worker.py"), json.dumps(cases), str(folder)],
         capture_output=True,
         text=True,
         timeout=200,
@@ -41,15 +50,16 @@ def losses(ranks: int, cases: list[list[str]]) -> dict[str, list[float]]:
 
 
 @pytest.fixture(scope="module")
-def alone() -> list[float]:
-    (found,) = losses(1, [["strategy=local", FP32]]).values()
+def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    (found,) = losses(1, [LOCAL], tmp_path_factory.mktemp("alone")).values()
     assert found[-1] < found[0] - 0.1
     return found
 
 
 @pytest.fixture(scope="module")
-def on_two_ranks() -> dict[str, list[float]]:
-    return losses(2, [*SAME.values(), *ROUNDED.values(), ["strategy=local", FP32]])
+def on_two_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
+    cases = [*SAME.values(), *ROUNDED.values(), *RESUMED.values(), LOCAL]
+    return losses(2, cases, tmp_path_factory.mktemp("two"))
 
 
 @pytest.mark.parametrize("name", SAME)
@@ -62,7 +72,12 @@ def test_rounded_arithmetic_stays_near(name: str, alone: list[float], on_two_ran
     assert on_two_ranks[json.dumps(ROUNDED[name])] == pytest.approx(alone, rel=2e-3)
 
 
+@pytest.mark.parametrize("name", RESUMED)
+def test_a_saved_state_goes_on_bit_for_bit(name: str, on_two_ranks: dict[str, list[float]]) -> None:
+    assert on_two_ranks[json.dumps(RESUMED[name])] == on_two_ranks[json.dumps(SAME[name])]
+
+
 def test_without_communication_ranks_drift_apart(alone: list[float], on_two_ranks: dict[str, list[float]]) -> None:
-    local = on_two_ranks[json.dumps(["strategy=local", FP32])]
+    local = on_two_ranks[json.dumps(LOCAL)]
     assert local[0] == pytest.approx(alone[0], rel=1e-5)
     assert local[-1] != pytest.approx(alone[-1], rel=1e-4)

@@ -1,4 +1,4 @@
-"""Saving and resuming: weights, optimiser and the next step, as torch's distributed checkpoints (DCP).
+"""Saving and resuming: weights, optimiser and the next step, each strategy in its own format (DCP but for DeepSpeed).
 
 Nothing else is state: the learning rate, the batch and the phase of a step follow from its number, so a resumed job's
 losses are those of one that was never stopped, bit for bit on the same ranks. A checkpoint is written under another
@@ -37,29 +37,22 @@ class Checkpoints:
         steps = found[0]
         if not steps:
             return 0
-        import torch.distributed.checkpoint as dcp  # a second to load: only where it is used
-        from torch.distributed.checkpoint.api import CheckpointException
-
         path = self._path(steps[-1])
-        state = self._strategy.state()
         try:
-            dcp.load(state, checkpoint_id=path, process_group=self._job.host_group)
-        except (CheckpointException, OSError, RuntimeError, ValueError) as error:
+            self._strategy.load(path, self._job.host_group)
+        except (OSError, RuntimeError, ValueError) as error:
             earlier = f"step {steps[-2]}" if len(steps) > 1 else "the start"
             reason = next(iter(str(error).splitlines()), type(error).__name__)
             raise RunError(
                 f"the checkpoint {path} cannot be read ({reason}); remove it to go on from {earlier}"
             ) from error
-        self._strategy.load_state(state)
         return steps[-1]
 
     def save(self, next_step: int) -> Path:
         """Save on all ranks, keep the newest `keep_checkpoints`, and return where. Waits for the device."""
-        import torch.distributed.checkpoint as dcp
-
         path = self._path(next_step)
         part = path.with_name(f".{path.name}.part")
-        dcp.save(self._strategy.state(), checkpoint_id=part, process_group=self._job.host_group)
+        self._strategy.save(part, self._job.host_group)
         dist.barrier(group=self._job.host_group)
         if self._job.is_rank0:
             shutil.rmtree(path, ignore_errors=True)

@@ -78,17 +78,20 @@ class DataConfig:
 class StrategyConfig:
     """conf/strategy: how the ranks share the work."""
 
-    kind: str = MISSING  # ddp | fsdp2 | local (no communication)
-    bucket_mb: float = MISSING  # ddp: gradients are exchanged in buckets of this size
+    kind: str = MISSING  # ddp | fsdp2 | zero (DeepSpeed) | local (no communication)
+    bucket_mb: float = MISSING  # ddp, zero: gradients are exchanged in buckets of this size
     gradient_as_bucket_view: bool = MISSING  # ddp: gradients live in the buckets, which saves a copy
     static_graph: bool = MISSING  # ddp: the same parameters take part in every step
     gradient_dtype: str = MISSING  # ddp: what gradients travel as: fp32 | bf16 (half the bytes, rounded)
     reshard_after_forward: bool = MISSING  # fsdp2: free a block's parameters after its forward pass, gather them again
     prefetch: int = MISSING  # fsdp2: blocks that are gathered ahead
+    stage: int = MISSING  # zero: what is sliced: 1 = optimiser state, 2 = gradients too, 3 = parameters too
 
     def __post_init__(self) -> None:
-        _choose("strategy.kind", self.kind, ("ddp", "fsdp2", "local"))
+        _choose("strategy.kind", self.kind, ("ddp", "fsdp2", "local", "zero"))
         _choose("strategy.gradient_dtype", self.gradient_dtype, ("fp32", "bf16"))
+        if self.stage not in (1, 2, 3):
+            raise UserError(f"strategy.stage={self.stage}: ZeRO has the stages 1, 2 and 3")
         if self.bucket_mb <= 0:
             raise UserError(f"strategy.bucket_mb={self.bucket_mb}: must be above 0")
 
@@ -191,6 +194,9 @@ class TrainConfig(JobConfig):
             raise UserError(
                 "compile=true cuts the model at DDP's bucket edges, which needs strategy.static_graph=false"
             )
+        if self.compile and self.strategy.kind == "zero":
+            raise UserError("compile=true with strategy=zero: DeepSpeed's hooks cannot be compiled; use ddp or fsdp2, "
+                            "or compile=false")  # fmt: skip
         if self.strategy.gradient_dtype == "bf16" and self.launch.device == "cpu":
             raise UserError("strategy.gradient_dtype=bf16 needs NCCL or RCCL, so GPUs; use fp32")
         if self.recompute and self.model.kind == "resnet":

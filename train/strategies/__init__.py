@@ -14,6 +14,7 @@ STRATEGIES = {  # by strategy.kind; loaded when chosen, since some take seconds
     "ddp": "train.strategies.ddp:Ddp",
     "fsdp2": "train.strategies.fsdp2:Fsdp2",
     "local": "train.strategies.local:Local",
+    "zero": "train.strategies.zero:Zero",
 }
 
 

@@ -1,9 +1,11 @@
 """What a strategy is: how one step's arithmetic runs over the ranks. Alone, it is the plain step of one process."""
 
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from train.config import TrainConfig
@@ -24,11 +26,15 @@ class Strategy:
         self.precision = precision
         self.device = device
         self.module = self.wrap()
-        self.optimizer = build_optimizer(config.optimizer, self.network)
+        self.optimizer = self.build_optimizer()
 
     def wrap(self) -> nn.Module:
         """Return the module that trains."""
         return compile_module(self.network) if self.config.compile else self.network
+
+    def build_optimizer(self) -> torch.optim.Optimizer:
+        """Return the optimiser of the wrapped network's parameters."""
+        return build_optimizer(self.config.optimizer, self.network)
 
     def forward_context(self) -> AbstractContextManager[object]:
         """The context that the forward pass runs in."""
@@ -66,9 +72,27 @@ class Strategy:
         self.update(step)
         return total
 
+    def save(self, path: Path, group: dist.ProcessGroup) -> None:
+        """Write weights and optimiser state to a folder, on all ranks together."""
+        import torch.distributed.checkpoint as dcp  # a second to load: only where it is used
+
+        dcp.save(self.state(), checkpoint_id=path, process_group=group)
+
+    def load(self, path: Path, group: dist.ProcessGroup) -> None:
+        """Take over what `save` wrote. Raises RuntimeError, ValueError or OSError where it cannot be read."""
+        import torch.distributed.checkpoint as dcp
+        from torch.distributed.checkpoint.api import CheckpointException
+
+        state = self.state()
+        try:
+            dcp.load(state, checkpoint_id=path, process_group=group)
+        except CheckpointException as error:  # a BaseException, which would pass by every handler
+            raise RuntimeError(next(iter(error.failures.values()))[0]) from error
+        self.load_state(state)
+
     def state(self) -> dict[str, Any]:
-        """Return weights and optimiser state by parameter name, for a distributed checkpoint to save or fill."""
-        from torch.distributed.checkpoint.state_dict import get_state_dict  # a second to load: only where it is used
+        """Return weights and optimiser state by parameter name, to be saved or filled."""
+        from torch.distributed.checkpoint.state_dict import get_state_dict
 
         network, optimizer = get_state_dict(self.network, self.optimizer)
         return {"network": network, "optimizer": optimizer}
@@ -78,10 +102,7 @@ class Strategy:
         from torch.distributed.checkpoint.state_dict import set_state_dict
 
         set_state_dict(
-            self.network,
-            self.optimizer,
-            model_state_dict=state["network"],
-            optim_state_dict=state["optimizer"],
+            self.network, self.optimizer, model_state_dict=state["network"], optim_state_dict=state["optimizer"]
         )
 
     @torch.no_grad()
