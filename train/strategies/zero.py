@@ -1,18 +1,23 @@
 """DeepSpeed ZeRO: optimiser state (stage 1), gradients too (2), parameters too (3) in slices over the ranks."""
 
 import logging
+import os
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-import deepspeed
-import deepspeed.ops
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from train.optimizers import build_optimizer, learning_rate, set_learning_rate
 from train.strategies.base import Strategy
+
+if not torch.cuda.is_available():
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")  # or DeepSpeed warns that it found nothing better
+import deepspeed
+import deepspeed.ops
 
 _TAG = "state"
 
@@ -25,6 +30,8 @@ class Zero(Strategy):
             # a shared-memory all-reduce that DeepSpeed would compile for a minute; gloo does without
             deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
+        # names that torch 2.13 renamed, once a call
+        warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed\.c10d_logger")
         self._engine, self._sharded, _, _ = deepspeed.initialize(
             model=self.network,
             optimizer=build_optimizer(self.config.optimizer, self.network),
