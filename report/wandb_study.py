@@ -164,12 +164,14 @@ def _pictures(material: Material) -> dict[str, Any]:
 
     if not can_draw():
         return {}
-    return {
-        f"pictures/{_slug(panel.key)}-{number}": wandb.Image(_picture(spec), caption=f"{panel.title}: {panel.sentence}")
-        for section in sections(material, legends=True)
-        for panel in section.panels
-        for number, spec in enumerate(panel.charts, 1)
-    }
+    found: dict[str, Any] = {}
+    for section in sections(material, legends=True):
+        drawn = [(panel, spec) for panel in section.panels for spec in panel.charts]
+        for number, (panel, spec) in enumerate(drawn, 1):
+            # numbered, not named after what it shows, so that a dashboard can name it before the study is there
+            caption = f"{panel.title}: {panel.sentence}"
+            found[f"pictures/{section.key}-{number}"] = wandb.Image(_picture(spec), caption=caption)
+    return found
 
 
 def _slug(text: str) -> str:

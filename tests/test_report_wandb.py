@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from records.folder import RunFolder
 from records.rows import StepRow
 from records.sink import Sinks
 from report.background import Background
+from report.dashboard import write_dashboard
 from report.wandb import WandbSink, log_study
 from scaling.answer import Straggler, write_answer
 from tests.report_samples import run_answer, step_rows, sweep_rows, write_run, write_study
@@ -122,13 +124,18 @@ def test_no_secret_of_the_environment_is_in_any_file(logged: tuple[RunFolder, li
     assert not names & {"wandb-metadata.json", "requirements.txt", "output.log", "diff.patch"}
 
 
-def test_a_study_has_one_analysis_run_with_tables_charts_and_an_alert(tmp_path: Path):
-    study = write_study(tmp_path / "h200")
+@pytest.fixture(scope="module")
+def logged_study(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, list[Any]]:
+    study = write_study(tmp_path_factory.mktemp("wandb") / "h200")
     guilty = [Straggler(rank=2, steps_last=3, lost_ms=8.1, verdict="its own delay")]
     answer = msgspec.structs.replace(run_answer("gpt_small-n4", 4), stragglers=guilty)
     write_answer(study.path / "gpt_small-n4" / "analysis.json", answer)
     log_study(study, options())
-    records = list(read_records(find_transactions(study.path)))
+    return study, list(read_records(find_transactions(study.path)))
+
+
+def test_a_study_has_one_analysis_run_with_tables_charts_and_an_alert(logged_study: tuple[RunFolder, list[Any]]):
+    study, records = logged_study
     tables = {}
     (row,) = history(records)
     folder = find_transactions(study.path).parent / "files"
@@ -278,3 +285,41 @@ def test_a_requeued_job_goes_on_in_the_same_wandb_run(tmp_path: Path):
         seen.append(path.name.rsplit("-", 1)[1])
         shutil.rmtree(path)
     assert seen[0] == seen[1]
+
+
+def test_the_dashboard_names_only_what_the_runs_log(
+    logged: tuple[RunFolder, list[Any]], logged_study: tuple[RunFolder, list[Any]], tmp_path: Path
+):
+    rows = [row for records in (logged[1], logged_study[1]) for row in history(records)]
+    known = {key.removesuffix("._type") for row in rows for key in row}
+    known |= {key for records in (logged[1], logged_study[1]) for key in summary(records)}
+    done = write_dashboard(tmp_path, "team", "scaling")
+    for path in (done.workspace, done.report):
+        model = json.loads(Path(path).read_text())
+        named, patterns = named_metrics(model)
+        assert len(named) > 25 and named <= known, named - known
+        assert len(patterns) == 2
+        assert all(any(re.fullmatch(pattern, key) for key in known) for pattern in patterns)
+    names = [section["name"] for section in json.loads(Path(done.workspace).read_text())["spec"]["section"]
+             ["panelBankConfig"]["sections"]]  # fmt: skip
+    assert names == ["overview", "training", "collectives", "traces", "compare runs"]
+
+
+def named_metrics(model: Any) -> tuple[set[str], set[str]]:
+    """Return every metric, axis, picture and table that a model's panels name, and the patterns among them."""
+    named: set[str] = set()
+    patterns: set[str] = set()
+    if isinstance(model, list):
+        found = [named_metrics(item) for item in model]
+    elif isinstance(model, dict):
+        if model.get("viewType") == "Weave":
+            named |= set(re.findall(r'"val": "(study/[a-z_]+)"', json.dumps(model)))
+        config = model.get("config") if "viewType" in model else None
+        if isinstance(config, dict):
+            named |= {*config.get("metrics", []), *config.get("mediaKeys", [])}
+            named |= {config["xAxis"]} if "xAxis" in config and model["viewType"] == "Run History Line Plot" else set()
+            patterns |= {config["metricRegex"]} if config.get("metricRegex") else set()
+        found = [named_metrics(item) for item in model.values()]
+    else:
+        return set(), set()
+    return named.union(*(one for one, _ in found)), patterns.union(*(two for _, two in found))
