@@ -41,13 +41,15 @@ def kernel_table(spans: Intervals, name: Ints, compute: Intervals, windows: Wind
     if start.size == 0 or len(windows) == 0:
         return KernelTable(len(windows), {})
     # what of each kernel no earlier one covers
-    reach = np.concatenate((start[:1], np.maximum.accumulate(end)[:-1]))
-    own = np.minimum(np.maximum(start, reach), end)
+    reach = np.maximum.accumulate(end)
+    own = np.minimum(np.maximum(start, np.concatenate((start[:1], reach[:-1]))), end)
     steps: dict[tuple[str, int], int] = {}
     total: dict[tuple[str, int], int] = {}
     for step in range(len(windows)):
         left, right = int(windows.edges[step]), int(windows.edges[step + 1])
-        here = np.flatnonzero((start < right) & (end > left))
+        first = int(np.searchsorted(reach, left, side="right"))
+        until = int(np.searchsorted(start, right))
+        here = first + np.flatnonzero(end[first:until] > left)
         share = covered_before(compute, np.clip(end[here], left, right))
         share -= covered_before(compute, np.clip(own[here], left, right))
         ordinals: dict[int, int] = {}

@@ -65,13 +65,11 @@ def device_windows(timeline: Timeline) -> Windows:
     linked = timeline.linked
     numbers: list[int] = []
     edges: list[int] = []
-    for index in range(len(timeline.steps)):
-        mine = timeline.step == index
-        if not mine.any():
-            continue
-        first = int(timeline.start[mine].min())
-        if edges and first <= edges[-1]:
-            continue  # a step that launched nothing of its own before the next one began
+    # activities ascend by start, so a step's first row is its first activity
+    for index, row in zip(*(found.tolist() for found in np.unique(timeline.step, return_index=True)), strict=True):
+        first = int(timeline.start[row])
+        if index < 0 or (edges and first <= edges[-1]):
+            continue  # no step, or one that began nothing on the device before the next one did
         numbers.append(int(timeline.steps.numbers[index]))
         edges.append(first)
     counted = linked if linked.any() else np.ones(timeline.start.size, bool)

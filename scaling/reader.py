@@ -76,21 +76,25 @@ def _read_events(blocks: Any, columns: "_Columns", path: Path) -> tuple[bytes, b
             raise UserError(f"{path} is no Kineto trace: it has no traceEvents; "
                             "give what torch.profiler's export_chrome_trace wrote")  # fmt: skip
     for block in blocks:
-        text += block
-        cut = text.rfind(NATIVE)
+        cut = block.rfind(NATIVE)
+        if cut < 0:
+            text += block  # the separator may lie across the two
+            block, text = text, b""
+            cut = block.rfind(NATIVE)
         if cut >= 0:
-            rest = _feed_native(text[: cut + NATIVE_END], columns)
+            # a block is 4 MiB: it is copied once, into the array that is decoded
+            rest = _feed_native(text, memoryview(block)[: cut + NATIVE_END], columns)
             if rest is not None:
-                return before, rest + text[cut + NATIVE_END :] + b"".join(blocks), True
-            text = text[cut + NATIVE_END + 1 :]
+                return before, rest + block[cut + NATIVE_END :] + b"".join(blocks), True
+            text = block[cut + NATIVE_END + 1 :]
         else:
-            text, after = _feed_scanned(text, columns)
+            text, after = _feed_scanned(block, columns)
             if after is not None:
                 return before, after + b"".join(blocks), True
     # the last stretch: its events, the array's end and what follows
     cut = text.rfind(NATIVE)
     if cut >= 0:
-        rest = _feed_native(text[: cut + NATIVE_END], columns)
+        rest = _feed_native(b"", memoryview(text)[: cut + NATIVE_END], columns)
         if rest is not None:
             return before, rest + text[cut + NATIVE_END :], True
         text = text[cut + NATIVE_END + 1 :]
@@ -102,14 +106,15 @@ def _read_events(blocks: Any, columns: "_Columns", path: Path) -> tuple[bytes, b
     return before, after or b"", after is not None
 
 
-def _feed_native(text: bytes, columns: "_Columns") -> bytes | None:
+def _feed_native(begin: bytes, more: memoryview, columns: "_Columns") -> bytes | None:
     """Feed events separated as Kineto separates them; return what follows the array where it ends in this text."""
+    array = b"".join((b"[", begin, more, b"]"))
     try:
-        columns.add(b"[" + text + b"]")
+        columns.add(array)
         return None
     except msgspec.DecodeError:
         pass
-    pieces = text.split(b",\n  {")
+    pieces = array[1:-1].split(b",\n  {")
     pieces = [pieces[0], *[b"\n  {" + piece for piece in pieces[1:]]]
     at = 0
     while at < len(pieces):
@@ -274,7 +279,7 @@ class _Columns:
             _column([event.args.stream for event in events]),
             _column([event.args.device for event in events]),
             _column([event.args.correlation for event in events]),
-            _column([_external(event.args) for event in events]),
+            _externals(events),
             _column(communications),
         ]
         self._activities.append(block if good is None else [column[good] for column in block])
@@ -307,7 +312,7 @@ class _Columns:
             _column(threads),
             _column(self._name_ids(events)),
             _column([event.args.correlation for event in events]),
-            _column([_external(event.args) for event in events]),
+            _externals(events),
         ]
 
     def _count_bad(self, good: Any) -> None:
@@ -382,8 +387,11 @@ class _Table:
         return HostSpans(start, end, thread, _ids(name), correlation, external)
 
 
-def _external(args: Args) -> int:
-    return args.external_id if args.external_id >= 0 else args.external_id_old
+def _externals(events: list[AnyEvent]) -> Ints:
+    column = _column([event.args.external_id for event in events])
+    missing = np.flatnonzero(column < 0)
+    column[missing] = [max(events[row].args.external_id_old, -1) for row in missing.tolist()]
+    return column
 
 
 def _ids(column: Ints) -> Ids:
