@@ -1,5 +1,6 @@
 """One group's bench: its memory, its clock and its patterns, on which each point is measured in turn."""
 
+import statistics
 from collections.abc import Callable
 
 import torch
@@ -9,13 +10,15 @@ from collectives.arena import Arena
 from collectives.ceiling import ceiling_of
 from collectives.check import Check
 from collectives.config import SweepConfig
+from collectives.contention import Compute, ContendedClock, compute_slowdown
 from collectives.dtypes import DTYPES
 from collectives.graph import capture, captured_count
-from collectives.groups import Member
+from collectives.groups import Member, told_to_library
 from collectives.operations import OPERATIONS
 from collectives.operations.operation import Bound, Call, NotAvailable
 from collectives.plan import Group, Point
 from collectives.timing import Clock, DeviceClock, HostClock, Limits, Timing, measure, rotating
+from collectives.tuning_log import TuningLog
 from collectives.watch import Watch
 from launch.job import Job
 from records.rows import SweepRow
@@ -47,6 +50,10 @@ class Bench:
             relative_interval=job.config.relative_interval,
             percentile_iterations=job.config.percentile_iterations,
         )
+        self._told = told_to_library(group)
+        self._broken: str | None = None  # why this communicator can do nothing more
+        self._log = TuningLog(job.folder.logs, job.world.rank) if self._told and member.messages.leads else None
+        self._compute: Compute | None = None
         self._largest = {point.series: point.bytes for point in group.points}  # sizes ascend: the last one counts
         self._warm: set[tuple[object, ...]] = set()
 
@@ -58,6 +65,12 @@ class Bench:
         try:
             if point.mode == "in_place" and not OPERATIONS[point.operation].in_place:
                 raise NotAvailable(f"{point.operation} needs a buffer to send from and another to receive into")
+            if self._told and self._backend != "nccl":
+                raise NotAvailable(f"{self._backend} cannot be told an algorithm or a protocol")
+            if self._broken is not None:
+                raise NotAvailable(self._broken)
+            if point.contention is not None and self._compute is None:
+                self._compute = Compute(self._device)
             bound = self._arena.buffers(point, self._messages.rank)
             calls = [OPERATIONS[point.operation].run(self._path, io) for io in bound]
             wrong = self._try_once(point, bound[0], calls[0])
@@ -67,8 +80,27 @@ class Bench:
             return self._row(point, status="not_available", reason=str(reason))
         except MemoryError as reason:
             return self._row(point, status="out_of_memory", reason=str(reason))
-        timing = measure(run, self._clock, self._messages, self._limits, self._watch.expect, operations)
-        return self._measured(point, timing, wrong) if timing is not None else None
+        timing, slowdowns = self._time(point, run, operations)
+        return self._measured(point, timing, wrong, slowdowns) if timing is not None else None
+
+    def _time(
+        self, point: Point, run: Callable[[int], None], operations: int
+    ) -> tuple[Timing | None, dict[str, float]]:
+        """Return the timing (None but on the first rank), and with contention what each side costs the other."""
+        expect = self._watch.expect
+        timing = measure(run, self._clock, self._messages, self._limits, expect, operations)
+        if self._compute is None or point.contention is None:
+            return timing, {}
+        alone_us = self._messages.share(timing.time_us if timing else 0.0)
+        call_s = alone_us / 1e6 * operations
+        clock = ContendedClock(self._clock, self._compute, call_s)
+        contended = measure(run, clock, self._messages, self._limits, expect, operations)
+        expect(1.0)
+        of_compute = self._messages.gather([compute_slowdown(run, call_s, self._compute, self._device)])
+        if contended is None or of_compute is None:
+            return None, {}
+        mean = statistics.fmean(value for (value,) in of_compute)
+        return contended, {"slowdown": contended.time_us / alone_us, "compute_slowdown": mean}
 
     def _try_once(self, point: Point, io: Bound, call: Call) -> int | None:
         """Run the operation once and check every element. Returns the wrong elements of all ranks, None if unchecked.
@@ -90,8 +122,11 @@ class Bench:
             call()
             if self._device.type == "cuda":
                 torch.cuda.synchronize(self._device)
-        except (dist.DistBackendError, dist.DistNetworkError):
-            raise  # the communicator is broken, and so is all that would follow
+        except (dist.DistBackendError, dist.DistNetworkError) as error:
+            # the communicator is broken, and so is all that would follow; expected where it was told what to use
+            if not self._told:
+                raise
+            refusal = self._broken = f"{self._backend} with {self._told}: {error!s:.200}".replace("\n", " ")
         except (NotAvailable, RuntimeError, TypeError, ValueError) as error:
             words = next(iter(str(error).splitlines()), type(error).__name__)
             refusal = words if isinstance(error, NotAvailable) else f"{self._backend}: {words}"
@@ -118,7 +153,9 @@ class Bench:
                 self._watch.expect(0)
                 run(1)
 
-    def _measured(self, point: Point, timing: Timing, wrong: int | None) -> SweepRow | None:
+    def _measured(
+        self, point: Point, timing: Timing, wrong: int | None, slowdowns: dict[str, float]
+    ) -> SweepRow | None:
         algorithm_gb_s = point.bytes / timing.time_us / 1e3 if point.bytes else None
         factor = OPERATIONS[point.operation].bus_factor(point.group_size)
         ceiling, assumes = ceiling_of(point, self._devices)
@@ -141,6 +178,8 @@ class Bench:
             ceiling_gb_s=ceiling,
             ceiling_assumes=assumes,
             wrong=wrong,
+            library_chose=self._log.last_choice() if self._log is not None else None,
+            **slowdowns,
         )
 
     def _row(self, point: Point, **measured: object) -> SweepRow | None:

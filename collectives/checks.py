@@ -13,7 +13,9 @@ from records.errors import UserError
 MODES = ("in_place", "out_of_place")
 PATHS = ("c10d", "direct", "mpi")
 EXECUTIONS = ("eager", "graph")
-PLACEMENTS = ("packed", "spread")
+PLACEMENTS = ("packed", "spread", "pairs")
+ALGORITHMS = ("Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT")
+PROTOCOLS = ("Simple", "LL", "LL128")
 CLOCKS = ("auto", "device", "host")
 
 
@@ -27,6 +29,9 @@ def check(config: SweepConfig, world_size: int) -> None:
     _known("path", as_list(config.path), PATHS)
     _known("execution", as_list(config.execution), EXECUTIONS)
     _known("placement", as_list(config.placement), PLACEMENTS)
+    for key, known in (("algorithm", ALGORITHMS), ("protocol", PROTOCOLS), ("contention", ("matmul",))):
+        if getattr(config, key) is not None:
+            _known(key, as_list(getattr(config, key)), (*known, "none"))
     _known("clock", [config.clock], CLOCKS)
     for sizes in (config.sizes, config.auto_sizes.gpu, config.auto_sizes.cpu):
         if sizes != "auto":

@@ -30,7 +30,10 @@ class SweepConfig(JobConfig):
     modes: Any = MISSING  # auto (as training calls the operation) | in_place | out_of_place | a list
     execution: Any = MISSING  # eager | graph (captured once, launched again) | a list
     path: Any = MISSING  # c10d (torch.distributed) | direct (the library itself) | mpi | a list
-    placement: Any = MISSING  # packed (one host after another) | spread (round the hosts) | a list
+    placement: Any = MISSING  # packed (one host after another) | spread (round the hosts) | pairs (every two) | a list
+    algorithm: Any = MISSING  # null (the library chooses) | Ring | Tree | NVLS | … as in NCCL_ALGO | a list
+    protocol: Any = MISSING  # null (the library chooses) | Simple | LL | LL128 | a list
+    contention: Any = MISSING  # null (the collective alone) | matmul (beside a matrix product) | a list
     warmup_iterations: int = MISSING  # before the first and the largest size of a series
     min_iterations: int = MISSING
     max_iterations: int = MISSING

@@ -4,6 +4,7 @@ Waiting on the store costs a look every few milliseconds on the host; no device 
 takes no link, no multiprocessor and no power from those that measure.
 """
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -51,20 +52,39 @@ def turn(job: Job[SweepConfig], group: Group) -> Iterator[Member | None]:
     Every rank of the job enters, since torch forms a group with all of them. A process group stays until the job
     ends: ending a NCCL one that was split from the default group, while that lives on, can wait for ever.
     """
+    told = told_to_library(group)
     everyone = len(group.ranks) == job.world.size
     timeout_s = job.config.launch.timeout_s
     host_group, process_group = job.host_group, cast(dist.ProcessGroup, dist.group.WORLD)
-    if not everyone:  # the default groups span everyone, and have their communicators already
+    if not everyone:  # the default groups span everyone
         host_group = form(group.ranks, timeout_s, "gloo")
-        process_group = form(group.ranks, timeout_s) if group.path == "c10d" else process_group
+    if group.path == "c10d" and (not everyone or told):  # what a library is told counts for fresh communicators
+        process_group = form(group.ranks, timeout_s)
     if job.world.rank not in group.ranks:
         yield None
         return
     messages = Messages(host_group, group.ranks, job.world.rank)
-    with _stream(job, group):
+    with _environment(told), _stream(job, group):
         path = _open(job, group, process_group, messages)
         yield Member(messages=messages, path=path)
         path.close()
+
+
+def told_to_library(group: Group) -> dict[str, str]:
+    """Return the variables that NCCL and RCCL read whenever a communicator forms."""
+    told = {"NCCL_ALGO": group.algorithm, "NCCL_PROTO": group.protocol}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+@contextmanager
+def _environment(variables: dict[str, str]) -> Iterator[None]:
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
 def _open(job: Job[SweepConfig], group: Group, process_group: dist.ProcessGroup, messages: Messages) -> Way:
@@ -88,7 +108,6 @@ class Rows:
 
     def __init__(self, job: Job[SweepConfig], group: Group) -> None:
         self._store = dist.PrefixStore(f"sweep/{group.index}", job.store)
-        self._by_store = job.world.rank != 0 or 0 not in group.ranks  # else rank 0 measures, and has them at hand
 
     def send(self, number: int, row: SweepRow) -> None:
         """Hand a row to rank 0."""

@@ -33,6 +33,12 @@ class Messages:
         dist.broadcast(carried, src=self._ranks[0], group=self._group)
         return int(carried.item())
 
+    def share(self, number: float) -> float:
+        """Return the leader's number, exact, on every rank."""
+        carried = torch.tensor([number], dtype=torch.float64)
+        dist.broadcast(carried, src=self._ranks[0], group=self._group)
+        return float(carried.item())
+
     def total(self, number: int) -> int:
         """Return the sum of every rank's number, on every rank."""
         carried = torch.tensor([number], dtype=torch.int64)

@@ -5,7 +5,7 @@ A point is one combination of the axes, and ends as exactly one row of sweep.jso
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, product
+from itertools import combinations, groupby, product
 from typing import Any
 
 from collectives.config import SweepConfig
@@ -29,6 +29,9 @@ class Point:
     path: str
     root: int | None
     placement: str | None
+    algorithm: str | None = None  # that the library is told to use; None leaves it to the library
+    protocol: str | None = None
+    contention: str | None = None  # what runs on the device meanwhile
 
     @property
     def group_size(self) -> int:
@@ -37,7 +40,7 @@ class Point:
     @property
     def series(self) -> tuple[object, ...]:
         """What points have in common that differ in size alone."""
-        return (self.operation, self.dtype, self.reduction, self.mode, self.execution)
+        return (self.operation, self.dtype, self.reduction, self.mode, self.execution, self.contention)
 
     def row(self, **measured: Any) -> SweepRow:
         """Return this point's row with what was measured, or with its status and reason."""
@@ -53,6 +56,9 @@ class Point:
             placement=self.placement,
             root=self.root,
             ranks=list(self.ranks),
+            algorithm=self.algorithm,
+            protocol=self.protocol,
+            contention=self.contention,
             **measured,
         )
 
@@ -70,6 +76,9 @@ class Point:
             path=row.path,
             root=row.root,
             placement=row.placement,
+            algorithm=row.algorithm,
+            protocol=row.protocol,
+            contention=row.contention,
         )
 
     def __str__(self) -> str:
@@ -83,6 +92,8 @@ class Group:
     index: int  # the order of its turn, the same on every rank
     ranks: tuple[int, ...]
     path: str
+    algorithm: str | None
+    protocol: str | None
     points: tuple[Point, ...]
     first: int  # the number of its first point in the plan
 
@@ -95,8 +106,12 @@ def plan(config: SweepConfig, hosts: Sequence[str], device: str) -> list[Point]:
     auto = config.auto_sizes.cpu if device == "cpu" else config.auto_sizes.gpu
     sizes = parse_sizes(auto if config.sizes == "auto" else config.sizes)
     points: dict[Point, None] = {}
-    for (placement, ranks), path in product(_groups(config, hosts), as_list(config.path)):
-        for name, execution in product(config.operations, as_list(config.execution)):
+    communicators = product(
+        _groups(config, hosts), _or_none(config.algorithm), _or_none(config.protocol), as_list(config.path)
+    )
+    for (placement, ranks), algorithm, protocol, path in communicators:
+        ways = product(config.operations, as_list(config.execution), _or_none(config.contention))
+        for name, execution, contention in ways:
             operation = OPERATIONS[name]
             modes = [operation.natural_mode] if config.modes == "auto" else as_list(config.modes)
             reductions: list[str | None] = list(config.reductions) if operation.reduces else [None]
@@ -114,6 +129,9 @@ def plan(config: SweepConfig, hosts: Sequence[str], device: str) -> list[Point]:
                         path=path,
                         root=0 if operation.rooted else None,
                         placement=placement,
+                        algorithm=algorithm,
+                        protocol=protocol,
+                        contention=contention,
                     )
                     points[point] = None
     return list(points)
@@ -121,10 +139,10 @@ def plan(config: SweepConfig, hosts: Sequence[str], device: str) -> list[Point]:
 
 def by_group(points: Sequence[Point]) -> Iterator[Group]:
     """Yield the points a communicator at a time, in their order."""
-    runs = groupby(points, key=lambda point: (point.ranks, point.path))
+    runs = groupby(points, key=lambda point: (point.ranks, point.path, point.algorithm, point.protocol))
     first = 0
-    for index, ((ranks, path), members) in enumerate(runs):
-        group = Group(index=index, ranks=ranks, path=path, points=tuple(members), first=first)
+    for index, ((ranks, path, algorithm, protocol), members) in enumerate(runs):
+        group = Group(index, ranks, path, algorithm, protocol, tuple(members), first)
         first += len(group.points)
         yield group
 
@@ -156,14 +174,25 @@ def as_list(value: object) -> list[Any]:
     return [value] if isinstance(value, str | int) else list(value)  # type: ignore[call-overload]
 
 
+def _or_none(value: object) -> list[str | None]:
+    """Return the values of an axis that may be left alone."""
+    return [None] if value is None else [None if each in ("none", None) else str(each) for each in as_list(value)]
+
+
 def _groups(config: SweepConfig, hosts: Sequence[str]) -> list[tuple[str | None, tuple[int, ...]]]:
-    """Return (placement, ranks) of every group; on one host there is nothing to place."""
+    """Return (placement, ranks) of every group; packed and spread differ only where there are several hosts."""
     several = len(set(hosts)) > 1
-    placements: list[str] = as_list(config.placement) if several else ["packed"]
+    asked: list[str] = as_list(config.placement)
+    placements = [each for each in asked if each != "pairs"]
+    if not several:
+        placements = placements[:1]
     found: dict[tuple[int, ...], str | None] = {}
     for size, placement in product(group_sizes(config, len(hosts)), placements):
         found.setdefault(placed(size, hosts, placement), placement if several else None)
-    return [(placement, ranks) for ranks, placement in found.items()]
+    groups = [(placement, ranks) for ranks, placement in found.items()]
+    if "pairs" in asked:
+        groups += [("pairs", pair) for pair in combinations(range(len(hosts)), 2)]
+    return groups
 
 
 def _carried(name: str, size: int, dtype: str, group_size: int) -> int:

@@ -45,13 +45,14 @@ class Display:
         """Print a row, under a heading where a new series begins."""
         if not self._shown:
             return
-        series = (row.operation, row.mode, row.execution, row.path, row.group_size, row.placement)
+        told = (row.algorithm, row.protocol, row.contention and f"beside {row.contention}")
+        told = (row.algorithm, row.protocol, row.contention and f"beside {row.contention}")
+        series = (row.operation, row.mode, row.execution, row.path, tuple(row.ranks), row.placement, *told)
         if series != self._series:
             self._series = series
-            extra = f", {row.placement}" if row.placement else ""
-            self._print(
-                f"# {row.operation} {row.mode} over {row.group_size} ranks ({row.path}, {row.execution}{extra})"
-            )
+            way = ", ".join(filter(None, (row.path, row.execution, row.placement, *told)))
+            members = f"ranks {row.ranks[0]} and {row.ranks[1]}" if row.group_size == 2 else f"{row.group_size} ranks"
+            self._print(f"# {row.operation} {row.mode} over {members} ({way})")
             self._print(_HEAD)
             self._print(_UNITS)
         self._print(line(row))

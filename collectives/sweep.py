@@ -12,6 +12,7 @@ from functools import partial
 import msgspec
 import torch.distributed as dist
 
+from collectives import tuning_log
 from collectives.bench import Bench
 from collectives.config import SweepConfig
 from collectives.groups import Rows, turn
@@ -27,6 +28,8 @@ _FORMING_S = 10.0  # what a collective library may take to connect its ranks
 def run(job: Job[SweepConfig]) -> None:
     """Measure every planned point that has no row yet; rank 0 leaves one row each in the run folder."""
     planned = plan(job.config, [device.host for device in job.devices], job.device.type)
+    if any(point.algorithm or point.protocol for point in planned):
+        tuning_log.begin(job.folder.logs, job.world.rank)
     open_points, attempt = _left_to_do(job, planned)
     keep = partial(_keep, job, attempt)
     give_up = partial(_give_up, job, open_points, keep)
