@@ -29,6 +29,12 @@ class DeviceProperties(msgspec.Struct, frozen=True):
     name: str = ""
 
 
+class OwnMetadata(msgspec.Struct, frozen=True):
+    """What our own jobs write into the header: torch before 2.13 tells no host."""
+
+    host: str = ""
+
+
 class Header(msgspec.Struct, frozen=True):
     """The fields beside `traceEvents` that scaling reads."""
 
@@ -36,6 +42,7 @@ class Header(msgspec.Struct, frozen=True):
     devices: list[DeviceProperties] = msgspec.field(name="deviceProperties", default_factory=list)
     base_ns: int = msgspec.field(name="baseTimeNanoseconds", default=0)
     host: str = msgspec.field(name="host_name", default="")
+    own: OwnMetadata = msgspec.field(name="scalescope", default=OwnMetadata())
 
 
 _DECODER = msgspec.json.Decoder(Header, strict=False)

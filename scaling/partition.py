@@ -1,6 +1,6 @@
 """The partition: where each nanosecond of a rank's steps went, exact, each part computed from intervals.
 
-A device step runs from the first activity of step k to the first of step k + 1. Inside it every instant counts for the
+A device step runs from the first compute kernel of step k to that of step k + 1. Inside it every instant counts for the
 first that applies: a compute kernel runs; communication runs (later told apart into transfer, wait and unsplit); a copy
 runs; the host loads data; the next activity has not been launched yet; it has been, and the device is idle all the
 same.
@@ -61,15 +61,19 @@ class OneRankShares:
 
 
 def device_windows(timeline: Timeline) -> Windows:
-    """Return the device steps of a timeline; one window over all linked activity where there are no steps."""
+    """Return the device steps of a timeline; one window over all linked activity where there are no steps.
+
+    A step begins with the first compute kernel launched in it, on the stream that computes most. Its very first
+    activity need not be that: a loader that copies the next batch on a stream of its own, or a gather that runs ahead,
+    starts while the step before still computes. Only where a step computes nothing does its first activity begin it.
+    """
     linked = timeline.linked
     numbers: list[int] = []
     edges: list[int] = []
-    # activities ascend by start, so a step's first row is its first activity
-    for index, row in zip(*(found.tolist() for found in np.unique(timeline.step, return_index=True)), strict=True):
+    for index, row in _first_rows(timeline):
         first = int(timeline.start[row])
-        if index < 0 or (edges and first <= edges[-1]):
-            continue  # no step, or one that began nothing on the device before the next one did
+        if edges and first <= edges[-1]:
+            continue  # began nothing on the device before the next step did
         numbers.append(int(timeline.steps.numbers[index]))
         edges.append(first)
     counted = linked if linked.any() else np.ones(timeline.start.size, bool)
@@ -80,6 +84,23 @@ def device_windows(timeline: Timeline) -> Windows:
         last = int(timeline.end[in_steps if in_steps.any() else counted].max())
         edges.append(max(last, edges[-1] + 1))
     return Windows(numbers, np.array(edges, np.int64), True)
+
+
+def _first_rows(timeline: Timeline) -> list[tuple[int, int]]:
+    """Return (step, row of the activity that begins it), ascending by step."""
+    computing = timeline.kind == COMPUTE
+    streams, of_row = np.unique(timeline.stream, return_inverse=True)
+    time = np.zeros(streams.size, np.int64)
+    np.add.at(time, of_row[computing], (timeline.end - timeline.start)[computing])
+    main = computing & (of_row == int(time.argmax())) if streams.size else computing
+    first: dict[int, int] = {}
+    # activities ascend by start, so a step's first row is its earliest; the choices, best first
+    for eligible in (main, computing, np.ones(computing.size, bool)):
+        rows = np.flatnonzero(eligible & (timeline.step >= 0))
+        steps, at = np.unique(timeline.step[rows], return_index=True)
+        for step, row in zip(steps.tolist(), rows[at].tolist(), strict=True):
+            first.setdefault(step, row)
+    return sorted(first.items())
 
 
 def share_out(timeline: Timeline, data_loading: Intervals) -> OneRankShares:

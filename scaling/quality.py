@@ -30,6 +30,10 @@ def judge(
     if len(windows) > 1:
         notes.append("the ranks' traces do not hold the same steps")
     notes.extend(_unmatched(matches))
+    if not missing and (groupless := sum(match.missing == "trace" for match in matches)):
+        notes.append(
+            f"{groupless} collectives whose group's ranks are not in the traces: not split into wait and transfer"
+        )
     unknown = Counter(match.group for match in unsplit if match.missing is None)
     notes.extend(
         f"group {group}: {count} collectives whose waiting cannot be told (root or operation not in the trace)"

@@ -61,7 +61,7 @@ def summarise(path: Path) -> RankSummary:
 
 def _summarise_device(trace: Trace, timeline: Timeline) -> RankSummary:
     shares = share_out(timeline, data_loading(trace, timeline.steps))
-    early = timeline.before_window
+    early = timeline.before_window(int(shares.windows.edges[0]))
     chosen = timeline.kind == COMPUTE
     spans = Intervals(timeline.start[chosen], timeline.end[chosen])
     unlinked = ~timeline.linked & ~early
@@ -101,7 +101,7 @@ def _identity(trace: Trace) -> dict[str, Any]:
         "path": trace.path,
         "rank": rank,
         "world_size": info.world_size if info.world_size > 0 else None,
-        "host": trace.header.host,
+        "host": trace.header.host or trace.header.own.host,
         "device": device or next(iter(names.values()), None),
         "backend": info.backend,
     }

@@ -21,6 +21,8 @@ from scaling.partition import OneRankShares, Partition
 
 #: The share of a step that a rank must cost the others, in the median over steps.
 GUILTY_FRACTION = 0.01
+#: The share of the steps in which it must cost them more than any other rank does.
+GUILTY_STEPS = 0.75
 
 
 class AwaitedWaits(msgspec.Struct, frozen=True):
@@ -82,8 +84,8 @@ def name_stragglers(
     for rank in ranks:
         typical = statistics.median(loss[rank]) if loss[rank] else 0.0
         worst = sum(loss[rank][step] == max(loss[other][step] for other in ranks) for step in range(steps))
-        # ranks that wait for each other in turn are no stragglers: one that is holds the others up in most steps
-        if typical < GUILTY_FRACTION * step_ns or worst * 2 <= steps:
+        # ranks that wait for each other in turn are no stragglers: one that is holds the others up step after step
+        if typical < GUILTY_FRACTION * step_ns or worst < GUILTY_STEPS * steps:
             continue
         found.append(
             Straggler(

@@ -68,20 +68,24 @@ class Timeline:
         mask: Mask = self.launch >= 0
         return mask
 
-    @property
-    def before_window(self) -> Mask:
-        """Which activities were launched before the profiler's window (or its first step) opened.
+    def before_window(self, opens: int) -> Mask:
+        """Tell which activities were launched before the first step, whose first compute starts at `opens` (ns).
 
-        Without a runtime record that is known only of those that start before the first linked one; an unlinked
-        activity that starts later has lost its launch, and counts against the trace.
+        Of those with a runtime record that is plain. The others were, if they start before `opens`, or before the first
+        activity with a record on their stream: a stream runs things in the order of their launches. An activity that
+        starts later without a record has lost it, and counts against the trace.
         """
         linked = self.linked
         if not linked.any():
             return np.zeros(self.start.size, bool)
-        first_linked = int(self.start[linked].min())
-        early: Mask = (~linked & (self.start < first_linked)) | (
-            linked & (self.step < 0) & (self.launch < (self.steps.start[0] if len(self.steps) else 0))
-        )
+        streams, of_row = np.unique(self.stream, return_inverse=True)
+        first_linked = np.full(streams.size, opens, np.int64)
+        # ascending by start, so the last assignment from behind is the earliest
+        rows = np.flatnonzero(linked)[::-1]
+        first_linked[of_row[rows]] = self.start[rows]
+        begin = self.steps.start[0] if len(self.steps) else 0
+        unrecorded = ~linked & (self.start < np.maximum(first_linked[of_row], opens))
+        early: Mask = unrecorded | (linked & (self.step < 0) & (self.launch < begin))
         return early
 
 
@@ -241,7 +245,9 @@ class GroupNames:
         info = trace.header.distributed
         self._ranks = {str(group.pg_name): tuple(group.ranks) for group in info.pg_config}
         self._world = max(info.world_size, 0)
-        self._only = str(info.pg_config[0].pg_name) if len(info.pg_config) == 1 else None
+        # where all groups hold the same ranks, it does not matter for matching which of them an unnamed one belongs to
+        same = len(set(self._ranks.values())) == 1
+        self._only = str(info.pg_config[0].pg_name) if same else None
 
     def ranks_of(self, args: CommunicationArgs) -> tuple[int, ...]:
         """Return the global ranks of the group; empty where neither the arguments nor the header list them whole."""

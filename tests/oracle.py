@@ -102,11 +102,19 @@ class DeviceRank:
     def windows(self) -> list[tuple[int, int, int]]:
         """Return (step, start, end) of the device steps."""
         linked = [activity for activity in self.activities if activity["launch"] is not None]
+        computing = [a for a in self.activities if a["cat"] == "kernel" and not a["communication"]]
+        busy = defaultdict(int)
+        for activity in computing:
+            busy[activity["args"].get("stream")] += activity["end"] - activity["start"]
+        busiest = sorted(stream for stream in busy if busy[stream] == max(busy.values()))[:1]
+        main = [activity for activity in computing if activity["args"].get("stream") in busiest]
         first = {}
-        for activity in linked:
-            if activity["step"] is not None:
-                number = activity["step"]
-                first[number] = min(activity["start"], first.get(number, activity["start"]))
+        for number, _, _ in self.steps:
+            for eligible in (main, computing, linked):
+                starts = [activity["start"] for activity in eligible if activity["step"] == number]
+                if starts:
+                    first[number] = min(starts)
+                    break
         if not first:
             counted = linked or self.activities
             return [(0, min(a["start"] for a in counted), max(a["end"] for a in counted))]

@@ -96,6 +96,34 @@ def test_one_ranks_trace_alone_leaves_its_communication_unsplit_and_says_why(tmp
     assert all(one.transfer_us is None and not one.wait_us for one in alone.collectives)
 
 
+def test_a_batch_copied_ahead_on_a_stream_of_its_own_does_not_begin_the_step(tmp_path: Path) -> None:
+    """The host runs a step ahead: what it launches in a step computes while the next one is being launched."""
+    step = 4_000_000
+    activities = []
+    for number in range(3):
+        launched, computes = 1_000_000 + number * step + 1_000, 1_000_000 + (number + 1) * step
+        copy = synthetic.Activity(
+            "Memcpy HtoD", "gpu_memcpy", launched + 5_000, launched + 90_000, 30, launched, 101, {}
+        )
+        kernel = synthetic.Activity("gemm", "kernel", computes, computes + step - 70_000, 7, launched + 9_000, 101, {})
+        activities += [copy, kernel]
+    # launched before the profiler began: no runtime record, and on the device before the window's first kernel
+    job = synthetic.Job(world_size=1, groups=[], steps=3, collectives=0, kernels=0, seed=0)
+    trace = synthetic._trace(0, job, activities, step)
+    early = next(e for e in trace["traceEvents"] if e["cat"] == "kernel") | {
+        "ts": 2_000,
+        "dur": 2_500,
+        "name": "earlier",
+    }
+    trace["traceEvents"].append(early | {"args": {"correlation": 99_999, "stream": 7}})
+    explained = explain(synthetic.write({0: trace}, tmp_path))
+    windows = [one.window_ms for one in explained.analysis.steps]
+    assert windows == [4.0, 4.0, 3.93]
+    assert explained.analysis.quality.verdict == "good"
+    assert explained.analysis.ranks[0].before_window_ms == 2.5
+    assert_equals_oracle(explained, oracle.device_partitions({0: oracle.load(tmp_path / "rank0.json.gz")}, 1))
+
+
 jobs = st.builds(
     synthetic.Job,
     world_size=st.just(4),
