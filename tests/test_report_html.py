@@ -17,7 +17,8 @@ import pytest
 from records.errors import UserError
 from records.folder import RunFolder
 from records.rows import SweepRow
-from report.html import inline_json, table_csv, write_report
+from report.html import write_report
+from report.page import inline_json, table_csv
 from report.tables import Column, Table
 from report.verdict import loss_sentence
 from scaling.answer import Collective, Quality, Straggler, read_run_answer, read_study_answer, write_answer
