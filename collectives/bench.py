@@ -31,7 +31,7 @@ class Bench:
         self._config = job.config
         self._device = job.device
         self._devices = job.devices
-        self._backend = job.backend
+        self._backend = "mpi" if group.path == "mpi" else job.backend
         self._messages = member.messages
         self._path = member.path
         self._follow = member.path.use

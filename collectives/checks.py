@@ -36,6 +36,9 @@ def check(config: SweepConfig, world_size: int) -> None:
     for sizes in (config.sizes, config.auto_sizes.gpu, config.auto_sizes.cpu):
         if sizes != "auto":
             parse_sizes(sizes)
+    if config.launch.backend == "mpi":
+        raise UserError("MPI is a path of a sweep, not its backend: mpirun -n 4 scalescope sweep path=mpi "
+                        "launch.backend=gloo, or mpirun -n 4 python -m collectives backend=mpi")  # fmt: skip
     _check_groups(config, world_size)
     _check_limits(config)
 

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from collectives.config import SweepConfig
 from collectives.messages import Messages, form
 from collectives.operations.operation import Path
-from collectives.paths import direct
+from collectives.paths import direct, mpi
 from collectives.paths.c10d import C10dPath
 from collectives.paths.closed import ClosedPath
 from collectives.plan import Group
@@ -92,6 +92,11 @@ def _open(job: Job[SweepConfig], group: Group, process_group: dist.ProcessGroup,
         if reasons := list(filter(None, messages.texts(direct.refusal(job.device)))):
             return cast(Way, ClosedPath(reasons[0]))
         return direct.DirectPath(messages, job.device)
+    if group.path == "mpi":
+        reason = mpi.refusal(job.world.rank, job.world.size, job.world.source, job.device)
+        if reasons := list(filter(None, messages.texts(reason))):
+            return cast(Way, ClosedPath(reasons[0]))
+        return mpi.MpiPath(group.ranks)
     return C10dPath(process_group, group.ranks, job.device)
 
 

@@ -113,7 +113,7 @@ def plan(config: SweepConfig, hosts: Sequence[str], device: str) -> list[Point]:
         ways = product(config.operations, as_list(config.execution), _or_none(config.contention))
         for name, execution, contention in ways:
             operation = OPERATIONS[name]
-            modes = [operation.natural_mode] if config.modes == "auto" else as_list(config.modes)
+            modes = [_natural_mode(name, path)] if config.modes == "auto" else as_list(config.modes)
             reductions: list[str | None] = list(config.reductions) if operation.reduces else [None]
             dtypes = config.dtypes if operation.moves_data else [NO_DTYPE]
             for mode, dtype, reduction in product(modes, dtypes, reductions):
@@ -172,6 +172,11 @@ def placed(size: int, hosts: Sequence[str], placement: str) -> tuple[int, ...]:
 def as_list(value: object) -> list[Any]:
     """Return a config value that may be one or several as several."""
     return [value] if isinstance(value, str | int) else list(value)  # type: ignore[call-overload]
+
+
+def _natural_mode(name: str, path: str) -> str:
+    # MPI's reduce_scatter in place would leave its result elsewhere than the other paths do
+    return "out_of_place" if (name, path) == ("reduce_scatter", "mpi") else OPERATIONS[name].natural_mode
 
 
 def _or_none(value: object) -> list[str | None]:

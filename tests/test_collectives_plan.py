@@ -47,7 +47,7 @@ def test_a_wrong_size_is_named_with_the_way_out(sizes: str, words: str) -> None:
         ("group_sizes=[1]", "no group has two ranks"),
         ("group_sizes=[two]", "'two' is no group size"),
         ("relative_interval=0", "must be above 0"),
-        ("min_iterations=5000", "above max_iterations"),
+        ("min_iterations=50000", "above max_iterations"),
     ],
 )
 def test_a_wrong_axis_is_named_before_anything_starts(override: str, words: str) -> None:

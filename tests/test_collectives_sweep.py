@@ -1,5 +1,8 @@
 """A sweep on real processes: what its rows hold, and that every planned point has exactly one."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -108,3 +111,33 @@ def test_a_row_and_its_point_are_the_same_key() -> None:
     for point in planned(4, "operations=[reduce,send_recv,barrier]", "sizes=[8B]"):
         row = point.row(status="measured", time_us=1.0)
         assert Point.of(msgspec.json.decode(msgspec.json.encode(row), type=SweepRow)) == point
+
+
+def test_mpi_moves_host_buffers_with_the_same_checks(tmp_path: Path) -> None:
+    axes = ("sizes=[8B,40KiB]", f"operations=[{','.join(OPERATIONS)}]", "dtypes=[float32,bfloat16]", "path=mpi")
+    command = [
+        str(Path(sys.executable).parent / "mpirun"),
+        "-n",
+        "3",
+        sys.executable,
+        "-m",
+        "collectives",
+        "backend=mpi",
+    ]
+    done = subprocess.run(
+        [*command, f"runs={tmp_path}", "name=mpi", "logger=none", *axes[:3], *QUICK],
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent)},
+        capture_output=True, text=True, timeout=90, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = rows_of(tmp_path, "mpi")
+    assert points_of(rows) == planned(3, *axes)
+    measured = [row for row in rows if row.status == "measured"]
+    assert {row.operation for row in measured} == set(OPERATIONS)
+    assert all(row.wrong == 0 for row in measured if row.operation != "barrier")
+    assert {row.reason for row in rows if row.status != "measured"} == {"MPI cannot reduce torch.bfloat16"}
+
+
+def test_mpi_without_mpirun_says_what_to_do(tmp_path: Path) -> None:
+    code, said = finish(start(tmp_path, "x", 2, "launch.backend=mpi"), within_s=30)
+    assert code == 2 and "mpirun -n 4" in said and not (tmp_path / "x").exists()
