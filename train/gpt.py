@@ -98,7 +98,9 @@ class Gpt(nn.Module):
         logits = self.lm_head(self.transformer["ln_f"](x))  # (B, T, V)
         if targets is None:
             return logits
-        return F.cross_entropy(logits.float().view(-1, logits.shape[-1]), targets.reshape(-1))
+        # cross entropy in two parts, so that bf16 logits are read once and only their logarithms written in fp32
+        log_probabilities = F.log_softmax(logits.view(-1, logits.shape[-1]), dim=-1, dtype=torch.float32)
+        return F.nll_loss(log_probabilities, targets.reshape(-1))
 
     def _initialise(self, layers: int) -> None:
         """GPT-2's: normal(0.02), the layers that write to the residual stream scaled down by √(2·layers)."""

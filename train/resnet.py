@@ -68,7 +68,9 @@ class ResNet50(nn.Module):
         for block in self.blocks:
             x = block(x)  # … (B, 2048, S/32, S/32)
         logits = self.fc(x.mean(dim=(2, 3)))
-        return logits if labels is None else F.cross_entropy(logits.float(), labels)
+        if labels is None:
+            return logits
+        return F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels)
 
     def _initialise(self) -> None:
         """torchvision's; besides, each block starts as its shortcut (Goyal et al. 2017), which steadies large rates."""
