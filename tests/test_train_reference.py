@@ -45,8 +45,8 @@ def test_gpt_equals_transformers_gpt2() -> None:
 
 
 def test_resnet_equals_torchvisions_resnet50() -> None:
-    """In fp64 to rounding. In fp32 a fresh ResNet-50 in training amplifies rounding through its 53 batch norms: the layout
-    of the same weights alone moves its outputs by 0.00005 and its first gradients by 3%."""
+    """In fp64 to rounding. In fp32 a fresh ResNet-50 amplifies rounding through its 53 batch norms: the
+    layout of the same weights alone moves its outputs by 0.00005 and its first gradients by 3%."""
     torchvision = pytest.importorskip("torchvision")
     theirs = torchvision.models.resnet50().to(DEVICE)
     ours = ResNet50(ResNetConfig(kind="resnet", name="resnet50", batch_size=8, classes=1000, image_size=128)).to(DEVICE)
