@@ -23,6 +23,7 @@ scalescope: why does my training job not scale, and what would make it?
   scalescope sweep   [KEY=VALUE …] [-m]       collectives over sizes and GPU counts
   scalescope analyze PATH … [--json FILE]     traces → analysis.json and a table; PATH: runs, studies, traces
   scalescope report  PATH [--html FILE]       report.html: one file, no network needed
+  scalescope doctor                           what of this machine is fine, worth knowing, or broken, and the fix
 
 Examples:
   scalescope study model=gpt_small gpu_counts=[1,2,4]
@@ -51,6 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "sweep": _measure_sweep,
         "analyze": _analyze,
         "report": _report,
+        "doctor": _doctor,
     }
     verb, rest = words[0], words[1:]
     try:
@@ -203,6 +205,23 @@ def _demo(words: list[str]) -> int:
     preset = "demo_cpu" if device_kind() == "cpu" else "demo_gpu"
     print(f"scalescope demo = scalescope study preset={preset} name=demo {' '.join(words)}".rstrip())
     return _study([f"preset={preset}", "name=demo", *words])
+
+
+def _doctor(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="scalescope doctor",
+        description="Check this machine and environment, line by line: fine, worth knowing, or broken with the fix. "
+        "Exit code 1 where something is broken.",
+    )
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where run folders would be made (runs)")
+    options = parser.parse_args(words)
+    from hardware.doctor import examine
+    from records.errors import ExitCode
+    from report.findings import print_findings
+
+    findings = examine(options.runs)
+    print_findings(findings)
+    return int(ExitCode.CHECK_FAILED if any(finding.level == "broken" for finding in findings) else ExitCode.OK)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

@@ -97,3 +97,29 @@ def _amdsmi(pci_bus: str | None) -> State | None:
         return None
     finally:
         smi.amdsmi_shut_down()
+
+
+def driver_device_count() -> int | None:
+    """Return how many devices the driver has, whatever is visible to this process; None where no driver answers."""
+    nvml = module_or_none("pynvml")
+    if nvml is not None:
+        try:
+            nvml.nvmlInit()
+        except nvml.NVMLError:
+            pass
+        else:
+            try:
+                return int(nvml.nvmlDeviceGetCount())
+            finally:
+                nvml.nvmlShutdown()
+    smi = module_or_none("amdsmi")
+    if smi is not None:
+        try:
+            smi.amdsmi_init()
+        except smi.AmdSmiException:
+            return None
+        try:
+            return len(smi.amdsmi_get_processor_handles())
+        finally:
+            smi.amdsmi_shut_down()
+    return None

@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 
 from hardware.ceiling import ceilings
 from hardware.detect import describe, versions
+from hardware.doctor import topology
 from launch.compose import compose_job, thaw
 from launch.config import JobConfig
 from launch.freeze import plan_job
@@ -171,9 +172,12 @@ def _complete_info(
     info.launcher = world.source
     info.hosts = sorted({device.host for device in devices})
     info.devices = devices
+    info.topology = topology(devices)
     info.ceilings = own_ceilings
     info.environment = capture(versions(config.launch.backend))
     folder.write_info(info)
+    if config.study is None:  # a study's jobs all run on the same machine
+        print(f"scalescope: {info.topology}", flush=True)
 
 
 def _open_sinks(config: JobConfig, folder: RunFolder) -> Sinks:

@@ -11,6 +11,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig as ElasticConfig
 from torch.distributed.launcher.api import elastic_launch
 
+from hardware.doctor import preflight
 from launch.freeze import Plan
 from records.errors import ExitCode, RunError, UserError
 from records.folder import RunFolder
@@ -26,6 +27,8 @@ def start_job(plan: Plan) -> RunFolder:
     """
     folder = plan.make_folder()
     folder.logs.mkdir(exist_ok=True)
+    for finding in preflight():
+        print(f"scalescope: {finding.subject}: {finding.says}; {finding.fix}", file=sys.stderr)
     _prepare_environment(plan.place.threads_per_rank)
     config = ElasticConfig(
         min_nodes=1,

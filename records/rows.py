@@ -82,6 +82,7 @@ class RunInfo(msgspec.Struct):
     launcher: str | None = None  # torchrun | slurm | mpi | env | single
     environment: Environment | None = None
     devices: list[Device] = []
+    topology: str | None = None  # the hosts, and how the devices of the first are linked
     ceilings: Ceilings | None = None
     message: str | None = None  # why it ended as it did, where that is not plain
 

@@ -1,0 +1,69 @@
+"""How the devices of this machine are linked, as the driver tells it."""
+
+from dataclasses import dataclass
+
+from records.environment import module_or_none
+
+# nvmlDeviceGetTopologyCommonAncestor: what lies between two devices without NVLink, nearest first
+_ANCESTORS = {
+    0: "the same board",
+    10: "one PCIe switch",
+    20: "several PCIe switches",
+    30: "one host bridge",
+    40: "one CPU socket",
+    50: "two CPU sockets",
+}
+
+
+@dataclass(frozen=True)
+class Links:
+    """The links among the visible devices."""
+
+    nvlinks: tuple[int, ...]  # active NVLinks of each device
+    farthest: str | None  # what lies between the two devices that are farthest apart, over PCIe
+    peer_access: bool  # every device can read every other's memory
+
+    def describe(self) -> str:
+        """Return one phrase, such as `18 NVLinks each, all peers reachable`."""
+        if self.nvlinks and min(self.nvlinks) > 0:
+            low, high = min(self.nvlinks), max(self.nvlinks)
+            words = f"{low} NVLinks each" if low == high else f"{low} to {high} NVLinks"
+        else:
+            words = f"PCIe, across {self.farthest}" if self.farthest else "PCIe"
+        return f"{words}, {'all peers reachable' if self.peer_access else 'not all peers reachable'}"
+
+
+def read_links(pci_buses: list[str], peer_access: bool) -> Links | None:
+    """Return the links of the devices at these PCI addresses through NVML; None where NVML does not answer."""
+    nvml = module_or_none("pynvml")
+    if nvml is None or len(pci_buses) < 2:
+        return None
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return None
+    try:
+        handles = [nvml.nvmlDeviceGetHandleByPciBusId(bus.encode()) for bus in pci_buses]
+        counts = tuple(_active_links(nvml, handle) for handle in handles)
+        farthest = 0
+        for index, one in enumerate(handles):
+            for other in handles[index + 1 :]:
+                try:
+                    farthest = max(farthest, int(nvml.nvmlDeviceGetTopologyCommonAncestor(one, other)))
+                except nvml.NVMLError:
+                    continue
+        return Links(nvlinks=counts, farthest=_ANCESTORS.get(farthest), peer_access=peer_access)
+    except nvml.NVMLError:
+        return None
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _active_links(nvml, handle) -> int:  # type: ignore[no-untyped-def] # NVML's binding has no types
+    active = 0
+    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+        try:
+            active += nvml.nvmlDeviceGetNvLinkState(handle, link) == nvml.NVML_FEATURE_ENABLED
+        except nvml.NVMLError:
+            break
+    return active

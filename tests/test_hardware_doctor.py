@@ -1,0 +1,131 @@
+"""The doctor is right: machines with faults are laid out below a folder, and each is found with its fix."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hardware.doctor import check_run_folder, examine, preflight
+from hardware.finding import Finding
+from hardware.host import check_clock, check_locked_memory, check_network, check_rocm, check_shared_memory
+from hardware.visible import check_visible
+
+
+def broken(findings: list[Finding]) -> list[str]:
+    return [f"{finding.subject}: {finding.says}" for finding in findings if finding.level == "broken"]
+
+
+def test_every_broken_or_noted_line_of_this_machine_is_a_sentence_with_a_subject(tmp_path: Path) -> None:
+    findings = examine(tmp_path)
+    subjects = [finding.subject for finding in findings]
+    assert {
+        "torch",
+        "devices",
+        "shared memory",
+        "open files",
+        "host name",
+        "Slurm",
+        "MPI",
+        "W&B",
+        "run folder",
+        "clock",
+    } <= {
+        *subjects,
+        *("devices" for subject in subjects if subject.startswith("device ")),
+    }
+    assert all(finding.fix for finding in findings if finding.level == "broken")
+
+
+@pytest.mark.parametrize(
+    ("environ", "rocm", "says"),
+    [
+        ({"CUDA_VISIBLE_DEVICES": "0,7"}, False, "names device 7"),
+        ({"CUDA_VISIBLE_DEVICES": "0,0"}, False, "names 0 twice"),
+        ({"CUDA_VISIBLE_DEVICES": ""}, False, "hides every device"),
+        ({"ROCR_VISIBLE_DEVICES": "0,1", "HIP_VISIBLE_DEVICES": "2"}, True, "names device 2"),
+        ({"HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "1"}, True, "contradict each other"),
+    ],
+)
+def test_visible_devices_that_contradict_are_broken(environ: dict[str, str], rocm: bool, says: str) -> None:
+    assert any(says in line for line in broken(check_visible(environ, 4, rocm)))
+
+
+def test_hips_numbers_count_within_what_rocr_leaves() -> None:
+    environ = {"ROCR_VISIBLE_DEVICES": "2,3", "HIP_VISIBLE_DEVICES": "1"}
+    assert broken(check_visible(environ, 4, rocm=True)) == []
+
+
+def test_uuids_are_taken_as_they_are() -> None:
+    assert broken(check_visible({"CUDA_VISIBLE_DEVICES": "GPU-8f2a,GPU-91bc"}, 4, rocm=False)) == []
+
+
+def test_missing_device_files_and_kernel_settings_of_rocm_are_found(tmp_path: Path) -> None:
+    (tmp_path / "proc/sys/kernel").mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/numa_balancing").write_text("1\n")
+    (tmp_path / "proc/cmdline").write_text("root=/dev/sda1 quiet\n")
+    (tmp_path / "sys/class/iommu/ivhd0").mkdir(parents=True)
+    findings = check_rocm({"RCCL_MSCCL_ENABLE": "1"}, {"users"}, root=tmp_path)
+    assert len(broken(findings)) == 2 and all("--device" in str(f.fix) for f in findings if f.level == "broken")
+    assert {"numa_balancing", "iommu", "RCCL_MSCCL_ENABLE"} <= {f.subject for f in findings if f.level == "note"}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_missing_permissions_on_kfd_are_found(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    (tmp_path / "dev/dri").mkdir(parents=True)
+    (tmp_path / "dev/kfd").touch(mode=0o660)
+    for parent in tmp_path.parents:
+        if parent.stat().st_mode & 0o011 == 0:
+            parent.chmod(parent.stat().st_mode | 0o011)
+    code = (
+        "import os, sys; sys.path.insert(0, sys.argv[2]); os.setgid(65534); os.setuid(65534)\n"
+        "from pathlib import Path\nfrom hardware.host import check_rocm\n"
+        "print([f.fix for f in check_rocm({}, {'nogroup'}, root=Path(sys.argv[1])) if f.level == 'broken'])"
+    )
+    # imported before the change of user, since a home folder may be closed to others
+    code = "from hardware import host\n" + code
+    home = str(Path(__file__).resolve().parent.parent)
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path), home], cwd=home, capture_output=True, text=True)
+    assert "usermod -aG video,render" in done.stdout, done.stderr
+
+
+def test_an_interface_that_is_not_there_is_found(tmp_path: Path) -> None:
+    for name in ("lo", "eth0"):
+        (tmp_path / "sys/class/net" / name).mkdir(parents=True)
+    assert broken(check_network({"NCCL_SOCKET_IFNAME": "ib0"}, root=tmp_path))
+    for value in ("eth", "=eth0", "^docker", "ib0,eth0"):
+        assert broken(check_network({"NCCL_SOCKET_IFNAME": value}, root=tmp_path)) == []
+
+
+def test_little_shared_memory_is_found(tmp_path: Path) -> None:
+    if (
+        os.geteuid() != 0
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(tmp_path)]).returncode
+    ):
+        pytest.skip("needs the right to mount a small tmpfs")
+    try:
+        finding = check_shared_memory(tmp_path)
+        assert finding.level == "broken" and "--ipc=host" in str(finding.fix)
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_locked_memory_matters_only_where_there_is_rdma(tmp_path: Path) -> None:
+    assert check_locked_memory(tmp_path) == []
+
+
+def test_a_time_service_is_named(tmp_path: Path) -> None:
+    assert check_clock(tmp_path).level == "note"
+    (tmp_path / "proc/17").mkdir(parents=True)
+    (tmp_path / "proc/17/comm").write_text("chronyd\n")
+    assert "chronyd" in check_clock(tmp_path).says
+
+
+def test_a_run_folder_that_cannot_be_written_is_broken() -> None:
+    assert check_run_folder(Path("/proc/runs")).level == "broken"
+
+
+def test_preflight_is_quiet_on_a_sound_machine() -> None:
+    assert preflight() == []
