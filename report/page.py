@@ -242,7 +242,7 @@ def _section_view(section: Section, specs: dict[str, Spec]) -> _SectionView:
                 _table_view(panel.table, panel.key),
                 ids,
                 panel.legend if panel.charts else (),
-                panel.reason or NO_DRAWING,
+                panel.reason or ("" if can_draw() else NO_DRAWING),
                 open=not panel.charts,
             )
         )
