@@ -171,7 +171,7 @@ def _start(verb: "launch.verb.Verb", config: "omegaconf.DictConfig") -> int:  # 
 
 def _study(words: list[str]) -> int:
     from launch.config import register
-    from launch.study import plan_study, run_study
+    from launch.study import outline_study, plan_study, run_study
     from records.errors import ExitCode, UserError
 
     if words[:1] in (["-h"], ["--help"]):
@@ -180,11 +180,11 @@ def _study(words: list[str]) -> int:
     if flags := [word for word in words if word.startswith("-")]:
         raise UserError(f"study does not know {flags[0]}; comma lists such as model=gpt_small,resnet50 need no flag")
     register()
-    study = plan_study(words, _verb("train"), _verb("sweep"))
-    print(f"scalescope: study of {len(study.jobs)} jobs → {study.path}", flush=True)
+    study = plan_study(outline_study(words, _verb("train"), _verb("sweep")))
+    print(f"scalescope: study of {len(study.jobs)} jobs → {study.outline.path}", flush=True)
     folder, failed = run_study(study, lambda line: print(line, flush=True))
     _show([folder.path])
-    for settings in study.logger.values():
+    for settings in study.outline.settings.logger.values():
         if settings.get("_target_") == "report.wandb.WandbSink":
             from report.wandb import log_study
 

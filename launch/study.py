@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from launch.compose import compose_job, explain, freeze, typed
 from launch.config import StudyConfig
@@ -24,44 +24,79 @@ _SHARED = ("launch", "seed", "logger")  # go to every job of the study, and `lau
 
 
 @dataclass(frozen=True)
-class Study:
-    """A study that is ready to run: every job checked, nothing on disk yet."""
+class Member:
+    """One job of a study, before anything of this machine is known: a login node can submit it as it is."""
+
+    verb: Verb
+    name: str
+    overrides: list[str]
+    ranks: int
+
+    def compose(self, study: Path) -> DictConfig:
+        """Return the job's config. Raises UserError for overrides that do not fit."""
+        config = compose_job(self.verb.name, self.overrides)
+        # set as values, not as overrides: a path may hold what Hydra's grammar reads otherwise
+        config.name = self.name
+        config.runs = str(study)
+        config.study = study.name
+        config.launch.ranks = self.ranks
+        return config
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What a study is: its folder, its own config, its jobs. Nothing is on disk yet."""
 
     path: Path
     text: str
-    logger: dict[str, Any]
+    settings: StudyConfig
+    members: list[Member]
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study that is ready to run on this machine: every job checked and placed."""
+
+    outline: Outline
     jobs: list[Plan]
 
 
-def plan_study(overrides: Sequence[str], train: Verb, sweep: Verb) -> Study:
-    """Return the jobs that overrides ask for. Raises UserError before anything is started or written."""
+def outline_study(overrides: Sequence[str], train: Verb, sweep: Verb, counts: list[int] | None = None) -> Outline:
+    """Return the jobs that overrides ask for; `counts` stands in for `gpu_counts=auto`. Raises UserError."""
     mine, shared, for_sweep, for_train = _route(overrides)
     config = compose_job("study", [*mine, *(item for item in shared if _key(item) != "seed")])
     settings = cast(StudyConfig, cast(Any, typed(config)))
-    counts = settings.gpu_counts if settings.gpu_counts != "auto" else _auto_counts(settings)
+    if settings.gpu_counts == "auto":
+        settings.gpu_counts = counts or _auto_counts(settings)
+    counts = cast(list[int], settings.gpu_counts)
     name = settings.name or new_name("study", _what(settings, for_train))
-    path = Path(settings.runs).expanduser().resolve() / name
-    here = resolve(replace(settings.launch, ranks=None))
-    if here.device == "cuda" and max(counts) > here.ranks:
-        raise UserError(f"gpu_counts={counts}, but this machine has {here.ranks} GPUs; leave out what is above that")
-    # the same threads a rank at every count, else scaling is an artefact of them
-    threads = settings.launch.threads_per_rank or max(1, usable_cores() // max(counts))
-    common = [*shared, f"launch.threads_per_rank={threads}"]
-    jobs = []
+    members: list[Member] = []
     for case in settings.cases or [[]]:
         for combination in _grid([*case, *for_train]):
-            for count in counts:
-                child = _compose_child(train, [*combination, *common], path, count)
-                if settings.scaling == "strong":
-                    child.global_batch_size = child.model.batch_size * min(counts)
-                child.name = f"{child.model.name}-{child.strategy.kind}-n{count}"
-                jobs.append(plan_job(train, child))
+            members += _series(train, [*combination, *shared], settings.scaling, counts)
     if settings.with_sweep and max(counts) > 1:
         groups = [count for count in counts if count > 1]
-        child = _compose_child(sweep, [f"group_sizes={groups}", *common, *for_sweep], path, max(counts))
-        child.name = "sweep"
-        jobs.append(plan_job(sweep, child))
-    return Study(path=path, text=freeze(config), logger=settings.logger, jobs=_distinct(jobs))
+        members.append(Member(sweep, "sweep", [f"group_sizes={groups}", *shared, *for_sweep], max(counts)))
+    path = Path(settings.runs).expanduser().resolve() / name
+    return Outline(path=path, text=freeze(config), settings=settings, members=_distinct(members))
+
+
+def plan_study(outline: Outline) -> Study:
+    """Check and place every job of a study on this machine. Raises UserError before anything is started or written."""
+    settings = outline.settings
+    most = max(settings.gpu_counts)
+    here = resolve(replace(settings.launch, ranks=None))
+    if here.device == "cuda" and most > here.ranks:
+        raise UserError(f"gpu_counts={settings.gpu_counts}, but this machine has {here.ranks} GPUs; "
+                        "leave out what is above that")  # fmt: skip
+    jobs = []
+    for member in outline.members:
+        config = member.compose(outline.path)
+        if config.launch.threads_per_rank is None:
+            # the same threads a rank at every count, else scaling is an artefact of them
+            config.launch.threads_per_rank = max(1, usable_cores() // most)
+        jobs.append(plan_job(member.verb, config))
+    return Study(outline=outline, jobs=jobs)
 
 
 def run_study(study: Study, say: Callable[[str], None]) -> tuple[RunFolder, list[str]]:
@@ -72,7 +107,7 @@ def run_study(study: Study, say: Callable[[str], None]) -> tuple[RunFolder, list
     """
     from launch.start import start_job  # loads torch, which a mistyped key need not wait for
 
-    folder = RunFolder.create(study.path, "study", study.text)
+    folder = RunFolder.create(study.outline.path, "study", study.outline.text)
     failed: list[str] = []
     try:
         for number, plan in enumerate(study.jobs, 1):
@@ -97,26 +132,22 @@ def run_study(study: Study, say: Callable[[str], None]) -> tuple[RunFolder, list
     return folder, failed
 
 
-def _compose_child(verb: Verb, overrides: list[str], study: Path, ranks: int) -> DictConfig:
-    config = compose_job(verb.name, overrides)
-    # set as values, not as overrides: a path may hold what Hydra's grammar reads otherwise
-    config.runs = str(study)
-    config.study = study.name
-    config.launch.ranks = ranks
-    return config
+def _series(train: Verb, overrides: list[str], scaling: str, counts: list[int]) -> list[Member]:
+    """Return one training job at every count."""
+    config = compose_job(train.name, overrides)
+    if scaling == "strong":
+        overrides = [*overrides, f"global_batch_size={config.model.batch_size * min(counts)}"]
+    name = f"{config.model.name}-{config.strategy.kind}"
+    return [Member(train, f"{name}-n{count}", overrides, count) for count in counts]
 
 
-def _distinct(jobs: list[Plan]) -> list[Plan]:
+def _distinct(members: list[Member]) -> list[Member]:
     """Number the jobs whose names are the same, since a grid can vary what a name does not show."""
-    seen: dict[Path, int] = {}
+    seen: dict[str, int] = {}
     result = []
-    for job in jobs:
-        seen[job.path] = seen.get(job.path, 0) + 1
-        if (number := seen[job.path]) > 1:
-            config = cast(DictConfig, OmegaConf.create(job.text))
-            config.name = f"{job.path.name}-{number}"
-            job = Plan(job.verb, freeze(config), job.path.with_name(config.name), job.study, job.place)
-        result.append(job)
+    for member in members:
+        seen[member.name] = number = seen.get(member.name, 0) + 1
+        result.append(replace(member, name=f"{member.name}-{number}") if number > 1 else member)
     return result
 
 
