@@ -42,8 +42,8 @@ def judge(
     activities = sum(one.evidence.activities for one in summaries.values())
     unlinked = sum(one.evidence.unlinked for one in summaries.values())
     fraction = unlinked / activities if activities else None
-    empty = [rank for rank, one in summaries.items() if one.shares is None]
-    unusable = len(empty) == len(summaries) or (fraction or 0.0) > UNUSABLE_FRACTION
+    blind = [rank for rank, one in summaries.items() if one.shares is None or _lacks_its_device(one)]
+    unusable = len(blind) == len(summaries) or (fraction or 0.0) > UNUSABLE_FRACTION
     lacking_members = any(match.missing == "member" for match in matches)
     return Quality(
         verdict="unusable" if unusable else "degraded" if degraded or lacking_members else "good",
@@ -53,13 +53,22 @@ def judge(
     )
 
 
+def _lacks_its_device(summary: RankSummary) -> bool:
+    """Tell whether a trace was recorded of the host only, of a job that worked elsewhere."""
+    return summary.activity == "cpu" and (summary.evidence.launches > 0 or summary.backend in ("nccl", "rccl"))
+
+
 def _faults(summary: RankSummary) -> list[str]:
     evidence = summary.evidence
     name = summary.path.name
     faults = [f"{name}: {damage}; read as far as it goes" for damage in evidence.damage]
     if evidence.invalid_events:
         faults.append(f"{name}: {evidence.invalid_events} events are no valid JSON and are left out")
-    if summary.shares is None:
+    if _lacks_its_device(summary):
+        faults.append(
+            f"{name}: the job ran on a device, and the trace holds nothing of it; profile ProfilerActivity.CUDA too"
+        )
+    elif summary.shares is None:
         faults.append(f"{name}: neither device activity nor operators in it")
     if evidence.activities and evidence.unlinked > DEGRADED_FRACTION * evidence.activities:
         faults.append(

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from scaling.cpu import CpuTimeline, build_cpu_timeline, share_out_cpu
-from scaling.intervals import Intervals, length, union
+from scaling.intervals import Intervals, Ints, length, union
 from scaling.kernels import KernelTable, kernel_table
 from scaling.loading import data_loading
 from scaling.partition import OneRankShares, share_out
@@ -113,8 +114,12 @@ _LAUNCHING = ("cudaLaunch", "cuLaunch", "hipLaunch", "hipExtLaunch", "hipModuleL
 def _evidence(trace: Trace, steps: int, before_window: int, unlinked: int) -> Evidence:
     # a host function (cudaLaunchHostFunc) runs on no device, so it has no activity to miss
     launching = np.array([name.startswith(_LAUNCHING) and "Host" not in name for name in trace.names], bool)
-    calls = trace.runtime.correlation[launching[trace.runtime.name]] if len(trace.runtime) else trace.runtime.start
-    lost = ~np.isin(calls, trace.activities.correlation)
+    chosen = np.flatnonzero(launching[trace.runtime.name]) if len(trace.runtime) else np.empty(0, np.int64)
+    chosen = chosen[~_captured(trace, chosen)]
+    calls = trace.runtime.correlation[chosen]
+    # a kernel without a correlation (ROCm has such) may be what one of the launches without a kernel launched
+    nameless = int((trace.activities.correlation <= 0).sum())
+    lost = max(0, int((~np.isin(calls, trace.activities.correlation)).sum()) - nameless)
     return Evidence(
         events=trace.events,
         invalid_events=trace.invalid_events,
@@ -124,6 +129,24 @@ def _evidence(trace: Trace, steps: int, before_window: int, unlinked: int) -> Ev
         before_window=before_window,
         unlinked=unlinked,
         launches=int(calls.size),
-        launches_without_activity=int(lost.sum()),
+        launches_without_activity=lost,
         profiler_steps=steps,
     )
+
+
+def _captured(trace: Trace, chosen: Ints) -> npt.NDArray[np.bool_]:
+    """Tell which runtime calls are made while their thread captures a graph: those run nothing yet."""
+    runtime = trace.runtime
+    captured = np.zeros(chosen.size, bool)
+    begins = np.array([name.endswith("StreamBeginCapture") for name in trace.names], bool)
+    ends = np.array([name.endswith("StreamEndCapture") for name in trace.names], bool)
+    if not len(runtime) or not begins[runtime.name].any():
+        return captured
+    for thread in np.unique(runtime.thread[begins[runtime.name]]).tolist():
+        own = runtime.thread == thread
+        opened = np.sort(runtime.start[own & begins[runtime.name]])
+        closed = np.sort(runtime.start[own & ends[runtime.name]])
+        at = runtime.start[chosen]
+        depth = np.searchsorted(opened, at, side="right") - np.searchsorted(closed, at, side="right")
+        captured |= (runtime.thread[chosen] == thread) & (depth > 0)
+    return captured

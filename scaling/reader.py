@@ -38,7 +38,7 @@ _RUNTIME = ("cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "xpu_runtim
             "privateuse1_runtime", "privateuse1_driver", "runtime", "driver")  # fmt: skip
 _OPERATORS = ("cpu_op", "Operator")
 _ANNOTATIONS = ("user_annotation",)
-_COMMUNICATING = re.compile(r"record_param_comms$|c10d::|gloo:|mpi:")
+_COMMUNICATING = re.compile(r"record_param_comms$|c10d::|gloo:|mpi:|nccl:|rccl:")
 
 
 def read_trace(path: Path) -> Trace:
@@ -339,13 +339,14 @@ class _Columns:
         described = args.collective if args.collective is not None else name
         if described.lower() in NO_COLLECTIVE:
             return -1
-        operation = operation_of(described)
+        # torch before 2.0 recorded that there is a collective, not which
+        operation = None if described == "record_param_comms" else operation_of(described)
         in_elements = args.in_elements if args.in_elements >= 0 else args.in_elements_old
         out_elements = args.out_elements if args.out_elements >= 0 else args.out_elements_old
         dtype = args.dtype
         dims = args.input_dims or args.input_dims_old
         if in_elements < 0 and dims:
-            in_elements, out_elements = _elements(dims)
+            in_elements, out_elements = _elements(dims, args.input_type)
         if dtype is None and args.input_type:
             dtype = _first_dtype(args.input_type)
         rooted = operation in FROM_ROOT or operation in TO_ROOT
@@ -438,17 +439,27 @@ def _nanoseconds(micro: Any) -> Ints:
     return nanoseconds
 
 
-def _elements(dims: msgspec.Raw) -> tuple[int, int]:
+#: What `Input type` calls a tensor's element type.
+_TENSORS = frozenset({"float", "double", "c10::Half", "c10::BFloat16", "int", "long", "long int", "short", "bool",
+                      "signed char", "unsigned char"})  # fmt: skip
+
+
+def _elements(dims: msgspec.Raw, types: msgspec.Raw) -> tuple[int, int]:
     """Return the elements of an operator's smallest and largest tensor argument, -1 where the shapes do not say.
 
-    An argument is a tensor's shape, or a list of them nested as deep as the operator takes them. Scalars and arguments
-    that are no tensors are both written `[]`; where there is nothing else, it is a scalar.
+    An argument is a tensor's shape, or a list of them nested as deep as the operator takes them. A scalar tensor and an
+    argument that is no tensor are both written `[]`; the types tell them apart.
     """
     try:
-        counts = [count for argument in msgspec.json.decode(dims) if (count := _count(argument)) > 0]
+        arguments = msgspec.json.decode(dims)
+        named = msgspec.json.decode(types) if types else []
+        counts = [count for argument in arguments if (count := _count(argument)) > 0]
     except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
         return -1, -1
-    return (min(counts), max(counts)) if counts else (1, 1)
+    if counts:
+        return min(counts), max(counts)
+    scalar = any(argument == [] and kind in _TENSORS for argument, kind in zip(arguments, named, strict=False))
+    return (1, 1) if scalar else (-1, -1)
 
 
 def _count(argument: Any) -> int:

@@ -18,7 +18,7 @@ KERNEL, MEMCPY, MEMSET = 0, 1, 2
 class CommunicationArgs(msgspec.Struct, frozen=True, kw_only=True):
     """What the profiler says about one collective on one rank. Counts are elements; None where the trace is silent."""
 
-    operation: str  # canonical, see scaling.families
+    operation: str | None = None  # canonical, see scaling.families
     in_elements: int | None = None
     out_elements: int | None = None
     dtype: str | None = None  # as the trace spells it
