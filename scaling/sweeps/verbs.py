@@ -1,0 +1,80 @@
+"""What `scalescope import` and `scalescope compare` do with the words behind them."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from records.errors import ExitCode, UserError
+from records.folder import RunFolder, find_runs
+from records.rows import SweepRow
+from scaling.sweeps.comparison import compare, describe
+from scaling.sweeps.importing import import_logs
+from scaling.sweeps.nccl_tests_log import read_log
+
+
+def run_import(words: Sequence[str]) -> int:
+    """Turn logs of other tools into a sweep folder. Returns 0; raises UserError."""
+    parser = argparse.ArgumentParser(
+        prog="scalescope import",
+        description="Turn the output of nccl-tests or rccl-tests (text, JSON, CSV) into a sweep folder, so that theirs "
+        "and ours stand in one plot.",
+    )
+    parser.add_argument("logs", nargs="+", type=Path, metavar="LOG")
+    parser.add_argument("--out", required=True, type=Path, metavar="FOLDER")
+    parser.add_argument("--operation", help="what the logs are of, where an old one does not say: all_reduce, …")
+    options = parser.parse_args(list(words))
+    folder, log = import_logs(options.logs, options.out, options.operation)
+    print(f"{len(log.rows)} rows → {folder.path}")
+    for fault in log.faults:
+        print(f"note: {fault}")
+    return int(ExitCode.OK)
+
+
+def run_compare(words: Sequence[str]) -> int:
+    """Lay two sweeps side by side. Returns 1 where a point fails --fail-under, else 0; raises UserError."""
+    parser = argparse.ArgumentParser(
+        prog="scalescope compare",
+        description="Lay two sweeps side by side: the bandwidth of OTHER over that of BASELINE, point by point. Each "
+        "is a run folder, a study with a sweep in it, a sweep.jsonl, or a log that `scalescope import` reads.",
+    )
+    parser.add_argument("baseline", type=Path, metavar="BASELINE")
+    parser.add_argument("other", type=Path, metavar="OTHER")
+    parser.add_argument(
+        "--fail-under", type=float, metavar="RATIO",
+        help="exit 1 if a point has less than this share of the baseline's bandwidth, beyond its uncertainty",
+    )  # fmt: skip
+    options = parser.parse_args(list(words))
+    comparison = compare(read_sweep(options.baseline), read_sweep(options.other))
+    if not comparison.pairs and not comparison.only_baseline:
+        raise UserError(f"{options.baseline} and {options.other} have no point in common")
+    for pair in comparison.pairs:
+        print(describe(pair))
+    for side, rows in ((options.baseline, comparison.only_baseline), (options.other, comparison.only_other)):
+        if rows:
+            print(f"only in {side}: {len(rows)} points, such as {rows[0].operation} {rows[0].bytes} B "
+                  f"n={rows[0].group_size} {rows[0].mode} {rows[0].execution} {rows[0].path}")  # fmt: skip
+    if options.fail_under is None:
+        return int(ExitCode.OK)
+    failed = [pair for pair in comparison.pairs if pair.fails(options.fail_under)]
+    for pair in failed:
+        print(f"FAILED, under {options.fail_under:g}: {describe(pair)}")
+    for row in comparison.only_baseline:
+        print(f"FAILED, not measured: {row.operation} {row.bytes} B n={row.group_size} {row.mode} {row.path}")
+    bad = bool(failed or comparison.only_baseline)
+    print(f"{len(comparison.pairs) - len(failed)} of {len(comparison.pairs)} points hold {options.fail_under:g}")
+    return int(ExitCode.CHECK_FAILED if bad else ExitCode.OK)
+
+
+def read_sweep(path: Path) -> list[SweepRow]:
+    """Return the rows of a sweep, wherever they are. Raises UserError where there are none."""
+    if path.is_dir():
+        rows = [row for run in find_runs(path) for row in run.read_sweep()]
+    elif path.suffix == ".jsonl":
+        rows = RunFolder(path.parent).read_sweep()
+    elif path.is_file():
+        rows = read_log(path.read_text(errors="replace"), path.name).rows
+    else:
+        raise UserError(f"{path}: there is no such folder or file")
+    if not rows:
+        raise UserError(f"{path} holds no sweep: there is no sweep.jsonl with rows in it")
+    return rows
