@@ -1,11 +1,13 @@
 # make demo: set everything up, measure this machine, end with a table and runs/demo/report.html
 # make test: set everything up, then lint, type-check and test
+# make test-cluster: the sbatch scripts on a real Slurm cluster, where one can be started
 
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint setup clean
+
+.PHONY: demo test test-cluster lint setup clean
 .DEFAULT_GOAL := help
 
 help:
@@ -27,7 +29,11 @@ lint: $(READY)
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet . && $(BIN)/mypy --no-error-summary && $(BIN)/lint-imports
 
 test: lint
-	@$(BIN)/pytest
+	@$(BIN)/pytest -m "not cluster"
+
+## a real Slurm cluster of two nodes on this host: needs root and Debian's slurm-wlm, slurmctld, slurmd, munge
+test-cluster: $(READY)
+	@$(BIN)/pytest -m cluster -rs
 
 clean:
 	rm -rf .venv build *.egg-info

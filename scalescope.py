@@ -23,6 +23,7 @@ scalescope: why does my training job not scale, and what would make it?
   scalescope sweep   [KEY=VALUE …] [-m]       collectives over sizes and GPU counts
   scalescope analyze PATH … [--json FILE]     traces → analysis.json and a table; PATH: runs, studies, traces
   scalescope report  PATH [--html FILE]       report.html: one file, no network needed
+  scalescope submit  VERB [KEY=VALUE …]       train, sweep or study by Slurm's sbatch (--wait, --dry-run)
   scalescope doctor                           what of this machine is fine, worth knowing, or broken, and the fix
 
 Examples:
@@ -53,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "analyze": _analyze,
         "report": _report,
         "doctor": _doctor,
+        "submit": _submit,
+        "finish": _finish,
     }
     verb, rest = words[0], words[1:]
     try:
@@ -205,6 +208,75 @@ def _demo(words: list[str]) -> int:
     preset = "demo_cpu" if device_kind() == "cpu" else "demo_gpu"
     print(f"scalescope demo = scalescope study preset={preset} name=demo {' '.join(words)}".rstrip())
     return _study([f"preset={preset}", "name=demo", *words])
+
+
+def _submit(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="scalescope submit",
+        description="Submit a job to Slurm by the scripts in slurm/. A study becomes one job a GPU count, and one that "
+        "analyses when they have ended. KEY=VALUE are the verb's own overrides; what is not known here goes to sbatch.",
+    )
+    parser.add_argument("verb", choices=["train", "sweep", "study"])
+    parser.add_argument("--account")
+    parser.add_argument("--partition")
+    parser.add_argument("--gpus-per-node", type=int, metavar="N", help="left out: ranks run on CPU cores")
+    parser.add_argument("--ranks-per-node", type=int, metavar="N", help="at most so many ranks a node")
+    parser.add_argument("--nodes", type=int, metavar="N", help="of train and sweep (1)")
+    parser.add_argument("--time", metavar="HH:MM:SS", help="a job's limit")
+    parser.add_argument("--style", default="torchrun", help="torchrun: one task a node; srun: a task a rank")
+    parser.add_argument("--wait", action="store_true", help="follow the jobs to their end")
+    parser.add_argument("--dry-run", action="store_true", help="show the calls and the scripts, submit nothing")
+    options, rest = parser.parse_known_args(words)
+    from launch import submit as slurm
+    from launch.config import register
+    from launch.study import outline_study
+
+    overrides = [word for word in rest if not word.startswith("-")]
+    request = slurm.Request(
+        account=options.account, partition=options.partition, gpus_per_node=options.gpus_per_node,
+        ranks_per_node=options.ranks_per_node, nodes=options.nodes, time=options.time, style=options.style,
+        extra=[word for word in rest if word.startswith("-")],
+    )  # fmt: skip
+    finish = None
+    if options.verb == "study":
+        register()
+        most = request.most_ranks_per_node or 2
+        outline = outline_study(overrides, _verb("train"), _verb("sweep"), sorted({1, most}))
+        batches, finish = slurm.study_batches(outline, request)
+    else:
+        _verb(options.verb)
+        slurm.check_job(options.verb, overrides)
+        batches = [slurm.job_batch(options.verb, overrides, request, None, options.verb)]
+    if options.dry_run:
+        for batch in [*batches, *([finish] if finish else [])]:
+            print(slurm.script_text(batch, "<the others>" if batch is finish else ""))
+        return 0
+    if finish is not None:
+        slurm.make_study_folder(outline)
+    ids = slurm.submit(batches, finish, print)
+    print(f"results: {outline.path if finish is not None else Path('runs').resolve()}")
+    if options.wait:
+        slurm.wait(ids, lambda line: print(line, flush=True))
+        if finish is not None:
+            _show([outline.path])
+    return 0
+
+
+def _finish(words: list[str]) -> int:
+    """End a study whose jobs ran one by one: its status from theirs, then analysis and report."""
+    if len(words) != 1:
+        from records.errors import UserError
+
+        raise UserError("finish needs one study folder")
+    from records.errors import ExitCode
+    from records.folder import RunFolder
+
+    folder = RunFolder.open(Path(words[0]))
+    runs = folder.read_children()
+    bad = [f"{run.path.name} is {run.read_info().status}" for run in runs if run.read_info().status != "done"]
+    folder.set_status("failed" if bad or not runs else "done", "; ".join(bad) or (None if runs else "no job ran"))
+    _show([folder.path])
+    return int(ExitCode.RUN_FAILED if bad or not runs else ExitCode.OK)
 
 
 def _doctor(words: list[str]) -> int:

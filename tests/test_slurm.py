@@ -1,5 +1,6 @@
 """The sbatch scripts on a real Slurm cluster: two nodes, real slurmctld and slurmd."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,13 +9,17 @@ import pytest
 
 from records.folder import RunFolder, find_runs
 from tests.slurm_cluster import SlurmCluster, missing_programs
-from tests.test_front_door import TINY
+from tests.test_front_door import SCALESCOPE, TINY
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "slurm"
 
-pytestmark = pytest.mark.skipif(
-    bool(missing_programs()), reason=f"no Slurm cluster can be started here: lacking {', '.join(missing_programs())}"
-)
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(
+        bool(missing_programs()),
+        reason=f"no Slurm cluster can be started here: lacking {', '.join(missing_programs())}",
+    ),
+]
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +66,47 @@ def test_a_study_in_the_body_of_a_job_starts_its_own_ranks(cluster: SlurmCluster
     study = RunFolder(tmp_path / "runs" / "study")
     assert study.read_info().status == "done", log
     assert study.report.stat().st_size > 10_000
+
+
+def _submit(cluster: SlurmCluster, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [SCALESCOPE, "submit", *words]
+    return subprocess.run(
+        command, cwd=folder, env=cluster.environment, capture_output=True, text=True, timeout=200, check=False
+    )
+
+
+def test_a_study_over_nodes_is_submitted_followed_and_reported(cluster: SlurmCluster, tmp_path: Path) -> None:
+    words = [*TINY, "gpu_counts=[1,2,4]", "name=over nodes", "sweep.sizes=[8,64KiB]", "sweep.budget_s=0.05"]
+    done = _submit(cluster, tmp_path, "study", *words, "--ranks-per-node=2", "--wait")
+    logs = "".join(path.read_text() for path in tmp_path.glob("slurm-*.out"))
+    assert done.returncode == 0, done.stderr + logs
+    study = RunFolder(tmp_path / "runs" / "over nodes")
+    assert study.read_info().status == "done", logs
+    worlds = {run.path.name: run.read_info().world_size for run in study.read_children()}
+    assert worlds == {"gpt_tiny-ddp-n1": 1, "gpt_tiny-ddp-n2": 2, "gpt_tiny-ddp-n4": 4, "sweep": 4}
+    assert "weak scaling efficiency" in done.stdout
+    assert study.report.is_file()
+
+
+def test_a_dry_run_shows_the_calls_and_submits_nothing(cluster: SlurmCluster, tmp_path: Path) -> None:
+    done = _submit(cluster, tmp_path, "study", "gpu_counts=[1,2]", "--ranks-per-node=2", "--dry-run", "--account=me")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("sbatch --parsable") == 4 and done.stdout.count("--account=me") == 4
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["train", "--partition=nowhere"], "--partition=PARTITION"),
+        (["train", "--ranks-per-node=64"], "lower --gpus-per-node, --ranks-per-node"),
+        (["study", "modle=gpt_tiny"], "did you mean model"),
+        (["study", "gpu_counts=[3]", "--ranks-per-node=2"], "do not spread evenly"),
+    ],
+)
+def test_an_impossible_request_is_one_clear_line(
+    words: list[str], says: str, cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    done = _submit(cluster, tmp_path, *words)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1 and says in done.stderr
