@@ -1,0 +1,209 @@
+"""Submitting to Slurm: sbatch with the scripts of slurm/, from a machine that need not have a device.
+
+What a script leaves open (account, partition, nodes, tasks) is given to sbatch as options, so the scripts that run are
+the ones a user can read and edit.
+"""
+
+import re
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from launch.compose import compose_job
+from launch.study import Member, Outline
+from records.errors import RunError, UserError
+from records.folder import RunFolder
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "slurm"
+_POLL_S = 2.0
+_ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
+_GOOD = "COMPLETED"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asks of the cluster. `None` leaves a line to the script or the cluster's default."""
+
+    account: str | None = None
+    partition: str | None = None
+    gpus_per_node: int | None = None  # None = ranks on CPUs, a core each
+    ranks_per_node: int | None = None  # at most so many ranks on a node; None = gpus_per_node
+    nodes: int | None = None
+    time: str | None = None
+    style: str = "torchrun"  # torchrun (one task a node) | srun (a task a rank)
+    extra: list[str] = field(default_factory=list)  # handed to sbatch as they are
+
+    def __post_init__(self) -> None:
+        if self.style not in ("torchrun", "srun"):
+            raise UserError(f"--style={self.style}: choose torchrun or srun")
+
+    @property
+    def most_ranks_per_node(self) -> int | None:
+        return self.ranks_per_node or self.gpus_per_node
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One call of sbatch."""
+
+    script: Path
+    options: list[str]
+    words: list[str]  # the script's own arguments
+    label: str
+
+    def command(self, after: Sequence[int] = ()) -> list[str]:
+        dependency = [f"--dependency=afterany:{':'.join(map(str, after))}"] if after else []
+        return ["sbatch", "--parsable", *self.options, *dependency, str(self.script), *self.words]
+
+
+def job_batch(verb: str, overrides: Sequence[str], request: Request, ranks: int | None, label: str) -> Batch:
+    """Return the call for one job over `ranks` ranks (None: every rank that the request's nodes hold).
+
+    Raises UserError where the ranks do not spread evenly over nodes.
+    """
+    nodes, per_node = _spread(request, ranks)
+    options = _common(request, f"scalescope-{verb}")
+    options.append(f"--nodes={nodes}")
+    srun = request.style == "srun" or verb == "sweep"
+    if per_node is not None:
+        options.append(f"--ntasks-per-node={per_node if srun else 1}")
+        if request.gpus_per_node is not None:
+            options.append(f"--gpus-per-node={per_node}")
+        elif not srun:
+            options.append(f"--cpus-per-task={per_node}")
+        if not srun:
+            options.append(f"--export=ALL,RANKS_PER_NODE={per_node}")
+    script = SCRIPTS / ("sweep.sbatch" if verb == "sweep" else "train_srun.sbatch" if srun else "train.sbatch")
+    return Batch(script=script, options=options, words=list(overrides), label=label)
+
+
+def study_batches(outline: Outline, request: Request) -> tuple[list[Batch], Batch]:
+    """Return one call a job of the study, and the one that analyses when they have ended."""
+    batches = []
+    for member in outline.members:
+        member.compose(outline.path)  # a wrong key is found here, not in an hour on a node
+        batches.append(job_batch(member.verb.name, _words(member, outline.path), request, member.ranks, member.name))
+    finish = Batch(
+        script=SCRIPTS / "analyze.sbatch",
+        options=_common(request, "scalescope-analyze"),
+        words=[str(outline.path)],
+        label="analysis and report",
+    )
+    return batches, finish
+
+
+def submit(batches: Sequence[Batch], finish: Batch | None, say: Callable[[str], None]) -> list[int]:
+    """Submit every job and return their ids. Raises UserError with sbatch's own reason; earlier ones are cancelled."""
+    if shutil.which("sbatch") is None:
+        raise UserError("there is no sbatch here; call scalescope submit on a login node of the cluster")
+    ids: list[int] = []
+    for batch in batches:
+        ids.append(_sbatch(batch, (), ids))
+        say(f"job {ids[-1]}: {batch.label}")
+    if finish is not None:
+        ids.append(_sbatch(finish, ids, ids))
+        say(f"job {ids[-1]}: {finish.label}, after the others")
+    return ids
+
+
+def script_text(batch: Batch, after: str = "") -> str:
+    """Return what --dry-run shows: the call, and the script that it runs."""
+    dependency = f" --dependency=afterany:{after}" if after else ""
+    call = " ".join(shlex.quote(word) for word in batch.command())
+    return f"# {batch.label}\n{call.replace(' --parsable', ' --parsable' + dependency)}\n\n{batch.script.read_text()}"
+
+
+def wait(ids: Sequence[int], say: Callable[[str], None]) -> None:
+    """Follow jobs to their end, with a line a change. Raises RunError naming those that did not complete.
+
+    squeue and scontrol are polled: `sbatch --wait` backs off to 42 s, and accounting may not be set up.
+    """
+    states: dict[int, str] = {}
+    while not all(states.get(job) in _ENDED for job in ids):
+        for job in ids:
+            state, reason = _state(job)
+            if state and state != states.get(job):
+                states[job] = state
+                waits = reason if state == "PENDING" and reason not in ("None", "Dependency", "Priority") else ""
+                say(f"job {job}: {state.lower()}{f' ({waits})' if waits else ''}")
+        time.sleep(_POLL_S)
+    bad = [f"{job} {states[job].lower()}" for job in ids if states[job] != _GOOD]
+    if bad:
+        raise RunError(f"not every job completed: {', '.join(bad)}; their output is in slurm-<id>.out, "
+                       "and what was measured is in the run folders")  # fmt: skip
+
+
+def make_study_folder(outline: Outline) -> RunFolder:
+    """Make the study's folder, so that the jobs' folders have their place. Raises UserError."""
+    return RunFolder.create(outline.path, "study", outline.text)
+
+
+def check_job(verb: str, overrides: Sequence[str]) -> None:
+    """Raise UserError for overrides that the job would refuse on its node."""
+    compose_job(verb, overrides)
+
+
+def _words(member: Member, study: Path) -> list[str]:
+    return [*member.overrides, f"name={_quoted(member.name)}", f"runs={_quoted(str(study))}",
+            f"study={_quoted(study.name)}"]  # fmt: skip
+
+
+def _quoted(value: str) -> str:
+    """Return a value in Hydra's quotes, since a path may hold what its grammar reads otherwise."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _spread(request: Request, ranks: int | None) -> tuple[int, int | None]:
+    """Return nodes and ranks a node."""
+    most = request.most_ranks_per_node
+    if ranks is None:
+        return request.nodes or 1, most
+    if most is None or ranks <= most:
+        return 1, ranks
+    nodes = -(-ranks // most)
+    if ranks % nodes:
+        raise UserError(f"{ranks} ranks do not spread evenly over {nodes} nodes of {most}; choose another count")
+    return nodes, ranks // nodes
+
+
+def _common(request: Request, name: str) -> list[str]:
+    options = [f"--job-name={name}"]
+    for key in ("account", "partition", "time"):
+        if (value := getattr(request, key)) is not None:
+            options.append(f"--{key}={value}")
+    return [*options, *request.extra]
+
+
+def _sbatch(batch: Batch, after: Sequence[int], earlier: Sequence[int]) -> int:
+    done = subprocess.run(batch.command(after), capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return int(done.stdout.strip().split(";")[0])
+    if earlier:
+        subprocess.run(["scancel", *map(str, earlier)], capture_output=True, check=False)
+    reason = re.sub(r"^sbatch: (error: )?", "", next(iter(done.stderr.strip().splitlines()), "no reason given"))
+    raise UserError(f"Slurm refuses {batch.label}: {reason}{_hint(done.stderr)}"
+                    + (f"; the {len(earlier)} jobs before it were cancelled" if earlier else ""))  # fmt: skip
+
+
+def _hint(stderr: str) -> str:
+    if "ccount" in stderr:
+        return "; give --account=ACCOUNT (sacctmgr show associations user=$USER lists yours)"
+    if "artition" in stderr:
+        return "; give --partition=PARTITION (sinfo lists them)"
+    if "node configuration" in stderr or "node count" in stderr:
+        return (
+            "; no node has that much: lower --gpus-per-node, --ranks-per-node or --nodes (sinfo -N -l lists the nodes)"
+        )
+    return ""
+
+
+def _state(job: int) -> tuple[str, str]:
+    done = subprocess.run(
+        ["scontrol", "show", "job", str(job), "--oneliner"], capture_output=True, text=True, check=False
+    )
+    fields = dict(word.split("=", 1) for word in done.stdout.split() if "=" in word)
+    return fields.get("JobState", ""), fields.get("Reason", "")
