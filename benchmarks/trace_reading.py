@@ -1,7 +1,7 @@
 """How long reading a large trace takes, and how much memory: scalescope, and HolisticTraceAnalysis if it is installed.
 
     python benchmarks/trace_reading.py                    5, 50 and 511 MB, made by repeating a real trace
-    python benchmarks/trace_reading.py --mb 511 --hta     the largest, with HTA on the same file in the same run
+    python benchmarks/trace_reading.py --mb 511 --hta ~/hta/bin/python     with HTA on the same file, in the same run
 
 The trace repeats `tests/data/gpt_ddp_n1`, each time with later times, other correlations and further steps, so that it
 is what a profiler would have written over more steps. Each reader runs in a process of its own; time is from the
@@ -71,11 +71,11 @@ def _shifted(events: bytes, repeat: int) -> bytes:
     return _NUMBERS.sub(shift, events) if repeat else events
 
 
-def measure(code: str, trace: Path) -> dict[str, object]:
+def measure(code: str, trace: Path, python: str = sys.executable) -> dict[str, object]:
     """Run one reader in a process of its own; return seconds from the shell's side, peak MB, and what it printed."""
     begin = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-c", code, str(trace)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [python, "-c", code, str(trace)], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert process.stdout is not None and process.stderr is not None
     printed, complaint = process.stdout.read(), process.stderr.read()
@@ -89,7 +89,7 @@ def measure(code: str, trace: Path) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mb", type=int, nargs="+", default=[5, 50, 511], help="sizes, uncompressed")
-    parser.add_argument("--hta", action="store_true", help="measure HolisticTraceAnalysis too, on the largest")
+    parser.add_argument("--hta", metavar="PYTHON", help="measure HolisticTraceAnalysis too, with this interpreter")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each; the fastest counts")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -100,7 +100,7 @@ def main() -> None:
             row = {"reader": "scalescope", "mb": size, "gz_mb": round(trace.stat().st_size / 1e6, 1), **best}
             print(json.dumps(row), flush=True)
         if options.hta:
-            print(json.dumps({"reader": "hta", "mb": size, **measure(HTA, trace)}), flush=True)
+            print(json.dumps({"reader": "hta", "mb": size, **measure(HTA, trace, options.hta)}), flush=True)
 
 
 if __name__ == "__main__":

@@ -73,17 +73,18 @@ def name_stragglers(
     steps = min(len(partitions[rank]) for rank in ranks)
     step_ns = statistics.fmean(part.window for rank in ranks for part in partitions[rank][:steps])
     # loss[awaited][step]: mean over the other ranks, in ns
-    loss = {
-        awaited: [
-            sum(_at(lost.get(rank, {}).get(awaited), step) for rank in ranks if rank != awaited) / (len(ranks) - 1)
-            for step in range(steps)
-        ]
-        for awaited in ranks
-    }
+    loss = {rank: [0.0] * steps for rank in ranks}
+    for waiting, found_waits in lost.items():
+        for awaited, waits in found_waits.items():
+            if awaited == waiting or awaited not in loss:
+                continue
+            for step, wait in enumerate(waits[:steps]):
+                loss[awaited][step] += wait / (len(ranks) - 1)
+    most = [max(loss[rank][step] for rank in ranks) for step in range(steps)]
     found = []
     for rank in ranks:
         typical = statistics.median(loss[rank]) if loss[rank] else 0.0
-        worst = sum(loss[rank][step] == max(loss[other][step] for other in ranks) for step in range(steps))
+        worst = sum(loss[rank][step] == most[step] for step in range(steps))
         # ranks that wait for each other in turn are no stragglers: one that is holds the others up step after step
         if typical < GUILTY_FRACTION * step_ns or worst < GUILTY_STEPS * steps:
             continue
@@ -96,10 +97,6 @@ def name_stragglers(
             )
         )
     return sorted(found, key=lambda straggler: -straggler.lost_ms)
-
-
-def _at(values: Sequence[int] | None, step: int) -> int:
-    return values[step] if values is not None and step < len(values) else 0
 
 
 _DOING = {
@@ -134,9 +131,9 @@ def _kernel_of_its_own(rank: int, kernels: Mapping[int, KernelTable], excess_ms:
     mine = kernels.get(rank)
     if mine is None or mine.steps == 0:
         return None
-    theirs = {name for other, table in kernels.items() if other != rank for name, _ in table.kernels}
+    theirs = {name for other, table in kernels.items() if other != rank for name in table.names}
     own: dict[str, float] = {}
-    for (name, _), time in mine.kernels.items():
+    for (name, _), time in mine.items():
         if name not in theirs:
             own[name] = own.get(name, 0.0) + time.total_ns / mine.steps / 1e6
     if not own:

@@ -95,7 +95,7 @@ def _mean_kernels(ranks: Sequence[KernelTable]) -> Mapping[tuple[str, int], tupl
     presence: dict[tuple[str, int], Fraction] = {}
     time: dict[tuple[str, int], Fraction] = {}
     for table in tables:
-        for key, kernel in table.kernels.items():
+        for key, kernel in table.items():
             presence[key] = presence.get(key, Fraction(0)) + Fraction(kernel.steps, table.steps * len(tables))
             time[key] = time.get(key, Fraction(0)) + Fraction(kernel.total_ns, table.steps * len(tables))
     return {key: (presence[key], time[key] / presence[key]) for key in presence}
