@@ -23,6 +23,8 @@ scalescope: why does my training job not scale, and what would make it?
   scalescope sweep   [KEY=VALUE …] [-m]       collectives over sizes and GPU counts
   scalescope analyze PATH … [--json FILE]     traces → analysis.json and a table; PATH: runs, studies, traces
   scalescope report  PATH [--html FILE]       report.html: one file, no network needed
+  scalescope import  LOG … --out FOLDER       logs of nccl-tests and rccl-tests → a sweep like ours
+  scalescope compare BASELINE OTHER           two sweeps row by row; --fail-under 0.95 exits 1
   scalescope submit  VERB [KEY=VALUE …]       train, sweep or study by Slurm's sbatch (--wait, --dry-run)
   scalescope doctor                           what of this machine is fine, worth knowing, or broken, and the fix
 
@@ -56,6 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "doctor": _doctor,
         "submit": _submit,
         "finish": _finish,
+        "import": _import,
+        "compare": _compare,
     }
     verb, rest = words[0], words[1:]
     try:
@@ -332,6 +336,18 @@ def _report(words: list[str]) -> int:
     analyze([folder.path])
     print(write_report(folder, options.html))
     return 0
+
+
+def _import(words: list[str]) -> int:
+    from scaling.sweeps.verbs import run_import
+
+    return run_import(words)
+
+
+def _compare(words: list[str]) -> int:
+    from scaling.sweeps.verbs import run_compare
+
+    return run_compare(words)
 
 
 def _show(paths: list[Path], json: Path | None = None, html: Path | None = None) -> None:

@@ -30,6 +30,7 @@ TaskPlugin=task/none
 AccountingStorageType=accounting_storage/none
 MpiDefault=none
 ReturnToService=2
+EnforcePartLimits=ALL
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
 SlurmctldParameters=enable_configless

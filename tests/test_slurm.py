@@ -100,6 +100,7 @@ def test_a_dry_run_shows_the_calls_and_submits_nothing(cluster: SlurmCluster, tm
     [
         (["train", "--partition=nowhere"], "--partition=PARTITION"),
         (["train", "--ranks-per-node=64"], "lower --gpus-per-node, --ranks-per-node"),
+        (["train", "--nodes=9", "--ranks-per-node=1"], "lower --gpus-per-node, --ranks-per-node"),
         (["study", "modle=gpt_tiny"], "did you mean model"),
         (["study", "gpu_counts=[3]", "--ranks-per-node=2"], "do not spread evenly"),
     ],
