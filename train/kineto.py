@@ -7,6 +7,7 @@ number in the trace (`ProfilerStep#57`) and no step outside a window is annotate
 import json
 import os
 import tempfile
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,6 +48,8 @@ class Tracer:
         if step == window.first:
             if not self._on_gpu:  # its start and stop lines are noise; on a GPU its warnings are worth them
                 os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+            # each window has a profiler of its own, so nothing that is still wanted is cleared
+            warnings.filterwarnings("ignore", message=".*Profiler clears events at the end of each cycle")
             activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._on_gpu else [])]
             self._open = _KinetoProfile(
                 activities=activities,

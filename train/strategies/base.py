@@ -1,5 +1,6 @@
 """What a strategy is: how one step's arithmetic runs over the ranks. Alone, it is the plain step of one process."""
 
+import logging
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,13 @@ class Strategy:
 
 def compile_module(module: nn.Module) -> nn.Module:
     """Return the module compiled whole; shapes are fixed, so nothing is recompiled for another batch size."""
+    hush_dynamo()
     compiled = torch.compile(module, dynamic=False)
     assert isinstance(compiled, nn.Module)
     return compiled
+
+
+def hush_dynamo() -> None:
+    """Silence the word that DDP's own annotation is left out of the compiled graph, which changes nothing."""
+    for name in ("ctx_manager", "torch"):
+        logging.getLogger(f"torch._dynamo.variables.{name}").setLevel(logging.ERROR)

@@ -11,7 +11,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from train.strategies.base import Strategy
+from train.strategies.base import Strategy, hush_dynamo
 
 
 class Fsdp2(Strategy):
@@ -23,6 +23,8 @@ class Fsdp2(Strategy):
         policy = MixedPrecisionPolicy()
         if self.precision.kind == "bf16":
             policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        if self.config.compile:
+            hush_dynamo()
         blocks = cast(Sequence[nn.Module], self.network.blocks)
         for block in blocks:
             if self.config.compile:  # block by block: a graph over the whole would cut at each gather anyway
