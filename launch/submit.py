@@ -194,7 +194,7 @@ def _hint(stderr: str) -> str:
         return "; give --account=ACCOUNT (sacctmgr show associations user=$USER lists yours)"
     if "artition" in stderr:
         return "; give --partition=PARTITION (sinfo lists them)"
-    if "node configuration" in stderr or "node count" in stderr:
+    if any(words in stderr for words in ("node configuration", "ode count", "processors requested")):
         return (
             "; no node has that much: lower --gpus-per-node, --ranks-per-node or --nodes (sinfo -N -l lists the nodes)"
         )
