@@ -43,6 +43,7 @@ class SweepConfig(JobConfig):
     clock: str = MISSING  # auto | device (events on the stream) | host (as nccl-tests)
     check: bool = MISSING  # compare every element of one separate operation
     hang_limit_s: float = MISSING  # an operation that takes longer ends the job, and says who did not arrive
+    csv: str | None = MISSING  # a file for the same rows as a table, written at the end
     resume: bool = MISSING  # go on with the sweep that `name` names: finished points stay
 
     @property

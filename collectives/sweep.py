@@ -8,6 +8,7 @@ Rank 0 writes each row as it comes, so that whatever ends the sweep early loses 
 import time
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import msgspec
 import torch.distributed as dist
@@ -18,6 +19,8 @@ from collectives.config import SweepConfig
 from collectives.groups import Rows, turn
 from collectives.plan import Group, Point, by_group, plan
 from collectives.progress import Display
+from collectives.summary import summarise
+from collectives.table import write_csv
 from collectives.watch import Watch
 from launch.job import Job
 from records.rows import SweepRow
@@ -41,6 +44,8 @@ def run(job: Job[SweepConfig]) -> None:
             for row in _rows_of(job, group, watch):
                 keep(row)
                 display.show(row)
+    if job.is_rank0:
+        _conclude(job)
 
 
 def _left_to_do(job: Job[SweepConfig], planned: list[Point]) -> tuple[list[Point], int]:
@@ -86,6 +91,14 @@ def _keep(job: Job[SweepConfig], attempt: int, row: SweepRow) -> None:
     with job.folder.sweep_writer() as writer:
         writer.append(row)
     job.sinks.log(row)
+
+
+def _conclude(job: Job[SweepConfig]) -> None:
+    """Say what the sweep comes to, and write the table that was asked for."""
+    rows = job.folder.read_sweep()
+    print("", *summarise(rows, job.devices), sep="\n", flush=True)
+    if job.config.csv is not None:
+        write_csv(Path(job.config.csv), rows)
 
 
 def _give_up(job: Job[SweepConfig], points: list[Point], keep: partial[None], number: int, reason: str) -> None:

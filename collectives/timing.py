@@ -186,7 +186,7 @@ def measure(
     mean, half = mean_and_half_interval(typical)
     return Timing(
         time_us=mean * 1e6,
-        interval_us=((mean - half) * 1e6, (mean + half) * 1e6),
+        interval_us=(max(0.0, mean - half) * 1e6, (mean + half) * 1e6),
         stopped_by=reason,
         iterations=calls * operations_per_call,
         stalls=len(samples) - len(typical),

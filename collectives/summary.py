@@ -1,0 +1,113 @@
+"""What a sweep comes to, a line a series: latency, peak, half of the peak, and whether that is normal. Torch-free."""
+
+from collections.abc import Iterator, Sequence
+
+from collectives.published import published_for
+from collectives.sizes import format_size
+from records.rows import Device, SweepRow
+
+_JUDGED_FROM = 256 * 1024**2  # below it no link is full, and a bandwidth says nothing about the device
+_NORMAL = 0.92  # of the figure on record: clocks, drivers and library versions are worth a few percent
+
+_Series = tuple[object, ...]
+
+
+def summarise(rows: Sequence[SweepRow], devices: Sequence[Device]) -> list[str]:
+    """Return the sweep's summary, a line each: series, torch.distributed's overhead, the matrix of pairs."""
+    series: dict[_Series, list[SweepRow]] = {}
+    for row in rows:
+        if row.time_us is not None:
+            series.setdefault(_series(row), []).append(row)
+    plain = [own for own in series.values() if own[0].placement != "pairs"]
+    lines = [_line(own, devices) for own in plain]
+    lines += _dispatch(plain)
+    lines += matrix([row for own in series.values() for row in own if row.placement == "pairs"])
+    wrong = [row for row in rows if row.wrong]
+    lines += [f"WRONG: {row.wrong} elements of {row.operation} {row.bytes} B {row.dtype}" for row in wrong]
+    missing = [row for row in rows if row.time_us is None]
+    if missing:
+        kinds = {status: sum(row.status == status for row in missing) for status in sorted({r.status for r in missing})}
+        lines.append(f"not measured: {', '.join(f'{count} {status}' for status, count in kinds.items())}")
+    return lines
+
+
+def verdict(row: SweepRow, devices: Sequence[Device]) -> str:
+    """Return whether a bandwidth is normal for its device, low, or above what the link can carry; or why not told."""
+    if row.bus_gb_s is None or row.bytes < _JUDGED_FROM:
+        return f"not judged below {format_size(_JUDGED_FROM)}"
+    if row.ceiling_gb_s is not None and row.bus_gb_s > row.ceiling_gb_s:
+        return f"above what the link can carry if {row.ceiling_assumes}: reduced inside the switch (NVLS), or not right"
+    names = {device.name for device in devices if device.rank in row.ranks}
+    known = published_for(next(iter(names)), row.operation, row.group_size) if len(names) == 1 else None
+    if known is not None:
+        share = row.bus_gb_s / known.bus_gb_s
+        word = "normal" if share >= _NORMAL else "low"
+        return f"{word}: {share:.1%} of the {known.bus_gb_s:g} GB/s on record ({known.source})"
+    return "nothing on record to compare with"
+
+
+def matrix(rows: Sequence[SweepRow]) -> list[str]:
+    """Return the matrices of pairs: bandwidth at the largest size, time at the smallest, rank by rank."""
+    if not rows:
+        return []
+    ranks = sorted({rank for row in rows for rank in row.ranks})
+    lines = []
+    for name in dict.fromkeys((row.operation, row.path) for row in rows):
+        own = [row for row in rows if (row.operation, row.path) == name]
+        largest, smallest = max(row.bytes for row in own), min(row.bytes for row in own)
+        bandwidth = {tuple(row.ranks): row.bus_gb_s for row in own if row.bytes == largest}
+        latency = {tuple(row.ranks): row.time_us for row in own if row.bytes == smallest}
+        for size, unit, cells in ((largest, "GB/s", bandwidth), (smallest, "µs", latency)):
+            lines.append(f"every pair, {name[0]} ({name[1]}), {format_size(size)}, {unit}:")
+            lines.append("      " + "".join(f"{rank:>8}" for rank in ranks))
+            for one in ranks:
+                values = [cells.get((min(one, other), max(one, other))) for other in ranks]
+                shown = ["–" if value is None else f"{value:.2f}" for value in values]
+                lines.append(f"{one:>6}" + "".join(f"{value:>8}" for value in shown))
+    return lines
+
+
+def _line(rows: Sequence[SweepRow], devices: Sequence[Device]) -> str:
+    least, peak = rows[0], max(rows, key=lambda row: row.bus_gb_s or 0.0)
+    parts = [f"{_name(least)}: {least.time_us:.2f} µs" + (f" at {format_size(least.bytes)}" if least.bytes else "")]
+    if peak.bus_gb_s:
+        share = f" ({peak.bus_gb_s / peak.ceiling_gb_s:.1%} of {peak.ceiling_assumes})" if peak.ceiling_gb_s else ""
+        parts.append(f"peak busbw {peak.bus_gb_s:.2f} GB/s at {format_size(peak.bytes)}{share}")
+        half = next(row for row in rows if (row.bus_gb_s or 0.0) >= peak.bus_gb_s / 2)
+        parts.append(f"half of it from {format_size(half.bytes)}")
+        if devices and devices[0].kind != "cpu":
+            parts.append(verdict(peak, devices))
+    slowed = [row for row in rows if row.slowdown is not None and row.compute_slowdown is not None]
+    if slowed:
+        worst = slowed[-1]
+        parts.append(
+            f"{worst.slowdown:.2f} times as long as alone, the matrix product {worst.compute_slowdown:.2f} times"
+        )
+    return "; ".join(parts)
+
+
+def _dispatch(series: Sequence[Sequence[SweepRow]]) -> Iterator[str]:
+    """Yield what torch.distributed adds to the library's own time, at the smallest size of each pair of series."""
+    direct = {_series(rows[0])[1:]: rows[0] for rows in series if rows[0].path == "direct"}
+    for rows in series:
+        other = direct.get(_series(rows[0])[1:])
+        own = next((row for row in rows if other is not None and row.bytes == other.bytes), None)
+        if rows[0].path == "c10d" and own is not None and other is not None:
+            if own.time_us is None or other.time_us is None:
+                continue
+            yield (f"{own.operation} over {own.group_size} ranks, {own.execution}: torch.distributed adds "
+                   f"{own.time_us - other.time_us:.2f} µs to the library's {other.time_us:.2f} µs "
+                   f"at {format_size(own.bytes)}")  # fmt: skip
+
+
+def _series(row: SweepRow) -> _Series:
+    return (
+        row.path, row.operation, row.dtype, row.group_size, row.reduction, row.mode, row.execution, row.placement,
+        row.algorithm, row.protocol, row.contention, tuple(row.ranks),
+    )  # fmt: skip
+
+
+def _name(row: SweepRow) -> str:
+    told = (row.algorithm, row.protocol, row.contention and f"beside {row.contention}")
+    ways = (row.dtype, row.reduction, row.mode, row.path, row.execution, row.placement, *told)
+    return f"{row.operation} over {row.group_size} ranks ({', '.join(filter(None, ways))})"

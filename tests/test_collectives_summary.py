@@ -1,0 +1,94 @@
+"""What a sweep comes to, and whether it is normal: ceilings, records, overhead and the matrix of pairs."""
+
+import csv
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from collectives.ceiling import ceiling_of
+from collectives.plan import Point
+from collectives.summary import matrix, summarise, verdict
+from collectives.table import write_csv
+from records.rows import Device, SweepRow
+
+GIB = 1 << 30
+
+
+def devices(name: str, count: int = 4, hosts: int = 1) -> list[Device]:
+    return [Device(rank, f"host{rank * hosts // count}", "cuda", name) for rank in range(count)]
+
+
+def point(ranks: tuple[int, ...], operation: str = "all_reduce") -> Point:
+    return Point(operation, GIB, "float32", ranks, "sum", "in_place", "eager", "c10d", None, None)
+
+
+def row(bus_gb_s: float, size: int = GIB, ranks: tuple[int, ...] = (0, 1, 2, 3), **more: object) -> SweepRow:
+    n = len(ranks)
+    time_us = size / bus_gb_s / 1e3 * 2 * (n - 1) / n
+    measured = SweepRow("all_reduce", size, "float32", n, "measured", reduction="sum", ranks=list(ranks),
+                        time_us=time_us, bus_gb_s=bus_gb_s)  # fmt: skip
+    return msgspec.structs.replace(measured, **more)
+
+
+def test_the_ceiling_is_the_links_of_the_group_and_names_what_it_assumes() -> None:
+    assert ceiling_of(point((0, 1, 2, 3)), devices("NVIDIA H200"))[0] == 450
+    mesh = devices("AMD Instinct MI300X", 8)
+    assert ceiling_of(point((0, 1)), mesh)[0] == 64  # two of a full mesh have one edge between them
+    assert ceiling_of(point(tuple(range(8))), mesh)[0] == 7 * 64
+    assert ceiling_of(point((0, 1, 2, 3), "send_recv"), mesh) == (64, "one edge of the full mesh, 64 GB/s")
+    ceiling, why = ceiling_of(point((0, 1, 2, 3)), devices("NVIDIA H200", hosts=2))
+    assert ceiling is None and "network" in (why or "")
+    assert ceiling_of(point((0, 1)), devices("Some CPU"))[0] is None
+    assert ceiling_of(point((0, 1), "barrier"), devices("NVIDIA H200")) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("bus_gb_s", "said"), [(356.5, "normal"), (290.0, "low"), (480.0, "above what the link can carry")]
+)
+def test_a_bandwidth_is_normal_low_or_above_its_ceiling(bus_gb_s: float, said: str) -> None:
+    own = row(bus_gb_s, ceiling_gb_s=450.0, ceiling_assumes="a ring through the switch")
+    words = verdict(own, devices("NVIDIA H200"))
+    assert words.startswith(said)
+    if said.startswith("above"):
+        assert "NVLS" in words and "a ring through the switch" in words  # never impossible without the algorithm
+
+
+def test_small_messages_and_unknown_devices_are_not_judged() -> None:
+    assert "not judged" in verdict(row(1.0, size=1024), devices("NVIDIA H200"))
+    assert "nothing on record" in verdict(row(100.0), devices("NVIDIA B200"))
+
+
+def test_the_summary_has_peak_latency_and_half_of_the_peak() -> None:
+    rows = [row(0.001, 8), row(100.0, 1 << 20), row(200.0, 1 << 24), row(360.0)]
+    (line,) = summarise(rows, devices("NVIDIA H200"))
+    assert "at 8B" in line and "peak busbw 360.00 GB/s at 1GiB" in line and "half of it from 16MiB" in line
+    assert "normal: 99.3%" in line
+
+
+def test_the_dispatch_overhead_is_the_two_paths_apart() -> None:
+    rows = [row(1.0, 8, time_us=16.7), row(1.0, 8, time_us=8.6, path="direct")]
+    assert "torch.distributed adds 8.10 µs to the library's 8.60 µs at 8B" in summarise(rows, [])[-1]
+
+
+def test_the_matrix_is_symmetric_and_has_every_pair() -> None:
+    pairs = {(0, 1): 300.0, (0, 2): 310.0, (1, 2): 320.0}
+    lines = matrix([row(value, ranks=ranks, placement="pairs") for ranks, value in pairs.items()])
+    assert [line.split() for line in lines[2:5]] == [
+        ["0", "–", "300.00", "310.00"],
+        ["1", "300.00", "–", "320.00"],
+        ["2", "310.00", "320.00", "–"],
+    ]
+
+
+def test_wrong_elements_and_missing_points_are_said() -> None:
+    rows = [row(1.0, wrong=7), row(1.0, status="out_of_memory", time_us=None, reason="full")]
+    lines = summarise(rows, [])
+    assert "WRONG: 7 elements" in lines[-2] and lines[-1] == "not measured: 1 out_of_memory"
+
+
+def test_the_table_holds_every_row(tmp_path: Path) -> None:
+    write_csv(tmp_path / "x.csv", [row(1.0, 8), row(2.0, 16)])
+    with (tmp_path / "x.csv").open() as file:
+        cells = list(csv.DictReader(file))
+    assert [cell["bytes"] for cell in cells] == ["8", "16"] and cells[0]["ranks"] == "0 1 2 3"
