@@ -14,7 +14,12 @@ class Part:
     meaning: str
     light: str
     dark: str
-    remedy: str
+    remedy: str  # on GPUs
+    remedy_cpu: str = ""  # on CPU ranks, where it is another one
+
+    def remedy_for(self, activity: str | None) -> str:
+        """Return what may help against this part as the largest loss, on GPUs or on CPU ranks."""
+        return self.remedy_cpu if activity == "cpu" and self.remedy_cpu else self.remedy
 
     @property
     def variable(self) -> str:
@@ -31,6 +36,8 @@ _ALL = (
         "#6f9fd8",
         "collectives that overlap take multiprocessors and memory bandwidth from compute: give them fewer channels "
         "(NCCL_MAX_NCHANNELS), send less (bf16 gradients), or let them run where the kernels leave room",
+        "ranks on one machine share its cores, caches and memory bandwidth: fewer threads a rank (OMP_NUM_THREADS), "
+        "ranks bound to cores of their own, or fewer ranks",
     ),
     Part(
         "exposed_transfer",
@@ -40,6 +47,8 @@ _ALL = (
         "#eda362",
         "hide the transfer: start it earlier (more, smaller buckets), send less (bf16 gradients), or step less often "
         "(gradient accumulation)",
+        "send less or less often (gradient accumulation, larger batches); over several hosts, check that gloo uses the "
+        "fast interface (GLOO_SOCKET_IFNAME)",
     ),
     Part(
         "exposed_wait",
@@ -56,7 +65,8 @@ _ALL = (
         "#a9744f",
         "#c99873",
         "hide the communication: start it earlier, send less (bf16 gradients), or step less often (gradient "
-        "accumulation); where ranks are not traced, trace them, so that waiting and moving can be told apart",
+        "accumulation)",
+        "send less or less often (gradient accumulation, larger batches)",
     ),
     Part(
         "exposed_memory",
@@ -81,6 +91,7 @@ _ALL = (
         "#b39b2f",
         "#d3bd5c",
         "launch less: torch.compile, CUDA graphs, fused optimisers, no synchronisation inside the step",
+        "between operators the main thread does something else: larger batches, torch.compile, less Python in the step",
     ),
     Part(
         "idle_queued",
@@ -103,6 +114,7 @@ INFLATION = Part(
     BY_KEY["compute"].light,
     BY_KEY["compute"].dark,
     BY_KEY["compute"].remedy,
+    BY_KEY["compute"].remedy_cpu,
 )
 MORE_WORK = Part(
     "compute_more_work",

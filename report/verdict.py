@@ -72,7 +72,7 @@ def run_verdict(run: RunAnalysis) -> Verdict:
         if told:
             sentences.append(f"That is {listing(told)}.")
         if lost and 1 - compute > 0.02:
-            advice = f"{lost[0][0].remedy}."
+            advice = f"{lost[0][0].remedy_for(run.activity)}."
     else:
         headline = f"{label}: the traces do not say where its time goes."
     sentences += _throughput_sentences(run)
@@ -158,7 +158,7 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         falls = [fall for fall in study.waterfall if fall.series == series and fall.to_world_size == last.world_size]
         if falls and last.scaling == "weak":
             sentences.append(loss_sentence(falls[0]))
-            advice = _advice(falls[0])
+            advice = _advice(falls[0], kind)
         elif last.scaling == "strong":
             ideal = first.step_ms * first.world_size / last.world_size
             sentences.append(
@@ -177,10 +177,11 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
     return Verdict(series, level, headline, tuple(sentences), advice)
 
 
-def _advice(fall: Waterfall) -> str:
+def _advice(fall: Waterfall, activity: str | None) -> str:
     """Return what helps against the largest part of a growth that is worth a word."""
     worst, ms = max(waterfall_steps(fall), key=lambda step: step[1])
-    return f"{worst.remedy}." if fall.growth_ms > 0.01 * fall.from_step_ms and ms > 0 and worst.remedy else ""
+    remedy = worst.remedy_for(activity)
+    return f"{remedy}." if fall.growth_ms > 0.01 * fall.from_step_ms and ms > 0 and remedy else ""
 
 
 def _throughput_sentences(run: RunAnalysis) -> list[str]:

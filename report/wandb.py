@@ -154,8 +154,11 @@ class WandbSink:
         """
         background, self._background = self._background, None
         if background is not None:
+            place = Path(self.run.dir).parent
             background.do(lambda: self._finish(status))
             background.finish(2 * self._finish_timeout_s)
+            if self.mode == "offline":
+                print(f"scalescope: W&B run, offline: `wandb leet {place}` shows it, `wandb sync {place}` sends it")
 
     def log_values(self, values: Callable[[], dict[str, Any]], summary: dict[str, Any] | None = None) -> None:
         """Log what a call returns (tables, charts, figures), as one row of history, and figures into the summary."""
@@ -199,12 +202,16 @@ class WandbSink:
         self.run.log_artifact(artifact)
 
     def _finish(self, status: RunStatus) -> None:
+        import wandb
+
         for key, value in self._headline(status).items():
             self.run.summary[key] = value
         if self._sweep:
             self.run.log({"sweep/points": wandb_table(sweep_table(self._sweep))})
         self.run.finish(exit_code=0 if status in ("done", "preempted") else 1)
         self._run = None
+        # `finish` returns before W&B's process has written its last records, and a failed job leaves at once
+        wandb.teardown()
 
     def _log_step(self, row: StepRow) -> None:
         import wandb

@@ -50,8 +50,9 @@ def test_what_became_shorter_is_said_as_given_back():
 
 def test_ranks_on_cpus_are_not_called_gpus():
     runs = [msgspec.structs.replace(run, activity="cpu") for run in answers()]
-    headline = study_verdicts(study(), runs)[0].headline
-    assert "4 CPU ranks do 3.77× the work of one" in headline and "GPU" not in headline
+    verdict = study_verdicts(study(), runs)[0]
+    assert "4 CPU ranks do 3.77× the work of one" in verdict.headline
+    assert "share its cores" in verdict.advice and "GPU" not in verdict.text and "NCCL" not in verdict.text
 
 
 def test_strong_scaling_names_the_perfect_split_instead_of_a_growth():

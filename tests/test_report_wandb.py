@@ -323,3 +323,21 @@ def named_metrics(model: Any) -> tuple[set[str], set[str]]:
     else:
         return set(), set()
     return named.union(*(one for one, _ in found)), patterns.union(*(two for _, two in found))
+
+
+def test_a_job_that_leaves_at_once_has_everything_on_disk(tmp_path: Path):
+    folder = write_run(tmp_path / "r", 1)
+    script = (
+        "import os, sys; sys.path.insert(0, '.')\n"
+        "from tests.report_samples import step_rows\n"
+        "from report.wandb import WandbSink\n"
+        f"sink = WandbSink(**{options()!r}, dir={str(folder.path)!r})\n"
+        "sink.start({}, 'r')\n"
+        "for row in step_rows(1): sink.log(row)\n"
+        "sink.close('failed'); os._exit(3)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3 and "wandb sync" in done.stdout and "wandb:" not in done.stdout + done.stderr
+    records = list(read_records(find_transactions(folder.path)))
+    assert len(history(records)) == 40 and summary(records)["status"] == "failed"
+    assert [record.exit.exit_code for record in records if record.HasField("exit")] == [1]
