@@ -172,8 +172,14 @@ class RunFolder:
 
 
 def _settings(config: str) -> list[str]:
-    """Return the lines of a frozen config that decide what is measured."""
-    return [line.strip() for line in config.splitlines() if not line.startswith("resume:")]
+    """Return the lines of a frozen config that decide what is measured.
+
+    Where a training job's global batch is fixed, the number of ranks does not: it may go on with another.
+    """
+    lines = [line.strip() for line in config.splitlines() if not line.startswith("resume:")]
+    if not any(re.fullmatch(r"global_batch_size: \d+", line) for line in lines):
+        return lines
+    return [line for line in lines if not line.startswith(("ranks:", "threads_per_rank:"))]
 
 
 def find_runs(root: Path) -> Iterator[RunFolder]:
