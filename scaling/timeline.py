@@ -167,8 +167,10 @@ def _communication_of(trace: Trace, order: Ints, launch: Ints, thread: Ints) -> 
         found[kernel & by_name[raw.name[order]]] = _UNTOLD
     operators = trace.operators
     external = raw.external[order]
-    # old profilers give the correlation once more as external id: it says nothing then
-    external = np.where(external == raw.correlation[order], -1, external)
+    given = external > 0
+    if bool((external[given] == raw.correlation[order][given]).all()):
+        # old profilers give the correlation once more as external id: it says nothing then
+        external = np.full(external.size, -1, np.int64)
     by_external = {
         int(operators.external[row]): index
         for row, index in trace.operator_communication.items()

@@ -108,10 +108,10 @@ def make(job: Job) -> dict[int, dict]:
                 activities[rank].append(
                     Activity(OPERATIONS[operation], "kernel", arrival[rank], end, 20 + at, launch, 102, kernel, record)
                 )
-    return {rank: _trace(rank, job, activities[rank], step_ns) for rank in range(job.world_size)}
+    return {rank: trace_of(rank, job, activities[rank], step_ns) for rank in range(job.world_size)}
 
 
-def _trace(rank: int, job: Job, activities: list[Activity], step_ns: int) -> dict:
+def trace_of(rank: int, job: Job, activities: list[Activity], step_ns: int) -> dict:
     events: list[dict] = []
 
     def event(category: str, name: str, tid: int, start: int, end: int, args: dict, pid: int = 1000) -> None:
@@ -122,7 +122,7 @@ def _trace(rank: int, job: Job, activities: list[Activity], step_ns: int) -> dic
         begin = 1_000_000 + step * step_ns
         event("user_annotation", f"ProfilerStep#{step + 3}", 101, begin, begin + step_ns - 20_000, {})
     for number, activity in enumerate(activities, 1):
-        external = number if activity.record is not None else 0
+        external = 500_000 + number if activity.record is not None else 0
         if activity.record is not None:
             event("cpu_op", "record_param_comms", activity.thread, activity.launch - 5_000, activity.launch + 9_000,
                   activity.record | {"External id": external})  # fmt: skip

@@ -109,7 +109,7 @@ def test_a_batch_copied_ahead_on_a_stream_of_its_own_does_not_begin_the_step(tmp
         activities += [copy, kernel]
     # launched before the profiler began: no runtime record, and on the device before the window's first kernel
     job = synthetic.Job(world_size=1, groups=[], steps=3, collectives=0, kernels=0, seed=0)
-    trace = synthetic._trace(0, job, activities, step)
+    trace = synthetic.trace_of(0, job, activities, step)
     early = next(e for e in trace["traceEvents"] if e["cat"] == "kernel") | {
         "ts": 2_000,
         "dur": 2_500,

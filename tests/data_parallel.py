@@ -1,0 +1,93 @@
+"""A data-parallel job as it would be on devices: buckets reduced behind the backward pass, disturbed in a known way.
+
+Every figure a test expects of it follows from the injected disturbance, not from scaling/.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.synthetic import Activity, Job, trace_of, write
+
+MS = 1_000_000
+BUCKETS = 5
+FORWARD, BUCKET, OPTIMIZER, TRANSFER, BROADCAST = 10 * MS, 3 * MS, MS, MS // 2, MS // 5
+UNDISTURBED = FORWARD + BUCKETS * BUCKET + OPTIMIZER + TRANSFER
+
+
+@dataclass
+class Disturbance:
+    """What is injected, by rank, in ns a step."""
+
+    spin: dict[int, int] = field(default_factory=dict)  # a kernel of its own at the step's begin
+    slower: dict[int, float] = field(default_factory=dict)  # every kernel takes so many times longer
+    loading: dict[int, int] = field(default_factory=dict)  # the host loads data before it launches anything
+    late_root: int = 0  # the root of a broadcast at the step's begin comes late by this
+
+
+def run(folder: Path, disturbance: Disturbance, world_size: int = 4, steps: int = 6, broadcast: bool = False) -> Path:
+    """Write the traces of such a job and return their folder."""
+    free = dict.fromkeys(range(world_size), 2 * MS)  # when a rank's device has done the step before
+    activities: dict[int, list[Activity]] = {rank: [] for rank in free}
+    annotations: dict[int, list[tuple[str, int, int]]] = {rank: [] for rank in free}
+    for step in range(steps):
+        clock, launched = {}, {}
+        for rank, start in free.items():
+            annotations[rank].append((f"ProfilerStep#{step + 3}", start - MS // 2, 0))
+            loaded = start + disturbance.loading.get(rank, 0)
+            if loaded > start:
+                annotations[rank].append(("scalescope:data", start - MS // 4, loaded))
+            clock[rank] = loaded + (10_000 if loaded > start else 0)
+            launched[rank] = loaded if loaded > start else start - MS // 8
+
+        def compute(rank: int, name: str, length: int, launched=launched, clock=clock) -> None:
+            length = round(length * disturbance.slower.get(rank, 1.0))
+            one = Activity(name, "kernel", clock[rank], clock[rank] + length, 7, launched[rank], 101, {})
+            activities[rank].append(one)
+            clock[rank] += length
+
+        def reduce(
+            operation: str, arrival: dict[int, int], length: int, elements: int, launched=launched
+        ) -> dict[int, int]:
+            root_only = operation == "broadcast"
+            ready = arrival[0] if root_only else max(arrival.values())
+            ends = {rank: max(ready, at) + length for rank, at in arrival.items()}
+            for rank, at in arrival.items():
+                told = {"Collective name": operation, "In msg nelems": elements, "Out msg nelems": elements,
+                        "dtype": "Float", "Group size": world_size, "Process Group Name": "0",
+                        "Process Group Ranks": str(list(range(world_size)))}  # fmt: skip
+                name = f"ncclDevKernel_{'Broadcast' if root_only else 'AllReduce_Sum_f32'}_RING_LL(x)"
+                record = told | {"Rank": 0 if root_only else rank}
+                activities[rank].append(Activity(name, "kernel", at, ends[rank], 20, launched[rank], 102, told, record))
+            return ends
+
+        for rank in free:
+            compute(rank, "setup_kernel", 1_000)
+            if rank in disturbance.spin:
+                compute(rank, "spin_kernel", disturbance.spin[rank])
+        if broadcast:
+            if disturbance.late_root:
+                compute(0, "spin_kernel", disturbance.late_root)
+            clock = reduce("broadcast", dict(clock), BROADCAST, 1 << 18)
+        for rank in free:
+            compute(rank, "forward_kernel", FORWARD, clock=clock)
+        done = dict.fromkeys(free, 0)
+        for bucket in range(BUCKETS):
+            for rank in free:
+                compute(rank, f"backward_kernel_{bucket}", BUCKET, clock=clock)
+            done = reduce("allreduce", {r: max(done[r], clock[r]) for r in free}, TRANSFER, 1 << 20 | bucket)
+        for rank in free:
+            clock[rank] = max(clock[rank], done[rank])
+            compute(rank, "optimizer_kernel", OPTIMIZER, clock=clock)
+            free[rank] = clock[rank]
+    job = Job(world_size=world_size, groups=[], steps=0, collectives=0, kernels=0, seed=0)
+    traces = {}
+    for rank in free:
+        trace = trace_of(rank, job, activities[rank], 0)
+        begins = [start for name, start, _ in annotations[rank] if name.startswith("ProfilerStep")] + [free[rank]]
+        for name, start, end in annotations[rank]:
+            if name.startswith("ProfilerStep"):
+                end = begins[begins.index(start) + 1] - 1_000
+            trace["traceEvents"].append({"ph": "X", "cat": "user_annotation", "name": name, "pid": 1000, "tid": 101,
+                                         "ts": start / 1e3, "dur": (end - start) / 1e3, "args": {}})  # fmt: skip
+        traces[rank] = trace
+    return write(traces, folder)
