@@ -1,5 +1,7 @@
 """What is injected into a job on two real ranks is found again in its traces, by the benchmark's own check."""
 
+import gzip
+import json
 import os
 import re
 import subprocess
@@ -63,10 +65,35 @@ def test_the_verdict_says_what_the_rank_did_and_how_long(checked: list[str], cas
 
 @pytest.mark.parametrize("case", ["device_delay", "slow_data"])
 def test_what_was_injected_comes_back_as_lost_time_of_the_other_rank(checked: list[str], case: str) -> None:
-    cells = row(checked, case, 0, "exposed wait + slower compute + idle")
+    cells = row(checked, case, 0, "exposed wait + slower")
     assert cells[6] == "right", cells
     wait = float(re.match(r"[-+.\d]+", cells[7])[0])  # of the three, what a delayed host costs the other is waiting
     assert wait == pytest.approx(float(cells[3]), rel=0.25)
+
+
+def test_the_truth_on_a_device_is_the_kernels_launched_inside_the_annotation(tmp_path: Path) -> None:
+    def event(category: str, name: str, start: float, duration: float, correlation: int = 0) -> dict[str, object]:
+        args = {"correlation": correlation}
+        return {"ph": "X", "cat": category, "name": name, "ts": start, "dur": duration, "args": args}
+
+    events = [
+        event("user_annotation", "ProfilerStep#7", 0, 1000),
+        event("user_annotation", "scalescope:injected", 100, 50),
+        event("cuda_runtime", "cudaLaunchKernel", 90, 5, 1),  # before it
+        event("cuda_runtime", "cudaLaunchKernel", 110, 5, 2),
+        event("cuda_driver", "cuLaunchKernelEx", 120, 5, 3),
+        event("kernel", "model", 3000, 500, 1),
+        event("kernel", "injected", 4000, 2000, 2),
+        event("kernel", "injected", 5000, 2000, 3),  # half of it beside the one before
+    ]
+    trace = tmp_path / "rank0.7.pt.trace.json.gz"
+    trace.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
+    read = (
+        f"import sys; sys.path.insert(0, {str(SCRIPT.parent)!r}); import known_truth as k; from pathlib import Path; "
+        f"print(k.read_truth(Path({str(trace)!r}), k.INJECTED, k.LATE_ROOT).by_step, 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", read], check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split("\n")[0] == "{7: 3.0} False"
 
 
 def test_a_case_without_traces_is_not_passed_over(tmp_path: Path) -> None:
