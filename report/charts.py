@@ -94,7 +94,7 @@ def partition(
 ) -> Spec:
     """A rank a bar, stacked from the parts of its mean step. Rows: label, part, order, ms, share."""
     bars = _chart(rows).encode(
-        y=alt.Y("label:N", sort=list(labels), title=None, axis=alt.Axis(labelLimit=200)),
+        y=alt.Y("label:N", sort=list(labels), title=None, axis=alt.Axis(labelLimit=200, labelOverlap=True)),
         x=alt.X("ms:Q", title=title, stack="zero", axis=alt.Axis(tickCount=8), scale=alt.Scale(nice=False)),
         color=alt.Color(
             "part:N",
@@ -260,7 +260,13 @@ def _bar(name: str, start: float, end: float, ms: float, grown: float, colour: s
 
 
 def _chart(rows: Rows) -> alt.Chart:
-    return alt.Chart(alt.Data(values=rows))  # type: ignore[no-untyped-call]
+    """Hold rows with as many digits as an eye or a tooltip can use: a page of many ranks has many of them."""
+    short = [{key: _short(value) for key, value in row.items()} for row in rows]
+    return alt.Chart(alt.Data(values=short))  # type: ignore[no-untyped-call]
+
+
+def _short(value: Any) -> Any:
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def _tip(field: str, title: str, form: str | None = None) -> alt.Tooltip:

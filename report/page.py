@@ -27,7 +27,7 @@ from report.tables import Cell, Column, Table
 from report.verdict import Verdict
 
 #: Rows of one table on the page, and in its CSV; the run folder has them all.
-_PAGE_ROWS, _CSV_ROWS = 250, 3000
+_PAGE_ROWS, _CSV_ROWS = 250, 2000
 _FIGURE_AND_UNIT = re.compile(r"(\d) (ms|µs|[kKMG]i?B/?s?|B|GPUs?|CPU ranks?|ranks?|tokens/s|samples/s)\b")
 
 _WORDS = (

@@ -11,7 +11,7 @@ from report.views import devices, partition_table, run_label, step_split_table
 from scaling.answer import RunAnalysis
 
 _MOST_BARS = 160  # ranks in one chart
-_MOST_CELLS = 20_000  # rank × step
+_MOST_CELLS = 6_000  # rank × step
 _ALARM = 0.05  # of a step waited: full colour
 
 

@@ -64,7 +64,7 @@ def run_verdict(run: RunAnalysis) -> Verdict:
         compute = means[0][1] / window if window else 0.0
         level = _level(compute)
         headline = (
-            f"{label}: {percent(compute)} of a {milliseconds(window)} step is compute; "
+            f"{label}: {percent(compute)} of the {milliseconds(window)} step is compute; "
             f"{milliseconds(window - means[0][1])} are not."
         )
         lost = sorted(((part, ms) for part, ms in means[1:] if ms > 0), key=lambda item: -item[1])

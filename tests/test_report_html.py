@@ -22,6 +22,7 @@ from report.page import inline_json, table_csv
 from report.tables import Column, Table
 from report.verdict import loss_sentence
 from scaling.answer import Collective, Quality, Straggler, read_run_answer, read_study_answer, write_answer
+from tests import report_samples
 from tests.report_browser import needs_chromium, open_page
 from tests.report_samples import run_answer, write_real_study, write_run, write_study, write_sweep
 
@@ -49,6 +50,19 @@ def outside_scripts(text: str) -> str:
 def test_a_study_of_four_runs_is_one_file_below_2_mb(study_page: Path):
     assert study_page.name == "report.html"
     assert study_page.stat().st_size < 2_000_000
+
+
+def test_a_run_of_64_ranks_stays_below_2_mb_and_says_what_it_leaves_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(report_samples.GPT_PARTS, 64, report_samples.GPT_PARTS[4])
+    monkeypatch.setitem(report_samples.GPT_STEP, 64, report_samples.GPT_STEP[4])
+    monkeypatch.setitem(report_samples.BUS, 64, report_samples.BUS[4])
+    folder = write_run(tmp_path / "big", 64)
+    write_answer(folder.analysis, run_answer("big", 64, steps=50))
+    text = write_report(folder).read_text()
+    assert len(text.encode()) < 2_000_000
+    assert "The first 250 of 3,200 rows." in text and "The CSV holds 2,000; the run folder has all." in text
 
 
 def test_the_page_names_nothing_to_load(study_page: Path):
@@ -134,7 +148,7 @@ def test_a_missing_value_has_a_reason_and_is_never_zero(tmp_path: Path):
 
 def test_a_train_run_alone_and_a_sweep_alone_have_their_pages(tmp_path: Path):
     run = outside_scripts(write_report(write_run(tmp_path / "train", 2)).read_text())
-    assert re.search(r"gpt_small · ddp · 2 GPUs: 96.\d% of a 65.\d ms step is compute", run)
+    assert re.search(r"gpt_small · ddp · 2 GPUs: 96.\d% of the 65.\d ms step is compute", run)
     assert 'id="partition"' in run and 'id="steps"' in run and 'id="scaling"' not in run
     sweep = outside_scripts(write_report(write_sweep(tmp_path / "sweep"), tmp_path / "elsewhere.html").read_text())
     assert "all_reduce reaches 356.5 GB/s busbw" in sweep and 'id="partition"' not in sweep
