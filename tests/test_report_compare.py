@@ -36,13 +36,18 @@ def studies(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, RunFol
     return before, after
 
 
-def page(studies: tuple[RunFolder, RunFolder], tmp_path: Path) -> str:
-    text = write_comparison(*studies, tmp_path / "compare.html").read_text()
+@pytest.fixture(scope="module")
+def written(studies: tuple[RunFolder, RunFolder], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_comparison(*studies, tmp_path_factory.mktemp("page") / "compare.html")
+
+
+def page(written: Path) -> str:
+    text = written.read_text()
     return re.sub(r"<script>.*?</script>", "", text, flags=re.S).replace("\N{NO-BREAK SPACE}", " ")
 
 
-def test_the_verdict_says_how_much_and_where(studies: tuple[RunFolder, RunFolder], tmp_path: Path):
-    text = page(studies, tmp_path)
+def test_the_verdict_says_how_much_and_where(written: Path):
+    text = page(written)
     assert "gpt_small · 4 GPUs: after is 8.0% faster than before." in text
     assert "In the traces a step is 5.0 ms shorter: exposed wait −5.0 ms." in text
     assert "356.5 GB/s busbw, where before has 356.5 (+0.0%)" in text
@@ -57,8 +62,8 @@ def test_the_parts_changes_add_up_to_the_steps(studies: tuple[RunFolder, RunFold
     assert sum(change for *_, change in changes) == pytest.approx(windows[1] - windows[0])
 
 
-def test_what_differs_and_what_only_one_side_has_is_named(studies: tuple[RunFolder, RunFolder], tmp_path: Path):
-    text = page(studies, tmp_path)
+def test_what_differs_is_named(studies: tuple[RunFolder, RunFolder], written: Path):
+    text = page(written)
     differences = text[text.index('<section id="configuration"') :].split("</section>")[0]
     assert "NCCL_NVLS_ENABLE" in differences and "bucket_mb: 50" in differences
     shown = comparison(read_material(studies[1]), read_material(studies[0]))
@@ -73,10 +78,9 @@ def test_two_that_have_nothing_in_common_say_so(studies: tuple[RunFolder, RunFol
 
 
 @needs_chromium
-def test_the_comparison_is_drawn_offline(studies: tuple[RunFolder, RunFolder], tmp_path: Path):
-    out = write_comparison(*studies, tmp_path / "compare.html")
-    assert out.stat().st_size < 2_000_000
-    seen = open_page(out, probe=True)
+def test_the_comparison_is_drawn_offline(written: Path):
+    assert written.stat().st_size < 2_000_000
+    seen = open_page(written, probe=True)
     marks = seen.marks()
     assert seen.console == [] and len(marks) == 8 and all(count > 0 for count in marks.values())
     assert 'data-overflow="0"' in seen.dom
