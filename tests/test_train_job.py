@@ -2,13 +2,15 @@
 
 import gzip
 import json
+import os
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from torch_tb_profiler.io import Cache
 from torch_tb_profiler.profiler import RunLoader
-from train_runs import SMALL_GPT, start, train, wait_for
+from train_runs import SMALL_GPT, ranks_of, start, train, train_in_world, wait_for, wait_for_rows
 
 from records.folder import RunFolder
 from records.rows import StepRow
@@ -35,7 +37,7 @@ class Run:
 
 
 def finished(runs: Path, name: str, ranks: int, *overrides: str) -> Run:
-    folder, done = train(runs, name, ranks, *overrides)
+    folder, done = train_in_world(runs, name, ranks, *overrides)
     assert folder.steps.is_file(), done.stderr
     assert folder.read_info().status == "done", done.stderr
     return Run(folder, done.stdout)
@@ -161,3 +163,17 @@ def test_a_trace_that_cannot_be_written_is_said_and_costs_no_step(tmp_path: Path
     assert "2 trace(s) could not be written" in said and "steps.jsonl is whole" in said
     assert folder.read_info().status == "failed"
     assert [row.step for row in folder.read_steps()] == list(range(STEPS))
+
+
+def test_a_rank_that_dies_ends_the_job_and_keeps_its_steps(tmp_path: Path) -> None:
+    job = start(tmp_path, "killed", 2, *SHORT, "profiler=none", "steps=2000")
+    folder = RunFolder(tmp_path / "killed")
+    wait_for_rows(folder.steps)
+    victim = ranks_of(job)[1]
+    os.kill(victim, signal.SIGKILL)
+    _, said = job.communicate(timeout=100)
+    assert job.returncode == 3, said
+    assert str(folder.path) in said
+    assert folder.read_info().status == "failed"
+    steps = [row.step for row in folder.read_steps()]
+    assert steps and steps == list(range(len(steps)))

@@ -23,9 +23,25 @@ def compose(*overrides: str) -> TrainConfig:
 
 def start(runs: Path, name: str, ranks: int, *overrides: str) -> subprocess.Popen[str]:
     """Start `scalescope train` as a user does."""
-    command = [sys.executable, "-m", "scalescope", "train", f"runs={runs}", f"name={name}", f"launch.ranks={ranks}"]
+    return _start(["scalescope", "train", f"launch.ranks={ranks}"], runs, name, *overrides)
+
+
+def train(runs: Path, name: str, ranks: int, *overrides: str) -> tuple[RunFolder, subprocess.CompletedProcess[str]]:
+    """Run `scalescope train` to its end, analysis and report included, and return its folder and what it said."""
+    return _end(start(runs, name, ranks, *overrides), runs / name)
+
+
+def train_in_world(
+    runs: Path, name: str, ranks: int, *overrides: str
+) -> tuple[RunFolder, subprocess.CompletedProcess[str]]:
+    """Run it inside torchrun's own world, which ends with the job: no analysis, no report."""
+    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "-m", "scalescope", "train"]
+    return _end(_start(torchrun, runs, name, *overrides), runs / name)
+
+
+def _start(module: list[str], runs: Path, name: str, *overrides: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [*command, *FAST, *overrides],
+        [sys.executable, "-m", *module, f"runs={runs}", f"name={name}", *FAST, *overrides],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -33,11 +49,9 @@ def start(runs: Path, name: str, ranks: int, *overrides: str) -> subprocess.Pope
     )
 
 
-def train(runs: Path, name: str, ranks: int, *overrides: str) -> tuple[RunFolder, subprocess.CompletedProcess[str]]:
-    """Run `scalescope train` to its end, and return its folder and what it said."""
-    job = start(runs, name, ranks, *overrides)
+def _end(job: subprocess.Popen[str], folder: Path) -> tuple[RunFolder, subprocess.CompletedProcess[str]]:
     out, err = job.communicate(timeout=200)
-    return RunFolder(runs / name), subprocess.CompletedProcess(job.args, job.returncode, out, err)
+    return RunFolder(folder), subprocess.CompletedProcess(job.args, job.returncode, out, err)
 
 
 def wait_for(path: Path, limit_s: float = 60.0) -> None:
@@ -46,3 +60,17 @@ def wait_for(path: Path, limit_s: float = 60.0) -> None:
     while not path.exists():
         assert time.monotonic() < until, f"{path} never came"
         time.sleep(0.02)
+
+
+def wait_for_rows(path: Path, limit_s: float = 60.0) -> None:
+    """Return when a file of rows holds one."""
+    until = time.monotonic() + limit_s
+    while not path.exists() or not path.stat().st_size:
+        assert time.monotonic() < until, f"{path} never got a row"
+        time.sleep(0.02)
+
+
+def ranks_of(launcher: "subprocess.Popen[str]") -> list[int]:
+    """Return the process ids of a job's ranks, lowest first."""
+    children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+    return sorted(int(child) for child in children)

@@ -59,7 +59,7 @@ def _run(job: Job[TrainConfig]) -> None:
 
     clock = make_clock(job.device)
     tracer = Tracer(config.profiler, job.device, job.world.rank, describe_run(job, info))
-    with Publisher(job) as publisher, StopRequest() as stop:
+    with StopRequest() as stop, Publisher(job) as publisher:
         ledger = Ledger(job, clock, schedule, _accounting(job, model, share), info.attempt, publisher.publish, stop)
         try:
             _Loop(job, schedule, strategy, loader, held_out, checkpoints, clock, tracer, ledger).run()

@@ -24,7 +24,7 @@ from train.preemption import StopRequest
 from train.schedule import Schedule
 
 _CHUNK_MS = 1000.0
-_MOST_STEPS = 50
+_MOST_STEPS = 20
 
 
 class Ledger:
