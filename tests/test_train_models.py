@@ -29,10 +29,15 @@ def resnet(image_size: int) -> ResNetConfig:
     return ResNetConfig(kind="resnet", name="resnet50", batch_size=2, classes=1000, image_size=image_size)
 
 
-def test_gpt_small_has_gpt2s_parameters() -> None:
-    published = compose("model=gpt_small", "model.vocabulary=50257").model
-    assert build_model(published, META).parameters == 124_439_808  # GPT-2 small's own count
-    assert build_model(compose("model=gpt_small").model, META).parameters == 124_475_904  # 47 more rows of 768
+@pytest.mark.parametrize(
+    ("name", "published"),
+    [("small", 124_439_808), ("medium", 354_823_168), ("large", 774_030_080), ("xl", 1_557_611_200)],
+)
+def test_each_gpt_has_as_many_parameters_as_published(name: str, published: int) -> None:
+    config = compose(f"model=gpt_{name}").model
+    assert isinstance(config, GptConfig)
+    ours = build_model(config, META).parameters
+    assert ours - (50304 - 50257) * config.width == published  # the vocabulary is filled up to a multiple of 64
 
 
 def test_gpt_parameters_have_gpt2s_names() -> None:
