@@ -12,7 +12,7 @@ import gc
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -162,7 +162,7 @@ class Job:
         cycles = 10_000_000
         return cycles / self._time_ms(lambda: torch.cuda._sleep(cycles))
 
-    def _time_ms(self, work) -> float:  # type: ignore[no-untyped-def]
+    def _time_ms(self, work: Callable[[], None]) -> float:
         """Return how long some work takes, after once unmeasured."""
         work()
         self.synchronize()

@@ -1,0 +1,326 @@
+"""The check behind `known_truth.py check`: what the analysis says of the cases' traces beside what was injected.
+
+Torch-free. The truth is read off the traces by a reader of its own, so that nothing of scaling/ is checked by itself.
+"""
+
+import gzip
+import json
+import re
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from known_truth_cases import DATA, INJECTED, LATE_ROOT, SLOW_COMPUTE, SLOW_DATA, Case
+
+from records.errors import UserError
+from scaling.answer import PARTS, Collective
+from scaling.run import Explained, explain_run
+from scaling.waterfall import compute_split
+
+IDLE = ("idle_data", "idle_launch", "idle_queued")
+
+Milliseconds = dict[str, float]  # by part, and "window"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One claim about one rank. `right` is None where the figure is shown for its own sake."""
+
+    case: str
+    rank: int | None
+    what: str
+    injected_ms: float | None
+    found_ms: float | None
+    right: bool | None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What was injected into the disturbed rank, ms by the ProfilerStep that launched it."""
+
+    by_step: dict[int, float]
+
+    @property
+    def a_step(self) -> float:
+        return statistics.fmean(self.by_step.values())
+
+
+def check(cases: Sequence[Case], out: Path, tolerance: float, markdown: bool) -> int:
+    """Analyse the cases' traces and print the table. Returns the exit code."""
+    explained: dict[str, Explained] = {}
+    rows: list[Row] = []
+    for case in cases:
+        try:
+            explained[case.name] = explain_run(out / case.name)
+        except UserError as error:
+            rows.append(Row(case.name, None, "traces", None, None, False, str(error)))
+    for case in cases:
+        if case.name in explained:
+            rows.extend(Check(case, explained, out, tolerance).rows())
+    made = out / "made.json"
+    facts = json.loads(made.read_text()) if made.is_file() else {}
+    print(" · ".join(f"{key} {value}" for key, value in facts.items() if value is not None))
+    for line in table(rows, markdown):
+        print(line)
+    wrong = [row for row in rows if row.right is False]
+    checked = sum(row.right is not None for row in rows)
+    print(f"{checked - len(wrong)} of {checked} figures are right within {tolerance:.0%} of what was injected")
+    return 1 if wrong or not checked else 0
+
+
+class Check:
+    """All claims about one case."""
+
+    def __init__(self, case: Case, explained: dict[str, Explained], out: Path, tolerance: float) -> None:
+        self.case, self.folder, self.tolerance = case, out / case.name, tolerance
+        self.here = explained[case.name]
+        self.references = [explained[name] for name in case.references if name in explained]
+        self.analysis = self.here.analysis
+        self.steps = {rank.rank: rank.steps for rank in self.analysis.ranks}
+        self.disturbed = case.rank_of(self.analysis.world_size)
+        self.others = [rank for rank in self.steps if rank != self.disturbed]
+
+    def rows(self) -> Iterable[Row]:
+        quality = self.analysis.quality
+        yield self.row(None, "the traces are good", right=quality.verdict == "good", note="; ".join(quality.reasons))
+        if self.case.injection is None:
+            found = self.analysis.stragglers
+            note = "; ".join(f"rank {one.rank}: {one.lost_ms:.2f} ms, {one.verdict}" for one in found)
+            yield self.row(None, "no straggler", right=not found, note=note or self._window_note())
+            return
+        if not self.references:
+            yield self.row(None, "an undisturbed run", right=False, note=f"none of {self.case.references} is there")
+            return
+        gpu = self.analysis.activity == "gpu"
+        trace = next(self.folder.glob(f"rank{self.disturbed}.*.json.gz"))
+        self.truth = read_truth(trace, DATA if self.case.injection == SLOW_DATA else INJECTED, self.case.injection)
+        yield from self._straggler()
+        if self.case.injection == SLOW_DATA:
+            yield self._data_row()
+        elif gpu or self.case.injection == SLOW_COMPUTE:
+            yield self.compare(self.disturbed, "more compute", self.change(self.disturbed)["compute"])
+        else:
+            yield self.compare(self.disturbed, "more idle, the host late", self.change(self.disturbed)["idle_launch"])
+        if self.case.injection == LATE_ROOT:
+            yield from self._rooted()
+        else:
+            for rank in self.others:
+                yield from self._lost_time(rank)
+
+    def _straggler(self) -> Iterable[Row]:
+        """It is named, alone, with what it did; what it cost is not the raw wait."""
+        found = self.analysis.stragglers
+        named = [one.rank for one in found] == [self.disturbed]
+        mine = next((one for one in found if one.rank == self.disturbed), None)
+        verdicts = "; ".join(f"rank {one.rank}: {one.verdict}" for one in found)
+        yield self.row(self.disturbed, "it alone is named the straggler", right=named, note=verdicts)
+        if mine is None:
+            return
+        figure = re.search(r"\+([\d.]+) ms a step", mine.verdict)
+        yield self.compare(self.disturbed, "the verdict's own figure", float(figure[1]) if figure else None)
+        exposed = statistics.fmean(self.mean(self.here, rank)["exposed_wait"] for rank in self.others)
+        yield self.row(
+            self.disturbed,
+            "what it cost is not above it",
+            found=mine.lost_ms,
+            right=mine.lost_ms <= self.truth.a_step * (1 + self.tolerance),
+            note=f"exposed wait of the others {exposed:.2f} ms",
+        )
+
+    def _lost_time(self, rank: int) -> Iterable[Row]:
+        """On a rank that waits: the step's growth, found again as exposed wait, slower compute and idle.
+
+        A rank that waits at the end of its backward pass also has no compute left to hide the transfers that follow.
+        """
+        change = self.change(rank)
+        yield self.compare(rank, "the step's growth", change["window"])
+        split = compute_split([one.kernels[rank] for one in self.references], [self.here.kernels[rank]])
+        inflation = change["compute"] if split is None else float(split[0]) / 1e6
+        idle = sum(change[part] for part in IDLE)
+        found = change["exposed_wait"] + inflation + idle
+        bare = change["exposed_transfer"]
+        note = f"{change['exposed_wait']:.2f} + {inflation:.2f} + {idle:.2f}"
+        yield self.compare(rank, "exposed wait + slower compute + idle", found, note)
+        note = f"{bare:+.2f}; all else {change['window'] - found - bare:+.2f}"
+        yield self.compare(rank, "the same + transfer laid bare", found + bare, note)
+        raw = self._raw_wait(self.here, rank)
+        before = statistics.fmean(self._raw_wait(one, rank) for one in self.references)
+        yield self.row(rank, "raw wait, for comparison", found=raw, note=f"{before:.2f} ms undisturbed")
+
+    def _data_row(self) -> Row:
+        """Return the row of idle time while loading. A device step begins after its loading: it holds the next one's.
+
+        So a last step that is open-ended has none, and the first loading lies in no step.
+        """
+        closed = [one for one in self.analysis.steps if one.rank == self.disturbed and not one.open_ended]
+        values = [self.truth.by_step[step] for step in sorted(self.truth.by_step)]
+        injected = statistics.fmean(values[len(values) - len(closed) :])
+        return self.compare(
+            self.disturbed,
+            "idle while the host loads data",
+            statistics.fmean(one.idle_data_ms for one in closed),
+            injected_ms=injected,
+        )
+
+    def _rooted(self) -> Iterable[Row]:
+        """The members of the broadcast wait for its root, the root waits for nobody, and transfer is the wire's."""
+        for rank in self.steps:
+            reference = statistics.fmean(_broadcast_wait(one, rank) for one in self.references)
+            wait = (_broadcast_wait(self.here, rank) - reference) / self.steps[rank]
+            exposed = self.change(rank)["exposed_wait"]
+            if rank == self.disturbed:
+                yield self.nothing(rank, "the root's wait in its broadcast", wait)
+                yield self.nothing(rank, "the root's exposed wait", exposed)
+            else:
+                yield self.compare(rank, "wait in the broadcast", wait)
+                yield self.compare(rank, "exposed wait", exposed)
+        here = _transfers(self.here)
+        there = [value for one in self.references for value in _transfers(one)]
+        if not here or not there:
+            yield self.row(self.disturbed, "the broadcast's transfer", right=False, note="no broadcast was matched")
+            return
+        more = statistics.median(here) - statistics.median(there)
+        note = f"{statistics.median(here):.3f} ms, undisturbed {statistics.median(there):.3f} ms"
+        yield self.nothing(self.disturbed, "the broadcast's transfer grew by", more, note)
+
+    def _window_note(self) -> str:
+        return "step " + ", ".join(f"{self.mean(self.here, rank)['window']:.2f}" for rank in self.steps) + " ms"
+
+    def _raw_wait(self, explained: Explained, rank: int) -> float:
+        """Return the wait of all collectives of one rank, hidden or not, added up, ms a step."""
+        waits = sum(one.wait_us.get(rank, 0.0) for one in _in_steps(explained))
+        return waits / 1e3 / self.steps[rank]
+
+    def mean(self, explained: Explained, rank: int) -> Milliseconds:
+        """Return one rank's parts and window, ms a step."""
+        split = next(one for one in explained.analysis.ranks if one.rank == rank)
+        return {part: split.part_ms(part) / split.steps for part in PARTS} | {"window": split.window_ms / split.steps}
+
+    def change(self, rank: int) -> Milliseconds:
+        """Return by how much one rank's parts are larger than undisturbed, ms a step."""
+        here = self.mean(self.here, rank)
+        there = [self.mean(one, rank) for one in self.references]
+        return {part: value - statistics.fmean(one[part] for one in there) for part, value in here.items()}
+
+    def compare(
+        self, rank: int, what: str, found: float | None, note: str = "", injected_ms: float | None = None
+    ) -> Row:
+        """Return a row that is right where what was found is what was injected."""
+        injected = self.truth.a_step if injected_ms is None else injected_ms
+        right = found is not None and abs(found - injected) <= self.tolerance * injected
+        return Row(self.case.name, rank, what, injected, found, right, note)
+
+    def nothing(self, rank: int, what: str, found: float, note: str = "") -> Row:
+        """Return a row that is right where nothing of what was injected is found."""
+        return Row(self.case.name, rank, what, 0.0, found, abs(found) <= self.tolerance * self.truth.a_step, note)
+
+    def row(
+        self, rank: int | None, what: str, found: float | None = None, right: bool | None = None, note: str = ""
+    ) -> Row:
+        """Return a row whose claim is no equality."""
+        injected = self.truth.a_step if found is not None else None
+        return Row(self.case.name, rank, what, injected, found, right, note)
+
+
+def _in_steps(explained: Explained) -> list[Collective]:
+    return [one for one in explained.analysis.collectives if one.step is not None]
+
+
+def _broadcasts(explained: Explained) -> list[Collective]:
+    return [one for one in _in_steps(explained) if one.operation == "broadcast"]
+
+
+def _broadcast_wait(explained: Explained, rank: int) -> float:
+    """Return a rank's wait in all broadcasts of the window, in ms."""
+    return sum(one.wait_us.get(rank, 0.0) for one in _broadcasts(explained)) / 1e3
+
+
+def _transfers(explained: Explained) -> list[float]:
+    return [one.transfer_us / 1e3 for one in _broadcasts(explained) if one.transfer_us is not None]
+
+
+def read_truth(trace: Path, annotation: str, injection: str) -> Truth:
+    """Return the time injected into each ProfilerStep, read off the injected activity itself.
+
+    That is the union of the kernels launched inside the annotation, and without a device the union of its operators
+    where it computes, else (sleep, data loading) the annotation.
+    """
+    with gzip.open(trace) as file:
+        events = [event for event in json.load(file)["traceEvents"] if event.get("ph") == "X"]
+    host = [event for event in events if event.get("cat") == "user_annotation"]
+    on_gpu = any(event.get("cat") == "kernel" for event in events)
+    spans = [_span(event) for event in host if event["name"] == annotation]
+    truth = {}
+    for step in host:
+        number = re.fullmatch(r"ProfilerStep#(\d+)", step["name"])
+        if number is None:
+            continue
+        inside = [span for span in spans if _holds(_span(step), span[0])]
+        if annotation == INJECTED and on_gpu:
+            activity = _kernels_launched_in(events, inside)
+        elif injection == SLOW_COMPUTE:
+            operators = [_span(event) for event in events if event.get("cat") == "cpu_op"]
+            activity = [operator for operator in operators if any(_holds(span, operator[0]) for span in inside)]
+        else:
+            activity = inside
+        truth[int(number[1])] = _union_ms(activity)
+    if not truth or not all(truth.values()):
+        raise UserError(f"{trace}: no step, or one without anything injected; make the traces anew")
+    return Truth(truth)
+
+
+Span = tuple[float, float]  # µs
+
+
+def _span(event: dict) -> Span:  # type: ignore[type-arg]
+    return event["ts"], event["ts"] + event["dur"]
+
+
+def _holds(span: Span, instant: float) -> bool:
+    return span[0] <= instant < span[1]
+
+
+def _kernels_launched_in(events: Sequence[dict], spans: Sequence[Span]) -> list[Span]:  # type: ignore[type-arg]
+    launched = {
+        event["args"]["correlation"]
+        for event in events
+        if event.get("cat") in ("cuda_runtime", "cuda_driver") and any(_holds(span, event["ts"]) for span in spans)
+    }
+    return [_span(e) for e in events if e.get("cat") == "kernel" and e["args"]["correlation"] in launched]
+
+
+def _union_ms(spans: Iterable[Span]) -> float:
+    covered, reach = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        covered += max(0.0, end - max(start, reach))
+        reach = max(reach, end)
+    return covered / 1e3
+
+
+HEADINGS = ("case", "rank", "what", "injected ms", "found ms", "ratio", "", "")
+
+
+def table(rows: Sequence[Row], markdown: bool) -> list[str]:
+    """Return the rows as lines of text."""
+    cells = [HEADINGS, *map(_cells, rows)]
+    if markdown:
+        lines = ["| " + " | ".join(line) + " |" for line in cells]
+        return [lines[0], "|" + "---|" * len(HEADINGS), *lines[1:]]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    ratio = "" if row.injected_ms in (None, 0.0) or row.found_ms is None else f"{row.found_ms / row.injected_ms:.3f}"
+    return (
+        row.case,
+        "all" if row.rank is None else str(row.rank),
+        row.what,
+        "" if row.injected_ms is None else f"{row.injected_ms:.3f}",
+        "" if row.found_ms is None else f"{row.found_ms:.3f}",
+        ratio,
+        {True: "right", False: "WRONG", None: ""}[row.right],
+        row.note.replace("|", "/"),
+    )
