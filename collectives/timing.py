@@ -258,7 +258,7 @@ def _spread(
     operations_per_call: int,
 ) -> dict[str, float | int | None]:
     """Time operations one by one; an operation is as long as on the rank where it took longest."""
-    affordable = int(limits.budget_s / max(estimate_s, 1e-9))
+    affordable = int(limits.budget_s / _BATCHES / max(estimate_s, 1e-9))
     count = messages.tell(min(limits.percentile_iterations, max(affordable, _BATCHES)))
     if count == 0:
         return {}

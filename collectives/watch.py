@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 import torch
@@ -111,20 +112,25 @@ class Watch:
             return  # it has come back meanwhile
         after = self._signs(stage.ranks)
         silent = [rank for rank in stage.ranks if rank != self._rank and after[rank].beat == before[rank].beat]
-        self._keep_stack()
-        self._keep_flight_record()
-        speaks = min(rank for rank in stage.ranks if rank not in silent) == self._rank
-        if speaks:
-            self._report(stage.number, explain(stage.name, self._limit_s, stage.number, silent, after))
-            _end_silent([after[rank] for rank in silent], self._sign.host)
-        else:
-            time.sleep(_GRACE_S)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(ExitCode.RUN_FAILED)
+        try:
+            self._keep_stack()
+            self._keep_flight_record()
+            if min(rank for rank in stage.ranks if rank not in silent) == self._rank:
+                self._report(stage.number, explain(stage.name, self._limit_s, stage.number, silent, after))
+                _end_silent({rank: after[rank] for rank in silent}, self._sign.host)
+            else:
+                time.sleep(_GRACE_S)
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:  # whatever could not be written, the job ends here
+            os._exit(ExitCode.RUN_FAILED)
 
     def _signs(self, ranks: Sequence[int]) -> dict[int, _Sign]:
-        return {rank: msgspec.json.decode(self._store.get(str(rank)), type=_Sign) for rank in ranks}
+        signs = {}
+        for rank in ranks:
+            known = self._store.check([str(rank)])
+            signs[rank] = msgspec.json.decode(self._store.get(str(rank)), type=_Sign) if known else _Sign("?", 0, 0, -1)
+        return signs
 
     def _keep_stack(self) -> None:
         """Keep where every thread of this rank stands."""
@@ -161,11 +167,18 @@ def explain(name: str, limit_s: float, number: int, silent: Sequence[int], signs
     return f"{name} did not return within {limit_s:g} s; {'; '.join(reasons)}"
 
 
-def _end_silent(silent: Sequence[_Sign], host: str) -> None:
-    """End the ranks of this job that no longer respond here: a launcher would wait half a minute for them."""
-    for sign in silent:
-        if sign.host == host:
-            try:
+def _end_silent(silent: dict[int, _Sign], host: str) -> None:
+    """End the ranks of this job that no longer respond here: a launcher would wait half a minute for them.
+
+    Only a process that torchrun started for that very rank of this very job is ended.
+    """
+    for rank, sign in silent.items():
+        if sign.host != host or sign.pid <= 0:
+            continue
+        try:
+            theirs = Path(f"/proc/{sign.pid}/environ").read_bytes().split(b"\0")
+            own = {f"RANK={rank}", f"MASTER_PORT={os.environ['MASTER_PORT']}"}
+            if {setting.encode() for setting in own} <= set(theirs):
                 os.kill(sign.pid, signal.SIGKILL)
-            except (ProcessLookupError, PermissionError):
-                continue
+        except (OSError, KeyError):
+            continue

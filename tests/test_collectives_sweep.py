@@ -11,13 +11,13 @@ import pytest
 from collectives.operations import OPERATIONS
 from collectives.plan import Point
 from records.rows import SweepRow
-from tests.collectives_runs import finish, folder_of, planned, points_of, rows_of, start
+from tests.collectives_runs import finish, planned, points_of, rows_of, start
 
 QUICK = ("min_iterations=5", "budget_s=0.002", "warmup_iterations=1", "percentile_iterations=3")
 AXES = (
     f"operations=[{','.join(OPERATIONS)}]",
     "sizes=[8B,40KiB,4096GiB]",
-    "dtypes=[float32,bfloat16,int64,float8_e4m3fn]",
+    "dtypes=[float32,bfloat16,float8_e4m3fn]",
     "modes=[in_place,out_of_place]",
 )
 
@@ -42,7 +42,7 @@ def test_all_operations_are_right_in_every_element(swept: tuple[Path, list[Sweep
     assert {row.operation for row in measured} == set(OPERATIONS)
     assert all(row.wrong == 0 for row in measured if OPERATIONS[row.operation].moves_data)
     for row in measured:
-        if row.dtype in ("float32", "bfloat16", "int64"):
+        if row.dtype in ("float32", "bfloat16"):
             continue
         assert row.dtype == "none" or not OPERATIONS[row.operation].reduces
 
@@ -50,7 +50,7 @@ def test_all_operations_are_right_in_every_element(swept: tuple[Path, list[Sweep
 def test_what_cannot_run_is_a_row_with_its_reason(swept: tuple[Path, list[SweepRow], str]) -> None:
     _, rows, _ = swept
     reasons = {(row.operation, row.mode, row.dtype): row.reason for row in rows if row.status == "not_available"}
-    assert reasons["all_to_all", "in_place", "int64"] == (
+    assert reasons["all_to_all", "in_place", "float32"] == (
         "all_to_all needs a buffer to send from and another to receive into"
     )
     assert reasons["all_reduce", "out_of_place", "float32"] == "torch.distributed's all_reduce works in place only"
@@ -79,19 +79,6 @@ def test_progress_is_a_line_a_row_where_there_is_no_terminal(swept: tuple[Path, 
     lines = [line for line in said.splitlines() if line.strip()[:1].isdigit()]
     assert len(lines) >= len(rows)
     assert "busbw" in said and "\x1b[" not in said
-
-
-def test_a_finished_sweep_is_gone_on_with_without_measuring_again(swept: tuple[Path, list[SweepRow], str]) -> None:
-    runs, rows, _ = swept
-    file = folder_of(runs, "all").sweep
-    lines = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(b"".join(lines[:-3]) + lines[-3][:40])  # three rows lost, one of them torn
-    code, said = finish(start(runs, "all", 3, *AXES, *QUICK, "resume=true"), within_s=60)
-    assert code == 0, said
-    after = rows_of(runs, "all")
-    assert after[:-3] == rows[:-3]
-    assert points_of(after) == points_of(rows)
-    assert [row.attempt for row in after[-3:]] == [1, 1, 1]
 
 
 def test_going_on_with_other_settings_is_refused(swept: tuple[Path, list[SweepRow], str]) -> None:
