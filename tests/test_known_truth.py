@@ -88,10 +88,13 @@ def test_the_truth_on_a_device_is_the_kernels_launched_inside_the_annotation(tmp
     ]
     trace = tmp_path / "rank0.7.pt.trace.json.gz"
     trace.write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
-    read = (
-        f"import sys; sys.path[:0] = [{str(SCRIPT.parent)!r}, {str(ROOT)!r}]; import known_truth_check as k; "
-        f"from pathlib import Path; print(k.read_truth(Path({str(trace)!r}), k.INJECTED, k.LATE_ROOT).by_step, 'torch' in sys.modules)"
-    )
+    read = f"""
+import sys
+from pathlib import Path
+sys.path[:0] = [{str(SCRIPT.parent)!r}, {str(ROOT)!r}]
+from known_truth_check import INJECTED, LATE_ROOT, read_truth
+print(read_truth(Path({str(trace)!r}), INJECTED, LATE_ROOT).by_step, "torch" in sys.modules)
+"""
     done = subprocess.run([sys.executable, "-c", read], check=True, capture_output=True, text=True, timeout=60)
     assert done.stdout.split("\n")[0] == "{7: 3.0} False"
 
