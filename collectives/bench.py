@@ -10,7 +10,7 @@ from collectives.arena import Arena
 from collectives.ceiling import ceiling_of
 from collectives.check import Check
 from collectives.config import SweepConfig
-from collectives.contention import Compute, ContendedClock, compute_slowdown
+from collectives.contention import Compute, ContendedClock, calls_beside, compute_slowdown
 from collectives.dtypes import DTYPES
 from collectives.graph import capture, captured_count
 from collectives.groups import Member, told_to_library
@@ -70,7 +70,7 @@ class Bench:
             if self._broken is not None:
                 raise NotAvailable(self._broken)
             if point.contention is not None and self._compute is None:
-                self._compute = Compute(self._device)
+                self._agree_on(self._start_compute)
             bound = self._arena.buffers(point, self._messages.rank)
             calls = [OPERATIONS[point.operation].run(self._path, io) for io in bound]
             wrong = self._try_once(point, bound[0], calls[0])
@@ -95,8 +95,9 @@ class Bench:
         call_s = alone_us / 1e6 * operations
         clock = ContendedClock(self._clock, self._compute, call_s)
         contended = measure(run, clock, self._messages, self._limits, expect, operations)
-        expect(1.0)
-        of_compute = self._messages.gather([compute_slowdown(run, call_s, self._compute, self._device)])
+        calls = self._messages.tell(calls_beside(self._compute, call_s))
+        expect(calls * call_s)
+        of_compute = self._messages.gather([compute_slowdown(run, calls, self._compute, self._device)])
         if contended is None or of_compute is None:
             return None, {}
         mean = statistics.fmean(value for (value,) in of_compute)
@@ -132,7 +133,12 @@ class Bench:
             refusal = words if isinstance(error, NotAvailable) else f"{self._backend}: {words}"
             out_of_memory = isinstance(error, torch.OutOfMemoryError)
         if reasons := list(filter(None, self._messages.texts(refusal))):
+            if self._messages.total(self._broken is not None):
+                self._broken = self._broken or reasons[0]  # a communicator broken on one rank is broken on all
             raise (MemoryError if self._messages.total(out_of_memory) else NotAvailable)(reasons[0])
+
+    def _start_compute(self) -> None:
+        self._compute = Compute(self._device)
 
     def _as_executed(self, point: Point, calls: list[Call]) -> tuple[Callable[[int], None], int]:
         """Return what the clock times, and how many operations one call of it is: one, or a captured graph of them."""

@@ -38,12 +38,13 @@ class Compute:
             for _ in range(count):
                 torch.mm(self._a, self._b, out=self._out)
 
-    def time(self) -> float:
-        """Return the seconds of one product, whatever else the device is doing."""
+    def time(self, meanwhile: Callable[[], None] = lambda: None) -> float:
+        """Return the seconds of one product; `meanwhile` enqueues what the device does beside."""
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         start.record(self._stream)
         self.run(_MEASURED)
         end.record(self._stream)
+        meanwhile()
         end.synchronize()
         return start.elapsed_time(end) / 1e3 / _MEASURED
 
@@ -74,9 +75,13 @@ class ContendedClock:
         return taken
 
 
-def compute_slowdown(run: Callable[[int], None], alone_s: float, compute: Compute, device: torch.device) -> float:
-    """Return how many times longer a product takes while collectives run."""
-    run(max(2, math.ceil(_COVER * _MEASURED * compute.alone_s / max(alone_s, 1e-9))))
-    taken = compute.time()
+def calls_beside(compute: Compute, alone_s: float) -> int:
+    """Return how many calls outlast the products that are timed. Ranks differ: one decides for all."""
+    return max(2, math.ceil(_COVER * _MEASURED * compute.alone_s / max(alone_s, 1e-9)))
+
+
+def compute_slowdown(run: Callable[[int], None], calls: int, compute: Compute, device: torch.device) -> float:
+    """Return how many times longer a product takes while so many collectives run."""
+    taken = compute.time(meanwhile=lambda: run(calls))
     torch.cuda.current_stream(device).synchronize()
     return taken / compute.alone_s
