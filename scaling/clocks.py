@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
+from scaling.collective import RankCollective
 from scaling.families import SYMMETRIC
 from scaling.matching import match_collectives
-from scaling.timeline import RankCollective
 
 
 class Clocks(msgspec.Struct, frozen=True):

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from scaling.collective import GroupNames, RankCollective, describe
 from scaling.families import ENGINE_FRAMES, HANDOVER_OPS
 from scaling.intervals import EMPTY, Intervals, Ints, clip, difference, union
 from scaling.loading import data_loading
 from scaling.partition import OneRankShares, Windows, assemble
 from scaling.steps import Steps, find_steps
-from scaling.timeline import GroupNames, RankCollective, describe
 from scaling.trace import CommunicationArgs, HostSpans, Trace
 
 _ON_RUN_LOOPS = ("gloo:", "mpi:")

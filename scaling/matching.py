@@ -15,8 +15,8 @@ from typing import Literal
 
 import msgspec
 
+from scaling.collective import RankCollective
 from scaling.families import SYMMETRIC
-from scaling.timeline import RankCollective
 
 #: Clocks of one host agree to tens of µs: so far apart can two members seem to lie that did overlap.
 CLOCK_SLACK_NS = 50_000

@@ -7,13 +7,14 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from scaling.collective import RankCollective
 from scaling.cpu import CpuTimeline, build_cpu_timeline, share_out_cpu
 from scaling.intervals import Intervals, Ints, length, union
 from scaling.kernels import KernelTable, kernel_table
 from scaling.loading import data_loading
 from scaling.partition import OneRankShares, share_out
 from scaling.reader import read_trace
-from scaling.timeline import COMPUTE, RankCollective, Timeline, build_timeline
+from scaling.timeline import COMPUTE, Timeline, build_timeline
 from scaling.trace import Trace
 
 

@@ -1,46 +1,35 @@
 """One run's traces, explained: the ranks' summaries joined into a RunAnalysis."""
 
-import statistics
-import sys
-import threading
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
-from multiprocessing import get_context
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from records.environment import usable_cores
 from records.errors import UserError
 from records.folder import RunFolder
-from records.rows import StepRow
 from scaling.answer import (
     Collective,
     Quality,
     RankSplit,
     RunAnalysis,
     StepSplit,
-    StepTimes,
-    Throughput,
 )
 from scaling.clocks import host_offsets
+from scaling.collective import RankCollective
 from scaling.efficiency import efficiency_of
 from scaling.families import bus_factor
 from scaling.kernels import KernelTable
 from scaling.matching import Match, match_collectives
 from scaling.partition import Partition, complete, total
 from scaling.quality import judge
-from scaling.rank import RankSummary, summarise
+from scaling.rank import RankSummary
+from scaling.ranks import read_ranks
 from scaling.sources import Source, find_sources
+from scaling.steady import add_steps
 from scaling.stragglers import AwaitedWaits, exposed_wait_by_rank, name_stragglers
-from scaling.timeline import RankCollective
 from scaling.waits import MatchedWait, wait_and_transfer, wait_of
-
-#: Below this much text, reading in this process is faster than starting others.
-_PARALLEL_BYTES = 24 << 20
-#: What gzip makes of a trace, roughly.
-_GZIP_RATIO = 15
 
 
 class Explained(msgspec.Struct, frozen=True):
@@ -57,10 +46,16 @@ def explain_traces(
     """Read the traces, one task a rank, and join them.
 
     `executor`: any concurrent.futures executor (MPIPoolExecutor for ranks on many nodes); None: processes of this
-    machine where there is enough to read. Raises UserError for a file that is no trace.
+    machine where there is enough to read. A file that is no trace is named in the answer's reasons. Raises UserError
+    where none of them is one.
     """
-    summaries = _by_rank(sources, _summaries([source.path for source in sources], jobs, executor))
-    return join(summaries, name)
+    ranks = read_ranks(sources, jobs, executor)
+    explained = join(ranks.summaries, name)
+    if ranks.refused:
+        quality = explained.analysis.quality
+        quality.reasons[:0] = ranks.refused
+        quality.verdict = "degraded" if quality.verdict == "good" else quality.verdict
+    return explained
 
 
 def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
@@ -120,43 +115,6 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
     return Explained(analysis, partitions, kernels)
 
 
-def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
-    """Add what steps.jsonl says: the steps outside the profiler's window beside those inside, and the throughput."""
-    steady = [row for row in rows if row.phase == "steady" and row.step_ms]
-    window = None
-    profiled = [rank for rank in analysis.ranks if rank.steps]
-    if profiled:
-        window = statistics.fmean(rank.window_ms / rank.steps for rank in profiled)
-    times = sorted(max(row.step_ms) for row in steady)
-    measured = statistics.median(times) if times else None
-    overhead = window - measured if window is not None and measured is not None else None
-    analysis.step_times = StepTimes(
-        measured_step_ms=measured,
-        measured_step_p95_ms=_percentile(times, 0.95) if times else None,
-        measured_steps=len(times),
-        window_step_ms=window,
-        profiling_overhead_ms=overhead,
-        profiling_overhead_fraction=overhead / measured if overhead is not None and measured else None,
-    )
-    if not steady:
-        return
-    losses = [row.loss for row in rows if row.loss is not None]
-    validation = [row.validation_loss for row in rows if row.validation_loss is not None]
-    analysis.throughput = Throughput(
-        samples_per_s=statistics.median(row.samples_per_s for row in steady),
-        tokens_per_s=_median(row.tokens_per_s for row in steady),
-        mfu=_median(row.mfu for row in steady),
-        mfu_of_measured=_median(row.mfu_of_measured for row in steady),
-        memory_peak_bytes=max(
-            (row.memory_peak_bytes for row in rows if row.memory_peak_bytes is not None), default=None
-        ),
-        first_loss=losses[0] if losses else None,
-        last_loss=losses[-1] if losses else None,
-        first_validation_loss=validation[0] if validation else None,
-        last_validation_loss=validation[-1] if validation else None,
-    )
-
-
 def explain_run(run: RunFolder | Path, jobs: int | None = None, executor: Executor | None = None) -> Explained:
     """Explain a run folder, a folder of trace files, or a trace file.
 
@@ -210,38 +168,6 @@ def _add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
 def _name_of(path: Path) -> str:
     resolved = path.resolve()
     return resolved.parent.name if resolved.name == "traces" else resolved.name
-
-
-def _summaries(paths: Sequence[Path], jobs: int | None, executor: Executor | None) -> list[RankSummary]:
-    if executor is not None:
-        return list(executor.map(summarise, paths))
-    workers = min(len(paths), jobs if jobs is not None else usable_cores())
-    text = sum(path.stat().st_size * (_GZIP_RATIO if path.name.endswith(".gz") else 1) for path in paths)
-    if workers < 2 or (jobs is None and text < _PARALLEL_BYTES):
-        return [summarise(path) for path in paths]
-    # a fork has everything imported already, but must not copy another thread's locks
-    alone = sys.platform == "linux" and threading.active_count() == 1
-    with ProcessPoolExecutor(workers, mp_context=get_context("fork" if alone else "spawn")) as pool:
-        return list(pool.map(summarise, paths, chunksize=max(1, len(paths) // (workers * 8))))
-
-
-def _by_rank(sources: Sequence[Source], summaries: Iterable[RankSummary]) -> dict[int, RankSummary]:
-    """Return the summaries by rank: as the header says, else the file's name, else the order of the names."""
-    found: dict[int, RankSummary] = {}
-    nameless = []
-    for source, summary in zip(sources, summaries, strict=True):
-        rank = summary.rank if summary.rank is not None else source.rank
-        if rank is None:
-            nameless.append(summary)
-        elif rank in found:
-            raise UserError(
-                f"{found[rank].path} and {summary.path} are both of rank {rank}; give the traces of one job only"
-            )
-        else:
-            found[rank] = summary
-    for summary in nameless:
-        found[next(rank for rank in range(len(sources)) if rank not in found)] = summary
-    return dict(sorted(found.items()))
 
 
 def _activity(summaries: Mapping[int, RankSummary]) -> Literal["gpu", "cpu"]:
@@ -310,15 +236,3 @@ def _collective(
         last_rank=None if wait is None else wait.last,
         bus_gb_s=bus,
     )
-
-
-def _percentile(ascending: Sequence[float], share: float) -> float:
-    position = share * (len(ascending) - 1)
-    below = int(position)
-    above = min(below + 1, len(ascending) - 1)
-    return ascending[below] + (ascending[above] - ascending[below]) * (position - below)
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    given = [value for value in values if value is not None]
-    return statistics.median(given) if given else None

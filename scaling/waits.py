@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
+from scaling.collective import RankCollective
 from scaling.families import FROM_ROOT, SYMMETRIC, TO_ROOT
 from scaling.intervals import EMPTY, Intervals
 from scaling.matching import Match
-from scaling.timeline import RankCollective
 
 
 class MatchedWait(msgspec.Struct, kw_only=True):

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.clocks import host_offsets
+from scaling.collective import RankCollective
 from scaling.matching import match_collectives
 from scaling.rank import RankSummary, summarise
-from scaling.timeline import RankCollective
 from scaling.waits import wait_of
 
 DATA = Path(__file__).parent / "data"

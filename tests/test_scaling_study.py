@@ -261,3 +261,17 @@ def test_torchs_own_tensorboard_names_are_read_and_the_header_tells_the_rank(tmp
     answer = analyze_run(tmp_path)
     assert [one.rank for one in answer.ranks] == [0, 1]
     assert answer.ranks == analyze_run(DATA / "cpu_ddp_n2").ranks
+
+
+def test_a_file_that_is_no_trace_costs_its_own_rank_only(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        shutil.copy(DATA / "gpt_ddp_n2" / f"rank{rank}.json.gz", tmp_path / f"rank{rank}.json.gz")
+    whole = analyze_run(tmp_path)
+    (tmp_path / "settings.json").write_text('{"model": "gpt"}')
+    beside = analyze_run(tmp_path)
+    assert beside.ranks == whole.ranks
+    assert any("settings.json is no Kineto trace" in reason for reason in beside.quality.reasons)
+    (tmp_path / "rank1.json.gz").write_bytes(b"disk full")
+    broken = analyze_run(tmp_path)
+    assert [one.rank for one in broken.ranks] == [0] and broken.quality.missing_ranks == [1]
+    assert broken.quality.verdict == "degraded"
