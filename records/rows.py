@@ -110,9 +110,7 @@ class StepRow(msgspec.Struct, frozen=True):
     samples_per_s: float
     tokens_per_s: float | None = None
     loss: float | None = None
-    validation_loss: float | None = (
-        None  # on held-out data: at step 0 of the untrained model, else after the step's update
-    )
+    validation_loss: float | None = None  # on held-out data: before step 0's update, after any other's
     mfu: float | None = None  # over the data-sheet peak; see TrainFacts.flops_formula
     mfu_of_measured: float | None = None  # over the measured matmul ceiling
     memory_peak_bytes: int | None = None

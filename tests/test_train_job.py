@@ -166,9 +166,11 @@ def test_a_trace_that_cannot_be_written_is_said_and_costs_no_step(tmp_path: Path
 
 
 def test_a_rank_that_dies_ends_the_job_and_keeps_its_steps(tmp_path: Path) -> None:
-    job = start(tmp_path, "killed", 2, *SHORT, "profiler=none", "steps=2000")
+    """And what a window had recorded by then is written by the rank that lives."""
+    early = ("profiler.wait=2", "profiler.warmup=0", "profiler.active=1")
+    job = start(tmp_path, "killed", 2, *SHORT, "steps=2000", *early)
     folder = RunFolder(tmp_path / "killed")
-    wait_for_rows(folder.steps)
+    wait_for_rows(folder.steps, 4)
     victim = ranks_of(job)[1]
     os.kill(victim, signal.SIGKILL)
     _, said = job.communicate(timeout=100)
@@ -176,4 +178,5 @@ def test_a_rank_that_dies_ends_the_job_and_keeps_its_steps(tmp_path: Path) -> No
     assert str(folder.path) in said
     assert folder.read_info().status == "failed"
     steps = [row.step for row in folder.read_steps()]
-    assert steps and steps == list(range(len(steps)))
+    assert len(steps) >= 4 and steps == list(range(len(steps)))
+    assert folder.find_traces().keys() == {0}

@@ -62,11 +62,11 @@ def wait_for(path: Path, limit_s: float = 60.0) -> None:
         time.sleep(0.02)
 
 
-def wait_for_rows(path: Path, limit_s: float = 60.0) -> None:
-    """Return when a file of rows holds one."""
+def wait_for_rows(path: Path, rows: int, limit_s: float = 60.0) -> None:
+    """Return when a file holds so many rows."""
     until = time.monotonic() + limit_s
-    while not path.exists() or not path.stat().st_size:
-        assert time.monotonic() < until, f"{path} never got a row"
+    while not path.exists() or path.read_bytes().count(b"\n") < rows:
+        assert time.monotonic() < until, f"{path} never got {rows} rows"
         time.sleep(0.02)
 
 

@@ -26,7 +26,7 @@ from train.publisher import Publisher
 from train.schedule import Schedule, make_schedule
 from train.strategies import Strategy, build_strategy
 from train.summary import summarise
-from train.traces import describe_run, write_traces
+from train.traces import describe_run, rescue_traces, write_traces
 from train.validation import HeldOut
 
 
@@ -63,8 +63,10 @@ def _run(job: Job[TrainConfig]) -> None:
         ledger = Ledger(job, clock, schedule, _accounting(job, model, share), info.attempt, publisher.publish, stop)
         try:
             _Loop(job, schedule, strategy, loader, held_out, checkpoints, clock, tracer, ledger).run()
-        finally:
+        except BaseException:
             ledger.rescue()
+            rescue_traces(job, tracer)
+            raise
 
     if job.is_rank0:
         for line in summarise(config.model.name, job.folder.read_steps(), schedule):

@@ -1,6 +1,7 @@
 """From recorded windows to the run folder's traces, once nothing is timed any more."""
 
 import socket
+import sys
 from typing import Any
 
 import torch.distributed as dist
@@ -43,6 +44,13 @@ def write_traces(job: Job[TrainConfig], tracer: Tracer) -> None:
             f"{sum(map(len, everyone))} trace(s) could not be written, the first: {first}; steps.jsonl "
             "is whole. Make room, or set `runs=` to a file system that has it"
         )
+
+
+def rescue_traces(job: Job[TrainConfig], tracer: Tracer) -> None:
+    """On the way out of a failed job: write this rank's finished windows, without waiting for anybody."""
+    for index in range(tracer.count):
+        if failure := _write(job, tracer, index):
+            print(f"scalescope: a trace could not be written: {failure}", file=sys.stderr)
 
 
 def _write(job: Job[TrainConfig], tracer: Tracer, index: int) -> str | None:
