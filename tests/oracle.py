@@ -9,6 +9,7 @@ import json
 import re
 from collections import defaultdict
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 
 PARTS = ("compute", "transfer", "wait", "unsplit", "memory", "data", "launch", "queued")
@@ -249,6 +250,13 @@ def device_partitions(traces: dict[int, dict], world_size: int) -> dict[int, dic
             shares = account((start, end), layers, idle)
             result[number][step] = shares | {"window": end - start}
     return result
+
+
+@cache
+def account_of(folder: Path) -> dict[int, dict[int, dict[str, int]]]:
+    """Return the device partitions of a folder of traces named rank<r>…, by rank and step."""
+    traces = {int(re.search(r"rank(\d+)", path.name)[1]): load(path) for path in sorted(folder.iterdir())}
+    return device_partitions(traces, next(iter(traces.values()))["distributedInfo"]["world_size"])
 
 
 def cpu_partitions(traces: dict[int, dict]) -> dict[int, dict[int, dict[str, int]]]:

@@ -32,10 +32,7 @@ def assert_equals_oracle(explained: Explained, expected: dict[int, dict[int, dic
 
 @pytest.mark.parametrize("name", DEVICE_SETS)
 def test_every_part_of_a_gpu_trace_equals_the_slow_account_of_it_to_the_nanosecond(name: str) -> None:
-    explained = explain(DATA / name)
-    traces = {source.rank: oracle.load(source.path) for source in find_sources(DATA / name)}
-    world_size = traces[0]["distributedInfo"]["world_size"]
-    assert_equals_oracle(explained, oracle.device_partitions(traces, world_size))
+    assert_equals_oracle(explain(DATA / name), oracle.account_of(DATA / name))
 
 
 @pytest.mark.parametrize("name", CPU_SETS)

@@ -100,8 +100,7 @@ def test_the_waterfall_is_exact_and_equals_the_slow_account() -> None:
     means = {name: mean_step(list(one.partitions.values())) for name, one in explained.items()}
     for name, mean in means.items():
         assert sum(mean.parts) == mean.window
-        traces = {source.rank: oracle.load(source.path) for source in find_sources(DATA / name)}
-        slow = oracle.device_partitions(traces, len(traces))
+        slow = oracle.account_of(DATA / name)
         for number, part in enumerate(oracle.PARTS):
             of_ranks = [Fraction(sum(step[part] for step in steps.values()), len(steps)) for steps in slow.values()]
             assert mean.parts[number] == sum(of_ranks) / len(of_ranks)
@@ -187,10 +186,9 @@ def test_trace_files_named_one_by_one_are_one_run() -> None:
 
 @pytest.mark.parametrize("name", ["gpt_ddp_n1", "gpt_ddp_n2", "gpt_ddp_compile_n4"])
 def test_every_factor_of_the_efficiency_equals_the_one_from_the_slow_account(name: str) -> None:
-    traces = {source.rank: oracle.load(source.path) for source in find_sources(DATA / name)}
     ranks = [
         {part: sum(step[part] for step in steps.values()) for part in (*oracle.PARTS, "window")}
-        for steps in oracle.device_partitions(traces, len(traces)).values()
+        for steps in oracle.account_of(DATA / name).values()
     ]
     compute = [rank["compute"] for rank in ranks]
     serial = [rank["compute"] + rank["wait"] for rank in ranks]
