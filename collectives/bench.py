@@ -66,7 +66,7 @@ class Bench:
             if point.mode == "in_place" and not OPERATIONS[point.operation].in_place:
                 raise NotAvailable(f"{point.operation} needs a buffer to send from and another to receive into")
             if self._told and self._backend != "nccl":
-                raise NotAvailable(f"{self._backend} cannot be told an algorithm or a protocol")
+                raise NotAvailable(f"{self._backend} cannot be told an algorithm, a protocol or channels")
             if self._broken is not None:
                 raise NotAvailable(self._broken)
             if point.contention is not None and self._compute is None:

@@ -32,6 +32,9 @@ def check(config: SweepConfig, world_size: int) -> None:
     for key, known in (("algorithm", ALGORITHMS), ("protocol", PROTOCOLS), ("contention", ("matmul",))):
         if getattr(config, key) is not None:
             _known(key, as_list(getattr(config, key)), (*known, "none"))
+    for channels in [] if config.channels is None else as_list(config.channels):
+        if channels not in ("none", None) and (not isinstance(channels, int) or not 1 <= channels <= 64):
+            raise UserError(f"channels: {channels!r} is none; write a number from 1 to 64, or a list of them")
     _known("clock", [config.clock], CLOCKS)
     for sizes in (config.sizes, config.auto_sizes.gpu, config.auto_sizes.cpu):
         if sizes != "auto":

@@ -33,6 +33,7 @@ class SweepConfig(JobConfig):
     placement: Any = MISSING  # packed (one host after another) | spread (round the hosts) | pairs (every two) | a list
     algorithm: Any = MISSING  # null (the library chooses) | Ring | Tree | NVLS | … as in NCCL_ALGO | a list
     protocol: Any = MISSING  # null (the library chooses) | Simple | LL | LL128 | a list
+    channels: Any = MISSING  # null (the library chooses) | how many blocks (CTAs) a communicator uses | a list
     contention: Any = MISSING  # null (the collective alone) | matmul (beside a matrix product) | a list
     warmup_iterations: int = MISSING  # before the first and the largest size of a series
     min_iterations: int = MISSING

@@ -52,32 +52,34 @@ def turn(job: Job[SweepConfig], group: Group) -> Iterator[Member | None]:
     Every rank of the job enters, since torch forms a group with all of them. A process group stays until the job
     ends: ending a NCCL one that was split from the default group, while that lives on, can wait for ever.
     """
-    told = told_to_library(group)
+    told = bool(told_to_library(group))
     everyone = len(group.ranks) == job.world.size
     timeout_s = job.config.launch.timeout_s
     host_group, process_group = job.host_group, cast(dist.ProcessGroup, dist.group.WORLD)
     if not everyone:  # the default groups span everyone
         host_group = form(group.ranks, timeout_s, "gloo")
     if group.path == "c10d" and (not everyone or told):  # what a library is told counts for fresh communicators
-        process_group = form(group.ranks, timeout_s)
+        process_group = form(group.ranks, timeout_s, options=_options(job, group))
     if job.world.rank not in group.ranks:
         yield None
         return
     messages = Messages(host_group, group.ranks, job.world.rank)
-    with _environment(told), _stream(job, group):
+    with _environment(group), _stream(job, group):
         path = _open(job, group, process_group, messages)
         yield Member(messages=messages, path=path)
         path.close()
 
 
 def told_to_library(group: Group) -> dict[str, str]:
-    """Return the variables that NCCL and RCCL read whenever a communicator forms."""
-    told = {"NCCL_ALGO": group.algorithm, "NCCL_PROTO": group.protocol}
-    return {name: value for name, value in told.items() if value is not None}
+    """Return what a communicator is told instead of choosing, by the library's names."""
+    told = {"NCCL_ALGO": group.algorithm, "NCCL_PROTO": group.protocol, "CTAs": group.channels}
+    return {name: str(value) for name, value in told.items() if value is not None}
 
 
 @contextmanager
-def _environment(variables: dict[str, str]) -> Iterator[None]:
+def _environment(group: Group) -> Iterator[None]:
+    """Set the variables that NCCL and RCCL read whenever a communicator forms."""
+    variables = {name: value for name, value in told_to_library(group).items() if name.startswith("NCCL_")}
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -87,11 +89,20 @@ def _environment(variables: dict[str, str]) -> Iterator[None]:
             os.environ.pop(name) if value is None else os.environ.update({name: value})
 
 
+def _options(job: Job[SweepConfig], group: Group) -> object:
+    """Return torch's options for the group's communicator; the library reads their variables once a process."""
+    if group.channels is None or job.backend != "nccl":
+        return None
+    options = dist.ProcessGroupNCCL.Options()
+    options.config.min_ctas = options.config.max_ctas = group.channels
+    return options
+
+
 def _open(job: Job[SweepConfig], group: Group, process_group: dist.ProcessGroup, messages: Messages) -> Way:
     if group.path == "direct":
         if reasons := list(filter(None, messages.texts(direct.refusal(job.device)))):
             return cast(Way, ClosedPath(reasons[0]))
-        return direct.DirectPath(messages, job.device)
+        return direct.DirectPath(messages, job.device, group.channels)
     if group.path == "mpi":
         reason = mpi.refusal(job.world.rank, job.world.size, job.world.source, job.device)
         if reasons := list(filter(None, messages.texts(reason))):

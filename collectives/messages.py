@@ -66,7 +66,9 @@ class Messages:
         return cast(bytes, carried[0])
 
 
-def form(ranks: tuple[int, ...], timeout_s: float, backend: str | None = None) -> dist.ProcessGroup:
+def form(
+    ranks: tuple[int, ...], timeout_s: float, backend: str | None = None, options: object = None
+) -> dist.ProcessGroup:
     """Return the process group of these ranks; every rank of the job must call it. None is the job's own backend."""
-    group = dist.new_group(list(ranks), backend=backend, timeout=timedelta(seconds=timeout_s))
+    group = dist.new_group(list(ranks), backend=backend, timeout=timedelta(seconds=timeout_s), pg_options=options)
     return cast(dist.ProcessGroup, group)

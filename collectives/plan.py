@@ -31,6 +31,7 @@ class Point:
     placement: str | None
     algorithm: str | None = None  # that the library is told to use; None leaves it to the library
     protocol: str | None = None
+    channels: int | None = None
     contention: str | None = None  # what runs on the device meanwhile
 
     @property
@@ -58,6 +59,7 @@ class Point:
             ranks=list(self.ranks),
             algorithm=self.algorithm,
             protocol=self.protocol,
+            channels=self.channels,
             contention=self.contention,
             **measured,
         )
@@ -78,6 +80,7 @@ class Point:
             placement=row.placement,
             algorithm=row.algorithm,
             protocol=row.protocol,
+            channels=row.channels,
             contention=row.contention,
         )
 
@@ -94,6 +97,7 @@ class Group:
     path: str
     algorithm: str | None
     protocol: str | None
+    channels: int | None
     points: tuple[Point, ...]
     first: int  # the number of its first point in the plan
 
@@ -107,9 +111,13 @@ def plan(config: SweepConfig, hosts: Sequence[str], device: str) -> list[Point]:
     sizes = parse_sizes(auto if config.sizes == "auto" else config.sizes)
     points: dict[Point, None] = {}
     communicators = product(
-        _groups(config, hosts), _or_none(config.algorithm), _or_none(config.protocol), as_list(config.path)
+        _groups(config, hosts),
+        _or_none(config.algorithm),
+        _or_none(config.protocol),
+        _or_none(config.channels),
+        as_list(config.path),
     )
-    for (placement, ranks), algorithm, protocol, path in communicators:
+    for (placement, ranks), algorithm, protocol, channels, path in communicators:
         ways = product(config.operations, as_list(config.execution), _or_none(config.contention))
         for name, execution, contention in ways:
             operation = OPERATIONS[name]
@@ -131,6 +139,7 @@ def plan(config: SweepConfig, hosts: Sequence[str], device: str) -> list[Point]:
                         placement=placement,
                         algorithm=algorithm,
                         protocol=protocol,
+                        channels=None if channels is None else int(channels),
                         contention=contention,
                     )
                     points[point] = None
@@ -139,10 +148,10 @@ def plan(config: SweepConfig, hosts: Sequence[str], device: str) -> list[Point]:
 
 def by_group(points: Sequence[Point]) -> Iterator[Group]:
     """Yield the points a communicator at a time, in their order."""
-    runs = groupby(points, key=lambda point: (point.ranks, point.path, point.algorithm, point.protocol))
+    runs = groupby(points, key=lambda each: (each.ranks, each.path, each.algorithm, each.protocol, each.channels))
     first = 0
-    for index, ((ranks, path, algorithm, protocol), members) in enumerate(runs):
-        group = Group(index, ranks, path, algorithm, protocol, tuple(members), first)
+    for index, ((ranks, path, algorithm, protocol, channels), members) in enumerate(runs):
+        group = Group(index, ranks, path, algorithm, protocol, channels, tuple(members), first)
         first += len(group.points)
         yield group
 

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from collectives.dtypes import DTYPES
+from collectives.summary import ways
 from records.rows import SweepRow
 
 _HEAD = (
@@ -45,12 +46,10 @@ class Display:
         """Print a row, under a heading where a new series begins."""
         if not self._shown:
             return
-        told = (row.algorithm, row.protocol, row.contention and f"beside {row.contention}")
-        told = (row.algorithm, row.protocol, row.contention and f"beside {row.contention}")
-        series = (row.operation, row.mode, row.execution, row.path, tuple(row.ranks), row.placement, *told)
+        way = ways(row)
+        series = (row.operation, row.mode, way, tuple(row.ranks))
         if series != self._series:
             self._series = series
-            way = ", ".join(filter(None, (row.path, row.execution, row.placement, *told)))
             members = f"ranks {row.ranks[0]} and {row.ranks[1]}" if row.group_size == 2 else f"{row.group_size} ranks"
             self._print(f"# {row.operation} {row.mode} over {members} ({way})")
             self._print(_HEAD)

@@ -103,11 +103,18 @@ def _dispatch(series: Sequence[Sequence[SweepRow]]) -> Iterator[str]:
 def _series(row: SweepRow) -> _Series:
     return (
         row.path, row.operation, row.dtype, row.group_size, row.reduction, row.mode, row.execution, row.placement,
-        row.algorithm, row.protocol, row.contention, tuple(row.ranks),
+        row.algorithm, row.protocol, row.channels, row.contention, tuple(row.ranks),
     )  # fmt: skip
 
 
+def ways(row: SweepRow) -> str:
+    """Return how a row was measured, in words: path, execution, and what differs from the plain case."""
+    channels = f"{row.channels} channels" if row.channels is not None else None
+    beside = f"beside {row.contention}" if row.contention is not None else None
+    told = (row.path, row.execution, row.placement, row.algorithm, row.protocol, channels, beside)
+    return ", ".join(filter(None, told))
+
+
 def _name(row: SweepRow) -> str:
-    told = (row.algorithm, row.protocol, row.contention and f"beside {row.contention}")
-    ways = (row.dtype, row.reduction, row.mode, row.path, row.execution, row.placement, *told)
-    return f"{row.operation} over {row.group_size} ranks ({', '.join(filter(None, ways))})"
+    kind = ", ".join(filter(None, (row.dtype, row.reduction, row.mode)))
+    return f"{row.operation} over {row.group_size} ranks ({kind}, {ways(row)})"

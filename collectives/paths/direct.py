@@ -43,11 +43,11 @@ def refusal(device: torch.device) -> str | None:
 class DirectPath:
     """One communicator of the library's own, and its operations with their buffers bound."""
 
-    def __init__(self, messages: Messages, device: torch.device) -> None:
+    def __init__(self, messages: Messages, device: torch.device, channels: int | None = None) -> None:
         self._library = Library()
         self._rank, self._size = messages.rank, messages.size
         unique_id = messages.share_bytes(self._library.new_unique_id() if messages.leads else None)
-        self._communicator = self._library.join(unique_id, messages.rank, messages.size)
+        self._communicator = self._library.join(unique_id, messages.rank, messages.size, channels)
         self._stream = ctypes.c_void_p()
         self.use(torch.cuda.current_stream(device))
 

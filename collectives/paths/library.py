@@ -20,6 +20,31 @@ class UniqueId(ctypes.Structure):
     _fields_ = (("internal", ctypes.c_char * UNIQUE_ID_BYTES),)
 
 
+_UNDEFINED = -(2**31)  # NCCL_CONFIG_UNDEF_INT
+
+
+class Config(ctypes.Structure):
+    """ncclConfig_t as of NCCL 2.18; newer libraries read as much of it as its own version says there is."""
+
+    _fields_ = (
+        ("size", ctypes.c_size_t),
+        ("magic", ctypes.c_uint),
+        ("version", ctypes.c_uint),
+        ("blocking", ctypes.c_int),
+        ("cga_cluster_size", ctypes.c_int),
+        ("min_ctas", ctypes.c_int),
+        ("max_ctas", ctypes.c_int),
+        ("net_name", ctypes.c_char_p),
+        ("split_share", ctypes.c_int),
+    )
+
+    @classmethod
+    def of(cls, channels: int) -> "Config":
+        """Return the configuration of a communicator that uses so many blocks."""
+        size = ctypes.sizeof(cls)
+        return cls(size, 0xCAFEBEEF, 21800, _UNDEFINED, _UNDEFINED, channels, channels, None, _UNDEFINED)
+
+
 class Library:
     """The functions that the sweep calls; each raises RuntimeError with the library's own words on failure."""
 
@@ -41,14 +66,21 @@ class Library:
         self.check(self.functions.ncclGetUniqueId(ctypes.byref(identity)))
         return ctypes.string_at(ctypes.byref(identity), UNIQUE_ID_BYTES)
 
-    def join(self, unique_id: bytes, rank: int, size: int) -> ctypes.c_void_p:
+    def join(self, unique_id: bytes, rank: int, size: int, channels: int | None = None) -> ctypes.c_void_p:
         """Return this rank's communicator; returns once every rank of the group has called."""
         identity = UniqueId()
         ctypes.memmove(ctypes.byref(identity), unique_id, UNIQUE_ID_BYTES)
         communicator = ctypes.c_void_p()
-        init = self.functions.ncclCommInitRank
-        init.argtypes = (ctypes.POINTER(ctypes.c_void_p), ctypes.c_int, UniqueId, ctypes.c_int)
-        self.check(init(ctypes.byref(communicator), size, identity, rank))
+        types = (ctypes.POINTER(ctypes.c_void_p), ctypes.c_int, UniqueId, ctypes.c_int)
+        if channels is None:
+            init = self.functions.ncclCommInitRank
+            init.argtypes = types
+            self.check(init(ctypes.byref(communicator), size, identity, rank))
+        else:
+            init = self.functions.ncclCommInitRankConfig
+            init.argtypes = (*types, ctypes.POINTER(Config))
+            config = Config.of(channels)
+            self.check(init(ctypes.byref(communicator), size, identity, rank, ctypes.byref(config)))
         return communicator
 
     def leave(self, communicator: ctypes.c_void_p) -> None:

@@ -90,6 +90,6 @@ def _relative_half(row: SweepRow) -> float | None:
 def _key(row: SweepRow, with_path: bool) -> _Key:
     return (
         row.operation, row.bytes, row.dtype, row.group_size, row.reduction, row.mode, row.execution, row.root,
-        row.algorithm, row.protocol, row.contention, row.placement, row.path if with_path else None,
+        row.algorithm, row.protocol, row.channels, row.contention, row.placement, row.path if with_path else None,
         tuple(row.ranks) if row.placement == "pairs" else None,
     )  # fmt: skip
