@@ -158,9 +158,8 @@ def run_ours(options: argparse.Namespace, name: str) -> RunFolder:
     }
     overrides = [*(f"{key}={value}" for key, value in settings.items()), *options.overrides]
     command = [sys.executable, "-m", "scalescope", "sweep", *overrides]
-    done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": str(HERE)}, check=False, capture_output=True, text=True
-    )
+    paths = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, check=False, capture_output=True, text=True)
     if done.returncode != 0:
         print(done.stdout[-2000:], done.stderr[-4000:], sep="\n")
     return RunFolder.open(options.out / "ours" / name)
