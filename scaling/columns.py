@@ -343,7 +343,7 @@ def _count(argument: Any) -> int:
 def _first_dtype(types: msgspec.Raw) -> str | None:
     try:
         first = msgspec.json.decode(types)[0]
-    except (msgspec.DecodeError, TypeError, IndexError, KeyError):
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError, IndexError, KeyError):
         return None
     while isinstance(first, list) and first:
         first = first[0]

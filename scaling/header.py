@@ -61,7 +61,7 @@ def read_header(before: bytes, after: bytes) -> tuple[Header, bool]:
         after = b"}"  # a truncated trace ends with its events
     try:
         return _DECODER.decode(before + after), True
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         pass
     found: list[bytes] = []
     for field in Header.__struct_fields__:
@@ -71,7 +71,7 @@ def read_header(before: bytes, after: bytes) -> tuple[Header, bool]:
         member = b'"%s":%s' % (key, value)
         try:
             _DECODER.decode(b"{" + member + b"}")
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             continue
         found.append(member)
     return _DECODER.decode(b"{" + b",".join(found) + b"}"), False

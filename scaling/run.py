@@ -60,7 +60,7 @@ def explain_traces(
 
 def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
     """Join the ranks' summaries into one run's analysis."""
-    world_size = max([len(summaries), max(summaries) + 1, *(one.world_size or 0 for one in summaries.values())])
+    world_size = _world_size(summaries)
     collectives = {rank: one.collectives for rank, one in summaries.items()}
     clocks = host_offsets({rank: one.host for rank, one in summaries.items()}, collectives)
     matches = match_collectives(collectives, clocks.offsets)
@@ -168,6 +168,15 @@ def _add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
 def _name_of(path: Path) -> str:
     resolved = path.resolve()
     return resolved.parent.name if resolved.name == "traces" else resolved.name
+
+
+#: A larger world is no world but a damaged header, or a file's name that holds another number.
+_LARGEST_WORLD = 10_000_000
+
+
+def _world_size(summaries: Mapping[int, RankSummary]) -> int:
+    told = [len(summaries), max(summaries) + 1, *(one.world_size or 0 for one in summaries.values())]
+    return max(size for size in told if size <= max(_LARGEST_WORLD, len(summaries)))
 
 
 def _activity(summaries: Mapping[int, RankSummary]) -> Literal["gpu", "cpu"]:

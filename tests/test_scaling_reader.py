@@ -205,3 +205,23 @@ def test_cut_flipped_and_reordered_traces_never_crash(tmp_path: Path, seed: int)
     for steps in explained.partitions.values():
         assert all(sum(part.parts) == part.window for part in steps)
     assert explained.analysis.quality.verdict != "good" or seed % 4 in (1, 3)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_events_of_a_gpu_with_nonsense_in_their_fields_never_crash(tmp_path: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    trace = json.loads(gzip.decompress((DATA / "resnet50_ddp_n4" / "rank0.json.gz").read_bytes()))
+    events = dice.sample(trace["traceEvents"], dice.choice((5, 100, 4000)))
+    for event in dice.sample(events, len(events) // 3):
+        args = event.get("args", {})
+        nonsense = dice.choice(
+            (None, -1, 0, 2**63, 2**64, 1e308, "", "7", [], [1], {}, True, "nccl:all_reduce", "[0, 1]")
+        )
+        target = args if args and dice.random() < 0.7 else event
+        target[dice.choice(list(target))] = nonsense
+    if seed % 3 == 0:
+        trace["distributedInfo"] = dice.choice((None, [], {"rank": "x"}, {"world_size": 2**62, "rank": 0}))
+    path = write(tmp_path, json.dumps(trace | {"traceEvents": events}, indent=dice.choice((None, 1))).encode())
+    explained = explain_traces(find_sources(path), "fuzzed", 1)
+    for steps in explained.partitions.values():
+        assert all(sum(part.parts) == part.window and min(part.parts) >= 0 for part in steps)
