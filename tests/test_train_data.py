@@ -179,6 +179,8 @@ def test_what_cannot_work_is_said_before_anything_starts(tmp_path: Path) -> None
         (("model.width=100", "model.heads=12"), "not a multiple"),
         (("strategy.gradient_dtype=bf16", "launch.device=cpu"), "needs NCCL"),
         (("model=resnet50", "recompute=true"), "batch norms"),
+        (("precision=fp16", "strategy=fsdp2"), "use precision=bf16"),
+        (("compile=true", "strategy=zero2"), "cannot be compiled"),
         (("accumulate=0",), "accumulate=0"),
         (("validate_every=0",), "validate_every=0"),
     ],

@@ -128,6 +128,7 @@ def test_resnet_at_224_pixels_is_three_times_8_18_gflop() -> None:
 
 
 def golden(config: TrainConfig, steps: int) -> list[float]:
+    torch.set_num_threads(1)
     torch.manual_seed(config.seed)
     model = build_model(config.model, CPU)
     strategy = build_strategy(config, model.network, Precision(config.precision, CPU), CPU)

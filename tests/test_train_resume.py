@@ -43,19 +43,17 @@ def go_on(copy: RunFolder, ranks: int) -> subprocess.CompletedProcess[str]:
     return done
 
 
-@pytest.mark.parametrize("ranks", [2, 1])
-def test_a_job_goes_on_after_a_crash(ranks: int, undisturbed: RunFolder, tmp_path: Path) -> None:
-    """As a crash after step 20 would leave it: later rows are there, and are done again. On as many ranks bit for bit,
-    on fewer with the same losses."""
+def test_a_job_goes_on_after_a_crash_also_on_fewer_ranks(undisturbed: RunFolder, tmp_path: Path) -> None:
+    """As a crash after step 20 would leave it: later rows are there, and are done again."""
     copy = copy_of(undisturbed, tmp_path)
     shutil.rmtree(copy.checkpoints / "step-30")
-    done = go_on(copy, ranks)
+    done = go_on(copy, 1)
     assert done.returncode == 0, done.stderr
     rows = copy.read_steps()
-    assert losses(copy) == (losses(undisturbed) if ranks == 2 else pytest.approx(losses(undisturbed), rel=1e-4))
+    assert losses(copy) == pytest.approx(losses(undisturbed), rel=1e-4)
     assert [row.attempt for row in rows] == [0] * 20 + [1] * 10
     assert [row.phase for row in rows][20:24] == ["warmup", "warmup", "steady", "steady"]
-    assert len(rows[-1].step_ms) == ranks
+    assert [len(row.step_ms) for row in rows] == [2] * 20 + [1] * 10
 
 
 def test_a_corrupt_checkpoint_is_named_with_the_way_out(undisturbed: RunFolder, tmp_path: Path) -> None:
@@ -86,4 +84,4 @@ def test_a_job_that_is_asked_to_stop_saves_its_state_and_goes_on_when_run_again(
     _, done = train_in_world(tmp_path, "asked", 2, *slow, "resume=true")
     assert done.returncode == 0, done.stderr
     assert folder.read_info().status == "done"
-    assert losses(folder) == losses(undisturbed)
+    assert losses(folder) == losses(undisturbed)  # bit for bit

@@ -100,10 +100,10 @@ class StrategyConfig:
 class PrecisionConfig:
     """conf/precision: the arithmetic."""
 
-    kind: str = MISSING  # fp32 | tf32 | bf16 (autocast)
+    kind: str = MISSING  # fp32 | tf32 | bf16 (autocast) | fp16 (autocast, scaled gradients)
 
     def __post_init__(self) -> None:
-        _choose("precision.kind", self.kind, ("fp32", "tf32", "bf16"))
+        _choose("precision.kind", self.kind, ("fp32", "tf32", "bf16", "fp16"))
 
 
 @dataclass
@@ -197,6 +197,9 @@ class TrainConfig(JobConfig):
         if self.compile and self.strategy.kind == "zero":
             raise UserError("compile=true with strategy=zero: DeepSpeed's hooks cannot be compiled; use ddp or fsdp2, "
                             "or compile=false")  # fmt: skip
+        if self.precision.kind == "fp16" and self.strategy.kind not in ("ddp", "local"):
+            raise UserError(f"precision=fp16 with strategy={self.strategy.kind}: only ddp and local scale gradients; "
+                            "use precision=bf16")  # fmt: skip
         if self.strategy.gradient_dtype == "bf16" and self.launch.device == "cpu":
             raise UserError("strategy.gradient_dtype=bf16 needs NCCL or RCCL, so GPUs; use fp32")
         if self.recompute and self.model.kind == "resnet":

@@ -6,9 +6,14 @@ import torch
 
 from train.config import PrecisionConfig
 
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
 
 class Precision:
-    """Sets the process's fp32 mode once, and hands out the context that the forward pass runs in."""
+    """Sets the process's fp32 mode once, and hands out the context that the forward pass runs in.
+
+    `scaler` keeps fp16's small gradients from vanishing; for every other arithmetic it does nothing.
+    """
 
     def __init__(self, config: PrecisionConfig, device: torch.device) -> None:
         self.kind = config.kind
@@ -17,6 +22,9 @@ class Precision:
         torch.set_float32_matmul_precision("high" if allow_tf32 else "highest")
         torch.backends.cudnn.allow_tf32 = allow_tf32  # on by default in torch, and then fp32 would not be fp32
 
+        self.scaler = torch.amp.GradScaler(device.type, enabled=config.kind == "fp16")
+
     def context(self) -> AbstractContextManager[object]:
-        """Weights stay fp32; with bf16, autocast casts what the matrix units and convolutions read."""
-        return torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self.kind == "bf16")
+        """Weights stay fp32; autocast casts what the matrix units and convolutions read to bf16 or fp16."""
+        dtype = _AUTOCAST.get(self.kind)
+        return torch.autocast(self._device.type, dtype=dtype, enabled=dtype is not None)

@@ -46,13 +46,16 @@ class Strategy:
         return nullcontext()
 
     def backward(self, loss: Tensor) -> None:
-        loss.backward()
+        self.precision.scaler.scale(loss).backward()
 
     def update(self, step: int) -> None:
         """Apply the gradients of a step and clear them."""
+        scaler = self.precision.scaler  # without fp16 it only passes on
+        scaler.unscale_(self.optimizer)
         clip_gradients(self.network, self.config.optimizer.gradient_clip)
         set_learning_rate(self.optimizer, learning_rate(self.config.optimizer, step, self.config.steps))
-        self.optimizer.step()
+        scaler.step(self.optimizer)
+        scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
 
     def train_step(self, batch: Batch, step: int) -> Tensor:
@@ -96,7 +99,7 @@ class Strategy:
         from torch.distributed.checkpoint.state_dict import get_state_dict
 
         network, optimizer = get_state_dict(self.network, self.optimizer)
-        return {"network": network, "optimizer": optimizer}
+        return {"network": network, "optimizer": optimizer, "scaler": self.precision.scaler.state_dict()}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Take over what `state` returned, filled from a checkpoint."""
@@ -105,6 +108,7 @@ class Strategy:
         set_state_dict(
             self.network, self.optimizer, model_state_dict=state["network"], optim_state_dict=state["optimizer"]
         )
+        self.precision.scaler.load_state_dict(state["scaler"])
 
     @torch.no_grad()
     def evaluate(self, inputs: Tensor, targets: Tensor) -> Tensor:
