@@ -115,10 +115,10 @@ def measure(options: argparse.Namespace, repeat: int, measured: Measured) -> Non
 
 def run_theirs(options: argparse.Namespace, operation: str, group_size: int, execution: str) -> str:
     """Run one program of nccl-tests and return what it printed."""
-    first, last = options.sizes.split("..")
+    first, last, factor = re.fullmatch(r"(\S+)\.\.(\S+) x(\d+)", options.sizes).groups()
     command = [
         str(Path(options.nccl_tests) / PROGRAMS[operation]),
-        *("-t", str(group_size), "-g", "1", "-b", str(parse_size(first)), "-e", str(parse_size(last)), "-f", "2"),
+        *("-t", str(group_size), "-g", "1", "-b", str(parse_size(first)), "-e", str(parse_size(last)), "-f", factor),
         *("-w", "5", "-n", "20", "-d", "float"),
         *(("-G", str(GRAPH_LAUNCHES)) if execution == "graph" else ()),
     ]
@@ -148,7 +148,7 @@ def run_ours(options: argparse.Namespace, name: str) -> RunFolder:
     }
     settings = {
         **{key: f"[{','.join(map(str, values))}]" for key, values in axes.items()},
-        "sizes": f"{options.sizes} x2",
+        "sizes": options.sizes,
         "clock": "host",
         "percentile_iterations": 0,
         "launch.ranks": max(options.group_sizes),
@@ -178,6 +178,8 @@ def table(measured: Measured) -> Iterator[str]:
         their_us = statistics.median(theirs[cell])
         bus = OPERATIONS[cell.operation].bus_factor(cell.group_size) * cell.bytes / their_us / 1e3
         medians = {path: statistics.median(ours[path, cell]) for path in paths if (path, cell) in ours}
+        if not medians:
+            continue
         figures = [
             f"{medians[path]:.2f} | {their_us / medians[path]:.3f}" if path in medians else "n/a | n/a"
             for path in paths
@@ -212,13 +214,21 @@ def claims(measured: Measured) -> Iterator[str]:
                f"start: {ours_s / theirs_s:.2f} times")  # fmt: skip
 
 
+def _range(text: str) -> str:
+    """Return a range of sizes with its factor, 2 where none is given."""
+    full = text if " x" in text else f"{text} x2"
+    if not re.fullmatch(r"\S+\.\.\S+ x\d+", full):
+        raise argparse.ArgumentTypeError(f"{text!r}: write 8B..4GiB, or '8B..4GiB x4'")
+    return full
+
+
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nccl-tests", required=True, metavar="BUILD", help="the folder with all_reduce_perf")
     parser.add_argument("--nccl-library", metavar="FILE", help="the libnccl.so.2 that nccl-tests is to load")
     parser.add_argument("--operations", default="all_reduce", help=f"comma list of {', '.join(PROGRAMS)}")
     parser.add_argument("--group-sizes", default="2,4")
-    parser.add_argument("--sizes", default="8B..4GiB")
+    parser.add_argument("--sizes", default="8B..4GiB x2", type=_range)
     parser.add_argument("--executions", default="eager,graph")
     parser.add_argument("--paths", default="direct,c10d")
     parser.add_argument("--repeats", type=int, default=5)

@@ -11,6 +11,7 @@ from scaling.sweeps.comparison import compare
 from scaling.sweeps.nccl_tests_log import read_log
 from scaling.sweeps.verbs import run_compare, run_import
 
+LOGS = Path(__file__).parent / "data" / "nccl_tests"
 FIGURES = [(1024, 11.02, 10.11), (1048576, 30.55, 29.87), (1073741824, 5400.1, 5391.2)]  # bytes, out of place, in place
 DEVICES = "".join(
     f"#  Rank {rank:2d} Group  0 Pid  4242 on     node-1 device {rank:2d} [0000:0{rank}:00] NVIDIA H200\n"
@@ -112,6 +113,34 @@ def test_rccl_tests_can_print_the_in_place_half_alone() -> None:
     log = read_log(head(version=None) + "rccl-tests: Version develop:ae3e635\n" + table + rows + END, "reduce_perf.txt")
     assert [(row.mode, row.time_us) for row in log.rows] == [("in_place", inside) for _, _, inside in FIGURES]
     assert {row.source for row in log.rows} == {"rccl-tests"}
+
+
+@pytest.mark.parametrize("path", sorted(LOGS.glob("*.txt")), ids=lambda path: path.stem)
+def test_real_logs_are_read_without_loss(path: Path) -> None:
+    log = read_log(path.read_text(), path.name)
+    lines = [line.split() for line in path.read_text().splitlines() if line.strip() and not line.startswith("#")]
+    width = 8 if path.stem == "I1" else 4
+    expected = [
+        (int(words[0]), words[2], float(words[at]), float(words[at + 2]), words[at + 3])
+        for words in lines
+        for at in (5, 5 + width)
+    ]
+    types = {"float": "float32", "half": "float16", "double": "float64", "f8e4m3": "float8_e4m3fn",
+             "f8e5m2": "float8_e5m2"}  # fmt: skip
+    assert not log.faults and len(log.rows) == len(expected) > 0
+    for got, (size, dtype, time_us, bus_gb_s, wrong) in zip(log.rows, expected, strict=True):
+        assert (got.bytes, got.dtype, got.time_us, got.bus_gb_s) == (size, types.get(dtype, dtype), time_us, bus_gb_s)
+        assert got.wrong == (None if wrong == "N/A" else int(wrong)) and got.group_size == 2
+
+
+def test_a_runs_json_and_text_are_the_same_rows() -> None:
+    text_rows = read_log((LOGS / "json.txt").read_text(), "json.txt").rows
+    json_rows = read_log((LOGS / "json.json").read_text(), "json.json").rows
+    for one, other in zip(text_rows, json_rows, strict=True):
+        assert (one.operation, one.bytes, one.mode, one.dtype, one.reduction, one.group_size, one.wrong) == (
+            other.operation, other.bytes, other.mode, other.dtype, other.reduction, other.group_size, other.wrong
+        )  # fmt: skip
+        assert one.time_us == pytest.approx(other.time_us, abs=0.006)
 
 
 def test_several_programs_in_one_log_stay_apart() -> None:

@@ -13,6 +13,7 @@ OPERATIONS = {
     "sendrecv": "send_recv",
     "hypercube": "hypercube",
 }
+REDUCING = ("all_reduce", "reduce_scatter", "reduce")  # sendrecv_perf prints a reduction too, and has none
 DTYPES = {
     "float": "float32",
     "half": "float16",

@@ -20,7 +20,7 @@ import msgspec
 
 from records.errors import UserError
 from records.rows import SweepRow
-from scaling.sweeps.names import dtype_of, operation_of
+from scaling.sweeps.names import REDUCING, dtype_of, operation_of
 
 _PROGRAM = re.compile(r"\b(\w+)_perf\b")
 _VERSION = re.compile(r"^# nccl-tests version (\S+)", re.MULTILINE)
@@ -195,7 +195,7 @@ def _row(
         group_size=test.group_size,
         status="measured" if time_us is not None else "failed",
         reason=None if time_us is not None else "the log has no time here",
-        reduction=None if reduction in (None, "none", "") else reduction,
+        reduction=reduction if test.operation in REDUCING else None,
         root=None if root is None or int(root) < 0 else int(root),
         mode=mode,
         execution=test.execution,
