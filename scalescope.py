@@ -22,7 +22,9 @@ scalescope: why does my training job not scale, and what would make it?
   scalescope train   [KEY=VALUE …] [-m]       one training job on this machine's devices
   scalescope sweep   [KEY=VALUE …] [-m]       collectives over sizes and GPU counts
   scalescope analyze PATH … [--json FILE]     traces → analysis.json and a table; PATH: runs, studies, traces
-  scalescope report  PATH [--html FILE]       report.html: one file, no network needed
+  scalescope report  PATH [OTHER]             report.html, one file that needs no network; of two, side by side
+  scalescope perfetto RUN [--out FILE]        all ranks' traces as one file for ui.perfetto.dev
+  scalescope dashboard [--dry-run]            a W&B workspace and report of the scaling figures, as code
   scalescope import  LOG … --out FOLDER       logs of nccl-tests and rccl-tests → a sweep like ours
   scalescope compare BASELINE OTHER           two sweeps row by row; --fail-under 0.95 exits 1
   scalescope submit  VERB [KEY=VALUE …]       train, sweep or study by Slurm's sbatch (--wait, --dry-run)
@@ -60,6 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "finish": _finish,
         "import": _import,
         "compare": _compare,
+        "perfetto": _perfetto,
+        "dashboard": _dashboard,
     }
     verb, rest = words[0], words[1:]
     try:
@@ -326,6 +330,7 @@ def _report(words: list[str]) -> int:
         prog="scalescope report", description="Make report.html of a study or a run: one file that needs no network."
     )
     parser.add_argument("path", type=Path, metavar="PATH", help="a run folder or a study folder")
+    parser.add_argument("other", type=Path, nargs="?", metavar="OTHER", help="a second one: both side by side")
     parser.add_argument("--html", type=Path, metavar="FILE", help="where to write it (PATH/report.html)")
     options = parser.parse_args(words)
     from records.folder import RunFolder
@@ -334,7 +339,58 @@ def _report(words: list[str]) -> int:
 
     folder = RunFolder.open(options.path)
     analyze([folder.path])
+    if options.other is not None:
+        from report.compare import write_comparison
+
+        other = RunFolder.open(options.other)
+        analyze([other.path])
+        print(write_comparison(folder, other, options.html or other.path / "comparison.html"))
+        return 0
     print(write_report(folder, options.html))
+    return 0
+
+
+def _perfetto(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="scalescope perfetto",
+        description="Pack the traces of all ranks into one file that ui.perfetto.dev opens: one clock, processes named "
+        "by rank, marks where ranks wait.",
+    )
+    parser.add_argument("path", type=Path, metavar="PATH", help="a run folder or a folder of traces")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write it")
+    options = parser.parse_args(words)
+    from records.folder import RunFolder
+    from report.perfetto import write_perfetto
+    from scaling.answer import read_run_answer
+
+    folder = RunFolder(options.path)
+    answer = read_run_answer(folder.analysis) if folder.analysis.is_file() else None
+    packed = write_perfetto(options.path, options.out, answer)
+    count = sum(packed.events.values())
+    print(f"{packed.path}: {count:,} events of {len(packed.events)} ranks; open it in ui.perfetto.dev")
+    for reason in packed.reasons:
+        print(reason)
+    return 0
+
+
+def _dashboard(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="scalescope dashboard", description="Make or update a W&B workspace and report of the scaling figures."
+    )
+    parser.add_argument("--entity", default="", metavar="E", help="your W&B user or team")
+    parser.add_argument("--project", default="scalescope", metavar="P")
+    parser.add_argument("--workspace-url", metavar="URL", help="update this one instead of making another")
+    parser.add_argument("--report-url", metavar="URL", help="update this one instead of making another")
+    parser.add_argument("--dry-run", action="store_true", help="write the models as JSON files; needs no network")
+    parser.add_argument("--out", type=Path, default=Path("dashboard"), help="the dry run's folder (dashboard)")
+    options = parser.parse_args(words)
+    from report import dashboard
+
+    if options.dry_run:
+        made = dashboard.write_dashboard(options.out, options.entity, options.project)
+    else:
+        made = dashboard.publish_dashboard(options.entity, options.project, options.workspace_url, options.report_url)
+    print(f"workspace: {made.workspace}\nreport:    {made.report}")
     return 0
 
 
