@@ -3,9 +3,10 @@
 On one host the ranks' clocks agree to tens of µs and nothing is corrected. Across hosts, each symmetric collective
 bounds the offset: no member ends before the last one has started. With o added to host h's clock, a member on h and one
 on the reference host give start_ref - end_h ≤ o ≤ end_ref - start_h; the intersection over all collectives is where the
-offset must lie.
+offset must lie. Within it, the offset at which members end together is taken, since they do so within µs.
 """
 
+import statistics
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -14,6 +15,9 @@ import numpy as np
 from scaling.collective import RankCollective
 from scaling.families import SYMMETRIC
 from scaling.matching import match_collectives
+
+#: Spreads of the ends of matched collectives, over their count, that differ by less do not tell lags apart.
+_EQUAL_NS = 100.0
 
 
 class Clocks(msgspec.Struct, frozen=True):
@@ -26,11 +30,13 @@ class Clocks(msgspec.Struct, frozen=True):
 
 def host_offsets(hosts: Mapping[int, str], collectives: Mapping[int, Sequence[RankCollective]]) -> Clocks:
     """Return the offsets of all ranks towards the first rank's host; none where all ranks are on one host."""
-    names = sorted(set(hosts.values()), key=lambda host: min(rank for rank in hosts if hosts[rank] == host))
+    # a trace that names no host says nothing against being on the same one
+    named = set(hosts.values()) - {""}
+    names = sorted(named, key=lambda host: min(rank for rank in hosts if hosts[rank] == host))
     if len(names) < 2:
         return Clocks()
     reference = min(rank for rank in hosts if hosts[rank] == names[0])
-    offsets = {rank: 0 for rank in hosts if hosts[rank] == names[0]}
+    offsets = {rank: 0 for rank in hosts if hosts[rank] in (names[0], "")}
     half: dict[str, int] = {}
     reasons: list[str] = []
     for host in names[1:]:
@@ -41,9 +47,11 @@ def host_offsets(hosts: Mapping[int, str], collectives: Mapping[int, Sequence[Ra
             offsets |= dict.fromkeys(ranks, 0)
             reasons.append(f"host {host}: no collectives shared with {names[0]}, so its clock is taken as it stands")
             continue
-        low, high = bounds
-        offset = (low + high) // 2
-        half[host] = (high - low) // 2
+        low, high, together = bounds
+        # members end together within µs, which is sharper than the middle of the bounds: a rank that always comes last
+        # shifts that towards itself
+        offset = together if low <= together <= high else (low + high) // 2
+        half[host] = max(offset - low, high - offset)
         offsets |= dict.fromkeys(ranks, offset)
         if high < low:
             reasons.append(
@@ -73,7 +81,7 @@ def _rough_offset(reference: Sequence[RankCollective], others: Sequence[Sequence
     tokens_right = [(one.group, one.operation, one.elements, one.dtype) for one in right]
     ends_left = np.array([one.end for one in left], np.int64)
     ends_right = np.array([one.end for one in right], np.int64)
-    best: tuple[float, int] | None = None
+    candidates: list[tuple[float, int]] = []
     for lag in range(-len(right) + 1, len(left)):
         first, last = max(0, lag), min(len(left), len(right) + lag)
         agree = [tokens_left[at] == tokens_right[at - lag] for at in range(first, last)]
@@ -83,22 +91,28 @@ def _rough_offset(reference: Sequence[RankCollective], others: Sequence[Sequence
         difference = (ends_left[first:last] - ends_right[first - lag : last - lag])[np.array(agree)]
         middle = int(np.median(difference))
         spread = float(np.median(np.abs(difference - middle))) / count
-        if best is None or spread < best[0]:
-            best = (spread, middle)
-    return None if best is None else best[1]
+        candidates.append((spread, middle))
+    if not candidates:
+        return None
+    # steps repeat, so a lag of a whole step agrees nearly as well: of equals, the one nearest to clocks that are right
+    best = min(spread for spread, _ in candidates)
+    return min((middle for spread, middle in candidates if spread <= 2 * best + _EQUAL_NS), key=abs)
 
 
 def _bounds(
     reference: int, rank: int, collectives: Mapping[int, Sequence[RankCollective]], rough: int
-) -> tuple[int, int] | None:
+) -> tuple[int, int, int] | None:
+    """Return the least and the largest offset that matched collectives allow, and the one that ends them together."""
     pair = {reference: collectives[reference], rank: collectives[rank]}
     low, high = None, None
+    ends = []
     for match in match_collectives(pair, {rank: rough}):
         if len(match.members) < 2:
             continue
         here, there = pair[reference][match.members[reference]], pair[rank][match.members[rank]]
         if here.operation not in SYMMETRIC:
             continue
+        ends.append(here.end - there.end)
         low = max(here.start - there.end, low) if low is not None else here.start - there.end
         high = min(here.end - there.start, high) if high is not None else here.end - there.start
-    return None if low is None or high is None else (low, high)
+    return None if low is None or high is None else (low, high, int(statistics.median_low(ends)))

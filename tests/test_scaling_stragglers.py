@@ -1,5 +1,7 @@
 """A disturbance of known size is found again, in the right place, and on the right rank."""
 
+import gzip
+import json
 from pathlib import Path
 
 import pytest
@@ -97,6 +99,25 @@ def test_a_broadcast_with_a_late_root_makes_the_others_wait_for_the_root_alone(t
     assert growth(calm, late, [1, 2, 3])["exposed_wait"] == pytest.approx(3.0, rel=0.05)
     waits = [one.wait_us for one in late.analysis.collectives if one.operation == "broadcast"]
     assert waits and all(wait[0] == 0 and wait[1] == pytest.approx(3000, rel=0.01) for wait in waits)
+
+
+def test_two_hosts_with_clocks_3_ms_apart_give_the_figures_of_one(tmp_path: Path) -> None:
+    one = explain(data_parallel.run(tmp_path / "one host", Disturbance(spin={2: 4 * MS})))
+    folder = data_parallel.run(tmp_path / "two hosts", Disturbance(spin={2: 4 * MS}))
+    for rank in range(4):
+        path = folder / f"rank{rank}.json.gz"
+        trace = json.loads(gzip.decompress(path.read_bytes()))
+        trace["host_name"] = "ab"[rank // 2]
+        trace["baseTimeNanoseconds"] += rank // 2 * 3 * MS
+        path.write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    two = explain(folder)
+    assert any("host b: clock -3000" in reason for reason in two.analysis.quality.reasons)
+    (straggler,) = two.analysis.stragglers
+    assert straggler.rank == 2 and straggler.lost_ms == pytest.approx(one.analysis.stragglers[0].lost_ms, rel=0.1)
+    for rank in range(4):
+        for ours, theirs in zip(two.partitions[rank], one.partitions[rank], strict=True):
+            assert ours.wait + ours.transfer == theirs.wait + theirs.transfer
+            assert ours.wait == pytest.approx(theirs.wait, abs=MS // 2)
 
 
 @pytest.mark.parametrize(
