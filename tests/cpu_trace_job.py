@@ -1,7 +1,7 @@
 """Makes the CPU traces in tests/data: a small job on gloo, profiled as our own jobs are.
 
-    torchrun --standalone --nproc-per-node 2 tests/cpu_trace_job.py ddp tests/data/cpu_ddp_n2
-    torchrun --standalone --nproc-per-node 2 tests/cpu_trace_job.py fsdp2 tests/data/cpu_fsdp2_n2
+torchrun --standalone --nproc-per-node 2 tests/cpu_trace_job.py ddp tests/data/cpu_ddp_n2
+torchrun --standalone --nproc-per-node 2 tests/cpu_trace_job.py fsdp2 tests/data/cpu_fsdp2_n2
 """
 
 import sys
