@@ -5,9 +5,8 @@ a cache that real training would have emptied.
 """
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -15,7 +14,10 @@ from collectives.dtypes import DTYPES
 from collectives.messages import Messages
 from collectives.operations import OPERATIONS
 from collectives.operations.operation import Bound
+from collectives.paths.library import Library
 from collectives.plan import Point
+
+Allocate = Callable[[int], torch.Tensor | None]  # None where it does not fit
 
 _ALIGNMENT = 128  # bytes between slots: one cache line of a GPU
 _SLOTS = 64  # at 1 MiB that is more than any GPU's cache
@@ -32,13 +34,13 @@ class Arena:
         return self._block.numel()
 
     @classmethod
-    def reserve(cls, points: Iterable[Point], device: torch.device, messages: Messages, local_ranks: int) -> "Arena":
+    def reserve(cls, points: Iterable[Point], allocate: Allocate, device: torch.device, messages: Messages) -> "Arena":
         """Allocate for the largest point that fits on every rank; the ranks agree, so larger ones fit nowhere."""
         block = torch.empty(0, dtype=torch.uint8, device=device)
         for need in sorted({bytes_needed(point) for point in points}, reverse=True):
-            tried = _allocate(need, device, local_ranks)
+            tried = allocate(need)
             if messages.least(int(tried is not None)):
-                block = tried  # type: ignore[assignment]
+                block = tried if tried is not None else block
                 break
             del tried
         # small positive numbers in every float type: all-zero data would flatter the power draw
@@ -87,19 +89,35 @@ def _aligned(size: int) -> int:
     return -(-size // _ALIGNMENT) * _ALIGNMENT
 
 
-def _allocate(size: int, device: torch.device, local_ranks: int) -> Any:
-    """Return a block, or None where it does not fit."""
-    if device.type == "cpu" and (free := _free_host_bytes()) is not None and size * local_ranks > free:
-        return None  # the kernel would hand it out, and end the process when it is touched
-    try:
-        return torch.empty(size, dtype=torch.uint8, device=device)
-    except torch.OutOfMemoryError:
-        torch.cuda.empty_cache()
-        return None
-    except RuntimeError as error:  # the CPU allocator's own
-        if "allocate memory" not in str(error):
-            raise
-        return None
+def from_torch(device: torch.device, local_ranks: int) -> Allocate:
+    """Return torch's allocator, as training uses it; `local_ranks` share the memory of this host."""
+
+    def allocate(size: int) -> torch.Tensor | None:
+        if device.type == "cpu" and (free := _free_host_bytes()) is not None and size * local_ranks > free:
+            return None  # the kernel would hand it out, and end the process when it is touched
+        try:
+            return torch.empty(size, dtype=torch.uint8, device=device)
+        except torch.OutOfMemoryError:
+            torch.cuda.empty_cache()
+            return None
+        except RuntimeError as error:  # the CPU allocator's own
+            if "allocate memory" not in str(error):
+                raise
+            return None
+
+    return allocate
+
+
+def from_library(device: torch.device) -> Allocate:
+    """Return the collective library's allocator, as nccl-tests uses it: other ranks can map what it gives."""
+    library = Library()
+
+    def allocate(size: int) -> torch.Tensor | None:
+        torch.cuda.empty_cache()  # what torch holds back is not free for others
+        block = library.allocate(size) if size else None
+        return torch.as_tensor(block, device=device) if block is not None else None
+
+    return allocate
 
 
 def _free_host_bytes() -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 import torch.distributed as dist
 
-from collectives.arena import Arena
+from collectives.arena import Arena, from_library, from_torch
 from collectives.ceiling import ceiling_of
 from collectives.check import Check
 from collectives.config import SweepConfig
@@ -16,12 +16,16 @@ from collectives.graph import capture, captured_count
 from collectives.groups import Member, told_to_library
 from collectives.operations import OPERATIONS
 from collectives.operations.operation import Bound, Call, NotAvailable
+from collectives.paths import direct
+from collectives.paths.library import Library
 from collectives.plan import Group, Point
 from collectives.timing import Clock, DeviceClock, HostClock, Limits, Timing, measure, rotating
 from collectives.tuning_log import TuningLog
 from collectives.watch import Watch
 from launch.job import Job
 from records.rows import SweepRow
+
+_SETTLE = 0.2  # of a point's budget, before the first size of a series
 
 
 class Bench:
@@ -38,7 +42,9 @@ class Bench:
         self._watch = watch
         here = job.devices[job.world.rank].host
         neighbours = sum(job.devices[rank].host == here for rank in group.ranks)
-        self._arena = Arena.reserve(group.points, job.device, member.messages, neighbours)
+        self._memory = _memory(job, group, member)
+        allocate = from_library(job.device) if self._memory == "library" else from_torch(job.device, neighbours)
+        self._arena = Arena.reserve(group.points, allocate, job.device, member.messages)
         fitting = [point for point in group.points if self._arena.holds(point) and point.bytes]
         longest = max((point.bytes // DTYPES[point.dtype].itemsize for point in fitting), default=1)
         self._check = Check(len(group.ranks), job.device, longest)
@@ -152,12 +158,24 @@ class Bench:
         return rotating(graphs), count
 
     def _warm_up(self, point: Point, run: Callable[[int], None]) -> None:
-        # as nccl-tests: connections, clocks and caches settle before the first size, and again at the full load
-        if point.series not in self._warm or point.bytes == self._largest[point.series]:
+        """Run uncounted operations before a series, and again before its largest size.
+
+        Connections, clocks and caches settle, as in nccl-tests' warm-up over all sizes; the first sizes of a series
+        that begins cold are a third slower.
+        """
+        if point.series not in self._warm:
             self._warm.add(point.series)
-            for _ in range(self._config.warmup_iterations):
-                self._watch.expect(0)
-                run(1)
+            self._watch.expect(0)
+            estimate_s = max(self._clock.batch(run, 1), 1e-7)
+            most = self._limits.max_iterations
+            settling = min(most, int(self._limits.budget_s * _SETTLE / estimate_s))
+            count = self._messages.tell(max(self._config.warmup_iterations, settling))
+        elif point.bytes == self._largest[point.series]:
+            count, estimate_s = self._config.warmup_iterations, 0.0
+        else:
+            return
+        self._watch.expect(count * estimate_s)
+        self._clock.batch(run, count)
 
     def _measured(
         self, point: Point, timing: Timing, wrong: int | None, slowdowns: dict[str, float]
@@ -184,12 +202,20 @@ class Bench:
             ceiling_gb_s=ceiling,
             ceiling_assumes=assumes,
             wrong=wrong,
+            memory=self._memory,
             library_chose=self._log.last_choice() if self._log is not None else None,
             **slowdowns,
         )
 
     def _row(self, point: Point, **measured: object) -> SweepRow | None:
         return point.row(backend=self._backend, **measured) if self._messages.leads else None
+
+
+def _memory(job: Job[SweepConfig], group: Group, member: Member) -> str:
+    """Return whose allocator gives the buffers: torch's, or the library's own where every rank has one."""
+    wanted = job.config.memory == "library" or (job.config.memory == "auto" and group.path == "direct")
+    usable = wanted and direct.refusal(job.device) is None and Library().has("ncclMemAlloc")
+    return "library" if member.messages.least(int(usable)) else "torch"
 
 
 def _clock(job: Job[SweepConfig]) -> Clock:

@@ -16,6 +16,7 @@ EXECUTIONS = ("eager", "graph")
 PLACEMENTS = ("packed", "spread", "pairs")
 ALGORITHMS = ("Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT")
 PROTOCOLS = ("Simple", "LL", "LL128")
+MEMORIES = ("auto", "torch", "library")
 CLOCKS = ("auto", "device", "host")
 
 
@@ -36,6 +37,7 @@ def check(config: SweepConfig, world_size: int) -> None:
         if channels not in ("none", None) and (not isinstance(channels, int) or not 1 <= channels <= 64):
             raise UserError(f"channels: {channels!r} is none; write a number from 1 to 64, or a list of them")
     _known("clock", [config.clock], CLOCKS)
+    _known("memory", [config.memory], MEMORIES)
     for sizes in (config.sizes, config.auto_sizes.gpu, config.auto_sizes.cpu):
         if sizes != "auto":
             parse_sizes(sizes)

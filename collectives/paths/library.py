@@ -45,6 +45,18 @@ class Config(ctypes.Structure):
         return cls(size, 0xCAFEBEEF, 21800, _UNDEFINED, _UNDEFINED, channels, channels, None, _UNDEFINED)
 
 
+class Block:
+    """Device memory from the library's own allocator, which other ranks can map; freed with its last user."""
+
+    def __init__(self, library: "Library", address: int, size: int) -> None:
+        self._library, self._address = library, address
+        # how numba, CuPy and torch hand device memory to each other without a copy
+        self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
+
+    def __del__(self) -> None:
+        self._library.functions.ncclMemFree(ctypes.c_void_p(self._address))
+
+
 class Library:
     """The functions that the sweep calls; each raises RuntimeError with the library's own words on failure."""
 
@@ -60,6 +72,12 @@ class Library:
         """Raise RuntimeError where a call did not succeed."""
         if result != 0:
             raise RuntimeError(self.functions.ncclGetErrorString(result).decode())
+
+    def allocate(self, size: int) -> Block | None:
+        """Return so many bytes of this process's device, or None where they do not fit."""
+        address = ctypes.c_void_p()
+        result = self.functions.ncclMemAlloc(ctypes.byref(address), ctypes.c_size_t(size))
+        return Block(self, address.value, size) if result == 0 and address.value else None
 
     def new_unique_id(self) -> bytes:
         identity = UniqueId()
