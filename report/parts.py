@@ -7,7 +7,7 @@ from scaling.answer import PARTS
 
 @dataclass(frozen=True)
 class Part:
-    """One part of DESIGN's partition. Colours: one for a light page, one for a dark one, the same part everywhere."""
+    """One part of the partition of a step (docs/concepts.md). Colours: one for a light page, one for a dark one, the same part everywhere."""
 
     key: str
     name: str
