@@ -27,7 +27,7 @@ from launch.rendezvous import join
 from launch.verb import Verb
 from launch.world import World
 from records.environment import capture
-from records.errors import ExitCode, Preempted, UserError
+from records.errors import ExitCode, Preempted, RunError, UserError
 from records.files import write_atomic
 from records.folder import RunFolder
 from records.rows import Ceilings, Device, RunStatus
@@ -100,10 +100,11 @@ def _run(verb: Verb, text: str, folder: RunFolder, world: World, store: dist.Sto
         _leave_failed(folder, world, sinks, "failed", str(error), ExitCode.USER_INPUT)
     except Exception as error:  # noqa: BLE001 - whatever it is, the run folder says so and keeps what was measured
         first_line = next(iter(str(error).splitlines()), "")
+        kind = "" if isinstance(error, RunError) else f"{type(error).__name__}: "  # a RunError's words stand alone
         where = folder.logs / f"rank{world.rank}.error.txt"
         _write_traceback(where)
         _leave_failed(
-            folder, world, sinks, "failed", f"rank {world.rank}: {type(error).__name__}: {first_line} (all of it in "
+            folder, world, sinks, "failed", f"rank {world.rank}: {kind}{first_line} (all of it in "
             f"{where})", ExitCode.RUN_FAILED,
         )  # fmt: skip
     else:

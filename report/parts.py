@@ -7,7 +7,8 @@ from scaling.answer import PARTS
 
 @dataclass(frozen=True)
 class Part:
-    """One part of the partition of a step (docs/concepts.md). Colours: one for a light page, one for a dark one, the same part everywhere."""
+    """One part of the partition of a step (docs/concepts.md). Its two colours, for a light and a dark page, are the
+    same everywhere."""
 
     key: str
     name: str
