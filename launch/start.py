@@ -2,8 +2,12 @@
 
 import logging
 import os
+import signal
 import site
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
@@ -42,14 +46,46 @@ def start_job(plan: Plan) -> RunFolder:
         logs_specs=DefaultLogsSpecs(log_dir=str(folder.logs), local_ranks_filter={0}),
     )
     try:
-        elastic_launch(config, sys.executable)("-u", "-m", "scalescope", plan.verb.name, "--frozen", str(folder.config))
+        with _stop_signal_to_ranks():
+            elastic_launch(config, sys.executable)(
+                "-u", "-m", "scalescope", plan.verb.name, "--frozen", str(folder.config)
+            )
     except ChildFailedError as error:
         _explain_failure(folder, error)
     except (SignalException, KeyboardInterrupt) as error:
-        if folder.read_info().status == "running":
+        status = folder.read_info().status
+        if status == "preempted":  # torchrun's engine has passed SIGTERM on, and the ranks have saved their state
+            return folder
+        if status == "running":
             folder.set_status("interrupted", f"stopped by {getattr(error, 'sigval', 'the keyboard')!s}")
         raise RunError(f"stopped; what was measured is kept in {folder.path}") from None
     return folder
+
+
+@contextmanager
+def _stop_signal_to_ranks() -> Iterator[None]:
+    """Pass SIGUSR1, which schedulers send before a job's time is up, on to the ranks: they save their state and end.
+
+    torchrun's engine passes only what ends itself, too; in a thread other than the main one no handler can be set.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGUSR1, lambda number, _: _signal_children(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def _signal_children(number: int) -> None:
+    for thread in Path("/proc/self/task").glob("*/children"):
+        for child in thread.read_text().split():
+            # only ranks: other children (a tracker of shared memory, say) would die of it
+            command = Path("/proc", child, "cmdline")
+            with suppress(OSError):
+                if b"scalescope" in command.read_bytes():
+                    os.kill(int(child), number)
 
 
 def _max_restarts(plan: Plan) -> int:

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -148,3 +149,21 @@ def test_wrong_input_inside_a_world_is_said_once(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert done.stderr.count("unknown config key 'modle'") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_a_stop_signal_to_the_command_saves_the_state_and_asks_to_be_run_again(number: int, tmp_path: Path) -> None:
+    words = [word for word in TINY if not word.startswith("steps=")]
+    job = subprocess.Popen(
+        [SCALESCOPE, "train", *words, "steps=100000", "name=stopped", "launch.ranks=2"],
+        cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    folder = RunFolder(tmp_path / "runs" / "stopped")
+    until = time.monotonic() + 60
+    while not folder.steps.exists():
+        assert time.monotonic() < until and job.poll() is None
+        time.sleep(0.05)
+    job.send_signal(number)
+    _, said = job.communicate(timeout=60)
+    assert (job.returncode, folder.read_info().status) == (75, "preempted"), said
+    assert "resume=true" in said and any(folder.checkpoints.iterdir())
