@@ -92,6 +92,7 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
     kernels = {rank: summaries[rank].kernels for rank in partitions}
     quality = judge(summaries, world_size, matches, [m for m, wait in zip(matches, waits, strict=True) if wait is None])
     quality.reasons.extend(clocks.reasons)
+    open_ended = {rank for rank, one in summaries.items() if one.shares is not None and one.shares.windows.open_ended}
     totals = {rank: total(steps) for rank, steps in partitions.items()}
     analysis = RunAnalysis(
         name=name,
@@ -109,7 +110,7 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
             _collective(index, match, wait, collectives)
             for index, (match, wait) in enumerate(zip(matches, waits, strict=True))
         ],
-        stragglers=name_stragglers(partitions, lost, kernels),
+        stragglers=name_stragglers(partitions, lost, kernels, open_ended),
         efficiency=efficiency_of(list(totals.values())),
     )
     return Explained(analysis, partitions, kernels)

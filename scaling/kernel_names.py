@@ -1,0 +1,46 @@
+"""A kernel's name as people say it: `spin_kernel` for `at::cuda::(anonymous namespace)::spin_kernel(long)`."""
+
+import re
+
+_LAMBDA = re.compile(r"\{[^{}]*\}")
+_OPERATOR = re.compile(r"[a-z_0-9]+::[a-z_0-9.]+")
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*")
+
+
+def short_name(name: str) -> str:
+    """Return a kernel's or operator's name without return type, namespaces, template arguments and parameters.
+
+    A template that is a mere shell around one named type keeps it: `Kernel2<cutlass_80_simt_sgemm>` says what runs, and
+    `Kernel2` does not. An operator (`aten::mm`) and a name that is no C++ declaration stay as they are.
+    """
+    if _OPERATOR.fullmatch(name):
+        return name
+    plain = name.replace("(anonymous namespace)::", "")
+    while (without := _LAMBDA.sub("", plain)) != plain:
+        plain = without
+    # the declaration's own pieces, at depth 0 of its brackets, and what its last template was given
+    pieces: list[str] = []
+    arguments = ""
+    depth = 0
+    opened = 0
+    for at, character in enumerate(plain):
+        if character == "(" and depth == 0:
+            break
+        if character == "<":
+            if depth == 0:
+                opened = at + 1
+            depth += 1
+        elif character == ">" and depth:
+            depth -= 1
+            if depth == 0:
+                arguments = plain[opened:at]
+        elif depth == 0:
+            pieces.append(character)
+    if depth:
+        return name  # brackets that do not close: cut off, or no C++
+    words = "".join(pieces).split()
+    own = words[-1].rpartition("::")[2] if words else ""
+    if not own:
+        return name
+    given = arguments.strip().rpartition("::")[2]
+    return f"{own}<{given}>" if own.startswith("Kernel") and _IDENTIFIER.fullmatch(given) else own
