@@ -6,6 +6,7 @@ from pathlib import Path
 
 from records.folder import RunFolder
 from scaling.answer import Answer, RunAnalysis, StudyAnalysis, write_answer
+from scaling.losses import lost_time
 from scaling.run import explain_run, explain_traces
 from scaling.sources import find_sources
 from scaling.study import explain_study
@@ -20,6 +21,19 @@ def analyze_run(run: RunFolder | Path, jobs: int | None = None, executor: Execut
     Raises UserError where there are no traces, or a file is none.
     """
     return explain_run(run, jobs, executor).analysis
+
+
+def analyze_against(
+    run: Path, references: Sequence[Path], jobs: int | None = None, executor: Executor | None = None
+) -> RunAnalysis:
+    """Return a run's analysis with what each rank lost a step against undisturbed runs. Nothing is written.
+
+    `references`: the same job on as many ranks; of several (one before, one after) the mean counts. Raises UserError
+    where one holds no traces, or ran on another number of ranks.
+    """
+    here = explain_run(run, jobs, executor)
+    here.analysis.lost = lost_time([explain_run(path, jobs, executor) for path in references], here)
+    return here.analysis
 
 
 def analyze_study(

@@ -100,6 +100,26 @@ class Straggler(msgspec.Struct, kw_only=True):
     verdict: str
 
 
+class WaterfallPart(msgspec.Struct, kw_only=True):
+    """A share of the growth of the step, in ms a step: of the mean rank, or of one rank."""
+
+    part: str
+    ms: float
+
+
+class RankLoss(msgspec.Struct, kw_only=True):
+    """By how much one rank's step is longer than in an undisturbed run on as many ranks; the parts add up to it."""
+
+    rank: int
+    reference: str  # the undisturbed run's name
+    from_step_ms: float  # from the traces' windows
+    to_step_ms: float
+    growth_ms: float
+    parts: list[WaterfallPart]
+    compute_inflation_ms: float | None = None  # the same kernels, slower; of all profiled steps, the last one too
+    compute_more_work_ms: float | None = None  # kernels the reference does not have
+
+
 class Efficiency(msgspec.Struct, kw_only=True):
     """The POP/TALP hierarchy over the window: parallel is the product of the factors."""
 
@@ -153,6 +173,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     steps: list[StepSplit] = []
     collectives: list[Collective] = []
     stragglers: list[Straggler] = []
+    lost: list[RankLoss] = []  # only where a reference was given
     efficiency: Efficiency | None = None
     step_times: StepTimes | None = None
     throughput: Throughput | None = None
@@ -174,13 +195,6 @@ class ScalingPoint(msgspec.Struct, kw_only=True):
     compute_factor: float | None  # mean compute of the reference over mean compute here (weak)
     parallel_factor: float | None  # parallel efficiency here over the reference's
     mfu: float | None = None
-
-
-class WaterfallPart(msgspec.Struct, kw_only=True):
-    """A share of the growth of the step, rank-mean, in ms a step."""
-
-    part: str
-    ms: float
 
 
 class Waterfall(msgspec.Struct, kw_only=True):

@@ -13,7 +13,8 @@ from scaling.answer import PARTS, Waterfall, WaterfallPart
 from scaling.kernels import KernelTable
 from scaling.partition import Partition
 
-#: At least this share of both runs' compute must match by name and ordinal for a split to mean anything.
+#: At least this share of the first run's compute must be in the second too, by name and ordinal, for a split to mean
+#: anything. What the second run computes beyond that is more work, however much.
 MATCHED_SHARE = 0.8
 
 _NS = Fraction(1, 1_000_000)
@@ -65,15 +66,15 @@ def waterfall(
 def compute_split(small: Sequence[KernelTable], large: Sequence[KernelTable]) -> tuple[Fraction, Fraction] | None:
     """Return how much of the compute's growth is inflation and how much more work, in ns a step; they add up to it.
 
-    None where too few kernels match to tell (another model, other kernels chosen for another shape).
+    None where too few of the small run's kernels are in the large one to tell (another model, other kernels chosen for
+    another shape).
     """
     before, after = _mean_kernels(small), _mean_kernels(large)
     common = before.keys() & after.keys()
-    for one in (before, after):
-        total = sum((presence * time for presence, time in one.values()), Fraction(0))
-        matched = sum((one[key][0] * one[key][1] for key in common), Fraction(0))
-        if total == 0 or matched < MATCHED_SHARE * total:
-            return None
+    total = sum((presence * time for presence, time in before.values()), Fraction(0))
+    matched = sum((before[key][0] * before[key][1] for key in common), Fraction(0))
+    if total == 0 or matched < MATCHED_SHARE * total:
+        return None
     inflation = more = Fraction(0)
     for key in before.keys() | after.keys():
         (old_share, old), (new_share, new) = before.get(key, _ABSENT), after.get(key, _ABSENT)
