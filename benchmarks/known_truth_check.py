@@ -15,8 +15,9 @@ from known_truth_cases import DATA, INJECTED, LATE_ROOT, SLOW_COMPUTE, SLOW_DATA
 
 from records.errors import UserError
 from scaling.answer import PARTS, Collective
+from scaling.losses import lost_time
 from scaling.run import Explained, explain_run
-from scaling.waterfall import compute_split
+from scaling.stragglers import GUILTY_FRACTION
 
 IDLE = ("idle_data", "idle_launch", "idle_queued")
 
@@ -86,15 +87,13 @@ class Check:
         quality = self.analysis.quality
         yield self.row(None, "the traces are good", right=quality.verdict == "good", note="; ".join(quality.reasons))
         if self.case.injection is None:
-            found = self.analysis.stragglers
-            note = "; ".join(f"rank {one.rank}: {one.lost_ms:.2f} ms, {one.verdict}" for one in found)
-            yield self.row(None, "no straggler", right=not found, note=note or self._window_note())
+            yield self._undisturbed()
             return
         if not self.references:
             yield self.row(None, "an undisturbed run", right=False, note=f"none of {self.case.references} is there")
             return
         gpu = self.analysis.activity == "gpu"
-        trace = next(self.folder.glob(f"rank{self.disturbed}.*.json.gz"))
+        trace = self._trace(self.disturbed)
         self.truth = read_truth(trace, DATA if self.case.injection == SLOW_DATA else INJECTED, self.case.injection)
         yield from self._straggler()
         if self.case.injection == SLOW_DATA:
@@ -108,6 +107,30 @@ class Check:
         else:
             for rank in self.others:
                 yield from self._lost_time(rank)
+
+    def _undisturbed(self) -> Row:
+        """Nobody is named; in a synchronised loop perhaps a rank whose host is late all by itself.
+
+        There the host is never ahead of the device, so a step is as slow as the slower of the hosts, and hosts differ.
+        Whether that is so is read off the traces by a reader of its own.
+        """
+        found = self.analysis.stragglers
+        note = "; ".join(f"rank {one.rank}: {one.lost_ms:.2f} ms, {one.verdict}" for one in found)
+        if not found or not self.case.synced:
+            return self.row(None, "no straggler", right=not found, note=note or self._window_note())
+        late = {rank: _idle_before_collectives(self._trace(rank)) for rank in self.steps}
+        true = True
+        for one in found:
+            more = late[one.rank] - statistics.fmean(value for rank, value in late.items() if rank != one.rank)
+            enough = more >= GUILTY_FRACTION * self.mean(self.here, one.rank)["window"]
+            true = true and enough and "host" in one.verdict
+            note += (
+                f"; before a step's first collective rank {one.rank}'s device idles {more:.2f} ms more than the others'"
+            )
+        return self.row(None, "a straggler only where a host is late", right=true, note=note)
+
+    def _trace(self, rank: int) -> Path:
+        return next(self.folder.glob(f"rank{rank}.*.json.gz"))
 
     def _straggler(self) -> Iterable[Row]:
         """It is named, alone, with what it did; what it cost is not the raw wait."""
@@ -134,20 +157,34 @@ class Check:
 
         A rank that waits at the end of its backward pass also has no compute left to hide the transfers that follow.
         """
-        change = self.change(rank)
-        yield self.compare(rank, "the step's growth", change["window"])
-        split = compute_split([one.kernels[rank] for one in self.references], [self.here.kernels[rank]])
-        inflation = change["compute"] if split is None else float(split[0]) / 1e6
+        loss = next(one for one in lost_time(self.references, self.here) if one.rank == rank)
+        change = {part.part: part.ms for part in loss.parts}
+        yield self.compare(rank, "the step's growth", loss.growth_ms, self._beside_the_injection())
+        inflation = change["compute"] if loss.compute_inflation_ms is None else loss.compute_inflation_ms
         idle = sum(change[part] for part in IDLE)
         found = change["exposed_wait"] + inflation + idle
         bare = change["exposed_transfer"]
         note = f"{change['exposed_wait']:.2f} + {inflation:.2f} + {idle:.2f}"
         yield self.compare(rank, "exposed wait + slower compute + idle", found, note)
-        note = f"{bare:+.2f}; all else {change['window'] - found - bare:+.2f}"
+        note = f"{bare:+.2f}; all else {loss.growth_ms - found - bare:+.2f}"
         yield self.compare(rank, "the same + transfer laid bare", found + bare, note)
         raw = self._raw_wait(self.here, rank)
         before = statistics.fmean(self._raw_wait(one, rank) for one in self.references)
         yield self.row(rank, "raw wait, for comparison", found=raw, note=f"{before:.2f} ms undisturbed")
+
+    def _beside_the_injection(self) -> str:
+        """Return what else of the disturbed rank's own step changed: the step grows by that too, or less."""
+        loss = next(one for one in lost_time(self.references, self.here) if one.rank == self.disturbed)
+        parts = {part.part: part.ms for part in loss.parts}
+        changed = {
+            "compute": parts["compute"],
+            "wait": parts["exposed_wait"],
+            "idle": sum(parts[part] for part in IDLE),
+        }
+        delayed_host = self.analysis.activity == "cpu" and self.case.injection != SLOW_COMPUTE
+        changed["idle" if self.case.injection == SLOW_DATA or delayed_host else "compute"] -= self.truth.a_step
+        told = ", ".join(f"{what} {change:+.2f}" for what, change in changed.items())
+        return f"rank {self.disturbed}'s own step, beside the injection: {told}"
 
     def _data_row(self) -> Row:
         """Return the row of idle time while loading. A device step begins after its loading: it holds the next one's.
@@ -282,12 +319,36 @@ def _holds(span: Span, instant: float) -> bool:
     return span[0] <= instant < span[1]
 
 
-def _kernels_launched_in(events: Sequence[dict], spans: Sequence[Span]) -> list[Span]:  # type: ignore[type-arg]
-    launched = {
+def _idle_before_collectives(trace: Path) -> float:
+    """Return for how many ms a step the device idles between a step's first kernel and its first collective."""
+    with gzip.open(trace) as file:
+        events = [event for event in json.load(file)["traceEvents"] if event.get("ph") == "X"]
+    steps = [_span(e) for e in events if e.get("cat") == "user_annotation" and e["name"].startswith("ProfilerStep#")]
+    idle = []
+    for step in steps:
+        spans, names = [], []
+        launched = _launched_in(events, [step])
+        for event in sorted((e for e in events if e.get("cat") == "kernel"), key=_span):
+            if event["args"]["correlation"] in launched:
+                spans.append(_span(event))
+                names.append(event["name"])
+        first = next((at for at, name in enumerate(names) if name.startswith("nccl")), None)
+        if first:
+            idle.append((spans[first][0] - spans[0][0]) / 1e3 - _union_ms(spans[:first]))
+    return statistics.fmean(idle) if idle else 0.0
+
+
+def _launched_in(events: Sequence[dict], spans: Sequence[Span]) -> set[int]:  # type: ignore[type-arg]
+    """Return the correlations of the runtime calls inside some spans."""
+    return {
         event["args"]["correlation"]
         for event in events
         if event.get("cat") in ("cuda_runtime", "cuda_driver") and any(_holds(span, event["ts"]) for span in spans)
     }
+
+
+def _kernels_launched_in(events: Sequence[dict], spans: Sequence[Span]) -> list[Span]:  # type: ignore[type-arg]
+    launched = _launched_in(events, spans)
     return [_span(e) for e in events if e.get("cat") == "kernel" and e["args"]["correlation"] in launched]
 
 

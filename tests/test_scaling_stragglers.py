@@ -4,10 +4,20 @@ import gzip
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from records.errors import UserError
+from scaling.analyze import analyze_against
+from scaling.answer import PARTS
+from scaling.intervals import Intervals
+from scaling.kernel_names import short_name
+from scaling.kernels import KernelTable, kernel_table
+from scaling.losses import lost_time
+from scaling.partition import Partition, Windows
 from scaling.run import Explained, explain_traces
 from scaling.sources import find_sources
+from scaling.stragglers import name_stragglers
 from scaling.waterfall import mean_step, waterfall
 from tests import data_parallel, oracle
 from tests.data_parallel import MS, Disturbance
@@ -51,7 +61,7 @@ def test_a_rank_delayed_on_its_device_is_named_and_the_others_growth_is_exposed_
     delayed = explain(data_parallel.run(tmp_path / "delayed", Disturbance(spin={2: 4 * MS})))
     (straggler,) = delayed.analysis.stragglers
     assert straggler.rank == 2 and straggler.steps_last >= 5
-    assert "its own delay" in straggler.verdict and "spin_kernel" in straggler.verdict
+    assert straggler.verdict == "its own delay: +4.00 ms a step in spin_kernel, which the others do not run"
     others = growth(undisturbed, delayed, [0, 1, 3])
     assert others["all"] == pytest.approx(4.0, rel=0.05)
     # the delay of 4 ms also bares the transfer of the last bucket but one, which compute hid before
@@ -82,7 +92,8 @@ def test_a_rank_with_slower_compute_is_named_and_its_kernels_are_inflated(
 def test_a_rank_that_is_slow_in_loading_data_is_named_for_it(tmp_path: Path, undisturbed: Explained) -> None:
     loading = explain(data_parallel.run(tmp_path / "loading", Disturbance(loading={1: 5 * MS})))
     (straggler,) = loading.analysis.stragglers
-    assert straggler.rank == 1 and straggler.verdict.startswith("loading data")
+    # the last step ends before the loading that follows it: the figure is of the steps that hold one
+    assert straggler.rank == 1 and straggler.verdict == "loading data: +5.00 ms a step"
     assert 4.5 <= straggler.lost_ms <= 5.1
     # all steps but the first, before which nothing bounds the wait
     assert loading.analysis.ranks[1].idle_data_ms == pytest.approx(5 * 5.0, rel=0.05)
@@ -99,6 +110,118 @@ def test_a_broadcast_with_a_late_root_makes_the_others_wait_for_the_root_alone(t
     assert growth(calm, late, [1, 2, 3])["exposed_wait"] == pytest.approx(3.0, rel=0.05)
     waits = [one.wait_us for one in late.analysis.collectives if one.operation == "broadcast"]
     assert waits and all(wait[0] == 0 and wait[1] == pytest.approx(3000, rel=0.01) for wait in waits)
+
+
+def test_a_delay_is_told_in_full_where_waiting_slows_the_others_compute(tmp_path: Path) -> None:
+    slowed = dict.fromkeys([0, 1, 3], 1.08)  # 2 of the 4 ms come back as slower compute
+    delayed = explain(data_parallel.run(tmp_path, Disturbance(spin={2: 4 * MS}, slower=slowed)))
+    (straggler,) = delayed.analysis.stragglers
+    assert straggler.verdict.startswith("its own delay: +4.00 ms a step in spin_kernel")
+
+
+def steps_of(compute: int, wait: int) -> list[Partition]:
+    part = Partition(
+        window=compute + wait, compute=compute, transfer=0, wait=wait, unsplit=0, memory=0, data=0, launch=0, queued=0
+    )
+    return [part] * 3
+
+
+def kernels_of(*names_and_times: tuple[str, int]) -> KernelTable:
+    """Return the kernels of three like steps, one after the other."""
+    names = sorted({name for name, _ in names_and_times})
+    identities = np.array([names.index(name) for name, _ in names_and_times] * 3, np.int64)
+    times = np.array([time for _, time in names_and_times] * 3, np.int64)
+    edges = np.concatenate(([0], np.cumsum(times)))
+    step = int(edges[-1]) // 3
+    spans = Intervals(edges[:-1], edges[1:])
+    windows = Windows([1, 2, 3], np.array([0, step, 2 * step, 3 * step], np.int64), False)
+    whole = Intervals(edges[:1], edges[-1:])
+    return kernel_table(spans, identities, whole, windows, names)
+
+
+def verdict_of(first: KernelTable, second: KernelTable, compute: tuple[int, int], wait: int) -> str:
+    """Return what rank 1 is told to do as rank 0 waits for it."""
+    partitions = {0: steps_of(compute[0], wait), 1: steps_of(compute[1], 0)}
+    (straggler,) = name_stragglers(partitions, {0: {1: [wait] * 3}}, {0: first, 1: second})
+    assert straggler.rank == 1
+    return straggler.verdict
+
+
+def test_a_kernel_that_a_rank_runs_more_often_is_its_own_work() -> None:
+    first = kernels_of(("mm", 5 * MS), ("gelu", 5 * MS))
+    second = kernels_of(("mm", 4 * MS), ("mm", 4 * MS), ("gelu", 3 * MS))
+    verdict = verdict_of(first, second, (10 * MS, 11 * MS), MS)
+    assert verdict == "its own delay: +3.00 ms a step in mm, which it runs more often than the others"
+
+
+def test_another_kernel_for_the_same_work_is_no_delay_but_slower_compute() -> None:
+    first = kernels_of(("mm_128x128", 8 * MS), ("gelu", 2 * MS))
+    second = kernels_of(("mm_64x64", 8 * MS), ("gelu", 6 * MS))
+    assert verdict_of(first, second, (10 * MS, 14 * MS), 4 * MS) == "slower compute: +4.00 ms a step"
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("at::cuda::(anonymous namespace)::spin_kernel(long)", "spin_kernel"),
+        ("void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*, int)", "vectorized_gather_kernel"),
+        (
+            "void at::native::vectorized_elementwise_kernel<8, at::native::GeluCUDAKernelImpl(at::TensorIteratorBase&, "
+            "at::native::GeluType)::{lambda()#1}::operator()() const::{lambda(float)#1}, std::array<char*, 2ul> >(int)",
+            "vectorized_elementwise_kernel",
+        ),
+        (
+            "void at_cuda_detail::cub::detail::DeviceScanKernel<at_cuda_detail::cub::detail::policy_hub<long, "
+            "long>::Policy1000, at::cuda::cub::(anonymous namespace)::SumOp<long> >(long const*)",
+            "DeviceScanKernel",
+        ),
+        (
+            "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>(cutlass_80_simt_sgemm::Params)",
+            "Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>",
+        ),
+        ("nvjet_sm90_tst_192x192_64x4_2x1_v_bz_coopB_TNN", "nvjet_sm90_tst_192x192_64x4_2x1_v_bz_coopB_TNN"),
+        ("triton_poi_fused_add_0", "triton_poi_fused_add_0"),
+        ("aten::mm", "aten::mm"),
+        ("void cut_off<int, at::native", "void cut_off<int, at::native"),
+        ("", ""),
+    ],
+)
+def test_a_kernel_is_called_by_its_own_name(name: str, short: str) -> None:
+    assert short_name(name) == short
+
+
+def test_what_a_delay_cost_each_rank_adds_up_to_the_growth_of_its_step(tmp_path: Path, undisturbed: Explained) -> None:
+    # so long a delay that the delayed rank computes more that is its own than half of what it did before
+    delayed = explain(data_parallel.run(tmp_path / "delayed", Disturbance(spin={2: 15 * MS})))
+    losses = lost_time([undisturbed], delayed)
+    assert [one.rank for one in losses] == [0, 1, 2, 3]
+    for one in losses:
+        parts = {part.part: part.ms for part in one.parts}
+        assert list(parts) == list(PARTS)
+        assert sum(parts.values()) == pytest.approx(one.growth_ms, abs=1e-9)
+        assert one.growth_ms == pytest.approx(15.0, rel=0.01) == one.to_step_ms - one.from_step_ms
+        assert one.compute_inflation_ms == pytest.approx(0.0, abs=0.01)
+        assert one.compute_more_work_ms == pytest.approx(15.0 if one.rank == 2 else 0.0, rel=0.01)
+        lost = parts["exposed_wait"] + parts["exposed_transfer"]
+        assert lost == pytest.approx(0.0 if one.rank == 2 else 15.0, rel=0.01)
+
+
+def test_a_rank_that_loads_data_slowly_grows_by_all_of_it_though_the_last_step_holds_none(tmp_path: Path) -> None:
+    calm = data_parallel.run(tmp_path / "calm", Disturbance())
+    loading = data_parallel.run(tmp_path / "loading", Disturbance(loading={1: 5 * MS}))
+    answer = analyze_against(loading, [calm, calm])
+    (itself,) = (one for one in answer.lost if one.rank == 1)
+    assert {part.part: part.ms for part in itself.parts}["idle_data"] == pytest.approx(5.0, rel=0.01)
+    assert [one.growth_ms for one in answer.lost] == pytest.approx([itself.growth_ms] * 4, rel=0.02)
+    assert itself.reference == "calm, calm"
+
+
+def test_lost_time_is_told_only_against_a_run_on_as_many_ranks(tmp_path: Path, undisturbed: Explained) -> None:
+    two = explain(data_parallel.run(tmp_path / "two", Disturbance(), world_size=2))
+    with pytest.raises(UserError, match="two ran on 2 ranks and undisturbed on 4"):
+        lost_time([two], undisturbed)
+    with pytest.raises(UserError, match="no rank has profiled steps"):
+        lost_time([], undisturbed)
 
 
 def test_two_hosts_with_clocks_3_ms_apart_give_the_figures_of_one(tmp_path: Path) -> None:
