@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -96,17 +97,32 @@ class SlurmCluster:
         done = self._run("sbatch", "--parsable", *words, cwd=cwd)
         return int(done.stdout.strip().split(";")[0])
 
+    def state(self, job: int) -> str:
+        """Return a job's state. squeue is polled by others, too: sbatch --wait backs off to 42 s."""
+        done = self._run("scontrol", "show", "job", str(job), check=False)
+        return next((word[9:] for word in done.stdout.split() if word.startswith("JobState=")), "")
+
     def wait(self, job: int, limit_s: float = 120.0) -> str:
-        """Return a job's final state. squeue is polled: sbatch --wait backs off to 42 s."""
+        """Return a job's final state."""
+        self.wait_until(lambda: self.state(job) not in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", ""), limit_s)
+        return self.state(job)
+
+    def wait_until(self, holds: Callable[[], bool], limit_s: float = 120.0) -> None:
+        """Return when something holds. Raises TimeoutError."""
         until = time.monotonic() + limit_s
-        state = ""
-        while time.monotonic() < until:
-            done = self._run("scontrol", "show", "job", str(job), check=False)
-            state = next((word[9:] for word in done.stdout.split() if word.startswith("JobState=")), state)
-            if state not in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", ""):
-                return state
+        while not holds():
+            if time.monotonic() > until:
+                raise TimeoutError(f"not within {limit_s:g} s; see {self.folder}")
             time.sleep(0.2)
-        raise TimeoutError(f"job {job} is {state} after {limit_s:g} s")
+
+    def signal(self, job: int, name: str) -> None:
+        """Send a signal to a job's steps, as --signal does ahead of the time limit."""
+        self._run("scancel", f"--signal={name}", str(job))
+
+    def start_now(self, job: int) -> None:
+        """Make a requeued job eligible, which it would be after two minutes."""
+        time.sleep(1.5)
+        self._run("scontrol", "update", f"JobId={job}", "StartTime=now")
 
     def _await_idle(self) -> None:
         for _ in range(200):

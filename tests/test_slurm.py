@@ -68,6 +68,30 @@ def test_a_study_in_the_body_of_a_job_starts_its_own_ranks(cluster: SlurmCluster
     assert study.report.stat().st_size > 10_000
 
 
+def test_a_signalled_job_is_requeued_and_ends_with_the_losses_of_an_undisturbed_one(
+    cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    words = [*(word for word in TINY if not word.startswith(("steps=", "data="))), "steps=700", "data=python_stdlib"]
+    undisturbed = tmp_path / "undisturbed"
+    undisturbed.mkdir()
+    _run(cluster, undisturbed, str(SCRIPTS / "train.sbatch"), *words)
+
+    job = cluster.submit(str(SCRIPTS / "train.sbatch"), *words, cwd=tmp_path)
+    folder = RunFolder(tmp_path / "runs" / f"slurm-{job}")
+    cluster.wait_until(lambda: len(folder.read_steps()) > 0)
+    cluster.signal(job, "USR1")
+    cluster.wait_until(lambda: cluster.state(job) == "PENDING")
+    assert folder.read_info().status == "preempted"
+    cluster.start_now(job)
+    state = cluster.wait(job)
+    log = (tmp_path / f"slurm-{job}.out").read_text()
+    assert state == "COMPLETED" and folder.read_info().status == "done", log
+    rows, expected = folder.read_steps(), _only(undisturbed, log).read_steps()
+    assert {row.attempt for row in rows} == {0, 1}
+    assert [row.loss for row in rows] == [row.loss for row in expected]
+    assert [run.path.name for run in find_runs(tmp_path / "runs")] == [f"slurm-{job}"]
+
+
 def _submit(cluster: SlurmCluster, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [SCALESCOPE, "submit", *words]
     return subprocess.run(
