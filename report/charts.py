@@ -19,6 +19,8 @@ _SIZE_LABEL = (
     "datum.value >= 1048576 ? format(datum.value / 1048576, '~r') + ' MiB' : "
     "datum.value >= 1024 ? format(datum.value / 1024, '~r') + ' KiB' : format(datum.value, '~r') + ' B'"
 )
+#: Names on an axis: kernels of one library begin alike and end differently, so long ones are cut in the middle.
+_NAME_LABEL = "length(datum.label) > 36 ? slice(datum.label, 0, 16) + '…' + slice(datum.label, -19) : datum.label"
 _ZOOM = "wheel![event.shiftKey]"  # the plain wheel scrolls the page
 
 
@@ -227,6 +229,33 @@ def profiling_overhead(rows: Rows) -> Spec:
         ),
         base.mark_text(align="left", dx=12, color=_INK, fontSize=12).encode(x="right:Q", text="label:N"),
         height=max(60, 34 * len(rows)),
+    )
+
+
+def kernels(rows: Rows, title: str) -> Spec:
+    """A kernel a bar, and a tick where the same kernel stands in the smallest run. Rows: kernel, kind, colour, ms,
+    label, calls, share, before (ms there, or None)."""
+    order = [row["kernel"] for row in rows]
+    y = alt.Y("kernel:N", sort=order, title=None, axis=alt.Axis(labelLimit=270, labelExpr=_NAME_LABEL))
+    bars = _chart(rows).encode(y=y)
+    reach = max([row["ms"] for row in rows] + [row["before"] or 0.0 for row in rows])
+    x = alt.X("ms:Q", title=title, axis=alt.Axis(tickCount=6), scale=alt.Scale(domain=[0, 1.2 * reach], nice=False))
+    tips = [
+        _tip("kernel", "name"),
+        _tip("kind", "kind"),
+        _tip("ms", "ms a step", ",.3f"),
+        _tip("calls", "calls a step", ",.1f"),
+        _tip("share", "of the compute"),
+        _tip("there", "in the smallest run"),
+    ]
+    ticks = _chart([row for row in rows if row["before"] is not None])
+    return _finish(
+        bars.mark_bar(height={"band": 0.72}, cornerRadius=2).encode(
+            x=x, color=alt.Color("colour:N", scale=None), tooltip=tips
+        ),
+        ticks.mark_tick(color=_INK, thickness=2, height={"band": 0.9}).encode(x="before:Q", y=y, tooltip=tips),
+        bars.mark_text(align="left", dx=6, color=_INK, fontSize=12).encode(x=alt.X("right:Q"), text="label:N"),
+        height=max(90, 24 * len(rows)),
     )
 
 

@@ -3,6 +3,7 @@
 from report.material import Material
 from report.panel import Section
 from report.panels_collectives import sweep_panels, training_panels
+from report.panels_kernels import kernel_panels
 from report.panels_ranks import partition_panels, wait_panels
 from report.panels_scaling import growth_panels, scaling_panels
 from report.panels_steps import profiling_panels, step_panels
@@ -20,6 +21,7 @@ def sections(material: Material, *, legends: bool = False) -> list[Section]:
         Section("waits", "Who waits, and when", wait_panels(material)),
         Section("collectives", "Collectives in training", training_panels(material, legends)),
         Section("sweep", "Collectives alone", sweep_panels(material, legends)),
+        Section("kernels", "What takes the time", kernel_panels(material)),
         Section("profiling", "What profiling costs", profiling_panels(material)),
         Section("steps", "Step by step", step_panels(material, legends)),
     ]

@@ -21,13 +21,13 @@ from report.numbers import size
 from scaling.answer import RunAnalysis
 from scaling.blocks import Blocks
 from scaling.clocks import host_offsets
+from scaling.collective import RankCollective
 from scaling.header import read_header
 from scaling.matching import match_collectives
 from scaling.rank import RankSummary, summarise
 from scaling.reader import read_trace
 from scaling.sources import Source, find_sources
 from scaling.splitting import scan
-from scaling.timeline import RankCollective
 from scaling.waits import MatchedWait, wait_of
 
 Event = dict[str, Any]

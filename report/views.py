@@ -181,6 +181,23 @@ def collectives_table(run: RunAnalysis) -> Table:
     )
 
 
+def kernels_table(run: RunAnalysis) -> Table:
+    """One row a kernel (on a CPU, an operator) of the mean rank's step, longest first, collectives among them."""
+    operators = run.activity == "cpu"
+    columns = [
+        Column("kernel", "operator" if operators else "kernel"),
+        Column("kind", "kind"),
+        Column("calls_a_step", "calls a step", digits=1),
+        Column("ms_a_step", "a step", "ms", 3),
+        Column("share_of_compute", "of the compute", "%", 1, 100),
+    ]
+    rows: list[list[Cell]] = [
+        [row.name, "communication" if row.communication else "compute", row.calls, row.ms, row.share_of_compute]
+        for row in run.kernels
+    ]
+    return Table(columns, rows, {"share_of_compute": "communication is no part of the compute; it may run under it"})
+
+
 def sweep_table(rows: Sequence[SweepRow]) -> Table:
     """The planned points under nccl-tests' column names; a point that was not measured says why."""
     columns = [

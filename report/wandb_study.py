@@ -24,6 +24,7 @@ from report.views import (
     collectives_table,
     efficiency_table,
     in_tokens,
+    kernels_table,
     partition_table,
     points_of,
     run_label,
@@ -90,6 +91,8 @@ def study_tables(material: Material) -> dict[str, Table]:
                                     for run in material.answers]),
         "study/collectives": stacked([collectives_table(run).led_by(of_run[:1], [run.name])
                                       for run in material.answers]),
+        "study/kernels": stacked([kernels_table(run).led_by(of_run, [run.name, run.world_size])
+                                  for run in material.answers]),
         "study/step_times": step_times_table(material.answers),
         "study/sweep": sweep_table(material.sweep),
     }  # fmt: skip

@@ -91,6 +91,16 @@ class Collective(msgspec.Struct, kw_only=True):
     in_situ_efficiency: float | None = None  # the sweep's time for it, over transfer_us
 
 
+class KernelRow(msgspec.Struct, kw_only=True):
+    """A kernel (on a CPU, an operator), or a kind of collective, on the mean rank, a step."""
+
+    name: str  # shortened; the same short name is one row
+    communication: bool
+    calls: float
+    ms: float  # compute: its own share of the compute time; communication: all of its duration, waiting included
+    share_of_compute: float | None  # None for communication, which may run under compute
+
+
 class Straggler(msgspec.Struct, kw_only=True):
     """A rank the others lose step time to. Being last by microseconds is no guilt: only verdicts stand here."""
 
@@ -172,6 +182,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     ranks: list[RankSplit] = []
     steps: list[StepSplit] = []
     collectives: list[Collective] = []
+    kernels: list[KernelRow] = []  # the longest, of the mean rank
     stragglers: list[Straggler] = []
     lost: list[RankLoss] = []  # only where a reference was given
     efficiency: Efficiency | None = None

@@ -29,6 +29,7 @@ from scaling.ranks import read_ranks
 from scaling.sources import Source, find_sources
 from scaling.steady import add_steps
 from scaling.stragglers import AwaitedWaits, exposed_wait_by_rank, name_stragglers
+from scaling.top_kernels import top_kernels
 from scaling.waits import MatchedWait, wait_and_transfer, wait_of
 
 
@@ -110,6 +111,7 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
             _collective(index, match, wait, collectives)
             for index, (match, wait) in enumerate(zip(matches, waits, strict=True))
         ],
+        kernels=top_kernels(kernels, collectives),
         stragglers=name_stragglers(partitions, lost, kernels, open_ended),
         efficiency=efficiency_of(list(totals.values())),
     )

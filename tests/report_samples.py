@@ -12,6 +12,7 @@ from scaling.analyze import analyze
 from scaling.answer import (
     Collective,
     Efficiency,
+    KernelRow,
     Quality,
     RankSplit,
     RunAnalysis,
@@ -80,7 +81,7 @@ def run_answer(name: str, world_size: int, model: str = "gpt_small", steps: int 
     return RunAnalysis(
         name=name, model=model, strategy="ddp", world_size=world_size, activity="gpu", device="NVIDIA H200",
         quality=Quality(verdict="good", unlinked_fraction=0.0), ranks=ranks, steps=step_rows,
-        collectives=collectives(world_size, steps),
+        collectives=collectives(world_size, steps), kernels=kernels(world_size),
         efficiency=Efficiency(parallel=0.953, load_balance=0.999, serialisation=0.993, transfer=0.986, memory=0.997,
                               orchestration=0.978),
         step_times=StepTimes(measured_step_ms=GPT_STEP[world_size] - 0.4, measured_step_p95_ms=GPT_STEP[world_size],
@@ -89,6 +90,18 @@ def run_answer(name: str, world_size: int, model: str = "gpt_small", steps: int 
         throughput=Throughput(samples_per_s=471.8 * world_size, tokens_per_s=483_079.0 * world_size, mfu=0.431,
                               first_loss=10.9, last_loss=6.2),
     )  # fmt: skip
+
+
+def kernels(world_size: int) -> list[KernelRow]:
+    compute = GPT_PARTS[world_size][0]
+    shares = {"nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT": (49, 0.12), "cunn_SoftMaxBackward": (1, 0.07),
+              "unrolled_elementwise_kernel<direct_copy_kernel_cuda>": (124, 0.06),
+              "CatArrayBatchedCopy": (12, 0.03)}  # fmt: skip
+    rows = [KernelRow(name=name, communication=False, calls=calls, ms=share * compute, share_of_compute=share)
+            for name, (calls, share) in shares.items()]  # fmt: skip
+    if world_size > 1:
+        rows.insert(1, KernelRow(name="all_reduce float32", communication=True, calls=6, ms=6.2, share_of_compute=None))
+    return rows
 
 
 def collectives(world_size: int, steps: int) -> list[Collective]:

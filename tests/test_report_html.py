@@ -21,7 +21,7 @@ from report.html import write_report
 from report.page import inline_json, table_csv
 from report.tables import Column, Table
 from report.verdict import loss_sentence
-from scaling.answer import Collective, Quality, Straggler, read_run_answer, read_study_answer, write_answer
+from scaling.answer import Collective, KernelRow, Quality, Straggler, read_run_answer, read_study_answer, write_answer
 from tests import report_samples
 from tests.report_browser import needs_chromium, open_page
 from tests.report_samples import run_answer, write_real_study, write_run, write_study, write_sweep
@@ -104,7 +104,7 @@ def test_a_real_studys_page_tells_what_its_traces_say(real_study: RunFolder):
 
 def test_every_section_has_its_sentence_and_its_figures(study_page: Path):
     text = outside_scripts(study_page.read_text())
-    for section in ("scaling", "growth", "partition", "waits", "collectives", "sweep", "profiling", "steps"):
+    for section in ("scaling", "growth", "partition", "waits", "collectives", "sweep", "kernels", "profiling", "steps"):
         body = text[text.index(f'<section id="{section}"') :].split("</section>")[0]
         for panel in body.split('<article class="panel">')[1:]:
             assert re.search(r'<p class="sentence">[^<]{20,}</p>', panel)
@@ -123,6 +123,21 @@ def test_the_csv_holds_the_tables_own_figures(study_page: Path):
     assert len(partition) == 7 and len(parts) == 8
     for row in partition:
         assert sum(float(row[part]) for part in parts) == pytest.approx(float(row["window_ms"]))
+
+
+def test_the_longest_kernels_stand_with_their_share_and_what_grew(study_page: Path):
+    text = study_page.read_text()
+    body = text[text.index('<section id="kernels"') :].split("</section>")[0].replace("\N{NO-BREAK SPACE}", " ")
+    assert "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT takes the most compute, 7.8 ms a step" in body
+    assert "It grew the most, from 7.5 ms to 7.8 ms." in body and "communication, waiting included" in body
+    links = dict(re.findall(r'download="([^"]+)" href="data:text/csv;charset=utf-8;base64,([^"]+)"', text))
+    rows = list(csv.DictReader(io.StringIO(base64.b64decode(links["kernels-gpt_small.csv"]).decode())))
+    assert [row["run"] for row in rows] == ["4 GPUs"] * 5 + ["2 GPUs"] * 5 + ["1 GPU"] * 4
+    assert float(rows[0]["share_of_compute"]) == pytest.approx(0.12) and float(rows[0]["calls_a_step"]) == 49
+    assert (rows[1]["kernel"], rows[1]["kind"], rows[1]["share_of_compute"]) == (
+        "all_reduce float32", "communication", "",
+    )  # fmt: skip
+    assert "communication is no part of the compute" in body
 
 
 def test_a_spreadsheet_takes_no_name_for_a_formula():
@@ -225,6 +240,7 @@ def hostile_run(path: Path) -> RunFolder:
         folder.analysis,
         msgspec.structs.replace(
             answer, model=HOSTILE, strategy=HOSTILE, collectives=calls,
+            kernels=[KernelRow(name=HOSTILE, communication=False, calls=1, ms=2.0, share_of_compute=0.5)],
             stragglers=[Straggler(rank=1, steps_last=3, lost_ms=2.0, verdict=HOSTILE)],
             quality=Quality(verdict="degraded", reasons=[HOSTILE]),
         ),
@@ -249,8 +265,9 @@ def test_every_chart_is_drawn_offline_with_an_empty_console(study_page: Path):
     seen = open_page(study_page)
     assert seen.console == []
     marks = seen.marks()
-    assert len(marks) == 15 and seen.dom.count('data-drawn="yes"') == 15
+    assert len(marks) == 16 and seen.dom.count('data-drawn="yes"') == 16
     assert all(count > 0 for count in marks.values()), marks
+    assert marks["chart-13"] == 5 + 4, "a bar a kernel, and a tick for those that one GPU has too"
     # throughput: the ideal line, the measured one and its three points; the partition: seven ranks
     assert marks["chart-0"] == 5
     assert marks["chart-4"] >= 7 * 3

@@ -1,0 +1,95 @@
+"""The kernels that take the most time: names people know, calls and time a step as the trace itself has them."""
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from scaling.answer import KernelRow
+from scaling.run import Explained, explain_traces
+from scaling.sources import find_sources
+from scaling.top_kernels import kernel_label
+
+DATA = Path(__file__).parent / "data"
+
+
+def explain(name: str) -> Explained:
+    return explain_traces(find_sources(DATA / name), name, jobs=1)
+
+
+def launched_in_steps(path: Path, category: str) -> tuple[int, list[dict[str, object]]]:
+    """Return a trace's profiled steps and what was launched in them, read plainly."""
+    with gzip.open(path) as file:
+        events = json.load(file)["traceEvents"]
+    steps = [event for event in events if event.get("cat") == "user_annotation" and "ProfilerStep" in event["name"]]
+    start = min(event["ts"] for event in steps)
+    end = max(event["ts"] + event["dur"] for event in steps)
+    launches = {event["args"]["correlation"] for event in events
+                if event.get("cat") in ("cuda_runtime", "cuda_driver") and start <= event["ts"] < end}  # fmt: skip
+    chosen = [event for event in events if event.get("cat") == category and event["args"]["correlation"] in launches]
+    return len(steps), chosen
+
+
+def test_calls_and_time_a_step_are_what_the_trace_holds() -> None:
+    (path,) = (DATA / "gpt_ddp_n1").glob("*.gz")
+    steps, events = launched_in_steps(path, "kernel")
+    calls: Counter[str] = Counter()
+    ms: Counter[str] = Counter()
+    for event in events:
+        label = kernel_label(str(event["name"]))
+        calls[label] += 1
+        ms[label] += event["dur"] / 1e3  # type: ignore[operator]
+    rows = [row for row in explain("gpt_ddp_n1").analysis.kernels if not row.communication]
+    assert len(rows) >= 19
+    for row in rows:
+        assert row.calls == pytest.approx(calls[row.name] / steps)
+        assert row.ms == pytest.approx(ms[row.name] / steps, rel=0.01), "one rank: next to nothing overlaps"
+
+
+@pytest.mark.parametrize("name", ["gpt_ddp_n2", "cpu_ddp_n2"])
+def test_the_shares_are_of_the_mean_ranks_compute_and_the_longest_comes_first(name: str) -> None:
+    analysis = explain(name).analysis
+    assert 0 < len(analysis.kernels) <= 20
+    assert [row.ms for row in analysis.kernels] == sorted((row.ms for row in analysis.kernels), reverse=True)
+    assert len({row.name for row in analysis.kernels}) == len(analysis.kernels)
+    compute = sum(rank.compute_ms / rank.steps for rank in analysis.ranks) / len(analysis.ranks)
+    shares = 0.0
+    for row in analysis.kernels:
+        if row.communication:
+            assert row.share_of_compute is None
+        else:
+            assert row.share_of_compute == pytest.approx(row.ms / compute)
+            shares += row.share_of_compute or 0.0
+    assert 0.7 < shares <= 1 + 1e-9
+
+
+def test_collectives_are_marked_and_carry_their_whole_duration() -> None:
+    def communication(analysis_of: str) -> KernelRow:
+        (row,) = (row for row in explain(analysis_of).analysis.kernels if row.communication)
+        return row
+
+    totals = []
+    for path in sorted((DATA / "gpt_ddp_n2").glob("*.gz")):
+        steps, events = launched_in_steps(path, "kernel")
+        totals.append(sum(event["dur"] for event in events if "nccl" in str(event["name"])) / 1e3 / steps)  # type: ignore[misc]
+    row = communication("gpt_ddp_n2")
+    assert row.name == "all_reduce float32"
+    assert row.ms == pytest.approx(sum(totals) / len(totals), rel=0.01)
+    assert communication("cpu_ddp_n2").calls == 3, "on a CPU the collectives of the threads beside the loop"
+
+
+def test_a_shell_is_named_with_the_function_that_it_carries() -> None:
+    copy = (
+        "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)::"
+        "{lambda()#3}::operator()() const::{lambda(float)#1}, std::array<char*, 2ul>, 4>(int, float)"
+    )
+    adam = (
+        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::"
+        "FusedOptimizerTensorListMetadata<4>, at::native::(anonymous namespace)::FusedAdamMathFunctor<float, 4> >(int)"
+    )
+    assert kernel_label(copy) == "unrolled_elementwise_kernel<direct_copy_kernel_cuda>"
+    assert kernel_label(adam) == "multi_tensor_apply_kernel<FusedAdamMathFunctor>"
+    assert kernel_label("void (anonymous namespace)::softmax_warp_forward<float, 9>(float*)") == "softmax_warp_forward"
+    assert len(kernel_label("_ZN" + "x" * 5000)) == 200
