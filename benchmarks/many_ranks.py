@@ -15,6 +15,7 @@ import re
 import resource
 import tempfile
 import time
+from concurrent.futures import Executor
 from pathlib import Path
 
 from scaling.analyze import analyze_run
@@ -55,13 +56,22 @@ def main() -> None:
             _measure(options.ranks, executor)
 
 
-def _measure(counts: list[int], executor: object) -> None:
+def _peak_mb(_: int = 0) -> int:
+    """Return the peak resident size of the process this runs in."""
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6)
+
+
+def _measure(counts: list[int], executor: Executor | None) -> None:
     for ranks in counts:
         with tempfile.TemporaryDirectory() as folder:
             make(Path(folder), ranks)
             begin = time.perf_counter()
-            answer = analyze_run(Path(folder), executor=executor)  # type: ignore[arg-type]
+            answer = analyze_run(Path(folder), executor=executor)
             seconds = time.perf_counter() - begin
+        if executor is not None:
+            worker_mb = max(executor.map(_peak_mb, range(64)))  # enough for each worker to get one
+        else:
+            worker_mb = round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e6)
         whole = sum(one.transfer_us is not None for one in answer.collectives)
         print(
             json.dumps(
@@ -69,8 +79,8 @@ def _measure(counts: list[int], executor: object) -> None:
                     "ranks": len(answer.ranks),
                     "by": "mpi" if executor is not None else "processes",
                     "seconds": round(seconds, 2),
-                    "joining_process_peak_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3),
-                    "worker_peak_mb": round(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1e3),
+                    "joining_process_peak_mb": _peak_mb(),
+                    "worker_peak_mb": worker_mb,
                     "collectives_matched": whole,
                     "verdict": answer.quality.verdict,
                 }

@@ -4,6 +4,7 @@ import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,8 +64,8 @@ def test_operations_and_dtypes_have_one_name_however_they_are_spelt() -> None:
         "all_gather_into_tensor",
     )
     assert {operation_of(name) for name in spelt} == {"all_gather"}
-    spelt = ("c10d::alltoall_base_", "nccl:all_to_all", "all_to_allv", "ALLTOALL_BASE")
-    assert {operation_of(name) for name in spelt} == {"all_to_all"}
+    others = ("c10d::alltoall_base_", "nccl:all_to_all", "all_to_allv", "ALLTOALL_BASE")
+    assert {operation_of(name) for name in others} == {"all_to_all"}
     assert operation_of("c10d::reduce_scatter_tensor_coalesced_") == "reduce_scatter"
     assert dtype_of("c10::BFloat16") == dtype_of("BFloat16") == "bfloat16"
     assert element_bytes("BFloat16") == 2 and element_bytes("Float8_e4m3fn") == 1 and element_bytes("Foo") is None
@@ -77,7 +78,7 @@ def test_bus_bandwidth_factors_are_those_of_nccl_tests() -> None:
     assert bus_factor("barrier", 4) is None
 
 
-def rewritten(name: str, target: Path, change: Callable[[dict], None]) -> Explained:
+def rewritten(name: str, target: Path, change: Callable[[dict[str, Any]], None]) -> Explained:
     """Explain a real set after every event of it was changed."""
     for source in find_sources(DATA / name):
         trace = json.loads(gzip.decompress(source.path.read_bytes()))
@@ -91,10 +92,10 @@ _METADATA = ("Collective name", "In msg nelems", "Out msg nelems", "Group size",
              "Process Group Description", "Process Group Ranks", "In split size", "Out split size")  # fmt: skip
 
 
-def as_rocm_writes(correlations: bool) -> Callable[[dict], None]:
+def as_rocm_writes(correlations: bool) -> Callable[[dict[str, Any]], None]:
     """Generic kernel names, nothing on kernels, other device ids, stream 0; perhaps no correlations."""
 
-    def change(event: dict) -> None:
+    def change(event: dict[str, Any]) -> None:
         args = event.get("args", {})
         if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
             nccl = event["name"].startswith("nccl")
@@ -126,7 +127,7 @@ def test_a_set_rewritten_as_rocm_writes_it_gives_the_same_figures(tmp_path: Path
     assert rocm.analysis.quality.verdict == "good"
 
 
-def as_torch_1_wrote(event: dict) -> None:
+def as_torch_1_wrote(event: dict[str, Any]) -> None:
     """Whole µs, kernels without metadata, external ids that are correlations, records that name no collective."""
     args = event.get("args", {})
     if event.get("cat") == "kernel":
@@ -158,7 +159,7 @@ def test_a_trace_of_a_gpu_job_without_its_gpu_is_unusable_and_says_what_to_do(tm
 def test_lost_kernels_and_lost_launches_are_counted_and_degrade_the_verdict(tmp_path: Path) -> None:
     seen = {"kernel": 0, "cuda_runtime": 0}
 
-    def lose(event: dict) -> None:
+    def lose(event: dict[str, Any]) -> None:
         category = event.get("cat")
         if category in seen and event.get("name") != "cudaDeviceSynchronize":
             seen[category] += 1

@@ -19,6 +19,7 @@ from scaling.intervals import (
 )
 
 LAST = 60
+Pairs = list[tuple[int, int]]
 pairs = st.lists(
     st.tuples(st.integers(0, LAST), st.integers(0, LAST)).map(lambda pair: tuple(sorted(pair))), max_size=12
 )
@@ -33,7 +34,7 @@ def is_disjoint(some: Intervals) -> bool:
 
 
 @given(pairs, pairs)
-def test_union_intersection_and_difference_hold_the_instants_that_sets_hold(left: list, right: list) -> None:
+def test_union_intersection_and_difference_hold_the_instants_that_sets_hold(left: Pairs, right: Pairs) -> None:
     one, other = union(intervals(left)), union(intervals(right))
     here, there = instants(intervals(left)), instants(intervals(right))
     for result, should in (
@@ -48,20 +49,20 @@ def test_union_intersection_and_difference_hold_the_instants_that_sets_hold(left
 
 
 @given(pairs, st.integers(0, LAST), st.integers(0, LAST))
-def test_clipping_keeps_what_lies_inside(some: list, start: int, end: int) -> None:
+def test_clipping_keeps_what_lies_inside(some: Pairs, start: int, end: int) -> None:
     inside = set(range(start, end))
     assert instants(clip(intervals(some), start, end)) == instants(intervals(some)) & inside
 
 
 @given(pairs, st.lists(st.integers(-5, LAST + 5), min_size=1, max_size=6))
-def test_time_covered_before_an_instant(some: list, at: list[int]) -> None:
+def test_time_covered_before_an_instant(some: Pairs, at: list[int]) -> None:
     disjoint = union(intervals(some))
     counted = [sum(instant < limit for instant in instants(disjoint)) for limit in at]
     assert covered_before(disjoint, np.array(at, np.int64)).tolist() == counted
 
 
 @given(st.lists(pairs, min_size=1, max_size=5), st.lists(st.integers(0, LAST), min_size=2, max_size=5, unique=True))
-def test_each_instant_counts_for_the_first_active_layer_and_windows_add_up(layers: list, at: list[int]) -> None:
+def test_each_instant_counts_for_the_first_active_layer_and_windows_add_up(layers: list[Pairs], at: list[int]) -> None:
     edges = sorted(at)
     sets = [union(intervals(layer)) for layer in layers]
     shares = split_by_priority(np.array(edges, np.int64), sets)

@@ -4,6 +4,7 @@ import gzip
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ def assert_same(one: Trace, other: Trace) -> None:
     assert described(one) == described(other)
 
 
-def described(trace: Trace) -> list[dict]:
+def described(trace: Trace) -> list[dict[Any, Any]]:
     rows = enumerate(trace.activities.communication.tolist())
     return [
         {row: trace.communications[index] for row, index in found}
@@ -214,7 +215,7 @@ def test_events_of_a_gpu_with_nonsense_in_their_fields_never_crash(tmp_path: Pat
     events = dice.sample(trace["traceEvents"], dice.choice((5, 100, 4000)))
     for event in dice.sample(events, len(events) // 3):
         args = event.get("args", {})
-        nonsense = dice.choice(
+        nonsense: object = dice.choice(
             (None, -1, 0, 2**63, 2**64, 1e308, "", "7", [], [1], {}, True, "nccl:all_reduce", "[0, 1]")
         )
         target = args if args and dice.random() < 0.7 else event

@@ -4,6 +4,7 @@ import json
 import shutil
 from fractions import Fraction
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -46,7 +47,9 @@ def add_run(
             shutil.copy(source.path, folder.trace_of(source.rank, 3))
     with folder.step_writer() as writer:
         for step in range(20):
-            phase = "warmup" if step < 3 else "profile" if 8 <= step < 12 else "steady"
+            phase: Literal["warmup", "steady", "profile"] = (
+                "warmup" if step < 3 else "profile" if 8 <= step < 12 else "steady"
+            )
             # the profiled and the warm-up steps are slow: nothing that is reported may come from them
             slow = 1.0 if phase == "steady" else 3.0
             times = [step_ms * slow - rank for rank in range(world_size)]
