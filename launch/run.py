@@ -200,8 +200,8 @@ def _open_sinks(config: JobConfig, folder: RunFolder) -> Sinks:
 def _end(folder: RunFolder, world: World, sinks: Sinks, status: RunStatus, message: str | None = None) -> None:
     """Write down how a job ended."""
     if world.rank == 0:
-        sinks.close(status)
         folder.set_status(status, message)
+        _close(sinks, folder, status)
 
 
 def _leave_failed(
@@ -217,10 +217,16 @@ def _leave_failed(
             print(f"scalescope: {message}", file=sys.stderr)
     except (UserError, OSError) as error:  # no shared file system here, or a full disk: the console has it
         print(f"scalescope: {message} (run.json could not be written: {error})", file=sys.stderr)
-    sinks.close(status)
+    _close(sinks, folder, status)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def _close(sinks: Sinks, folder: RunFolder, status: RunStatus) -> None:
+    """Give the sinks the folder as it stands at the end, run.json's last word included."""
+    sinks.artifact(folder.path)
+    sinks.close(status)
 
 
 def _write_traceback(path: Path) -> None:

@@ -140,7 +140,7 @@ def _sections() -> dict[str, list[Any]]:
             pictures("where a step goes, rank by rank", "partition-1", "partition-2"),
             pictures("who waits, and when", "waits-1"),
             table("study/partition"),
-            pictures("what takes the time", "kernels-1", "kernels-2"),
+            pictures("what takes the time", "kernels-1"),
             table("study/kernels"),
         ],
         "compare runs": [

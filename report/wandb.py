@@ -29,6 +29,9 @@ _MB = 10**6
 _CHOSEN_DATA_DIR = os.environ.get("WANDB_DATA_DIR")
 _CHUNK = 4 * 2**20
 _BINS = 16
+#: How torch, NCCL and gloo say that a collective never came to its end.
+_TIMED_OUT = re.compile(r"time[d -]*out", re.IGNORECASE)
+_FULL_BYTES = 64 * 1024  # two blocks of W&B's file
 _TABLE_ROWS = 10_000  # W&B shows no more
 #: Small files of a run folder, which together explain its figures.
 _SMALL_FILES = ("run.json", "config.yaml", "facts.json", "steps.jsonl", "sweep.jsonl", "analysis.json", "report.html")
@@ -93,10 +96,13 @@ class WandbSink:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read when wandb is imported
         if _CHOSEN_DATA_DIR is None:  # what W&B stages stays with the run, also when the folder travels
             os.environ["WANDB_DATA_DIR"] = str((self.dir / "wandb" / "data").absolute())
+        self.dir.mkdir(parents=True, exist_ok=True)
+        place = self.dir / "wandb"
+        if _is_full(place if place.is_dir() else self.dir):  # W&B's own logging would say so thirty times
+            raise OSError(f"the disk of {place} is full")
         import wandb
 
         info = RunFolder(self.dir).read_info() if (self.dir / "run.json").is_file() else None
-        self.dir.mkdir(parents=True, exist_ok=True)
         self._run = wandb.init(
             mode=self.mode,  # type: ignore[arg-type]  # checked in the constructor
             project=self.project,
@@ -150,13 +156,22 @@ class WandbSink:
     def close(self, status: RunStatus) -> None:
         """Write the summary's headline figures and the sweep as a table, and finish the run.
 
+        A job that did not come to a good end sends an alert with the reason that run.json has.
         Raises TimeoutError where W&B does not answer: what it has so far stays on disk.
         """
         background, self._background = self._background, None
         if background is not None:
             place = Path(self.run.dir).parent
+            if status in ("failed", "interrupted"):
+                background.do(lambda: self._alert_end(status))
             background.do(lambda: self._finish(status))
             background.finish(2 * self._finish_timeout_s)
+            if _is_full(place):  # W&B's process writes, and fails without a word
+                print(
+                    f"scalescope: the disk of {place} is full: W&B's copy may lack what came last; the run folder's "
+                    "own files say what was measured",
+                    file=sys.stderr,
+                )
             if self.mode == "offline":
                 print(f"scalescope: W&B run, offline: `wandb leet {place}` shows it, `wandb sync {place}` sends it")
 
@@ -174,12 +189,24 @@ class WandbSink:
         """Send a warning: W&B mails or posts it to who asked for it, once the run is online."""
         self._later(lambda: self.run.alert(title=title, text=text, level="WARN"))
 
+    def _alert_end(self, status: RunStatus) -> None:
+        info = RunFolder(self.dir).read_info() if (self.dir / "run.json").is_file() else None
+        reason = (info.message if info is not None else None) or "run.json names no reason"
+        what = "Hang" if _TIMED_OUT.search(reason) else status.capitalize()
+        self.run.alert(title=f"{what}: {self.dir.name}", text=reason, level="ERROR")
+
     def _later(self, call: Callable[[], None]) -> None:
         if self._background is None:
             raise RuntimeError("the W&B sink was not started")
         self._background.do(call)
 
     def _log_files(self, path: Path) -> None:
+        try:
+            self._log_artifact(path)
+        except OSError as error:  # the figures are still to come
+            print(f"scalescope: W&B gets no copy of {path}: {error}", file=sys.stderr)
+
+    def _log_artifact(self, path: Path) -> None:
         import wandb
 
         traces = [file for files in RunFolder(path.parent).find_traces().values() for file in files]
@@ -371,6 +398,10 @@ def _small_files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     return [path / name for name in _SMALL_FILES if (path / name).is_file()]
+
+
+def _is_full(place: Path) -> bool:
+    return shutil.disk_usage(place).free < _FULL_BYTES
 
 
 def _artifact_name(text: str) -> str:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,17 @@ import msgspec
 import pytest
 import yaml
 
+from launch.run import _end
+from launch.world import World
 from records.folder import RunFolder
-from records.rows import StepRow
+from records.rows import RunStatus, StepRow
 from records.sink import Sinks
 from report.background import Background
 from report.dashboard import write_dashboard
 from report.wandb import WandbSink, log_study
 from scaling.answer import Straggler, write_answer
 from tests.report_samples import run_answer, step_rows, sweep_rows, write_run, write_study
+from tests.train_runs import SMALL_GPT, train_in_world
 from tests.wandb_transactions import config, find_transactions, history, read_records, summary
 
 ROOT = Path(__file__).parent.parent
@@ -144,7 +148,7 @@ def test_a_study_has_one_analysis_run_with_tables_charts_and_an_alert(logged_stu
             name = key.removesuffix("._type")
             tables[name] = json.loads((folder / row[f"{name}.path"]).read_text())
     assert {"study/efficiency", "study/waterfall", "study/partition", "study/collectives", "study/sweep",
-            "study/step_times"} <= set(tables)  # fmt: skip
+            "study/step_times", "study/kernels"} <= set(tables)  # fmt: skip
     partition = tables["study/partition"]
     assert len(partition["data"]) == 1 + 2 + 4
     at = {name: index for index, name in enumerate(partition["columns"])}
@@ -153,7 +157,7 @@ def test_a_study_has_one_analysis_run_with_tables_charts_and_an_alert(logged_stu
         assert sum(cells[at[part]] for part in parts) == pytest.approx(cells[at["window_ms"]])
     assert tables["study/sweep"]["data"][-1][-1] == "out_of_memory: 17.2 GB do not fit twice"
     images = [key for key in row if key.startswith("pictures/") and row[key] == "image-file"]
-    assert len(images) == 15 and all((folder / row[key.replace("._type", ".path")]).exists() for key in images)
+    assert len(images) == 16 and all((folder / row[key.replace("._type", ".path")]).exists() for key in images)
     shown = config(records)["_wandb"].get("visualize") or summary(records)
     assert any("charts/throughput" in key for key in [*row, *shown])
     headline = summary(records)
@@ -300,9 +304,22 @@ def test_the_dashboard_names_only_what_the_runs_log(
         assert len(named) > 25 and named <= known, named - known
         assert len(patterns) == 2
         assert all(any(re.fullmatch(pattern, key) for key in known) for pattern in patterns)
+        for panel in panels_of(model):
+            assert panel["viewType"] in ("Markdown Panel", "Run Comparer") or any(named_metrics(panel)), panel
+            grouped = panel["config"].get("groupBy")
+            if grouped is not None:
+                root, _, leaf = grouped.partition(".value.")
+                assert leaf in config(logged[1])[root], "a chart groups by what the runs' configs hold"
     names = [section["name"] for section in json.loads(Path(done.workspace).read_text())["spec"]["section"]
              ["panelBankConfig"]["sections"]]  # fmt: skip
     assert names == ["overview", "training", "collectives", "traces", "compare runs"]
+
+
+def panels_of(model: Any) -> Iterator[dict[str, Any]]:
+    for part in model if isinstance(model, list) else model.values() if isinstance(model, dict) else ():
+        yield from panels_of(part)
+    if isinstance(model, dict) and "viewType" in model:
+        yield model
 
 
 def named_metrics(model: Any) -> tuple[set[str], set[str]]:
@@ -337,7 +354,113 @@ def test_a_job_that_leaves_at_once_has_everything_on_disk(tmp_path: Path):
         "sink.close('failed'); os._exit(3)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.returncode == 3 and "wandb sync" in done.stdout and "wandb:" not in done.stdout + done.stderr
+    line = next(line for line in done.stdout.splitlines() if "wandb sync" in line)
+    offline = find_transactions(folder.path).parent
+    assert f"`wandb leet {offline}`" in line and f"`wandb sync {offline}`" in line
+    assert done.returncode == 3 and "wandb:" not in done.stdout + done.stderr
     records = list(read_records(find_transactions(folder.path)))
     assert len(history(records)) == 40 and summary(records)["status"] == "failed"
     assert [record.exit.exit_code for record in records if record.HasField("exit")] == [1]
+
+
+def test_a_failed_job_sends_an_alert_and_its_small_files(tmp_path: Path):
+    """A real job, from its first step to the loss that ends it."""
+    overrides = ["steps=12", "profiler=none", "optimizer.learning_rate=1e30", "optimizer.gradient_clip=null"]
+    folder, done = train_in_world(tmp_path, "nan", 1, *SMALL_GPT, *overrides, "logger=wandb")
+    assert done.returncode != 0 and "wandb leet" in done.stdout, done.stderr
+    records = list(read_records(find_transactions(folder.path)))
+    assert history(records)[0]["train/step"] == 0 and summary(records)["status"] == "failed"
+    (alert,) = (record.alert for record in records if record.HasField("alert"))
+    assert (alert.title, alert.level) == ("Failed: nan", "ERROR") and "the loss is nan at step" in alert.text
+    (artifact,) = (record.artifact for record in records if record.artifact.type == "run-files")
+    files = {entry.path: Path(entry.local_path) for entry in artifact.manifest.contents if entry.digest}
+    assert files.keys() == {"run.json", "config.yaml", "facts.json", "steps.jsonl"}
+    assert json.loads(files["run.json"].read_text())["status"] == "failed", "the folder as it stood at the end"
+    assert files["steps.jsonl"].read_text() == folder.steps.read_text()
+
+
+def test_a_job_that_ends_well_gives_its_small_files_once_run_json_says_so(tmp_path: Path):
+    folder = write_run(tmp_path / "r", 1)
+    folder.set_status("running")
+    seen: list[str] = []
+
+    class Watching:
+        def start(self, config: dict[str, Any], run_id: str) -> None: ...
+
+        def log(self, row: msgspec.Struct) -> None: ...
+
+        def artifact(self, path: Path) -> None:
+            seen.append(f"{path.name}: {folder.read_info().status}")
+
+        def close(self, status: str) -> None:
+            seen.append(f"closed as {status}")
+
+    _end(folder, World(rank=0, size=1, local_rank=0, local_size=1, source="test"), Sinks([Watching()]), "done")
+    assert seen == ["r: done", "closed as done"]
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "title"),
+    [
+        ("failed", "rank 3: Watchdog caught collective operation timeout: ran for 600000 ms", "Hang: r"),
+        ("failed", "rank 0: DistBackendError: [gloo] Timed out waiting 60000ms for recv operation", "Hang: r"),
+        ("interrupted", "interrupted from the keyboard", "Interrupted: r"),
+        ("done", None, None),
+        ("preempted", "asked to stop at step 7", None),
+    ],
+)
+def test_the_alert_says_what_ended_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: RunStatus, message: str | None, title: str | None
+):
+    folder = write_run(tmp_path / "r", 1)
+    folder.set_status(status, message)
+    sent: list[dict[str, str]] = []
+
+    class Run:
+        dir = str(tmp_path / "r/files")
+        summary: dict[str, Any] = {}
+
+        def alert(self, **alert: str) -> None:
+            sent.append(alert)
+
+        def finish(self, exit_code: int) -> None: ...
+
+    sink = WandbSink(**options(), dir=str(folder.path))
+    sink._run, sink._background = Run(), Background("W&B")
+    monkeypatch.setattr("wandb.teardown", lambda: None)
+    sink.close(status)
+    assert [(alert["title"], alert["text"]) for alert in sent] == ([(title, message)] if title else [])
+
+
+def test_a_full_disk_under_wandb_does_not_stop_the_job(tmp_path: Path):
+    """W&B writes to a disk that is full; the run folder, on another, has every row."""
+    folder = write_run(tmp_path / "r", 1)
+    full = folder.path / "wandb"
+    full.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(full)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False).returncode:
+        pytest.skip("NOT TESTED: needs the right to mount a small tmpfs, so nobody saw W&B on a full disk")
+    script = (
+        "import sys; sys.path.insert(0, '.')\n"
+        "from pathlib import Path\n"
+        "from records.folder import RunFolder\n"
+        "from records.sink import Sinks\n"
+        "from report.wandb import WandbSink\n"
+        "from tests.report_samples import step_rows\n"
+        f"folder = RunFolder(Path({str(folder.path)!r})); folder.steps.unlink()\n"
+        f"sinks = Sinks([WandbSink(**{options(finish_timeout_s=3)!r}, dir=str(folder.path))])\n"
+        "sinks.start({}, 'r')\n"
+        "with folder.step_writer() as rows:\n"
+        "    for row in step_rows(1, 3000): rows.append(row); sinks.log(row)\n"
+        "sinks.artifact(folder.path); sinks.close('done')\n"
+        "print('the job went on', flush=True)\n"
+    )
+    try:
+        done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=100,
+                              check=False)  # fmt: skip
+        assert shutil.disk_usage(full).free < 20_000, "the disk was really full"
+        assert done.returncode == 0 and "the job went on" in done.stdout, done.stderr
+        assert len(folder.read_steps()) == 3000
+        assert "the disk of" in done.stderr and "is full" in done.stderr
+    finally:
+        subprocess.run(["umount", "-l", str(full)], check=True)
