@@ -97,7 +97,13 @@ def partition(
     """A rank a bar, stacked from the parts of its mean step. Rows: label, part, order, ms, share."""
     bars = _chart(rows).encode(
         y=alt.Y("label:N", sort=list(labels), title=None, axis=alt.Axis(labelLimit=200, labelOverlap=True)),
-        x=alt.X("ms:Q", title=title, stack="zero", axis=alt.Axis(tickCount=8), scale=alt.Scale(nice=False)),
+        x=alt.X(
+            "ms:Q",
+            title=title,
+            stack="zero",
+            axis=alt.Axis(tickCount=8, labelOverlap=True, labelSeparation=6),
+            scale=alt.Scale(nice=False),
+        ),
         color=alt.Color(
             "part:N",
             scale=alt.Scale(domain=[name for name, _ in parts], range=[colour for _, colour in parts]),

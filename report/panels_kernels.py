@@ -62,7 +62,7 @@ def _sentence(run: RunAnalysis, before: dict[tuple[str, bool], KernelRow]) -> st
         return f"Communication is all that is among the longest {noun}."
     first = compute[0]
     share = sum(row.share_of_compute or 0.0 for row in compute[:5])
-    text = f"{first.name} takes the most compute, {milliseconds(first.ms)} a step"
+    text = f"{_in_prose(first.name)} takes the most compute, {milliseconds(first.ms)} a step"
     if len(compute) > 5:
         text += f"; the five longest {noun} are {percent(share, 0)} of it"
     grown = [(row.ms - there.ms, row, there) for row in compute if (there := before.get((row.name, False)))]
@@ -71,5 +71,10 @@ def _sentence(run: RunAnalysis, before: dict[tuple[str, bool], KernelRow]) -> st
     most, row, there = max(grown, key=lambda one: one[0])
     if most <= 0:
         return f"{text}. None of them is slower than in the smallest run."
-    what = "It" if row is first else row.name
+    what = "It" if row is first else _in_prose(row.name)
     return f"{text}. {what} grew the most, from {milliseconds(there.ms)} to {milliseconds(row.ms)}."
+
+
+def _in_prose(name: str) -> str:
+    """Return a name that a sentence can hold: its beginning and its end, which tell kernels of one library apart."""
+    return name if len(name) <= 64 else f"{name[:36]}…{name[-27:]}"
