@@ -6,9 +6,15 @@ from collections.abc import Callable
 
 
 class Background:
-    """One thread that does calls in the order they came. A daemon: a stuck service cannot keep a job alive."""
+    """One thread that does calls in the order they came. A daemon: a stuck service cannot keep a job alive.
 
-    def __init__(self, name: str) -> None:
+    After what was queued is done, it rests for `pause_s`, so that calls are done in bursts: a thread that wakes for
+    every one of them costs the step several times as much.
+    """
+
+    def __init__(self, name: str, pause_s: float = 0.0) -> None:
+        self._pause_s = pause_s
+        self._finishing = threading.Event()
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -22,6 +28,7 @@ class Background:
 
     def finish(self, timeout_s: float) -> None:
         """Wait for all calls. Raises what one of them raised, or TimeoutError where they take too long."""
+        self._finishing.set()
         self._calls.put(None)
         self._thread.join(timeout_s)
         if self._error is not None:
@@ -36,3 +43,5 @@ class Background:
                     call()
                 except Exception as error:  # noqa: BLE001 - told to the caller at its next call
                     self._error = error
+            if self._pause_s and self._calls.empty():
+                self._finishing.wait(self._pause_s)

@@ -29,6 +29,7 @@ _MB = 10**6
 _CHOSEN_DATA_DIR = os.environ.get("WANDB_DATA_DIR")
 _CHUNK = 4 * 2**20
 _BINS = 16
+_PAUSE_S = 2.0  # between bursts of rows
 #: How torch, NCCL and gloo say that a collective never came to its end.
 _TIMED_OUT = re.compile(r"time[d -]*out", re.IGNORECASE)
 _FULL_BYTES = 64 * 1024  # two blocks of W&B's file
@@ -137,7 +138,7 @@ class WandbSink:
         self._run.define_metric("train/*", step_metric="train/step")
         self._run.define_metric("wall/*", step_metric="train/wall_s")
         self._run.define_metric("sweep/bytes", hidden=True)
-        self._background = Background("W&B")
+        self._background = Background("W&B", _PAUSE_S)
 
     def log(self, row: msgspec.Struct) -> None:
         """Log a step or a point of a sweep; rows of other kinds are not W&B's."""

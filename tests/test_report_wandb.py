@@ -263,6 +263,21 @@ def test_a_row_that_wandb_chokes_on_is_told_at_the_next_call():
         work.do(lambda: None)
 
 
+def test_calls_are_done_in_bursts_and_the_end_waits_for_no_pause():
+    work = Background("W&B", pause_s=60)
+    first = threading.Event()
+    done: list[int] = []
+    work.do(first.set)
+    assert first.wait(5)
+    time.sleep(0.2)
+    for call in range(10):
+        work.do(lambda call=call: done.append(call))
+    time.sleep(0.1)
+    assert done == [], "what comes in a pause waits for its end"
+    work.finish(5)
+    assert done == list(range(10))
+
+
 def test_a_stuck_service_is_given_up():
     work = Background("W&B")
     release = threading.Event()
