@@ -77,6 +77,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (UserError, RunError, Preempted) as error:
         print(f"scalescope: {error}", file=sys.stderr)
         return int(error.exit_code)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"scalescope: {where}{error.strerror or error}", file=sys.stderr)
+        return int(ExitCode.RUN_FAILED)
     except KeyboardInterrupt:
         print("scalescope: interrupted", file=sys.stderr)
         return int(ExitCode.RUN_FAILED)
@@ -139,19 +143,28 @@ def _compose_and_start(name: str, words: list[str]) -> int:
     from omegaconf.errors import OmegaConfBaseException
 
     from launch.compose import CONF, explain, register_resolvers
-    from records.errors import ExitCode, RunError, UserError
+    from records.errors import ExitCode, RunError, Stopped, UserError
 
     verb = _verb(name)
     register_resolvers()
     codes: list[int] = []
+    stopped = False
+    front = os.getpid()
 
     def task(config: DictConfig) -> None:
+        nonlocal stopped
+        if stopped:
+            return  # who stops one job of a multirun means the others, too
         # said here, since Hydra would put a line of its own before it; the other jobs of a multirun go on
         try:
             codes.append(_start(verb, config))
+            stopped = codes[-1] == ExitCode.PREEMPTED
         except (UserError, RunError) as error:
             print(f"scalescope: {error}", file=sys.stderr)
             codes.append(int(error.exit_code))
+            stopped = isinstance(error, Stopped)
+            if os.getpid() != front:
+                raise  # a launcher of Hydra's runs this elsewhere: only what is raised gets back from there
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, and we say it in one line
     before = sys.argv
@@ -180,9 +193,10 @@ def _start(verb: "launch.verb.Verb", config: "omegaconf.DictConfig") -> int:  # 
     return int(ExitCode.OK)
 
 
-def _study(words: list[str]) -> int:
+def _study(words: list[str], before: Callable[[], None] = lambda: None) -> int:
     from launch.config import register
     from launch.study import outline_study, plan_study, run_study
+    from launch.world import discover
     from records.errors import ExitCode, UserError
 
     if words[:1] in (["-h"], ["--help"]):
@@ -190,8 +204,12 @@ def _study(words: list[str]) -> int:
         return 0
     if flags := [word for word in words if word.startswith("-")]:
         raise UserError(f"study does not know {flags[0]}; comma lists such as model=gpt_small,resnet50 need no flag")
+    if (world := discover()) is not None:
+        raise UserError(f"a study starts its own ranks, and this process is one of {world.size} that {world.source} "
+                        "started; call it once, outside of them")  # fmt: skip
     register()
     study = plan_study(outline_study(words, _verb("train"), _verb("sweep")))
+    before()
     print(f"scalescope: study of {len(study.jobs)} jobs → {study.outline.path}", flush=True)
     folder, failed = run_study(study, lambda line: print(line, flush=True))
     _show([folder.path])
@@ -209,13 +227,15 @@ def _demo(words: list[str]) -> int:
 
     from hardware.detect import device_kind
 
-    previous = Path("runs/demo")
-    if previous.exists():
-        changed = datetime.fromtimestamp(previous.stat().st_mtime)
-        previous.rename(previous.with_name(f"demo-{changed:%Y%m%d-%H%M%S}"))
+    def put_aside() -> None:
+        previous = Path("runs/demo")
+        if previous.exists():
+            changed = datetime.fromtimestamp(previous.stat().st_mtime)
+            previous.rename(previous.with_name(f"demo-{changed:%Y%m%d-%H%M%S}"))
+
     preset = "demo_cpu" if device_kind() == "cpu" else "demo_gpu"
     print(f"scalescope demo = scalescope study preset={preset} name=demo {' '.join(words)}".rstrip())
-    return _study([f"preset={preset}", "name=demo", *words])
+    return _study([f"preset={preset}", "name=demo", *words, "runs=runs"], put_aside)
 
 
 def _submit(words: list[str]) -> int:
@@ -238,6 +258,7 @@ def _submit(words: list[str]) -> int:
     from launch import submit as slurm
     from launch.config import register
     from launch.study import outline_study
+    from records.errors import UserError
 
     overrides = [word for word in rest if not word.startswith("-")]
     request = slurm.Request(
@@ -245,6 +266,8 @@ def _submit(words: list[str]) -> int:
         ranks_per_node=options.ranks_per_node, nodes=options.nodes, time=options.time, style=options.style,
         extra=[word for word in rest if word.startswith("-")],
     )  # fmt: skip
+    if stray := [word for word in overrides if "=" not in word and not word.startswith("~")]:
+        raise UserError(f"{stray[0]} is neither KEY=VALUE nor an option; write sbatch's options as --qos={stray[0]}")
     finish = None
     if options.verb == "study":
         register()
@@ -260,8 +283,10 @@ def _submit(words: list[str]) -> int:
             print(slurm.script_text(batch, "<the others>" if batch is finish else ""))
         return 0
     if finish is not None:
-        slurm.make_study_folder(outline)
-    ids = slurm.submit(batches, finish, print)
+        with slurm.study_folder(outline):
+            ids = slurm.submit(batches, finish, print)
+    else:
+        ids = slurm.submit(batches, finish, print)
     print(f"results: {outline.path if finish is not None else Path('runs').resolve()}")
     if options.wait:
         slurm.wait(ids, lambda line: print(line, flush=True))
@@ -272,16 +297,17 @@ def _submit(words: list[str]) -> int:
 
 def _finish(words: list[str]) -> int:
     """End a study whose jobs ran one by one: its status from theirs, then analysis and report."""
-    if len(words) != 1:
+    if not words:
         from records.errors import UserError
 
-        raise UserError("finish needs one study folder")
+        raise UserError("finish needs a study folder, and may be given the names of its jobs")
     from records.errors import ExitCode
     from records.folder import RunFolder
 
     folder = RunFolder.open(Path(words[0]))
     runs = folder.read_children()
     bad = [f"{run.path.name} is {run.read_info().status}" for run in runs if run.read_info().status != "done"]
+    bad += [f"{name} never began" for name in words[1:] if name not in {run.path.name for run in runs}]
     folder.set_status("failed" if bad or not runs else "done", "; ".join(bad) or (None if runs else "no job ran"))
     _show([folder.path])
     return int(ExitCode.RUN_FAILED if bad or not runs else ExitCode.OK)
@@ -415,20 +441,21 @@ def _show(paths: list[Path], json: Path | None = None, html: Path | None = None)
     from scaling.analyze import analyze
     from scaling.answer import RunAnalysis, write_answers
 
-    answers = []
-    for path in paths:
-        found = analyze([path])
-        answers += found
+    # files that are given together are ranks that belong together; folders are runs of their own
+    groups = [paths] if all(path.is_file() for path in paths) else [[path] for path in paths]
+    found = [(group[0], analyze(group)) for group in groups]
+    if json is not None:
+        write_answers(json, [answer for _, answers in found for answer in answers])
+    for path, answers in found:
         if (path / "run.json").is_file():
             folder = RunFolder(path)
+            report = write_report(folder, html)  # before the tables: whoever reads those may stop early
             print_material(read_material(folder))
-            print(f"report: {write_report(folder, html)}")
+            print(f"report: {report}")
         else:
-            for answer in found:
+            for answer in answers:
                 if isinstance(answer, RunAnalysis):
                     print_run(answer)
-    if json is not None:
-        write_answers(json, answers)
 
 
 if __name__ == "__main__":

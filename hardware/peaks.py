@@ -4,6 +4,7 @@ TFLOP/s are dense: the vendors' headline figures are often with sparsity, twice 
 of one device to its peers in the node; `pair_gb_s` is one edge of a full mesh.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -73,7 +74,8 @@ def find_peak(device_name: str) -> Peak | None:
     """
     name = device_name.lower()
     for peak in PEAKS:
-        if all(part in name for part in peak.matches):
+        # not after a letter: a GH200 or GB200 is another machine
+        if all(re.search(rf"(?<![a-z]){re.escape(part)}", name) for part in peak.matches):
             if peak.topology == "switch" and ("pcie" in name or "nvl" in name):
                 return None
             return peak

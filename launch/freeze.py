@@ -1,5 +1,6 @@
 """From a composed config to a run folder that holds it frozen: everything a user can get wrong is found before it."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -26,7 +27,7 @@ class Plan:
 
     def make_folder(self) -> RunFolder:
         """Make the run folder, or open it to go on with. Raises UserError where it cannot be made or does not fit."""
-        if self.resume and self.path.exists():
+        if self.resume and os.path.exists(self.path):  # noqa: PTH110 - pathlib's raises where a parent is closed
             return RunFolder.resume(self.path, self.text)
         return RunFolder.create(self.path, self.verb.kind, self.text, self.study)
 

@@ -36,11 +36,13 @@ def resolve(launch: LaunchConfig, world_size: int | None = None, local_size: int
         raise UserError("launch.backend=nccl needs GPUs; on CPUs use launch.backend=gloo")
     cores = usable_cores()
     if world_size is not None:
-        here = local_size or world_size
+        # an unknown local size is no reason to refuse: the launcher placed the ranks
+        here = local_size or min(world_size, devices or world_size)
         ranks = world_size
     else:
         here = ranks = launch.ranks or (devices if device == "cuda" else min(CPU_RANKS, cores))
-    if device == "cuda" and here > devices:
+    one_each = world_size is not None and devices == 1  # each rank may see a device of its own and no other
+    if device == "cuda" and here > devices and not one_each:
         raise UserError(f"{here} ranks on a machine with {devices} GPU{'s' if devices != 1 else ''}: two ranks cannot "
                         f"share one; use launch.ranks={devices} at most")  # fmt: skip
     threads = launch.threads_per_rank or max(1, cores // here)

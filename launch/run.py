@@ -1,6 +1,7 @@
 """One rank of a job, from joining its world to leaving it: the same whoever started the ranks."""
 
 import os
+import signal
 import sys
 import time
 import traceback
@@ -83,6 +84,7 @@ def _hold_store_until_read(store: dist.Store, world: World, limit_s: float = 10.
 
 
 def _run(verb: Verb, text: str, folder: RunFolder, world: World, store: dist.Store) -> ExitCode:
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # asks to stop; a body that can obeys it, and nothing dies of it
     sinks = Sinks()
     try:
         config = thaw(text, verb.schema, verb.variants)
@@ -93,7 +95,9 @@ def _run(verb: Verb, text: str, folder: RunFolder, world: World, store: dist.Sto
         _end(folder, world, sinks, "done")
     except Preempted as reason:
         _end(folder, world, sinks, "preempted", str(reason))
-        code = ExitCode.OK  # torchrun would turn any other code into 1; run.json says what it was
+        dist.barrier(group=job.host_group)  # run.json is written before any rank's exit code can end the others
+        # torchrun would turn any other code into 1; run.json says what it was
+        code = ExitCode.OK if world.source == "torchrun" else ExitCode.PREEMPTED
     except KeyboardInterrupt:
         _leave_failed(folder, world, sinks, "interrupted", "interrupted from the keyboard", ExitCode.RUN_FAILED)
     except UserError as error:
@@ -118,7 +122,8 @@ def _enter(config: JobConfig, text: str, folder: RunFolder, world: World, store:
     launch = config.launch
     device = torch.device("cpu")
     if launch.device == "cuda":
-        device = torch.device("cuda", world.local_rank)
+        # a launcher may show each rank its own device alone
+        device = torch.device("cuda", 0 if torch.cuda.device_count() == 1 else world.local_rank)
         torch.cuda.set_device(device)
     elif launch.threads_per_rank is not None:
         torch.set_num_threads(launch.threads_per_rank)
@@ -134,6 +139,7 @@ def _enter(config: JobConfig, text: str, folder: RunFolder, world: World, store:
     own = describe(world.rank, device)
     devices: list[Device] = [own] * world.size
     dist.all_gather_object(devices, own, group=host_group)
+    _refuse_shared(devices)
     dist.barrier(group=host_group)  # all at once, so that no rank measures its ceiling beside another's start-up
     own_ceilings = ceilings(device, own.name, _precision(config))
     sinks = Sinks()
@@ -154,6 +160,18 @@ def _enter(config: JobConfig, text: str, folder: RunFolder, world: World, store:
         ceilings=own_ceilings,
         sinks=sinks,
     )
+
+
+def _refuse_shared(devices: list[Device]) -> None:
+    """Raise UserError where two ranks got the same device: their figures would be each other's."""
+    seen: dict[tuple[str, str], int] = {}
+    for device in devices:
+        if device.pci_bus is None:
+            continue
+        other = seen.setdefault((device.host, device.pci_bus), device.rank)
+        if other != device.rank:
+            raise UserError(f"ranks {other} and {device.rank} have the same GPU ({device.pci_bus} on {device.host}); "
+                            "give each its own: one rank a GPU, or --gpus-per-task=1")  # fmt: skip
 
 
 def _precision(config: JobConfig) -> str:

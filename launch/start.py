@@ -10,14 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig as ElasticConfig
 from torch.distributed.launcher.api import elastic_launch
 
 from hardware.doctor import preflight
 from launch.freeze import Plan
-from records.errors import ExitCode, RunError, UserError
+from records.errors import ExitCode, RunError, Stopped, UserError
 from records.folder import RunFolder
 
 _HOUSE = Path(__file__).resolve().parent.parent
@@ -26,7 +26,7 @@ _HOUSE = Path(__file__).resolve().parent.parent
 def start_job(plan: Plan) -> RunFolder:
     """Make a planned job's folder, run its ranks to their end, and return the folder.
 
-    Only rank 0 speaks on the terminal; every rank's output is in the folder's logs/. Raises UserError or RunError
+    Only rank 0 speaks on the terminal; the other ranks' output is in the folder's logs/. Raises UserError or RunError
     with the reason of the rank that failed first; the folder keeps what was measured.
     """
     folder = plan.make_folder()
@@ -43,7 +43,11 @@ def start_job(plan: Plan) -> RunFolder:
         rdzv_endpoint="localhost:0",
         max_restarts=_max_restarts(plan),
         monitor_interval=0.1,
-        logs_specs=DefaultLogsSpecs(log_dir=str(folder.logs), local_ranks_filter={0}),
+        logs_specs=DefaultLogsSpecs(
+            log_dir=str(folder.logs),
+            redirects=dict.fromkeys(range(1, plan.place.ranks), Std.ALL),  # rank 0 keeps the terminal
+            local_ranks_filter={0},
+        ),
     )
     try:
         with _stop_signal_to_ranks():
@@ -58,7 +62,7 @@ def start_job(plan: Plan) -> RunFolder:
             return folder
         if status == "running":
             folder.set_status("interrupted", f"stopped by {getattr(error, 'sigval', 'the keyboard')!s}")
-        raise RunError(f"stopped; what was measured is kept in {folder.path}") from None
+        raise Stopped(f"stopped; what was measured is kept in {folder.path}") from None
     return folder
 
 
@@ -84,7 +88,7 @@ def _signal_children(number: int) -> None:
             # only ranks: other children (a tracker of shared memory, say) would die of it
             command = Path("/proc", child, "cmdline")
             with suppress(OSError):
-                if b"scalescope" in command.read_bytes():
+                if b"\0scalescope\0" in command.read_bytes():
                     os.kill(int(child), number)
 
 
@@ -119,7 +123,7 @@ def _explain_failure(folder: RunFolder, error: ChildFailedError) -> None:
             folder.set_status("failed", info.message)
         except OSError as full:  # the rank's own words are on the terminal already
             info.message += f" (and run.json could not be written: {full.strerror})"
-    kept = f"what was measured, and every rank's output, is in {folder.path}"
+    kept = f"what was measured, and the other ranks' output, is in {folder.path}"
     if failure.exitcode == ExitCode.USER_INPUT:
         raise UserError(f"{info.message}") from None
     raise RunError(f"{info.message}; {kept}") from None

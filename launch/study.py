@@ -17,7 +17,7 @@ from launch.freeze import Plan, plan_job
 from launch.place import resolve
 from launch.verb import Verb
 from records.environment import usable_cores
-from records.errors import RunError, UserError
+from records.errors import RunError, Stopped, UserError
 from records.folder import RunFolder, new_name
 
 _SHARED = ("launch", "seed", "logger")  # go to every job of the study, and `launch` to the study itself
@@ -115,13 +115,15 @@ def run_study(study: Study, say: Callable[[str], None]) -> tuple[RunFolder, list
             say(f"[{number}/{len(study.jobs)}] {plan.path.name}: {plan.verb.name} on {ranks} ({plan.place.backend})")
             started = time.monotonic()
             try:
-                start_job(plan)
+                child = start_job(plan)
+            except Stopped:
+                raise
             except (RunError, UserError) as error:
-                if plan.path.is_dir() and RunFolder(plan.path).read_info().status == "interrupted":
-                    raise
                 failed.append(f"{plan.path.name}: {error}")
                 say(f"    failed: {error}")
             else:
+                if child.read_info().status == "preempted":
+                    raise Stopped(f"asked to stop during {plan.path.name}; what ran is kept in {folder.path}")
                 say(f"    done in {time.monotonic() - started:.0f} s")
     except BaseException:
         folder.set_status("interrupted", "stopped before its last job; what ran is kept")

@@ -9,7 +9,8 @@ import shlex
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,7 +21,9 @@ from records.folder import RunFolder
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "slurm"
 _POLL_S = 2.0
-_ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE"}
+_GONE = "GONE"  # Slurm has forgotten the job
+_ENDED = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE",
+          "PREEMPTED", "REVOKED", _GONE}  # fmt: skip
 _GOOD = "COMPLETED"
 
 
@@ -90,7 +93,7 @@ def study_batches(outline: Outline, request: Request) -> tuple[list[Batch], Batc
     finish = Batch(
         script=SCRIPTS / "analyze.sbatch",
         options=_common(request, "scalescope-analyze"),
-        words=[str(outline.path)],
+        words=[str(outline.path), *(member.name for member in outline.members)],
         label="analysis and report",
     )
     return batches, finish
@@ -126,6 +129,7 @@ def wait(ids: Sequence[int], say: Callable[[str], None]) -> None:
     while not all(states.get(job) in _ENDED for job in ids):
         for job in ids:
             state, reason = _state(job)
+            state = state or (_GONE if job in states else "")
             if state and state != states.get(job):
                 states[job] = state
                 waits = reason if state == "PENDING" and reason not in ("None", "Dependency", "Priority") else ""
@@ -137,9 +141,15 @@ def wait(ids: Sequence[int], say: Callable[[str], None]) -> None:
                        "and what was measured is in the run folders")  # fmt: skip
 
 
-def make_study_folder(outline: Outline) -> RunFolder:
-    """Make the study's folder, so that the jobs' folders have their place. Raises UserError."""
-    return RunFolder.create(outline.path, "study", outline.text)
+@contextmanager
+def study_folder(outline: Outline) -> Iterator[RunFolder]:
+    """Make the study's folder, so that the jobs' folders have their place; where submitting fails, it goes again."""
+    folder = RunFolder.create(outline.path, "study", outline.text)
+    try:
+        yield folder
+    except UserError:
+        shutil.rmtree(folder.path, ignore_errors=True)
+        raise
 
 
 def check_job(verb: str, overrides: Sequence[str]) -> None:
@@ -149,7 +159,7 @@ def check_job(verb: str, overrides: Sequence[str]) -> None:
 
 def _words(member: Member, study: Path) -> list[str]:
     return [*member.overrides, f"name={_quoted(member.name)}", f"runs={_quoted(str(study))}",
-            f"study={_quoted(study.name)}"]  # fmt: skip
+            f"study={_quoted(study.name)}", f"launch.ranks={member.ranks}"]  # fmt: skip
 
 
 def _quoted(value: str) -> str:

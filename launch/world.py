@@ -54,9 +54,13 @@ def _slurm(environ: Mapping[str, str]) -> World | None:
     # the body of an sbatch script has SLURM_PROCID=0 and SLURM_NTASKS without any srun: that is no world
     if "SLURM_STEP_ID" not in environ or int(environ.get("SLURM_STEP_NUM_TASKS", "1")) < 2:
         return None
+    tasks = environ["SLURM_STEP_NUM_TASKS"]
+    # mpirun starts its daemons by srun, one a node: their step says nothing of its ranks
+    if any(environ.get(size, tasks) != tasks for _, size, _, _ in _MPI_NAMES):
+        return None
     world = _from(environ, "slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", None)
-    tasks = environ.get("SLURM_STEP_TASKS_PER_NODE", "")  # "2(x3)" or "2,1": equal only where it is one number
-    local_size = int(tasks.split("(")[0]) if tasks and "," not in tasks else None
+    per_node = environ.get("SLURM_STEP_TASKS_PER_NODE", "")  # "2(x3)" or "2,1": equal only where it is one number
+    local_size = int(per_node.split("(")[0]) if per_node and "," not in per_node else None
     return World(world.rank, world.size, world.local_rank, local_size, "slurm")
 
 

@@ -60,5 +60,5 @@ def module_or_none(name: str) -> ModuleType | None:
     """Return an optional module, or None where it is not installed or its library is missing."""
     try:
         return importlib.import_module(name)
-    except (ImportError, OSError, KeyError):  # amdsmi raises KeyError without ROCM's paths
+    except (ImportError, OSError, KeyError, RuntimeError):  # amdsmi without ROCm's paths, mpi4py without an MPI
         return None

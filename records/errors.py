@@ -25,6 +25,10 @@ class RunError(Exception):
     exit_code = ExitCode.RUN_FAILED
 
 
+class Stopped(RunError):
+    """A job that somebody stopped: what would have come after it is not started either."""
+
+
 class Preempted(Exception):
     """The job was asked to end, has saved its state, and can be run again from there."""
 

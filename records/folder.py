@@ -1,5 +1,6 @@
 """A run folder: its name, its files, and how a run's state is read and written."""
 
+import contextlib
 import hashlib
 import os
 import re
@@ -15,6 +16,10 @@ import msgspec
 from records.errors import UserError
 from records.files import RowWriter, read_rows, write_atomic
 from records.rows import RunInfo, RunKind, RunStatus, StepRow, SweepRow, TrainFacts
+
+# what may differ when a run goes on: where it is told and kept, and what the node at hand makes of `null`
+_UNDECISIVE_BLOCKS = ("resume", "logger", "runs", "study", "csv")
+_UNDECISIVE = ("threads_per_rank:", "timeout_s:", "max_restarts:", "checkpoint_every:", "keep_checkpoints:")
 
 _TRACE_NAME = re.compile(r"rank(\d+)\.(\d+)\.pt\.trace\.json(\.gz)?$")
 
@@ -36,7 +41,8 @@ class RunFolder:
 
         Raises UserError where the name is taken or the place cannot be written; nothing half-made is left then.
         """
-        made = [parent for parent in (path, *path.parents) if not parent.exists()]
+        # os.path.exists: pathlib's raises where a parent may not be read
+        made = [parent for parent in (path, *path.parents) if not os.path.exists(parent)]  # noqa: PTH110
         try:
             path.mkdir(parents=True, exist_ok=False)
             folder = cls(path)
@@ -54,8 +60,11 @@ class RunFolder:
         except FileExistsError:
             raise UserError(f"the run folder {path} exists already; choose another name, or leave `name` out") from None
         except OSError as error:
-            for parent in made:
-                shutil.rmtree(parent, ignore_errors=True)
+            if path in made:
+                shutil.rmtree(path, ignore_errors=True)
+            for parent in made[1:]:
+                with contextlib.suppress(OSError):
+                    parent.rmdir()  # only where nobody else has put something meanwhile
             raise UserError(f"cannot make the run folder {path}: {error.strerror}; set `runs=` to a folder "
                             "that you may write") from None  # fmt: skip
         return folder
@@ -176,10 +185,16 @@ def _settings(config: str) -> list[str]:
 
     Where a training job's global batch is fixed, the number of ranks does not: it may go on with another.
     """
-    lines = [line.strip() for line in config.splitlines() if not line.startswith("resume:")]
+    lines, block = [], ""
+    for line in config.splitlines():
+        if not line.startswith((" ", "-")):
+            block = line.split(":")[0]
+        word = line.strip()
+        if block not in _UNDECISIVE_BLOCKS and not word.startswith(_UNDECISIVE):
+            lines.append(word)
     if not any(re.fullmatch(r"global_batch_size: \d+", line) for line in lines):
         return lines
-    return [line for line in lines if not line.startswith(("ranks:", "threads_per_rank:"))]
+    return [line for line in lines if not line.startswith("ranks:")]
 
 
 def find_runs(root: Path) -> Iterator[RunFolder]:

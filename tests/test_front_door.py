@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import scalescope
+from hardware.detect import device_kind
 from records.folder import RunFolder, find_runs
 
 BIN = Path(sys.executable).parent
@@ -18,8 +19,11 @@ SCALESCOPE = str(BIN / "scalescope")
 # the smallest job that trains, traces and validates
 TINY = (
     "model=gpt_tiny model.layers=1 model.width=32 model.context=32 model.batch_size=2 precision=fp32 data=synthetic "
-    "steps=8 warmup_steps=1 profiler.warmup=1 profiler.active=2 logger=none"
+    "steps=8 warmup_steps=1 profiler.warmup=1 profiler.active=2 logger=none launch.device=cpu"
 ).split()
+
+
+no_gpu = pytest.mark.skipif(device_kind() != "cpu", reason="this machine has a GPU")
 
 
 def call(*words: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -113,7 +117,7 @@ def test_multirun_makes_a_run_folder_each(hostile: Path) -> None:
         (["train", "model.layers=many"], "model.layers=many"),
         (["train", "data=text", "data.path=/no/such/file"], "/no/such/file"),
         (["train", "runs=/proc/nowhere", "precision=fp32"], "cannot make the run folder /proc/nowhere"),
-        (["train", "launch.device=cuda"], "sees no GPU"),
+        pytest.param(["train", "launch.device=cuda"], "sees no GPU", marks=no_gpu),
         (["train", "steps=3"], "steps=3 leaves no step to measure"),
         (["train", "model.layers=["], "cannot read the override"),
         (["sweep", "operations=[all_redcue]"], "all_redcue"),
@@ -158,8 +162,26 @@ def test_wrong_input_inside_a_world_is_said_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
-def test_a_stop_signal_to_the_command_saves_the_state_and_asks_to_be_run_again(number: int, tmp_path: Path) -> None:
+def test_a_study_that_is_asked_to_stop_starts_no_further_job(tmp_path: Path) -> None:
+    words = [word for word in TINY if not word.startswith("steps=")]
+    job = subprocess.Popen(
+        [SCALESCOPE, "study", *words, "steps=100000", "name=study", "gpu_counts=[1,2]", "with_sweep=false"],
+        cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    study = RunFolder(tmp_path / "runs" / "study")
+    first = RunFolder(study.path / "gpt_tiny-ddp-n1")
+    until = time.monotonic() + 60
+    while not first.steps.exists():
+        assert time.monotonic() < until and job.poll() is None
+        time.sleep(0.05)
+    job.send_signal(signal.SIGTERM)
+    _, said = job.communicate(timeout=60)
+    assert (job.returncode, study.read_info().status) == (3, "interrupted"), said
+    assert [run.path.name for run in study.read_children()] == ["gpt_tiny-ddp-n1"]
+    assert first.read_info().status == "preempted"
+
+
+def test_a_stop_signal_to_the_command_saves_the_state_and_asks_to_be_run_again(tmp_path: Path) -> None:
     words = [word for word in TINY if not word.startswith("steps=")]
     job = subprocess.Popen(
         [SCALESCOPE, "train", *words, "steps=100000", "name=stopped", "launch.ranks=1"],
@@ -170,7 +192,7 @@ def test_a_stop_signal_to_the_command_saves_the_state_and_asks_to_be_run_again(n
     while not folder.steps.exists():
         assert time.monotonic() < until and job.poll() is None
         time.sleep(0.05)
-    job.send_signal(number)
+    job.send_signal(signal.SIGUSR1)
     _, said = job.communicate(timeout=60)
     assert (job.returncode, folder.read_info().status) == (75, "preempted"), said
     assert "resume=true" in said and any(folder.checkpoints.iterdir())

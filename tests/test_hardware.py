@@ -25,7 +25,9 @@ def test_a_device_is_found_by_its_drivers_name(name: str, bf16: float) -> None:
     assert peak is not None and peak.tflops("bf16") == bf16
 
 
-@pytest.mark.parametrize("name", ["NVIDIA H100 PCIe", "NVIDIA A100-PCIE-40GB", "NVIDIA H100 NVL", "Tesla V100"])
+@pytest.mark.parametrize(
+    "name", ["NVIDIA H100 PCIe", "NVIDIA A100-PCIE-40GB", "NVIDIA H100 NVL", "Tesla V100", "NVIDIA GH200 480GB"]
+)
 def test_what_is_not_listed_is_not_guessed(name: str) -> None:
     assert find_peak(name) is None
 

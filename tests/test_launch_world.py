@@ -74,3 +74,8 @@ def test_impossible_ranks_are_refused(key: str, value: str) -> None:
 )
 def test_the_first_host_of_a_slurm_node_list(nodes: str, first: str) -> None:
     assert first_host(nodes) == first
+
+
+def test_mpirun_inside_a_slurm_job_is_no_srun() -> None:
+    daemons = {**SRUN, "SLURM_STEP_NUM_TASKS": "2", "PMI_RANK": "6", "PMI_SIZE": "8", "MPI_LOCALRANKID": "2"}
+    assert discover(daemons) == World(6, 8, 2, None, "mpi")

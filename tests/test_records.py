@@ -148,3 +148,25 @@ def test_a_failing_sink_is_reported_once_and_stops_nothing(capsys: pytest.Captur
         sinks.log(_row(step))
     assert kept.rows == 3
     assert capsys.readouterr().err.count("no route") == 1
+
+
+def test_a_failed_run_folder_takes_no_neighbour_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, content: str) -> None:
+        (tmp_path / "runs" / "neighbour").mkdir()  # another job starts at the same moment
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("records.folder.write_atomic", full)
+    with pytest.raises(UserError, match="No space left"):
+        RunFolder.create(tmp_path / "runs" / "mine", "train", "")
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["neighbour"]
+
+
+def test_a_run_goes_on_with_other_settings_that_decide_nothing(tmp_path: Path) -> None:
+    config = (
+        "name: run\nruns: a\nlaunch:\n  ranks: 2\n  threads_per_rank: 1\n"
+        "logger:\n  wandb:\n    mode: offline\nsteps: 3\n"
+    )
+    RunFolder.create(tmp_path / "run", "train", config)
+    RunFolder.resume(tmp_path / "run", config.replace("rank: 1", "rank: 8").replace("offline", "online"))
+    with pytest.raises(UserError, match="steps: 4"):
+        RunFolder.resume(tmp_path / "run", config.replace("steps: 3", "steps: 4"))
