@@ -107,7 +107,7 @@ def _lost(study: StudyAnalysis, series: str) -> list[Lost]:
         return []
     grown = falls[-1].growth_ms
     return [
-        Lost(f"{ms:.4f}", f"var({part.variable})", f"{part.name} {percent(ms / grown, 0)}")
+        Lost(f"{1000 * ms / grown:.1f}", f"var({part.variable})", f"{part.name} {percent(ms / grown, 0)}")
         for part, ms in sorted(waterfall_steps(falls[-1]), key=lambda step: -step[1])
         if ms > 0.005 * grown
     ]

@@ -89,6 +89,20 @@ def test_the_verdict_stands_before_everything_else(study_page: Path):
     assert headline < text.index('id="scaling"') < text.index('id="growth"') < text.index('id="partition"')
 
 
+def test_the_bar_under_a_verdict_is_filled_also_where_less_than_a_ms_was_lost(tmp_path: Path):
+    folder = write_study(tmp_path / "s")
+    study = read_study_answer(folder.analysis)
+    for fall in study.waterfall:
+        fall.growth_ms /= 100
+        fall.compute_inflation_ms = (fall.compute_inflation_ms or 0.0) / 100
+        fall.compute_more_work_ms = (fall.compute_more_work_ms or 0.0) / 100
+        for part in fall.parts:
+            part.ms /= 100
+    write_answer(folder.analysis, study)
+    weights = re.findall(r"flex:([0-9.]+)", outside_scripts(write_report(folder).read_text()))
+    assert len(weights) > 2 and sum(map(float, weights)) >= 1, "a browser fills that share of a bar, if it is below 1"
+
+
 def test_a_real_studys_page_tells_what_its_traces_say(real_study: RunFolder):
     text = outside_scripts(real_study.report.read_text())
     study = read_study_answer(real_study.analysis)
