@@ -8,6 +8,10 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 _HOUSE = Path(__file__).resolve().parent
 if __name__ == "__main__" and not sys.flags.safe_path and Path(sys.path[0] or ".").resolve() != _HOUSE:
@@ -239,46 +243,22 @@ def _demo(words: list[str]) -> int:
 
 
 def _submit(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="scalescope submit",
-        description="Submit a job to Slurm by the scripts in slurm/. A study becomes one job a GPU count, and one that "
-        "analyses when they have ended. KEY=VALUE are the verb's own overrides; what is not known here goes to sbatch.",
-    )
-    parser.add_argument("verb", choices=["train", "sweep", "study"])
-    parser.add_argument("--account")
-    parser.add_argument("--partition")
-    parser.add_argument("--gpus-per-node", type=int, metavar="N", help="left out: ranks run on CPU cores")
-    parser.add_argument("--ranks-per-node", type=int, metavar="N", help="at most so many ranks a node")
-    parser.add_argument("--nodes", type=int, metavar="N", help="of train and sweep (1)")
-    parser.add_argument("--time", metavar="HH:MM:SS", help="a job's limit")
-    parser.add_argument("--style", default="torchrun", help="torchrun: one task a node; srun: a task a rank")
-    parser.add_argument("--wait", action="store_true", help="follow the jobs to their end")
-    parser.add_argument("--dry-run", action="store_true", help="show the calls and the scripts, submit nothing")
-    options, rest = parser.parse_known_args(words)
     from launch import submit as slurm
     from launch.config import register
     from launch.study import outline_study
-    from records.errors import UserError
 
-    overrides = [word for word in rest if not word.startswith("-")]
-    request = slurm.Request(
-        account=options.account, partition=options.partition, gpus_per_node=options.gpus_per_node,
-        ranks_per_node=options.ranks_per_node, nodes=options.nodes, time=options.time, style=options.style,
-        extra=[word for word in rest if word.startswith("-")],
-    )  # fmt: skip
-    if stray := [word for word in overrides if "=" not in word and not word.startswith("~")]:
-        raise UserError(f"{stray[0]} is neither KEY=VALUE nor an option; write sbatch's options as --qos={stray[0]}")
+    order = slurm.parse(words)
     finish = None
-    if options.verb == "study":
+    if order.verb == "study":
         register()
-        most = request.most_ranks_per_node or 2
-        outline = outline_study(overrides, _verb("train"), _verb("sweep"), sorted({1, most}))
-        batches, finish = slurm.study_batches(outline, request)
+        most = order.request.most_ranks_per_node or 2
+        outline = outline_study(order.overrides, _verb("train"), _verb("sweep"), sorted({1, most}))
+        batches, finish = slurm.study_batches(outline, order.request)
     else:
-        _verb(options.verb)
-        slurm.check_job(options.verb, overrides)
-        batches = [slurm.job_batch(options.verb, overrides, request, None, options.verb)]
-    if options.dry_run:
+        _verb(order.verb)
+        slurm.check_job(order.verb, order.overrides)
+        batches = [slurm.job_batch(order.verb, order.overrides, order.request, None, order.verb)]
+    if order.dry_run:
         for batch in [*batches, *([finish] if finish else [])]:
             print(slurm.script_text(batch, "<the others>" if batch is finish else ""))
         return 0
@@ -288,7 +268,7 @@ def _submit(words: list[str]) -> int:
     else:
         ids = slurm.submit(batches, finish, print)
     print(f"results: {outline.path if finish is not None else Path('runs').resolve()}")
-    if options.wait:
+    if order.wait:
         slurm.wait(ids, lambda line: print(line, flush=True))
         if finish is not None:
             _show([outline.path])
@@ -342,12 +322,20 @@ def _analyze(words: list[str]) -> int:
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the answer here, too")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report here, too")
+    parser.add_argument("--mpi", action="store_true", help="read on the ranks of the MPI job that this runs in")
     options = parser.parse_args(words)
     from records.errors import UserError
 
     if options.html and len(options.paths) > 1:
         raise UserError("--html shows one run or study; name one PATH")
-    _show(options.paths, json=options.json, html=options.html)
+    if not options.mpi:
+        _show(options.paths, json=options.json, html=options.html)
+        return 0
+    from scaling.workers import mpi_workers
+
+    with mpi_workers() as executor:
+        if executor is not None:  # MPI's rank 0; the others read what it hands out
+            _show(options.paths, json=options.json, html=options.html, executor=executor)
     return 0
 
 
@@ -432,7 +420,9 @@ def _compare(words: list[str]) -> int:
     return run_compare(words)
 
 
-def _show(paths: list[Path], json: Path | None = None, html: Path | None = None) -> None:
+def _show(
+    paths: list[Path], json: Path | None = None, html: Path | None = None, executor: "Executor | None" = None
+) -> None:
     """Analyse, print and report what was measured: how every measuring verb ends."""
     from records.folder import RunFolder
     from report.html import write_report
@@ -443,7 +433,7 @@ def _show(paths: list[Path], json: Path | None = None, html: Path | None = None)
 
     # files that are given together are ranks that belong together; folders are runs of their own
     groups = [paths] if all(path.is_file() for path in paths) else [[path] for path in paths]
-    found = [(group[0], analyze(group)) for group in groups]
+    found = [(group[0], analyze(group, executor=executor)) for group in groups]
     if json is not None:
         write_answers(json, [answer for _, answers in found for answer in answers])
     for path, answers in found:

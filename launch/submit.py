@@ -4,6 +4,7 @@ What a script leaves open (account, partition, nodes, tasks) is given to sbatch 
 the ones a user can read and edit.
 """
 
+import argparse
 import re
 import shlex
 import shutil
@@ -47,6 +48,46 @@ class Request:
     @property
     def most_ranks_per_node(self) -> int | None:
         return self.ranks_per_node or self.gpus_per_node
+
+
+@dataclass(frozen=True)
+class Order:
+    """A command line of `scalescope submit`, read."""
+
+    verb: str
+    overrides: list[str]
+    request: Request
+    wait: bool
+    dry_run: bool
+
+
+def parse(words: Sequence[str]) -> Order:
+    """Read a command line. What is not known here is sbatch's. Raises UserError for what is neither."""
+    parser = argparse.ArgumentParser(
+        prog="scalescope submit",
+        description="Submit a job to Slurm by the scripts in slurm/. A study becomes one job a GPU count, and one that "
+        "analyses when they have ended. KEY=VALUE are the verb's own overrides; what is not known here goes to sbatch.",
+    )
+    parser.add_argument("verb", choices=["train", "sweep", "study"])
+    parser.add_argument("--account")
+    parser.add_argument("--partition")
+    parser.add_argument("--gpus-per-node", type=int, metavar="N", help="left out: ranks run on CPU cores")
+    parser.add_argument("--ranks-per-node", type=int, metavar="N", help="at most so many ranks a node")
+    parser.add_argument("--nodes", type=int, metavar="N", help="of train and sweep (1)")
+    parser.add_argument("--time", metavar="HH:MM:SS", help="a job's limit")
+    parser.add_argument("--style", default="torchrun", help="torchrun: one task a node; srun: a task a rank")
+    parser.add_argument("--wait", action="store_true", help="follow the jobs to their end")
+    parser.add_argument("--dry-run", action="store_true", help="show the calls and the scripts, submit nothing")
+    options, rest = parser.parse_known_args(words)
+    overrides = [word for word in rest if not word.startswith("-")]
+    if stray := [word for word in overrides if "=" not in word and not word.startswith("~")]:
+        raise UserError(f"{stray[0]} is neither KEY=VALUE nor an option; write sbatch's options as --qos={stray[0]}")
+    request = Request(
+        account=options.account, partition=options.partition, gpus_per_node=options.gpus_per_node,
+        ranks_per_node=options.ranks_per_node, nodes=options.nodes, time=options.time, style=options.style,
+        extra=[word for word in rest if word.startswith("-")],
+    )  # fmt: skip
+    return Order(options.verb, overrides, request, options.wait, options.dry_run)
 
 
 @dataclass(frozen=True)
