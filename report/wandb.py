@@ -174,7 +174,10 @@ class WandbSink:
                     file=sys.stderr,
                 )
             if self.mode == "offline":
-                print(f"scalescope: W&B run, offline: `wandb leet {place}` shows it, `wandb sync {place}` sends it")
+                print(
+                    f"scalescope: W&B run, offline: `wandb leet {place}` shows it, `wandb sync {place}` sends it",
+                    flush=True,
+                )
 
     def log_values(self, values: Callable[[], dict[str, Any]], summary: dict[str, Any] | None = None) -> None:
         """Log what a call returns (tables, charts, figures), as one row of history, and figures into the summary."""
