@@ -9,7 +9,8 @@ from records.errors import UserError
 from records.rows import SweepRow
 from scaling.sweeps.comparison import compare
 from scaling.sweeps.nccl_tests_log import read_log
-from scaling.sweeps.verbs import run_compare, run_import
+from verbs import compare as compare_verb
+from verbs import import_logs
 
 LOGS = Path(__file__).parent / "data" / "nccl_tests"
 FIGURES = [(1024, 11.02, 10.11), (1048576, 30.55, 29.87), (1073741824, 5400.1, 5391.2)]  # bytes, out of place, in place
@@ -188,7 +189,7 @@ def document() -> dict[str, object]:
 def test_json_is_read_and_its_environment_is_not(tmp_path: Path) -> None:
     source = tmp_path / "x.json"
     source.write_text(json.dumps(document(), separators=(",", ":")))
-    assert run_import([str(source), "--out", str(tmp_path / "imported")]) == 0
+    assert import_logs.run([str(source), "--out", str(tmp_path / "imported")]) == 0
     written = (tmp_path / "imported" / "sweep.jsonl").read_text()
     assert "hunter2" not in written + (tmp_path / "imported" / "run.json").read_text()
     rows = read_log(source.read_text(), "x.json").rows
@@ -246,19 +247,19 @@ def test_compare_fails_a_regression_and_a_missing_point_by_name(
     good.write_text(text())
     bad.write_text(slower)
     short.write_text("".join(line for line in text().splitlines(keepends=True) if " 1048576 " not in line))
-    assert run_compare([str(good), str(good), "--fail-under", "0.95"]) == 0
-    assert run_compare([str(good), str(bad)]) == 0
-    assert run_compare([str(good), str(bad), "--fail-under", "0.95"]) == 1
+    assert compare_verb.run([str(good), str(good), "--fail-under", "0.95"]) == 0
+    assert compare_verb.run([str(good), str(bad)]) == 0
+    assert compare_verb.run([str(good), str(bad), "--fail-under", "0.95"]) == 1
     said = capsys.readouterr().out
     assert "FAILED, under 0.95: all_reduce 1073741824 B float32 n=4 in_place" in said and "5 of 6 points hold" in said
-    assert run_compare([str(good), str(short), "--fail-under", "0.95"]) == 1
+    assert compare_verb.run([str(good), str(short), "--fail-under", "0.95"]) == 1
     assert "FAILED, not measured: all_reduce 1048576 B" in capsys.readouterr().out
 
 
 def test_what_holds_no_sweep_is_said(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello\n")
     with pytest.raises(UserError, match="holds no table"):
-        run_import([str(tmp_path / "notes.txt"), "--out", str(tmp_path / "out")])
+        import_logs.run([str(tmp_path / "notes.txt"), "--out", str(tmp_path / "out")])
     assert not (tmp_path / "out").exists()
     with pytest.raises(UserError, match="no such folder or file"):
-        run_compare([str(tmp_path / "a"), str(tmp_path / "b")])
+        compare_verb.run([str(tmp_path / "a"), str(tmp_path / "b")])

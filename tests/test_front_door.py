@@ -43,7 +43,7 @@ def only_run(root: Path) -> RunFolder:
 @pytest.fixture
 def hostile(tmp_path: Path) -> Path:
     """A folder with somebody else's modules of our names."""
-    for name in ("train", "launch", "records", "report", "collectives", "scaling", "hardware"):
+    for name in ("train", "launch", "records", "report", "collectives", "scaling", "hardware", "verbs"):
         (tmp_path / f"{name}.py").write_text(f"raise SystemExit('the stranger\\'s {name}.py was imported')\n")
     return tmp_path
 

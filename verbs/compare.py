@@ -1,36 +1,16 @@
-"""What `scalescope import` and `scalescope compare` do with the words behind them."""
+"""`scalescope compare`: two sweeps row by row."""
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 from records.errors import ExitCode, UserError
 from records.folder import RunFolder, find_runs
 from records.rows import SweepRow
 from scaling.sweeps.comparison import compare, describe
-from scaling.sweeps.importing import import_logs
 from scaling.sweeps.nccl_tests_log import read_log
 
 
-def run_import(words: Sequence[str]) -> int:
-    """Turn logs of other tools into a sweep folder. Returns 0; raises UserError."""
-    parser = argparse.ArgumentParser(
-        prog="scalescope import",
-        description="Turn the output of nccl-tests or rccl-tests (text, JSON, CSV) into a sweep folder, so that theirs "
-        "and ours stand in one plot.",
-    )
-    parser.add_argument("logs", nargs="+", type=Path, metavar="LOG")
-    parser.add_argument("--out", required=True, type=Path, metavar="FOLDER")
-    parser.add_argument("--operation", help="what the logs are of, where an old one does not say: all_reduce, …")
-    options = parser.parse_args(list(words))
-    folder, log = import_logs(options.logs, options.out, options.operation)
-    print(f"{len(log.rows)} rows → {folder.path}")
-    for fault in log.faults:
-        print(f"note: {fault}")
-    return int(ExitCode.OK)
-
-
-def run_compare(words: Sequence[str]) -> int:
+def run(words: list[str]) -> int:
     """Lay two sweeps side by side. Returns 1 where a point fails --fail-under, else 0; raises UserError."""
     parser = argparse.ArgumentParser(
         prog="scalescope compare",
@@ -43,7 +23,7 @@ def run_compare(words: Sequence[str]) -> int:
         "--fail-under", type=float, metavar="RATIO",
         help="exit 1 if a point has less than this share of the baseline's bandwidth, beyond its uncertainty",
     )  # fmt: skip
-    options = parser.parse_args(list(words))
+    options = parser.parse_args(words)
     comparison = compare(read_sweep(options.baseline), read_sweep(options.other))
     if not comparison.pairs and not comparison.only_baseline:
         raise UserError(f"{options.baseline} and {options.other} have no point in common")

@@ -1,0 +1,32 @@
+"""`scalescope analyze`: traces → analysis.json and a table."""
+
+import argparse
+from pathlib import Path
+
+from records.errors import UserError
+from verbs.show import show
+
+
+def run(words: list[str]) -> int:
+    """Analyse, print and report what the paths hold."""
+    parser = argparse.ArgumentParser(
+        prog="scalescope analyze",
+        description="Read the Kineto traces of run folders, studies, trace folders or trace files; say where each "
+        "millisecond went. Run folders and studies get an analysis.json.",
+    )
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the answer here, too")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report here, too")
+    parser.add_argument("--mpi", action="store_true", help="read on the ranks of the MPI job that this runs in")
+    options = parser.parse_args(words)
+    if options.html and len(options.paths) > 1:
+        raise UserError("--html shows one run or study; name one PATH")
+    if not options.mpi:
+        show(options.paths, json=options.json, html=options.html)
+        return 0
+    from scaling.workers import mpi_workers
+
+    with mpi_workers() as executor:
+        if executor is not None:  # MPI's rank 0; the others read what it hands out
+            show(options.paths, json=options.json, html=options.html, executor=executor)
+    return 0

@@ -1,0 +1,84 @@
+"""What the measuring verbs share: the world that a process is in decides whether it starts ranks or is one."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from launch.verb import Verb
+from launch.world import discover
+from records.errors import ExitCode, RunError, Stopped, UserError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+def measure(verb: Verb, words: list[str]) -> int:
+    """Start a job's ranks, or be one of them. Returns the exit code; raises UserError or RunError."""
+    world = discover()
+    if world is None:
+        return _compose_and_start(verb, words)
+    from launch.run import run_frozen, run_in_world
+
+    if words[:1] == ["--frozen"]:
+        return int(run_frozen(verb, Path(words[1]), world))
+    if flags := [word for word in words if word.startswith("-") and "=" not in word]:
+        raise UserError(f"{flags[0]} does not go with ranks that {world.source} has started; "
+                        f"leave it out, or call scalescope {verb.name} outside of it")  # fmt: skip
+    return int(run_in_world(verb, words, world))
+
+
+def _compose_and_start(verb: Verb, words: list[str]) -> int:
+    """Let Hydra compose the config (its flags, multirun and launchers included) and start the ranks of each job."""
+    import hydra
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from launch.compose import CONF, explain, register_resolvers
+
+    register_resolvers()
+    codes: list[int] = []
+    stopped = False
+    front = os.getpid()
+
+    def task(config: "DictConfig") -> None:
+        nonlocal stopped
+        if stopped:
+            return  # who stops one job of a multirun means the others, too
+        # said here, since Hydra would put a line of its own before it; the other jobs of a multirun go on
+        try:
+            codes.append(_start(verb, config))
+            stopped = codes[-1] == ExitCode.PREEMPTED
+        except (UserError, RunError) as error:
+            print(f"scalescope: {error}", file=sys.stderr)
+            codes.append(int(error.exit_code))
+            stopped = isinstance(error, Stopped)
+            if os.getpid() != front:
+                raise  # a launcher of Hydra's runs this elsewhere: only what is raised gets back from there
+
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, and we say it in one line
+    before = sys.argv
+    sys.argv = [f"scalescope {verb.name}", *words]
+    try:
+        hydra.main(version_base="1.3", config_path=str(CONF), config_name=verb.name)(task)()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(explain(error, verb.name)) from error
+    finally:
+        sys.argv = before
+    return max(codes, default=int(ExitCode.OK))
+
+
+def _start(verb: Verb, config: "DictConfig") -> int:
+    """Run one composed job to its end and show what it measured."""
+    from launch.freeze import plan_job
+    from launch.start import start_job
+    from verbs.show import show
+
+    plan = plan_job(verb, config)
+    print(f"scalescope: {plan.place.ranks} × {plan.place.device} ({plan.place.backend}) → {plan.path}", flush=True)
+    folder = start_job(plan)
+    if folder.read_info().status == "preempted":
+        print(f"scalescope: state is saved in {folder.path}; run the same command with resume=true", file=sys.stderr)
+        return int(ExitCode.PREEMPTED)
+    show([folder.path])
+    return int(ExitCode.OK)

@@ -1,0 +1,32 @@
+"""How every verb that measures or analyses ends: with the figures on the terminal and in the report."""
+
+from concurrent.futures import Executor
+from pathlib import Path
+
+from records.folder import RunFolder
+from report.html import write_report
+from report.material import read_material
+from report.terminal import print_material, print_run
+from scaling.analyze import analyze
+from scaling.answer import RunAnalysis, write_answers
+
+
+def show(
+    paths: list[Path], json: Path | None = None, html: Path | None = None, executor: Executor | None = None
+) -> None:
+    """Analyse, print and report what was measured."""
+    # files that are given together are ranks that belong together; folders are runs of their own
+    groups = [paths] if all(path.is_file() for path in paths) else [[path] for path in paths]
+    found = [(group[0], analyze(group, executor=executor)) for group in groups]
+    if json is not None:
+        write_answers(json, [answer for _, answers in found for answer in answers])
+    for path, answers in found:
+        if (path / "run.json").is_file():
+            folder = RunFolder(path)
+            report = write_report(folder, html)  # before the tables: whoever reads those may stop early
+            print_material(read_material(folder))
+            print(f"report: {report}")
+        else:
+            for answer in answers:
+                if isinstance(answer, RunAnalysis):
+                    print_run(answer)

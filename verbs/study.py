@@ -1,0 +1,35 @@
+"""`scalescope study`: train at several GPU counts, sweep all-reduce, analyse, report."""
+
+from collections.abc import Callable
+
+from launch.compose import CONF
+from launch.config import register
+from launch.study import outline_study, plan_study, run_study
+from launch.world import discover
+from records.errors import ExitCode, UserError
+from verbs import sweep, train
+from verbs.show import show
+
+
+def run(words: list[str], before: Callable[[], None] = lambda: None) -> int:
+    """Measure and show a study; `before` is called once nothing is wrong with the words and nothing has begun."""
+    if words[:1] in (["-h"], ["--help"]):
+        print((CONF / "study.yaml").read_text(), end="")
+        return int(ExitCode.OK)
+    if flags := [word for word in words if word.startswith("-")]:
+        raise UserError(f"study does not know {flags[0]}; comma lists such as model=gpt_small,resnet50 need no flag")
+    if (world := discover()) is not None:
+        raise UserError(f"a study starts its own ranks, and this process is one of {world.size} that {world.source} "
+                        "started; call it once, outside of them")  # fmt: skip
+    register()
+    study = plan_study(outline_study(words, train.verb(), sweep.verb()))
+    before()
+    print(f"scalescope: study of {len(study.jobs)} jobs → {study.outline.path}", flush=True)
+    folder, failed = run_study(study, lambda line: print(line, flush=True))
+    show([folder.path])
+    for settings in study.outline.settings.logger.values():
+        if settings.get("_target_") == "report.wandb.WandbSink":
+            from report.wandb import log_study
+
+            log_study(folder, {key: value for key, value in settings.items() if key != "_target_"})
+    return int(ExitCode.RUN_FAILED if failed else ExitCode.OK)

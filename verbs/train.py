@@ -1,0 +1,18 @@
+"""`scalescope train`: one training job on this machine's devices, or this process as a rank of one."""
+
+from launch.verb import Verb
+from train import config
+from verbs.measure import measure
+
+
+def verb() -> Verb:
+    """Return what the launch floor has to know of training, its config types registered at Hydra."""
+    config.register()
+    return Verb(
+        "train", "train", config.TrainConfig, "train.job:run", "train.checks:check", {"model": dict(config.MODELS)}
+    )
+
+
+def run(words: list[str]) -> int:
+    """Train, and show what was measured."""
+    return measure(verb(), words)
