@@ -196,3 +196,20 @@ def test_a_stop_signal_to_the_command_saves_the_state_and_asks_to_be_run_again(t
     _, said = job.communicate(timeout=60)
     assert (job.returncode, folder.read_info().status) == (75, "preempted"), said
     assert "resume=true" in said and any(folder.checkpoints.iterdir())
+
+
+def test_a_job_whose_console_goes_away_runs_to_its_end(tmp_path: Path) -> None:
+    """`scalescope train … | head -1`: the pipe is closed while rank 0 has still to speak."""
+    job = subprocess.Popen(
+        [SCALESCOPE, "train", *TINY, "name=piped", "launch.ranks=1"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert job.stdout is not None and job.stderr is not None
+    assert job.stdout.readline().startswith("scalescope: 1 × cpu")
+    job.stdout.close()
+    said = job.stderr.read()
+    assert job.wait(timeout=120) == 0, said
+    folder = RunFolder(tmp_path / "runs" / "piped")
+    assert folder.read_info().status == "done" and len(folder.read_steps()) == 8
+    assert folder.analysis.is_file() and folder.report.is_file()
+    assert "Traceback" not in said and "Broken pipe" not in said, said

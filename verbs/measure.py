@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from launch.verb import Verb
 from launch.world import discover
+from records.console import outlived_console
 from records.errors import ExitCode, RunError, Stopped, UserError
 
 if TYPE_CHECKING:
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 
 def measure(verb: Verb, words: list[str]) -> int:
     """Start a job's ranks, or be one of them. Returns the exit code; raises UserError or RunError."""
+    with outlived_console():
+        return _measure(verb, words)
+
+
+def _measure(verb: Verb, words: list[str]) -> int:
     world = discover()
     if world is None:
         return _compose_and_start(verb, words)

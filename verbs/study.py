@@ -6,6 +6,7 @@ from launch.compose import CONF
 from launch.config import register
 from launch.study import outline_study, plan_study, run_study
 from launch.world import discover
+from records.console import outlived_console
 from records.errors import ExitCode, UserError
 from verbs import sweep, train
 from verbs.show import show
@@ -22,6 +23,11 @@ def run(words: list[str], before: Callable[[], None] = lambda: None) -> int:
         raise UserError(f"a study starts its own ranks, and this process is one of {world.size} that {world.source} "
                         "started; call it once, outside of them")  # fmt: skip
     register()
+    with outlived_console():
+        return _run(words, before)
+
+
+def _run(words: list[str], before: Callable[[], None]) -> int:
     study = plan_study(outline_study(words, train.verb(), sweep.verb()))
     before()
     print(f"scalescope: study of {len(study.jobs)} jobs → {study.outline.path}", flush=True)
