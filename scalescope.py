@@ -26,6 +26,7 @@ VERBS = {
     "dashboard": "verbs.dashboard",
     "import": "verbs.import_logs",
     "compare": "verbs.compare",
+    "fit": "verbs.fit",
     "submit": "verbs.submit",
     "finish": "verbs.finish",
     "doctor": "verbs.doctor",
@@ -44,6 +45,7 @@ scalescope: why does my training job not scale, and what would make it?
   scalescope dashboard [--dry-run]            a W&B workspace and report of the scaling figures, as code
   scalescope import  LOG … --out FOLDER       logs of nccl-tests and rccl-tests → a sweep like ours
   scalescope compare BASELINE OTHER           two sweeps row by row; --fail-under 0.95 exits 1
+  scalescope fit     SWEEP … [--html FILE]    what a collective costs at any size and GPU count, and how well that fits
   scalescope submit  VERB [KEY=VALUE …]       train, sweep or study by Slurm's sbatch (--wait, --dry-run)
   scalescope doctor                           what of this machine is fine, worth knowing, or broken, and the fix
 

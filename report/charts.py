@@ -287,6 +287,66 @@ def over_steps(rows: Rows, groups: Sequence[tuple[str, str]], title: str, legend
     )
 
 
+def fitted_times(rows: Rows, ceilings: Rows, groups: Sequence[tuple[str, str]], legend: bool = False) -> Spec:
+    """Time against size, both log: points as measured, the fit as a line in its interval, the links alone dashed.
+
+    Rows: bytes, size, group, time, fit, low, high, ceiling; `ceilings` are those of them with a ceiling to draw.
+    """
+    colour = alt.Color(
+        "group:N",
+        scale=alt.Scale(domain=[name for name, _ in groups], range=[value for _, value in groups]),
+        legend=alt.Legend(title=None, orient="bottom") if legend else None,
+    )
+    x = _sizes([row["bytes"] for row in rows])
+    span = alt.Scale(type="log", nice=False)
+    y = alt.Y("time:Q", title="time a call, µs", scale=span, axis=alt.Axis(format=",~r", tickCount=5))
+    base = _chart(rows).encode(x=x, color=colour)
+    layers = [
+        base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", scale=span), y2="high:Q"),
+        base.mark_line(strokeWidth=1.8).encode(y=alt.Y("fit:Q", scale=span)),
+        base.mark_point(filled=True, size=30, opacity=1).encode(
+            y=y,
+            tooltip=[
+                _tip("group", "of"),
+                _tip("size", "size"),
+                _tip("time", "measured, µs", ",.1f"),
+                _tip("fit", "fitted, µs", ",.1f"),
+                _tip("low", "from, µs", ",.1f"),
+                _tip("high", "to, µs", ",.1f"),
+            ],
+        ),
+    ]
+    if ceilings:
+        dashed = _chart(ceilings).encode(x=x, y=alt.Y("ceiling:Q", scale=span), detail="group:N")
+        layers.insert(0, dashed.mark_line(strokeDash=[5, 4], color="var(--ideal)", strokeWidth=1.4))
+    return _finish(*layers, height=300)
+
+
+def prediction_errors(rows: Rows, close: float) -> Spec:
+    """How far predictions are off, with their intervals, against size. Rows: bytes, size, off, low, high (shares)."""
+    base = _chart(rows).encode(x=_sizes([row["bytes"] for row in rows]))
+    reach = max([abs(row["off"]) for row in rows] + [1.6 * close])
+    span = alt.Scale(domain=[-1.1 * reach, 1.1 * reach], clamp=True, nice=False)
+    tips = [
+        _tip("size", "size"),
+        _tip("off", "off", "+.1%"),
+        _tip("low", "from", "+.1%"),
+        _tip("high", "to", "+.1%"),
+        _tip("measured", "measured, µs", ",.1f"),
+        _tip("predicted", "predicted, µs", ",.1f"),
+    ]
+    y = alt.Y("off:Q", title="predicted over measured", scale=span, axis=alt.Axis(format="+%", tickCount=6))
+    marks = _chart([{"at": -close}, {"at": 0.0}, {"at": close}])
+    return _finish(
+        marks.mark_rule(strokeDash=[5, 4], color="var(--ideal)").encode(y=alt.Y("at:Q", scale=span)),
+        base.mark_rule(color="var(--c1)", strokeWidth=6, opacity=0.25).encode(
+            y=alt.Y("low:Q", scale=span), y2="high:Q"
+        ),
+        base.mark_point(filled=True, size=60, color="var(--c1)", opacity=1).encode(y=y, tooltip=tips),
+        height=200,
+    )
+
+
 def _bar(name: str, start: float, end: float, ms: float, grown: float, colour: str) -> dict[str, Any]:
     share = f" · {percent(ms / grown, 0)}".replace("-", "−") if grown > 0 else ""
     sign = "+" if ms >= 0 else "−"

@@ -13,6 +13,7 @@ from records.rows import SweepRow
 from report import parts
 from report.material import Material
 from report.numbers import figure, listing, percent
+from report.panel import Panel
 from report.tables import ABSENT, Cell, Column, Table
 from report.verdict import Level, Verdict, run_verdict, study_verdicts, sweep_verdict
 from report.views import (
@@ -145,6 +146,17 @@ def print_sweep(rows: Sequence[SweepRow], console: Console | None = None) -> Non
         for reason in reasons:
             sizes = [str(row.bytes) for row in members if f"{row.status}: {row.reason or 'no reason given'}" == reason]
             _print_line(console, f"{ABSENT} at {listing(sizes)} B: {reason}", "yellow")
+
+
+def print_panel(panel: Panel, console: Console | None = None) -> None:
+    """Print a panel of a report without its charts: what it says, and its table."""
+    console = console or make_console()
+    console.print()
+    _print_line(console, panel.sentence)
+    if panel.table.rows:
+        _print_table(console, panel.table, panel.title)
+    if panel.table.note:
+        _print_line(console, panel.table.note, "dim")
 
 
 def _print_verdict(console: Console, verdict: Verdict) -> None:

@@ -23,6 +23,7 @@ def import_logs(logs: Sequence[Path], out: Path, operation: str | None = None) -
         log = read_log(text, path.name, operation)
         read.rows += log.rows
         read.faults += log.faults
+        read.devices = max(read.devices, log.devices, key=len)
     names = ", ".join(path.name for path in logs)
     folder = RunFolder.create(out, "sweep", f"# imported, not measured here\nlogs: [{names}]\n")
     with folder.sweep_writer() as writer:
@@ -32,6 +33,7 @@ def import_logs(logs: Sequence[Path], out: Path, operation: str | None = None) -
     info.backend = read.rows[0].backend
     info.world_size = max(row.group_size for row in read.rows)
     info.launcher = read.rows[0].source
+    info.devices = read.devices
     info.status, info.ended_unix_s = "done", time.time()
     info.message = "; ".join(read.faults) or None
     folder.write_info(info)

@@ -14,17 +14,18 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from records.errors import UserError
-from records.rows import SweepRow
+from records.rows import Device, SweepRow
 from scaling.sweeps.names import REDUCING, dtype_of, operation_of
 
 _PROGRAM = re.compile(r"\b(\w+)_perf\b")
 _VERSION = re.compile(r"^# nccl-tests version (\S+)", re.MULTILINE)
 _RANK = re.compile(r"^#\s+Rank\s+(\d+)(?:\s+Group\s+(\d+))?", re.MULTILINE)
+_DEVICE = re.compile(r"^#\s+Rank\s+(\d+)\b.*?\bon\s+(\S+)\s+device\s+\S+\s+\[[^\]]*\]\s+(\S.*?)\s*$", re.MULTILINE)
 _SETTINGS = re.compile(r"^# nThread (\d+) nGpus (\d+) .*?\biters: (\d+) agg iters: (\d+)", re.MULTILINE)
 _GRAPH = re.compile(r"\bgraph: (\d+)")
 _START = re.compile(r"^# (?:nccl-tests version|Collective test starting|nThread) ")
@@ -38,6 +39,7 @@ class Log:
 
     rows: list[SweepRow] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
+    devices: list[Device] = field(default_factory=list)  # of its largest run; none where it does not tell
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,9 @@ def read_log(text: str, name: str, operation: str | None = None) -> Log:
 def _read_text(text: str, name: str, operation: str | None) -> Log:
     log = Log()
     for part in _tests_of(text):
+        kind: Literal["cuda", "rocm"] = "rocm" if "rccl-tests" in part else "cuda"
+        devices = [Device(int(rank), host, kind, name) for rank, host, name in _DEVICE.findall(part)]
+        log.devices = max(log.devices, devices, key=len)
         layout: list[str] = []
         halves: list[str] = []
         test: _Test | None = None
@@ -219,7 +224,7 @@ def _read_json(text: str, name: str, operation: str | None) -> Log:
         return _read_cut_json(text, name, operation)
     if isinstance(document, list):
         return _read_records(document, name, operation)
-    log = Log(rows=list(_json_rows(document, name, operation)))
+    log = Log(rows=list(_json_rows(document, name, operation)), devices=_json_devices(document))
     if "errors" in document and document["errors"] not in ([], [""]):
         log.faults.append(f"{name} ended with an error of the library: {document['errors'][0]}")
     return log
@@ -248,6 +253,15 @@ def _read_cut_json(text: str, name: str, operation: str | None) -> Log:
     if not rows:
         raise UserError(f"{name} is JSON that ends before its first result")
     return Log(rows, [f"{name} is cut: it is read up to result {len(head['results'])}"])
+
+
+def _json_devices(document: Mapping[str, Any]) -> list[Device]:
+    listed = document.get("config", {}).get("devices") or []
+    return [
+        Device(int(one.get("rank", at)), str(one.get("hostname", "")), "cuda", str(one["device_info"]))
+        for at, one in enumerate(listed)
+        if one.get("device_info")
+    ]
 
 
 def _json_rows(document: Mapping[str, Any], name: str, operation: str | None) -> Iterator[SweepRow]:
