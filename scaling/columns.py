@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from scaling.events import EXACT_FLOAT_US, AnyEvent, Args, decode_event_anyhow, decode_events
-from scaling.families import FROM_ROOT, NO_COLLECTIVE, TO_ROOT, operation_of
+from scaling.families import FROM_ROOT, NO_COLLECTIVE, TO_ROOT, element_bytes, operation_of
 from scaling.header import Header
 from scaling.intervals import Ints
 from scaling.trace import KERNEL, MEMCPY, MEMSET, Activities, CommunicationArgs, HostSpans, Ids, Trace
@@ -219,7 +219,17 @@ class Columns:
             in_elements, out_elements = _elements(dims, args.input_type)
         if dtype is None and args.input_type:
             dtype = _first_dtype(args.input_type)
+        if operation == "barrier":
+            in_elements, out_elements, dtype = -1, -1, None  # its tensor is a placeholder
         rooted = operation in FROM_ROOT or operation in TO_ROOT
+        root = args.rank if rooted else -1
+        source, destination = args.source, args.destination
+        if name.startswith("c10d::") and args.concrete_inputs:
+            # torch's own operator: who the data comes from or goes to is an argument of it
+            other = _first_integer(args.concrete_inputs)
+            root = other if rooted and root < 0 else root
+            destination = other if name == "c10d::send" and destination < 0 else destination
+            source = other if name == "c10d::recv_" and source < 0 else source
         self.communications.append(
             CommunicationArgs(
                 operation=operation,
@@ -230,9 +240,9 @@ class Columns:
                 group_ranks=args.group_ranks,
                 group_size=args.group_size if args.group_size > 0 else None,
                 sequence=args.sequence if args.sequence >= 0 else None,
-                root=args.rank if rooted and args.rank >= 0 else None,
-                source=args.source if args.source >= 0 else None,
-                destination=args.destination if args.destination >= 0 else None,
+                root=root if root >= 0 else None,
+                source=source if source >= 0 else None,
+                destination=destination if destination >= 0 else None,
             )
         )
         return len(self.communications) - 1
@@ -340,11 +350,32 @@ def _count(argument: Any) -> int:
     return math.prod(argument)
 
 
-def _first_dtype(types: msgspec.Raw) -> str | None:
+def _first_integer(inputs: msgspec.Raw) -> int:
+    """Return the first whole number among an operator's arguments, which are written as strings; -1 without one.
+
+    Of `c10d::broadcast_` (tensors, group, root, …), `reduce_` (tensors, group, operation, root, …), `gather_` and
+    `scatter_` (outputs, inputs, group, root, …) that is the root, of `send` and `recv_` (tensors, group, rank, tag) the
+    partner; all of them within the group. What is no scalar is written empty.
+    """
     try:
-        first = msgspec.json.decode(types)[0]
-    except (msgspec.DecodeError, UnicodeDecodeError, TypeError, IndexError, KeyError):
+        written = msgspec.json.decode(inputs)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return -1
+    found = (one for one in written if isinstance(one, str) and one.isdecimal()) if isinstance(written, list) else ()
+    return int(next(iter(found), -1))
+
+
+def _first_dtype(types: msgspec.Raw) -> str | None:
+    """Return the first of an operator's argument types that is an element type; lists of tensors hold theirs inside."""
+    try:
+        open_ones = msgspec.json.decode(types)
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
-    while isinstance(first, list) and first:
-        first = first[0]
-    return first if isinstance(first, str) and first and first != "TensorList" else None
+    open_ones = open_ones[::-1] if isinstance(open_ones, list) else []
+    while open_ones:
+        one = open_ones.pop()
+        if isinstance(one, list):
+            open_ones.extend(reversed(one))
+        elif isinstance(one, str) and element_bytes(one) is not None:
+            return one
+    return None

@@ -20,6 +20,9 @@ from scaling.steps import Steps, find_steps
 from scaling.trace import CommunicationArgs, HostSpans, Trace
 
 _ON_RUN_LOOPS = ("gloo:", "mpi:")
+#: Operators with a list of lists on one side, whose shapes the profiler does not write: the other side is one rank's
+#: share of it.
+_TELL_A_SHARE = frozenset({"c10d::allgather_", "c10d::reduce_scatter_", "c10d::gather_", "c10d::scatter_"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,22 +111,44 @@ def _collectives(trace: Trace, steps: Steps) -> list[RankCollective]:
     groups = GroupNames(trace)
     base = trace.header.base_ns
     handed_over = _HandedOver(trace)
-    found = []
+    found, shares = [], []
     rows = sorted(trace.annotation_communication.items(), key=lambda item: int(trace.annotations.start[item[0]]))
     for row, index in rows:
         if not trace.names[trace.annotations.name[row]].startswith(_ON_RUN_LOOPS):
             continue
         start = int(trace.annotations.start[row])
         told = trace.communications[index]
-        one = describe(handed_over.take(told, start) or told, groups)
+        operator, args = handed_over.take(told, start) or ("", told)
+        one = describe(args, groups)
         step = int(steps.of(np.array([start], np.int64))[0])
         one.start, one.end = start + base, int(trace.annotations.end[row]) + base
         one.stream = int(trace.annotations.thread[row])
         one.step = int(steps.numbers[step]) if step >= 0 else None
         found.append(one)
+        if operator in _TELL_A_SHARE:
+            shares.append(one)
     found.sort(key=lambda one: one.start)
     groups.complete(found)
+    for one in shares:
+        _make_whole(one)
+    for one in found:
+        _name_both_ends(one, trace.header.distributed.rank)
     return found
+
+
+def _make_whole(one: RankCollective) -> None:
+    """Turn one rank's share into the whole buffer, where the group's size is known; else the size is not known."""
+    size = one.group_size
+    one.elements = one.elements * size if one.elements is not None and size else None
+    one.bytes = one.bytes * size if one.bytes is not None and size else None
+
+
+def _name_both_ends(one: RankCollective, rank: int) -> None:
+    """Complete a send or receive, whose operator names the partner only, with this rank's own place in the group."""
+    if one.operation == "send_recv" and (one.source, one.destination) != (None, None) and rank in one.group_ranks:
+        own = one.group_ranks.index(rank)
+        one.source = own if one.source is None else one.source
+        one.destination = own if one.destination is None else one.destination
 
 
 class _HandedOver:
@@ -138,15 +163,24 @@ class _HandedOver:
         rows = [row for row in trace.operator_communication if trace.names[operators.name[row]].startswith("c10d::")]
         rows.sort(key=lambda row: int(operators.start[row]))
         self._waiting = [
-            (int(operators.start[row]), trace.communications[trace.operator_communication[row]]) for row in rows
+            (
+                int(operators.start[row]),
+                trace.names[operators.name[row]],
+                trace.communications[trace.operator_communication[row]],
+            )
+            for row in rows
         ]
 
-    def take(self, told: CommunicationArgs, start: int) -> CommunicationArgs | None:
-        """Return, once, the earliest operator before `start` with a buffer of the size that the annotation tells."""
-        for at, (handed, args) in enumerate(self._waiting):
+    def take(self, told: CommunicationArgs, start: int) -> tuple[str, CommunicationArgs] | None:
+        """Return, once, the earliest operator before `start` with a buffer of the size that the annotation tells.
+
+        Of some, such as a barrier and a scatter away from its root, gloo tells no size: there the operation decides.
+        """
+        for at, (handed, name, args) in enumerate(self._waiting):
             if handed > start:
                 return None
-            if told.in_elements in (args.in_elements, args.out_elements):
+            same_size = told.in_elements in (args.in_elements, args.out_elements)
+            if same_size if told.in_elements is not None else told.operation == args.operation:
                 del self._waiting[at]
-                return msgspec.structs.replace(args, dtype=args.dtype or told.dtype)
+                return name, msgspec.structs.replace(args, dtype=args.dtype or told.dtype)
         return None

@@ -40,6 +40,7 @@ class Args(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     input_dims: msgspec.Raw = msgspec.field(name="Input Dims", default=_NOTHING)
     input_dims_old: msgspec.Raw = msgspec.field(name="Input dims", default=_NOTHING)
     input_type: msgspec.Raw = msgspec.field(name="Input type", default=_NOTHING)
+    concrete_inputs: msgspec.Raw = msgspec.field(name="Concrete Inputs", default=_NOTHING)
     name: str | int | None = None  # of a metadata event
 
 

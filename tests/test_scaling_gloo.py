@@ -1,0 +1,78 @@
+"""What real gloo processes did is read back: who is waited for, how much was sent, between whom."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from scaling.analyze import analyze_run
+from scaling.answer import Collective, RunAnalysis
+from tests.gloo_root_job import ELEMENTS, ROOT
+
+WORLD = 3
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("gloo")
+    torchrun = [str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc-per-node", str(WORLD)]
+    script = Path(__file__).parent / "gloo_root_job.py"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([*torchrun, str(script), str(path)], env=environment, check=True, capture_output=True, timeout=120)
+    return path
+
+
+@pytest.fixture(scope="module")
+def analysis(folder: Path) -> RunAnalysis:
+    found = analyze_run(folder)
+    assert found.quality.verdict == "good", found.quality.reasons
+    return found
+
+
+def only(analysis: RunAnalysis, operation: str) -> Collective:
+    (one,) = (one for one in analysis.collectives if one.operation == operation)
+    return one
+
+
+def slept_ms(folder: Path, rank: int, operation: str) -> float:
+    slept: dict[str, float] = json.loads((folder / f"slept{rank}.txt").read_text())
+    return slept[operation]
+
+
+@pytest.mark.parametrize("operation", ["broadcast", "scatter"])
+def test_a_late_root_is_waited_for_by_the_others_and_waits_for_nobody(
+    folder: Path, analysis: RunAnalysis, operation: str
+) -> None:
+    waits = only(analysis, operation).wait_us
+    assert waits[ROOT] == 0
+    for rank in (0, 2):
+        # a barrier lets the ranks go together but for what the scheduler does to one of them
+        assert waits[rank] / 1e3 == pytest.approx(slept_ms(folder, ROOT, operation), abs=20)
+
+
+@pytest.mark.parametrize("operation", ["reduce", "gather"])
+def test_a_late_member_is_waited_for_by_the_root_alone(folder: Path, analysis: RunAnalysis, operation: str) -> None:
+    one = only(analysis, operation)
+    assert one.last_rank == 2
+    assert one.wait_us[0] == one.wait_us[2] == 0
+    assert one.wait_us[ROOT] / 1e3 == pytest.approx(slept_ms(folder, 2, operation), abs=20)
+
+
+def test_a_late_sender_is_waited_for_by_the_receiver_and_nobody_else_takes_part(
+    folder: Path, analysis: RunAnalysis
+) -> None:
+    one = only(analysis, "send_recv")
+    assert set(one.wait_us) == {0, 2} and one.group_size == 2
+    assert one.wait_us[2] / 1e3 == pytest.approx(slept_ms(folder, 0, "send_recv"), abs=20)
+
+
+def test_the_size_is_that_of_the_largest_buffer_also_where_it_is_a_list(analysis: RunAnalysis) -> None:
+    own = 4 * ELEMENTS
+    sizes = {one.operation: one.bytes for one in analysis.collectives}
+    assert sizes == {
+        "broadcast": own, "reduce": own, "send_recv": own, "barrier": None,
+        "scatter": WORLD * own, "gather": WORLD * own, "all_gather": WORLD * own,
+    }  # fmt: skip
