@@ -118,7 +118,8 @@ def test_the_largest_group_is_predicted_from_the_smaller_ones() -> None:
     held = hold_out("all_reduce", "float32", points_of([2, 3, 4]))
     assert held is not None
     assert (held.group_size, held.from_group_sizes) == (4, [2, 3])
-    assert held.close == held.inside == len(held.judged) == sum(size >= MIB for size in SIZES)
+    assert held.close == len(held.judged) == sum(size >= MIB for size in SIZES)
+    assert held.inside >= len(held.judged) - 1  # of 95% intervals one may miss
     bent = [
         Point(p.launch, p.bytes, p.group_size, p.time_us * (2 if p.group_size == 4 else 1), p.error)
         for p in points_of([2, 3, 4])

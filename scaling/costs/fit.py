@@ -25,6 +25,8 @@ from scaling.costs.terms import Floats, Form, features, forms
 LAUNCH_SPREAD = 0.01
 
 _DRAWS = 400
+_LEAST_DRAWS = 20  # a form
+_NOTHING = 1e-9
 _WORTH_DRAWING = 0.01  # a form of a smaller weight
 _LAUNCHES = 3  # fewer cannot be drawn with replacement to any effect
 _SEED = 1337
@@ -39,6 +41,7 @@ class Branch:
     cut: Cut
     coefficients: Floats  # (segments, terms): µs, µs a byte
     draws: Floats  # (draws, segments, terms)
+    noise: Floats  # (draws, segments): what one more measurement would differ by, as a share
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,6 @@ class Fit:
     dtype: str
     points: tuple[Point, ...]
     branches: tuple[Branch, ...]  # the likeliest first
-    residuals: Floats  # of the likeliest form, in standard deviations of what was to be expected
-    noise: Floats  # (draws): what one more measurement would differ by, as a share
 
     @property
     def groups(self) -> list[int]:
@@ -68,10 +69,8 @@ class Fit:
             x = features(branch.form, self.operation, np.array([float(size)]), np.array([float(group_size)]))[0]
             at = int(segment_of(np.array([float(size)]), branch.cut.edges)[0])
             value += branch.weight * float(branch.coefficients[at] @ x)
-            draws.append(branch.draws[:, at] @ x)
-        spread = np.concatenate(draws)
-        spread = spread * (1 + np.resize(self.noise, spread.size))
-        low, high = np.quantile(spread, (0.025, 0.975))
+            draws.append(branch.draws[:, at] @ x * (1 + branch.noise[:, at]))
+        low, high = np.quantile(np.concatenate(draws), (0.025, 0.975))
         return Interval(value, min(max(float(low), 0.0), value), max(float(high), value))
 
 
@@ -94,15 +93,12 @@ def fit(operation: str, dtype: str, points: Sequence[Point]) -> Fit:
     total = sum(weight for _, weight in kept)
     generator = np.random.default_rng(_SEED)
     launches = np.array([point.launch for point in points])
-    branches = []
-    residuals = np.zeros(0)
-    for (form, cut, terms), weight in kept:
-        count = max(20, round(_DRAWS * weight / total))
-        branch, own = _branch(form, weight / total, cut, terms, expected, sizes, launches, count, generator)
-        branches.append(branch)
-        residuals = residuals if residuals.size else own
-    noise = generator.choice(residuals, sum(len(branch.draws) for branch in branches)) * LAUNCH_SPREAD
-    return Fit(operation, dtype, tuple(points), tuple(branches), residuals, noise)
+    branches = [
+        _branch(form, weight / total, cut, terms, expected, of_size, launches, generator)
+        for (form, cut, terms), weight in kept
+        for of_size in [segment_of(sizes, cut.edges)]
+    ]
+    return Fit(operation, dtype, tuple(points), tuple(branches))
 
 
 def _branch(
@@ -111,40 +107,40 @@ def _branch(
     cut: Cut,
     terms: Floats,
     expected: Floats,
-    sizes: Floats,
+    segment: Places,
     launches: Places,
-    count: int,
     generator: np.random.Generator,
-) -> tuple[Branch, Floats]:
-    """Fit a form's segments, and again on `count` draws; returns the residuals in standard deviations, too."""
-    segments = len(cut.edges) + 1
-    k = terms.shape[1]
-    of = segment_of(sizes, cut.edges)
+) -> Branch:
+    """Fit a form's segments, and again on its share of the draws."""
+    segments, k, count = len(cut.edges) + 1, terms.shape[1], max(_LEAST_DRAWS, round(_DRAWS * weight))
     coefficients, draws = np.zeros((segments, k)), np.zeros((count, segments, k))
-    residuals = np.zeros(sizes.size)
-    for segment in range(segments):
-        here = of == segment
-        x = terms[here] / expected[here, None]
-        coefficients[segment] = solve(x.T @ x, x.T @ (1 / expected[here]))
-        residuals[here] = (1 - terms[here] @ coefficients[segment]) / expected[here]
-    freedom = max(1, sizes.size - segments * k - (segments - 1))
-    residuals = residuals * math.sqrt(sizes.size / freedom)
-    residuals = residuals - residuals.mean()
-    # no better than the measurements: two points can be met exactly, and say nothing then
-    if (spread := float(np.sqrt((residuals**2).mean()))) < 1:
-        residuals = generator.standard_normal(residuals.size) if spread < 1e-9 else residuals / spread
+    noise = np.zeros((count, segments))
     names, launch = np.unique(launches, return_inverse=True)
-    drawn = generator.multinomial(names.size, np.full(names.size, 1 / names.size), count).astype(float)
-    for segment in range(segments):
-        here = of == segment
-        x = terms[here] / expected[here, None]
+    often = generator.multinomial(names.size, np.full(names.size, 1 / names.size), count).astype(float)
+    for at in range(segments):
+        here = segment == at
+        x, y = terms[here] / expected[here, None], 1 / expected[here]
+        coefficients[at] = solve(x.T @ x, x.T @ y)
+        fitted = x @ coefficients[at]
+        residuals = _honest(y - fitted, k, generator)
         if names.size >= _LAUNCHES:
-            often = drawn[:, launch[here]]
-            gram = np.einsum("dp,pi,pj->dij", often, x, x)
-            moment = np.einsum("dp,pi,p->di", often, x, 1 / expected[here])
+            drawn = often[:, launch[here]]
+            gram, moment = np.einsum("dp,pi,pj->dij", drawn, x, x), np.einsum("dp,pi,p->di", drawn, x, y)
         else:
-            gram = x.T @ x
-            fitted = terms[here] @ coefficients[segment]
-            moment = (fitted / expected[here] + generator.choice(residuals, (count, int(here.sum())))) @ x
-        draws[:, segment] = solve(gram, moment)
-    return Branch(form, weight, cut, coefficients, draws), residuals
+            gram, moment = x.T @ x, (fitted + generator.choice(residuals, (count, residuals.size))) @ x
+        draws[:, at] = solve(gram, moment)
+        noise[:, at] = generator.choice(residuals * expected[here], count)
+    return Branch(form, weight, cut, coefficients, draws, noise)
+
+
+def _honest(residuals: Floats, terms: int, generator: np.random.Generator) -> Floats:
+    """Return residuals (in expected standard deviations) as wide as the errors that they stand for.
+
+    A fit is nearer to its own points than to new ones, by its degrees of freedom; and no better than the measurements
+    are: as many points as terms are met exactly, and say nothing then.
+    """
+    residuals = (residuals - residuals.mean()) * math.sqrt(residuals.size / max(1, residuals.size - terms))
+    spread = float(np.sqrt((residuals**2).mean()))
+    if spread < _NOTHING:
+        return generator.standard_normal(residuals.size)
+    return residuals * max(1.0, 1 / spread)
