@@ -11,6 +11,7 @@ from rich.text import Text
 
 from records.rows import SweepRow
 from report import parts
+from report.lost import lost_table
 from report.material import Material
 from report.numbers import figure, listing, percent
 from report.panel import Panel
@@ -49,6 +50,11 @@ def print_run(answer: RunAnalysis, console: Console | None = None) -> None:
         table = partition_table(answer)
         table, gone = table.without_zero_columns([*(f"{part.key}_ms" for part in parts.ALL[1:]), "before_window_ms"])
         _print_table(console, table, "Where a step goes, a rank")
+        if gone:
+            _print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
+    if answer.lost:
+        table, gone = lost_table(answer.lost)
+        _print_table(console, table, f"What a step lost against {answer.lost[0].reference}, a rank")
         if gone:
             _print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
     if answer.efficiency is not None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from records.rows import SweepRow
+from report.lost import lost_sentence
 from report.numbers import factor, figure, listing, microseconds, milliseconds, percent, rate, size
 from report.parts import ALL, Part
 from report.views import activities, devices, in_tokens, points_of, run_label, series_names, waterfall_steps
@@ -75,6 +76,8 @@ def run_verdict(run: RunAnalysis) -> Verdict:
             advice = f"{lost[0][0].remedy_for(run.activity)}."
     else:
         headline = f"{label}: the traces do not say where its time goes."
+    if run.lost:
+        sentences.append(lost_sentence(run))
     sentences += _throughput_sentences(run)
     sentences += _window_sentences(run)
     sentences += _straggler_sentences(run)

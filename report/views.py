@@ -7,7 +7,7 @@ from records.rows import Device, StepRow, SweepRow
 from report import parts
 from report.numbers import listing, size
 from report.tables import Cell, Column, Table
-from scaling.answer import PARTS, Collective, RunAnalysis, ScalingPoint, StudyAnalysis, Waterfall
+from scaling.answer import PARTS, Collective, RankLoss, RunAnalysis, ScalingPoint, StudyAnalysis, Waterfall
 
 _DTYPE_BYTES = {
     "float64": 8, "int64": 8, "uint64": 8, "complex64": 8, "float32": 4, "int32": 4, "uint32": 4, "float16": 2,
@@ -70,7 +70,7 @@ def efficiency_table(study: StudyAnalysis) -> Table:
     return Table(columns, rows, reasons)
 
 
-def waterfall_steps(fall: Waterfall) -> list[tuple[parts.Part, float]]:
+def waterfall_steps(fall: Waterfall | RankLoss) -> list[tuple[parts.Part, float]]:
     """Return the parts of a step's growth in ms, compute split in two where its kernels match. They add up to it."""
     steps: list[tuple[parts.Part, float]] = []
     for piece in fall.parts:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
+from records.errors import UserError
 from records.folder import RunFolder
 from scaling.answer import Answer, RunAnalysis, StudyAnalysis, write_answer
 from scaling.losses import lost_time
@@ -46,13 +47,21 @@ def analyze_study(
     return explain_study(study, jobs, executor)
 
 
-def analyze(paths: Sequence[Path], jobs: int | None = None, executor: Executor | None = None) -> list[Answer]:
+def analyze(
+    paths: Sequence[Path],
+    jobs: int | None = None,
+    executor: Executor | None = None,
+    references: Sequence[Path] = (),
+) -> list[Answer]:
     """Analyse run folders, studies, trace folders and trace files; a study's answer comes before its runs'.
 
     Writes analysis.json into each run folder and study; plain trace folders and files are left as they are. Trace
-    files given one by one are one run together. A sweep has no traces, and no answer. Raises UserError for a path
-    without traces.
+    files given one by one are one run together. A sweep has no traces, and no answer. `references` are undisturbed runs
+    of the same job: what the one run analysed lost against them is in its answer. Raises UserError for a path without
+    traces, and for references where there is not one run.
     """
+    if references:
+        return [_analyze_against(paths, references, jobs, executor)]
     answers: list[Answer] = []
     files = [path for path in paths if path.is_file()]
     if len(files) > 1:
@@ -63,6 +72,23 @@ def analyze(paths: Sequence[Path], jobs: int | None = None, executor: Executor |
             continue
         answers.extend(_analyze_path(path, jobs, executor))
     return answers
+
+
+def _analyze_against(
+    paths: Sequence[Path], references: Sequence[Path], jobs: int | None, executor: Executor | None
+) -> RunAnalysis:
+    if len(paths) != 1:
+        raise UserError("lost time is told of one run against its references; name one run or folder of traces")
+    (path,) = paths
+    if not (path / "run.json").is_file():
+        return analyze_against(path, references, jobs, executor)
+    folder = RunFolder.open(path)
+    kind = folder.read_info().kind
+    if kind != "train":
+        raise UserError(f"{path} is a {kind}, and lost time is told of one training run; name that run's folder")
+    analysis = analyze_against(path, references, jobs, executor)
+    write_answer(folder.analysis, analysis)
+    return analysis
 
 
 def _analyze_path(path: Path, jobs: int | None, executor: Executor | None) -> list[Answer]:

@@ -17,16 +17,23 @@ def run(words: list[str]) -> int:
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the answer here, too")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report here, too")
+    parser.add_argument(
+        "--against", action="append", type=Path, default=[], metavar="REFERENCE",
+        help="an undisturbed run of the same job on as many ranks: what each rank's step lost against it; given again "
+        "(one run before, one after), against their mean",
+    )  # fmt: skip
     parser.add_argument("--mpi", action="store_true", help="read on the ranks of the MPI job that this runs in")
     options = parser.parse_args(words)
     if options.html and len(options.paths) > 1:
         raise UserError("--html shows one run or study; name one PATH")
+    if options.against and len(options.paths) > 1:
+        raise UserError("--against tells what one run lost; name one PATH")
     if not options.mpi:
-        show(options.paths, json=options.json, html=options.html)
+        show(options.paths, json=options.json, html=options.html, references=options.against)
         return 0
     from scaling.workers import mpi_workers
 
     with mpi_workers() as executor:
         if executor is not None:  # MPI's rank 0; the others read what it hands out
-            show(options.paths, json=options.json, html=options.html, executor=executor)
+            show(options.paths, json=options.json, html=options.html, executor=executor, references=options.against)
     return 0

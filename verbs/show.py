@@ -1,5 +1,6 @@
 """How every verb that measures or analyses ends: with the figures on the terminal and in the report."""
 
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -12,12 +13,16 @@ from scaling.answer import RunAnalysis, write_answers
 
 
 def show(
-    paths: list[Path], json: Path | None = None, html: Path | None = None, executor: Executor | None = None
+    paths: list[Path],
+    json: Path | None = None,
+    html: Path | None = None,
+    executor: Executor | None = None,
+    references: Sequence[Path] = (),
 ) -> None:
-    """Analyse, print and report what was measured."""
+    """Analyse, print and report what was measured; against `references`, what it lost, too."""
     # files that are given together are ranks that belong together; folders are runs of their own
     groups = [paths] if all(path.is_file() for path in paths) else [[path] for path in paths]
-    found = [(group[0], analyze(group, executor=executor)) for group in groups]
+    found = [(group[0], analyze(group, executor=executor, references=references)) for group in groups]
     if json is not None:
         write_answers(json, [answer for _, answers in found for answer in answers])
     for path, answers in found:

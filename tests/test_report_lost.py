@@ -1,0 +1,94 @@
+"""`analyze --against`: what a run lost against an undisturbed one, on the terminal, in the answer and in the page."""
+
+import html
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import scalescope
+from records.folder import RunFolder
+from report.html import page_of
+from report.lost import lost_table
+from report.material import read_material
+from scaling.analyze import analyze_against
+from scaling.answer import read_run_answer
+from tests import data_parallel
+from tests.data_parallel import MS, Disturbance
+from tests.report_samples import write_run
+
+
+@pytest.fixture
+def calm(tmp_path: Path) -> Path:
+    return data_parallel.run(tmp_path / "calm", Disturbance())
+
+
+@pytest.fixture
+def late(tmp_path: Path) -> Path:
+    """Rank 2 spins for 4 ms a step, and the others, which wait for it, compute 2% slower."""
+    slower = dict.fromkeys([0, 1, 3], 1.02)
+    return data_parallel.run(tmp_path / "late", Disturbance(spin={2: 4 * MS}, slower=slower))
+
+
+def test_the_terminal_says_what_was_lost_and_a_row_adds_up(
+    calm: Path, late: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer = tmp_path / "answer.json"
+    assert scalescope.main(["analyze", str(late), "--against", str(calm), "--json", str(answer)]) == 0
+    said = capsys.readouterr().out
+    assert "Against calm a step of the mean rank is 4.0 ms longer (26.5 ms to 30.5 ms): 2.2 ms exposed wait" in said
+    table = said[said.index("What a step lost against calm, a rank") :].splitlines()
+    rows = [[float(word) for word in line.split()] for line in table if re.match(r"\s+\d\s+26\.50", line)]
+    assert [row[0] for row in rows] == [0, 1, 2, 3]
+    for row in rows:
+        assert sum(row[4:]) == pytest.approx(row[3], abs=0.03)
+        assert row[3] == pytest.approx(4.0, abs=0.01)
+    assert [one["rank"] for one in json.loads(answer.read_text())["lost"]] == [0, 1, 2, 3]
+
+
+def test_several_references_count_as_their_mean(calm: Path, late: Path) -> None:
+    (one, *_) = analyze_against(late, [calm, late]).lost
+    assert one.growth_ms == pytest.approx(2.0, abs=0.01)
+    assert one.reference == "calm, late"
+
+
+def test_a_run_folders_answer_and_page_hold_it(calm: Path, late: Path, tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", 4)
+    late.rename(folder.traces)
+    assert scalescope.main(["analyze", str(folder.path), "--against", str(calm)]) == 0
+    losses = read_run_answer(folder.analysis).lost
+    page = html.unescape(folder.report.read_text())
+    assert "What was lost against a reference" in page and "4 GPUs, against calm" in page
+    (section,) = (one for one in page_of(read_material(folder)).sections if one.key == "lost")
+    (panel,) = section.panels
+    assert [row[3] for row in panel.table.rows] == [loss.growth_ms for loss in losses]
+    (chart,) = panel.charts
+    bars = chart["data"]["values"]
+    assert sum(row["ms"] for row in bars if row["label"] == "rank 1") == pytest.approx(losses[1].growth_ms, abs=0.01)
+    assert {row["part"] for row in bars} >= {"slower compute", "more compute", "exposed wait"}
+
+
+def test_parts_that_are_zero_everywhere_are_named_instead_of_shown(calm: Path, late: Path) -> None:
+    table, gone = lost_table(analyze_against(late, [calm]).lost)
+    titles = [column.title for column in table.columns]
+    assert "idle (loading data)" in gone and not set(titles) & set(gone)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["{late}", "{late}", "--against", "{calm}"], "--against tells what one run lost; name one PATH"),
+        (["{late}", "--against", "{calm}/nowhere"], "nowhere does not exist"),
+        (["{study}", "--against", "{calm}"], "is a study, and lost time is told of one training run"),
+        (["{calm}", "--against", "{two}"], "two ran on 2 ranks and calm on 4"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_clear_line(
+    words: list[str], says: str, calm: Path, late: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = RunFolder.create(tmp_path / "study", "study", "{}\n")
+    two = data_parallel.run(tmp_path / "two", Disturbance(), world_size=2)
+    named = [word.format(late=late, calm=calm, study=study.path, two=two) for word in words]
+    assert scalescope.main(["analyze", *named]) == 2
+    assert says in capsys.readouterr().err
