@@ -140,10 +140,13 @@ class ProfilerConfig:
     shapes: bool = MISSING
     stacks: bool = MISSING
     memory: bool = MISSING
+    max_mib: float | None = MISSING  # a rank's traces, gzipped: windows end early or are left out; null = no limit
 
     def __post_init__(self) -> None:
         if self.enabled and (self.active < 1 or self.warmup < 0 or self.repeat < 1):
             raise UserError("profiler: active and repeat must be at least 1, warmup at least 0")
+        if self.max_mib is not None and self.max_mib <= 0:
+            raise UserError(f"profiler.max_mib={self.max_mib:g}: must be above 0, or null for no limit")
 
 
 @dataclass

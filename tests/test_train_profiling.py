@@ -1,0 +1,95 @@
+"""What the profiler records stays within its limits, and is never more than was asked for."""
+
+import gzip
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from train_runs import compose
+
+from train.config import ProfilerConfig
+from train.kineto import Tracer
+from train.schedule import Window
+
+WINDOWS = (Window(2, 4, 8), Window(10, 12, 16))
+
+
+@pytest.fixture(scope="module")
+def train_step() -> Callable[[], None]:
+    model = torch.nn.Sequential(*(torch.nn.Linear(32, 32) for _ in range(20)))
+    optimizer = torch.optim.AdamW(model.parameters())
+    batch = torch.randn(8, 32)
+
+    def run() -> None:
+        model(batch).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return run
+
+
+def record(config: ProfilerConfig, train_step: Callable[[], None], folder: Path, steps: int = 18) -> Tracer:
+    """Run steps under the two windows, breaking off after `steps`, and write what was recorded."""
+    tracer = Tracer(config, torch.device("cpu"), 0, {})
+    for step in range(steps):
+        window = next((window for window in WINDOWS if step in window), None)
+        if window is not None:
+            tracer.before(window, step)
+        with tracer.step(window, step):
+            train_step()
+        if window is not None:
+            tracer.after(window, step)
+    for index in range(tracer.count):
+        tracer.export(index, folder / f"{tracer.first_step(index)}.json.gz")
+    return tracer
+
+
+def steps_in(trace: Path) -> list[int]:
+    events = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
+    names = [str(event["name"]) for event in events if event.get("ph") == "X"]
+    return sorted(int(name.partition("#")[2]) for name in names if name.startswith("ProfilerStep#"))
+
+
+def test_windows_end_early_and_are_left_out_where_their_traces_would_outgrow_the_limit(
+    train_step: Callable[[], None], tmp_path: Path
+) -> None:
+    config = compose("profiler.active=4", "profiler.max_mib=null").profiler
+    everything = record(config, train_step, tmp_path / "all")
+    assert everything.remarks == []
+    assert steps_in(tmp_path / "all" / "4.json.gz") == [4, 5, 6, 7]
+    step_mib = (tmp_path / "all" / "4.json.gz").stat().st_size / 4 / 2**20
+
+    limited = replace(config, max_mib=6 * step_mib)
+    tracer = record(limited, train_step, tmp_path / "limited")
+    kept = sorted((tmp_path / "limited").iterdir(), key=lambda path: int(path.name.partition(".")[0]))
+    recorded = [steps_in(path) for path in kept]
+    assert recorded[0] == list(range(4, 4 + len(recorded[0])))
+    assert 1 <= sum(map(len, recorded)) <= 6
+    assert sum(path.stat().st_size for path in kept) <= limited.max_mib * 2**20
+    assert tracer.remarks and all("profiler.max_mib" in remark for remark in tracer.remarks)
+    assert "of 4 steps" in tracer.remarks[0] or "was left out" in tracer.remarks[0]
+
+
+def test_where_not_even_one_step_fits_nothing_is_recorded(train_step: Callable[[], None], tmp_path: Path) -> None:
+    config = compose("profiler.max_mib=0.001").profiler
+    tracer = record(config, train_step, tmp_path)
+    assert tracer.count == 0
+    assert [remark.partition(":")[0] for remark in tracer.remarks] == [
+        "the Kineto window at step 4 was left out",
+        "the Kineto window at step 12 was left out",
+    ]
+
+
+def test_shapes_and_stacks_are_recorded_where_the_config_says_so(
+    train_step: Callable[[], None], tmp_path: Path
+) -> None:
+    plain, rich = compose("profiler.shapes=false").profiler, compose("profiler.stacks=true").profiler
+    texts = []
+    for name, config in (("plain", plain), ("rich", rich)):
+        record(config, train_step, tmp_path / name, steps=8)
+        texts.append(gzip.decompress((tmp_path / name / "4.json.gz").read_bytes()).decode())
+    assert "Input Dims" not in texts[0] and "python_function" not in texts[0]
+    assert "Input Dims" in texts[1] and "python_function" in texts[1]
