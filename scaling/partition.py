@@ -2,7 +2,7 @@
 
 A device step runs from the first compute kernel of step k to that of step k + 1. Inside it every instant counts for the
 first that applies: a compute kernel runs; communication runs (later told apart into transfer, wait and unsplit); a copy
-runs; the host loads data; the next activity has not been launched yet; it has been, and the device is idle all the
+runs; the host loads data; the next activity has not been enqueued yet; it has been, and the device is idle all the
 same.
 """
 
@@ -133,7 +133,7 @@ def assemble(
 
 
 def idle_by_launch(timeline: Timeline, windows: Windows, busy: Intervals) -> tuple[Intervals, Intervals]:
-    """Split the device's idle gaps at the launch of what ends each: before it the host is late, then work is queued.
+    """Split the device's idle gaps where what ends each was enqueued: before it the host is late, then work is queued.
 
     An activity of unknown launch that ends a gap counts as launched already: that is known of those launched before
     the window, and for others the trace's quality says that launches are missing.
@@ -142,12 +142,12 @@ def idle_by_launch(timeline: Timeline, windows: Windows, busy: Intervals) -> tup
     gaps = difference(Intervals(windows.edges[:1], windows.edges[-1:]), clip(busy, start, end))
     if gaps.starts.size == 0:
         return EMPTY, EMPTY
-    # of several activities that start together, the earliest launched ended the gap
-    order = np.lexsort((timeline.launch, timeline.start))
+    # of several activities that start together, the earliest enqueued ended the gap
+    order = np.lexsort((timeline.enqueued, timeline.start))
     at = np.searchsorted(timeline.start[order], gaps.ends)
     known = at < order.size
-    launch = np.where(known, timeline.launch[order[np.minimum(at, order.size - 1)]], -1)
-    ready = np.clip(launch, gaps.starts, gaps.ends)
+    enqueued = np.where(known, timeline.enqueued[order[np.minimum(at, order.size - 1)]], -1)
+    ready = np.clip(enqueued, gaps.starts, gaps.ends)
     return union(Intervals(gaps.starts, ready)), union(Intervals(ready, gaps.ends))
 
 

@@ -11,6 +11,7 @@ from scaling.collective import RankCollective
 from scaling.cpu import CpuTimeline, build_cpu_timeline, share_out_cpu
 from scaling.intervals import Intervals, Ints, length, union
 from scaling.kernels import KernelTable, kernel_table
+from scaling.launches import is_kernel_launch
 from scaling.loading import data_loading
 from scaling.partition import OneRankShares, share_out
 from scaling.reader import read_trace
@@ -109,12 +110,8 @@ def _identity(trace: Trace) -> dict[str, Any]:
     }
 
 
-_LAUNCHING = ("cudaLaunch", "cuLaunch", "hipLaunch", "hipExtLaunch", "hipModuleLaunch", "hipExtModuleLaunch")
-
-
 def _evidence(trace: Trace, steps: int, before_window: int, unlinked: int) -> Evidence:
-    # a host function (cudaLaunchHostFunc) runs on no device, so it has no activity to miss
-    launching = np.array([name.startswith(_LAUNCHING) and "Host" not in name for name in trace.names], bool)
+    launching = np.array([is_kernel_launch(name) and "Graph" not in name for name in trace.names], bool)
     chosen = np.flatnonzero(launching[trace.runtime.name]) if len(trace.runtime) else np.empty(0, np.int64)
     chosen = chosen[~_captured(trace, chosen)]
     calls = trace.runtime.correlation[chosen]

@@ -9,6 +9,7 @@ from scaling.collective import GroupNames, RankCollective, describe
 from scaling.communication import NO_COMMUNICATION, communication_of, link_by_order
 from scaling.families import dtype_of_kernel, operation_of_kernel
 from scaling.intervals import Intervals, Ints
+from scaling.launches import find_launches
 from scaling.steps import Steps, find_steps
 from scaling.trace import KERNEL, Trace
 
@@ -25,6 +26,7 @@ class Timeline:
     end: Ints
     kind: Ints  # COMPUTE, COMMUNICATION or COPY
     launch: Ints  # when the host launched it; -1 where nothing tells
+    enqueued: Ints  # from when on the device could have run it; -1 where nothing tells
     step: Ints  # index into `steps`, -1 for none
     name: Ints
     stream: Ints
@@ -68,10 +70,11 @@ def build_timeline(trace: Trace) -> Timeline:
     base = trace.header.base_ns
     raw = trace.activities
     order = np.argsort(raw.start, kind="stable")
-    launch, thread = _launches(trace)
-    launch, thread = launch[order], thread[order]
+    launches = find_launches(trace)
+    launch, enqueued, thread = launches.start[order], launches.enqueued[order], launches.thread[order]
     communication = communication_of(trace, order, launch, thread)
     link_by_order(trace, raw.start[order], raw.stream[order], launch, communication)
+    enqueued = np.where(enqueued >= 0, enqueued, launch)
     steps = find_steps(trace)
     step = steps.of(launch)
     step[launch < 0] = -1
@@ -82,6 +85,7 @@ def build_timeline(trace: Trace) -> Timeline:
         end=raw.end[order] + base,
         kind=kind,
         launch=np.where(launch >= 0, launch + base, -1),
+        enqueued=np.where(enqueued >= 0, enqueued + base, -1),
         step=step,
         name=raw.name[order].astype(np.int64),
         stream=raw.stream[order],
@@ -90,35 +94,6 @@ def build_timeline(trace: Trace) -> Timeline:
     )
     timeline.collectives.extend(_collectives(trace, timeline, communication))
     return timeline
-
-
-def _launches(trace: Trace) -> tuple[Ints, Ints]:
-    """Return when, and on which thread, each activity was launched; -1 where no runtime call has its correlation."""
-    calls, activities = trace.runtime, trace.activities
-    launch = np.full(len(activities), -1, np.int64)
-    thread = np.full(len(activities), -1, np.int64)
-    # correlation 0 is what some ROCm versions write for all communication kernels: it links nothing
-    known = np.flatnonzero(calls.correlation > 0)
-    if known.size:
-        # of several calls with one correlation (a runtime call and the driver call in it) the first is the launch
-        known = known[np.lexsort((calls.start[known], calls.correlation[known]))]
-        ids = calls.correlation[known]
-        at = np.searchsorted(ids, activities.correlation)
-        at = np.minimum(at, ids.size - 1)
-        hit = (ids[at] == activities.correlation) & (activities.correlation > 0)
-        launch[hit] = calls.start[known[at[hit]]]
-        thread[hit] = calls.thread[known[at[hit]]]
-    lost = np.flatnonzero((launch < 0) & (activities.external > 0))
-    if lost.size and trace.operator_communication:
-        # a collective without a runtime record may still name the operator that launched it
-        rows = np.array(sorted(trace.operator_communication), np.int64)
-        by_external = {int(trace.operators.external[row]): row for row in rows if trace.operators.external[row] > 0}
-        for index in lost.tolist():
-            row = by_external.get(int(activities.external[index]))
-            if row is not None and trace.operators.start[row] <= activities.start[index]:
-                launch[index] = trace.operators.start[row]
-                thread[index] = trace.operators.thread[row]
-    return launch, thread
 
 
 def _collectives(trace: Trace, timeline: Timeline, communication: Ints) -> list[RankCollective]:

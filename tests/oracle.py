@@ -82,14 +82,22 @@ class DeviceRank:
         calls = {}
         for call in spans(trace, "cuda_runtime", "cuda_driver"):
             number = call["args"].get("correlation", 0)
-            if number > 0:
-                calls[number] = min(call["start"], calls.get(number, call["start"]))
+            if number > 0 and (number not in calls or call["start"] < calls[number]["start"]):
+                calls[number] = call
         self.activities = spans(trace, "kernel", "gpu_memcpy", "gpu_memset")
         records = {op["args"]["External id"]: op["args"] for op in spans(trace, "cpu_op")
                    if op["name"] == "record_param_comms" and op["args"].get("Collective name") != "wait"}  # fmt: skip
+        first = {}  # when the first kernel of a launch starts: a graph has many
         for activity in self.activities:
-            activity["launch"] = calls.get(activity["args"].get("correlation"))
-            launched = activity["launch"]
+            if activity["cat"] == "kernel":
+                number = activity["args"].get("correlation")
+                first[number] = min(activity["start"], first.get(number, activity["start"]))
+        for activity in self.activities:
+            number = activity["args"].get("correlation")
+            launched = calls[number]["start"] if number in calls else None
+            activity["launch"] = activity["enqueued"] = launched
+            if launched is not None and activity["cat"] == "kernel" and "Launch" in calls[number]["name"]:
+                activity["enqueued"] = max(launched, min(calls[number]["end"], first[number]))
             activity["step"] = None if launched is None else step_at(self.steps, launched)
             activity["communication"] = is_communication(activity, set(records))
             activity["record"] = records.get(activity["args"].get("External id"), {})
@@ -234,7 +242,7 @@ def device_partitions(traces: dict[int, dict], world_size: int) -> dict[int, dic
             else:
                 layers.append(("wait", one["start"], until))
                 layers.append(("transfer", until, one["end"]))
-        starts = sorted((activity["start"], activity["launch"] if activity["launch"] is not None else -1)
+        starts = sorted((activity["start"], activity["enqueued"] if activity["enqueued"] is not None else -1)
                         for activity in rank.activities)  # fmt: skip
 
         def idle(start: int, end: int, loading: bool, starts=starts) -> list[tuple[str, int]]:
