@@ -21,7 +21,6 @@ from collectives.paths.library import Library
 from collectives.plan import Group, Point
 from collectives.timing import Clock, DeviceClock, HostClock, Limits, Timing, measure, rotating
 from collectives.tuning_log import TuningLog
-from collectives.watch import Watch
 from launch.job import Job
 from records.rows import SweepRow
 
@@ -31,7 +30,7 @@ _SETTLE = 0.2  # of a point's budget, before the first size of a series
 class Bench:
     """Measures the points of one group. All ranks of the group call it alike; its first rank gets the rows."""
 
-    def __init__(self, job: Job[SweepConfig], group: Group, member: Member, watch: Watch) -> None:
+    def __init__(self, job: Job[SweepConfig], group: Group, member: Member) -> None:
         self._config = job.config
         self._device = job.device
         self._devices = job.devices
@@ -39,7 +38,7 @@ class Bench:
         self._messages = member.messages
         self._path = member.path
         self._follow = member.path.use
-        self._watch = watch
+        self._watch = job.watch
         here = job.devices[job.world.rank].host
         neighbours = sum(job.devices[rank].host == here for rank in group.ranks)
         self._memory = _memory(job, group, member)

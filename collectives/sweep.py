@@ -21,8 +21,8 @@ from collectives.plan import Group, Point, by_group, plan
 from collectives.progress import Display
 from collectives.summary import summarise
 from collectives.table import write_csv
-from collectives.watch import Watch
 from launch.job import Job
+from launch.watch import Verdict
 from records.rows import SweepRow
 
 _FORMING_S = 10.0  # what a collective library may take to connect its ranks
@@ -35,13 +35,10 @@ def run(job: Job[SweepConfig]) -> None:
         tuning_log.begin(job.folder.logs, job.world.rank)
     open_points, attempt = _left_to_do(job, planned)
     keep = partial(_keep, job, attempt)
-    give_up = partial(_give_up, job, open_points, keep)
-    with (
-        Display(total=len(planned), done=len(planned) - len(open_points), shown=job.is_rank0) as display,
-        Watch(job.store, job.world.rank, job.folder, job.config.hang_limit_s, give_up) as watch,
-    ):
+    job.watch.rescue = partial(_give_up, job, open_points, keep)
+    with Display(total=len(planned), done=len(planned) - len(open_points), shown=job.is_rank0) as display:
         for group in by_group(open_points):
-            for row in _rows_of(job, group, watch):
+            for row in _rows_of(job, group):
                 keep(row)
                 display.show(row)
     if job.is_rank0:
@@ -60,27 +57,27 @@ def _left_to_do(job: Job[SweepConfig], planned: list[Point]) -> tuple[list[Point
     return [point for point in planned if point not in finished], attempt
 
 
-def _rows_of(job: Job[SweepConfig], group: Group, watch: Watch) -> Iterator[SweepRow]:
+def _rows_of(job: Job[SweepConfig], group: Group) -> Iterator[SweepRow]:
     """Take this rank's part in a group's turn. Yields the group's rows on rank 0, and nothing on other ranks."""
-    rows = Rows(job, group)
-    watch.arrive(group.first, f"forming the group of ranks {list(group.ranks)}", range(job.world.size))
+    rows, watch, limit_s = Rows(job, group), job.watch, job.config.hang_limit_s
+    watch.arrive(group.first, f"forming the group of ranks {list(group.ranks)}", limit_s)
     watch.expect(_FORMING_S)
     with turn(job, group) as member:
         if member is None:
-            watch.leave()
+            watch.wait()
             if job.is_rank0:
                 yield from (rows.receive(number) for number in range(len(group.points)))
             rows.await_finish()
             return
-        bench = Bench(job, group, member, watch)
+        bench = Bench(job, group, member)
         for number, point in enumerate(group.points):
-            watch.arrive(group.first + number, str(point), group.ranks)
+            watch.arrive(group.first + number, str(point), limit_s, group.ranks)
             row = bench.measure(point)
             if row is not None and job.is_rank0:
                 yield row
             elif row is not None:
                 rows.send(number, row)
-        watch.leave()
+        watch.wait()
         if member.messages.leads:
             rows.finish()
 
@@ -101,9 +98,7 @@ def _conclude(job: Job[SweepConfig]) -> None:
         write_csv(Path(job.config.csv), rows)
 
 
-def _give_up(job: Job[SweepConfig], points: list[Point], keep: partial[None], number: int, reason: str) -> None:
-    """End a job that hangs: the point has its row with the reason, and run.json says the same."""
-    if job.is_rank0:
-        keep(points[number].row(status="failed", reason=reason, backend=job.backend))
-    job.folder.set_status("failed", reason)
-    job.sinks.close("failed")
+def _give_up(job: Job[SweepConfig], points: list[Point], keep: partial[None], verdict: Verdict) -> None:
+    """On the way out of a job that hangs: the point that did not return has its row with the reason; on rank 0."""
+    if job.is_rank0 and verdict.place is not None and 0 <= verdict.place < len(points):
+        keep(points[verdict.place].row(status="failed", reason=verdict.words, backend=job.backend))

@@ -20,7 +20,10 @@ class LaunchConfig:
     device: str = MISSING  # auto | cuda (NVIDIA and AMD) | cpu
     backend: str = MISSING  # auto | nccl (RCCL on AMD) | gloo | mpi
     threads_per_rank: int | None = MISSING  # null = cores // ranks; a study uses cores // its largest count for all
-    timeout_s: float = MISSING  # how long a collective or the rendezvous may take before the job is ended
+    timeout_s: float = MISSING  # how long a collective may take, and all that may take long: compiling, saving, a trace
+    init_limit_s: float = MISSING  # how long ranks may wait for each other at the start before the job is ended
+    # how long a training step may take beyond three times the longest one, and a rank be without a sign of life
+    step_limit_s: float = MISSING
     max_restarts: int = MISSING  # how often torchrun starts failed ranks again
 
     def __post_init__(self) -> None:
@@ -32,8 +35,11 @@ class LaunchConfig:
             raise UserError(f"launch.ranks={self.ranks}: a job has at least one rank")
         if self.threads_per_rank is not None and self.threads_per_rank < 1:
             raise UserError(f"launch.threads_per_rank={self.threads_per_rank}: must be at least 1")
-        if self.timeout_s <= 0:
-            raise UserError(f"launch.timeout_s={self.timeout_s}: must be above 0")
+        for key in ("timeout_s", "init_limit_s", "step_limit_s"):
+            if getattr(self, key) <= 0:
+                raise UserError(f"launch.{key}={getattr(self, key)}: must be above 0")
+        if self.max_restarts < 0:
+            raise UserError(f"launch.max_restarts={self.max_restarts}: cannot be below 0")
 
 
 @dataclass

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from launch.config import JobConfig
+from launch.watch import Watch
 from launch.world import World
 from records.folder import RunFolder
 from records.rows import Ceilings, Device
@@ -30,6 +31,7 @@ class Job(Generic[Config]):
     devices: list[Device]  # of every rank
     ceilings: Ceilings  # what this rank's device can do
     sinks: Sinks  # rank 0's live sinks; on other ranks there are none
+    watch: Watch  # told where this rank is, it ends a job in which one stops arriving
 
     @property
     def is_rank0(self) -> bool:

@@ -11,22 +11,35 @@ import torch.distributed as dist
 
 from launch.world import World
 from records.environment import module_or_none
-from records.errors import UserError
+from records.errors import RunError, UserError
 
 
 def join(world: World, timeout_s: float) -> dist.Store:
-    """Return the world's key-value store; it returns once this rank has reached it.
+    """Return the world's key-value store; it returns once this rank has reached it, and waits for no other.
 
     Sets MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE and LOCAL_RANK where the launcher did not, since libraries read
-    them. Raises UserError where the address cannot be had.
+    them. Raises UserError where the address cannot be had or its port is taken, RunError where nobody answers there.
     """
     if world.source == "slurm":
         _set_master(*_slurm_master())
     elif world.source == "mpi":
         _set_master(*_mpi_master(world))
     os.environ.update(RANK=str(world.rank), WORLD_SIZE=str(world.size), LOCAL_RANK=str(world.local_rank))
-    store, _, _ = next(dist.rendezvous("env://", world.rank, world.size, timeout=timedelta(seconds=timeout_s)))
-    return store
+    address, port = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
+    timeout = timedelta(seconds=timeout_s)
+    try:
+        if world.source == "torchrun":  # its agent may serve the store, which torch's own handler knows to ask for
+            store, _, _ = next(dist.rendezvous("env://", world.rank, world.size, timeout=timeout))
+            return store
+        return dist.TCPStore(address, int(port), world.size, is_master=world.rank == 0, timeout=timeout,
+                             wait_for_workers=False, multi_tenant=True)  # fmt: skip
+    except (RuntimeError, ValueError) as error:
+        if "EADDRINUSE" in str(error):
+            raise UserError(f"port {port} of this host, where the ranks were to meet, is taken by another process; "
+                            "set MASTER_PORT to a free one") from error  # fmt: skip
+        raise RunError(f"rank {world.rank} reached no rank 0 at {address}:{port} within {timeout_s:g} s "
+                       f"({next(iter(str(error).splitlines()), '')[:200]}); is MASTER_ADDR rank 0's host, "
+                       "can it be reached from here, and is MASTER_PORT open?") from error  # fmt: skip
 
 
 def _set_master(address: str, port: int) -> None:

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import msgspec
 import torch
@@ -20,12 +20,14 @@ from omegaconf import OmegaConf
 from hardware.ceiling import ceilings
 from hardware.detect import describe, versions
 from hardware.doctor import topology
-from launch.compose import compose_job, thaw
+from launch import flight
+from launch.compose import CONF, compose_job, thaw
 from launch.config import JobConfig
 from launch.freeze import plan_job
 from launch.job import Job
 from launch.rendezvous import join
 from launch.verb import Verb
+from launch.watch import END, FORMING, MEASURING, PREPARING, Verdict, Watch
 from launch.world import World
 from records.environment import capture
 from records.errors import ExitCode, Preempted, RunError, UserError
@@ -35,7 +37,6 @@ from records.rows import Ceilings, Device, RunStatus
 from records.sink import Sink, Sinks
 
 _KEY = "scalescope/job"
-_JOIN_TIMEOUT_S = 600.0  # before the config is known, which has the user's own limit
 
 
 class _Shared(msgspec.Struct):
@@ -49,8 +50,10 @@ class _Shared(msgspec.Struct):
 def run_frozen(verb: Verb, config: Path, world: World) -> ExitCode:
     """Run one rank of a job whose folder and frozen config exist already; every rank reads that file only."""
     text = config.read_text()
-    timeout_s = thaw(text, verb.schema, verb.variants).launch.timeout_s
-    return _run(verb, text, RunFolder(config.parent), world, join(world, timeout_s))
+    limit_s = thaw(text, verb.schema, verb.variants).launch.init_limit_s
+    store = join(world, limit_s)
+    watch = _watch(store, world, limit_s)
+    return _run(verb, text, RunFolder(config.parent), world, store, watch)
 
 
 def run_in_world(verb: Verb, overrides: Sequence[str], world: World) -> ExitCode:
@@ -58,7 +61,9 @@ def run_in_world(verb: Verb, overrides: Sequence[str], world: World) -> ExitCode
 
     Raises UserError on rank 0 alone; the other ranks return its exit code without a word.
     """
-    store = join(world, _JOIN_TIMEOUT_S)
+    limit_s = _init_limit_s(overrides)
+    store = join(world, limit_s)
+    watch = _watch(store, world, limit_s)
     if world.rank == 0:
         try:
             plan = plan_job(verb, compose_job(verb.name, overrides), world)
@@ -66,14 +71,37 @@ def run_in_world(verb: Verb, overrides: Sequence[str], world: World) -> ExitCode
         except UserError:
             store.set(_KEY, msgspec.json.encode(_Shared(refused=True)))
             _hold_store_until_read(store, world)
+            watch.end()
             raise
         print(f"scalescope: {world.size} ranks ({world.source}) → {folder.path}", flush=True)
         store.set(_KEY, msgspec.json.encode(_Shared(path=str(plan.path), text=plan.text)))
     shared = msgspec.json.decode(store.get(_KEY), type=_Shared)
     if shared.refused:
+        watch.end()
         store.add(f"{_KEY}/read", 1)
         return ExitCode.USER_INPUT
-    return _run(verb, shared.text, RunFolder(Path(shared.path)), world, store)
+    return _run(verb, shared.text, RunFolder(Path(shared.path)), world, store, watch)
+
+
+def _init_limit_s(overrides: Sequence[str]) -> float:
+    """Return launch.init_limit_s before there is a config: rank 0 alone composes it, and may be the one to hang."""
+    node = OmegaConf.merge(OmegaConf.load(CONF / "launch" / "auto.yaml"), OmegaConf.from_dotlist([
+        override.removeprefix("launch.") for override in overrides if override.startswith("launch.init_limit_s=")
+    ]))  # fmt: skip
+    try:
+        return float(node.init_limit_s)
+    except (TypeError, ValueError):  # rank 0 says what is wrong with it
+        return 60.0
+
+
+def _watch(store: dist.Store, world: World, limit_s: float) -> Watch:
+    watch = Watch(store, world.rank, world.size, _restarts())
+    watch.begin(limit_s)
+    return watch
+
+
+def _restarts() -> int:
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def _hold_store_until_read(store: dist.Store, world: World, limit_s: float = 10.0) -> None:
@@ -83,41 +111,46 @@ def _hold_store_until_read(store: dist.Store, world: World, limit_s: float = 10.
         time.sleep(0.02)
 
 
-def _run(verb: Verb, text: str, folder: RunFolder, world: World, store: dist.Store) -> ExitCode:
+def _run(verb: Verb, text: str, folder: RunFolder, world: World, store: dist.Store, watch: Watch) -> ExitCode:
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # asks to stop; a body that can obeys it, and nothing dies of it
-    sinks = Sinks()
+    rank = _Rank(folder, world, watch)
     try:
         config = thaw(text, verb.schema, verb.variants)
-        job = _enter(config, text, folder, world, store)
-        sinks = job.sinks
+        watch.attend(folder, config.launch.step_limit_s, rank.leave)
+        job = _enter(config, text, folder, world, store, watch)
+        rank.sinks = job.sinks
+        watch.arrive(PREPARING, "preparing", config.launch.timeout_s)
         verb.load_body()(job)
+        watch.arrive(END, "the end", config.launch.timeout_s)
         dist.barrier(group=job.host_group)  # a good end is one that every rank has reached
-        _end(folder, world, sinks, "done")
+        watch.end()
+        rank.end("done")
     except Preempted as reason:
-        _end(folder, world, sinks, "preempted", str(reason))
+        watch.wait()
+        rank.end("preempted", str(reason))
         dist.barrier(group=job.host_group)  # run.json is written before any rank's exit code can end the others
+        watch.end()
         # torchrun would turn any other code into 1; run.json says what it was
         code = ExitCode.OK if world.source == "torchrun" else ExitCode.PREEMPTED
     except KeyboardInterrupt:
-        _leave_failed(folder, world, sinks, "interrupted", "interrupted from the keyboard", ExitCode.RUN_FAILED)
+        rank.fail("interrupted from the keyboard", ExitCode.RUN_FAILED, "interrupted")
     except UserError as error:
-        _leave_failed(folder, world, sinks, "failed", str(error), ExitCode.USER_INPUT)
+        rank.fail(str(error), ExitCode.USER_INPUT)
+    except RunError as error:
+        rank.fail(f"rank {world.rank}: {error}{rank.keep_traceback()}", ExitCode.RUN_FAILED)
     except Exception as error:  # noqa: BLE001 - whatever it is, the run folder says so and keeps what was measured
         first_line = next(iter(str(error).splitlines()), "")
-        kind = "" if isinstance(error, RunError) else f"{type(error).__name__}: "  # a RunError's words stand alone
-        where = folder.logs / f"rank{world.rank}.error.txt"
-        _write_traceback(where)
-        _leave_failed(
-            folder, world, sinks, "failed", f"rank {world.rank}: {kind}{first_line} (all of it in "
-            f"{where})", ExitCode.RUN_FAILED,
-        )  # fmt: skip
+        kept = rank.keep_traceback()
+        first = watch.blame()  # a collective that fails here may do so because another rank has gone
+        own = f"rank {world.rank}: {type(error).__name__}: {first_line}{kept}"
+        rank.fail(f"{first}; rank {world.rank} failed of it{kept}" if first else own, ExitCode.RUN_FAILED)
     else:
         code = ExitCode.OK
     dist.destroy_process_group()
     return code
 
 
-def _enter(config: JobConfig, text: str, folder: RunFolder, world: World, store: dist.Store) -> Job[Any]:
+def _enter(config: JobConfig, text: str, folder: RunFolder, world: World, store: dist.Store, watch: Watch) -> Job[Any]:
     """Give this rank its device, its groups and its share of the cores; rank 0 completes run.json."""
     launch = config.launch
     device = torch.device("cpu")
@@ -128,6 +161,8 @@ def _enter(config: JobConfig, text: str, folder: RunFolder, world: World, store:
     elif launch.threads_per_rank is not None:
         torch.set_num_threads(launch.threads_per_rank)
     timeout = timedelta(seconds=launch.timeout_s)
+    flight.record_into(folder, launch.backend)
+    watch.arrive(FORMING, "forming the process groups", launch.init_limit_s)
     dist.init_process_group(
         launch.backend,
         store=dist.PrefixStore("default", store),
@@ -140,6 +175,7 @@ def _enter(config: JobConfig, text: str, folder: RunFolder, world: World, store:
     devices: list[Device] = [own] * world.size
     dist.all_gather_object(devices, own, group=host_group)
     _refuse_shared(devices)
+    watch.arrive(MEASURING, "measuring what the device can do", launch.init_limit_s)
     dist.barrier(group=host_group)  # all at once, so that no rank measures its ceiling beside another's start-up
     own_ceilings = ceilings(device, own.name, _precision(config))
     sinks = Sinks()
@@ -159,6 +195,7 @@ def _enter(config: JobConfig, text: str, folder: RunFolder, world: World, store:
         devices=devices,
         ceilings=own_ceilings,
         sinks=sinks,
+        watch=watch,
     )
 
 
@@ -185,7 +222,8 @@ def _complete_info(
 ) -> None:
     info = folder.read_info()
     info.status = "running"
-    info.attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    info.attempt = _restarts()
+    info.message = info.ended_unix_s = None  # what an attempt before this one left
     info.backend = config.launch.backend
     info.world_size = world.size
     info.launcher = world.source
@@ -215,40 +253,64 @@ def _open_sinks(config: JobConfig, folder: RunFolder) -> Sinks:
     return Sinks(sinks)
 
 
-def _end(folder: RunFolder, world: World, sinks: Sinks, status: RunStatus, message: str | None = None) -> None:
-    """Write down how a job ended."""
-    if world.rank == 0:
-        folder.set_status(status, message)
-        _close(sinks, folder, status)
+class _Rank:
+    """How this rank ends, whichever of its threads finds out that it must."""
 
+    def __init__(self, folder: RunFolder, world: World, watch: Watch) -> None:
+        self._folder = folder
+        self._world = world
+        self._watch = watch
+        self.sinks = Sinks()
 
-def _leave_failed(
-    folder: RunFolder, world: World, sinks: Sinks, status: RunStatus, message: str, code: ExitCode
-) -> None:
-    """Write a failure's reason and leave at once: the other ranks may never answer again.
+    def end(self, status: RunStatus, message: str | None = None) -> None:
+        """Write down how a job ended that came to its end."""
+        if self._world.rank == 0:
+            flight.tidy(self._folder)
+            self._folder.set_status(status, message)
+            self._close(status)
 
-    Any rank may be the first to fail, and what follows on the others is its consequence: the first reason stays.
-    """
-    try:
-        if folder.read_info().status == "running":
-            folder.set_status(status, message)
+    def leave(self, verdict: Verdict, writes: bool) -> None:
+        """Do what is last on this rank in a job that failed."""
+        if writes:
+            self._write(verdict.status, verdict.words)
+        self._close(verdict.status)
+
+    def fail(self, message: str, code: ExitCode, status: RunStatus = "failed") -> NoReturn:
+        """Write this rank's own failure down and leave at once: the other ranks may never answer again.
+
+        Any rank may be the first to fail, and what follows on the others is its consequence: the first reason stays.
+        """
+        if self._watch.announce(message, status):
+            self._write(status, message)
+        else:
             print(f"scalescope: {message}", file=sys.stderr)
-    except (UserError, OSError) as error:  # no shared file system here, or a full disk: the console has it
-        print(f"scalescope: {message} (run.json could not be written: {error})", file=sys.stderr)
-    _close(sinks, folder, status)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+        if status == "failed" and code == ExitCode.RUN_FAILED:
+            flight.keep(self._folder, self._world.rank)
+        self._close(status)
+        self._watch.part()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
+    def keep_traceback(self) -> str:
+        """Keep the traceback of the error at hand; returns where, in brackets."""
+        path = self._folder.logs / f"rank{self._world.rank}.error.txt"
+        try:
+            write_atomic(path, traceback.format_exc())
+        except OSError:
+            traceback.print_exc()
+            return ""
+        return f" (all of it in {path})"
 
-def _close(sinks: Sinks, folder: RunFolder, status: RunStatus) -> None:
-    """Give the sinks the folder as it stands at the end, run.json's last word included."""
-    sinks.artifact(folder.path)
-    sinks.close(status)
+    def _write(self, status: RunStatus, message: str) -> None:
+        try:
+            if self._folder.read_info().status == "running":
+                self._folder.set_status(status, message)
+                print(f"scalescope: {message}", file=sys.stderr)
+        except (UserError, OSError) as error:  # no shared file system here, or a full disk: the console has it
+            print(f"scalescope: {message} (run.json could not be written: {error})", file=sys.stderr)
 
-
-def _write_traceback(path: Path) -> None:
-    try:
-        write_atomic(path, traceback.format_exc())
-    except OSError:
-        traceback.print_exc()
+    def _close(self, status: RunStatus) -> None:
+        """Give the sinks the folder as it stands at the end, run.json's last word included."""
+        self.sinks.artifact(self._folder.path)
+        self.sinks.close(status)

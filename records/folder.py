@@ -19,7 +19,10 @@ from records.rows import RunInfo, RunKind, RunStatus, StepRow, SweepRow, TrainFa
 
 # what may differ when a run goes on: where it is told and kept, and what the node at hand makes of `null`
 _UNDECISIVE_BLOCKS = ("resume", "logger", "runs", "study", "csv")
-_UNDECISIVE = ("threads_per_rank:", "timeout_s:", "max_restarts:", "checkpoint_every:", "keep_checkpoints:")
+_UNDECISIVE = (
+    "threads_per_rank:", "timeout_s:", "init_limit_s:", "step_limit_s:", "max_restarts:", "checkpoint_every:",
+    "keep_checkpoints:",
+)  # fmt: skip
 
 _TRACE_NAME = re.compile(r"rank(\d+)\.(\d+)\.pt\.trace\.json(\.gz)?$")
 
@@ -116,6 +119,10 @@ class RunFolder:
     @property
     def logs(self) -> Path:
         return self.path / "logs"
+
+    @property
+    def flight_recorder(self) -> Path:
+        return self.path / "flight_recorder"
 
     @property
     def checkpoints(self) -> Path:

@@ -20,6 +20,7 @@ from train.ledger import Ledger
 from train.loader import Loader, open_loader
 from train.memory import explain_out_of_memory
 from train.models import Model, build_model
+from train.places import Places
 from train.precision import Precision
 from train.preemption import StopRequest
 from train.publisher import Publisher
@@ -59,18 +60,27 @@ def _run(job: Job[TrainConfig]) -> None:
 
     clock = make_clock(job.device)
     tracer = Tracer(config.profiler, job.device, job.world.rank, describe_run(job, info))
+    places = Places(job)
     with StopRequest() as stop, Publisher(job) as publisher:
-        ledger = Ledger(job, clock, schedule, _accounting(job, model, share), info.attempt, publisher.publish, stop)
-        try:
-            _Loop(job, schedule, strategy, loader, held_out, checkpoints, clock, tracer, ledger).run()
-        except BaseException:
+        ledger = Ledger(
+            job, clock, schedule, _accounting(job, model, share), info.attempt, publisher.publish, stop, places
+        )
+
+        def rescue(_: object = None) -> None:
             ledger.rescue()
             rescue_traces(job, tracer)
+
+        job.watch.rescue = rescue
+        try:
+            _Loop(job, schedule, strategy, loader, held_out, checkpoints, clock, tracer, ledger, places).run()
+        except BaseException:
+            rescue()
             raise
 
     if job.is_rank0:
         for line in summarise(config.model.name, job.folder.read_steps(), schedule):
             print(line, flush=True)
+    places.writing(schedule.steps)
     write_traces(job, tracer)
 
 
@@ -87,10 +97,12 @@ class _Loop:
     clock: Clock
     tracer: Tracer
     ledger: Ledger
+    places: Places
 
     def run(self) -> None:
         if self.schedule.first_step == 0:
-            self._validate(0)  # the untrained model
+            self.places.validating_untrained()
+            self._validate(0)
         gc.collect()
         gc.freeze()  # what lives until now lives to the end: no collection needs to look at it again
         self.clock.restart()
@@ -99,16 +111,20 @@ class _Loop:
             if window is not None:
                 if step == window.first:
                     self.ledger.settle()  # no message of ours inside the window
+                self.places.starting_profiler(step)
                 self.tracer.before(window, step)
                 self.clock.restart()
 
+            self.places.loading(step)
             self.clock.begin_step()
             with self.tracer.step(window, step):
                 batch = self.loader.next()
+                self.places.step(step)
                 loss = self.strategy.train_step(batch, step)
                 self.clock.lap(loss)
 
             if window is not None:
+                self.places.ending_profiler(step)
                 self.tracer.after(window, step)
                 self.clock.restart()
             self._pause_after(step)
@@ -127,8 +143,10 @@ class _Loop:
         if not (validates or saves) or not self.schedule.may_interrupt_after(step):
             return
         if validates:
+            self.places.validating(step)
             self._validate(step)
         if saves:
+            self.places.saving(step)
             self.checkpoints.save(step + 1)
         self.clock.restart()
 
@@ -140,6 +158,7 @@ class _Loop:
     def _leave(self, next_step: int) -> None:
         """Save and end, on every rank after the same step."""
         self.ledger.finish(next_step)
+        self.places.saving(next_step)
         path = self.checkpoints.save(next_step)
         raise Preempted(f"asked to stop before step {next_step}; the state is in {path}")
 

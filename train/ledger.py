@@ -20,6 +20,7 @@ from train.accounting import Accounting
 from train.clock import Clock
 from train.config import TrainConfig
 from train.memory import peak_bytes
+from train.places import Places
 from train.preemption import StopRequest
 from train.schedule import Schedule
 
@@ -39,6 +40,7 @@ class Ledger:
         attempt: int,
         publish: Callable[[StepRow], None],
         stop: StopRequest,
+        places: Places,
     ) -> None:
         self._job = job
         self._clock = clock
@@ -47,6 +49,7 @@ class Ledger:
         self._attempt = attempt
         self._publish = publish
         self._stop = stop
+        self._places = places
         self.stop_asked = False  # by any rank; the same on all ranks after the same step
         self._validation: dict[int, float] = {}
         self._next_step = schedule.first_step  # the first step whose lap was not sent yet
@@ -75,6 +78,7 @@ class Ledger:
             self._write_pending()
         if self._gathered is not None:
             slowest_ms = float(self._gathered[:, :, 0].max())
+            self._places.timed(slowest_ms / 1e3)
             self._chunk_steps = min(_MOST_STEPS, max(1, int(_CHUNK_MS / slowest_ms)))
             self.stop_asked |= bool(self._gathered[:, :, 3].any())
             self._check_losses(self._gathered[:, :, 1])
@@ -82,6 +86,7 @@ class Ledger:
 
     def finish(self, steps: int) -> None:
         """Exchange all that is left, waiting for the device."""
+        self._places.collecting(steps)
         self.settle()
         if steps > self._next_step:
             self._send(steps - self._next_step)

@@ -1,0 +1,92 @@
+"""What a rank says of itself to the others, and what has become of one that no longer says anything. Torch-free."""
+
+import os
+import signal
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+_STATE, _PARENT, _STARTED = 0, 1, 19  # fields of /proc/<pid>/stat after the name, see proc(5)
+_PROC = Path("/proc")
+
+
+class Sign(msgspec.Struct):
+    """A rank's sign of life: who it is, and the place in the job that it has come to."""
+
+    host: str
+    pid: int
+    space: str  # its process ids count within this namespace of this boot of this host
+    started: int  # in clock ticks since the boot: with the pid, one process and no other
+    beat: int = 0
+    place: int = 0  # ordered: all ranks pass the same places in the same order
+    name: str = ""  # the place in words
+    left: bool = False  # it has reached the end
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+def own_sign() -> Sign:
+    """Return this process's sign."""
+    fields = _stat(os.getpid())
+    return Sign(host=socket.gethostname(), pid=os.getpid(), space=_space(), started=int(fields[_STARTED]))
+
+
+def fate(sign: Sign) -> str | None:
+    """Return `has died` or `is stopped` of a process on this host; None where it runs, or is not to be seen from here.
+
+    A process of a container with ids of its own is not to be seen, though it may bear the same host name.
+    """
+    if sign.space != _space():
+        return None
+    fields = _stat(sign.pid)
+    if not fields or int(fields[_STARTED]) != sign.started or fields[_STATE] in "ZX":
+        return "has died"
+    return "is stopped" if fields[_STATE] in "Tt" else None
+
+
+def end_stopped(signs: Iterable[Sign]) -> None:
+    """End those of these processes that are stopped: their launcher would wait for them, half a minute or for ever."""
+    for sign in signs:
+        if fate(sign) == "is stopped":
+            _kill(sign.pid)
+
+
+def end_sibling(rank: int) -> None:
+    """End a stopped rank that this process's own launcher started, and that never came to speak for itself."""
+    parent, mark = os.getppid(), f"RANK={rank}".encode()
+    for folder in _PROC.glob("[0-9]*"):
+        fields = _stat(int(folder.name))
+        if not fields or int(fields[_PARENT]) != parent or fields[_STATE] not in "Tt":
+            continue
+        try:
+            environ = (folder / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if mark in environ:
+            _kill(int(folder.name))
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except OSError:  # it has gone by itself
+        return
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of /proc/<pid>/stat after the command's name; none where there is no such process."""
+    try:
+        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _space() -> str:
+    try:
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{(_PROC / 'self/ns/pid').readlink()}"
+    except OSError:  # no /proc to look into: nobody's fate is seen
+        return f"{socket.gethostname()}/{os.getpid()}"
