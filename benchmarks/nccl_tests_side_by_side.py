@@ -8,7 +8,9 @@ operations, sizes and group sizes: directly, through torch.distributed, and both
 or temperature meets both. What is compared is the median of the repeats; Ctrl-C or SIGTERM shows it for those done.
 
 Their in-place column is taken, but for operations that cannot work in place (all_to_all, send_recv). Ours is timed
-with the host's clock, as theirs. --nccl-library makes nccl-tests load torch's own library, so that one library is
+with the host's clock, as theirs. Graphs are compared up to --graphs-to only: above it a launch costs nothing beside the
+transfer. A repeat that OUT holds already is read and not measured again, so a sitting can be made of several calls.
+--nccl-library makes nccl-tests load torch's own library, so that one library is
 compared with itself (needs a build that links it dynamically, which is the default).
 
 Writes OUT/theirs/*.txt, the sweep folders under OUT/ours, and OUT/table.md; prints the table and, at the end, whether
@@ -89,37 +91,44 @@ def main() -> int:
 
 def measure(options: argparse.Namespace, repeat: int, measured: Measured) -> None:
     """Run theirs and then ours over the same points, and add the figures."""
+    known = all(_folder(options, execution, repeat).exists() for execution in options.executions)
     began = time.monotonic()
     for operation, group_size, execution in product(options.operations, options.group_sizes, options.executions):
-        text = run_theirs(options, operation, group_size, execution)
-        (options.out / "theirs" / f"{operation}-n{group_size}-{execution}-{repeat}.txt").write_text(text)
+        log = options.out / "theirs" / f"{operation}-n{group_size}-{execution}-{repeat}.txt"
+        if not known:
+            log.write_text(run_theirs(options, operation, group_size, execution))
+        text = log.read_text()
         for size, time_us in read_theirs(text, OPERATIONS[operation].natural_mode == "in_place"):
             measured.theirs[Cell(operation, group_size, size, execution)].append(time_us)
     theirs_s = time.monotonic() - began
-    print(f"# repeat {repeat + 1} of {options.repeats}: nccl-tests took {theirs_s:.1f} s", flush=True)
     began = time.monotonic()
-    folder = run_ours(options, f"repeat-{repeat}")
+    folders = [
+        RunFolder.open(_folder(options, execution, repeat)) if known else run_ours(options, execution, repeat)
+        for execution in options.executions
+    ]
+    ours_s = time.monotonic() - began
     refused = set()
-    for row in folder.read_sweep():
+    for row in (row for folder in folders for row in folder.read_sweep()):
         if row.time_us is None:
             refused.add(f"# {row.operation} {row.path} {row.execution}: {row.status}: {row.reason}")
             continue
         cell = Cell(row.operation, row.group_size, row.bytes, row.execution)
         measured.ours[row.path, cell].append(row.time_us)
     print("\n".join(sorted(refused)), end="\n" if refused else "")
-    ours_s = time.monotonic() - began
     ways = len(options.paths)  # theirs has one
-    print(f"# repeat {repeat + 1} of {options.repeats}: ours took {ours_s:.1f} s for {ways} paths", flush=True)
-    measured.seconds.append((theirs_s, ours_s / ways))
+    took = f"nccl-tests took {theirs_s:.1f} s, ours {ours_s:.1f} s for {ways} paths"
+    print(f"# repeat {repeat + 1} of {options.repeats}: {'known already' if known else took}", flush=True)
+    if not known:
+        measured.seconds.append((theirs_s, ours_s / ways))
 
 
 def run_theirs(options: argparse.Namespace, operation: str, group_size: int, execution: str) -> str:
     """Run one program of nccl-tests and return what it printed."""
-    first, last, factor = re.fullmatch(r"(\S+)\.\.(\S+) x(\d+)", options.sizes).groups()
+    first, last, factor = re.fullmatch(r"(\S+)\.\.(\S+) x(\d+)", _sizes(options, execution)).groups()
     command = [
         str(Path(options.nccl_tests) / PROGRAMS[operation]),
         *("-t", str(group_size), "-g", "1", "-b", str(parse_size(first)), "-e", str(parse_size(last)), "-f", factor),
-        *("-w", "5", "-n", "20", "-d", "float"),
+        *("-w", "5", "-n", "20", "-d", "float", "-c", "0"),
         *(("-G", str(GRAPH_LAUNCHES)) if execution == "graph" else ()),
     ]
     environment = dict(os.environ)
@@ -138,23 +147,24 @@ def read_theirs(text: str, in_place: bool) -> Iterator[tuple[int, float]]:
             yield int(match[1]), float(figures[4 if in_place else 0])
 
 
-def run_ours(options: argparse.Namespace, name: str) -> RunFolder:
+def run_ours(options: argparse.Namespace, execution: str, repeat: int) -> RunFolder:
     """Run one sweep of ours over the same points, all paths in one launch, and return its folder."""
     axes = {
         "operations": options.operations,
         "group_sizes": options.group_sizes,
-        "execution": options.executions,
+        "execution": [execution],
         "path": options.paths,
     }
     settings = {
         **{key: f"[{','.join(map(str, values))}]" for key, values in axes.items()},
-        "sizes": options.sizes,
+        "sizes": _sizes(options, execution),
         "clock": "host",
         "percentile_iterations": 0,
+        "check": "false",
         "launch.ranks": max(options.group_sizes),
         "logger": "none",
         "runs": options.out / "ours",
-        "name": name,
+        "name": _folder(options, execution, repeat).name,
     }
     overrides = [*(f"{key}={value}" for key, value in settings.items()), *options.overrides]
     command = [sys.executable, "-m", "scalescope", "sweep", *overrides]
@@ -162,7 +172,7 @@ def run_ours(options: argparse.Namespace, name: str) -> RunFolder:
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, check=False, capture_output=True, text=True)
     if done.returncode != 0:
         print(done.stdout[-2000:], done.stderr[-4000:], sep="\n")
-    return RunFolder.open(options.out / "ours" / name)
+    return RunFolder.open(_folder(options, execution, repeat))
 
 
 def table(measured: Measured) -> Iterator[str]:
@@ -214,6 +224,18 @@ def claims(measured: Measured) -> Iterator[str]:
                f"start: {ours_s / theirs_s:.2f} times")  # fmt: skip
 
 
+def _folder(options: argparse.Namespace, execution: str, repeat: int) -> Path:
+    return Path(options.out) / "ours" / f"{execution}-{repeat}"
+
+
+def _sizes(options: argparse.Namespace, execution: str) -> str:
+    """Return the range of sizes for eager calls, or the one for graphs, which ends at --graphs-to."""
+    if execution == "eager":
+        return str(options.sizes)
+    first, last, factor = re.fullmatch(r"(\S+)\.\.(\S+) x(\d+)", options.sizes).groups()
+    return f"{first}..{format_size(min(parse_size(last), parse_size(options.graphs_to)))} x{factor}"
+
+
 def _range(text: str) -> str:
     """Return a range of sizes with its factor, 2 where none is given."""
     full = text if " x" in text else f"{text} x2"
@@ -230,6 +252,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--group-sizes", default="2,4")
     parser.add_argument("--sizes", default="8B..4GiB x2", type=_range)
     parser.add_argument("--executions", default="eager,graph")
+    parser.add_argument("--graphs-to", default="4MiB", metavar="SIZE", help="the largest size timed as a graph")
     parser.add_argument("--paths", default="direct,c10d")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", default=Path("side_by_side"), type=lambda text: Path(text).resolve())
