@@ -1,6 +1,7 @@
 """The training job, typed. The defaults are in conf/ alone; torch-free, so that the front door stays quick."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
@@ -160,7 +161,7 @@ class TrainConfig(JobConfig):
     )
     recompute: bool = MISSING  # activation checkpointing: keep a block's input only, compute the rest again
     accumulate: int = MISSING  # parts that a rank's samples are worked through in, before one update
-    compile: bool = MISSING  # torch.compile
+    compile: Any = MISSING  # torch.compile: auto (on GPUs, where strategy and machine allow it) | true | false
     validate_every: int | None = MISSING  # steps; null = first and last, where there is held-out data
     checkpoint_every: int | None = MISSING  # steps; null = only when the job is asked to stop
     keep_checkpoints: int = MISSING  # how many of the newest are kept
@@ -189,15 +190,17 @@ class TrainConfig(JobConfig):
             raise UserError(f"validate_every={self.validate_every}: must be at least 1, or null for first and last")
         if self.checkpoint_every is not None and self.checkpoint_every < 1:
             raise UserError(f"checkpoint_every={self.checkpoint_every}: must be at least 1, or null for none")
+        if self.compile not in ("auto", True, False):
+            raise UserError(f"compile={self.compile}: choose one of auto, true, false")
         if self.keep_checkpoints < 1:
             raise UserError(f"keep_checkpoints={self.keep_checkpoints}: must be at least 1")
         if self.resume and self.name is None:
             raise UserError("resume=true needs name=RUN, the run folder to go on with")
-        if self.compile and self.strategy.kind == "ddp" and self.strategy.static_graph:
+        if self.compile is True and self.strategy.kind == "ddp" and self.strategy.static_graph:
             raise UserError(
                 "compile=true cuts the model at DDP's bucket edges, which needs strategy.static_graph=false"
             )
-        if self.compile and self.strategy.kind == "zero":
+        if self.compile is True and self.strategy.kind == "zero":
             raise UserError("compile=true with strategy=zero: DeepSpeed's hooks cannot be compiled; use ddp or fsdp2, "
                             "or compile=false")  # fmt: skip
         if self.precision.kind == "fp16" and self.strategy.kind not in ("ddp", "local"):

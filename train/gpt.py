@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from train.config import GptConfig
+from train.cross_entropy import can_fuse, linear_cross_entropy
 
 _TURNED = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
 
@@ -93,16 +94,28 @@ class Gpt(nn.Module):
         """Return the logits (B, T, V); with targets (B, T) the mean cross entropy in nats over all positions."""
         positions = torch.arange(tokens.shape[1], device=tokens.device)  # (T,)
         x = self.transformer["wte"](tokens) + self.transformer["wpe"](positions)  # (B, T, C)
+        dtype = _autocast_dtype(x.device)
+        if dtype == torch.bfloat16:
+            x = x.to(dtype)  # autocast alone would carry the residual stream in fp32, twice the bytes of every add
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False) if self.recompute and self.training else block(x)
-        logits = self.lm_head(self.transformer["ln_f"](x))  # (B, T, V)
+        x = self.transformer["ln_f"](x)
+        if targets is not None and torch.is_grad_enabled() and can_fuse(x if dtype is None else x.to(dtype)):
+            return self._fused_loss(x, targets)
+        logits = self.lm_head(x)  # (B, T, V)
         if targets is None:
             return logits
         # autocast reads and writes bf16 logits with fp32 sums, as nanoGPT's figures are measured; without it (bf16
         # parameters, FSDP2) the loss itself would be rounded to bf16, so there it is computed in fp32
-        if not torch.is_autocast_enabled(logits.device.type):
+        if dtype is None:
             logits = logits.float()
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
+
+    def _fused_loss(self, x: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss in training, without autograd's passes over the logits."""
+        weight = self.lm_head.weight
+        rows = x.reshape(-1, x.shape[-1]).to(torch.bfloat16)  # (B·T, C)
+        return linear_cross_entropy(rows, weight.to(torch.bfloat16), targets.reshape(-1))
 
     def _initialise(self, layers: int) -> None:
         """GPT-2's: normal(0.02), the layers that write to the residual stream scaled down by √(2·layers)."""
@@ -113,6 +126,10 @@ class Gpt(nn.Module):
                 nn.init.normal_(parameter, std=0.02)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
+
+
+def _autocast_dtype(device: torch.device) -> torch.dtype | None:
+    return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
 
 
 def from_gpt2(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

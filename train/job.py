@@ -56,7 +56,7 @@ def _run(job: Job[TrainConfig]) -> None:
     schedule = make_schedule(config).resumed(checkpoints.resume())
     loader, held_out = open_loader(job, share, schedule.first_step)
     if job.is_rank0:
-        job.folder.write_facts(_facts(config, model, share))
+        job.folder.write_facts(_facts(config, model, share, strategy))
 
     clock = make_clock(job.device)
     tracer = Tracer(config.profiler, job.device, job.world.rank, describe_run(job, info))
@@ -177,7 +177,7 @@ def _info_of_rank0(job: Job[TrainConfig]) -> RunInfo:
     return read[0]
 
 
-def _facts(config: TrainConfig, model: Model, share: Share) -> TrainFacts:
+def _facts(config: TrainConfig, model: Model, share: Share, strategy: Strategy) -> TrainFacts:
     return TrainFacts(
         model=config.model.name,
         strategy=config.strategy.kind,
@@ -187,7 +187,7 @@ def _facts(config: TrainConfig, model: Model, share: Share) -> TrainFacts:
         flops_formula=model.flops.formula,
         samples_per_rank_step=share.samples,
         tokens_per_sample=model.tokens_per_sample,
-        compiled=config.compile,
+        compiled=strategy.compiled,
     )
 
 

@@ -1,6 +1,5 @@
 """What a strategy is: how one step's arithmetic runs over the ranks. Alone, it is the plain step of one process."""
 
-import logging
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from train.compiling import compile_module, compiles
 from train.config import TrainConfig
 from train.data import Batch
 from train.optimizers import build_optimizer, clip_gradients, learning_rate, set_learning_rate
@@ -26,12 +26,13 @@ class Strategy:
         self.network = network
         self.precision = precision
         self.device = device
+        self.compiled = compiles(config, device)
         self.module = self.wrap()
         self.optimizer = self.build_optimizer()
 
     def wrap(self) -> nn.Module:
         """Return the module that trains."""
-        return compile_module(self.network) if self.config.compile else self.network
+        return compile_module(self.network) if self.compiled else self.network
 
     def build_optimizer(self) -> torch.optim.Optimizer:
         """Return the optimiser of the wrapped network's parameters."""
@@ -126,17 +127,3 @@ class Strategy:
         with self.forward_context():
             loss: Tensor = self.module(inputs, targets)
         return loss
-
-
-def compile_module(module: nn.Module) -> nn.Module:
-    """Return the module compiled whole; shapes are fixed, so nothing is recompiled for another batch size."""
-    hush_dynamo()
-    compiled = torch.compile(module, dynamic=False)
-    assert isinstance(compiled, nn.Module)
-    return compiled
-
-
-def hush_dynamo() -> None:
-    """Silence the word that DDP's own annotation is left out of the compiled graph, which changes nothing."""
-    for name in ("ctx_manager", "torch"):
-        logging.getLogger(f"torch._dynamo.variables.{name}").setLevel(logging.ERROR)

@@ -7,7 +7,8 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from train.strategies.base import Strategy, compile_module
+from train.compiling import compile_module
+from train.strategies.base import Strategy
 
 
 class Ddp(Strategy):
@@ -27,7 +28,7 @@ class Ddp(Strategy):
             self._ddp.register_comm_hook(None, bf16_compress_hook)
         # compiled from outside: the graph is then cut at bucket edges, and gradients travel while others are computed;
         # compiled inside, one backward hands all of them over at its end (pytorch#109774)
-        return compile_module(self._ddp) if self.config.compile else self._ddp
+        return compile_module(self._ddp) if self.compiled else self._ddp
 
     def no_sync(self) -> AbstractContextManager[None]:
         return self._ddp.no_sync()

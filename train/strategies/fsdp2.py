@@ -11,7 +11,8 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from train.strategies.base import Strategy, hush_dynamo
+from train.compiling import hush_dynamo
+from train.strategies.base import Strategy
 
 
 class Fsdp2(Strategy):
@@ -23,11 +24,11 @@ class Fsdp2(Strategy):
         policy = MixedPrecisionPolicy()
         if self.precision.kind == "bf16":
             policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-        if self.config.compile:
+        if self.compiled:
             hush_dynamo()
         blocks = cast(Sequence[nn.Module], self.network.blocks)
         for block in blocks:
-            if self.config.compile:  # block by block: a graph over the whole would cut at each gather anyway
+            if self.compiled:  # block by block: a graph over the whole would cut at each gather anyway
                 block.compile(dynamic=False)
             fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=options.reshard_after_forward)
         fully_shard(self.network, mesh=mesh, mp_policy=policy)

@@ -1,0 +1,39 @@
+"""torch.compile: when it is used, and how."""
+
+import importlib.util
+import logging
+import shutil
+
+import torch
+from torch import nn
+
+from train.config import TrainConfig
+
+
+def compiles(config: TrainConfig, device: torch.device) -> bool:
+    """Return what `compile` comes to: `auto` compiles on GPUs, wherever the strategy and the machine allow it.
+
+    Not for DeepSpeed, whose hooks cannot be compiled, nor for DDP's static graph; and Triton has to be there, with a
+    C compiler for what it builds.
+    """
+    if config.compile != "auto":
+        return bool(config.compile)
+    if device.type != "cuda" or config.strategy.kind == "zero" or config.strategy.static_graph:
+        return False
+    if importlib.util.find_spec("triton") is None:
+        return False
+    return any(shutil.which(name) for name in ("cc", "gcc", "clang"))
+
+
+def compile_module(module: nn.Module) -> nn.Module:
+    """Return the module compiled whole; shapes are fixed, so nothing is recompiled for another batch size."""
+    hush_dynamo()
+    compiled = torch.compile(module, dynamic=False)
+    assert isinstance(compiled, nn.Module)
+    return compiled
+
+
+def hush_dynamo() -> None:
+    """Silence the word that DDP's own annotation is left out of the compiled graph, which changes nothing."""
+    for name in ("ctx_manager", "torch"):
+        logging.getLogger(f"torch._dynamo.variables.{name}").setLevel(logging.ERROR)
