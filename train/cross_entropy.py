@@ -29,7 +29,10 @@ def can_fuse(x: Tensor) -> bool:
 
 
 def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean cross entropy in nats of logits x·weightᵀ: x (M, C), weight (V, C), targets (M,) -> ()."""
+    """Return the mean cross entropy in nats of logits x·weightᵀ: x (M, C), weight (V, C), targets (M,) -> ().
+
+    Rows whose target is IGNORED count for nothing; without any other the loss is 0.
+    """
     loss, _ = _linear_cross_entropy(x, weight, targets)
     return loss
 
@@ -72,7 +75,7 @@ _linear_cross_entropy.register_autograd(_backward, setup_context=_save)
 def _plain(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
     """The same with torch's own operations, for devices without the kernel."""
     logarithms = F.log_softmax(logits.float(), dim=1)
-    loss = F.nll_loss(logarithms, targets, ignore_index=IGNORED)
+    loss = F.nll_loss(logarithms, targets, ignore_index=IGNORED, reduction="sum") / counted.clamp(min=1)
     kept = targets != IGNORED
     gradient = logarithms.exp()
     gradient[torch.arange(len(targets), device=targets.device), targets.where(kept, 0)] -= 1
