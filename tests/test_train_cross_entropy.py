@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from train.cross_entropy import IGNORED, can_fuse, linear_cross_entropy
+from train.kernels.cross_entropy import IGNORED, can_fuse, linear_cross_entropy
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 ROWS, WIDTH, VOCABULARY = 96, 64, 9001  # more than one block of the kernel, and no multiple of one

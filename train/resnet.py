@@ -9,6 +9,8 @@ from torch.nn import functional as F
 
 from train.config import ResNetConfig
 from train.flops import RESNET_STAGES as STAGES
+from train.kernels.max_pool import max_pool
+from train.stem import folded_convolution
 
 EXPANSION = 4
 
@@ -45,7 +47,6 @@ class ResNet50(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
-        self.maxpool = nn.MaxPool2d(3, stride=2, padding=1)
         inputs = 64
         for number, (width, blocks, stride) in enumerate(STAGES, 1):
             stage = nn.Sequential()
@@ -64,13 +65,19 @@ class ResNet50(nn.Module):
 
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return the logits (B, classes) of images (B, 3, S, S); with labels (B,) the mean cross entropy in nats."""
-        x = self.maxpool(F.relu(self.bn1(self.conv1(images)), inplace=True))  # (B, 64, S/4, S/4)
+        x = max_pool(F.relu(self.bn1(self._stem(images)), inplace=True))  # (B, 64, S/4, S/4)
         for block in self.blocks:
             x = block(x)  # … (B, 2048, S/32, S/32)
         logits = self.fc(x.mean(dim=(2, 3)))
         if labels is None:
             return logits
         return F.cross_entropy(logits.to(torch.promote_types(logits.dtype, torch.float32)), labels)
+
+    def _stem(self, images: Tensor) -> Tensor:
+        """Return the first convolution's output (B, 64, S/2, S/2)."""
+        if images.is_cuda and images.shape[2] % 2 == 0 and images.shape[3] % 2 == 0:
+            return folded_convolution(images, self.conv1.weight)
+        return self.conv1(images)
 
     def _initialise(self) -> None:
         """torchvision's; besides, each block starts as its shortcut (Goyal et al. 2017), which steadies large rates."""

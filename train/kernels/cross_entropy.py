@@ -41,11 +41,11 @@ def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
 def _linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean loss () in fp32, and its gradient with respect to the logits (M, V) in their type."""
     logits = x @ weight.t()  # (M, V)
-    counted = (targets != IGNORED).sum()
+    counted = (targets != IGNORED).sum().clamp(min=1)  # stays on the device
     if not can_fuse(logits):
         return _plain(logits, targets, counted)
     losses = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
-    scale = counted.clamp(min=1).reciprocal().float()  # stays on the device
+    scale = counted.reciprocal()
     _rows[(len(logits),)](
         logits, targets, losses, scale, logits.shape[1], IGNORED=IGNORED, BLOCK=_BLOCK, num_warps=_WARPS
     )
@@ -75,11 +75,11 @@ _linear_cross_entropy.register_autograd(_backward, setup_context=_save)
 def _plain(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
     """The same with torch's own operations, for devices without the kernel."""
     logarithms = F.log_softmax(logits.float(), dim=1)
-    loss = F.nll_loss(logarithms, targets, ignore_index=IGNORED, reduction="sum") / counted.clamp(min=1)
+    loss = F.nll_loss(logarithms, targets, ignore_index=IGNORED, reduction="sum") / counted
     kept = targets != IGNORED
     gradient = logarithms.exp()
     gradient[torch.arange(len(targets), device=targets.device), targets.where(kept, 0)] -= 1
-    gradient *= kept[:, None] / counted.clamp(min=1)
+    gradient *= kept[:, None] / counted
     return loss, gradient.to(logits.dtype)
 
 
@@ -92,22 +92,25 @@ if triton is not None:
         logits += row * vocabulary
         target = tl.load(targets + row)
         lane = tl.arange(0, BLOCK)
-        highest = -float("inf")
-        total = 0.0
-        for start in range(0, vocabulary, BLOCK):  # the sum, scaled to the highest logit so far
+        lowest = -1.0e30  # finite, so that lanes beyond the end make no NaN
+        highest = tl.full([BLOCK], lowest, tl.float32)
+        total = tl.zeros([BLOCK], tl.float32)
+        for start in range(0, vocabulary, BLOCK):  # each lane sums for itself, scaled to the highest it has seen
             inside = start + lane < vocabulary
-            x = tl.load(logits + start + lane, mask=inside, other=-float("inf"), eviction_policy="evict_last")
-            x = x.to(tl.float32)
-            new = tl.maximum(highest, tl.max(x))
-            total = total * tl.exp(highest - new) + tl.sum(tl.exp(x - new))
-            highest = new
+            x = tl.load(logits + start + lane, mask=inside, other=lowest, eviction_policy="evict_last").to(tl.float32)
+            power = tl.exp(-tl.abs(x - highest))  # one exponential serves both cases
+            total = tl.where(x > highest, total * power + 1.0, total + power)
+            highest = tl.maximum(highest, x)
+        top = tl.max(highest)
+        normaliser = tl.sum(total * tl.exp(highest - top))
         kept = target != IGNORED
         at_target = tl.load(logits + target, mask=kept, other=0.0).to(tl.float32)
-        tl.store(losses + row, tl.where(kept, highest + tl.log(total) - at_target, 0.0))
+        tl.store(losses + row, tl.where(kept, top + tl.log(normaliser) - at_target, 0.0))
         factor = tl.where(kept, tl.load(scale), 0.0)
+        share = factor / normaliser
         tl.debug_barrier()  # the target's logit is read by all before one overwrites it
         for start in range(0, vocabulary, BLOCK):
             inside = start + lane < vocabulary
-            x = tl.load(logits + start + lane, mask=inside, other=0.0, eviction_policy="evict_first").to(tl.float32)
-            share = tl.exp(x - highest) / total - tl.where(start + lane == target, 1.0, 0.0)
-            tl.store(logits + start + lane, (share * factor).to(tl.bfloat16), mask=inside)
+            x = tl.load(logits + start + lane, mask=inside, other=lowest, eviction_policy="evict_first").to(tl.float32)
+            gradient = tl.exp(x - top) * share - tl.where(start + lane == target, factor, 0.0)
+            tl.store(logits + start + lane, gradient.to(logits.dtype.element_ty), mask=inside)

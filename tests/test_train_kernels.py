@@ -1,0 +1,46 @@
+"""What stands in for torch's own operations gives what they give, with the same gradients."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from train.gpt import _gelu
+from train.kernels.max_pool import max_pool
+from train.stem import folded_convolution
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def images(*shape: int) -> Tensor:
+    torch.manual_seed(0)
+    return torch.randn(shape, device=DEVICE, dtype=torch.float64).to(memory_format=torch.channels_last)
+
+
+def test_the_folded_stem_is_the_convolution_it_replaces() -> None:
+    pixels = images(2, 3, 32, 48)
+    ours = torch.randn(64, 3, 7, 7, device=DEVICE, dtype=torch.float64).requires_grad_()
+    theirs = ours.detach().clone().requires_grad_()
+    folded = folded_convolution(pixels, ours)
+    plain = F.conv2d(pixels, theirs, stride=2, padding=3)
+    torch.testing.assert_close(folded, plain)
+    folded.square().sum().backward()
+    plain.square().sum().backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+@pytest.mark.parametrize("shape", [(2, 64, 8, 12), (3, 5, 16, 6), (2, 8, 7, 9)])
+def test_max_pool_is_torchs_also_where_several_are_largest(shape: tuple[int, ...]) -> None:
+    ours = images(*shape).float().relu().requires_grad_()  # half of it zeros: ties in every window
+    theirs = ours.detach().clone().requires_grad_()
+    pooled, expected = max_pool(ours), F.max_pool2d(theirs, 3, stride=2, padding=1)
+    torch.testing.assert_close(pooled, expected, rtol=0, atol=0)
+    upstream = torch.randn_like(expected)
+    pooled.backward(upstream)
+    expected.backward(upstream)
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
+def test_gelu_compiled_is_gelus_tanh_form() -> None:
+    x = torch.linspace(-9, 9, 1001, device=DEVICE)
+    torch.testing.assert_close(torch.compile(_gelu)(x), F.gelu(x, approximate="tanh"))

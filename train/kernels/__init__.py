@@ -1,0 +1,1 @@
+"""Kernels of our own, each where a profile showed that a step lost time to a general one: Triton, so CUDA and ROCm."""
