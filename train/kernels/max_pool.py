@@ -123,7 +123,7 @@ if triton is not None:
 
     @triton.jit  # type: ignore[untyped-decorator]
     def _gradient(upstream, choice, gradient, elements, C, H, W, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-        """Each 2×2 block of the input, from its own window, the next to the right, the next below, and the one beyond."""
+        """Each 2×2 block of the input: from its own window, the one to the right, the one below, the one beyond."""
         number, exists, channel, column, row, image = _place(elements, C, H, W, BLOCK)
         right = exists & (column + 1 < W)
         below = exists & (row + 1 < H)
