@@ -39,6 +39,7 @@ def plan_job(verb: Verb, config: DictConfig, world: World | None = None) -> Plan
     """
     checked = typed(config)
     place = resolve(checked.launch, world.size if world else None, world.local_size if world else None)
+    checked.launch.device = place.device  # what a check may refuse can depend on it
     verb.load_check()(checked, place.ranks)
     name = checked.name or new_name(verb.name, checked.what)
     with open_dict(config):

@@ -18,7 +18,11 @@ from train.windows import Windows
 
 def data(kind: str, path: Path, **changes: object) -> DataConfig:
     values = {"validation_path": None, "pattern": "*", "exclude": [], "validation_fraction": 0.1}
-    return DataConfig(kind=kind, path=str(path), **{**values, "validation_samples": 8, "workers": 0, **changes})
+    return DataConfig(
+        kind=kind,
+        path=str(path),
+        **{**values, "validation_samples": 8, "workers": 0, "decoder": "auto", "corrupt": "skip", **changes},
+    )
 
 
 def gpt(context: int, vocabulary: int = 65_536) -> GptConfig:
@@ -171,7 +175,7 @@ def test_what_cannot_work_is_said_before_anything_starts(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (("model=resnet50", "data=python_stdlib"), "use data=synthetic"),
+        (("model=resnet50", "data=python_stdlib"), "use data=image_folder or data=synthetic"),
         (("steps=12",), "leaves no step to measure"),
         (("data=text",), "needs data.path"),
         (("compile=true", "strategy.static_graph=true"), "static_graph=false"),

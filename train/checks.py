@@ -4,8 +4,10 @@ from typing import cast
 
 from launch.config import JobConfig
 from records.errors import UserError
-from train.config import GptConfig, TrainConfig
+from train.config import GptConfig, ResNetConfig, TrainConfig
 from train.corpus import BYTE_VALUES, corpus_sizes
+from train.decoder_choice import choose_decoder
+from train.images import read_image_folder
 from train.schedule import make_schedule
 from train.windows import count_windows
 
@@ -25,7 +27,9 @@ def check(job: JobConfig, world_size: int) -> None:
     unknown = [rank for rank in config.profiler.ranks or () if not 0 <= rank < world_size]
     if unknown:
         raise UserError(f"profiler.ranks names rank {unknown[0]}, but the job has ranks 0 to {world_size - 1}")
-    if config.data.kind != "synthetic":
+    if config.data.kind == "image_folder":
+        _check_images(config, cast(ResNetConfig, config.model), samples * world_size, world_size)
+    elif config.data.kind != "synthetic":
         _check_tokens(config, cast(GptConfig, config.model), samples * world_size, world_size)
 
 
@@ -38,6 +42,20 @@ def samples_per_rank(config: TrainConfig, world_size: int) -> int:
         near = max(world_size, total - total % world_size)
         raise UserError(f"global_batch_size={total} does not split over {world_size} ranks; use {near}, say")
     return total // world_size
+
+
+def _check_images(config: TrainConfig, model: ResNetConfig, samples_per_step: int, world_size: int) -> None:
+    choose_decoder(config.data.decoder, config.launch.device)
+    folder = read_image_folder(config.data)
+    if len(folder.classes) > model.classes:
+        raise UserError(f"data.path={config.data.path} has {len(folder.classes)} classes, and {model.name} knows "
+                        f"{model.classes}; set model.classes={len(folder.classes)}")  # fmt: skip
+    if len(folder.training) < samples_per_step:
+        raise UserError(f"data.path={config.data.path} has {len(folder.training)} images to train on; a step reads "
+                        f"{samples_per_step}; take more images, or a smaller batch")  # fmt: skip
+    if config.data.validation_samples and len(folder.held_out) < world_size:
+        raise UserError(f"{len(folder.held_out)} images are held out, and {world_size} ranks need at least one each; "
+                        "raise data.validation_fraction, or set data.validation_samples=0")  # fmt: skip
 
 
 def _check_tokens(config: TrainConfig, model: GptConfig, samples_per_step: int, world_size: int) -> None:

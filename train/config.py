@@ -56,22 +56,26 @@ class ResNetConfig(ModelConfig):
 class DataConfig:
     """conf/data: what the model eats."""
 
-    kind: str = MISSING  # synthetic (made on the device) | text (any file or folder, by bytes) | tokens (uint16 .bin)
-    path: str | None = MISSING  # text: a file, or a folder whose files are read; tokens: train.bin
-    validation_path: str | None = MISSING  # tokens: val.bin; null = the last part of `path` is held out
+    kind: str = MISSING  # synthetic (made on the device) | text (by bytes) | tokens (uint16 .bin) | image_folder
+    path: str | None = MISSING  # text: a file, or a folder whose files are read; tokens: train.bin; images: a folder
+    validation_path: str | None = MISSING  # tokens: val.bin, images: a folder; null = a part of `path` is held out
     pattern: str = MISSING  # text in a folder: which files
     exclude: list[str] = MISSING  # text in a folder: folder names that are left out
     validation_fraction: float = MISSING  # the held-out part where there is no validation file
     validation_samples: int = MISSING  # held-out samples that a validation reads, over all ranks; 0 = no validation
-    workers: int = MISSING  # loading processes a rank; 0 = load in the step loop
+    workers: int | None = MISSING  # loading processes a rank; 0 = in the step loop; null = as many as cores are left
+    decoder: str = MISSING  # images: auto (nvjpeg where it is there) | pillow | torchvision | nvjpeg (on the device)
+    corrupt: str = MISSING  # an image that cannot be read: skip (said, and the next one taken) | refuse (ends the job)
 
     def __post_init__(self) -> None:
-        _choose("data.kind", self.kind, ("synthetic", "text", "tokens"))
+        _choose("data.kind", self.kind, ("synthetic", "text", "tokens", "image_folder"))
+        _choose("data.decoder", self.decoder, ("auto", "pillow", "torchvision", "nvjpeg"))
+        _choose("data.corrupt", self.corrupt, ("skip", "refuse"))
         if self.kind != "synthetic" and not self.path:
-            raise UserError(f"data={self.kind} needs data.path=FILE")
+            raise UserError(f"data={self.kind} needs data.path={'FOLDER' if self.kind == 'image_folder' else 'FILE'}")
         if not 0 <= self.validation_fraction < 1:
             raise UserError(f"data.validation_fraction={self.validation_fraction}: must be at least 0 and below 1")
-        if self.validation_samples < 0 or self.workers < 0:
+        if self.validation_samples < 0 or (self.workers or 0) < 0:
             raise UserError("data.validation_samples and data.workers must be at least 0")
 
 
@@ -212,8 +216,10 @@ class TrainConfig(JobConfig):
             raise UserError(
                 "recompute=true: ResNet's batch norms would count every batch twice; use it with GPT models"
             )
-        if self.model.kind == "resnet" and self.data.kind != "synthetic":
-            raise UserError(f"data={self.data.kind} is text, which {self.model.name} cannot read; use data=synthetic")
+        if self.data.kind != "synthetic" and (self.data.kind == "image_folder") != (self.model.kind == "resnet"):
+            eats, what = ("image_folder", "text") if self.model.kind == "resnet" else ("text", "images")
+            raise UserError(f"data={self.data.kind} is {what}, which {self.model.name} cannot read; use data={eats} or "
+                            "data=synthetic")  # fmt: skip
 
 
 MODELS: dict[str, type[ModelConfig]] = {"gpt": GptConfig, "resnet": ResNetConfig}

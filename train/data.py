@@ -15,6 +15,8 @@ from train.windows import Windows
 
 Batch = tuple[Tensor, Tensor]  # inputs and targets, on the device
 
+ANNOTATION = "scalescope:data"  # what the reading half counts as the host loading data
+
 
 @dataclass(frozen=True)
 class Share:

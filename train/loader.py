@@ -9,12 +9,14 @@ from torch.profiler import record_function
 from torch.utils.data import DataLoader
 
 from launch.job import Job
-from train.config import GptConfig, TrainConfig
+from train.config import GptConfig, ResNetConfig, TrainConfig
 from train.corpus import read_corpus
-from train.data import Batch, HeldOutBatches, Share, TokenBatches, split_tokens, synthetic_batch
+from train.data import ANNOTATION, Batch, HeldOutBatches, Share, TokenBatches, split_tokens, synthetic_batch
+from train.decoder_choice import choose_decoder, image_workers
+from train.image_batches import HeldOutImages, ImageBatches
+from train.image_loader import DeviceImageLoader, HostBatches, HostImageLoader, Images
+from train.images import read_image_folder
 from train.validation import HeldOut
-
-ANNOTATION = "scalescope:data"  # what the reading half counts as the host loading data
 
 
 class SyntheticLoader:
@@ -71,16 +73,33 @@ class TokenLoader:
             self._ahead = None if rows is None else rows.to(self._device, non_blocking=True)
 
 
-Loader = SyntheticLoader | TokenLoader
+Loader = SyntheticLoader | TokenLoader | HostImageLoader | DeviceImageLoader
 
 
 def open_loader(job: Job[TrainConfig], share: Share, first_step: int = 0) -> tuple[Loader, HeldOut]:
     """Return what feeds this rank's steps, and what measures the loss on the data held out from them."""
     config = job.config
     if config.data.kind == "synthetic":
-        return SyntheticLoader(synthetic_batch(config.model, share, config.seed, job.device)), HeldOut(job, None)
+        return SyntheticLoader(synthetic_batch(config.model, share, config.seed, job.device)), HeldOut(job)
+    if config.data.kind == "image_folder":
+        return _open_images(job, share, range(first_step, config.steps))
     model = cast(GptConfig, config.model)
     corpus = read_corpus(config.data)
     batches = TokenBatches(corpus, model, share, config.seed)
-    loader = TokenLoader(batches, first_step, config.steps, config.data.workers, job.device)
-    return loader, HeldOut(job, HeldOutBatches(corpus, model, share, config.data.validation_samples))
+    loader = TokenLoader(batches, first_step, config.steps, config.data.workers or 0, job.device)
+    held_out = HeldOutBatches(corpus, model, share, config.data.validation_samples)
+    return loader, HeldOut(job, held_out, lambda rows: split_tokens(rows.to(job.device)))
+
+
+def _open_images(job: Job[TrainConfig], share: Share, steps: range) -> tuple[Loader, HeldOut]:
+    data = job.config.data
+    side = cast(ResNetConfig, job.config.model).image_size
+    folder = read_image_folder(data)
+    decoder = choose_decoder(data.decoder, job.device.type)
+    on_gpu = job.device.type == "cuda"
+    skip = data.corrupt == "skip"
+    batches = ImageBatches(folder.training, side, share, job.config.seed, decoder, skip)
+    host = HostBatches(batches, steps, image_workers(data.workers, decoder, job.config.launch.threads_per_rank), on_gpu)
+    make = Images(side, job.device)
+    loader = DeviceImageLoader(host, make, job.device) if on_gpu else HostImageLoader(host, make)
+    return loader, HeldOut(job, HeldOutImages(folder.held_out, side, share, data.validation_samples, skip), make)
