@@ -153,7 +153,7 @@ def collectives_table(run: RunAnalysis) -> Table:
         Column("bus_gb_s", "busbw", "GB/s", 1),
         Column("in_situ_efficiency", "of the sweep's speed", "%", 1, 100),
     ]
-    kinds: dict[tuple[str, int | None, str | None, int], list[Collective]] = {}
+    kinds: dict[tuple[str, int | None, str | None, int | None], list[Collective]] = {}
     for call in run.collectives:
         kinds.setdefault((call.operation, call.bytes, call.dtype, call.group_size), []).append(call)
     rows: list[list[Cell]] = [
@@ -163,7 +163,7 @@ def collectives_table(run: RunAnalysis) -> Table:
          _median([call.bus_gb_s for call in calls]),
          _median([call.in_situ_efficiency for call in calls])]
         for (operation, count, dtype, group_size), calls in sorted(
-            kinds.items(), key=lambda item: (item[0][0], item[0][3], item[0][1] or 0, item[0][2] or ""))
+            kinds.items(), key=lambda item: (item[0][0], item[0][3] or 0, item[0][1] or 0, item[0][2] or ""))
     ]  # fmt: skip
     single = run.world_size > 1 and len(run.ranks) < 2
     cannot = _ONE_RANK if single else "the collective could not be matched across the ranks"
@@ -173,6 +173,7 @@ def collectives_table(run: RunAnalysis) -> Table:
         {
             "bytes": "the trace does not hold its size",
             "dtype": "the trace does not hold its data type",
+            "group_size": "the trace does not hold its process group",
             "transfer_us": cannot,
             "longest_wait_us": cannot,
             "bus_gb_s": f"{cannot}, or the trace does not hold its size",

@@ -82,7 +82,7 @@ class Collective(msgspec.Struct, kw_only=True):
     bytes: int | None
     dtype: str | None
     group: str
-    group_size: int
+    group_size: int | None  # None where the trace does not say
     step: int | None
     transfer_us: float | None  # the last arriver's duration
     wait_us: dict[int, float] = {}  # by rank: time before the data could be there

@@ -50,6 +50,10 @@ def describe(args: CommunicationArgs | None, groups: "GroupNames") -> RankCollec
     return collective
 
 
+#: The group of collectives in a trace that names none: torch before 2.3 does not say which there are.
+ASSUMED_GROUP = "all ranks (assumed)"
+
+
 class GroupNames:
     """Completes what collectives say about their group from the header and from their neighbours on the stream."""
 
@@ -69,16 +73,21 @@ class GroupNames:
                 return ranks
         return self._ranks.get(args.group or "", ())
 
-    def complete(self, collectives: list[RankCollective]) -> None:
+    def complete(self, collectives: list[RankCollective], by_stream: bool = True) -> None:
         """Give collectives without a group the one that all others on their stream have, else the only one there is.
 
         torch runs each group on a stream of its own, so kernels without metadata, launched before the window, belong
-        to the group whose later kernels stand on the same stream.
+        to the group whose later kernels stand on the same stream. Not so on a CPU (`by_stream` False), where all groups
+        share the threads.
         """
         on_stream: dict[int, set[tuple[str, tuple[int, ...], int | None]]] = {}
         for one in collectives:
             if one.group is not None:
                 on_stream.setdefault(one.stream, set()).add((one.group, one.group_ranks, one.group_size))
+        if self._may_assume(collectives, by_stream):
+            for one in collectives:
+                one.group, one.group_ranks, one.group_size = ASSUMED_GROUP, tuple(range(self._world)), self._world
+            return
         for one in collectives:
             if one.group is not None:
                 continue
@@ -89,3 +98,11 @@ class GroupNames:
                 one.group = self._only
                 one.group_ranks = self._ranks[self._only]
                 one.group_size = len(one.group_ranks) or self._world or None
+
+    def _may_assume(self, collectives: list[RankCollective], by_stream: bool) -> bool:
+        """Tell whether all collectives can be taken as those of all ranks: none names a group, one stream runs all."""
+        if self._ranks or self._world < 2 or any(one.group is not None for one in collectives):
+            return False
+        if any(one.group_size not in (None, self._world) for one in collectives):
+            return False
+        return not by_stream or len({one.stream for one in collectives}) == 1

@@ -25,6 +25,8 @@ _RUNTIME = ("cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "xpu_runtim
             "privateuse1_runtime", "privateuse1_driver", "runtime", "driver")  # fmt: skip
 _OPERATORS = ("cpu_op", "Operator")
 _ANNOTATIONS = ("user_annotation",)
+#: What stands on a device's streams and is no activity of its own.
+_SHADOWS = ("gpu_user_annotation", "cuda_sync", "overhead")
 _COMMUNICATING = re.compile(r"record_param_comms$|c10d::|gloo:|mpi:|nccl:|rccl:")
 
 
@@ -39,6 +41,7 @@ class Columns:
         self.events = 0
         self.invalid_events = 0
         self.mended_events = 0
+        self.unread: dict[str, int] = {}
         self._exact: bool | None = None
         self._activities = _Table(9)
         self._runtime = _Table(6)
@@ -100,6 +103,7 @@ class Columns:
             events=self.events,
             invalid_events=self.invalid_events,
             mended_events=self.mended_events,
+            unread=self.unread,
             damage=damage,
         )
 
@@ -121,6 +125,8 @@ class Columns:
                 elif (kind := _ACTIVITY_KINDS.get(category)) is not None:
                     activities.append(event)
                     kinds.append(kind)
+                elif event.args.stream >= 0 and category not in _SHADOWS:
+                    self.unread[category] = self.unread.get(category, 0) + 1
             elif event.ph == "M" and event.name == "thread_name" and event.args.name is not None:
                 thread = self._thread(event.tid)
                 # two names may stand for one thread; the one that tells more is not the process's own

@@ -128,7 +128,7 @@ def _collectives(trace: Trace, steps: Steps) -> list[RankCollective]:
         if operator in _TELL_A_SHARE:
             shares.append(one)
     found.sort(key=lambda one: one.start)
-    groups.complete(found)
+    groups.complete(found, by_stream=False)
     for one in shares:
         _make_whole(one)
     for one in found:

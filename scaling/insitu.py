@@ -22,7 +22,7 @@ def add_in_situ_efficiency(collectives: Iterable[Collective], sweep: Sequence[Sw
     for one in collectives:
         if one.bytes is None or one.bytes < SMALLEST_BYTES or one.dtype is None or not one.transfer_us:
             continue
-        curve = curves.get((one.operation, one.dtype, one.group_size), {})
+        curve = curves.get((one.operation, one.dtype, one.group_size or 0), {})
         alone = _interpolate(curve, one.bytes)
         if alone is not None:
             one.in_situ_efficiency = alone / one.transfer_us

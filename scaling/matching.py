@@ -28,7 +28,7 @@ class Match(msgspec.Struct, kw_only=True):
     """One collective: its members by rank (indices into that rank's list), and what is missing of it."""
 
     group: str
-    group_size: int
+    group_size: int | None
     members: dict[int, int]
     #: None: complete. "window": cut off at the edge of a rank's window. "member": a rank lacks it amid others.
     #: "trace": a rank of the group has no trace here, or the group's ranks are not known.
@@ -125,8 +125,8 @@ def _expected(
     return None
 
 
-def _size(group: _Group, expected: tuple[int, ...] | None, model: RankCollective) -> int:
-    return len(expected) if expected else (len(group.ranks) or model.group_size or 1)
+def _size(group: _Group, expected: tuple[int, ...] | None, model: RankCollective) -> int | None:
+    return len(expected) if expected else (len(group.ranks) or model.group_size)
 
 
 def _say_what_is_missing(matches: list[Match], expected: tuple[int, ...] | None, traced: set[int]) -> None:

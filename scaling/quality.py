@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from scaling.answer import Quality
+from scaling.collective import ASSUMED_GROUP
 from scaling.matching import Match
 from scaling.rank import RankSummary
 
@@ -30,6 +31,8 @@ def judge(
     if len(windows) > 1:
         notes.append("the ranks' traces do not hold the same steps")
     notes.extend(_unmatched(matches))
+    if any(match.group == ASSUMED_GROUP for match in matches):
+        notes.append("the traces name no process group: their collectives are taken as those of all ranks")
     if not missing and (groupless := sum(match.missing == "trace" for match in matches)):
         notes.append(
             f"{groupless} collectives whose group's ranks are not in the traces: not split into wait and transfer"
@@ -43,7 +46,10 @@ def judge(
     unlinked = sum(one.evidence.unlinked for one in summaries.values())
     fraction = unlinked / activities if activities else None
     blind = [rank for rank, one in summaries.items() if one.shares is None or _lacks_its_device(one)]
-    unusable = len(blind) == len(summaries) or (fraction or 0.0) > UNUSABLE_FRACTION
+    launches = sum(one.evidence.launches for one in summaries.values())
+    lost = sum(one.evidence.launches_without_activity for one in summaries.values())
+    too_little = max(fraction or 0.0, lost / launches if launches else 0.0) > UNUSABLE_FRACTION
+    unusable = len(blind) == len(summaries) or too_little
     lacking_members = any(match.missing == "member" for match in matches)
     return Quality(
         verdict="unusable" if unusable else "degraded" if degraded or lacking_members else "good",
@@ -55,7 +61,9 @@ def judge(
 
 def _lacks_its_device(summary: RankSummary) -> bool:
     """Tell whether a trace was recorded of the host only, of a job that worked elsewhere."""
-    return summary.activity == "cpu" and (summary.evidence.launches > 0 or summary.backend in ("nccl", "rccl"))
+    evidence = summary.evidence
+    worked_elsewhere = evidence.launches > 0 or bool(evidence.unread) or summary.backend in ("nccl", "rccl")
+    return summary.activity == "cpu" and worked_elsewhere
 
 
 def _faults(summary: RankSummary) -> list[str]:
@@ -64,7 +72,12 @@ def _faults(summary: RankSummary) -> list[str]:
     faults = [f"{name}: {damage}; read as far as it goes" for damage in evidence.damage]
     if evidence.invalid_events:
         faults.append(f"{name}: {evidence.invalid_events} events are no valid JSON and are left out")
-    if _lacks_its_device(summary):
+    faults += [
+        f"{name}: {count} events of category {category} stand on a device's streams and are not read: only activity "
+        "that is written as CUDA's and ROCm's is known here"
+        for category, count in evidence.unread
+    ]
+    if _lacks_its_device(summary) and not evidence.unread:
         faults.append(
             f"{name}: the job ran on a device, and the trace holds nothing of it; profile ProfilerActivity.CUDA too"
         )
@@ -79,6 +92,11 @@ def _faults(summary: RankSummary) -> list[str]:
         faults.append(
             f"{name}: {evidence.launches_without_activity} of {evidence.launches} kernel launches have no kernel in "
             "the trace: the profiler lost activity"
+        )
+    if evidence.lost_collectives:
+        faults.append(
+            f"{name}: {evidence.lost_collectives} collectives were launched and have no kernel in the trace (is a stream "
+            "missing?): what they cost is told as idle time"
         )
     return faults
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scaling.collective import RankCollective
+from scaling.communication import communication_calls
 from scaling.cpu import CpuTimeline, build_cpu_timeline, share_out_cpu
 from scaling.intervals import Intervals, Ints, length, union
 from scaling.kernels import KernelTable, kernel_table
@@ -27,11 +28,13 @@ class Evidence:
     invalid_events: int
     mended_events: int
     damage: tuple[str, ...]
+    unread: tuple[tuple[str, int], ...]  # categories of device activity that is not known here, and their events
     activities: int
     before_window: int
     unlinked: int  # activities in the window whose launch is not in the trace
     launches: int  # runtime calls that launch a kernel
     launches_without_activity: int
+    lost_collectives: int  # of those, the ones inside a collective's call
     profiler_steps: int
 
 
@@ -117,18 +120,31 @@ def _evidence(trace: Trace, steps: int, before_window: int, unlinked: int) -> Ev
     calls = trace.runtime.correlation[chosen]
     # a kernel without a correlation (ROCm has such) may be what one of the launches without a kernel launched
     nameless = int((trace.activities.correlation <= 0).sum())
-    lost = max(0, int((~np.isin(calls, trace.activities.correlation)).sum()) - nameless)
+    lost = chosen[~np.isin(calls, trace.activities.correlation)]
     return Evidence(
         events=trace.events,
         invalid_events=trace.invalid_events,
         mended_events=trace.mended_events,
         damage=tuple(trace.damage),
+        unread=tuple(sorted(trace.unread.items())),
         activities=len(trace.activities),
         before_window=before_window,
         unlinked=unlinked,
         launches=int(calls.size),
-        launches_without_activity=lost,
+        launches_without_activity=max(0, lost.size - nameless),
+        lost_collectives=max(0, _inside_collectives(trace, lost) - nameless),
         profiler_steps=steps,
+    )
+
+
+def _inside_collectives(trace: Trace, rows: Ints) -> int:
+    """Return how many collectives' calls hold at least one of these runtime calls."""
+    if not rows.size or not trace.operator_communication:
+        return 0
+    start, thread = trace.runtime.start[rows], trace.runtime.thread[rows]
+    return sum(
+        bool(((thread == call.thread) & (start >= call.start) & (start <= call.end)).any())
+        for call in communication_calls(trace)
     )
 
 

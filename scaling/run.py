@@ -232,7 +232,8 @@ def _collective(
     if wait is not None:
         transfer_ns = members[wait.last].end - members[wait.last].start
         transfer_us = transfer_ns / 1e3
-        factor = bus_factor(operation, match.group_size) if match.group_size > 1 else None
+        ranks = match.group_size or 0
+        factor = bus_factor(operation, ranks) if ranks > 1 else None
         if factor is not None and size and transfer_ns > 0:
             bus = size / transfer_ns * factor
     return Collective(

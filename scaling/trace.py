@@ -83,4 +83,5 @@ class Trace:
     events: int = 0  # events decoded, of every kind
     invalid_events: int = 0  # events that could not be mended
     mended_events: int = 0  # events that decoded only after mending
+    unread: dict[str, int] = field(default_factory=dict)  # events on a device's streams, of categories not known here
     damage: list[str] = field(default_factory=list)  # why the file ends early, and other faults of the whole

@@ -78,12 +78,18 @@ def test_bus_bandwidth_factors_are_those_of_nccl_tests() -> None:
     assert bus_factor("barrier", 4) is None
 
 
-def rewritten(name: str, target: Path, change: Callable[[dict[str, Any]], None]) -> Explained:
-    """Explain a real set after every event of it was changed."""
+def rewritten(
+    name: str,
+    target: Path,
+    change: Callable[[dict[str, Any]], None],
+    header: Callable[[dict[str, Any]], object] = lambda _: None,
+) -> Explained:
+    """Explain a real set after every event of it, and what stands around them, was changed."""
     for source in find_sources(DATA / name):
         trace = json.loads(gzip.decompress(source.path.read_bytes()))
         for event in trace["traceEvents"]:
             change(event)
+        header(trace)
         (target / source.path.name.replace(".gz", "")).write_text(json.dumps(trace))
     return explain_traces(find_sources(target), name, 1)
 
@@ -127,6 +133,19 @@ def test_a_set_rewritten_as_rocm_writes_it_gives_the_same_figures(tmp_path: Path
     assert rocm.analysis.quality.verdict == "good"
 
 
+@pytest.mark.parametrize(("lost", "verdict"), [("communication", "degraded"), ("compute", "unusable")])
+def test_a_stream_that_is_missing_is_said(tmp_path: Path, lost: str, verdict: str) -> None:
+    def lose(event: dict[str, Any]) -> None:
+        if event.get("cat") == "kernel" and (lost == "communication") == event["name"].startswith("nccl"):
+            event["cat"] = "lost"
+            event["args"] = {}
+
+    quality = rewritten("gpt_ddp_n2", tmp_path, lose).analysis.quality
+    assert quality.verdict == verdict
+    said = any("rank1.json: 39 collectives were launched and have no kernel" in reason for reason in quality.reasons)
+    assert said == (lost == "communication")
+
+
 def as_torch_1_wrote(event: dict[str, Any]) -> None:
     """Whole µs, kernels without metadata, external ids that are correlations, records that name no collective."""
     args = event.get("args", {})
@@ -154,6 +173,44 @@ def test_a_trace_of_a_gpu_job_without_its_gpu_is_unusable_and_says_what_to_do(tm
     (tmp_path / "rank0.json").write_text(json.dumps(trace | {"traceEvents": host}))
     quality = explain_traces(find_sources(tmp_path), "x", 1).analysis.quality
     assert quality.verdict == "unusable" and any("ProfilerActivity.CUDA" in reason for reason in quality.reasons)
+
+
+def test_the_activity_of_an_accelerator_that_is_not_known_is_no_cpu_job(tmp_path: Path) -> None:
+    def elsewhere(event: dict[str, Any]) -> None:
+        if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
+            event["cat"] = "mtia_ccp_events"
+        elif event.get("cat") == "cuda_runtime":
+            event |= {"cat": "mtia_runtime", "name": "run"}
+
+    quality = rewritten("gpt_ddp_n1", tmp_path, elsewhere).analysis.quality
+    assert quality.verdict == "unusable" and "of category mtia_ccp_events" in quality.reasons[0]
+
+
+@pytest.mark.parametrize("streams", [1, 2])
+def test_without_any_process_group_one_stream_is_taken_as_all_ranks_and_two_are_not(
+    tmp_path: Path, streams: int
+) -> None:
+    count = 0
+
+    def forget(event: dict[str, Any]) -> None:
+        nonlocal count
+        as_torch_1_wrote(event)
+        if event.get("cat") == "kernel" and event["name"].startswith("nccl"):
+            count += 1
+            event["args"]["stream"] += count % streams
+
+    old = rewritten("gpt_ddp_n2", tmp_path, forget, lambda trace: trace["distributedInfo"].pop("pg_config"))
+    new = explain_traces(find_sources(DATA / "gpt_ddp_n2"), "x", 1)
+    if streams == 1:
+        assert old.partitions == new.partitions
+        assert "the traces name no process group: their collectives are taken as those of all ranks" in (
+            old.analysis.quality.reasons
+        )
+        assert {one.group_size for one in old.analysis.collectives} == {2}
+    else:
+        assert all(one.group_size is None and one.bus_gb_s is None for one in old.analysis.collectives)
+        assert all(part.transfer == part.wait == 0 for parts in old.partitions.values() for part in parts)
+        assert any("whose group's ranks are not in the traces" in reason for reason in old.analysis.quality.reasons)
 
 
 def test_lost_kernels_and_lost_launches_are_counted_and_degrade_the_verdict(tmp_path: Path) -> None:
