@@ -95,8 +95,8 @@ def _faults(summary: RankSummary) -> list[str]:
         )
     if evidence.lost_collectives:
         faults.append(
-            f"{name}: {evidence.lost_collectives} collectives were launched and have no kernel in the trace (is a stream "
-            "missing?): what they cost is told as idle time"
+            f"{name}: {evidence.lost_collectives} collectives were launched and have no kernel in the trace (is a "
+            "stream missing?): what they cost is told as idle time"
         )
     return faults
 
