@@ -27,6 +27,12 @@ def device_count() -> int:
     return torch.cuda.device_count() if device_kind() != "cpu" else 0
 
 
+def smallest_memory_bytes() -> int | None:
+    """Return the memory of this machine's smallest GPU, or None on a CPU."""
+    count = device_count()
+    return min(torch.cuda.get_device_properties(index).total_memory for index in range(count)) if count else None
+
+
 def describe(rank: int, device: torch.device) -> Device:
     """Describe one rank's device with its clocks, power and throttling at this moment, where it tells."""
     host = socket.gethostname()
