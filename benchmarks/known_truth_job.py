@@ -93,6 +93,7 @@ class Job:
             width=size.width,
             context=size.context,
             vocabulary=size.vocabulary,
+            attention="auto",
         )
         with device:
             network = Gpt(config)

@@ -99,6 +99,7 @@ class TrainFacts(msgspec.Struct, frozen=True):
     samples_per_rank_step: int
     tokens_per_sample: int | None = None
     compiled: bool = False
+    attention: str | None = None  # torch's attention kernel: flash | cudnn | efficient | math
 
 
 class StepRow(msgspec.Struct, frozen=True):

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from records.files import write_atomic
 from records.folder import RunFolder
-from records.rows import RunInfo
 from report.material import Material, Run, read_material
 from report.numbers import factor, figure, percent, rate
 from report.page import Card, Figure, Lost, Machine, Page, render
@@ -153,12 +152,15 @@ def machines_of(material: Material) -> list[Machine]:
         largest = max(members, key=lambda run: run.info.world_size or 0)
         texts = [(f"Configuration of {run.name}", run.config) for run in members if run.config]
         names = ", ".join(run.name for run in members)
-        machines.append(Machine(names, _pairs(largest.info), devices_table(largest.info.devices), texts))
+        machines.append(Machine(names, _pairs(largest), devices_table(largest.info.devices), texts))
     return machines
 
 
-def _pairs(info: RunInfo) -> list[tuple[str, str]]:
+def _pairs(run: Run) -> list[tuple[str, str]]:
+    info, facts = run.info, run.facts
     pairs: list[tuple[str, object]] = [("backend", info.backend), ("started by", info.launcher)]
+    if facts is not None:
+        pairs += [("torch.compile", "yes" if facts.compiled else "no"), ("attention kernel", facts.attention)]
     if info.hosts:
         pairs.append(("hosts", ", ".join(info.hosts)))
     if info.environment is not None:

@@ -27,7 +27,15 @@ def data(kind: str, path: Path, **changes: object) -> DataConfig:
 
 def gpt(context: int, vocabulary: int = 65_536) -> GptConfig:
     return GptConfig(
-        kind="gpt", name="gpt", batch_size=2, layers=1, heads=1, width=8, context=context, vocabulary=vocabulary
+        kind="gpt",
+        name="gpt",
+        batch_size=2,
+        layers=1,
+        heads=1,
+        width=8,
+        context=context,
+        vocabulary=vocabulary,
+        attention="auto",
     )
 
 
@@ -180,6 +188,7 @@ def test_what_cannot_work_is_said_before_anything_starts(tmp_path: Path) -> None
         (("data=text",), "needs data.path"),
         (("compile=true", "strategy.static_graph=true"), "static_graph=false"),
         (("optimizer.kind=lion",), "choose one of adamw, sgd"),
+        (("model=gpt_tiny", "model.attention=fast"), "choose one of auto, flash, cudnn"),
         (("model.width=100", "model.heads=12"), "not a multiple"),
         (("strategy.gradient_dtype=bf16", "launch.device=cpu"), "needs NCCL"),
         (("model=resnet50", "recompute=true"), "batch norms"),

@@ -8,6 +8,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from train_runs import compose
 
+from records.errors import UserError
+from train.attention import choose_attention, chosen_attention
 from train.config import GptConfig, ResNetConfig, TrainConfig
 from train.data import Share, synthetic_batch
 from train.flops import gpt_flops, resnet_multiply_adds
@@ -22,7 +24,7 @@ CPU = torch.device("cpu")
 
 def gpt(**changes: int) -> GptConfig:
     values = {"layers": 2, "heads": 2, "width": 64, "context": 64, "vocabulary": 256, "batch_size": 2, **changes}
-    return GptConfig(kind="gpt", name="gpt", **values)
+    return GptConfig(kind="gpt", name="gpt", attention="auto", **values)
 
 
 def resnet(image_size: int) -> ResNetConfig:
@@ -160,3 +162,14 @@ def test_accumulated_parts_give_the_whole_batchs_losses() -> None:
     whole = compose("model=gpt_tiny", "precision=fp32", "strategy=local", "model.context=32")
     parts = compose("model=gpt_tiny", "precision=fp32", "strategy=local", "model.context=32", "accumulate=4")
     assert golden(parts, 4) == pytest.approx(golden(whole, 4), rel=1e-5)
+
+
+def test_the_attention_kernel_is_chosen_and_told() -> None:
+    assert chosen_attention(gpt(), CPU, torch.float32) == "flash"
+    choose_attention("math", CPU)
+    try:
+        assert chosen_attention(gpt(), CPU, torch.float32) == "math"
+        with pytest.raises(UserError, match=r"model\.attention=cudnn is a GPU's kernel"):
+            choose_attention("cudnn", CPU)
+    finally:
+        choose_attention("auto", CPU)

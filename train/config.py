@@ -37,9 +37,11 @@ class GptConfig(ModelConfig):
     width: int = MISSING  # the residual stream's size
     context: int = MISSING  # tokens a sample
     vocabulary: int = MISSING
+    attention: str = MISSING  # torch's kernel: auto | flash | cudnn | efficient | math
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _choose("model.attention", self.attention, ("auto", "flash", "cudnn", "efficient", "math"))
         if self.width % self.heads:
             raise UserError(f"model.width={self.width} is not a multiple of model.heads={self.heads}")
 

@@ -10,10 +10,11 @@ from launch.job import Job
 from records.errors import Preempted, RunError
 from records.rows import RunInfo, TrainFacts
 from train.accounting import Accounting
+from train.attention import chosen_attention
 from train.checkpoints import Checkpoints
 from train.checks import samples_per_rank
 from train.clock import Clock, make_clock
-from train.config import TrainConfig
+from train.config import GptConfig, TrainConfig
 from train.data import Share
 from train.kineto import Tracer
 from train.ledger import Ledger
@@ -188,6 +189,9 @@ def _facts(config: TrainConfig, model: Model, share: Share, strategy: Strategy) 
         samples_per_rank_step=share.samples,
         tokens_per_sample=model.tokens_per_sample,
         compiled=strategy.compiled,
+        attention=chosen_attention(config.model, strategy.device, strategy.precision.dtype)
+        if isinstance(config.model, GptConfig)
+        else None,
     )
 
 

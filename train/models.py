@@ -6,6 +6,7 @@ from typing import cast
 import torch
 from torch import nn
 
+from train.attention import choose_attention
 from train.config import GptConfig, ModelConfig, ResNetConfig
 from train.flops import Flops, gpt_flops, resnet_flops
 from train.gpt import Gpt
@@ -24,6 +25,8 @@ class Model:
 
 def build_model(config: ModelConfig, device: torch.device, recompute: bool = False) -> Model:
     """Return the configured model with fresh weights, drawn on the device from torch's default generator."""
+    if isinstance(config, GptConfig):
+        choose_attention(config.attention, device)
     with device:
         if config.kind == "gpt":
             network: nn.Module = Gpt(cast(GptConfig, config))

@@ -18,6 +18,7 @@ class Precision:
     def __init__(self, config: PrecisionConfig, device: torch.device) -> None:
         self.kind = config.kind
         self._device = device
+        self.dtype = _AUTOCAST.get(config.kind, torch.float32)  # what the matrix units read
         allow_tf32 = config.kind == "tf32"
         torch.set_float32_matmul_precision("high" if allow_tf32 else "highest")
         torch.backends.cudnn.allow_tf32 = allow_tf32  # on by default in torch, and then fp32 would not be fp32
