@@ -24,6 +24,8 @@ def check(job: JobConfig, world_size: int) -> None:
         raise UserError(
             f"steps={config.steps}: warm-up and the profiler's windows leave no step to measure; raise steps"
         )
+    if config.precision.kind == "fp8":
+        _check_fp8(config.launch.device)
     unknown = [rank for rank in config.profiler.ranks or () if not 0 <= rank < world_size]
     if unknown:
         raise UserError(f"profiler.ranks names rank {unknown[0]}, but the job has ranks 0 to {world_size - 1}")
@@ -42,6 +44,18 @@ def samples_per_rank(config: TrainConfig, world_size: int) -> int:
         near = max(world_size, total - total % world_size)
         raise UserError(f"global_batch_size={total} does not split over {world_size} ranks; use {near}, say")
     return total // world_size
+
+
+def _check_fp8(device: str) -> None:
+    from hardware.fp8 import fp8_obstacle  # loads torch, which the other checks do without
+    from train.fp8 import PACKAGE, has_package
+
+    if obstacle := "the job runs on CPUs" if device == "cpu" else fp8_obstacle():
+        raise UserError(f"precision=fp8 needs a GPU of NVIDIA's compute capability 8.9 or AMD's gfx942 or later, and "
+                        f"{obstacle}; use precision=bf16")  # fmt: skip
+    if not has_package():
+        raise UserError(f"precision=fp8 multiplies by {PACKAGE}, which is not installed here: pip install "
+                        "'scalescope[fp8]', or use precision=bf16")  # fmt: skip
 
 
 def _check_images(config: TrainConfig, model: ResNetConfig, samples_per_step: int, world_size: int) -> None:

@@ -107,10 +107,10 @@ class StrategyConfig:
 class PrecisionConfig:
     """conf/precision: the arithmetic."""
 
-    kind: str = MISSING  # fp32 | tf32 | bf16 (autocast) | fp16 (autocast, scaled gradients)
+    kind: str = MISSING  # fp32 | tf32 | bf16 (autocast) | fp16 (autocast, scaled gradients) | fp8 (GPT's blocks)
 
     def __post_init__(self) -> None:
-        _choose("precision.kind", self.kind, ("fp32", "tf32", "bf16", "fp16"))
+        _choose("precision.kind", self.kind, ("fp32", "tf32", "bf16", "fp16", "fp8"))
 
 
 @dataclass
@@ -212,6 +212,12 @@ class TrainConfig(JobConfig):
         if self.precision.kind == "fp16" and self.strategy.kind not in ("ddp", "local"):
             raise UserError(f"precision=fp16 with strategy={self.strategy.kind}: only ddp and local scale gradients; "
                             "use precision=bf16")  # fmt: skip
+        if self.precision.kind == "fp8" and self.strategy.kind == "zero":
+            raise UserError("precision=fp8 with strategy=zero: DeepSpeed casts the weights itself; use ddp, fsdp2 or "
+                            "local")  # fmt: skip
+        if self.precision.kind == "fp8" and self.model.kind != "gpt":
+            raise UserError(f"precision=fp8 is for linear layers, and {self.model.name} is made of convolutions; use "
+                            "precision=bf16")  # fmt: skip
         if self.strategy.gradient_dtype == "bf16" and self.launch.device == "cpu":
             raise UserError("strategy.gradient_dtype=bf16 needs NCCL or RCCL, so GPUs; use fp32")
         if self.recompute and self.model.kind == "resnet":

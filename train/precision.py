@@ -3,10 +3,12 @@
 from contextlib import AbstractContextManager
 
 import torch
+from torch import nn
 
 from train.config import PrecisionConfig
+from train.fp8 import convert_to_fp8
 
-_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}  # fp8: all but its products
 
 
 class Precision:
@@ -17,6 +19,7 @@ class Precision:
 
     def __init__(self, config: PrecisionConfig, device: torch.device) -> None:
         self.kind = config.kind
+        self.parameters = torch.bfloat16 if config.kind in ("bf16", "fp8") else None  # where a strategy casts them
         self._device = device
         self.dtype = _AUTOCAST.get(config.kind, torch.float32)  # what the matrix units read
         allow_tf32 = config.kind == "tf32"
@@ -24,6 +27,11 @@ class Precision:
         torch.backends.cudnn.allow_tf32 = allow_tf32  # on by default in torch, and then fp32 would not be fp32
 
         self.scaler = torch.amp.GradScaler(device.type, enabled=config.kind == "fp16")
+
+    def convert(self, network: nn.Module) -> None:
+        """Change what of a network this arithmetic needs changed; before a strategy wraps it."""
+        if self.kind == "fp8":
+            convert_to_fp8(network)
 
     def context(self) -> AbstractContextManager[object]:
         """Weights stay fp32; autocast casts what the matrix units and convolutions read to bf16 or fp16."""

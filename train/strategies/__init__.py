@@ -20,6 +20,7 @@ STRATEGIES = {  # by strategy.kind; loaded when chosen, since some take seconds
 
 def build_strategy(config: TrainConfig, network: nn.Module, precision: Precision, device: torch.device) -> Strategy:
     """Return the configured strategy around a network that lies on its device."""
+    precision.convert(network)
     module, _, name = STRATEGIES[config.strategy.kind].partition(":")
     strategy = cast(type[Strategy], getattr(import_module(module), name))
     return strategy(config, network, precision, device)

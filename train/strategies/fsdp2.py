@@ -22,8 +22,8 @@ class Fsdp2(Strategy):
         options = self.config.strategy
         mesh = init_device_mesh(self.device.type, (dist.get_world_size(),))
         policy = MixedPrecisionPolicy()
-        if self.precision.kind == "bf16":
-            policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+        if self.precision.parameters is not None:
+            policy = MixedPrecisionPolicy(param_dtype=self.precision.parameters, reduce_dtype=torch.float32)
         if self.compiled:
             hush_dynamo()
         blocks = cast(Sequence[nn.Module], self.network.blocks)
@@ -36,7 +36,7 @@ class Fsdp2(Strategy):
         return self.network
 
     def forward_context(self) -> AbstractContextManager[object]:
-        return nullcontext() if self.precision.kind == "bf16" else super().forward_context()
+        return super().forward_context() if self.precision.parameters is None else nullcontext()
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -1,0 +1,35 @@
+"""Whether this machine's devices multiply matrices in fp8, and in which of the two layouts."""
+
+import torch
+
+FIRST_NVIDIA = (8, 9)  # compute capability: Ada; Hopper is 9.0
+AMD = ("gfx942", "gfx950")  # CDNA 3 and 4
+AMD_OWN_LAYOUT = "gfx942"  # its fp8 has no negative zero and twice the exponent's offset ("fnuz")
+
+
+def fp8_obstacle() -> str | None:
+    """Return why the first device does not multiply in fp8; None where it does. No context is made on the device."""
+    if not torch.cuda.is_available():
+        return "there is no GPU here"
+    properties = torch.cuda.get_device_properties(0)
+    if torch.version.hip:
+        architecture = str(properties.gcnArchName)
+        return None if architecture.startswith(AMD) else f"{properties.name} is {architecture}, before gfx942"
+    capability = (properties.major, properties.minor)
+    if capability >= FIRST_NVIDIA:
+        return None
+    return f"{properties.name} has compute capability {capability[0]}.{capability[1]}, below 8.9"
+
+
+def fp8_dtype() -> torch.dtype:
+    """Return the type with four bits of exponent and three of mantissa that the device multiplies."""
+    if torch.version.hip and torch.cuda.get_device_properties(0).gcnArchName.startswith(AMD_OWN_LAYOUT):
+        return torch.float8_e4m3fnuz
+    return torch.float8_e4m3fn
+
+
+def fp8_product(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Return (M, N) bf16 of fp8 tensors left (M, K) and right (K, N), whose columns lie one after another."""
+    one = torch.ones((), device=left.device)
+    product: torch.Tensor = torch._scaled_mm(left, right, one, one, out_dtype=torch.bfloat16, use_fast_accum=True)
+    return product
