@@ -8,8 +8,13 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from train.script.profiler import StepProfiler
 
 _HOUSE = Path(__file__).resolve().parent
+__path__ = [str(_HOUSE)]  # `scalescope.<room>`: see launch.rooms
 if __name__ == "__main__" and not sys.flags.safe_path and Path(sys.path[0] or ".").resolve() != _HOUSE:
     # `python -m scalescope` puts the current folder first, where somebody else's train.py may lie
     del sys.path[0]
@@ -103,6 +108,26 @@ def _module(verb: str) -> str:
     near = difflib.get_close_matches(verb, VERBS, n=1)
     hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(VERBS)}"
     raise UserError(f"there is no verb '{verb}'; {hint}")
+
+
+def profile_steps(what: str, **settings: Any) -> "StepProfiler":
+    """Measure a training loop of your own: a run folder with rows, traces of every rank, analysis and report.
+
+        with profile_steps("my-model", samples=32, tokens_per_sample=1024) as profile:
+            for batch in loader:
+                loss = train(batch)
+                profile.step(loss)
+
+    `what` is trained; `settings` are the keys of conf/script.yaml and conf/profiler/window.yaml, where the defaults
+    are: `samples` of a rank and step, `tokens_per_sample` and `flops_per_sample` for rates and MFU; `wait`, `warmup`,
+    `active`, `repeat`, `ranks`, `shapes`, `stacks`, `memory`, `max_mib` for the traces; `name`, `runs`, `study` for the
+    folder; `logger` ("wandb"). Raises TypeError for a key that there is not, UserError for a value that cannot be;
+    whatever fails later is said, and does not reach the loop.
+    """
+    from scalescope.launch.rooms import keep_apart
+
+    keep_apart()
+    return import_module("scalescope.train.script.profiler").StepProfiler(what, settings)
 
 
 if __name__ == "__main__":

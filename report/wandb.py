@@ -124,6 +124,7 @@ class WandbSink:
                 finish_timeout=self._finish_timeout_s,
                 init_timeout=self._init_timeout_s,
                 quiet=True,
+                reinit="create_new",  # in a script of the user's there may be a run of their own
                 save_code=False,
                 show_info=False,
                 silent=True,
@@ -241,8 +242,10 @@ class WandbSink:
             self.run.log({"sweep/points": wandb_table(sweep_table(self._sweep))})
         self.run.finish(exit_code=0 if status in ("done", "preempted") else 1)
         self._run = None
-        # `finish` returns before W&B's process has written its last records, and a failed job leaves at once
-        wandb.teardown()
+        # `finish` returns before W&B's process has written its last records, and a failed job leaves at once; where a
+        # run of the user's is open beside ours, it would end that one, and the process lives on anyway
+        if wandb.run is None:
+            wandb.teardown()
 
     def _log_step(self, row: StepRow) -> None:
         import wandb

@@ -58,6 +58,13 @@ def test_help_answers_at_once(tmp_path: Path) -> None:
     assert min(times) < 0.3, times
 
 
+def test_importing_it_into_a_script_loads_nothing_of_ours_yet(tmp_path: Path) -> None:
+    code = "import sys; before = set(sys.modules); import scalescope; print(*sorted(set(sys.modules) - before))"
+    done = call(sys.executable, "-c", code, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert not {"torch", "numpy", "msgspec", "records", "train", "report"} & set(done.stdout.split())
+
+
 def test_reading_never_imports_torch(tmp_path: Path) -> None:
     code = (
         "import sys, scalescope\n"

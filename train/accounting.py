@@ -36,7 +36,7 @@ class Accounting:
             step_ms=step_ms,
             samples_per_s=samples_per_s,
             tokens_per_s=samples_per_s * self.tokens_per_sample if self.tokens_per_sample else None,
-            loss=sum(losses) / len(losses),
+            loss=sum(losses) / len(losses) if losses else None,
             validation_loss=validation_loss,
             mfu=self._utilisation(samples_per_s, self.peak_tflops),
             mfu_of_measured=self._utilisation(samples_per_s, self.matmul_tflops),

@@ -30,6 +30,10 @@ class CpuClock:
         self._laps.append(((now_s - self._mark_s) * 1e3, float(loss)))
         self._mark_s = now_s
 
+    def ready(self) -> int:
+        """Return how many unread laps can be read without waiting."""
+        return len(self._laps)
+
     def read(self) -> tuple[float, float]:
         """Return the oldest unread lap's milliseconds and loss."""
         return self._laps.popleft()
@@ -60,6 +64,10 @@ class CudaClock:
         end = self._record()
         self._laps.append((self._mark, end, host_loss))
         self._mark = end
+
+    def ready(self) -> int:
+        """Return how many unread laps the device has passed."""
+        return next((index for index, (_, end, _) in enumerate(self._laps) if not end.query()), len(self._laps))
 
     def read(self) -> tuple[float, float]:
         start, end, loss = self._laps.popleft()

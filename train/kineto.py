@@ -151,6 +151,10 @@ class Tracer:
         """Return the first recorded step of a window."""
         return self._done[index].steps[0]
 
+    def forget(self, index: int) -> None:
+        """Let go of a window that has been written; those after it move up."""
+        del self._done[index]
+
     def export(self, index: int, path: Path) -> None:
         """Write one window's trace, gzipped, whole or not at all. Raises OSError where it does not fit."""
         recorded = self._done[index]

@@ -1,0 +1,90 @@
+"""How the ranks of a stranger's script tell rank 0 what they measured: by messages in the store that they share.
+
+No collective is called, so nothing of ours can come between the script's own, and ranks need not agree on anything:
+one may take more steps than another, or end early. A rank takes a number and writes its message under it; rank 0 reads
+them in order and deletes them: two short exchanges with the store a message on either side.
+"""
+
+import time
+
+import msgspec
+import torch.distributed as dist
+
+from records.rows import Device
+
+_SECONDS_APART = 1.0
+_RANKS_A_SECOND = 16  # more ranks than these speak less often, so that rank 0 need not listen all the time
+
+
+class Lap(msgspec.Struct, frozen=True, array_like=True):
+    """One step of one rank."""
+
+    step: int
+    ms: float
+    loss: float | None
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a rank tells rank 0."""
+
+    rank: int
+    laps: list[Lap] = []
+    memory_peak_bytes: int = 0
+    device: Device | None = None
+    remarks: list[str] = []
+    ended: bool = False  # the rank's last message
+
+
+class Exchange:
+    """One rank's end of the messages of one `profile_steps`."""
+
+    def __init__(self, store: dist.Store, rank: int, size: int, key: str) -> None:
+        self._store = dist.PrefixStore(f"scalescope/{key}", store)
+        self._rank = rank
+        self._heard = 0
+        self._apart_s = _SECONDS_APART * max(1.0, size / _RANKS_A_SECOND)
+        self._next_s = 0.0
+
+    def announce(self, folder: str) -> None:
+        """Say where the run folder is; empty: there is none, and nobody need measure. By rank 0."""
+        self._store.set("folder", f"={folder}")
+
+    def refused(self) -> bool:
+        """Whether rank 0 has said that nobody need measure."""
+        return bool(self._store.check(["folder"])) and self._store.get("folder") == b"="
+
+    def await_folder(self, timeout_s: float) -> str:
+        """Return what rank 0 announced. Raises TimeoutError."""
+        until = time.monotonic() + timeout_s
+        while not self._store.check(["folder"]):
+            if time.monotonic() > until:
+                raise TimeoutError(f"rank 0 has not said within {timeout_s:g} s where the run folder is; wrap the loop "
+                                   "on rank 0, too")  # fmt: skip
+            time.sleep(0.02)
+        return str(self._store.get("folder"), "utf-8")[1:]
+
+    def due(self) -> bool:
+        """Whether it is time for the next message."""
+        now = time.monotonic()
+        if now < self._next_s:
+            return False
+        self._next_s = now + self._apart_s
+        return True
+
+    def tell(self, message: Message) -> None:
+        number = self._store.add("messages", 1)
+        self._store.set(f"message/{number}", msgspec.json.encode(message).decode())
+
+    def hear(self) -> list[Message]:
+        """Return the messages since the last call, in order, without waiting. By rank 0."""
+        told = self._store.add("messages", 0)
+        keys = [f"message/{number}" for number in range(self._heard + 1, told + 1)]
+        whole = bool(keys) and self._store.check(keys)
+        messages = []
+        for key in keys:
+            if not whole and not self._store.check([key]):
+                break  # a rank has taken this number and is about to write
+            messages.append(msgspec.json.decode(self._store.get(key), type=Message))
+            self._store.delete_key(key)
+        self._heard += len(messages)
+        return messages

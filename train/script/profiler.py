@@ -1,0 +1,360 @@
+"""`profile_steps`: what stands in the user's loop.
+
+    with profile_steps("my-model", samples=32) as profile:
+        for batch in loader:
+            loss = train(batch)
+            profile.step(loss)
+
+A step is what happens between two calls of `step()`. Steps are timed by events on the device, so nothing waits for it;
+ranks tell rank 0 about once a second, through the store that the script's process group has already, and never inside a
+Kineto window. What fails in here is said once and never reaches the loop.
+"""
+
+import atexit
+import functools
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec
+
+import torch
+
+from hardware.detect import describe, versions
+from records.folder import RunFolder
+from records.rows import RunStatus, StepPhase
+from train.clock import Clock, make_clock
+from train.kineto import Tracer
+from train.memory import peak_bytes
+from train.schedule import Window
+from train.script.config import script_config
+from train.script.exchange import Exchange, Lap, Message
+from train.script.keeper import Keeper
+from train.script.place import Place, find_place
+
+_FRONT_DOOR = Path(__file__).resolve().parents[2] / "scalescope.py"
+_CHECK_EVERY = 100  # messages between two looks at whether rank 0 still listens
+
+_uses: Counter[str] = Counter()  # of each name in this process: ranks meet under name and number
+_recorder: "StepProfiler | None" = None  # Kineto knows one recording at a time
+Arguments = ParamSpec("Arguments")
+
+
+def _never_raises(
+    method: "Callable[Concatenate[StepProfiler, Arguments], None]",
+) -> "Callable[Concatenate[StepProfiler, Arguments], None]":
+    """What goes wrong in the method is said once, and measuring ends; the script goes on."""
+
+    @functools.wraps(method)
+    def guarded(self: "StepProfiler", *args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+        if self._given_up:
+            return
+        try:
+            method(self, *args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is no reason to end somebody's training
+            self._give_up(f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
+
+    return guarded
+
+
+class StepProfiler:
+    """Measures the steps of one loop. A context manager, or `start()` and `close()`; without `close()` it ends with the
+    process."""
+
+    def __init__(self, what: str, settings: Mapping[str, Any]) -> None:
+        self._config, self._text = script_config(what, settings)
+        self._windows = self._make_windows()
+        self._step = self._config.first_step  # the step at work
+        self._started = False
+        self._given_up = False
+        self._pid = os.getpid()
+        self._mark_s = 0.0
+        self._place: Place | None = None
+        self._exchange: Exchange | None = None
+        self._keeper: Keeper | None = None
+        self._folder: RunFolder | None = None
+        self._clock: Clock | None = None
+        self._tracer: Tracer | None = None
+        self._annotation: AbstractContextManager[None] | None = None
+        self._laps: list[Lap] = []
+        self._next_lap = self._step + 1  # the first step's is taken by the host
+        self._told = 0
+        self._remarks: list[str] = []
+
+    @property
+    def folder(self) -> Path | None:
+        """The run folder; None before the first step has ended, and on other ranks than 0."""
+        return self._keeper.folder.path if self._keeper is not None else None
+
+    def __enter__(self) -> "StepProfiler":
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._close(*_how_it_ended(error))
+
+    def start(self) -> "StepProfiler":
+        """Begin the first step."""
+        if not self._started:
+            self._started = True
+            self._mark_s = time.perf_counter()
+        return self
+
+    @_never_raises
+    def step(self, loss: "torch.Tensor | float | None" = None) -> None:
+        """End a step. `loss`: its mean over this rank's samples; a tensor is read later, without waiting for it."""
+        if not self._started:
+            self.start()
+            return
+        self._end_annotation()
+        if self._clock is None:
+            self._laps.append(Lap(self._step, (time.perf_counter() - self._mark_s) * 1e3, _number(loss)))
+            self._connect()
+        else:
+            self._clock.lap(_tensor(loss))
+        window = self._window(self._step)
+        if window is not None and self._tracer is not None:
+            self._trace(lambda tracer: tracer.after(window, self._step))
+            self._write_traces()
+        elif window is None and self._exchange is not None and self._exchange.due():
+            self._report()
+        self._step += 1
+        following = self._window(self._step)
+        if following is not None:
+            self._open_window(following)
+        assert self._clock is not None
+        if window is not None or following is not None:
+            self._clock.restart()
+        if following is not None and self._tracer is not None:
+            self._annotation = self._tracer.step(following, self._step)
+            self._annotation.__enter__()
+
+    def close(self) -> None:
+        """End the run: the last rows, and on rank 0 the analysis and the report."""
+        self._close("done", None)
+
+    @_never_raises
+    def _close(self, status: RunStatus, message: str | None) -> None:
+        if not self._started or os.getpid() != self._pid:
+            return
+        self._started = False
+        atexit.unregister(self._close_at_exit)
+        self._end_annotation()
+        if self._exchange is None or self._place is None:
+            _say("no step has ended, so there is nothing to keep")
+            return
+        if (window := self._window(self._step)) is not None and self._tracer is not None:
+            self._trace(lambda tracer: tracer.break_off(window, self._step))
+            self._write_traces()
+        self._release_recorder()
+        self._report(wait=status == "done", last=True)
+        if self._keeper is not None:
+            self._end_run(self._keeper, status, message)
+        elif status != "done":
+            self._note_failure(status, f"rank {self._place.rank}: {message}")
+
+    def _close_at_exit(self) -> None:
+        """The script is at its end without having closed: by an error, where Python has noted one."""
+        self._close(*_how_it_ended(getattr(sys, "last_value", None)))
+
+    # --- the first step tells where the script runs -------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        config = self._config
+        self._place = place = find_place(config.timeout_s)
+        _uses[config.what] += 1
+        restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        self._exchange = Exchange(place.store, place.rank, place.size, f"{config.what}/{_uses[config.what]}/{restart}")
+        self._exchange.due()
+        device = describe(place.rank, place.device)
+        if place.rank == 0:
+            self._keeper = Keeper(config, self._text, place, device, self._phase)
+            self._folder = self._keeper.folder
+            self._exchange.announce(str(self._folder.path))
+            _say(f"{place.size} rank{'s' if place.size > 1 else ''} ({place.source}) → {self._folder.path}")
+        else:
+            self._exchange.tell(Message(place.rank, device=device))
+        if self._windows:
+            self._tracer = Tracer(config.profiler, place.device, place.rank, self._metadata(place))
+        self._clock = make_clock(place.device)
+        atexit.register(self._close_at_exit)  # after the sinks have registered theirs, so it runs before them
+
+    def _metadata(self, place: Place) -> dict[str, Any]:
+        own = versions(place.backend)
+        return {"model": self._config.what, "strategy": self._config.strategy, "precision": self._config.precision,
+                "world_size": place.size, "rank": place.rank, "host": socket.gethostname(),
+                "scalescope": own.scalescope, "torch": own.torch}  # fmt: skip
+
+    # --- rows ---------------------------------------------------------------------------------------------------------
+
+    def _report(self, wait: bool = False, last: bool = False) -> None:
+        """Tell rank 0 the laps that the device has passed (`wait`: all of them); on rank 0, take what was told."""
+        assert self._exchange is not None and self._place is not None and self._clock is not None
+        unread = self._step - self._next_lap if wait else self._clock.ready()
+        for _ in range(unread):
+            ms, loss = self._clock.read()
+            self._laps.append(Lap(self._next_lap, ms, loss))
+            self._next_lap += 1
+        remarks = [*self._remarks, *(self._tracer.remarks if last and self._tracer is not None else ())]
+        message = Message(self._place.rank, self._laps, peak_bytes(self._place.device), remarks=remarks, ended=last)
+        self._laps, self._remarks = [], []
+        if self._keeper is not None:
+            self._keeper.take([message, *self._exchange.hear()])
+            return
+        self._exchange.tell(message)
+        self._told += 1
+        if self._told % _CHECK_EVERY == 0 and self._exchange.refused():
+            self._given_up = True  # rank 0 has said why
+
+    def _end_run(self, keeper: Keeper, status: RunStatus, message: str | None) -> None:
+        assert self._exchange is not None
+        until = time.monotonic() + (self._config.timeout_s if status == "done" else 0.0)
+        while not keeper.complete() and time.monotonic() < until:
+            time.sleep(0.02)
+            keeper.take(self._exchange.hear())
+        for remark in keeper.end(status, message):
+            _say(remark)
+        if status != "done":
+            _say(f"what was measured is kept; scalescope analyze {keeper.folder.path}")
+        elif self._config.analyze:
+            _analyze(keeper.folder.path)
+
+    def _note_failure(self, status: RunStatus, message: str) -> None:
+        """Rank 0 may never come to say it: it waits for this rank, and is then ended."""
+        with suppress(Exception):
+            folder = self._run_folder()
+            if folder.read_info().status == "running":
+                folder.set_status(status, message)
+
+    # --- traces -------------------------------------------------------------------------------------------------------
+
+    def _make_windows(self) -> tuple[Window, ...]:
+        profiler = self._config.profiler
+        if not profiler.enabled:
+            return ()
+        assert profiler.wait is not None
+        length = profiler.warmup + profiler.active
+        starts = [
+            self._config.first_step + profiler.wait + index * (profiler.wait + length)
+            for index in range(profiler.repeat)
+        ]
+        return tuple(Window(start, start + profiler.warmup, start + length) for start in starts)
+
+    def _window(self, step: int) -> Window | None:
+        return next((window for window in self._windows if step in window), None)
+
+    def _phase(self, step: int) -> StepPhase:
+        # the step after a window, too: in it the ranks wait for whoever took longest to write its trace
+        if any(window.first <= step <= window.end for window in self._windows):
+            return "profile"
+        return "warmup" if step < self._config.first_step + self._config.warmup_steps else "steady"
+
+    def _open_window(self, window: Window) -> None:
+        global _recorder
+        if self._step == window.first and (_recorder is not None or torch.autograd._profiler_enabled()):
+            self._remarks.append(
+                f"no trace of steps {window.active} to {window.end - 1}: another profiler is recording"
+            )
+            self._windows = tuple(other for other in self._windows if other != window)
+            return
+        _recorder = self
+        self._trace(lambda tracer: tracer.before(window, self._step))
+
+    def _trace(self, call: Callable[[Tracer], None]) -> None:
+        """Do something with the profiler. One that fails costs the traces, not the rows."""
+        if self._tracer is None:
+            return
+        try:
+            call(self._tracer)
+        except Exception as error:  # noqa: BLE001 - Kineto's and CUPTI's failures are of many kinds
+            self._remarks.append(f"no traces from step {self._step} on: the profiler failed ({error})")
+            self._tracer = None
+            self._windows = ()
+            self._release_recorder()
+
+    def _write_traces(self) -> None:
+        """Write what has been recorded; the time it takes is no step's."""
+        while self._tracer is not None and self._tracer.count:
+            self._release_recorder()
+            assert self._place is not None
+            path = self._run_folder().trace_of(self._place.rank, self._tracer.first_step(0))
+            try:
+                self._tracer.export(0, path)
+            except (OSError, RuntimeError) as error:
+                self._remarks.append(f"a trace could not be written: {path}: {error}")
+            self._tracer.forget(0)
+
+    def _end_annotation(self) -> None:
+        if self._annotation is not None:
+            self._annotation.__exit__(None, None, None)
+            self._annotation = None
+
+    def _release_recorder(self) -> None:
+        global _recorder
+        if _recorder is self:
+            _recorder = None
+
+    def _run_folder(self) -> RunFolder:
+        """Return the run folder as rank 0 named it. Raises TimeoutError, and RuntimeError where there is none."""
+        if self._folder is None:
+            assert self._exchange is not None
+            path = self._exchange.await_folder(self._config.timeout_s)
+            if not path:
+                raise RuntimeError("rank 0 has no run folder")
+            self._folder = RunFolder(Path(path))
+        return self._folder
+
+    def _give_up(self, why: str) -> None:
+        self._given_up = True
+        with suppress(Exception):
+            self._end_annotation()
+            self._release_recorder()
+        _say(f"measuring has ended, and the script goes on: {why}")
+        if self._exchange is not None and self._place is not None and self._place.rank == 0:
+            with suppress(Exception):
+                self._exchange.announce("")
+        if self._keeper is not None:
+            with suppress(Exception):
+                self._keeper.end("failed", why)
+
+
+def _how_it_ended(error: BaseException | None) -> tuple[RunStatus, str | None]:
+    if error is None or (isinstance(error, SystemExit) and not error.code) or isinstance(error, GeneratorExit):
+        return "done", None
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", "interrupted from the keyboard"
+    return "failed", f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+
+
+def _analyze(run: Path) -> None:
+    """Analyse and report in a process of its own: in this one, modules of other people may have our modules' names."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONSAFEPATH"}
+    # a file that is called puts its own folder first, before PYTHONPATH
+    subprocess.run([sys.executable, str(_FRONT_DOOR), "analyze", str(run)], env=environment, stdout=2, check=False)
+
+
+def _say(line: str) -> None:
+    with suppress(OSError):
+        print(f"scalescope: {line}", file=sys.stderr, flush=True)
+
+
+def _number(loss: "torch.Tensor | float | None") -> float | None:
+    try:
+        return None if loss is None else float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+
+
+_NO_LOSS = torch.tensor(float("nan"))
+
+
+def _tensor(loss: "torch.Tensor | float | None") -> torch.Tensor:
+    if isinstance(loss, torch.Tensor):
+        return loss.detach() if loss.numel() == 1 else _NO_LOSS
+    number = _number(loss)
+    return _NO_LOSS if number is None else torch.tensor(number)
