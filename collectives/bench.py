@@ -19,7 +19,8 @@ from collectives.operations.operation import Bound, Call, NotAvailable
 from collectives.paths import direct
 from collectives.paths.library import Library
 from collectives.plan import Group, Point
-from collectives.timing import Clock, DeviceClock, HostClock, Limits, Timing, measure, rotating
+from collectives.rotation import Run, rotating
+from collectives.timing import Clock, DeviceClock, HostClock, Limits, Timing, measure
 from collectives.tuning_log import TuningLog
 from launch.job import Job
 from records.rows import SweepRow
@@ -79,8 +80,9 @@ class Bench:
             bound = self._arena.buffers(point, self._messages.rank)
             calls = [OPERATIONS[point.operation].run(self._path, io) for io in bound]
             wrong = self._try_once(point, bound[0], calls[0])
-            self._warm_up(point, rotating(calls))
-            run, operations = self._as_executed(point, calls)
+            run = self._path.rotating(calls)
+            self._warm_up(point, run)
+            run, operations = self._as_executed(point, run)
         except NotAvailable as reason:
             return self._row(point, status="not_available", reason=str(reason))
         except MemoryError as reason:
@@ -88,9 +90,7 @@ class Bench:
         timing, slowdowns = self._time(point, run, operations)
         return self._measured(point, timing, wrong, slowdowns) if timing is not None else None
 
-    def _time(
-        self, point: Point, run: Callable[[int], None], operations: int
-    ) -> tuple[Timing | None, dict[str, float]]:
+    def _time(self, point: Point, run: Run, operations: int) -> tuple[Timing | None, dict[str, float]]:
         """Return the timing (None but on the first rank), and with contention what each side costs the other."""
         expect = self._watch.expect
         timing = measure(run, self._clock, self._messages, self._limits, expect, operations)
@@ -145,18 +145,17 @@ class Bench:
     def _start_compute(self) -> None:
         self._compute = Compute(self._device)
 
-    def _as_executed(self, point: Point, calls: list[Call]) -> tuple[Callable[[int], None], int]:
+    def _as_executed(self, point: Point, run: Run) -> tuple[Run, int]:
         """Return what the clock times, and how many operations one call of it is: one, or a captured graph of them."""
-        run = rotating(calls)
         if point.execution == "eager":
             return run, 1
         estimate_s = self._clock.batch(run, 1)
         count = self._messages.tell(captured_count(estimate_s, self._config.min_iterations))
         graphs: list[Call] = []
-        self._agree_on(lambda: graphs.append(capture(calls, count, self._device, self._follow)))
+        self._agree_on(lambda: graphs.append(capture(run, count, self._device, self._follow)))
         return rotating(graphs), count
 
-    def _warm_up(self, point: Point, run: Callable[[int], None]) -> None:
+    def _warm_up(self, point: Point, run: Run) -> None:
         """Run uncounted operations before a series, and again before its largest size.
 
         Connections, clocks and caches settle, as in nccl-tests' warm-up over all sizes; the first sizes of a series
@@ -202,6 +201,7 @@ class Bench:
             ceiling_assumes=assumes,
             wrong=wrong,
             memory=self._memory,
+            issued_by=self._path.issued_by if point.execution == "eager" else None,
             library_chose=self._log.last_choice() if self._log is not None else None,
             **slowdowns,
         )

@@ -1,10 +1,11 @@
 """`execution=graph`: operations captured once and launched together, without the host between them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 
 from collectives.operations.operation import Call, NotAvailable
+from collectives.rotation import Run
 
 _LAUNCH_S = 4e-3  # a graph this long is long enough; longer operations need fewer of them in one
 
@@ -14,10 +15,8 @@ def captured_count(estimate_s: float, most: int) -> int:
     return max(1, min(most, round(_LAUNCH_S / max(estimate_s, 1e-9))))
 
 
-def capture(
-    calls: Sequence[Call], count: int, device: torch.device, follow: Callable[[torch.cuda.Stream], None]
-) -> Call:
-    """Return a call that launches `count` operations as one graph.
+def capture(run: Run, count: int, device: torch.device, follow: Callable[[torch.cuda.Stream], None]) -> Call:
+    """Return a call that launches `count` operations, as `run` issues them, as one graph.
 
     `follow` tells the path which stream to run on. Raises NotAvailable off a GPU, RuntimeError where the operation
     cannot be captured.
@@ -32,8 +31,7 @@ def capture(
         # other threads (the watch, torch's own watchdog) go on using the device during the capture
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             follow(stream)
-            for index in range(count):
-                calls[index % len(calls)]()
+            run(count)
     finally:
         follow(before)
     return graph.replay

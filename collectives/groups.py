@@ -6,10 +6,10 @@ takes no link, no multiprocessor and no power from those that measure.
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import msgspec
 import torch
@@ -22,6 +22,7 @@ from collectives.paths import direct, mpi
 from collectives.paths.c10d import C10dPath
 from collectives.paths.closed import ClosedPath
 from collectives.plan import Group
+from collectives.rotation import IssuedBy, Run
 from launch.job import Job
 from records.rows import SweepRow
 
@@ -30,6 +31,13 @@ _LOOK_S = 0.01
 
 class Way(Path, Protocol):
     """A path that was opened for a group."""
+
+    @property
+    def issued_by(self) -> IssuedBy | None:
+        """Return the language of the loop that enqueues eager operations; None where nothing can be."""
+
+    def rotating(self, calls: Sequence[Any]) -> Run:
+        """Return a function that runs so many of this path's calls, all the same operation, going round them."""
 
     def use(self, stream: torch.cuda.Stream) -> None:
         """Run on this stream from here on, as a graph's capture needs it."""

@@ -22,6 +22,9 @@ def summarise(rows: Sequence[SweepRow], devices: Sequence[Device]) -> list[str]:
     lines = [_line(own, devices) for own in plain]
     lines += _dispatch(plain)
     lines += matrix([row for own in series.values() for row in own if row.placement == "pairs"])
+    if any(row.path == "direct" and row.issued_by == "python" for row in rows):
+        lines.append("path=direct was issued from Python, for want of a C compiler on every rank: the figures of small "
+                     "eager operations are the host's")  # fmt: skip
     wrong = [row for row in rows if row.wrong]
     lines += [f"WRONG: {row.wrong} elements of {row.operation} {row.bytes} B {row.dtype}" for row in wrong]
     missing = [row for row in rows if row.time_us is None]

@@ -26,7 +26,7 @@ from typing import Protocol
 import torch
 
 from collectives.messages import Messages
-from collectives.operations.operation import Call
+from collectives.rotation import Run
 
 _BATCHES = 5  # at least so many before an interval is believed
 _BATCH_S = 1e-3  # long against the few microseconds that starting and stopping a clock takes
@@ -71,10 +71,10 @@ class Timing:
 class Clock(Protocol):
     """A way to time calls, in seconds."""
 
-    def batch(self, run: Callable[[int], None], count: int) -> float:
+    def batch(self, run: Run, count: int) -> float:
         """Return the time of `count` calls back to back, after one that is not counted."""
 
-    def each(self, run: Callable[[int], None], count: int) -> list[float]:
+    def each(self, run: Run, count: int) -> list[float]:
         """Return the time of each of `count` calls."""
 
 
@@ -86,7 +86,7 @@ class HostClock:
             torch.cuda.current_stream(device).synchronize if device.type == "cuda" else lambda: None
         )
 
-    def batch(self, run: Callable[[int], None], count: int) -> float:
+    def batch(self, run: Run, count: int) -> float:
         run(1)
         self._settle()
         start = time.perf_counter()
@@ -94,7 +94,7 @@ class HostClock:
         self._settle()
         return time.perf_counter() - start
 
-    def each(self, run: Callable[[int], None], count: int) -> list[float]:
+    def each(self, run: Run, count: int) -> list[float]:
         run(1)
         self._settle()
         marks = [time.perf_counter()]
@@ -112,7 +112,7 @@ class DeviceClock:
         self._stream = torch.cuda.current_stream(device)
         self._events: list[torch.cuda.Event] = []
 
-    def batch(self, run: Callable[[int], None], count: int) -> float:
+    def batch(self, run: Run, count: int) -> float:
         start, end = self._take(2)
         run(1)
         start.record(self._stream)
@@ -121,7 +121,7 @@ class DeviceClock:
         end.synchronize()
         return start.elapsed_time(end) / 1e3
 
-    def each(self, run: Callable[[int], None], count: int) -> list[float]:
+    def each(self, run: Run, count: int) -> list[float]:
         marks = self._take(count + 1)
         run(1)
         marks[0].record(self._stream)
@@ -137,22 +137,8 @@ class DeviceClock:
         return self._events[:count]
 
 
-def rotating(calls: Sequence[Call]) -> Callable[[int], None]:
-    """Return a function that runs so many calls, going round the buffers that they are bound to."""
-    position = 0
-    slots = len(calls)
-
-    def run(count: int) -> None:
-        nonlocal position
-        for index in range(position, position + count):
-            calls[index % slots]()
-        position = (position + count) % slots
-
-    return run
-
-
 def measure(
-    run: Callable[[int], None],
+    run: Run,
     clock: Clock,
     messages: Messages,
     limits: Limits,
@@ -249,7 +235,7 @@ def percentile(ordered: Sequence[float], percent: int) -> float:
 
 
 def _spread(
-    run: Callable[[int], None],
+    run: Run,
     clock: Clock,
     messages: Messages,
     limits: Limits,

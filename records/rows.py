@@ -139,6 +139,7 @@ class SweepRow(msgspec.Struct, frozen=True):
     protocol: str | None = None
     channels: int | None = None  # blocks a communicator was told to use
     memory: str | None = None  # whose allocator the buffers are from: torch | library
+    issued_by: str | None = None  # the loop that enqueues eager operations: c | python
     library_chose: str | None = None  # "algorithm/protocol" from the library's own log
     contention: str | None = None  # what ran on the device meanwhile: matmul
     slowdown: float | None = None  # the collective's time with contention over its time alone

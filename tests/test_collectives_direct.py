@@ -4,6 +4,7 @@ A library of the same name and interface, which only writes down its arguments, 
 the results of the real one are checked on GPUs by the sweep itself.
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -11,10 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from collectives.paths import compiled
+from collectives.paths.issue import Issuer
+
+ROOT = Path(__file__).resolve().parent.parent
 STANDIN = r"""
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 typedef struct { char internal[128]; } ncclUniqueId;
 typedef struct {
   size_t size; unsigned magic, version; int blocking, cga, min, max; const char* net; int split; } config_t;
@@ -26,11 +32,13 @@ int ncclCommInitRankConfig(void** comm, int n, ncclUniqueId id, int rank, config
   printf("config magic=%x size=%zu min=%d max=%d\n", c->magic, c->size, c->min, c->max);
   *comm = (void*)0xc0; return 0; }
 int ncclCommDestroy(void* comm) { printf("destroy %p\n", comm); fflush(stdout); return 0; }
-int ncclGroupStart(void) { printf("("); return 0; }
-int ncclGroupEnd(void) { printf(")\n"); return 0; }
+static int depth;
+int ncclGroupStart(void) { if (depth++) printf("inside a group still: "); printf("("); return 0; }
+int ncclGroupEnd(void) { --depth; printf(")\n"); return 0; }
 int ncclAllReduce(void* s, void* r, size_t n, int t, int o, void* c, void* st) {
   printf("all_reduce %d n=%zu t=%d o=%d %p %p\n", s == r, n, t, o, c, st); return t == 2 ? 5 : 0; }
 int ncclReduce(void* s, void* r, size_t n, int t, int o, int root, void* c, void* st) {
+  if (t == 0) usleep(100000);
   printf("reduce n=%zu t=%d o=%d root=%d %p %p\n", n, t, o, root, c, st); return 0; }
 int ncclBroadcast(void* s, void* r, size_t n, int t, int root, void* c, void* st) {
   printf("broadcast n=%zu t=%d root=%d %p %p\n", n, t, root, c, st); return 0; }
@@ -39,58 +47,87 @@ int ncclAllGather(void* s, void* r, size_t n, int t, void* c, void* st) {
 int ncclReduceScatter(void* s, void* r, size_t n, int t, int o, void* c, void* st) {
   printf("reduce_scatter n=%zu t=%d o=%d %p %p\n", n, t, o, c, st); return 0; }
 int ncclSend(void* s, size_t n, int t, int peer, void* c, void* st) {
-  printf("send n=%zu t=%d to=%d %p %p;", n, t, peer, c, st); return 0; }
+  printf("send n=%zu t=%d to=%d %p %p;", n, t, peer, c, st); return t == 2 ? 5 : 0; }
 int ncclRecv(void* r, size_t n, int t, int peer, void* c, void* st) {
   printf("recv n=%zu t=%d from=%d %p %p;", n, t, peer, c, st); return 0; }
 """
 
 DRIVER = """
-import ctypes, sys, types, torch
+import ctypes, sys, threading, time, types, torch
 ctypes.CDLL(sys.argv[1])  # torch of a GPU machine has loaded its own
 torch.cuda.current_stream = lambda device=None: types.SimpleNamespace(cuda_stream=0x57)
 torch.cuda.synchronize = lambda device=None: None
 from collectives.paths.direct import DirectPath
-messages = types.SimpleNamespace(rank=1, size=4, leads=True, share_bytes=lambda content: content)
+messages = types.SimpleNamespace(rank=1, size=4, leads=True, share_bytes=lambda content: content,
+                                 least=lambda number: number)
 path = DirectPath(messages, torch.device("cpu"))
+print("issued by", path.issued_by, file=sys.stderr)
+def run(operation):
+    path.rotating([operation])(1)
 large, small = torch.zeros(16), torch.zeros(4)
-path.all_reduce(large, large, "avg")()
-path.all_reduce(large.bfloat16(), large.bfloat16(), "sum")()
-path.all_gather(small, large)()
-path.reduce_scatter(large, small, "max")()
-path.broadcast(large, large, 2)()
-path.reduce(large, large, "min", 3)()
-path.all_to_all(large, torch.zeros(16))()
-path.gather(small, large, 1)()
-path.scatter(large, small, 0)()
-late = path.send_recv(large.to(torch.float8_e5m2), large.to(torch.float8_e5m2), 2, 0)
+run(path.all_reduce(large, large, "avg"))
+run(path.all_reduce(large.bfloat16(), large.bfloat16(), "sum"))
+run(path.all_gather(small, large))
+run(path.reduce_scatter(large, small, "max"))
+run(path.broadcast(large, large, 2))
+run(path.reduce(large, large, "min", 3))
+run(path.all_to_all(large, torch.zeros(16)))
+run(path.gather(small, large, 1))
+run(path.scatter(large, small, 0))
+path.all_gather(large, small)()  # one by itself, as the check runs it
+late = path.rotating([path.send_recv(large.to(torch.float8_e5m2), large.to(torch.float8_e5m2), 2, 0)])
 path.use(types.SimpleNamespace(cuda_stream=0x99))  # a graph's capture moves calls that are bound already
-late()
-try:
-    path.all_reduce(large.int(), large.int(), "prod")()
-except RuntimeError as error:
-    print("refused:", error, file=sys.stderr)
+late(1)
+path.use(types.SimpleNamespace(cuda_stream=0x57))
+late(1)
+round_them = path.rotating([path.broadcast(torch.zeros(n), torch.zeros(n), 0) for n in (1, 2, 3)])
+for count in (2, 0, 5, 1):  # 1 2, nothing, 3 1 2 3 1, 2
+    round_them(count)
+whole = large.int()
+for refused in (path.all_reduce(whole, whole, "prod"), path.send_recv(whole, whole, 2, 0)):
+    for run_refused in (path.rotating([refused, refused]), lambda count: refused()):
+        try:
+            run_refused(3)
+        except RuntimeError as error:
+            print("refused:", error, file=sys.stderr)
+ticks, done = 0, threading.Event()
+def tick():
+    global ticks
+    while not done.wait(0.01):
+        ticks += 1
+threading.Thread(target=tick).start()
+path.rotating([path.reduce(large.char(), large.char(), "sum", 0)])(2)
+done.set()
+print("ticks meanwhile:", ticks > 3, file=sys.stderr)
 path.close()
-DirectPath(messages, torch.device("cpu"), channels=8).close()
+messages.least = lambda number: 0  # another rank cannot
+path = DirectPath(messages, torch.device("cpu"), channels=8)
+print("issued by", path.issued_by, file=sys.stderr)
+path.close()
 """
 
 
-@pytest.fixture
-def library(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler here")
-    (tmp_path / "standin.c").write_text(STANDIN)
-    made = tmp_path / "libnccl.so.2"
-    command = [compiler, "-shared", "-fPIC", "-Wl,-soname,libnccl.so.2", "-o", str(made), str(tmp_path / "standin.c")]
+    folder = tmp_path_factory.mktemp("standin")
+    (folder / "standin.c").write_text(STANDIN)
+    made = folder / "libnccl.so.2"
+    command = [compiler, "-shared", "-fPIC", "-Wl,-soname,libnccl.so.2", "-o", str(made), str(folder / "standin.c")]
     subprocess.run(command, check=True)
     return made
 
 
-def test_the_library_gets_every_argument_in_its_place(library: Path, tmp_path: Path) -> None:
-    root = Path(__file__).resolve().parent.parent
+@pytest.mark.parametrize(("path", "issued_by"), [(None, "c"), ("/nowhere", "python")], ids=["cc", "no compiler"])
+def test_the_library_gets_every_argument_in_its_place(
+    library: Path, tmp_path: Path, path: str | None, issued_by: str
+) -> None:
+    environment = {"PATH": path or os.environ["PATH"], "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER, str(library)], cwd=tmp_path, env={"PYTHONPATH": str(root)},
-        capture_output=True, text=True, timeout=120, check=False,
+        [sys.executable, "-c", DRIVER, str(library)], cwd=tmp_path,
+        env={**environment, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     at = "0xc0 0x57"
@@ -106,10 +143,59 @@ def test_the_library_gets_every_argument_in_its_place(library: Path, tmp_path: P
         "(" + "".join(f"send n=4 t=7 to={peer} {at};recv n=4 t=7 from={peer} {at};" for peer in others) + ")",
         f"(send n=4 t=7 to=1 {at};" + "".join(f"recv n=4 t=7 from={peer} {at};" for peer in others) + ")",
         f"(recv n=4 t=7 from=0 {at};)",
+        f"all_gather n=16 t=7 {at}",
         "(send n=16 t=11 to=2 0xc0 0x99;recv n=16 t=11 from=0 0xc0 0x99;)",
-        "all_reduce 0 n=16 t=2 o=1 0xc0 0x99",
+        f"(send n=16 t=11 to=2 {at};recv n=16 t=11 from=0 {at};)",
+        *(f"broadcast n={n} t=7 root=0 {at}" for n in (1, 2, 3, 1, 2, 3, 1, 2)),
+        # the first failure ends the row, and no thread stays inside a group
+        *[f"all_reduce 1 n=16 t=2 o=1 {at}"] * 2,
+        *[f"(send n=16 t=2 to=2 {at};)"] * 2,
+        *[f"reduce n=16 t=0 o=0 root=0 {at}"] * 2,
         "destroy 0xc0",
         "config magic=cafebeef size=48 min=8 max=8",
         "destroy 0xc0",
     ]
-    assert "refused: invalid usage" in done.stderr
+    assert done.stderr.splitlines() == [
+        f"issued by {issued_by}",
+        *["refused: invalid usage"] * 4,
+        "ticks meanwhile: True",
+        "issued by python",  # all ranks or none
+    ]
+
+
+def test_processes_that_compile_at_once_all_load_a_whole_library(library: Path, tmp_path: Path) -> None:
+    slow = tmp_path / "slow-cc"
+    slow.write_text('#!/bin/sh\nfor file; do case "$last" in -o) printf half > "$file";; esac; last="$file"; done\n'
+                    'sleep 0.5\nexec cc "$@"\n')  # fmt: skip
+    slow.chmod(0o755)
+    cache = tmp_path / "cache"
+    ask = "from collectives.paths.issue import Issuer; print(Issuer.find())"
+    environment = {**os.environ, "CC": str(slow), "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(ROOT)}
+    found = [
+        subprocess.Popen([sys.executable, "-c", ask], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    said = [process.communicate(timeout=60)[0] for process in found]
+    assert all("Issuer object" in words for words in said), said
+    (kept,) = (cache / "scalescope").iterdir()
+    assert kept.name.startswith("issue-") and kept.suffix == ".so"
+
+
+@pytest.mark.parametrize("state", ["torn", "no folder", "kept"])
+def test_whatever_the_cache_holds_the_loop_is_found(
+    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    folder = compiled.cache_folder()
+    assert folder is not None
+    if state == "no folder":
+        folder.parent.write_text("a file stands where the folder would")
+    else:
+        assert Issuer.find() is not None
+        (kept,) = folder.iterdir()
+    if state == "torn":
+        kept.unlink()  # what is loaded here already stays whole
+        kept.write_bytes(b"\x7fELF torn")
+    if state == "kept":
+        monkeypatch.setenv("PATH", str(tmp_path))  # nothing here compiles any more
+    assert Issuer.find() is not None

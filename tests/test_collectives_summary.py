@@ -71,6 +71,13 @@ def test_the_dispatch_overhead_is_the_two_paths_apart() -> None:
     assert "torch.distributed adds 8.10 µs to the library's 8.60 µs at 8B" in summarise(rows, [])[-1]
 
 
+def test_figures_that_python_issued_are_said_to_be_the_hosts() -> None:
+    rows = [row(1.0, 8, path="direct", issued_by="python"), row(1.0, 8, issued_by="python")]
+    assert "for want of a C compiler" in summarise(rows, [])[-1]
+    rows = [row(1.0, 8, path="direct", issued_by="c"), row(1.0, 8, issued_by="python")]
+    assert not any("compiler" in line for line in summarise(rows, []))
+
+
 def test_the_matrix_is_symmetric_and_has_every_pair() -> None:
     pairs = {(0, 1): 300.0, (0, 2): 310.0, (1, 2): 320.0}
     lines = matrix([row(value, ranks=ranks, placement="pairs") for ranks, value in pairs.items()])

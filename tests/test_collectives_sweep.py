@@ -65,6 +65,7 @@ def test_bus_bandwidth_follows_from_size_and_time(swept: tuple[Path, list[SweepR
             continue
         low, high = row.interval_us or (0, 0)
         assert row.time_us and low <= row.time_us <= high and row.iterations >= 2 and row.stopped_by
+        assert row.issued_by == "python"  # as torch.distributed's calls are in training
         assert row.time_min_us and row.time_p50_us and row.time_max_us
         assert row.time_min_us <= row.time_p50_us <= row.time_max_us
         if row.operation == "all_reduce":

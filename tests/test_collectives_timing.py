@@ -5,12 +5,12 @@ import statistics
 
 import pytest
 
+from collectives.rotation import rotating
 from collectives.timing import (
     Limits,
     first_batch,
     mean_and_half_interval,
     percentile,
-    rotating,
     slowest,
     verdict,
     without_stalls,

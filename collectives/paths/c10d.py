@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from collectives.operations.operation import Call, NotAvailable
+from collectives.rotation import IssuedBy, rotating
 
 _REDUCTIONS = {
     "sum": dist.ReduceOp.SUM,
@@ -23,6 +24,9 @@ _reduce_scatter: Callable[..., Any] = getattr(dist, "reduce_scatter_single", Non
 
 class C10dPath:
     """The operations of one process group, each as a call with its buffers bound."""
+
+    issued_by: IssuedBy = "python"
+    rotating = staticmethod(rotating)
 
     def __init__(self, group: dist.ProcessGroup, ranks: tuple[int, ...], device: torch.device) -> None:
         self._group = group

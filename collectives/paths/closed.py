@@ -18,6 +18,8 @@ class ClosedPath:
 
         return refuse
 
+    issued_by = None
+
     def use(self, stream: object) -> None:
         """Nothing runs on it."""
 

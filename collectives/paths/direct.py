@@ -1,17 +1,19 @@
 """`path=direct`: the collective library itself, on the same buffers, without torch.distributed's dispatch.
 
-A call is bound once to its C arguments, so that running it costs little more than the library's own enqueueing.
+A call is bound once to its C arguments, and a row of calls is issued from C, so that it costs what the library's own
+enqueueing costs.
 """
 
 import ctypes
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Iterable, Sequence
 
 import torch
 
 from collectives.messages import Messages
-from collectives.operations.operation import Call, NotAvailable
+from collectives.operations.operation import NotAvailable
+from collectives.paths.issue import Enqueue, Grouping, Issuer, LibraryCall
 from collectives.paths.library import Library
+from collectives.rotation import IssuedBy, Run, rotating
 
 # ncclDataType_t and ncclRedOp_t, the same numbers in NCCL and RCCL
 _DTYPES = {
@@ -50,35 +52,45 @@ class DirectPath:
         self._communicator = self._library.join(unique_id, messages.rank, messages.size, channels)
         self._stream = ctypes.c_void_p()
         self.use(torch.cuda.current_stream(device))
+        issuer = Issuer.find()
+        # all ranks or none: a figure is that of the slowest way among them
+        self._issuer = issuer if messages.least(int(issuer is not None)) else None
+        self.issued_by: IssuedBy = "python" if self._issuer is None else "c"
 
     def use(self, stream: torch.cuda.Stream) -> None:
         """Let every call, also those bound already, run on this stream."""
         self._stream.value = stream.cuda_stream
 
+    def rotating(self, operations: Sequence[Enqueue]) -> Run:
+        """Return a function that enqueues so many operations, going round the buffers that they are bound to."""
+        if self._issuer is None:
+            return rotating(operations)
+        return self._issuer.rotating(operations, self._stream)
+
     def close(self) -> None:
         torch.cuda.synchronize()
         self._library.leave(self._communicator)
 
-    def all_reduce(self, send: torch.Tensor, receive: torch.Tensor, reduction: str) -> Call:
-        return self._call("ncclAllReduce", _at(send), _at(receive), _count(send), *_typed(send, reduction))
+    def all_reduce(self, send: torch.Tensor, receive: torch.Tensor, reduction: str) -> Enqueue:
+        return self._alone("ncclAllReduce", _at(send), _at(receive), _count(send), *_typed(send, reduction))
 
-    def all_gather(self, send: torch.Tensor, receive: torch.Tensor) -> Call:
-        return self._call("ncclAllGather", _at(send), _at(receive), _count(send), _dtype(send))
+    def all_gather(self, send: torch.Tensor, receive: torch.Tensor) -> Enqueue:
+        return self._alone("ncclAllGather", _at(send), _at(receive), _count(send), _dtype(send))
 
-    def reduce_scatter(self, send: torch.Tensor, receive: torch.Tensor, reduction: str) -> Call:
-        return self._call("ncclReduceScatter", _at(send), _at(receive), _count(receive), *_typed(send, reduction))
+    def reduce_scatter(self, send: torch.Tensor, receive: torch.Tensor, reduction: str) -> Enqueue:
+        return self._alone("ncclReduceScatter", _at(send), _at(receive), _count(receive), *_typed(send, reduction))
 
-    def broadcast(self, send: torch.Tensor, receive: torch.Tensor, root: int) -> Call:
-        return self._call("ncclBroadcast", _at(send), _at(receive), _count(send), _dtype(send), ctypes.c_int(root))
+    def broadcast(self, send: torch.Tensor, receive: torch.Tensor, root: int) -> Enqueue:
+        return self._alone("ncclBroadcast", _at(send), _at(receive), _count(send), _dtype(send), ctypes.c_int(root))
 
-    def reduce(self, send: torch.Tensor, receive: torch.Tensor, reduction: str, root: int) -> Call:
+    def reduce(self, send: torch.Tensor, receive: torch.Tensor, reduction: str, root: int) -> Enqueue:
         arguments = (_at(send), _at(receive), _count(send), *_typed(send, reduction), ctypes.c_int(root))
-        return self._call("ncclReduce", *arguments)
+        return self._alone("ncclReduce", *arguments)
 
-    def all_to_all(self, send: torch.Tensor, receive: torch.Tensor) -> Call:
+    def all_to_all(self, send: torch.Tensor, receive: torch.Tensor) -> Enqueue:
         if self._library.has("ncclAlltoAll"):  # since NCCL 2.28
             count = ctypes.c_size_t(send.numel() // self._size)
-            return self._call("ncclAlltoAll", _at(send), _at(receive), count, _dtype(send))
+            return self._alone("ncclAlltoAll", _at(send), _at(receive), count, _dtype(send))
         parts = zip(send.chunk(self._size), receive.chunk(self._size), strict=True)
         return self._together(
             call
@@ -86,52 +98,42 @@ class DirectPath:
             for call in (self._send(out, peer), self._receive(into, peer))
         )
 
-    def gather(self, send: torch.Tensor, receive: torch.Tensor, root: int) -> Call:
+    def gather(self, send: torch.Tensor, receive: torch.Tensor, root: int) -> Enqueue:
         calls = [self._send(send, root)]
         if self._rank == root:
             calls += [self._receive(part, peer) for peer, part in enumerate(receive.chunk(self._size))]
         return self._together(calls)
 
-    def scatter(self, send: torch.Tensor, receive: torch.Tensor, root: int) -> Call:
+    def scatter(self, send: torch.Tensor, receive: torch.Tensor, root: int) -> Enqueue:
         calls = [self._receive(receive, root)]
         if self._rank == root:
             calls += [self._send(part, peer) for peer, part in enumerate(send.chunk(self._size))]
         return self._together(calls)
 
-    def send_recv(self, send: torch.Tensor, receive: torch.Tensor, to: int, source: int) -> Call:
+    def send_recv(self, send: torch.Tensor, receive: torch.Tensor, to: int, source: int) -> Enqueue:
         return self._together([self._send(send, to), self._receive(receive, source)])
 
-    def barrier(self) -> Call:
+    def barrier(self) -> Enqueue:
         raise NotAvailable("the library has no barrier of its own")
 
-    def _send(self, part: torch.Tensor, peer: int) -> Call:
+    def _send(self, part: torch.Tensor, peer: int) -> LibraryCall:
         return self._call("ncclSend", _at(part), _count(part), _dtype(part), ctypes.c_int(peer))
 
-    def _receive(self, part: torch.Tensor, peer: int) -> Call:
+    def _receive(self, part: torch.Tensor, peer: int) -> LibraryCall:
         return self._call("ncclRecv", _at(part), _count(part), _dtype(part), ctypes.c_int(peer))
 
-    def _call(self, name: str, *arguments: object) -> Call:
+    def _call(self, name: str, *arguments: object) -> LibraryCall:
         function = getattr(self._library.functions, name)
-        return partial(_run, self._library.check, partial(function, *arguments, self._communicator, self._stream))
+        return LibraryCall(function, (*arguments, self._communicator, self._stream))
 
-    def _together(self, calls: Iterable[Call]) -> Call:
-        """Return a call that runs several as one: the library matches sends with receives inside a group."""
-        members = tuple(calls)
-        start, end = self._library.functions.ncclGroupStart, self._library.functions.ncclGroupEnd
-        check = self._library.check
+    def _alone(self, name: str, *arguments: object) -> Enqueue:
+        return Enqueue((self._call(name, *arguments),), None, self._library.check)
 
-        def run() -> None:
-            check(start())
-            for call in members:
-                call()
-            check(end())
-
-        return run
-
-
-def _run(check: Callable[[int], None], function: Callable[[], int]) -> None:
-    if result := function():
-        check(result)
+    def _together(self, calls: Iterable[LibraryCall]) -> Enqueue:
+        """Return an operation of several calls: the library matches sends with receives inside a group."""
+        functions = self._library.functions
+        grouping = Grouping(functions.ncclGroupStart, functions.ncclGroupEnd)
+        return Enqueue(tuple(calls), grouping, self._library.check)
 
 
 def _at(tensor: torch.Tensor) -> ctypes.c_void_p:

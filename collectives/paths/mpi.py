@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from collectives.operations.operation import Call, NotAvailable
+from collectives.rotation import IssuedBy, rotating
 
 _TYPES = {  # by torch's name, MPI's; others can be moved as bytes, but not reduced
     torch.float32: "FLOAT",
@@ -33,6 +34,9 @@ def refusal(rank: int, size: int, source: str, device: torch.device) -> str | No
 
 class MpiPath:
     """One MPI communicator, and its operations with their buffers bound."""
+
+    issued_by: IssuedBy = "python"
+    rotating = staticmethod(rotating)
 
     def __init__(self, ranks: tuple[int, ...]) -> None:
         from mpi4py import MPI  # importing it starts MPI, which only ranks of an MPI job should
