@@ -14,7 +14,7 @@ from scaling.events import EXACT_FLOAT_US, AnyEvent, Args, decode_event_anyhow, 
 from scaling.families import FROM_ROOT, NO_COLLECTIVE, TO_ROOT, element_bytes, operation_of
 from scaling.header import Header
 from scaling.intervals import Ints
-from scaling.trace import KERNEL, MEMCPY, MEMSET, Activities, CommunicationArgs, HostSpans, Ids, Trace
+from scaling.trace import KERNEL, MEMCPY, MEMSET, Activities, CommunicationArgs, Gradient, HostSpans, Ids, Trace
 
 #: Categories as torch 1.8 to 2.13 write them.
 _ACTIVITY_KINDS = {
@@ -28,6 +28,7 @@ _ANNOTATIONS = ("user_annotation",)
 #: What stands on a device's streams and is no activity of its own.
 _SHADOWS = ("gpu_user_annotation", "cuda_sync", "overhead")
 _COMMUNICATING = re.compile(r"record_param_comms$|c10d::|gloo:|mpi:|nccl:|rccl:")
+_GRADIENT = "torch::distributed::reducer::"
 
 
 class Columns:
@@ -50,6 +51,8 @@ class Columns:
         self._operator_communication: dict[int, int] = {}
         self._annotation_communication: dict[int, int] = {}
         self._talks: list[bool] = []  # by name id: may the event's arguments describe a collective?
+        self._moves_gradient: list[bool] = []  # by name id: does DDP put a gradient into its bucket there?
+        self._gradients: dict[int, Gradient] = {}
         self._kinds: dict[str, list[Any]] = {}
 
     def add(self, array: bytes) -> None:
@@ -98,6 +101,7 @@ class Columns:
             annotations=self._annotations.spans(),
             communications=self.communications,
             operator_communication=self._operator_communication,
+            gradients=self._gradients,
             annotation_communication=self._annotation_communication,
             threads=self.threads,
             events=self.events,
@@ -171,6 +175,8 @@ class Columns:
                 index = self._communication(event.args, event.name)
                 if index >= 0:
                     found[first + row] = index
+            elif self._moves_gradient[name] and (gradient := _gradient(events[row].args)) is not None:
+                self._gradients[first + row] = gradient
         table.append(columns)
 
     def _host_columns(self, events: list[AnyEvent]) -> list[Ints]:
@@ -200,6 +206,7 @@ class Columns:
         ids = [names.setdefault(event.name, len(names)) for event in events]
         for name in list(names)[len(self._talks) :]:
             self._talks.append(_COMMUNICATING.match(name) is not None)
+            self._moves_gradient.append(name.startswith(_GRADIENT))
         return ids
 
     def _thread(self, tid: int | str) -> int:
@@ -252,6 +259,13 @@ class Columns:
             )
         )
         return len(self.communications) - 1
+
+
+def _gradient(args: Args) -> Gradient | None:
+    """Return the gradient that an operator of DDP's reducer moves; None where shapes were not recorded."""
+    elements, _ = _elements(args.input_dims, args.input_type) if args.input_dims else (-1, -1)
+    size = element_bytes(_first_dtype(args.input_type) or "") if args.input_type else None
+    return Gradient(elements, size) if elements > 0 and size else None
 
 
 class _Table:

@@ -31,6 +31,13 @@ class CommunicationArgs(msgspec.Struct, frozen=True, kw_only=True):
     destination: int | None = None
 
 
+class Gradient(msgspec.Struct, frozen=True):
+    """One parameter's gradient, as DDP puts it into its bucket."""
+
+    elements: int
+    element_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class HostSpans:
     """Operators, annotations or runtime calls of the host, in file order. Times in ns."""
@@ -79,6 +86,8 @@ class Trace:
     #: index into `communications` of an operator or annotation, by its row there; only of those that have one
     operator_communication: dict[int, int] = field(default_factory=dict)
     annotation_communication: dict[int, int] = field(default_factory=dict)
+    #: gradients that DDP's reducer moves, by the row of the operator; empty where shapes were not recorded
+    gradients: dict[int, Gradient] = field(default_factory=dict)
     threads: dict[int, str] = field(default_factory=dict)
     events: int = 0  # events decoded, of every kind
     invalid_events: int = 0  # events that could not be mended

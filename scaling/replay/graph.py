@@ -1,0 +1,463 @@
+"""What waits for what in a traced step, on all ranks: the structure that a replay follows.
+
+An activity begins when the one before it on its stream has ended, the host has launched it, and what its stream was
+made to wait for has ended. Which event a stream waits for is not in the trace, but the order of the calls is:
+
+- a collective waits for what its caller's stream had been given before it (torch records an event there);
+- the n-th wait outside of a collective call is for the n-th collective that nothing has waited for yet, which is how
+  DDP ends its backward pass; one right behind a collective's call is for that collective. The next activity launched
+  on a stream that is not a collective's waits;
+- what still begins late, right after an activity of another stream of the rank ends, waited for that one.
+
+What a call of the host takes between two launches is the host's own time; a call that waited (for the device's end, for
+room in its queue) returns once what it awaited has happened. The threads of a rank take turns (the training loop's
+waits in `backward` while autograd's launches), so one order of calls stands for all of them.
+
+A collective's data moves once its last member has begun, on every rank.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from scaling.clocks import host_offsets
+from scaling.intervals import Intervals, covered_before, intersect, length, union
+from scaling.matching import match_collectives
+from scaling.replay.record import LAUNCH, SYNC, WAIT, Call, RankRecord, data_between
+from scaling.timeline import COMMUNICATION, COMPUTE, COPY
+from scaling.waits import wait_of
+
+#: The longest that dispatching an activity takes once nothing holds it up any more, ns. What lies beyond it in a trace
+#: is for other reasons, which a replay does not know: it is left out there, and so it is found out.
+LONGEST_DISPATCH_NS = 30_000
+
+
+#: From the begin of a launch to the begin of its kernel on an idle device, ns: 7.8 to 8.4 µs on H200.
+LONGEST_LATENCY_NS = 8_000
+
+
+@dataclass(slots=True)
+class Activity:
+    """A node of the replay: something that runs on one stream of one rank."""
+
+    rank: int
+    stream: int
+    kind: int
+    work_ns: float  # its duration where nothing runs beside it
+    dispatch_ns: float  # between the last thing it waited for and its begin
+    after: list[int]  # activities of other streams that must have ended
+    step: int
+    name: str
+    collective: int = -1  # index into Graph.collectives
+    skew_ns: float = 0.0  # of a collective's member: by how much it ends after the first member does
+    not_before: float = 0.0  # ns; of the first on a stream that was launched before the trace began
+    traced_start: int = 0
+    traced_end: int = 0
+
+
+@dataclass(slots=True)
+class HostCall:
+    """A node of the replay: a call of a rank's host, `think_ns` after the one before it returned."""
+
+    think_ns: float
+    data_ns: float  # of the think time, what loads data
+    duration_ns: float  # where it does not wait
+    launches: int = -1
+    awaits: int = -1
+    room: bool = False  # until the awaited activity begins, not ends
+    until_ns: float = 0.0  # after what it awaits, it returns by so much
+    hands_over: int = -1  # the collective (its activity) that this call is a part of handing over
+
+
+@dataclass(slots=True)
+class Transfer:
+    """A collective: its members, an activity a rank, and the work of moving its data, once all have begun."""
+
+    members: dict[int, int]
+    work_ns: float
+    operation: str
+    bytes: int | None
+    dtype: str | None
+    group_size: int
+    step: int
+    traced_ns: float  # its transfer as traced
+    hidden: float  # of that, the share under compute, on the mean member
+
+
+@dataclass(slots=True)
+class Gradient:
+    """One parameter's gradient on one rank, put into its bucket by this activity."""
+
+    activity: int
+    bytes: int
+    element_bytes: int
+
+
+@dataclass(slots=True)
+class Graph:
+    """All ranks' nodes. `order` lists a rank's activities a stream, in the order in which the stream runs them."""
+
+    ranks: list[int]
+    activities: list[Activity]
+    order: dict[int, list[list[int]]]  # by rank: a list a stream
+    calls: dict[int, list[HostCall]]  # by rank, in order
+    begins: dict[int, float]  # by rank: when its host makes its first call, ns
+    transfers: list[Transfer]
+    steps: dict[int, list[int]]  # by rank: the activity that begins each step, then -1 where the last one is open
+    edges: dict[int, list[int]]  # by rank: the traced edges of its steps
+    latency: dict[int, float]  # by rank: from the begin of a launch to the earliest begin of the activity, ns
+    gradients: dict[int, list[Gradient]]
+    step_numbers: list[int]
+    unexplained_ns: dict[int, float] = field(default_factory=dict)  # by rank: idle that nothing explains, in its steps
+    awaiting: dict[int, int] = field(default_factory=dict)  # which activity first needs a collective, by (member)
+    contention: "Contention" = field(default_factory=lambda: Contention())
+
+    def living(self) -> list[int]:
+        """Return the activities that run; one that no stream lists was taken out by a what-if."""
+        return [at for streams in self.order.values() for stream in streams for at in stream]
+
+    def copy(self) -> "Graph":
+        """Return a graph whose nodes can be changed without touching this one's."""
+        return replace(
+            self,
+            activities=[replace(one, after=list(one.after)) for one in self.activities],
+            order={rank: [list(stream) for stream in streams] for rank, streams in self.order.items()},
+            calls={rank: [replace(call) for call in calls] for rank, calls in self.calls.items()},
+            transfers=[replace(one, members=dict(one.members)) for one in self.transfers],
+            awaiting=dict(self.awaiting),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """How compute and communication slow each other where they run side by side.
+
+    `inflation`: ms by which compute takes longer for each ms that a collective (waiting or transferring) runs beside
+    it; `transfer_rate`: how fast data moves while the members compute, against 1 while none does.
+    """
+
+    inflation: float = 0.0
+    inflation_low: float = 0.0
+    inflation_high: float = 0.0
+    transfer_rate: float = 1.0
+    basis: str = "not known: taken as none"
+
+
+def build_graph(records: Mapping[int, RankRecord], contention: Contention | None = None) -> Graph:
+    """Return the structure of the ranks' traces. Times are ns on the first rank's clock."""
+    how = contention or Contention()
+    ranks = sorted(records)
+    collectives = {rank: records[rank].collectives for rank in ranks}
+    offsets = host_offsets({rank: records[rank].host for rank in ranks}, collectives).offsets
+    graph = Graph(ranks, [], {}, {}, {}, [], {}, {}, {}, {}, [], contention=how)
+    base: dict[int, int] = {}
+    for rank in ranks:
+        base[rank] = len(graph.activities)
+        _add_rank(graph, rank, records[rank], offsets.get(rank, 0))
+    _add_transfers(graph, records, base, offsets)
+    for rank in ranks:
+        _without_contention(graph, rank, how)
+    for rank in ranks:
+        _explain_starts(graph, rank, records[rank], base[rank])
+    graph.step_numbers = records[ranks[0]].steps
+    return graph
+
+
+def _add_rank(graph: Graph, rank: int, record: RankRecord, offset: int) -> None:
+    first = len(graph.activities)
+    streams: dict[int, list[int]] = {}
+    over: dict[int, int] = {}  # by stream: when its activities so far have ended
+    for at in range(len(record.start)):
+        stream = record.stream[at]
+        streams.setdefault(stream, []).append(first + at)
+        # a kernel may begin while the one before it ends (programmatic dependent launch): it counts from there
+        begun = min(max(record.start[at], over.get(stream, 0)), record.end[at])
+        over[stream] = max(record.end[at], over.get(stream, 0))
+        graph.activities.append(
+            Activity(
+                rank=rank,
+                stream=stream,
+                kind=record.kind[at],
+                work_ns=float(record.end[at] - begun),
+                dispatch_ns=0.0,
+                after=[],
+                step=record.step[at],
+                name=record.name[at],
+                traced_start=begun + offset,
+                traced_end=record.end[at] + offset,
+            )
+        )
+    graph.order[rank] = list(streams.values())
+    graph.edges[rank] = [edge + offset for edge in record.edges]
+    starts = np.array(record.start, np.int64)
+    begins = []
+    for edge, number in zip(record.edges[:-1], record.steps, strict=True):
+        row = int(np.searchsorted(starts, edge))
+        # of activities that begin together, the step's own
+        while row + 1 < starts.size and starts[row + 1] == edge and record.step[row] != number:
+            row += 1
+        begins.append(first + min(row, starts.size - 1))
+    graph.steps[rank] = begins
+    graph.begins[rank] = float(record.calls[0].start + offset) if record.calls else 0.0
+    graph.calls[rank] = _host_calls(record, first, graph.activities, offset)
+    graph.gradients[rank] = [
+        Gradient(first + record.calls[one.call].activity, one.elements * one.element_bytes, one.element_bytes)
+        for one in record.gradients
+    ]
+    _add_waits(graph, rank, record, first)
+
+
+def _host_calls(record: RankRecord, first: int, activities: Sequence[Activity], offset: int) -> list[HostCall]:
+    calls: list[HostCall] = []
+    returned = record.calls[0].start if record.calls else 0
+    for call in record.calls:
+        think = max(0, call.start - returned)
+        host = HostCall(
+            think_ns=float(think),
+            data_ns=float(data_between(record, returned, call.start)) if think else 0.0,
+            duration_ns=float(max(0, call.end - max(call.start, returned))),
+            launches=first + call.activity if call.activity >= 0 else -1,
+        )
+        if call.awaits >= 0:
+            awaited = activities[first + call.awaits]
+            moment = (awaited.traced_start if call.room else awaited.traced_end) - offset
+            host.awaits, host.room = first + call.awaits, call.room
+            host.until_ns = float(max(0, call.end - moment))
+            host.duration_ns = 0.0
+        calls.append(host)
+        returned = max(returned, call.end)
+    handing = -1
+    for at in range(len(calls) - 1, -1, -1):
+        call = record.calls[at]
+        if call.kind == LAUNCH:
+            own = call.in_collective and record.collective[call.activity] >= 0
+            handing = first + call.activity if own else -1
+        calls[at].hands_over = handing if call.in_collective else -1
+    return calls
+
+
+def _add_waits(graph: Graph, rank: int, record: RankRecord, first: int) -> None:
+    """Add what streams are made to wait for, from the order of the calls."""
+    communicating = {
+        stream for stream, kind in zip(record.stream, record.kind, strict=True) if kind == COMMUNICATION
+    } - {_main_stream(record)}
+    last_on: dict[int, int] = {}  # by stream that is no collective's: the last activity launched
+    last_main = -1
+    pending: list[int] = []  # collectives, and what other streams made of them, that nothing waited for yet
+    due: list[int] = []  # what the next launched activity has to wait for
+    fresh = -1  # the collective whose call was the last thing the host did
+    main = _main_stream(record)
+    for call in record.calls:
+        if call.kind == WAIT and not call.in_collective:
+            if fresh >= 0:
+                due.append(fresh)
+                if fresh in pending:
+                    pending.remove(fresh)
+            elif pending:
+                due.append(pending.pop(0))
+            fresh = -1
+            continue
+        if call.kind != LAUNCH:
+            continue
+        at = call.activity
+        activity = graph.activities[first + at]
+        if record.collective[at] >= 0 and record.stream[at] in communicating:
+            producer = last_main if last_main >= 0 else max(last_on.values(), default=-1)
+            _wait_for(graph, first, at, producer, rank)
+            pending.append(at)
+            fresh = at
+            continue
+        for producer in due:
+            _wait_for(graph, first, at, producer, rank)
+            graph.awaiting.setdefault(first + producer, first + at)
+        if due and record.stream[at] != main:
+            pending.append(at)  # a stream of its own goes on with what came (a gradient unpacked): to be awaited too
+        due = []
+        fresh = -1
+        last_on[record.stream[at]] = at
+        if record.stream[at] == main:
+            last_main = at
+        del activity
+
+
+def _wait_for(graph: Graph, first: int, at: int, producer: int, rank: int) -> None:
+    """Let an activity wait for one of another stream, unless the trace shows that it did not."""
+    if producer < 0 or graph.activities[first + producer].stream == graph.activities[first + at].stream:
+        return
+    if graph.activities[first + producer].traced_end <= graph.activities[first + at].traced_start:
+        graph.activities[first + at].after.append(first + producer)
+
+
+def _main_stream(record: RankRecord) -> int:
+    busy: dict[int, int] = {}
+    for start, end, kind, stream in zip(record.start, record.end, record.kind, record.stream, strict=True):
+        if kind == COMPUTE:
+            busy[stream] = busy.get(stream, 0) + end - start
+    return max(busy, key=lambda stream: busy[stream]) if busy else -1
+
+
+def _add_transfers(
+    graph: Graph, records: Mapping[int, RankRecord], base: Mapping[int, int], offsets: Mapping[int, int]
+) -> None:
+    """Join the ranks' collectives; one that is not whole in the traces stays an activity of its rank alone."""
+    collectives = {rank: record.collectives for rank, record in records.items()}
+    row_of = {
+        rank: {index: row for row, index in enumerate(record.collective) if index >= 0}
+        for rank, record in records.items()
+    }
+    expected = {rank for rank in records}
+    for match in match_collectives(collectives, offsets):
+        members = {rank: base[rank] + row_of[rank][index] for rank, index in match.members.items()}
+        whole = match.missing is None or (match.missing == "trace" and set(members) == expected)
+        if not whole or len(members) < 2 or wait_of(match, collectives, offsets) is None and match.missing is None:
+            continue
+        nodes = [graph.activities[at] for at in members.values()]
+        begun = max(node.traced_start for node in nodes)
+        ended = min(node.traced_end for node in nodes)
+        if ended <= begun:
+            continue  # a rooted one whose root went on, or clocks that disagree: each rank's own duration stands
+        told = next(iter(collectives[rank][index] for rank, index in match.members.items()))
+        index = len(graph.transfers)
+        for rank, at in members.items():
+            node = graph.activities[at]
+            node.collective, node.skew_ns = index, float(node.traced_end - ended)
+            del rank
+        graph.transfers.append(
+            Transfer(
+                members=members,
+                work_ns=float(ended - begun),
+                operation=told.operation or "unknown",
+                bytes=told.bytes,
+                dtype=told.dtype,
+                group_size=match.group_size,
+                step=next((node.step for node in nodes if node.step >= 0), -1),
+                traced_ns=float(ended - begun),
+                hidden=0.0,
+            )
+        )
+
+
+def _without_contention(graph: Graph, rank: int, how: Contention) -> None:
+    """Take off durations what running side by side added, so that a replay adds it where things then run so."""
+    own = [at for stream in graph.order[rank] for at in stream]
+    communication = _spans(graph, [at for at in own if graph.activities[at].kind == COMMUNICATION])
+    compute_rows = [at for at in own if graph.activities[at].kind == COMPUTE]
+    compute = _spans(graph, compute_rows)
+    if how.inflation and compute_rows:
+        starts = np.array([graph.activities[at].traced_start for at in compute_rows], np.int64)
+        ends = np.array([graph.activities[at].traced_end for at in compute_rows], np.int64)
+        beside = covered_before(communication, ends) - covered_before(communication, starts)
+        share = how.inflation / (1 + how.inflation)
+        for at, overlap in zip(compute_rows, beside.tolist(), strict=True):
+            graph.activities[at].work_ns -= share * overlap
+    for transfer in graph.transfers:
+        if rank not in transfer.members:
+            continue
+        begun = max(graph.activities[at].traced_start for at in transfer.members.values())
+        ended = min(graph.activities[at].traced_end for at in transfer.members.values())
+        window = Intervals(np.array([begun], np.int64), np.array([ended], np.int64))
+        hidden = length(intersect(window, compute))
+        transfer.work_ns -= (1 - how.transfer_rate) * hidden / len(transfer.members)
+        transfer.hidden += hidden / max(1, ended - begun) / len(transfer.members)
+
+
+def _spans(graph: Graph, rows: Sequence[int]) -> Intervals:
+    return union(
+        Intervals(
+            np.array([graph.activities[at].traced_start for at in rows], np.int64),
+            np.array([graph.activities[at].traced_end for at in rows], np.int64),
+        )
+    )
+
+
+def _explain_starts(graph: Graph, rank: int, record: RankRecord, first: int) -> None:
+    """Find the launch latency, each activity's dispatch, and what of the trace nothing explains."""
+    launch: dict[int, float] = {}
+    clock = graph.begins[rank] - record.calls[0].start if record.calls else 0.0
+    for host, call in zip(graph.calls[rank], record.calls, strict=True):
+        if host.launches >= 0:
+            launch[host.launches] = call.start + clock
+    graph.latency[rank] = _latency(graph, rank, launch)
+    ends = sorted((graph.activities[at].traced_end, at) for stream in graph.order[rank] for at in stream)
+    end_times = np.array([end for end, _ in ends], np.int64)
+    edges = graph.edges[rank]
+    unexplained = 0.0
+    for stream in graph.order[rank]:
+        before = -1
+        for at in stream:
+            node = graph.activities[at]
+            free = _free(graph, node, before, launch.get(at), graph.latency[rank])
+            if free is None:
+                node.not_before = float(node.traced_start)  # launched before the trace began: it begins when it did
+                before = at
+                continue
+            gap = node.traced_start - free
+            if gap > LONGEST_DISPATCH_NS:
+                helper = _ended_right_before(graph, ends, end_times, node, before)
+                if helper >= 0:
+                    node.after.append(helper)
+                    gap = node.traced_start - graph.activities[helper].traced_end
+            node.dispatch_ns = float(min(max(gap, 0.0), LONGEST_DISPATCH_NS))
+            if gap > LONGEST_DISPATCH_NS and node.kind != COMMUNICATION:
+                left, right = max(node.traced_start - gap + LONGEST_DISPATCH_NS, edges[0]), node.traced_start
+                unexplained += max(0.0, right - left)
+            before = at
+    graph.unexplained_ns[rank] = unexplained
+    del first
+
+
+def _latency(graph: Graph, rank: int, launch: Mapping[int, float]) -> float:
+    """Return the least time from launch to begin that is not a fluke of the clocks: the first percentile.
+
+    Where the device is always behind, no launch shows what launching takes by itself: then a typical figure stands.
+    """
+    waits = [graph.activities[at].traced_start - instant for at, instant in launch.items()]
+    return min(max(0.0, float(np.percentile(waits, 1))), LONGEST_LATENCY_NS) if waits else 0.0
+
+
+def _free(graph: Graph, node: Activity, before: int, launched: float | None, latency: float) -> float | None:
+    """Return when nothing that is known held an activity up any more; None where nothing is known."""
+    moments = [float(graph.activities[at].traced_end) for at in node.after]
+    if before >= 0:
+        moments.append(float(graph.activities[before].traced_end))
+    if launched is not None:
+        moments.append(launched + latency)
+    return max(moments) if moments else None
+
+
+def _ended_right_before(
+    graph: Graph, ends: Sequence[tuple[int, int]], end_times: "np.ndarray", node: Activity, before: int
+) -> int:
+    """Return the activity of another stream whose end an idle stream most likely waited for; -1 for none."""
+    at = int(np.searchsorted(end_times, node.traced_start, side="right")) - 1
+    while at >= 0 and node.traced_start - ends[at][0] <= LONGEST_DISPATCH_NS:
+        other = graph.activities[ends[at][1]]
+        if other.stream != node.stream and ends[at][1] != before:
+            return ends[at][1]
+        at -= 1
+    return -1
+
+
+def median(values: Sequence[float], default: float = 0.0) -> float:
+    """Return the median, or the default of nothing."""
+    return statistics.median(values) if values else default
+
+
+__all__ = [
+    "COMMUNICATION",
+    "COMPUTE",
+    "COPY",
+    "LONGEST_DISPATCH_NS",
+    "SYNC",
+    "Activity",
+    "Call",
+    "Contention",
+    "Gradient",
+    "Graph",
+    "HostCall",
+    "Transfer",
+    "build_graph",
+    "median",
+]

@@ -1,0 +1,312 @@
+"""What one rank's trace says for a replay: its activities, and the host calls that launch, order and await them."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from scaling.collective import RankCollective
+from scaling.communication import communication_calls
+from scaling.cpu import build_cpu_timeline
+from scaling.families import HANDOVER_OPS
+from scaling.intervals import Intervals, covered_before, union
+from scaling.loading import data_loading
+from scaling.partition import device_windows
+from scaling.reader import read_trace
+from scaling.timeline import COMMUNICATION, COMPUTE, build_timeline
+from scaling.trace import Trace
+
+#: What a host call does: it launches an activity, makes a stream wait for others, or waits itself.
+LAUNCH, WAIT, SYNC = 0, 1, 2
+
+#: Launches that have not begun on the device: with so many outstanding, a launch waits for room in the queue.
+_QUEUE_IS_FULL = 512
+#: A launch that takes no longer has not waited, ns.
+_QUICK_NS = 20_000
+
+_SYNCHRONISING = ("DeviceSynchronize", "StreamSynchronize", "EventSynchronize")
+_COPIES_BACK = "copy_bucket_to_grad"
+
+
+@dataclass(slots=True)
+class Call:
+    """One host call. Times are absolute ns on the rank's clock."""
+
+    start: int
+    end: int
+    kind: int  # LAUNCH, WAIT or SYNC
+    thread: int
+    activity: int = -1  # that it launches
+    awaits: int = -1  # the activity whose end (or, with `room`, begin) lets it return; -1: it returns by itself
+    room: bool = False  # a launch that waited for room in the device's queue
+    in_collective: bool = False  # one of the calls by which a collective is handed over
+
+
+@dataclass(slots=True)
+class GradientReady:
+    """One parameter's gradient put into its bucket: launched by the call at this index of the calls."""
+
+    call: int
+    elements: int
+    element_bytes: int
+
+
+@dataclass(slots=True)
+class RankRecord:
+    """One rank's activities ascending by start, and its calls ascending by start. Times are absolute ns."""
+
+    rank: int | None
+    host: str
+    device: str | None
+    activity: str  # "gpu" | "cpu"
+    start: list[int]
+    end: list[int]
+    kind: list[int]  # timeline.COMPUTE, COMMUNICATION or COPY
+    stream: list[int]
+    step: list[int]  # the ProfilerStep's number, -1 for none
+    name: list[str]
+    collective: list[int]  # index into `collectives`, -1 for none
+    collectives: list[RankCollective]
+    calls: list[Call]
+    data: Intervals  # when the host loads data
+    edges: list[int]  # of the device's steps
+    steps: list[int]  # their numbers
+    gradients: list[GradientReady] = field(default_factory=list)
+
+
+def record(path: Path) -> RankRecord:
+    """Read one trace file. Raises UserError for a file that is no trace."""
+    trace = read_trace(path)
+    if trace.activities.start.size:
+        return _record_device(trace)
+    return _record_host(trace)
+
+
+def _record_device(trace: Trace) -> RankRecord:
+    timeline = build_timeline(trace)
+    windows = device_windows(timeline)
+    raw = trace.activities
+    order = np.argsort(raw.start, kind="stable")  # the timeline's own order
+    numbers = [*timeline.steps.numbers.tolist(), -1]
+    collective = np.full(timeline.start.size, -1, np.int64)
+    collective[timeline.kind == COMMUNICATION] = np.arange(len(timeline.collectives))
+    result = RankRecord(
+        rank=trace.header.distributed.rank if trace.header.distributed.rank >= 0 else None,
+        host=trace.header.host or trace.header.own.host,
+        device=next((device.name for device in trace.header.devices), None),
+        activity="gpu",
+        start=timeline.start.tolist(),
+        end=timeline.end.tolist(),
+        kind=timeline.kind.tolist(),
+        stream=timeline.stream.tolist(),
+        step=[numbers[step] for step in timeline.step.tolist()],
+        name=[trace.names[name] for name in timeline.name.tolist()],
+        collective=collective.tolist(),
+        collectives=timeline.collectives,
+        calls=_calls(trace, raw.correlation[order].tolist()),
+        data=union(data_loading(trace, timeline.steps)),
+        edges=windows.edges.tolist(),
+        steps=windows.numbers,
+    )
+    _find_awaited(result)
+    _add_gradients(trace, result)
+    return result
+
+
+def _calls(trace: Trace, correlation: list[int]) -> list[Call]:
+    """Return the calls that launch activities, make streams wait, or wait themselves."""
+    runtime, base = trace.runtime, trace.header.base_ns
+    launched = {number: row for row, number in enumerate(correlation) if number > 0}
+    waits = np.array(["StreamWaitEvent" in name for name in trace.names], bool)
+    syncs = np.array([any(word in name for word in _SYNCHRONISING) for name in trace.names], bool)
+    collectives = communication_calls(trace)
+    by_thread: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    for thread in {call.thread for call in collectives}:
+        own = [call for call in collectives if call.thread == thread]
+        by_thread[thread] = np.array([call.start for call in own]), np.array([call.end for call in own])
+    found: list[Call] = []
+    seen: set[int] = set()
+    columns = zip(
+        np.argsort(runtime.start, kind="stable").tolist(), np.sort(runtime.start, kind="stable").tolist(), strict=True
+    )
+    for row, start in columns:
+        name, number = int(runtime.name[row]), int(runtime.correlation[row])
+        activity = launched.get(number, -1)
+        if activity >= 0 and number not in seen:
+            seen.add(number)
+            kind = LAUNCH
+        elif waits[name]:
+            kind = WAIT
+        elif syncs[name]:
+            kind = SYNC
+        else:
+            continue
+        thread = int(runtime.thread[row])
+        inside = False
+        if thread in by_thread:
+            starts, ends = by_thread[thread]
+            at = int(np.searchsorted(starts, start, side="right")) - 1
+            inside = at >= 0 and start <= ends[at]
+        found.append(
+            Call(start + base, int(runtime.end[row]) + base, kind, thread, activity if kind == LAUNCH else -1,
+                 in_collective=inside)
+        )  # fmt: skip
+    return found
+
+
+def _find_awaited(record: RankRecord) -> None:
+    """Say which activity let a call return that waited: for the device's end, or for room in its queue."""
+    starts = np.array(record.start, np.int64)
+    ends = np.array(record.end, np.int64)
+    by_end = np.argsort(ends, kind="stable")
+    sorted_ends = ends[by_end]
+    unrecorded = len(record.start) - sum(call.kind == LAUNCH for call in record.calls)
+    launches = unrecorded  # those launched before the window
+    launched_by = {call.activity: index for index, call in enumerate(record.calls) if call.kind == LAUNCH}
+    for index, call in enumerate(record.calls):
+        if call.kind == LAUNCH:
+            launches += 1
+            if call.end - call.start < _QUICK_NS:
+                continue
+            begun = int(np.searchsorted(starts, call.end, side="right"))
+            if launches - begun >= _QUEUE_IS_FULL and begun and record.start[begun - 1] > call.start:
+                call.awaits, call.room = begun - 1, True
+        elif call.kind == SYNC:
+            at = int(np.searchsorted(sorted_ends, call.end, side="right")) - 1
+            if at >= 0 and sorted_ends[at] > call.start:
+                call.awaits = int(by_end[at])
+        if call.awaits >= 0 and launched_by.get(call.awaits, -1) >= index:
+            call.awaits, call.room = -1, False  # another thread launched it meanwhile: it cannot be what was awaited
+
+
+def _add_gradients(trace: Trace, record: RankRecord) -> None:
+    """Note which calls put which gradients into buckets, in order."""
+    if not trace.gradients:
+        return
+    base = trace.header.base_ns
+    starts = np.array([call.start for call in record.calls], np.int64)
+    for row in sorted(trace.gradients, key=lambda row: int(trace.operators.start[row])):
+        left, right = int(trace.operators.start[row]) + base, int(trace.operators.end[row]) + base
+        thread = int(trace.operators.thread[row])
+        for at in range(int(np.searchsorted(starts, left)), int(np.searchsorted(starts, right, side="right"))):
+            call = record.calls[at]
+            if call.kind == LAUNCH and call.thread == thread:
+                told = trace.gradients[row]
+                record.gradients.append(GradientReady(at, told.elements, told.element_bytes))
+                break
+
+
+# --- a rank that trains on a CPU -------------------------------------------------------------------------------------
+
+
+def _record_host(trace: Trace) -> RankRecord:
+    """Read a rank without a device: operators of the loop's thread are activities that the host awaits, one by one.
+
+    Operators that hand collectives over launch them; what the run loops do is on streams of its own, a thread each.
+    DDP awaits a bucket before it copies the gradients out of it.
+    """
+    timeline = build_cpu_timeline(trace)
+    names = [trace.names[name] for name in timeline.operator_name.tolist()]
+    base = trace.header.base_ns
+    spans = list(zip(timeline.operators.starts.tolist(), timeline.operators.ends.tolist(), names, strict=True))
+    ops = [(start, end, name) for start, end, name in spans if not name.startswith(HANDOVER_OPS)]
+    edges = timeline.windows.edges.tolist()
+    numbers = timeline.windows.numbers
+    rows: list[tuple[int, int, int, int, str, int]] = [(start, end, COMPUTE, 0, name, -1) for start, end, name in ops]
+    rows += [
+        (one.start, one.end, COMMUNICATION, 1 + one.stream, one.operation or "collective", index)
+        for index, one in enumerate(timeline.collectives)
+    ]
+    rows.sort(key=lambda row: row[:2])
+    bounds = np.array(edges, np.int64)
+    result = RankRecord(
+        rank=trace.header.distributed.rank if trace.header.distributed.rank >= 0 else None,
+        host=trace.header.host or trace.header.own.host,
+        device=None,
+        activity="cpu",
+        start=[row[0] for row in rows],
+        end=[row[1] for row in rows],
+        kind=[row[2] for row in rows],
+        stream=[row[3] for row in rows],
+        step=[_step_of(row[0], bounds, numbers) for row in rows],
+        name=[row[4] for row in rows],
+        collective=[row[5] for row in rows],
+        collectives=timeline.collectives,
+        calls=[],
+        data=union(timeline.data),
+        edges=edges,
+        steps=numbers,
+    )
+    _host_calls(trace, result, base)
+    return result
+
+
+def _step_of(instant: int, edges: "np.ndarray", numbers: list[int]) -> int:
+    at = int(np.searchsorted(edges, instant, side="right")) - 1
+    return numbers[at] if 0 <= at < len(numbers) else -1
+
+
+def _host_calls(trace: Trace, record: RankRecord, base: int) -> None:
+    handed = [
+        (int(trace.operators.start[row]) + base, int(trace.operators.end[row]) + base)
+        for row in trace.operator_communication
+        if trace.names[trace.operators.name[row]].startswith("c10d::")
+    ]
+    handed.sort()
+    waiting = [at for at, kind in enumerate(record.kind) if kind == COMMUNICATION]
+    calls: list[Call] = []
+    handover_of: dict[int, int] = {}
+    for start, end in handed:
+        # run loops take collectives up in the order in which they are handed over
+        taken = next((at for at in waiting if record.start[at] >= start), None)
+        if taken is not None:
+            waiting.remove(taken)
+            handover_of[taken] = start
+            calls.append(Call(start, max(start, end), LAUNCH, 0, taken, in_collective=True))
+    for at, kind in enumerate(record.kind):
+        if kind == COMPUTE:
+            calls.append(Call(record.start[at], record.end[at], LAUNCH, 0, at, awaits=at))
+    calls += _awaited_collectives(record, handover_of)
+    calls.sort(key=lambda call: (call.start, call.end))
+    record.calls = calls
+    starts = [call.start for call in calls]
+    by_start = {call.start: at for at, call in enumerate(calls) if call.kind == LAUNCH and not call.in_collective}
+    for row in sorted(trace.gradients, key=lambda row: int(trace.operators.start[row])):
+        instant = int(trace.operators.start[row]) + base
+        found = by_start.get(instant)
+        if found is None:  # it stands inside another operator
+            found = int(np.searchsorted(np.array(starts), instant, side="right")) - 1
+        if found >= 0:
+            told = trace.gradients[row]
+            record.gradients.append(GradientReady(found, told.elements, told.element_bytes))
+
+
+def _awaited_collectives(record: RankRecord, handover_of: dict[int, int]) -> list[Call]:
+    """Return where the loop's thread awaits the collectives: before the first operator that needs what they bring.
+
+    That is the first that copies gradients back, begun after all of a burst are handed over and this one has ended;
+    where nothing copies back, the first operator after an idle stretch in which it ended.
+    """
+    compute = [at for at, kind in enumerate(record.kind) if kind == COMPUTE]
+    backs = [at for at in compute if _COPIES_BACK in record.name[at]]
+    calls = []
+    for at in sorted(handover_of, key=lambda at: handover_of[at]):
+        end = record.end[at]
+        if backs:
+            user = next((b for b in backs if record.start[b] >= end and record.start[b] > handover_of[at]), None)
+        else:
+            user = next(
+                (c for p, c in zip(compute, compute[1:], strict=False)
+                 if record.start[c] >= end and record.end[p] <= end and record.start[c] > handover_of[at]), None,
+            )  # fmt: skip
+        if user is not None:
+            calls.append(Call(record.start[user] - 1, record.start[user] - 1, SYNC, 0, awaits=at))
+    return calls
+
+
+def data_between(record: RankRecord, start: int, end: int) -> int:
+    """Return for how many ns of a stretch the host loads data."""
+    if record.data.starts.size == 0:
+        return 0
+    left, right = covered_before(record.data, np.array([start, end], np.int64)).tolist()
+    return int(right - left)
