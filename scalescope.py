@@ -32,6 +32,7 @@ VERBS = {
     "import": "verbs.import_logs",
     "compare": "verbs.compare",
     "fit": "verbs.fit",
+    "whatif": "verbs.whatif",
     "submit": "verbs.submit",
     "finish": "verbs.finish",
     "doctor": "verbs.doctor",
@@ -51,6 +52,7 @@ scalescope: why does my training job not scale, and what would make it?
   scalescope import  LOG … --out FOLDER       logs of nccl-tests and rccl-tests → a sweep like ours
   scalescope compare BASELINE OTHER           two sweeps row by row; --fail-under 0.95 exits 1
   scalescope fit     SWEEP … [--html FILE]    what a collective costs at any size and GPU count, and how well that fits
+  scalescope whatif  PATH [--bucket-mib 5,50] what a change would do to the step: the traced step, replayed changed
   scalescope submit  VERB [KEY=VALUE …]       train, sweep or study by Slurm's sbatch (--wait, --dry-run)
   scalescope doctor                           what of this machine is fine, worth knowing, or broken, and the fix
 

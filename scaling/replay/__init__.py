@@ -1,1 +1,1 @@
-"""Replays a traced step: what waits for what, on the host and on the devices of all ranks, and how it would run else."""
+"""Replays a traced step: what waits for what on hosts and devices of all ranks, and how it would run else."""

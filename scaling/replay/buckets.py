@@ -9,7 +9,8 @@ the buckets' all-reduces; that the one adds up to the other, bucket by bucket, i
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from scaling.replay.graph import COMPUTE, Activity, Gradient, Graph, HostCall, Transfer, median
+from scaling.replay.graph import Activity, Gradient, Graph, HostCall, Transfer, median
+from scaling.timeline import COMPUTE
 
 #: The lengths in bytes of what one bucket holds, gradient by gradient: index of the last gradient, bytes.
 Cut = list[tuple[int, int]]
@@ -155,8 +156,10 @@ class _Additions:
 
 def recut(
     graph: Graph, steps: Sequence[StepBuckets], cuts: Sequence[Cut], scale: float, work_us: Mapping[int, float]
-) -> None:
+) -> str | None:
     """Replace each step's all-reduces by those of another cut, or of another width, in place.
+
+    Returns in words why it cannot be done.
 
     `scale`: bytes that travel a byte of gradient. `work_us`: the time of a collective alone, by its bytes.
     """
@@ -165,6 +168,8 @@ def recut(
     for step, cut in zip(steps, cuts, strict=True):
         model = graph.transfers[step.transfers[0]]
         users, awaiting = _take_out(graph, step)
+        if not all(users[rank] or rank in awaiting for rank in graph.ranks):
+            return f"nothing in the traces waits for the all-reduces of step {model.step}"
         made: dict[int, list[int]] = {rank: [] for rank in graph.ranks}
         for last, held in cut:
             size = round(held * scale)
@@ -186,6 +191,7 @@ def recut(
             at = next(index for index, one in enumerate(graph.calls[rank]) if one is call)
             graph.calls[rank][at + 1 : at + 1] = [HostCall(0.0, 0.0, 0.0, awaits=done) for done in made[rank]]
     additions.place()
+    return None
 
 
 def _take_out(graph: Graph, step: StepBuckets) -> tuple[dict[int, list[int]], dict[int, HostCall]]:

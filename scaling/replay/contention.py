@@ -23,6 +23,8 @@ from scaling.timeline import COMMUNICATION, COMPUTE
 
 #: Where nothing tells: 13% for GPT and 34% for ResNet-50 were measured on 4×H200.
 _ASSUMED = Contention(0.15, 0.0, 0.35, 0.8, "assumed: 0.15 ms slower compute a ms of overlap (0 to 0.35)")
+#: Cores are shared in other ways than multiprocessors are, which nothing here measures.
+_ON_CPUS = Contention(0.0, 0.0, 0.35, 1.0, "not measured on CPUs: taken as none (0 to 0.35)")
 #: Kernels of one name that ran alone may differ by so much (standard deviation over mean) to stand for one another.
 _ALIKE = 0.03
 _LEAST_OVERLAP_NS = 200_000
@@ -38,6 +40,8 @@ def measure_contention(records: Mapping[int, RankRecord], alone: RankRecord | No
     """
     if not any(record.collectives for record in records.values()):
         return Contention(basis="there is no communication")
+    if all(record.activity == "cpu" for record in records.values()):
+        return _ON_CPUS
     reference = _by_ordinal(alone) if alone is not None else {}
     cells = [cell for record in records.values() for cell in _cells(record, reference)] if reference else []
     basis = "measured against the run on one rank"
@@ -70,7 +74,7 @@ def measure_transfer_rate(graph: Graph, times: CollectiveTimes) -> float | None:
         alone = times.time_us(one.operation, one.bytes, one.dtype, one.group_size)
         if alone is None:
             continue
-        (hidden if one.hidden > 0.9 else bare if one.hidden < 0.3 else []).append(alone * 1e3 / one.traced_ns)
+        (hidden if one.hidden > 0.9 else bare if one.hidden < 0.3 else []).append(alone.value * 1e3 / one.traced_ns)
     if not hidden:
         return None
     return float(min(1.0, max(0.4, median(hidden) / median(bare, 1.0))))

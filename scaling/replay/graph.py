@@ -25,8 +25,8 @@ import numpy as np
 from scaling.clocks import host_offsets
 from scaling.intervals import Intervals, covered_before, intersect, length, union
 from scaling.matching import match_collectives
-from scaling.replay.record import LAUNCH, SYNC, WAIT, Call, RankRecord, data_between
-from scaling.timeline import COMMUNICATION, COMPUTE, COPY
+from scaling.replay.record import LAUNCH, WAIT, RankRecord, data_between
+from scaling.timeline import COMMUNICATION, COMPUTE
 from scaling.waits import wait_of
 
 #: The longest that dispatching an activity takes once nothing holds it up any more, ns. What lies beyond it in a trace
@@ -95,41 +95,6 @@ class Gradient:
     element_bytes: int
 
 
-@dataclass(slots=True)
-class Graph:
-    """All ranks' nodes. `order` lists a rank's activities a stream, in the order in which the stream runs them."""
-
-    ranks: list[int]
-    activities: list[Activity]
-    order: dict[int, list[list[int]]]  # by rank: a list a stream
-    calls: dict[int, list[HostCall]]  # by rank, in order
-    begins: dict[int, float]  # by rank: when its host makes its first call, ns
-    transfers: list[Transfer]
-    steps: dict[int, list[int]]  # by rank: the activity that begins each step, then -1 where the last one is open
-    edges: dict[int, list[int]]  # by rank: the traced edges of its steps
-    latency: dict[int, float]  # by rank: from the begin of a launch to the earliest begin of the activity, ns
-    gradients: dict[int, list[Gradient]]
-    step_numbers: list[int]
-    unexplained_ns: dict[int, float] = field(default_factory=dict)  # by rank: idle that nothing explains, in its steps
-    awaiting: dict[int, int] = field(default_factory=dict)  # which activity first needs a collective, by (member)
-    contention: "Contention" = field(default_factory=lambda: Contention())
-
-    def living(self) -> list[int]:
-        """Return the activities that run; one that no stream lists was taken out by a what-if."""
-        return [at for streams in self.order.values() for stream in streams for at in stream]
-
-    def copy(self) -> "Graph":
-        """Return a graph whose nodes can be changed without touching this one's."""
-        return replace(
-            self,
-            activities=[replace(one, after=list(one.after)) for one in self.activities],
-            order={rank: [list(stream) for stream in streams] for rank, streams in self.order.items()},
-            calls={rank: [replace(call) for call in calls] for rank, calls in self.calls.items()},
-            transfers=[replace(one, members=dict(one.members)) for one in self.transfers],
-            awaiting=dict(self.awaiting),
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class Contention:
     """How compute and communication slow each other where they run side by side.
@@ -145,22 +110,57 @@ class Contention:
     basis: str = "not known: taken as none"
 
 
+@dataclass(slots=True)
+class Graph:
+    """All ranks' nodes. `order` lists a rank's activities a stream, in the order in which the stream runs them."""
+
+    ranks: list[int]
+    activities: list[Activity]
+    order: dict[int, list[list[int]]]  # by rank: a list a stream
+    calls: dict[int, list[HostCall]]  # by rank, in order
+    begins: dict[int, float]  # by rank: when its host makes its first call, ns
+    transfers: list[Transfer]
+    steps: dict[int, list[int]]  # by rank: the activity that begins each step, then -1 where the last one is open
+    edges: dict[int, list[int]]  # by rank: the traced edges of its steps
+    latency: dict[int, float]  # by rank: from the begin of a launch to the earliest begin of the activity, ns
+    gradients: dict[int, list[Gradient]]
+    step_numbers: list[int]
+    contention: Contention
+    unexplained_ns: dict[int, float] = field(default_factory=dict)  # by rank: idle that nothing explains, in its steps
+
+    def living(self) -> list[int]:
+        """Return the activities that run; one that no stream lists was taken out by a what-if."""
+        return [at for streams in self.order.values() for stream in streams for at in stream]
+
+    def copy(self) -> "Graph":
+        """Return a graph whose nodes can be changed without touching this one's."""
+        return replace(
+            self,
+            activities=[replace(one, after=list(one.after)) for one in self.activities],
+            order={rank: [list(stream) for stream in streams] for rank, streams in self.order.items()},
+            calls={rank: [replace(call) for call in calls] for rank, calls in self.calls.items()},
+            transfers=[replace(one, members=dict(one.members)) for one in self.transfers],
+        )
+
+
 def build_graph(records: Mapping[int, RankRecord], contention: Contention | None = None) -> Graph:
-    """Return the structure of the ranks' traces. Times are ns on the first rank's clock."""
+    """Return the structure of the ranks' traces. Times are ns since its first call or activity, on one clock."""
     how = contention or Contention()
     ranks = sorted(records)
     collectives = {rank: records[rank].collectives for rank in ranks}
     offsets = host_offsets({rank: records[rank].host for rank in ranks}, collectives).offsets
-    graph = Graph(ranks, [], {}, {}, {}, [], {}, {}, {}, {}, [], contention=how)
+    graph = Graph(ranks, [], {}, {}, {}, [], {}, {}, {}, {}, [], how)
     base: dict[int, int] = {}
+    # times since 1970 in ns are too large for a float to hold exactly
+    origin = min(min(record.start[:1] + [call.start for call in record.calls[:1]]) for record in records.values())
     for rank in ranks:
         base[rank] = len(graph.activities)
-        _add_rank(graph, rank, records[rank], offsets.get(rank, 0))
+        _add_rank(graph, rank, records[rank], offsets.get(rank, 0) - origin)
     _add_transfers(graph, records, base, offsets)
     for rank in ranks:
         _without_contention(graph, rank, how)
     for rank in ranks:
-        _explain_starts(graph, rank, records[rank], base[rank])
+        _explain_starts(graph, rank, records[rank])
     graph.step_numbers = records[ranks[0]].steps
     return graph
 
@@ -262,16 +262,14 @@ def _add_waits(graph: Graph, rank: int, record: RankRecord, first: int) -> None:
         if call.kind != LAUNCH:
             continue
         at = call.activity
-        activity = graph.activities[first + at]
         if record.collective[at] >= 0 and record.stream[at] in communicating:
             producer = last_main if last_main >= 0 else max(last_on.values(), default=-1)
-            _wait_for(graph, first, at, producer, rank)
+            _wait_for(graph, first, at, producer)
             pending.append(at)
             fresh = at
             continue
         for producer in due:
-            _wait_for(graph, first, at, producer, rank)
-            graph.awaiting.setdefault(first + producer, first + at)
+            _wait_for(graph, first, at, producer)
         if due and record.stream[at] != main:
             pending.append(at)  # a stream of its own goes on with what came (a gradient unpacked): to be awaited too
         due = []
@@ -279,10 +277,9 @@ def _add_waits(graph: Graph, rank: int, record: RankRecord, first: int) -> None:
         last_on[record.stream[at]] = at
         if record.stream[at] == main:
             last_main = at
-        del activity
 
 
-def _wait_for(graph: Graph, first: int, at: int, producer: int, rank: int) -> None:
+def _wait_for(graph: Graph, first: int, at: int, producer: int) -> None:
     """Let an activity wait for one of another stream, unless the trace shows that it did not."""
     if producer < 0 or graph.activities[first + producer].stream == graph.activities[first + at].stream:
         return
@@ -307,11 +304,11 @@ def _add_transfers(
         rank: {index: row for row, index in enumerate(record.collective) if index >= 0}
         for rank, record in records.items()
     }
-    expected = {rank for rank in records}
+    expected = set(records)
     for match in match_collectives(collectives, offsets):
         members = {rank: base[rank] + row_of[rank][index] for rank, index in match.members.items()}
         whole = match.missing is None or (match.missing == "trace" and set(members) == expected)
-        if not whole or len(members) < 2 or wait_of(match, collectives, offsets) is None and match.missing is None:
+        if not whole or len(members) < 2 or (match.missing is None and wait_of(match, collectives, offsets) is None):
             continue
         nodes = [graph.activities[at] for at in members.values()]
         begun = max(node.traced_start for node in nodes)
@@ -320,10 +317,9 @@ def _add_transfers(
             continue  # a rooted one whose root went on, or clocks that disagree: each rank's own duration stands
         told = next(iter(collectives[rank][index] for rank, index in match.members.items()))
         index = len(graph.transfers)
-        for rank, at in members.items():
+        for at in members.values():
             node = graph.activities[at]
             node.collective, node.skew_ns = index, float(node.traced_end - ended)
-            del rank
         graph.transfers.append(
             Transfer(
                 members=members,
@@ -372,7 +368,7 @@ def _spans(graph: Graph, rows: Sequence[int]) -> Intervals:
     )
 
 
-def _explain_starts(graph: Graph, rank: int, record: RankRecord, first: int) -> None:
+def _explain_starts(graph: Graph, rank: int, record: RankRecord) -> None:
     """Find the launch latency, each activity's dispatch, and what of the trace nothing explains."""
     launch: dict[int, float] = {}
     clock = graph.begins[rank] - record.calls[0].start if record.calls else 0.0
@@ -405,7 +401,6 @@ def _explain_starts(graph: Graph, rank: int, record: RankRecord, first: int) -> 
                 unexplained += max(0.0, right - left)
             before = at
     graph.unexplained_ns[rank] = unexplained
-    del first
 
 
 def _latency(graph: Graph, rank: int, launch: Mapping[int, float]) -> float:
@@ -443,21 +438,3 @@ def _ended_right_before(
 def median(values: Sequence[float], default: float = 0.0) -> float:
     """Return the median, or the default of nothing."""
     return statistics.median(values) if values else default
-
-
-__all__ = [
-    "COMMUNICATION",
-    "COMPUTE",
-    "COPY",
-    "LONGEST_DISPATCH_NS",
-    "SYNC",
-    "Activity",
-    "Call",
-    "Contention",
-    "Gradient",
-    "Graph",
-    "HostCall",
-    "Transfer",
-    "build_graph",
-    "median",
-]

@@ -289,18 +289,21 @@ def _awaited_collectives(record: RankRecord, handover_of: dict[int, int]) -> lis
     """
     compute = [at for at, kind in enumerate(record.kind) if kind == COMPUTE]
     backs = [at for at in compute if _COPIES_BACK in record.name[at]]
+    before = dict(zip(compute[1:], compute[:-1], strict=True))
     calls = []
-    for at in sorted(handover_of, key=lambda at: handover_of[at]):
+    for at in sorted(handover_of, key=lambda at: record.end[at]):
         end = record.end[at]
-        if backs:
-            user = next((b for b in backs if record.start[b] >= end and record.start[b] > handover_of[at]), None)
-        else:
-            user = next(
-                (c for p, c in zip(compute, compute[1:], strict=False)
-                 if record.start[c] >= end and record.end[p] <= end and record.start[c] > handover_of[at]), None,
-            )  # fmt: skip
-        if user is not None:
-            calls.append(Call(record.start[user] - 1, record.start[user] - 1, SYNC, 0, awaits=at))
+        after = [user for user in backs or compute if record.start[user] >= max(end, handover_of[at])]
+        user = next((one for one in after if backs or record.end[before.get(one, one)] <= end), None)
+        if user is None:
+            continue
+        idle = max(record.end[before[user]] if user in before else end, handover_of[at])
+        # it ended while the thread had nothing else to do, which then waited; else it was there already
+        begin, back = (idle, end) if idle < end else (record.start[user] - 1, record.start[user] - 1)
+        # what runs before it on its run loop was handed over, too, when it ended
+        loop = [other for other in handover_of if record.stream[other] == record.stream[at]]
+        behind = max(handover_of[other] for other in loop if record.start[other] <= record.start[at])
+        calls.append(Call(max(begin, behind + 1), max(back, behind + 1), SYNC, 0, awaits=at))
     return calls
 
 

@@ -11,9 +11,12 @@ The heap is the clock; ties go by the order in which events were made, so that a
 import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 from records.errors import RunError
-from scaling.replay.graph import COMMUNICATION, COMPUTE, Graph
+from scaling.kernel_names import short_name
+from scaling.replay.graph import Graph
+from scaling.timeline import COMMUNICATION, COMPUTE
 
 _BEGIN, _END, _TRANSFERRED = 0, 1, 2
 
@@ -37,8 +40,13 @@ class Timing:
             edges = [self.begin[at] for at in graph.steps[rank]]
             close = last_step.get(rank, max((self.end[at] for at in graph.steps[rank]), default=0.0))
             edges.append(max(close, edges[-1]) if edges else close)
-            found[rank] = [right - left for left, right in zip(edges, edges[1:], strict=False)]
+            found[rank] = [right - left for left, right in pairwise(edges)]
         return found
+
+
+def bounded(steps: Mapping[int, list[float]]) -> dict[int, list[float]]:
+    """Return each rank's steps without the last, which no next one bounds, where there are others."""
+    return {rank: own[:-1] if len(own) > 1 else own for rank, own in steps.items()}
 
 
 def mean_step_ns(steps: Mapping[int, list[float]]) -> float:
@@ -75,7 +83,9 @@ class _Run:
         self.position = dict.fromkeys(graph.ranks, 0)
         self.clock = dict(graph.begins)
         self.arrived = [0] * len(graph.transfers)
-        self.moving: dict[int, set[int]] = {rank: set() for rank in graph.ranks}  # transfers in flight, by member's rank
+        self.moving: dict[int, set[int]] = {
+            rank: set() for rank in graph.ranks
+        }  # transfers in flight, by member's rank
         self.transfer_left = [one.work_ns for one in graph.transfers]
         self.transfer_since = [0.0] * len(graph.transfers)
         self.transfer_version = [0] * len(graph.transfers)
@@ -93,7 +103,7 @@ class _Run:
                 self.users[other].append(at)
         for streams in graph.order.values():
             for stream in streams:
-                for left, right in zip(stream, stream[1:], strict=False):
+                for left, right in pairwise(stream):
                     self.next[left] = right
                     self.open[right] += 1
         for at in living:
@@ -115,7 +125,7 @@ class _Run:
         if stuck:
             node = graph.activities[stuck[0]]
             raise RunError(
-                f"the replay stops at {node.name} on rank {node.rank}: what it waits for never comes "
+                f"the replay stops at {short_name(node.name)} on rank {node.rank}: what it waits for never comes "
                 f"({len(stuck)} activities are left)"
             )
         return Timing(self.begin, self.end)

@@ -2,15 +2,17 @@
 
 import math
 import statistics
-from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Protocol
 
-from records.rows import SweepRow
+from scaling.costs.interval import Interval
+from scaling.costs.model import CostModel, NotKnown
 from scaling.replay.graph import Transfer
 
 #: What a collective of no bytes takes, where nothing measured tells, µs: a launch, and a round through the ranks.
 _LATENCY_US = 20.0
+#: How far a line through a trace's own sizes may be off at others.
+_BEYOND = 0.25
 
 
 class CollectiveTimes(Protocol):
@@ -21,41 +23,25 @@ class CollectiveTimes(Protocol):
         """Where the times come from, in words."""
         ...
 
-    def time_us(self, operation: str, size: int, dtype: str | None, group_size: int) -> float | None:
+    def time_us(self, operation: str, size: int, dtype: str | None, group_size: int) -> Interval | None:
         """Return the time of one of `size` bytes; None where it is not known."""
         ...
 
 
-class SweepTimes:
-    """Log-log interpolation of a sweep's rows, eager and measured.
+class ModelTimes:
+    """The cost model fitted on the study's sweep."""
 
-    A larger transfer takes no less than a smaller one: what a row took longer than a larger one was the host's doing.
-    Below the smallest size its time stands, above the largest it grows with the size.
-    """
+    source = "the cost model of the sweep"
 
-    source = "the sweep's rows, interpolated"
+    def __init__(self, model: CostModel) -> None:
+        self._model = model
 
-    def __init__(self, rows: Sequence[SweepRow]) -> None:
-        self._curves: dict[tuple[str, int], dict[str, dict[int, float]]] = {}
-        for row in rows:
-            plain = row.status == "measured" and row.execution == "eager" and row.time_us
-            if not plain or row.path != "c10d" or getattr(row, "contention", None) not in (None, "none"):
-                continue
-            assert row.time_us is not None
-            curve = self._curves.setdefault((row.operation, row.group_size), {}).setdefault(row.dtype, {})
-            curve[row.bytes] = min(row.time_us, curve.get(row.bytes, math.inf))
-        for curves in self._curves.values():
-            for curve in curves.values():
-                least = math.inf
-                for size in sorted(curve, reverse=True):
-                    least = curve[size] = min(least, curve[size])
-
-    def time_us(self, operation: str, size: int, dtype: str | None, group_size: int) -> float | None:
-        curves = self._curves.get((operation, group_size))
-        if not curves:
+    def time_us(self, operation: str, size: int, dtype: str | None, group_size: int) -> Interval | None:
+        """Return the time of one of `size` bytes; None where the sweep cannot tell."""
+        try:
+            return self._model.time_us(operation, size, dtype or "float32", group_size)
+        except NotKnown:
             return None
-        # bytes are what travels; what another dtype's reduction costs more is far below the links' time
-        return _interpolate(curves.get(dtype or "", next(iter(curves.values()))), size)
 
 
 class TraceTimes:
@@ -64,17 +50,24 @@ class TraceTimes:
     source = "the trace's own collectives: a line through them"
 
     def __init__(self, transfers: Sequence[Transfer]) -> None:
-        self._lines: dict[tuple[str, int], tuple[float, float]] = {}
+        self._lines: dict[tuple[str, int], tuple[float, float, int, int]] = {}
         kinds: dict[tuple[str, int], list[tuple[int, float]]] = {}
         for one in transfers:
             if one.bytes and one.work_ns > 0:
                 kinds.setdefault((one.operation, one.group_size), []).append((one.bytes, one.work_ns / 1e3))
         for kind, points in kinds.items():
-            self._lines[kind] = _line(points)
+            sizes = [size for size, _ in points]
+            self._lines[kind] = (*_line(points), min(sizes), max(sizes))
 
-    def time_us(self, operation: str, size: int, dtype: str | None, group_size: int) -> float | None:
+    def time_us(self, operation: str, size: int, dtype: str | None, group_size: int) -> Interval | None:
+        """Return the time of one of `size` bytes, ± a quarter away from the sizes that the trace has."""
         line = self._lines.get((operation, group_size))
-        return None if line is None else line[0] + line[1] * size
+        if line is None:
+            return None
+        latency, slope, smallest, largest = line
+        time = latency + slope * size
+        beyond = not smallest <= size <= largest
+        return Interval(time, time * (1 - _BEYOND * beyond), time * (1 + _BEYOND * beyond))
 
 
 def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
@@ -93,15 +86,3 @@ def _line(points: Sequence[tuple[int, float]]) -> tuple[float, float]:
     size, time = statistics.median(size for size, _ in points), statistics.median(time for _, time in points)
     latency = min(_LATENCY_US, time / 2)
     return latency, (time - latency) / size
-
-
-def _interpolate(curve: dict[int, float], size: int) -> float:
-    sizes = sorted(curve)
-    at = bisect_left(sizes, size)
-    if at == 0:
-        return curve[sizes[0]]
-    if at == len(sizes):
-        return curve[sizes[-1]] * size / sizes[-1]
-    low, high = sizes[at - 1], sizes[at]
-    share = math.log(size / low) / math.log(high / low)
-    return math.exp(math.log(curve[low]) * (1 - share) + math.log(curve[high]) * share)

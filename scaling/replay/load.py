@@ -1,0 +1,136 @@
+"""From a run folder, a study or plain traces to replays: which ranks, which sweep, which run on one rank."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from records.errors import UserError
+from records.folder import RunFolder
+from records.rows import TrainFacts
+from scaling.answer import RunAnalysis, read_run_answer
+from scaling.costs.model import CostModel, NotKnown
+from scaling.costs.points import Launch, launch_of
+from scaling.replay.record import RankRecord, record
+from scaling.replay.times import CollectiveTimes, ModelTimes
+from scaling.replay.whatif import Replayer
+from scaling.sources import find_sources
+
+#: More ranks are not replayed: those that come last most often, and as many others as fit, stand for all.
+MOST_RANKS = 8
+
+
+class Target(msgspec.Struct, frozen=True):
+    """One run to replay, and what of its study helps."""
+
+    path: Path
+    name: str
+    study: Path | None = None
+
+
+def find_targets(path: Path) -> list[Target]:
+    """Return what is to be replayed at a path: a study's largest run of each job, or the run or the traces themselves.
+
+    Raises UserError where there is nothing.
+    """
+    if not (path / "run.json").is_file():
+        return [Target(path, path.resolve().name, None)]
+    folder = RunFolder.open(path)
+    if folder.read_info().kind == "train":
+        parent = path.resolve().parent
+        return [Target(path, path.resolve().name, parent if (parent / "run.json").is_file() else None)]
+    if folder.read_info().kind == "sweep":
+        raise UserError(f"{path} is a sweep; give a training run or a study")
+    largest: dict[TrainFacts, tuple[int, RunFolder]] = {}
+    for child in _traced(folder):
+        facts = child.read_facts()
+        size = child.read_info().world_size or 1
+        if facts is None:
+            continue
+        job = _job(facts)
+        if job not in largest or size > largest[job][0]:
+            largest[job] = (size, child)
+    if not largest:
+        raise UserError(f"{path} holds no training run with traces; profile some: scalescope study profiler=window")
+    return [Target(child.path, child.path.name, path) for _, child in largest.values()]
+
+
+def open_replayer(target: Target, analysis: RunAnalysis | None = None) -> Replayer:
+    """Read a target's traces and what its study knows. Raises UserError where there are no traces."""
+    told = analysis if analysis is not None else _analysis(target.path)
+    records = read_records(target.path, told)
+    launches, alone = _helpers(target, len(records))
+    times: CollectiveTimes | None = None
+    try:
+        times = ModelTimes(CostModel(launches)) if launches else None
+    except NotKnown:
+        times = None  # sweeps of another device: the trace's own collectives have to do
+    return Replayer(records, times, alone)
+
+
+def read_records(path: Path, analysis: RunAnalysis | None = None) -> dict[int, RankRecord]:
+    """Return the ranks' records, at most MOST_RANKS of them. Raises UserError where no file is a trace."""
+    sources = find_sources(path)
+    numbered = {source.rank if source.rank is not None else at: source for at, source in enumerate(sources)}
+    found: dict[int, RankRecord] = {}
+    for rank in _chosen(sorted(numbered), analysis):
+        one = record(numbered[rank].path)
+        found[one.rank if one.rank is not None else rank] = one
+    return {rank: one for rank, one in sorted(found.items()) if one.start and one.steps}
+
+
+def _chosen(ranks: Sequence[int], analysis: RunAnalysis | None) -> list[int]:
+    if len(ranks) <= MOST_RANKS:
+        return list(ranks)
+    last = Counter(one.last_rank for one in analysis.collectives if one.last_rank is not None) if analysis else {}
+    first = [rank for rank, _ in Counter(last).most_common(MOST_RANKS // 2) if rank in ranks]
+    others = [rank for rank in ranks if rank not in first]
+    stride = max(1, len(others) // (MOST_RANKS - len(first)))
+    return sorted([*first, *others[::stride][: MOST_RANKS - len(first)]])
+
+
+def _helpers(target: Target, ranks: int) -> tuple[list[Launch], RankRecord | None]:
+    """Return the sweeps of a target's study, and the record of the same job on one rank."""
+    if target.study is None:
+        return [], None
+    launches: list[Launch] = []
+    alone = None
+    own = RunFolder(target.path).read_facts()
+    for child in RunFolder(target.study).read_children():
+        try:
+            info = child.read_info()
+            if info.kind == "sweep":
+                launches.append(launch_of(child))
+            elif info.world_size == 1 and ranks > 1 and own is not None:
+                facts = child.read_facts()
+                same = facts is not None and _job(facts) == _job(own)
+                if same and facts is not None and facts.samples_per_rank_step == own.samples_per_rank_step:
+                    alone = next(iter(read_records(child.path).values()), alone)
+        except UserError:
+            continue  # a run that broke off helps nobody; the target's own traces are what counts
+    return [launch for launch in launches if launch.rows], alone
+
+
+def _job(facts: TrainFacts) -> TrainFacts:
+    """Return what tells one job from another, whatever its rank count."""
+    return msgspec.structs.replace(facts, samples_per_rank_step=0)
+
+
+def _traced(folder: RunFolder) -> list[RunFolder]:
+    found = []
+    for child in folder.read_children():
+        try:
+            if child.read_info().kind == "train" and find_sources(child.path):
+                found.append(child)
+        except UserError:
+            continue
+    return found
+
+
+def _analysis(path: Path) -> RunAnalysis | None:
+    folder = RunFolder(path)
+    try:
+        return read_run_answer(folder.analysis) if folder.analysis.is_file() else None
+    except UserError:
+        return None

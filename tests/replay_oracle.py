@@ -1,0 +1,83 @@
+"""Slow replays that share nothing with the product's but the graph: no heap, no events.
+
+`settle` recomputes every begin and end from the definitions until nothing changes any more (without contention);
+`tick` lets time pass in small steps and moves everything that runs by its speed (with contention).
+"""
+
+from itertools import pairwise
+
+from scaling.replay.graph import Graph
+from scaling.timeline import COMMUNICATION, COMPUTE
+
+
+def settle(graph: Graph) -> tuple[dict[int, float], dict[int, float]]:
+    """Return begins and ends, ns, of a graph without contention."""
+    assert graph.contention.inflation == 0 and graph.contention.transfer_rate == 1
+    living = sorted(graph.living(), key=lambda at: graph.activities[at].traced_start)
+    before = {right: left for streams in graph.order.values() for stream in streams
+              for left, right in pairwise(stream)}  # fmt: skip
+    begin = dict.fromkeys(living, 0.0)
+    end = dict.fromkeys(living, 0.0)
+    while True:
+        launched: dict[int, float] = {}
+        for rank in graph.ranks:
+            clock = graph.begins[rank]
+            for call in graph.calls[rank]:
+                called = clock + call.think_ns
+                if call.launches >= 0:
+                    launched[call.launches] = called + graph.latency[rank]
+                clock = called + call.duration_ns
+                if call.awaits >= 0:
+                    clock = max(called, (begin if call.room else end)[call.awaits] + call.until_ns)
+        changed = False
+        for at in living:
+            node = graph.activities[at]
+            moments = [node.not_before, *(end[other] for other in node.after)]
+            moments += [end[before[at]]] if at in before else []
+            moments += [launched[at]] if at in launched else []
+            starts = max(moments) + node.dispatch_ns
+            if node.kind == COMMUNICATION and node.collective >= 0:
+                transfer = graph.transfers[node.collective]
+                stops = max(max(begin[one] for one in transfer.members.values() if one != at), starts)
+                stops += transfer.work_ns + node.skew_ns
+            else:
+                stops = starts + node.work_ns
+            changed = changed or abs(starts - begin[at]) > 0.01 or abs(stops - end[at]) > 0.01
+            begin[at], end[at] = starts, stops
+        if not changed:
+            return begin, end
+
+
+def tick(graph: Graph, step_ns: float) -> dict[int, float]:
+    """Return the ends, ns, of a graph whose activities are all launched at 0, in steps of time."""
+    order = {right: left for streams in graph.order.values() for stream in streams
+             for left, right in pairwise(stream)}  # fmt: skip
+    left = {at: graph.activities[at].work_ns for at in graph.living()}
+    moved = {index: one.work_ns for index, one in enumerate(graph.transfers)}
+    running: set[int] = set()
+    end: dict[int, float] = {}
+    now = 0.0
+    while len(end) < len(left):
+        for at in left:
+            needs = [*graph.activities[at].after, *([order[at]] if at in order else [])]
+            if at not in running and at not in end and all(other in end for other in needs):
+                running.add(at)
+        computing = {graph.activities[at].rank for at in running if graph.activities[at].kind == COMPUTE}
+        talking = {graph.activities[at].rank for at in running if graph.activities[at].kind == COMMUNICATION}
+        now += step_ns
+        for index, one in enumerate(graph.transfers):
+            if all(at in running for at in one.members.values()):
+                busy = sum(rank in computing for rank in one.members) / len(one.members)
+                moved[index] -= step_ns * (1 - (1 - graph.contention.transfer_rate) * busy)
+        for at in sorted(running):
+            node = graph.activities[at]
+            if node.kind == COMPUTE:
+                slow = 1 + graph.contention.inflation if node.rank in talking else 1.0
+                left[at] -= step_ns / slow
+                over = left[at] <= 0
+            else:
+                over = moved[node.collective] <= 0
+            if over:
+                running.discard(at)
+                end[at] = now
+    return end

@@ -1,0 +1,209 @@
+"""A traced step can be replayed: what waits for what is told well enough to give the step back, and to change it."""
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from replay_oracle import settle, tick
+
+from records.errors import UserError
+from scaling.replay.buckets import cut_by, find_buckets
+from scaling.replay.change import Change
+from scaling.replay.contention import measure_contention
+from scaling.replay.graph import Activity, Contention, Graph, Transfer, build_graph
+from scaling.replay.load import find_targets, open_replayer, read_records
+from scaling.replay.simulate import bounded, mean_step_ns, simulate
+from scaling.replay.whatif import Replayer
+from scaling.timeline import COMMUNICATION, COMPUTE
+
+DATA = Path(__file__).parent / "data"
+SETS = ("gpt_ddp_n1", "gpt_ddp_n2", "gpt_ddp_compile_n4", "resnet50_ddp_n4", "cpu_ddp_n2", "cpu_fsdp2_n2")
+MIB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def gpt() -> Replayer:
+    return Replayer(read_records(DATA / "gpt_ddp_n2"))
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_an_unchanged_replay_gives_the_traced_step_back(name: str) -> None:
+    replay = open_replayer(find_targets(DATA / name)[0]).replay
+    assert replay.faithful
+    assert abs(replay.error) < (0.001 if not name.startswith("cpu") else 0.01), replay
+    assert replay.unexplained_ms < 0.01 * replay.traced_ms
+
+
+@pytest.mark.parametrize("name", ["gpt_ddp_n2", "resnet50_ddp_n4"])
+def test_the_replay_is_what_an_oracle_without_events_settles_at(name: str) -> None:
+    graph = build_graph(read_records(DATA / name))
+    timing = simulate(graph)
+    begin, end = settle(graph)
+    assert max(abs(timing.begin[at] - begin[at]) for at in begin) < 1.0  # ns
+    assert max(abs(timing.end[at] - end[at]) for at in end) < 1.0
+
+
+def test_each_activity_replays_where_the_trace_has_it() -> None:
+    """Steps that come out right by errors that cancel would not stand up to a change."""
+    graph = build_graph(read_records(DATA / "gpt_ddp_n2"))
+    timing = simulate(graph)
+    off = sorted(abs(timing.begin[at] - graph.activities[at].traced_start) for at in graph.living())
+    assert off[len(off) // 2] < 20_000 and off[-1] < 500_000  # ns
+
+
+def _two_streams(work: list[float], moves: float, inflation: float, rate: float) -> Graph:
+    """Two ranks: kernels one after another, and an all-reduce that begins with the first one."""
+    activities: list[Activity] = []
+    order: dict[int, list[list[int]]] = {}
+    members = {}
+    for rank in (0, 1):
+        first = len(activities)
+        for length in work:
+            activities.append(Activity(rank, 7, COMPUTE, length * (1 + rank / 2), 0.0, [], 0, "k"))
+        members[rank] = len(activities)
+        activities.append(Activity(rank, 9, COMMUNICATION, 0.0, 0.0, [first], 0, "all_reduce", collective=0))
+        order[rank] = [list(range(first, members[rank])), [members[rank]]]
+    transfer = Transfer(members, moves, "all_reduce", MIB, "float32", 2, 0, moves, 0.0)
+    nothing: dict[int, list] = {0: [], 1: []}
+    return Graph([0, 1], activities, order, nothing, {0: 0.0, 1: 0.0}, [transfer], {0: [0], 1: [len(work) + 1]},
+                 {0: [0, 1], 1: [0, 1]}, {0: 0.0, 1: 0.0}, {0: [], 1: []}, [0],
+                 Contention(inflation, inflation, inflation, rate))  # fmt: skip
+
+
+def test_side_by_side_compute_and_transfers_slow_each_other() -> None:
+    # alone: the kernel takes 100, the transfer begins at 100 (rank 1: 150) and moves for 80
+    graph = _two_streams([100.0, 200.0], 80.0, 0.25, 0.5)
+    timing = simulate(graph)
+    # both ranks compute on while data moves from 150 at half the rate: 160 ns
+    assert timing.end[graph.transfers[0].members[0]] == pytest.approx(310.0)
+    # rank 0's second kernel: from 100 to 310 beside the collective, which does 210 / 1.25 of its 200, then the rest
+    assert timing.end[1] == pytest.approx(310 + 200 - 210 / 1.25)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(st.floats(20, 200), min_size=2, max_size=4), st.floats(20, 300), st.floats(0, 1), st.floats(0.3, 1)
+)  # fmt: skip
+def test_the_replay_is_what_small_steps_of_time_come_to(
+    work: list[float], moves: float, inflation: float, rate: float
+) -> None:
+    graph = _two_streams(work, moves, inflation, rate)
+    timing = simulate(graph)
+    ends = tick(graph, 0.25)
+    for at, end in ends.items():
+        assert timing.end[at] == pytest.approx(end, abs=4.0)
+
+
+def test_gradients_add_up_to_the_buckets_that_travel(gpt: Replayer) -> None:
+    steps = find_buckets(gpt.graph)
+    assert not isinstance(steps, str) and len(steps) == 3
+    for step in steps:
+        travelled = [gpt.graph.transfers[index].bytes for index in step.transfers]
+        assert [held for _, held in step.cut] == travelled
+        assert sum(held for _, held in step.cut) == 497_903_616  # GPT-2 124M with a filled-up vocabulary, float32
+
+
+def test_buckets_are_cut_as_ddp_cuts_them(gpt: Replayer) -> None:
+    """The trace was made with torch's default: a first bucket of 1 MiB, then 25 MiB; cut so, its own sizes come out."""
+    steps = find_buckets(gpt.graph)
+    assert not isinstance(steps, str)
+    sizes = [one.bytes for one in steps[0].gradients[0]]
+    assert cut_by(sizes, 25 * MIB, MIB) == steps[0].cut
+    assert cut_by([3, 3, 3, 10], 5) == [(1, 6), (3, 13)]
+    assert cut_by([30, 1], 5) == [(0, 30), (1, 1)]
+
+
+def test_cutting_buckets_as_they_are_changes_next_to_nothing(gpt: Replayer) -> None:
+    same = gpt.predict(Change(bucket_mib=25))
+    assert same.change_ms is not None and abs(same.change_ms) < 0.004 * gpt.replay.replayed_ms
+    assert same.low_ms is not None and same.high_ms is not None and same.low_ms < 0 < same.high_ms
+
+
+def test_changes_have_the_sign_that_physics_gives_them(gpt: Replayer) -> None:
+    change = {
+        name: gpt.predict(change, quick=True).change_ms or 0.0
+        for name, change in {
+            "slow": Change(link=0.5), "fast": Change(link=2), "faster": Change(link=8), "none": Change(overlap="none"),
+            "perfect": Change(overlap="perfect"), "whole": Change(bucket_mib=10_000), "calm": Change(no_inflation=True),
+        }.items()
+    }  # fmt: skip
+    assert change["faster"] < change["fast"] < 0 < change["slow"]
+    assert change["perfect"] < 0 < change["none"]
+    assert change["whole"] > 0  # one bucket travels after all of the backward pass
+    assert change["calm"] <= 0
+
+
+def test_without_overlap_all_that_was_hidden_is_laid_bare(gpt: Replayer) -> None:
+    graph = gpt.graph.copy()
+    hidden = sum(one.hidden * one.traced_ns for one in graph.transfers if one.step == graph.step_numbers[0])
+    cost = gpt.predict(Change(overlap="none"), quick=True).change_ms
+    # what was hidden now stands alone, at full rate; compute beside it gets back what it was slowed by
+    assert cost is not None and 0.5 * hidden < cost * 1e6 < 1.2 * hidden
+
+
+def test_a_rank_held_up_on_purpose_costs_what_it_was_held_up(gpt: Replayer) -> None:
+    """8 ms more in one kernel of one rank lengthen every step by 8 ms; evening that rank out takes them off."""
+    records = read_records(DATA / "gpt_ddp_n2")
+    graph = build_graph(records)
+    plain = mean_step_ns(bounded(simulate(graph).step_ns(graph)))
+    for begins in graph.steps[1]:
+        graph.activities[begins].work_ns += 8e6
+    held = mean_step_ns(bounded(simulate(graph).step_ns(graph)))
+    assert held - plain == pytest.approx(8e6, rel=0.05)
+    slowed = Replayer(records)
+    slowed.graph = graph
+    slowed.base = bounded(simulate(graph).step_ns(graph))
+    slowed.base_ns = held
+    slowed.replay.faithful = True
+    found = slowed.predict(Change(no_straggler=1), quick=True)
+    assert found.change_ms == pytest.approx(-8.0, rel=0.05)
+    innocent = slowed.predict(Change(no_straggler=0), quick=True)
+    assert innocent.change_ms is not None and innocent.change_ms > -1.0
+
+
+def test_inflation_is_measured_against_the_run_on_one_rank() -> None:
+    alone = read_records(DATA / "gpt_ddp_n1")[0]
+    found = measure_contention(read_records(DATA / "gpt_ddp_n2"), alone)
+    assert 0.1 < found.inflation_low <= found.inflation <= found.inflation_high < 0.5
+    assert "against the run on one rank" in found.basis
+
+
+def test_a_replay_that_is_off_predicts_nothing() -> None:
+    records = read_records(DATA / "gpt_ddp_n2")
+    for one in records.values():  # the device stands still 30 times a trace, for no reason that a trace could show
+        late = [200_000 * (at // (len(one.start) // 30)) for at in range(len(one.start))]
+        edges = [one.start.index(edge) for edge in one.edges[:-1]]
+        one.edges = [one.edges[at] + late[row] for at, row in enumerate(edges)] + [one.edges[-1] + late[-1]]
+        for column in (one.start, one.end):
+            column[:] = [instant + shift for instant, shift in zip(column, late, strict=True)]
+        for row, index in enumerate(one.collective):
+            if index >= 0:
+                one.collectives[index].start, one.collectives[index].end = one.start[row], one.end[row]
+    replayer = Replayer(records)
+    assert not replayer.replay.faithful
+    found = replayer.predict(Change(link=2))
+    assert found.step_ms is None and found.reason is not None and "off the trace" in found.reason
+
+
+def test_what_the_traces_cannot_tell_has_its_reason() -> None:
+    sharded = Replayer(read_records(DATA / "cpu_fsdp2_n2"))
+    found = sharded.predict(Change(bucket_mib=5))
+    assert found.step_ms is None and "no gradients of DDP" in (found.reason or "")
+    alone = Replayer(read_records(DATA / "gpt_ddp_n1"))
+    assert "one rank" in (alone.predict(Change(no_straggler=0)).reason or "")
+
+
+@pytest.mark.parametrize("wrong", [{"bucket_mib": 0.0}, {"link": -1.0}, {"gradients": "fp4"}, {"overlap": "some"}])
+def test_a_senseless_change_is_refused(wrong: dict[str, object]) -> None:
+    with pytest.raises(UserError):
+        Change(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_steps_edges_are_the_traces_own() -> None:
+    graph = build_graph(read_records(DATA / "gpt_ddp_n2"))
+    for rank in graph.ranks:
+        begins = [graph.activities[at].traced_start for at in graph.steps[rank]]
+        assert begins == graph.edges[rank][:-1]
+        assert all(right > left for left, right in pairwise(graph.edges[rank]))

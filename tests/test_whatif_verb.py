@@ -1,0 +1,50 @@
+"""`scalescope whatif`: predictions on the terminal and as JSON, from what a user has."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import scalescope
+
+DATA = Path(__file__).parent / "data"
+
+
+def test_predictions_are_a_table_with_what_they_assume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "whatif.json"
+    words = [str(DATA / "gpt_ddp_n2"), "--bucket-mib", "5,50", "--link", "2x", "--no-straggler", "--json", str(file)]
+    assert scalescope.main(["whatif", *words]) == 0
+    said = capsys.readouterr().out
+    for word in ("buckets of 5 MiB", "buckets of 50 MiB", "links 2 times as fast", "no slower than the others",
+                 "95% interval", "Assumed: inflation"):  # fmt: skip
+        assert word in said, said
+    (answer,) = json.loads(file.read_text())
+    assert answer["replay"]["faithful"] and len(answer["predictions"]) == 4
+    for one in answer["predictions"]:
+        assert one["low_ms"] <= one["change_ms"] <= one["high_ms"]
+        assert one["step_ms"] == pytest.approx(answer["replay"]["replayed_ms"] + one["change_ms"])
+
+
+def test_changes_made_together_are_one_prediction(capsys: pytest.CaptureFixture[str]) -> None:
+    assert scalescope.main(["whatif", str(DATA / "gpt_ddp_n2"), "--link", "2", "--data-free", "--together"]) == 0
+    assert "links 2 times as fast, data loading free" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--bucket-mib", "x"], "'x' is no number"),
+        (["--bucket-mib", "0"], "must be above 0"),
+        (["--gradients", "fp4"], "choose bf16 or fp32"),
+        (["--link", "1,2", "--together"], "one value a flag"),
+        (["--no-straggler", "zero"], "give a rank's number"),
+    ],
+)
+def test_wrong_words_are_told(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert scalescope.main(["whatif", str(DATA / "cpu_ddp_n2"), *words]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_what_cannot_be_told_says_why(capsys: pytest.CaptureFixture[str]) -> None:
+    assert scalescope.main(["whatif", str(DATA / "cpu_fsdp2_n2"), "--bucket-mib", "5"]) == 0
+    assert "no gradients of DDP in the traces" in capsys.readouterr().out
