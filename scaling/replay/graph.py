@@ -327,7 +327,7 @@ def _add_transfers(
                 operation=told.operation or "unknown",
                 bytes=told.bytes,
                 dtype=told.dtype,
-                group_size=match.group_size,
+                group_size=match.group_size or len(members),
                 step=next((node.step for node in nodes if node.step >= 0), -1),
                 traced_ns=float(ended - begun),
                 hidden=0.0,
