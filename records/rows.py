@@ -100,6 +100,8 @@ class TrainFacts(msgspec.Struct, frozen=True):
     tokens_per_sample: int | None = None
     compiled: bool = False
     attention: str | None = None  # torch's attention kernel: flash | cudnn | efficient | math
+    hardware_flops_per_sample: float | None = None  # with what is computed again
+    hardware_flops_formula: str | None = None
 
 
 class StepRow(msgspec.Struct, frozen=True):
@@ -117,6 +119,9 @@ class StepRow(msgspec.Struct, frozen=True):
     memory_peak_bytes: int | None = None
     attempt: int = 0
     unix_s: float | None = None
+    hfu: float | None = None  # as mfu, with what is computed again; see TrainFacts.hardware_flops_formula
+    hfu_of_measured: float | None = None
+    joules_per_sample: float | None = None  # of all devices, by their own counters
 
 
 class SweepRow(msgspec.Struct, frozen=True):

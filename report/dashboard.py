@@ -121,6 +121,7 @@ def _sections() -> dict[str, list[Any]]:
             line("tokens/s", "train/tokens_per_s", ignore_outliers=True),
             line("MFU", "train/mfu"),
             line("peak memory, GB", "train/memory_peak_gb"),
+            line("energy a sample, J", "train/joules_per_sample"),
             table("study/step_times"),
         ],
         "collectives": [

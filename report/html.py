@@ -92,7 +92,12 @@ def _run_figures(run: RunAnalysis) -> list[Figure]:
         figures.append(Figure("throughput", rate(value), unit))
     if times is not None and times.measured_step_ms is not None:
         figures.append(Figure("step", figure(times.measured_step_ms, 2), "ms"))
-    return [*figures, _mfu(done.mfu)] if done is not None else figures
+    if done is None:
+        return figures
+    figures.append(_mfu(done.mfu))
+    if done.joules_per_sample is not None:
+        figures.append(Figure("energy a sample", figure(done.joules_per_sample, 3), "J"))
+    return figures
 
 
 def _mfu(mfu: float | None) -> Figure:

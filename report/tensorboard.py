@@ -52,6 +52,8 @@ class TensorBoardSink:
                     "train/loss": row.loss,
                     "train/validation_loss": row.validation_loss,
                     "train/mfu": row.mfu,
+                    "train/hfu": row.hfu,
+                    "train/joules_per_sample": row.joules_per_sample,
                     "train/memory_peak_gb": row.memory_peak_bytes / 1e9 if row.memory_peak_bytes is not None else None,
                 },
                 row.step,

@@ -306,10 +306,11 @@ def steps_table(rows: Sequence[StepRow]) -> Table:
         Column("validation_loss", "held-out loss", "", 4),
         Column("mfu", "MFU", "%", 1, 100),
         Column("memory_peak_bytes", "peak memory", "MiB", 0, 1 / 2**20),
+        Column("joules_per_sample", "energy a sample", "J", 3),
     ]
     cells: list[list[Cell]] = [
         [row.step, row.phase, max(row.step_ms, default=None), min(row.step_ms, default=None), row.samples_per_s,
-         row.tokens_per_s, row.loss, row.validation_loss, row.mfu, row.memory_peak_bytes]
+         row.tokens_per_s, row.loss, row.validation_loss, row.mfu, row.memory_peak_bytes, row.joules_per_sample]
         for row in rows
     ]  # fmt: skip
     reasons = {
@@ -318,6 +319,7 @@ def steps_table(rows: Sequence[StepRow]) -> Table:
         "loss": "not read back at that step, since reading it makes the host wait",
         "validation_loss": "the held-out text is scored at some steps only",
         "memory_peak_bytes": "the device does not tell",
+        "joules_per_sample": "the device does not tell, or something else ran between two of its readings",
         "slowest_ms": "the step's time was not recorded",
         "fastest_ms": "the step's time was not recorded",
     }

@@ -165,6 +165,9 @@ class Throughput(msgspec.Struct, kw_only=True):
     last_loss: float | None = None
     first_validation_loss: float | None = None
     last_validation_loss: float | None = None
+    hfu: float | None = None
+    hfu_of_measured: float | None = None
+    joules_per_sample: float | None = None
 
 
 class RunAnalysis(msgspec.Struct, kw_only=True):

@@ -41,6 +41,9 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
         last_loss=losses[-1] if losses else None,
         first_validation_loss=validation[0] if validation else None,
         last_validation_loss=validation[-1] if validation else None,
+        hfu=_median(row.hfu for row in steady),
+        hfu_of_measured=_median(row.hfu_of_measured for row in steady),
+        joules_per_sample=_median(row.joules_per_sample for row in steady),
     )
 
 

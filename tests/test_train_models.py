@@ -109,6 +109,20 @@ def test_gpt_flops_are_those_a_step_does() -> None:
     assert uncounted < 0.01 * model.flops.per_sample
 
 
+def test_gpts_hardware_flops_are_those_a_step_with_recomputation_does() -> None:
+    config = gpt(layers=3, width=128, heads=4, batch_size=2)
+    model = build_model(config, CPU, recompute=True)
+    tokens, targets = synthetic_batch(config, Share(0, 1, 2), seed=1, device=CPU)
+    counter = FlopCounterMode(display=False)
+    with counter, sdpa_kernel(SDPBackend.MATH):
+        model.network(tokens, targets).backward()
+    uncounted = 6 * sum(p.numel() for p in model.network.parameters() if p.dim() == 1) * config.context
+    assert counter.get_total_flops() / 2 == model.flops.hardware_per_sample - uncounted
+    assert (
+        build_model(config, CPU).flops.hardware_per_sample == model.flops.per_sample < model.flops.hardware_per_sample
+    )
+
+
 def test_gpt_small_costs_what_the_formula_says() -> None:
     config = compose("model=gpt_small").model
     assert isinstance(config, GptConfig)

@@ -1,5 +1,6 @@
-"""From measured step times to a row: throughput and model FLOP utilisation. Knows no tensors and no devices."""
+"""From measured step times to a row: throughput, FLOP utilisation, energy. Knows no tensors and no devices."""
 
+import math
 from dataclasses import dataclass
 
 from records.rows import StepPhase, StepRow
@@ -13,6 +14,7 @@ class Accounting:
     samples_per_step: int  # over all ranks
     tokens_per_sample: int | None
     flops_per_sample: float
+    hardware_flops_per_sample: float  # with what is computed again
     peak_tflops: float | None  # one device, by its data sheet
     matmul_tflops: float | None  # one device, as measured
 
@@ -23,11 +25,15 @@ class Accounting:
         step_ms: list[float],
         losses: list[float],
         memory_peak_bytes: int | None,
+        power_w: float,
         validation_loss: float | None,
         attempt: int,
         unix_s: float,
     ) -> StepRow:
-        """Return a step's row. A step is as long as its slowest rank; its loss is the mean over all samples."""
+        """Return a step's row. A step is as long as its slowest rank; its loss is the mean over all samples.
+
+        `power_w` is what all devices drew together; NaN where one does not tell.
+        """
         seconds = max(step_ms) / 1e3
         samples_per_s = self.samples_per_step / seconds
         return StepRow(
@@ -38,14 +44,17 @@ class Accounting:
             tokens_per_s=samples_per_s * self.tokens_per_sample if self.tokens_per_sample else None,
             loss=sum(losses) / len(losses) if losses else None,
             validation_loss=validation_loss,
-            mfu=self._utilisation(samples_per_s, self.peak_tflops),
-            mfu_of_measured=self._utilisation(samples_per_s, self.matmul_tflops),
+            mfu=self._utilisation(samples_per_s, self.flops_per_sample, self.peak_tflops),
+            mfu_of_measured=self._utilisation(samples_per_s, self.flops_per_sample, self.matmul_tflops),
             memory_peak_bytes=memory_peak_bytes,
             attempt=attempt,
             unix_s=unix_s,
+            hfu=self._utilisation(samples_per_s, self.hardware_flops_per_sample, self.peak_tflops),
+            hfu_of_measured=self._utilisation(samples_per_s, self.hardware_flops_per_sample, self.matmul_tflops),
+            joules_per_sample=power_w / samples_per_s if math.isfinite(power_w) else None,
         )
 
-    def _utilisation(self, samples_per_s: float, tflops: float | None) -> float | None:
+    def _utilisation(self, samples_per_s: float, flops_per_sample: float, tflops: float | None) -> float | None:
         if tflops is None:
             return None
-        return samples_per_s * self.flops_per_sample / (tflops * 1e12 * self.ranks)
+        return samples_per_s * flops_per_sample / (tflops * 1e12 * self.ranks)

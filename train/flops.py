@@ -1,7 +1,7 @@
 """How much arithmetic a sample costs by the model's own definition: pure counting, torch-free.
 
-A multiply-add is two FLOPs; a backward pass costs twice its forward pass; what is
-computed again is not counted.
+A multiply-add is two FLOPs; a backward pass costs twice its forward pass. What is computed again counts for the
+hardware's utilisation alone, not for the model's.
 """
 
 from typing import NamedTuple
@@ -16,24 +16,40 @@ class Flops(NamedTuple):
 
     per_sample: float
     formula: str
+    hardware_per_sample: float  # with activations that are computed again
+    hardware_formula: str
 
 
-def gpt_flops(config: GptConfig, parameters: int) -> Flops:
+def gpt_flops(config: GptConfig, parameters: int, recompute: bool = False) -> Flops:
     """Return 6(N − N_position) + 12·L·H·Q·T FLOPs a token, times T (PaLM, Chowdhery et al. 2022, appendix B).
 
     N counts the tied embedding once: as the output projection it multiplies, as a look-up it costs nothing.
     Causal attention is not discounted: the half of the scores that the mask throws away counts too.
+
+    Activation checkpointing (`recompute`) runs a block's forward pass once more, up to what its backward pass reads:
+    all but the MLP's second layer, so 2·(3 + 1 + 4)·C² + 4·H·Q·T more a token and block, with C = H·Q its width. What
+    attention's own backward kernel computes again inside is not counted.
     """
     position = config.context * config.width
     attention = 12 * config.layers * config.width * config.context  # H·Q = width
     per_token = 6 * (parameters - position) + attention
-    return Flops(float(per_token * config.context), "6(N - N_position) + 12·L·H·Q·T a token, causal not discounted")
+    formula = "6(N - N_position) + 12·L·H·Q·T a token, causal not discounted"
+    if not recompute:
+        return _nothing_twice(float(per_token * config.context), formula)
+    again = config.layers * (16 * config.width**2 + 4 * config.width * config.context)
+    hardware = float((per_token + again) * config.context)
+    return Flops(float(per_token * config.context), formula, hardware,
+                 "the model's + L·(16·C² + 4·H·Q·T) a token for blocks computed again")  # fmt: skip
 
 
 def resnet_flops(config: ResNetConfig) -> Flops:
     """Return 3 × the forward FLOPs of the convolutions and the classifier: 3 × 8.18 GFLOP an image of 224 pixels."""
     forward = 2 * resnet_multiply_adds(config.image_size, config.classes)
-    return Flops(3.0 * forward, f"3 × {forward / 1e9:.2f} GFLOP an image of {config.image_size} pixels")
+    return _nothing_twice(3.0 * forward, f"3 × {forward / 1e9:.2f} GFLOP an image of {config.image_size} pixels")
+
+
+def _nothing_twice(per_sample: float, formula: str) -> Flops:
+    return Flops(per_sample, formula, per_sample, "the model's: nothing is computed again")
 
 
 def resnet_multiply_adds(image_size: int, classes: int) -> int:

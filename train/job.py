@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from hardware.energy import open_energy_counter
 from launch.job import Job
 from records.errors import Preempted, RunError
 from records.rows import RunInfo, TrainFacts
@@ -16,6 +17,7 @@ from train.checks import samples_per_rank
 from train.clock import Clock, make_clock
 from train.config import GptConfig, TrainConfig
 from train.data import Share
+from train.energy import PowerMeter
 from train.kineto import Tracer
 from train.ledger import Ledger
 from train.loader import Loader, open_loader
@@ -64,8 +66,9 @@ def _run(job: Job[TrainConfig]) -> None:
     places = Places(job)
     with StopRequest() as stop, Publisher(job) as publisher:
         ledger = Ledger(
-            job, clock, schedule, _accounting(job, model, share), info.attempt, publisher.publish, stop, places
-        )
+            job, clock, schedule, _accounting(job, model, share), info.attempt, publisher.publish, stop, places,
+            PowerMeter(open_energy_counter(job.devices[job.world.rank].pci_bus)),
+        )  # fmt: skip
 
         def rescue(_: object = None) -> None:
             ledger.rescue()
@@ -186,6 +189,8 @@ def _facts(config: TrainConfig, model: Model, share: Share, strategy: Strategy) 
         parameters=model.parameters,
         flops_per_sample=model.flops.per_sample,
         flops_formula=model.flops.formula,
+        hardware_flops_per_sample=model.flops.hardware_per_sample,
+        hardware_flops_formula=model.flops.hardware_formula,
         samples_per_rank_step=share.samples,
         tokens_per_sample=model.tokens_per_sample,
         compiled=strategy.compiled,
@@ -201,6 +206,7 @@ def _accounting(job: Job[TrainConfig], model: Model, share: Share) -> Accounting
         samples_per_step=share.global_samples,
         tokens_per_sample=model.tokens_per_sample,
         flops_per_sample=model.flops.per_sample,
+        hardware_flops_per_sample=model.flops.hardware_per_sample,
         peak_tflops=job.ceilings.peak_tflops,
         matmul_tflops=job.ceilings.matmul_tflops,
     )

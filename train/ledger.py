@@ -19,6 +19,7 @@ from records.rows import StepRow
 from train.accounting import Accounting
 from train.clock import Clock
 from train.config import TrainConfig
+from train.energy import PowerMeter
 from train.memory import peak_bytes
 from train.places import Places
 from train.preemption import StopRequest
@@ -41,6 +42,7 @@ class Ledger:
         publish: Callable[[StepRow], None],
         stop: StopRequest,
         places: Places,
+        power: PowerMeter,
     ) -> None:
         self._job = job
         self._clock = clock
@@ -50,12 +52,13 @@ class Ledger:
         self._publish = publish
         self._stop = stop
         self._places = places
+        self._power = power
         self.stop_asked = False  # by any rank; the same on all ranks after the same step
         self._validation: dict[int, float] = {}
         self._next_step = schedule.first_step  # the first step whose lap was not sent yet
         self._chunk_steps = 1
         self._pending: tuple[dist.Work, list[torch.Tensor], range] | None = None
-        self._gathered: torch.Tensor | None = None  # (ranks, steps, 4) of the last chunk that arrived
+        self._gathered: torch.Tensor | None = None  # (ranks, steps, 5) of the last chunk that arrived
 
     def note_validation(self, step: int, loss: float) -> None:
         """Put a held-out loss into a step's row; before that step is closed."""
@@ -99,7 +102,9 @@ class Ledger:
     def _send(self, laps: int) -> None:
         memory = float(peak_bytes(self._job.device))
         stop = float(self._stop.name is not None)
-        own = torch.tensor([(*self._clock.read(), memory, stop) for _ in range(laps)], dtype=torch.float64)  # (laps, 4)
+        read = [self._clock.read() for _ in range(laps)]
+        watts = self._power.watts([step_ms for step_ms, _ in read])
+        own = torch.tensor([(*lap, memory, stop, watts) for lap in read], dtype=torch.float64)  # (laps, 5)
         everyone = [torch.empty_like(own) for _ in range(self._job.world.size)]
         work = dist.all_gather(everyone, own, group=self._job.host_group, async_op=True)
         assert work is not None
@@ -128,6 +133,7 @@ class Ledger:
                     step_ms=laps[:, 0].tolist(),
                     losses=laps[:, 1].tolist(),
                     memory_peak_bytes=int(laps[:, 2].max()) or None,
+                    power_w=float(laps[:, 4].sum()),
                     validation_loss=self._validation.pop(step, None),
                     attempt=self._attempt,
                     unix_s=now_s,

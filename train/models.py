@@ -35,5 +35,5 @@ def build_model(config: ModelConfig, device: torch.device, recompute: bool = Fal
             network = ResNet50(cast(ResNetConfig, config))
     parameters = sum(parameter.numel() for parameter in network.parameters())
     if isinstance(config, GptConfig):
-        return Model(network, parameters, gpt_flops(config, parameters), config.context)
+        return Model(network, parameters, gpt_flops(config, parameters, recompute), config.context)
     return Model(network, parameters, resnet_flops(cast(ResNetConfig, config)), None)

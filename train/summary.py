@@ -22,6 +22,16 @@ def summarise(what: str, rows: list[StepRow], schedule: Schedule) -> list[str]:
     if steady[0].mfu_of_measured is not None:
         parts.append(f"{median(row.mfu_of_measured or 0.0 for row in steady):.1%} of the measured matmul ceiling")
     lines = [f"{what}: {', '.join(parts)}"]
+    more = []
+    if steady[0].hfu_of_measured != steady[0].mfu_of_measured:  # something is computed again
+        of_sheet = [row.hfu for row in steady if row.hfu is not None]
+        of_measured = [row.hfu_of_measured for row in steady if row.hfu_of_measured is not None]
+        more += [f"HFU {median(of_sheet):.1%} of the data-sheet peak"] if of_sheet else []
+        more += [f"HFU {median(of_measured):.1%} of the measured matmul ceiling"] if of_measured else []
+    if joules := [row.joules_per_sample for row in steady if row.joules_per_sample is not None]:
+        more.append(f"{median(joules):.3g} J/sample of the devices")
+    if more:
+        lines.append(f"{what}: {', '.join(more)}")
     held_out = [row.validation_loss for row in rows if row.validation_loss is not None]
     if len(held_out) > 1:
         lines.append(f"{what}: held-out loss {held_out[0]:.3f} → {held_out[-1]:.3f} nats")
