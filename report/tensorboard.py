@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from records.rows import RunStatus, StepRow, SweepRow
-from report.wandb import sweep_metric
+from report.wandb_rows import sweep_metric
 
 
 class TensorBoardSink:

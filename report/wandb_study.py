@@ -33,7 +33,8 @@ from report.views import (
     sweep_table,
     waterfall_table,
 )
-from report.wandb import WandbSink, wandb_table
+from report.wandb import WandbSink
+from report.wandb_rows import wandb_table
 
 _WIDTH, _SCALE = 880, 2  # pixels of a picture, and how many device pixels each of them has
 

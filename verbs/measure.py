@@ -78,11 +78,16 @@ def _start(verb: Verb, config: "DictConfig") -> int:
     """Run one composed job to its end and show what it measured."""
     from launch.freeze import plan_job
     from launch.start import start_job
+    from records.folder import RunFolder
+    from verbs.loggers import end_loggers
     from verbs.show import show
 
     plan = plan_job(verb, config)
     print(f"scalescope: {plan.place.ranks} × {plan.place.device} ({plan.place.backend}) → {plan.path}", flush=True)
-    folder = start_job(plan)
+    try:
+        folder = start_job(plan)
+    finally:
+        end_loggers([RunFolder(plan.path)])
     if folder.read_info().status == "preempted":
         print(f"scalescope: state is saved in {folder.path}; run the same command with resume=true", file=sys.stderr)
         return int(ExitCode.PREEMPTED)

@@ -8,7 +8,10 @@ from launch.study import outline_study, plan_study, run_study
 from launch.world import discover
 from records.console import outlived_console
 from records.errors import ExitCode, UserError
+from records.folder import RunFolder
+from report.wandb import TARGET, log_study
 from verbs import sweep, train
+from verbs.loggers import end_loggers
 from verbs.show import show
 
 
@@ -31,11 +34,12 @@ def _run(words: list[str], before: Callable[[], None]) -> int:
     study = plan_study(outline_study(words, train.verb(), sweep.verb()))
     before()
     print(f"scalescope: study of {len(study.jobs)} jobs → {study.outline.path}", flush=True)
-    folder, failed = run_study(study, lambda line: print(line, flush=True))
+    try:
+        folder, failed = run_study(study, lambda line: print(line, flush=True))
+    finally:
+        end_loggers(RunFolder(study.outline.path).read_children())
     show([folder.path])
     for settings in study.outline.settings.logger.values():
-        if settings.get("_target_") == "report.wandb.WandbSink":
-            from report.wandb import log_study
-
+        if settings.get("_target_") == TARGET:
             log_study(folder, {key: value for key, value in settings.items() if key != "_target_"})
     return int(ExitCode.RUN_FAILED if failed else ExitCode.OK)
