@@ -21,8 +21,8 @@ from tests.wandb_transactions import config, find_transactions, history, read_re
 SECRET = "planted-9d2e-secret"
 TRAINED = ("gpt_tiny-ddp-n1", "gpt_tiny-ddp-n2")
 STUDY = (
-    "model=gpt_tiny model.layers=1 model.width=32 model.context=32 model.batch_size=2 precision=fp32 data=python_stdlib "
-    "steps=10 warmup_steps=1 validate_every=5 profiler.warmup=1 profiler.active=2 launch.device=cpu name=study "
+    "model=gpt_tiny model.layers=1 model.width=32 model.context=32 model.batch_size=2 precision=fp32 steps=10 "
+    "data=python_stdlib warmup_steps=1 validate_every=5 profiler.warmup=1 profiler.active=2 launch.device=cpu name=study "
     "launch.threads_per_rank=1 gpu_counts=[1,2] sweep.sizes=[4KiB,64KiB] sweep.operations=[all_reduce] logger=wandb"
 ).split()
 
@@ -126,12 +126,12 @@ def test_the_dashboard_names_only_what_the_runs_log(study: RunFolder, tmp_path: 
     of_runs = [records_of(folder) for folder in (study.path, study.path / "sweep", *(study.path / n for n in TRAINED))]
     known = {key.removesuffix("._type") for records in of_runs for row in history(records) for key in row}
     known |= {key for records in of_runs for key in summary(records)}
-    only_on_gpus = {"mfu", "train/mfu"}  # no peak is known of a CPU
+    only_on_gpus = {"mfu", "train/mfu", "train/joules_per_sample"}  # a CPU has no known peak, and may count no energy
     done = write_dashboard(tmp_path, "team", "scaling")
     for path in (done.workspace, done.report):
         model = json.loads(Path(path).read_text())
         named, patterns = named_metrics(model)
-        assert len(named) > 25 and named - known == only_on_gpus
+        assert len(named) > 25 and named - known <= only_on_gpus
         assert len(patterns) == 2
         assert all(any(re.fullmatch(pattern, key) for key in known) for pattern in patterns)
         for panel in panels_of(model):
