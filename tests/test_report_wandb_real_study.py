@@ -23,7 +23,8 @@ TRAINED = ("gpt_tiny-ddp-n1", "gpt_tiny-ddp-n2")
 STUDY = (
     "model=gpt_tiny model.layers=1 model.width=32 model.context=32 model.batch_size=2 precision=fp32 steps=10 "
     "data=python_stdlib warmup_steps=1 validate_every=5 profiler.warmup=1 profiler.active=2 launch.device=cpu "
-    "name=study launch.threads_per_rank=1 gpu_counts=[1,2] sweep.sizes=[4KiB,64KiB] sweep.operations=[all_reduce] logger=wandb"
+    "name=study launch.threads_per_rank=1 gpu_counts=[1,2] sweep.sizes=[4KiB,64KiB] sweep.operations=[all_reduce] "
+    "logger=wandb"
 ).split()
 
 
