@@ -173,6 +173,7 @@ class TrainConfig(JobConfig):
     keep_checkpoints: int = MISSING  # how many of the newest are kept
     resume: bool = MISSING  # go on with the run folder `name` where it stopped
     stop_on_bad_loss: bool = MISSING  # end the job when a loss is not finite
+    memory_history: bool = MISSING  # on GPUs: note who asked for each block, for the snapshot of an out-of-memory
     model: ModelConfig = MISSING
     data: DataConfig = MISSING
     strategy: StrategyConfig = MISSING

@@ -21,8 +21,9 @@ from train.energy import PowerMeter
 from train.kineto import Tracer
 from train.ledger import Ledger
 from train.loader import Loader, open_loader
-from train.memory import explain_out_of_memory
+from train.memory import record_history
 from train.models import Model, build_model
+from train.out_of_memory import explain_out_of_memory, is_out_of_memory
 from train.places import Places
 from train.precision import Precision
 from train.preemption import StopRequest
@@ -42,7 +43,9 @@ def run(job: Job[TrainConfig]) -> None:
     """
     try:
         _run(job)
-    except torch.OutOfMemoryError as error:
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
         raise RunError(explain_out_of_memory(job, error)) from error
 
 
@@ -51,6 +54,8 @@ def _run(job: Job[TrainConfig]) -> None:
     share = Share(job.world.rank, job.world.size, samples_per_rank(config, job.world.size))
     info = _info_of_rank0(job)
 
+    if config.memory_history:
+        record_history(job.device)
     torch.manual_seed(config.seed)  # the same weights on every rank
     precision = Precision(config.precision, job.device)
     model = build_model(config.model, job.device, config.recompute)
