@@ -21,7 +21,7 @@ from records.rows import RunInfo, RunKind, RunStatus, StepRow, SweepRow, TrainFa
 _UNDECISIVE_BLOCKS = ("resume", "logger", "runs", "study", "csv")
 _UNDECISIVE = (
     "threads_per_rank:", "timeout_s:", "init_limit_s:", "step_limit_s:", "max_restarts:", "checkpoint_every:",
-    "keep_checkpoints:", "workers:", "memory_history:",
+    "checkpoint_mode:", "keep_checkpoints:", "workers:", "memory_history:",
 )  # fmt: skip
 
 _TRACE_NAME = re.compile(r"rank(\d+)\.(\d+)\.pt\.trace\.json(\.gz)?$")

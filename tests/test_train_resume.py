@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from train_runs import SMALL_GPT, ranks_of, start, train_in_world, wait_for
 
+from records.files import read_rows
 from records.folder import RunFolder
+from records.rows import StepRow
 
 STEPS = 30
 JOB = (*SMALL_GPT, "data=python_stdlib", "global_batch_size=8", "profiler=none", "warmup_steps=2", f"steps={STEPS}")
@@ -65,11 +67,13 @@ def test_a_corrupt_checkpoint_is_named_with_the_way_out(undisturbed: RunFolder, 
     assert "step-30 cannot be read" in done.stderr and "remove it to go on from step 20" in done.stderr
 
 
-def test_a_job_that_is_asked_to_stop_saves_its_state_and_goes_on_when_run_again(
+def test_a_job_that_is_asked_to_stop_saves_its_state_and_goes_on_also_on_fewer_ranks(
     undisturbed: RunFolder, tmp_path: Path
 ) -> None:
-    slow = (*JOB, "checkpoint_every=10", "data.validation_samples=64")
-    job = start(tmp_path, "asked", 2, *slow)
+    """Four ranks that hold a slice each, and write in the background; two go on."""
+    sharded = (*JOB, "strategy=fsdp2", "checkpoint_every=3", "checkpoint_mode=background")
+    slow = "data.validation_samples=64"
+    job = start(tmp_path, "asked", 4, *sharded, slow)
     folder = RunFolder(tmp_path / "asked")
     wait_for(folder.steps)
     for rank in ranks_of(job)[:1]:  # one rank hears it; all obey
@@ -79,9 +83,59 @@ def test_a_job_that_is_asked_to_stop_saves_its_state_and_goes_on_when_run_again(
     assert (job.returncode, info.status) == (75, "preempted"), said + out
     stopped = len(folder.read_steps())
     assert 0 < stopped < STEPS
-    assert (folder.checkpoints / f"step-{stopped}").is_dir()
+    kept = sorted(path.name for path in folder.checkpoints.iterdir())
+    assert f"step-{stopped}" in kept and not any(name.startswith(".") for name in kept)
 
-    _, done = train_in_world(tmp_path, "asked", 2, *slow, "resume=true")
+    _, done = train_in_world(tmp_path, "asked", 2, *sharded, slow, "resume=true")
     assert done.returncode == 0, done.stderr
+    assert "checkpoints held the loop up for" in done.stdout and "in the background" in done.stdout
     assert folder.read_info().status == "done"
-    assert losses(folder) == losses(undisturbed)  # bit for bit
+    assert losses(folder) == pytest.approx(losses(undisturbed), rel=1e-4)
+
+
+def test_a_job_that_is_killed_while_it_saves_goes_on_from_the_checkpoint_before_bit_for_bit(
+    undisturbed: RunFolder, tmp_path: Path
+) -> None:
+    job = start(tmp_path, "killed", 2, *JOB, "checkpoint_every=1", "checkpoint_mode=background")
+    folder = RunFolder(tmp_path / "killed")
+    wait_for(folder.checkpoints / "step-3")
+    ranks = ranks_of(job)
+    while not stopped_inside_a_save(ranks, folder):
+        assert job.poll() is None, "it was never caught in a save"
+    for rank in ranks:
+        os.kill(rank, signal.SIGKILL)
+    job.communicate(timeout=100)
+    newest = max(int(path.name.removeprefix("step-")) for path in folder.checkpoints.glob("step-*"))
+
+    _, done = train_in_world(tmp_path, "killed", 2, *JOB, "checkpoint_mode=background", "resume=true")
+    assert done.returncode == 0, done.stderr
+    again = {row.step: row.loss for row in read_rows(folder.steps, StepRow) if row.attempt == 1}
+    assert sorted(again) == list(range(newest, STEPS))
+    assert list(again.values()) == losses(undisturbed)[newest:]
+    assert not list(folder.checkpoints.glob(".*"))
+
+
+def stopped_inside_a_save(ranks: list[int], folder: RunFolder) -> bool:
+    """Hold the ranks where a checkpoint is half written; let them go on where it was too late for that."""
+    if not list(folder.checkpoints.glob(".*.part/*.distcp")):
+        return False
+    for rank in ranks:
+        os.kill(rank, signal.SIGSTOP)
+    if list(folder.checkpoints.glob(".*.part/*.distcp")):
+        return True
+    for rank in ranks:
+        os.kill(rank, signal.SIGCONT)
+    return False
+
+
+def test_a_checkpoint_that_cannot_be_written_costs_no_step(undisturbed: RunFolder, tmp_path: Path) -> None:
+    """A file lies where the checkpoints' folder should be: to the writer, that is a full disk."""
+    for mode in ("sync", "background"):
+        folder = RunFolder(tmp_path / mode)
+        job = start(tmp_path, mode, 1, *JOB, "checkpoint_every=10", f"checkpoint_mode={mode}")
+        wait_for(folder.config)
+        folder.checkpoints.touch()
+        _, said = job.communicate(timeout=200)
+        assert job.returncode == 0 and folder.read_info().status == "done", said
+        assert said.count("could not be written") == 3 and "there is none yet" in said
+        assert losses(folder) == pytest.approx(losses(undisturbed), rel=1e-4)

@@ -170,6 +170,7 @@ class TrainConfig(JobConfig):
     compile: Any = MISSING  # torch.compile: auto (on GPUs, where strategy and machine allow it) | true | false
     validate_every: int | None = MISSING  # steps; null = first and last, where there is held-out data
     checkpoint_every: int | None = MISSING  # steps; null = only when the job is asked to stop
+    checkpoint_mode: str = MISSING  # sync | background (a thread writes, the loop goes on) | auto (background on GPUs)
     keep_checkpoints: int = MISSING  # how many of the newest are kept
     resume: bool = MISSING  # go on with the run folder `name` where it stopped
     stop_on_bad_loss: bool = MISSING  # end the job when a loss is not finite
@@ -199,6 +200,10 @@ class TrainConfig(JobConfig):
             raise UserError(f"checkpoint_every={self.checkpoint_every}: must be at least 1, or null for none")
         if self.compile not in ("auto", True, False):
             raise UserError(f"compile={self.compile}: choose one of auto, true, false")
+        _choose("checkpoint_mode", self.checkpoint_mode, ("auto", "sync", "background"))
+        if self.checkpoint_mode == "background" and self.strategy.kind == "zero":
+            raise UserError("checkpoint_mode=background with strategy=zero: DeepSpeed writes its state itself; use "
+                            "auto or sync")  # fmt: skip
         if self.keep_checkpoints < 1:
             raise UserError(f"keep_checkpoints={self.keep_checkpoints}: must be at least 1")
         if self.resume and self.name is None:

@@ -89,6 +89,8 @@ def _run(job: Job[TrainConfig]) -> None:
     if job.is_rank0:
         for line in summarise(config.model.name, job.folder.read_steps(), schedule):
             print(line, flush=True)
+        for line in checkpoints.describe():
+            print(f"{config.model.name}: {line}", flush=True)
     places.writing(schedule.steps)
     write_traces(job, tracer)
 
@@ -121,6 +123,8 @@ class _Loop:
                 if step == window.first:
                     self.ledger.settle()  # no message of ours inside the window
                 self.places.starting_profiler(step)
+                if step == window.first:
+                    self.checkpoints.settle()  # nor anything being written
                 self.tracer.before(window, step)
                 self.clock.restart()
 
@@ -141,6 +145,8 @@ class _Loop:
             if self.ledger.stop_asked and step + 1 < self.schedule.steps:
                 self._leave(step + 1)
         self.ledger.finish(self.schedule.steps)
+        self.places.saving(self.schedule.steps)
+        self.checkpoints.settle()
 
     def _pause_after(self, step: int) -> None:
         """Validate and save where a step asks for it; none of it is a step's time."""
@@ -156,7 +162,7 @@ class _Loop:
             self._validate(step)
         if saves:
             self.places.saving(step)
-            self.checkpoints.save(step + 1)
+            self.checkpoints.begin(step + 1)
         self.clock.restart()
 
     def _validate(self, step: int) -> None:

@@ -1,5 +1,6 @@
 """What a strategy is: how one step's arithmetic runs over the ranks. Alone, it is the plain step of one process."""
 
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ class Strategy:
 
     `network` is the bare network, `module` what the forward pass calls.
     """
+
+    saves_in_background = True  # whether its state can be copied to the host and written from there
 
     def __init__(self, config: TrainConfig, network: nn.Module, precision: Precision, device: torch.device) -> None:
         self.config = config
@@ -78,10 +81,22 @@ class Strategy:
         return total
 
     def save(self, path: Path, group: dist.ProcessGroup) -> None:
-        """Write weights and optimiser state to a folder, on all ranks together."""
+        """Write weights and optimiser state to a folder, on all ranks together. Raises RuntimeError or OSError."""
         import torch.distributed.checkpoint as dcp  # a second to load: only where it is used
+        from torch.distributed.checkpoint.api import CheckpointException
 
-        dcp.save(self.state(), checkpoint_id=path, process_group=group)
+        try:
+            dcp.save(self.state(), checkpoint_id=path, process_group=group)
+        except CheckpointException as error:  # a BaseException, which would pass by every handler
+            raise RuntimeError(next(iter(error.failures.values()))[0]) from error
+
+    def save_in_background(self, path: Path, group: dist.ProcessGroup) -> "Future[object]":
+        """Copy the state to the host, and return the future of its being written by a thread, with `group` its own."""
+        import torch.distributed.checkpoint as dcp
+
+        future = dcp.async_save(self.state(), checkpoint_id=path, process_group=group)
+        assert isinstance(future, Future)  # the copy is made when it returns
+        return future
 
     def load(self, path: Path, group: dist.ProcessGroup) -> None:
         """Take over what `save` wrote. Raises RuntimeError, ValueError or OSError where it cannot be read."""

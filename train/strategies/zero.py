@@ -25,6 +25,8 @@ _TAG = "state"
 class Zero(Strategy):
     """DeepSpeed's engine does the step: it scales, exchanges, clips and updates."""
 
+    saves_in_background = False
+
     def wrap(self) -> nn.Module:
         if self.device.type == "cpu":
             # a shared-memory all-reduce that DeepSpeed would compile for a minute; gloo does without
