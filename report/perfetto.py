@@ -5,6 +5,7 @@ the file are one track a rank with its collectives, each cut into waiting and tr
 others waited for, and an instant mark on each straggler.
 """
 
+import math
 import os
 import re
 import tempfile
@@ -24,9 +25,10 @@ from scaling.clocks import host_offsets
 from scaling.collective import RankCollective
 from scaling.header import read_header
 from scaling.matching import match_collectives
-from scaling.rank import RankSummary, summarise
+from scaling.rank import RankSummary
+from scaling.ranks import read_ranks
 from scaling.reader import read_trace
-from scaling.sources import Source, find_sources
+from scaling.sources import find_sources
 from scaling.splitting import scan
 from scaling.waits import MatchedWait, wait_of
 
@@ -59,12 +61,12 @@ def write_perfetto(run: RunFolder | Path, out: Path | None = None, answer: RunAn
     written.
     """
     folder = run.path if isinstance(run, RunFolder) else run
-    sources = find_sources(folder)
-    summaries = _by_rank(sources)
+    ranks = read_ranks(find_sources(folder))
+    summaries = ranks.summaries
     collectives = {rank: one.collectives for rank, one in summaries.items()}
     clocks = host_offsets({rank: one.host for rank, one in summaries.items()}, collectives)
     path = out or (folder if folder.is_dir() else folder.parent) / "perfetto.json.gz"
-    packed = Packed(path, offsets_ns=dict(clocks.offsets), reasons=list(clocks.reasons))
+    packed = Packed(path, offsets_ns=dict(clocks.offsets), reasons=[*ranks.refused, *clocks.reasons])
     bases = {rank: base_ns(one.path) for rank, one in summaries.items()}
     origin = min(bases.values())
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -82,16 +84,6 @@ def write_perfetto(run: RunFolder | Path, out: Path | None = None, answer: RunAn
         Path(temporary).unlink(missing_ok=True)
         raise
     return packed
-
-
-def _by_rank(sources: Sequence[Source]) -> dict[int, RankSummary]:
-    """Return each trace's summary by the rank that its header, else its name, else its order gives it."""
-    found: dict[int, RankSummary] = {}
-    for order, source in enumerate(sources):
-        summary = summarise(source.path)
-        known = (summary.rank, source.rank, order, *range(len(sources)))
-        found[next(rank for rank in known if rank is not None and rank not in found)] = summary
-    return dict(sorted(found.items()))
 
 
 def _all_events(
@@ -178,7 +170,7 @@ def _rank_events(rank: int, path: Path, shift_us: float, packed: Packed) -> Iter
     text_threads: dict[tuple[int, int], str] = {}
     packed.events[rank] = packed.unreadable[rank] = 0
     for event in read_events(path):
-        if event is None:
+        if event is None or not _has_time(event):
             packed.unreadable[rank] += 1
             continue
         old = event.get("pid")
@@ -201,6 +193,14 @@ def _rank_events(rank: int, path: Path, shift_us: float, packed: Packed) -> Iter
     yield from _names(rank, processes, metadata, busy)
     for (pid, thread), name in text_threads.items():
         yield _meta("thread_name", pid, thread, name=name)
+
+
+def _has_time(event: Event) -> bool:
+    """Tell whether an event's time, where it has one, is a number: a flipped byte must not cost the other events."""
+    try:
+        return math.isfinite(float(event.get("ts", 0)))
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def _names(rank: int, processes: _Processes, metadata: Sequence[Event], busy: set[object]) -> Iterator[Event]:

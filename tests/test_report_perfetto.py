@@ -142,3 +142,16 @@ def test_traces_with_other_bases_and_broken_events_come_onto_one_clock(tmp_path:
         for rank in (0, 1)
     }
     assert starts[0] - starts[1] == pytest.approx(1e6, abs=2e5)
+
+
+def test_a_file_that_is_no_trace_and_a_time_that_is_none_cost_the_others_nothing(tmp_path: Path):
+    source = DATA / "rank0.json.gz"
+    trace = json.loads(gzip.decompress(source.read_bytes()))
+    timed = [event for event in trace["traceEvents"] if event.get("cat") == "cpu_op"]
+    for event, nonsense in zip(timed, ("abc", None, [1]), strict=False):
+        event["ts"] = nonsense
+    (tmp_path / "rank0.json").write_text(json.dumps(trace))
+    (tmp_path / "rank1.json").write_text('{"results": []}')
+    done = write_perfetto(tmp_path)
+    assert done.unreadable == {0: 3} and done.events[0] > 30_000
+    assert any("rank1.json is no Kineto trace" in reason for reason in done.reasons)
