@@ -13,8 +13,8 @@ class Accounting:
     ranks: int
     samples_per_step: int  # over all ranks
     tokens_per_sample: int | None
-    flops_per_sample: float
-    hardware_flops_per_sample: float  # with what is computed again
+    flops_per_sample: float | None
+    hardware_flops_per_sample: float | None  # with what is computed again
     peak_tflops: float | None  # one device, by its data sheet
     matmul_tflops: float | None  # one device, as measured
 
@@ -54,7 +54,7 @@ class Accounting:
             joules_per_sample=power_w / samples_per_s if math.isfinite(power_w) else None,
         )
 
-    def _utilisation(self, samples_per_s: float, flops_per_sample: float, tflops: float | None) -> float | None:
-        if tflops is None:
+    def _utilisation(self, samples_per_s: float, flops_per_sample: float | None, tflops: float | None) -> float | None:
+        if tflops is None or flops_per_sample is None:
             return None
         return samples_per_s * flops_per_sample / (tflops * 1e12 * self.ranks)

@@ -44,7 +44,8 @@ class Keeper:
             ranks=place.size,
             samples_per_step=(config.samples or 1) * place.size,
             tokens_per_sample=config.tokens_per_sample,
-            flops_per_sample=config.flops_per_sample or 0.0,
+            flops_per_sample=config.flops_per_sample,
+            hardware_flops_per_sample=None,  # what a script computes again, it does not tell
             peak_tflops=ceilings.peak_tflops,
             matmul_tflops=None,
         )
@@ -105,6 +106,7 @@ class Keeper:
             step_ms=[lap.ms for lap in known],
             losses=[lap.loss for lap in known if lap.loss is not None and math.isfinite(lap.loss)],
             memory_peak_bytes=max(self._memory.values()) or None,
+            power_w=math.nan,
             validation_loss=None,
             attempt=0,
             unix_s=time.time(),

@@ -33,8 +33,8 @@ def find_place(timeout_s: float) -> Place:
     world: World | None = None
     with suppress(UserError):  # a launcher's variables that are half there are no reason to end somebody's training
         world = discover()
-    if dist.is_initialized():
-        store = dist.distributed_c10d._get_default_store()
+    store = dist.distributed_c10d._get_default_store() if dist.is_initialized() else None
+    if store is not None:  # MPI's backend has none
         size = dist.get_world_size()
         source = world.source if world is not None and world.size == size else "single" if size == 1 else "env"
         return Place(dist.get_rank(), size, source, _backend(), _device(), store)

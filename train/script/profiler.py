@@ -39,11 +39,16 @@ from train.script.keeper import Keeper
 from train.script.place import Place, find_place
 
 _FRONT_DOOR = Path(__file__).resolve().parents[2] / "scalescope.py"
+_BRIEFLY_S = 2.0  # an error of the script's is not held up for longer
 _CHECK_EVERY = 100  # messages between two looks at whether rank 0 still listens
 
 _uses: Counter[str] = Counter()  # of each name in this process: ranks meet under name and number
 _recorder: "StepProfiler | None" = None  # Kineto knows one recording at a time
 Arguments = ParamSpec("Arguments")
+
+
+class _Refused(Exception):
+    """Rank 0 has given up, so nobody listens to what this rank measures."""
 
 
 def _never_raises(
@@ -57,6 +62,8 @@ def _never_raises(
             return
         try:
             method(self, *args, **kwargs)
+        except _Refused:
+            self._given_up = True  # rank 0 has said why
         except Exception as error:  # noqa: BLE001 - whatever it is, it is no reason to end somebody's training
             self._give_up(f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}")
 
@@ -209,7 +216,7 @@ class StepProfiler:
         self._exchange.tell(message)
         self._told += 1
         if self._told % _CHECK_EVERY == 0 and self._exchange.refused():
-            self._given_up = True  # rank 0 has said why
+            raise _Refused
 
     def _end_run(self, keeper: Keeper, status: RunStatus, message: str | None) -> None:
         assert self._exchange is not None
@@ -227,7 +234,7 @@ class StepProfiler:
     def _note_failure(self, status: RunStatus, message: str) -> None:
         """Rank 0 may never come to say it: it waits for this rank, and is then ended."""
         with suppress(Exception):
-            folder = self._run_folder()
+            folder = self._run_folder(_BRIEFLY_S)
             if folder.read_info().status == "running":
                 folder.set_status(status, message)
 
@@ -282,7 +289,7 @@ class StepProfiler:
         while self._tracer is not None and self._tracer.count:
             self._release_recorder()
             assert self._place is not None
-            path = self._run_folder().trace_of(self._place.rank, self._tracer.first_step(0))
+            path = self._run_folder(self._config.timeout_s).trace_of(self._place.rank, self._tracer.first_step(0))
             try:
                 self._tracer.export(0, path)
             except (OSError, RuntimeError) as error:
@@ -299,13 +306,13 @@ class StepProfiler:
         if _recorder is self:
             _recorder = None
 
-    def _run_folder(self) -> RunFolder:
-        """Return the run folder as rank 0 named it. Raises TimeoutError, and RuntimeError where there is none."""
+    def _run_folder(self, timeout_s: float) -> RunFolder:
+        """Return the run folder as rank 0 named it. Raises TimeoutError, and _Refused where there is none."""
         if self._folder is None:
             assert self._exchange is not None
-            path = self._exchange.await_folder(self._config.timeout_s)
+            path = self._exchange.await_folder(timeout_s)
             if not path:
-                raise RuntimeError("rank 0 has no run folder")
+                raise _Refused
             self._folder = RunFolder(Path(path))
         return self._folder
 
@@ -355,6 +362,6 @@ _NO_LOSS = torch.tensor(float("nan"))
 
 def _tensor(loss: "torch.Tensor | float | None") -> torch.Tensor:
     if isinstance(loss, torch.Tensor):
-        return loss.detach() if loss.numel() == 1 else _NO_LOSS
+        return loss.detach().reshape(()) if loss.numel() == 1 else _NO_LOSS
     number = _number(loss)
     return _NO_LOSS if number is None else torch.tensor(number)
