@@ -61,10 +61,15 @@ def resumed_losses(config: TrainConfig, strategy: Strategy, folder: Path) -> lis
 def main() -> None:
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
-    base = compose(*SMALL_GPT, "precision=fp32", "optimizer.warmup_steps=1")  # once: it takes longer than the steps
+    bases = {  # once: it takes longer than the steps
+        "gpt": compose(*SMALL_GPT, "precision=fp32", "optimizer.warmup_steps=1"),
+        "resnet": compose(
+            "model=resnet50_64px", "model.image_size=32", "precision=fp32", "optimizer.learning_rate=4e-3"
+        ),
+    }
     for number, case in enumerate(json.loads(sys.argv[1])):
-        settings = {key: value for key, value in case.items() if key != "resumed"}
-        config = configured(base, settings)
+        settings = {key: value for key, value in case.items() if key not in ("resumed", "network")}
+        config = configured(bases[case.get("network", "gpt")], settings)
         strategy = fresh(config, config.seed)
         if case.get("resumed"):
             found = resumed_losses(config, strategy, Path(sys.argv[2]) / f"case-{number}")

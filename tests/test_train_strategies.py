@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from train.fp8 import has_package
+
 Case = dict[str, object]
 LOCAL: Case = {"strategy.kind": "local"}
 SAME: dict[str, Case] = {  # within fp32 rounding of one rank's losses
@@ -30,6 +32,15 @@ ROUNDED: dict[str, Case] = {  # bf16 somewhere: within its rounding
     "ddp, fp16": {"strategy.kind": "ddp", "precision.kind": "fp16"},
     "zero 3, bf16": {"strategy.kind": "zero", "precision.kind": "bf16"},
     "fsdp2, bf16": {"strategy.kind": "fsdp2", "precision.kind": "bf16"},
+}
+if has_package():
+    ROUNDED |= {f"{kind}, fp8": {"strategy.kind": kind, "precision.kind": "fp8"} for kind in ("ddp", "fsdp2")}
+# each rank's batch norms see its own images alone, so that ResNet's ranks agree with each other, but not with one rank
+RESNET: dict[str, Case] = {
+    "ddp": {"network": "resnet", **SAME["ddp"]},
+    "fsdp2": {"network": "resnet", **SAME["fsdp2"]},
+    "zero 3": {"network": "resnet", **SAME["zero 3"]},
+    "fsdp2, bf16": {"network": "resnet", **ROUNDED["fsdp2, bf16"]},
 }
 RESUMED: dict[str, Case] = {name: {**SAME[name], "resumed": True} for name in ("ddp", "fsdp2", "zero 2", "zero 3")}
 TESTS = Path(__file__).resolve().parent
@@ -59,7 +70,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 
 @pytest.fixture(scope="module")
 def on_two_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
-    cases = [*SAME.values(), *ROUNDED.values(), *RESUMED.values(), LOCAL]
+    cases = [*SAME.values(), *ROUNDED.values(), *RESUMED.values(), *RESNET.values(), LOCAL]
     return losses(2, cases, tmp_path_factory.mktemp("two"))
 
 
@@ -71,6 +82,13 @@ def test_two_ranks_compute_what_one_does(name: str, alone: list[float], on_two_r
 @pytest.mark.parametrize("name", ROUNDED)
 def test_rounded_arithmetic_stays_near(name: str, alone: list[float], on_two_ranks: dict[str, list[float]]) -> None:
     assert on_two_ranks[json.dumps(ROUNDED[name])] == pytest.approx(alone, rel=2e-3)
+
+
+@pytest.mark.parametrize("name", RESNET)
+def test_resnet_learns_the_same_under_every_strategy(name: str, on_two_ranks: dict[str, list[float]]) -> None:
+    found = on_two_ranks[json.dumps(RESNET[name])]
+    assert found == pytest.approx(on_two_ranks[json.dumps(RESNET["ddp"])], rel=2e-3 if "bf16" in name else 1e-4)
+    assert found[-1] < found[0] - 0.5
 
 
 @pytest.mark.parametrize("name", RESUMED)

@@ -9,8 +9,11 @@ from torch.optim import SGD, AdamW, Optimizer
 from train.config import OptimizerConfig
 
 
-def build_optimizer(config: OptimizerConfig, network: nn.Module) -> Optimizer:
-    """Return the fused optimiser. Matrices and filters decay; biases and norms (one dimension) do not."""
+def build_optimizer(config: OptimizerConfig, network: nn.Module, sharded: bool = False) -> Optimizer:
+    """Return the fused optimiser. Matrices and filters decay; biases and norms (one dimension) do not.
+
+    Parameters in slices (`sharded`, DTensors) have a fused AdamW, but no fused SGD.
+    """
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
@@ -19,7 +22,7 @@ def build_optimizer(config: OptimizerConfig, network: nn.Module) -> Optimizer:
     if config.kind == "adamw":
         first, second = config.betas
         return AdamW(groups, lr=config.learning_rate, betas=(first, second), fused=True)
-    return SGD(groups, lr=config.learning_rate, momentum=config.momentum, fused=True)
+    return SGD(groups, lr=config.learning_rate, momentum=config.momentum, fused=not sharded)
 
 
 def learning_rate(config: OptimizerConfig, step: int, steps: int) -> float:

@@ -19,7 +19,6 @@ class Precision:
 
     def __init__(self, config: PrecisionConfig, device: torch.device) -> None:
         self.kind = config.kind
-        self.parameters = torch.bfloat16 if config.kind in ("bf16", "fp8") else None  # where a strategy casts them
         self._device = device
         self.dtype = _AUTOCAST.get(config.kind, torch.float32)  # what the matrix units read
         allow_tf32 = config.kind == "tf32"
@@ -30,8 +29,8 @@ class Precision:
 
     def convert(self, network: nn.Module) -> None:
         """Change what of a network this arithmetic needs changed; before a strategy wraps it."""
-        if self.kind == "fp8":
-            convert_to_fp8(network)
+        if self.kind == "fp8":  # no job gets this far on a CPU
+            convert_to_fp8(network, emulate=self._device.type == "cpu")
 
     def context(self) -> AbstractContextManager[object]:
         """Weights stay fp32; autocast casts what the matrix units and convolutions read to bf16 or fp16."""

@@ -12,6 +12,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from train.compiling import hush_dynamo
+from train.optimizers import build_optimizer
 from train.strategies.base import Strategy
 
 
@@ -22,10 +23,12 @@ class Fsdp2(Strategy):
         options = self.config.strategy
         mesh = init_device_mesh(self.device.type, (dist.get_world_size(),))
         policy = MixedPrecisionPolicy()
-        if self.precision.parameters is not None:
-            policy = MixedPrecisionPolicy(param_dtype=self.precision.parameters, reduce_dtype=torch.float32)
+        if self._casts:
+            policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         if self.compiled:
             hush_dynamo()
+        # it slices no other layout; a convolution turns its filters as it reads images in channels_last
+        self.network.to(memory_format=torch.contiguous_format)
         blocks = cast(Sequence[nn.Module], self.network.blocks)
         for block in blocks:
             if self.compiled:  # block by block: a graph over the whole would cut at each gather anyway
@@ -35,8 +38,16 @@ class Fsdp2(Strategy):
         _prefetch(cast(Sequence[FSDPModule], blocks), options.prefetch)
         return self.network
 
+    def build_optimizer(self) -> torch.optim.Optimizer:
+        return build_optimizer(self.config.optimizer, self.network, sharded=True)
+
     def forward_context(self) -> AbstractContextManager[object]:
-        return super().forward_context() if self.precision.parameters is None else nullcontext()
+        return nullcontext() if self._casts else super().forward_context()
+
+    @property
+    def _casts(self) -> bool:
+        """Whether gathered parameters are cast; batch norms, whose statistics stay fp32, need autocast instead."""
+        return self.precision.dtype is torch.bfloat16 and self.config.model.kind == "gpt"
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:
