@@ -136,11 +136,19 @@ def _branch(
 def _honest(residuals: Floats, terms: int, generator: np.random.Generator) -> Floats:
     """Return residuals (in expected standard deviations) as wide as the errors that they stand for.
 
-    A fit is nearer to its own points than to new ones, by its degrees of freedom; and no better than the measurements
-    are: as many points as terms are met exactly, and say nothing then.
+    A fit is nearer to its own points than to new ones, by its degrees of freedom, and few points know their own spread
+    badly (Student); and no fit is better than the measurements are: as many points as terms are met exactly, and say
+    nothing then.
     """
-    residuals = (residuals - residuals.mean()) * math.sqrt(residuals.size / max(1, residuals.size - terms))
+    freedom = max(2, residuals.size - terms)
+    residuals = (residuals - residuals.mean()) * math.sqrt(residuals.size / freedom) * _student(freedom)
     spread = float(np.sqrt((residuals**2).mean()))
     if spread < _NOTHING:
         return generator.standard_normal(residuals.size)
     return residuals * max(1.0, 1 / spread)
+
+
+def _student(freedom: int) -> float:
+    """Return by how much Student's 97.5% quantile exceeds the normal one (Abramowitz and Stegun 26.7.5)."""
+    z = 1.96
+    return 1 + (z**2 + 1) / (4 * freedom) + (5 * z**4 + 16 * z**2 + 3) / (96 * freedom**2)
