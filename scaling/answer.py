@@ -95,10 +95,21 @@ class KernelRow(msgspec.Struct, kw_only=True):
     """A kernel (on a CPU, an operator), or a kind of collective, on the mean rank, a step."""
 
     name: str  # shortened; the same short name is one row
+    kind: str = ""  # see scaling/kernel_kinds.py
     communication: bool
     calls: float
     ms: float  # compute: its own share of the compute time; communication: all of its duration, waiting included
     share_of_compute: float | None  # None for communication, which may run under compute
+
+
+class KindRow(msgspec.Struct, kw_only=True):
+    """All kernels of one kind (scaling/kernel_kinds.py), or all communication, on the mean rank, a step."""
+
+    kind: str
+    calls: float
+    ms: float  # compute: the kernels' own shares, which add up to the compute; communication: the union, hidden or not
+    share_of_compute: float | None  # None for communication
+    beside_communication_ms: float | None  # of `ms`, how long collectives ran meanwhile; None for communication
 
 
 class Straggler(msgspec.Struct, kw_only=True):
@@ -186,6 +197,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     steps: list[StepSplit] = []
     collectives: list[Collective] = []
     kernels: list[KernelRow] = []  # the longest, of the mean rank
+    kinds: list[KindRow] = []  # all kernels, of the mean rank
     stragglers: list[Straggler] = []
     lost: list[RankLoss] = []  # only where a reference was given
     efficiency: Efficiency | None = None
@@ -211,6 +223,18 @@ class ScalingPoint(msgspec.Struct, kw_only=True):
     mfu: float | None = None
 
 
+class KindGrowth(msgspec.Struct, kw_only=True):
+    """By how much the kernels of one kind grew from one rank count to another, in ms a step of the mean rank."""
+
+    kind: str
+    from_ms: float
+    to_ms: float
+    inflation_ms: float  # the same kernels, by name and place in the step, slower
+    more_work_ms: float  # kernels that only one of the runs has
+    inflation_beside_ms: float  # of the inflation, that of kernels with a collective beside them
+    beside_ms: dict[str, float]  # of `to_ms`, how long which collectives ran meanwhile
+
+
 class Waterfall(msgspec.Struct, kw_only=True):
     """Where the step's growth from one rank count to another went; the parts add up to the growth exactly."""
 
@@ -223,6 +247,7 @@ class Waterfall(msgspec.Struct, kw_only=True):
     parts: list[WaterfallPart]
     compute_inflation_ms: float | None = None  # of the compute part: the same kernels, slower
     compute_more_work_ms: float | None = None  # of the compute part: kernels the smaller run does not have
+    kinds: list[KindGrowth] = []  # of the compute part, kernel kind by kernel kind; empty where kernels do not match
 
 
 class StudyAnalysis(msgspec.Struct, kw_only=True):

@@ -27,6 +27,11 @@ class RankCollective(msgspec.Struct, kw_only=True, gc=False):
     stream: int = -1
     step: int | None = None
 
+    @property
+    def label(self) -> str:
+        """Return its kind in words: `all_reduce float32`."""
+        return " ".join(filter(None, (self.operation or "collective", self.dtype)))
+
 
 def describe(args: CommunicationArgs | None, groups: "GroupNames") -> RankCollective:
     """Return a collective with all that its arguments say; times are for the caller to fill in."""

@@ -2,16 +2,17 @@
 
 So that kernels of two runs can be laid side by side (same name, same ordinal in the step), the union of the compute
 time is dealt out: an instant that several kernels share belongs to the one that started first. The shares of a step
-add up to its compute exactly.
+add up to its compute exactly. Of each share it is told how much of it which collectives ran beside.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 
-from scaling.intervals import Intervals, Ints, covered_before
+from scaling.intervals import Intervals, Ints, covered_before, intersect
 from scaling.partition import Windows
 from scaling.trace import Ids
 
@@ -33,11 +34,19 @@ class KernelTable:
     ordinal: Ids
     ran: Ids  # in how many steps
     time: Ints  # ns, the sum over the steps
+    labels: tuple[str, ...]  # kinds of collectives, such as `all_reduce float32`
+    beside: Ints  # (kernels, labels): of `time`, how long such collectives ran meanwhile, ns
 
     @property
     def total_ns(self) -> int:
         """The compute time of all steps, in ns."""
         return int(self.time.sum())
+
+    def besides(self) -> Iterator[tuple[tuple[str, int], list[int]]]:
+        """Yield each kernel with the time that each label's collectives ran beside it, in ns."""
+        columns = zip(self.name.tolist(), self.ordinal.tolist(), self.beside.tolist(), strict=True)
+        for name, ordinal, beside in columns:
+            yield (self.names[name], ordinal), beside
 
     def items(self) -> Iterator[tuple[tuple[str, int], KernelTime]]:
         """Yield each kernel with its time."""
@@ -46,30 +55,51 @@ class KernelTable:
             yield (self.names[name], ordinal), KernelTime(ran, time)
 
 
+NOTHING_BESIDE: Mapping[str, Intervals] = MappingProxyType({})
+
 #: What a kernel that runs on from the step before has of this one.
 CARRIED = "(kernels of the step before)"
 
 
-def kernel_table(spans: Intervals, name: Ints, compute: Intervals, windows: Windows, names: list[str]) -> KernelTable:
-    """Return the shares of kernels (spans ascending by start, and their names' indices) in the disjoint `compute`."""
+def kernel_table(
+    spans: Intervals,
+    name: Ints,
+    compute: Intervals,
+    windows: Windows,
+    names: list[str],
+    communication: Mapping[str, Intervals] = NOTHING_BESIDE,
+) -> KernelTable:
+    """Return the shares of kernels (spans ascending by start, and their names' indices) in the disjoint `compute`.
+
+    `communication`: when collectives run, disjoint, by the label of their kind.
+    """
     start, end = spans
+    labels = tuple(communication)
     if start.size == 0:
-        return _table(len(windows), {}, {})
+        return _table(len(windows), {}, {}, labels, {})
+    layers = [intersect(compute, communication[label]) for label in labels]
     # what of each kernel no earlier one covers
     reach = np.maximum.accumulate(end)
     own = np.minimum(np.maximum(start, np.concatenate((start[:1], reach[:-1]))), end)
     steps: dict[tuple[str, int], int] = {}
     total: dict[tuple[str, int], int] = {}
+    beside: dict[tuple[str, int], Ints] = {}
     for step in range(len(windows)):
         left, right = int(windows.edges[step]), int(windows.edges[step + 1])
         first = int(np.searchsorted(reach, left, side="right"))
         until = int(np.searchsorted(start, right))
         here = first + np.flatnonzero(end[first:until] > left)
-        share = covered_before(compute, np.clip(end[here], left, right))
-        share -= covered_before(compute, np.clip(own[here], left, right))
+        until_, from_ = np.clip(end[here], left, right), np.clip(own[here], left, right)
+        share = covered_before(compute, until_) - covered_before(compute, from_)
+        shared = (
+            np.stack([covered_before(layer, until_) - covered_before(layer, from_) for layer in layers], axis=1)
+            if layers
+            else np.zeros((here.size, 0), np.int64)
+        )
         ordinals: dict[int, int] = {}
         keys = set()
-        for begin, identity, time in zip(start[here].tolist(), name[here].tolist(), share.tolist(), strict=True):
+        rows = zip(start[here].tolist(), name[here].tolist(), share.tolist(), shared, strict=True)
+        for begin, identity, time, meanwhile in rows:
             if begin < left:
                 key = (CARRIED, 0)
             else:
@@ -77,12 +107,19 @@ def kernel_table(spans: Intervals, name: Ints, compute: Intervals, windows: Wind
                 key = (names[identity], ordinal)
             keys.add(key)
             total[key] = total.get(key, 0) + time
+            beside[key] = beside[key] + meanwhile if key in beside else meanwhile
         for key in keys:
             steps[key] = steps.get(key, 0) + 1
-    return _table(len(windows), steps, total)
+    return _table(len(windows), steps, total, labels, beside)
 
 
-def _table(windows: int, steps: dict[tuple[str, int], int], total: dict[tuple[str, int], int]) -> KernelTable:
+def _table(
+    windows: int,
+    steps: dict[tuple[str, int], int],
+    total: dict[tuple[str, int], int],
+    labels: tuple[str, ...],
+    beside: dict[tuple[str, int], Ints],
+) -> KernelTable:
     numbers: dict[str, int] = {}
     return KernelTable(
         steps=windows,
@@ -91,4 +128,6 @@ def _table(windows: int, steps: dict[tuple[str, int], int], total: dict[tuple[st
         ordinal=np.array([ordinal for _, ordinal in total], np.int32),
         ran=np.array([steps[key] for key in total], np.int32),
         time=np.array(list(total.values()), np.int64),
+        labels=labels,
+        beside=np.array([beside[key] for key in total], np.int64).reshape(len(total), len(labels)),
     )

@@ -1,5 +1,6 @@
 """What one rank's trace says by itself: read once, kept small, so that a thousand ranks fit beside each other."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +11,7 @@ import numpy.typing as npt
 from scaling.collective import RankCollective
 from scaling.communication import communication_calls
 from scaling.cpu import CpuTimeline, build_cpu_timeline, share_out_cpu
-from scaling.intervals import Intervals, Ints, length, union
+from scaling.intervals import Intervals, Ints, intervals, length, union
 from scaling.kernels import KernelTable, kernel_table
 from scaling.launches import is_kernel_launch
 from scaling.loading import data_loading
@@ -76,7 +77,9 @@ def _summarise_device(trace: Trace, timeline: Timeline) -> RankSummary:
         activity="gpu",
         shares=shares,
         collectives=timeline.collectives,
-        kernels=kernel_table(spans, timeline.name[chosen], union(spans), shares.windows, trace.names),
+        kernels=kernel_table(
+            spans, timeline.name[chosen], union(spans), shares.windows, trace.names, _by_label(timeline.collectives)
+        ),
         before_window_ns=length(union(Intervals(timeline.start[early], timeline.end[early]))),
         evidence=_evidence(trace, len(timeline.steps), int(early.sum()), int(unlinked.sum())),
     )
@@ -90,11 +93,24 @@ def _summarise_host(trace: Trace, timeline: CpuTimeline) -> RankSummary:
         shares=None if empty else share_out_cpu(timeline),
         collectives=timeline.collectives,
         kernels=kernel_table(
-            timeline.operators, timeline.operator_name, timeline.compute, timeline.windows, trace.names
+            timeline.operators,
+            timeline.operator_name,
+            timeline.compute,
+            timeline.windows,
+            trace.names,
+            _by_label(timeline.collectives),
         ),
         before_window_ns=0,
         evidence=_evidence(trace, 0 if empty else len(timeline.windows), 0, 0),
     )
+
+
+def _by_label(collectives: Sequence[RankCollective]) -> dict[str, Intervals]:
+    """Return when collectives run, by their kind: operation and dtype."""
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for one in collectives:
+        spans.setdefault(one.label, []).append((one.start, one.end))
+    return {label: union(intervals(pairs)) for label, pairs in spans.items()}
 
 
 def _identity(trace: Trace) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from scaling.collective import RankCollective
 from scaling.efficiency import efficiency_of
 from scaling.families import bus_factor
 from scaling.kernels import KernelTable
+from scaling.kinds import kernel_kinds
 from scaling.matching import Match, match_collectives
 from scaling.partition import Partition, complete, total
 from scaling.quality import judge
@@ -95,13 +96,14 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
     quality.reasons.extend(clocks.reasons)
     open_ended = {rank for rank, one in summaries.items() if one.shares is not None and one.shares.windows.open_ended}
     totals = {rank: total(steps) for rank, steps in partitions.items()}
+    splits = [_rank_split(rank, summaries[rank], totals[rank], len(partitions[rank])) for rank in partitions]
     analysis = RunAnalysis(
         name=name,
         world_size=world_size,
         activity=_activity(summaries),
         device=next((one.device for one in summaries.values() if one.device), None),
         quality=quality,
-        ranks=[_rank_split(rank, summaries[rank], totals[rank], len(partitions[rank])) for rank in partitions],
+        ranks=splits,
         steps=[
             _step_split(rank, summaries[rank], index, part)
             for rank, steps in partitions.items()
@@ -112,6 +114,7 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
             for index, (match, wait) in enumerate(zip(matches, waits, strict=True))
         ],
         kernels=top_kernels(kernels, collectives),
+        kinds=kernel_kinds(kernels, splits),
         stragglers=name_stragglers(partitions, lost, kernels, open_ended),
         efficiency=efficiency_of(list(totals.values())),
     )

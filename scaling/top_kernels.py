@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from scaling.answer import KernelRow
 from scaling.collective import RankCollective
+from scaling.kernel_kinds import COMMUNICATION, kind_of
 from scaling.kernel_names import short_name
 from scaling.kernels import CARRIED, KernelTable
 
@@ -38,6 +39,7 @@ def top_kernels(
     ranks = [rank for rank, table in kernels.items() if table.steps > 0]
     compute: dict[str, list[_OneRank]] = {}
     moving: dict[str, list[_OneRank]] = {}
+    kinds: dict[str, str] = {}
     total = 0.0
     for rank in ranks:
         table = kernels[rank]
@@ -45,16 +47,17 @@ def top_kernels(
         own: dict[str, _OneRank] = {}
         for (name, _), kernel in table.items():
             if name != CARRIED:
-                own.setdefault(kernel_label(name), _OneRank(table.steps)).add(kernel.steps, kernel.total_ns)
+                label = kernel_label(name)
+                kinds.setdefault(label, kind_of(name))  # the whole name says more than its label
+                own.setdefault(label, _OneRank(table.steps)).add(kernel.steps, kernel.total_ns)
         _gather(compute, own)
         own = {}
         for one in collectives.get(rank, ()):
             if one.step is not None:
-                name = " ".join(filter(None, (one.operation or "collective", one.dtype)))
-                own.setdefault(name, _OneRank(table.steps)).add(1, one.end - one.start)
+                own.setdefault(one.label, _OneRank(table.steps)).add(1, one.end - one.start)
         _gather(moving, own)
-    rows = [_row(name, members, len(ranks), total) for name, members in compute.items()]
-    rows += [_row(name, members, len(ranks), None) for name, members in moving.items()]
+    rows = [_row(name, kinds[name], members, len(ranks), total) for name, members in compute.items()]
+    rows += [_row(name, COMMUNICATION, members, len(ranks), None) for name, members in moving.items()]
     return sorted((row for row in rows if row.ms > 0), key=lambda row: (-row.ms, row.name))[:_MOST]
 
 
@@ -86,7 +89,7 @@ def _gather(found: dict[str, list[_OneRank]], own: dict[str, _OneRank]) -> None:
         found.setdefault(name, []).append(figures)
 
 
-def _row(name: str, members: Sequence[_OneRank], ranks: int, compute_ns: float | None) -> KernelRow:
+def _row(name: str, kind: str, members: Sequence[_OneRank], ranks: int, compute_ns: float | None) -> KernelRow:
     """Return a kernel's row, its figures the mean over all ranks.
 
     `compute_ns` is the compute of a step, summed over the ranks; None for communication.
@@ -94,6 +97,7 @@ def _row(name: str, members: Sequence[_OneRank], ranks: int, compute_ns: float |
     ns = sum(one.ns / one.steps for one in members)
     return KernelRow(
         name=name,
+        kind=kind,
         communication=compute_ns is None,
         calls=sum(one.calls / one.steps for one in members) / ranks,
         ms=ns / ranks / 1e6,

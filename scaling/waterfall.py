@@ -4,12 +4,13 @@ Compute's share is split further: the same kernel (by name and ordinal in the st
 kernels that one of the runs does not have are more (or less) work.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
 import msgspec
 
 from scaling.answer import PARTS, Waterfall, WaterfallPart
+from scaling.inflation import growth_by_kind, match_kernels
 from scaling.kernels import KernelTable
 from scaling.partition import Partition
 
@@ -60,6 +61,7 @@ def waterfall(
         parts=[WaterfallPart(part=part, ms=float(change * _NS)) for part, change in zip(PARTS, changes, strict=True)],
         compute_inflation_ms=None if split is None else float(split[0] * _NS),
         compute_more_work_ms=None if split is None else float(split[1] * _NS),
+        kinds=[] if split is None else growth_by_kind(small_kernels, large_kernels),
     )
 
 
@@ -69,34 +71,9 @@ def compute_split(small: Sequence[KernelTable], large: Sequence[KernelTable]) ->
     None where too few of the small run's kernels are in the large one to tell (another model, other kernels chosen for
     another shape).
     """
-    before, after = _mean_kernels(small), _mean_kernels(large)
-    common = before.keys() & after.keys()
-    total = sum((presence * time for presence, time in before.values()), Fraction(0))
-    matched = sum((before[key][0] * before[key][1] for key in common), Fraction(0))
+    pairs = match_kernels(small, large)
+    total = sum((pair.before.share * pair.before.time for pair in pairs), Fraction(0))
+    matched = sum((pair.before.share * pair.before.time for pair in pairs if pair.after.share), Fraction(0))
     if total == 0 or matched < MATCHED_SHARE * total:
         return None
-    inflation = more = Fraction(0)
-    for key in before.keys() | after.keys():
-        (old_share, old), (new_share, new) = before.get(key, _ABSENT), after.get(key, _ABSENT)
-        both = min(old_share, new_share)
-        inflation += both * (new - old)
-        more += (new_share - both) * new - (old_share - both) * old
-    return inflation, more
-
-
-_ABSENT = (Fraction(0), Fraction(0))
-
-
-def _mean_kernels(ranks: Sequence[KernelTable]) -> Mapping[tuple[str, int], tuple[Fraction, Fraction]]:
-    """Return of each kernel the share of (rank, step) pairs in which it runs, and its mean time there, in ns.
-
-    Each rank counts alike, however many steps its trace holds, as in the mean step.
-    """
-    tables = [table for table in ranks if table.steps]
-    presence: dict[tuple[str, int], Fraction] = {}
-    time: dict[tuple[str, int], Fraction] = {}
-    for table in tables:
-        for key, kernel in table.items():
-            presence[key] = presence.get(key, Fraction(0)) + Fraction(kernel.steps, table.steps * len(tables))
-            time[key] = time.get(key, Fraction(0)) + Fraction(kernel.total_ns, table.steps * len(tables))
-    return {key: (presence[key], time[key] / presence[key]) for key in presence}
+    return sum((pair.inflation for pair in pairs), Fraction(0)), sum((pair.more_work for pair in pairs), Fraction(0))

@@ -1,0 +1,101 @@
+"""What a kernel does, by its name: the table of the libraries' families.
+
+The first family that is found in a name, without regard to case, gives the kind; specific ones stand before general
+ones (a convolution is made of a gemm, a fused layer norm also adds). Extending one is a line. On a CPU the names are
+operators'.
+"""
+
+import re
+from functools import lru_cache
+from typing import NamedTuple
+
+MATMUL = "matmul"
+ATTENTION = "attention"
+CONVOLUTION = "convolution"
+NORMALISATION = "normalisation"
+LOSS = "loss and softmax"
+EMBEDDING = "embedding and indexing"
+OPTIMISER = "optimiser"
+COPIES = "copies and casts"
+ELEMENTWISE = "elementwise and reductions"
+OTHER = "other"
+COMMUNICATION = "communication"
+
+#: In the order in which they are shown.
+KINDS = (MATMUL, ATTENTION, CONVOLUTION, NORMALISATION, LOSS, EMBEDDING, ELEMENTWISE, COPIES, OPTIMISER, OTHER)
+
+
+class Family(NamedTuple):
+    """Kernels of one kind and library: `pattern` is searched in the kernel's name."""
+
+    kind: str
+    library: str
+    pattern: str
+
+
+FAMILIES = (
+    Family(OTHER, "the trace", r"^\(kernels of the step before\)"),
+    # the optimiser, before what it is made of
+    Family(OPTIMISER, "torch", r"multi_tensor_apply|fused_?(adamw?|sgd|adagrad|lamb|lion)|lpnorm_cleanup"
+                               r"|_foreach_|_amp_|\bamp_|optimizer\.step"),
+    Family(OPTIMISER, "apex, DeepSpeed", r"\b(adam|lamb|lion|sgd|adagrad)_?(kernel|update|functor)|multi_tensor_"),
+    Family(OPTIMISER, "Inductor", r"^triton_\w*_foreach|^triton_for_"),
+    Family(ATTENTION, "cuDNN", r"sdpa|cudnn::fusion::(compute_dot_do_o|convert_dq)|fused_?attention"
+                               r"|mha_?(graph|engine)"),
+    Family(ATTENTION, "FlashAttention", r"flash_?(fwd|bwd|attn|attention)|flash::|pytorch_flash"),
+    Family(ATTENTION, "xFormers, CUTLASS", r"fmha|attentionkernel|attentionbackwardkernel|memeffattention"
+                                           r"|efficient_attention"),
+    Family(ATTENTION, "AOTriton, Triton", r"^attn_(fwd|bwd)|^bwd_(kernel_)?(dk_?dv|dq|preprocess)"
+                                          r"|^_?(attn|fwd|bwd)_(fwd|inner|kernel|preprocess)|flex_attention"
+                                          r"|flex_decoding|paged_attention"),
+    Family(ATTENTION, "Composable Kernel", r"fmha(fwd|bwd)|ck_tile::.*fmha|batchedgemmsoftmaxgemm"),
+    Family(ATTENTION, "torch on a CPU", r"scaled_?dot_?product|multi_?head_?attention"),
+    # before the matrix products that it is made of
+    Family(CONVOLUTION, "cuDNN, CUTLASS", r"fprop|dgrad|wgrad|implicit_?gemm|implicitgemm|cutlass__\w+_cudnn"
+                                          r"|cudnn::cnn|cudnn.*winograd|conv2d|conv3d|convolve|nhwcaddpadding"
+                                          r"|nchwtonhwc|nhwctonchw"),
+    Family(CONVOLUTION, "MIOpen", r"miopen\w*conv|sp3asmconv|igemm_(fwd|bwd|wrw)|naive_conv|gcnasmconv|winograd"
+                                  r"|im2d?2?col|col2im|batched_transpose_\d+x|subtensoropwithcast"),
+    Family(CONVOLUTION, "Composable Kernel", r"grouped_?conv|deviceconv|convfwd|convbwd|kernel_grouped_conv"
+                                             r"|convtogemm"),
+    Family(CONVOLUTION, "torch", r"conv_depthwise|convolution"),
+    Family(NORMALISATION, "torch", r"layer_?norm|batch_?norm|group_?norm|rms_?norm|gammabeta|rowwisemoments"
+                                   r"|computefusedparams"),
+    Family(NORMALISATION, "cuDNN, apex, MIOpen", r"bn_(fw|bw)|cuapplylayernorm|cucomputegradinput"
+                                                 r"|miopen\w*(bn|norm)"),
+    Family(LOSS, "torch, Triton", r"softmax|nll_?loss|cross_?entropy|logsumexp|mse_?loss|kl_div|binary_cross"
+                                  r"|_loss"),
+    Family(EMBEDDING, "torch", r"embedding|index_?select|indexing_backward|gather_kernel|scatter_kernel"
+                               r"|sum_and_scatter|compute_grad_weight|krn_partial|partial_segments"
+                               r"|index_(put|elementwise)|topk|bincount"),
+    Family(EMBEDDING, "CUB, rocPRIM", r"radix_?sort|devicescan|devicecompact|scan_kernel|unique_by_key"
+                                      r"|lookback_scan|onesweep|block_sort"),
+    Family(MATMUL, "cuBLAS, cuBLASLt", r"nvjet|cublas|splitkreduce|gemv|\w?gemm|dot_kernel"),
+    Family(MATMUL, "rocBLAS, hipBLASLt (Tensile)", r"cijk_|rocblas|hipblaslt|tensile"),
+    Family(MATMUL, "CUTLASS, Composable Kernel", r"cutlass|gridwisegemm|devicegemm|ck::.*gemm|wvsplitk"),
+    Family(MATMUL, "Triton, Inductor", r"^triton_tem_fused\w*_?(mm|addmm|bmm|baddbmm)|^_?matmul_kernel|matmul"),
+    Family(MATMUL, "torch on a CPU", r"aten::(mm|addmm|bmm|baddbmm|linear|matmul|mkldnn_linear|addmv|dot)\b"
+                                     r"|\b(mm|addmm|bmm|linear)backward"),
+    # what moves or changes type, and computes nothing
+    Family(COPIES, "torch", r"direct_copy|copy_kernel|catarray|fillfunctor|fill_kernel|transpose|memcpy|memset"
+                            r"|chunk_cat|split_with_sizes|pad(ding)?_kernel"),
+    Family(COPIES, "Inductor", r"^triton_poi_fused(_+(to_copy|clone|copy|cat|view|unsafe_view|t|permute|transpose"
+                               r"|expand|unsqueeze|slice|select|constant_pad_nd))+_\d+$"),
+    Family(COPIES, "torch on a CPU", r"aten::(copy_|_?to(_copy)?|contiguous|clone|cat|stack|fill_|zero_|zeros|empty)\b"
+                                     r"|tocopybackward|\bcopy_?backward|copyslices"),
+    # the rest of what is known
+    Family(ELEMENTWISE, "torch", r"elementwise|reduce_kernel|reduce_\w+_kernel|pool|dropout|distribution|philox"
+                                 r"|upsample|clamp|gelu|relu|silu|swiglu|sigmoid|tanh"),
+    Family(ELEMENTWISE, "Inductor", r"^triton_(poi|per|red)_fused"),
+    Family(ELEMENTWISE, "torch on a CPU", r"aten::(?!_local_scalar|item|detach|set_)\w+|\w+backward\d*$"
+                                          r"|accumulategrad"),
+    Family(ELEMENTWISE, "torch", r"at::native|at::cuda"),
+)  # fmt: skip
+
+_COMPILED = tuple((family.kind, re.compile(family.pattern, re.IGNORECASE)) for family in FAMILIES)
+
+
+@lru_cache(maxsize=65536)
+def kind_of(name: str) -> str:
+    """Return the kind of a compute kernel or an operator by its name; OTHER where no family is found in it."""
+    return next((kind for kind, pattern in _COMPILED if pattern.search(name)), OTHER)
