@@ -91,6 +91,29 @@ class Collective(msgspec.Struct, kw_only=True):
     in_situ_efficiency: float | None = None  # the sweep's time for it, over transfer_us
 
 
+class InSitu(msgspec.Struct, kw_only=True):
+    """One kind of collective in training beside a sweep's time for it (scaling/insitu.py): medians over its calls.
+
+    ideal + size + contention + rest = transfer; skew comes before it.
+    """
+
+    operation: str
+    bytes: int
+    dtype: str | None
+    group_size: int
+    calls: int
+    transfer_us: float | None = None
+    alone_us: float | None = None
+    efficiency: float | None = None  # alone over transfer
+    under_compute: float | None = None  # of the transfer, the share with compute beside it
+    ideal_us: float | None = None
+    size_us: float | None = None
+    contention_us: float | None = None
+    rest_us: float | None = None
+    skew_us: float | None = None
+    reason: str | None = None  # why there is no efficiency
+
+
 class KernelRow(msgspec.Struct, kw_only=True):
     """A kernel (on a CPU, an operator), or a kind of collective, on the mean rank, a step."""
 
@@ -198,6 +221,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     collectives: list[Collective] = []
     kernels: list[KernelRow] = []  # the longest, of the mean rank
     kinds: list[KindRow] = []  # all kernels, of the mean rank
+    in_situ: list[InSitu] = []  # only where a sweep is at hand, or its absence is worth a word: in a study
     stragglers: list[Straggler] = []
     lost: list[RankLoss] = []  # only where a reference was given
     efficiency: Efficiency | None = None

@@ -19,6 +19,7 @@ from scaling.answer import (
 from scaling.clocks import host_offsets
 from scaling.collective import RankCollective
 from scaling.efficiency import efficiency_of
+from scaling.exchanges import RankExchanges, rank_exchanges
 from scaling.families import bus_factor
 from scaling.kernels import KernelTable
 from scaling.kinds import kernel_kinds
@@ -40,6 +41,7 @@ class Explained(msgspec.Struct, frozen=True):
     analysis: RunAnalysis
     partitions: dict[int, list[Partition]]
     kernels: dict[int, KernelTable]
+    exchanges: dict[int, RankExchanges] = {}
 
 
 def explain_traces(
@@ -92,6 +94,10 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
             transfer,
         )
     kernels = {rank: summaries[rank].kernels for rank in partitions}
+    indices: dict[int, dict[int, int]] = {rank: {} for rank in summaries}
+    for number, match in enumerate(matches):
+        for rank, index in match.members.items():
+            indices[rank][index] = number
     quality = judge(summaries, world_size, matches, [m for m, wait in zip(matches, waits, strict=True) if wait is None])
     quality.reasons.extend(clocks.reasons)
     open_ended = {rank for rank, one in summaries.items() if one.shares is not None and one.shares.windows.open_ended}
@@ -118,7 +124,13 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         stragglers=name_stragglers(partitions, lost, kernels, open_ended),
         efficiency=efficiency_of(list(totals.values())),
     )
-    return Explained(analysis, partitions, kernels)
+    sizes = {one.index: one.bytes for one in analysis.collectives}
+    exchanges = {
+        rank: rank_exchanges(one.shares, one.collectives, ready[rank], indices[rank], sizes)
+        for rank, one in summaries.items()
+        if one.shares is not None
+    }
+    return Explained(analysis, partitions, kernels, exchanges)
 
 
 def explain_run(run: RunFolder | Path, jobs: int | None = None, executor: Executor | None = None) -> Explained:

@@ -7,9 +7,10 @@ import msgspec
 
 from records.errors import UserError
 from records.folder import RunFolder
-from records.rows import RunInfo, SweepRow, TrainFacts
+from records.rows import RunInfo, TrainFacts
 from scaling.answer import PARTS, RunAnalysis, ScalingPoint, StudyAnalysis
-from scaling.insitu import add_in_situ_efficiency
+from scaling.costs.points import Launch, launch_of
+from scaling.insitu import add_in_situ
 from scaling.kernels import KernelTable
 from scaling.run import Explained, explain_run, explain_steps_only
 from scaling.waterfall import MeanStep, mean_step, waterfall
@@ -46,7 +47,7 @@ def explain_study(
     answer = StudyAnalysis(name=study.path.name)
     runs: list[TrainRun] = []
     analyses: list[RunAnalysis] = []
-    sweep: list[SweepRow] = []
+    sweeps: list[Launch] = []
     children = study.read_children()
     if not children:
         raise UserError(f"the study {study.path} holds no runs; start it again, or give a run folder")
@@ -61,23 +62,23 @@ def explain_study(
             why = f": {info.message}" if info.message else ""
             answer.reasons.append(f"{child.path.name} ended as {info.status}{why}")
         if info.kind == "sweep":
-            sweep.extend(_read_sweep(child, answer))
+            sweeps.extend(_read_sweep(child, answer))
         elif info.kind == "train":
             run = _explain_child(child, info, answer, jobs, executor)
             if run is not None:
                 runs.append(run)
                 analyses.append(run.explained.analysis)
-    for analysis in analyses:
-        add_in_situ_efficiency(analysis.collectives, sweep)
+    for run in runs:
+        add_in_situ(run.explained.analysis, run.explained.exchanges, sweeps)
     for series in _series(runs, answer):
         _compare(series, answer)
     return answer, analyses
 
 
-def _read_sweep(child: RunFolder, answer: StudyAnalysis) -> list[SweepRow]:
+def _read_sweep(child: RunFolder, answer: StudyAnalysis) -> list[Launch]:
     try:
-        return child.read_sweep()
-    except msgspec.DecodeError as error:
+        return [launch_of(child)]
+    except UserError as error:
         answer.reasons.append(str(error))
         return []
 
