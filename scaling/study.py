@@ -9,11 +9,19 @@ from records.errors import UserError
 from records.folder import RunFolder
 from records.rows import RunInfo, TrainFacts
 from scaling.answer import PARTS, RunAnalysis, ScalingPoint, StudyAnalysis
+from scaling.costs.answer import cost_answer
+from scaling.costs.model import CostModel, NotKnown
 from scaling.costs.points import Launch, launch_of
 from scaling.insitu import add_in_situ
 from scaling.kernels import KernelTable
+from scaling.projection.basis import Basis, MeasuredRun
+from scaling.projection.noise import repeat_half_ms
+from scaling.projection.outcomes import projection_of
+from scaling.projection.outlook import Outlook
 from scaling.run import Explained, explain_run, explain_steps_only
 from scaling.waterfall import MeanStep, mean_step, waterfall
+
+NO_OUTLOOK = Outlook()
 
 
 class TrainRun(msgspec.Struct, frozen=True):
@@ -38,9 +46,11 @@ class Series(msgspec.Struct, frozen=True):
 
 
 def explain_study(
-    study: RunFolder, jobs: int | None = None, executor: Executor | None = None
+    study: RunFolder, jobs: int | None = None, executor: Executor | None = None, outlook: Outlook = NO_OUTLOOK
 ) -> tuple[StudyAnalysis, list[RunAnalysis]]:
     """Explain all runs of a study and compare them. Runs that failed are named in `reasons`.
+
+    `outlook`: other sweeps than the study's own, and the GPU counts to project to.
 
     Raises UserError where the folder holds no run that can be read at all.
     """
@@ -68,11 +78,47 @@ def explain_study(
             if run is not None:
                 runs.append(run)
                 analyses.append(run.explained.analysis)
+    sweeps.extend(outlook.sweeps)
     for run in runs:
         add_in_situ(run.explained.analysis, run.explained.exchanges, sweeps)
-    for series in _series(runs, answer):
+    found = _series(runs, answer)
+    for series in found:
         _compare(series, answer)
+    _look_ahead(found, sweeps, outlook, answer)
     return answer, analyses
+
+
+def _look_ahead(found: Sequence[Series], sweeps: Sequence[Launch], outlook: Outlook, answer: StudyAnalysis) -> None:
+    """Fit the sweeps' cost model, and project each series; what there is none of is said."""
+    try:
+        answer.costs = cost_answer(CostModel(sweeps, outlook.topology))
+    except NotKnown as reason:
+        answer.reasons.append(f"no cost model: {reason}")
+    bases = [Basis(series.name, series.scaling, [_known(run) for run in _usable(series)]) for series in found]
+    if bases:
+        answer.projection = projection_of(bases, sweeps, outlook)
+
+
+def _usable(series: Series) -> list[TrainRun]:
+    return [run for run in series.runs if _measured(run) is not None and any(run.explained.partitions.values())]
+
+
+def _known(run: TrainRun) -> MeasuredRun:
+    """Return what a projection may know of a run."""
+    step_ms = _measured(run)
+    assert step_ms is not None
+    explained = run.explained
+    steady = [max(row.step_ms) for row in run.folder.read_steps() if row.phase == "steady" and row.step_ms]
+    return MeasuredRun(
+        name=run.folder.path.name,
+        world_size=run.world_size,
+        device=explained.analysis.device,
+        step_ms=step_ms,
+        repeat_half_ms=repeat_half_ms(steady),
+        samples_per_rank_step=run.facts.samples_per_rank_step,
+        mean=mean_step(list(explained.partitions.values())),
+        exchanges=explained.exchanges,
+    )
 
 
 def _read_sweep(child: RunFolder, answer: StudyAnalysis) -> list[Launch]:
