@@ -33,6 +33,7 @@ VERBS = {
     "compare": "verbs.compare",
     "fit": "verbs.fit",
     "whatif": "verbs.whatif",
+    "project": "verbs.project",
     "submit": "verbs.submit",
     "finish": "verbs.finish",
     "doctor": "verbs.doctor",
@@ -53,6 +54,7 @@ scalescope: why does my training job not scale, and what would make it?
   scalescope compare BASELINE OTHER           two sweeps row by row; --fail-under 0.95 exits 1
   scalescope fit     SWEEP … [--html FILE]    what a collective costs at any size and GPU count, and how well that fits
   scalescope whatif  PATH [--bucket-mib 5,50] what a change would do to the step: the traced step, replayed changed
+  scalescope project STUDY --gpus 8,64        a study's step on other GPU counts, with intervals
   scalescope submit  VERB [KEY=VALUE …]       train, sweep or study by Slurm's sbatch (--wait, --dry-run)
   scalescope doctor                           what of this machine is fine, worth knowing, or broken, and the fix
 

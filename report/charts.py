@@ -92,9 +92,14 @@ def waterfall(steps: Sequence[tuple[str, str, float]], grown: float) -> Spec:
 
 
 def partition(
-    rows: Rows, labels: Sequence[str], parts: Sequence[tuple[str, str]], title: str, legend: bool = False
+    rows: Rows,
+    labels: Sequence[str],
+    parts: Sequence[tuple[str, str]],
+    title: str,
+    legend: bool = False,
+    whose: str = "rank",
 ) -> Spec:
-    """A rank a bar, stacked from the parts of its mean step. Rows: label, part, order, ms, share."""
+    """A rank (or something else) a bar, stacked from the parts of its time. Rows: label, part, order, ms, share."""
     bars = _chart(rows).encode(
         y=alt.Y("label:N", sort=list(labels), title=None, axis=alt.Axis(labelLimit=200, labelOverlap=True)),
         x=alt.X(
@@ -111,10 +116,10 @@ def partition(
         ),
         order=alt.Order("order:Q"),
         tooltip=[
-            _tip("label", "rank"),
+            _tip("label", whose),
             _tip("part", "part"),
-            _tip("ms", "ms a step", ",.3f"),
-            _tip("share", "of the step", ".1%"),
+            _tip("ms", title, ",.3f"),
+            _tip("share", "of the whole", ".1%"),
         ],
     )
     height = max(60, min(26, max(5, 620 / max(len(labels), 1))) * len(labels))
@@ -263,6 +268,69 @@ def kernels(rows: Rows, title: str) -> Spec:
         bars.mark_text(align="left", dx=6, color=_INK, fontSize=12).encode(x=alt.X("right:Q"), text="label:N"),
         height=max(90, 24 * len(rows)),
     )
+
+
+def projection(measured: Rows, bands: Rows) -> Spec:
+    """Efficiency against rank count (log): measured, projected with intervals, and projections that were tested.
+
+    Rows: count, value, group, label; bands also low, high, from, step.
+    """
+    everything = [*measured, *bands]
+    counts = sorted({row["count"] for row in everything})
+    lowest = min([row["value"] for row in everything] + [row["low"] for row in bands])
+    span = alt.Scale(domain=[max(0.0, lowest - 0.05), 1.05], nice=False, clamp=True)
+    groups = ["measured", "projected", "projected, then measured"]
+    x = alt.X(
+        "count:Q",
+        title="GPUs",
+        axis=alt.Axis(values=counts, format="d", labelOverlap=True),
+        scale=alt.Scale(type="log", base=2, nice=False, padding=24),
+    )
+    shades = ["var(--c1)", "var(--c2)", "var(--c3)"]
+    colour = alt.Color("group:N", scale=alt.Scale(domain=groups, range=shades), legend=None)
+    tips = [
+        _tip("group", "what"),
+        _tip("from", "from GPUs"),
+        _tip("count", "GPUs", ","),
+        _tip("value", "efficiency", ".1%"),
+        _tip("low", "at least", ".1%"),
+        _tip("high", "at most", ".1%"),
+        _tip("step", "step, ms", ",.2f"),
+    ]
+    y = alt.Y("value:Q", title="efficiency", axis=alt.Axis(format="%", tickCount=5), scale=span)
+    known = _chart(measured).encode(x=x, y=y, color=colour)
+    said = _chart(bands).encode(x=x, color=colour)
+    return _finish(
+        known.mark_line(strokeWidth=2.2),
+        said.mark_rule(strokeWidth=7, opacity=0.3).encode(y=alt.Y("low:Q", scale=span), y2="high:Q", tooltip=tips),
+        said.mark_point(filled=True, size=55, opacity=1).encode(y=y, tooltip=tips),
+        said.mark_text(align="left", dx=9, color=_INK, fontSize=12).encode(y=y, text="label:N"),
+        known.mark_point(filled=True, size=70, opacity=1).encode(
+            tooltip=[_tip("count", "GPUs", ","), _tip("value", "efficiency", ".1%")]
+        ),
+    )
+
+
+def kinds(rows: Rows, labels: Sequence[str], order: Sequence[str]) -> Spec:
+    """A kind of kernel a group of bars, one a run, the palest the smallest. Rows: label (the run), part, ms, share."""
+    count = len(labels)
+    bars = _chart(rows).encode(
+        y=alt.Y("part:N", sort=list(order), title=None, axis=alt.Axis(labelLimit=200)),
+        yOffset=alt.YOffset("label:N", sort=list(labels)),
+        x=alt.X("ms:Q", title="ms a step, mean rank", axis=alt.Axis(tickCount=8), scale=alt.Scale(nice=False)),
+        opacity=alt.Opacity(
+            "label:N",
+            scale=alt.Scale(domain=list(labels), range=[0.35 + 0.65 * (at + 1) / count for at in range(count)]),
+            legend=None,
+        ),
+        tooltip=[
+            _tip("part", "kind"),
+            _tip("label", "on"),
+            _tip("ms", "ms a step", ",.3f"),
+            _tip("share", "of the compute", ".1%"),
+        ],
+    )
+    return _finish(bars.mark_bar(color="var(--part-compute)"), height=max(90, (8 * count + 8) * len(order)))
 
 
 def over_steps(rows: Rows, groups: Sequence[tuple[str, str]], title: str, legend: bool = False) -> Spec:

@@ -4,7 +4,11 @@ from report.lost import lost_panels
 from report.material import Material
 from report.panel import Section
 from report.panels_collectives import sweep_panels, training_panels
+from report.panels_costs import cost_panels
+from report.panels_insitu import in_situ_panels
 from report.panels_kernels import kernel_panels
+from report.panels_kinds import inflation_panels, kind_panels
+from report.panels_projection import projection_panels
 from report.panels_ranks import partition_panels, wait_panels
 from report.panels_scaling import growth_panels, scaling_panels
 from report.panels_steps import profiling_panels, step_panels
@@ -15,15 +19,23 @@ def sections(material: Material, *, legends: bool = False) -> list[Section]:
 
     `legends` puts a legend into each chart, for pictures that stand without the page around them.
     """
+    study = material.study
+    inflation = inflation_panels(study, material.answers) if study else []
     built = [
         Section("scaling", "How it scales", scaling_panels(material)),
-        Section("growth", "Where the step's growth went", growth_panels(material)),
+        Section("projection", "What to expect on other GPU counts", projection_panels(material)),
+        Section("growth", "Where the step's growth went", [*growth_panels(material), *inflation]),
         Section("lost", "What was lost against a reference", lost_panels(material)),
         Section("partition", "Where a step goes, rank by rank", partition_panels(material, legends)),
         Section("waits", "Who waits, and when", wait_panels(material)),
         Section("collectives", "Collectives in training", training_panels(material, legends)),
+        Section("in-situ", "What collectives lose in training", in_situ_panels(material, legends)),
         Section("sweep", "Collectives alone", sweep_panels(material, legends)),
-        Section("kernels", "What takes the time", kernel_panels(material)),
+        Section(
+            "costs", "What a collective costs", cost_panels(material.study.costs, legends) if material.study else []
+        ),
+        Section("costs", "What a collective costs", cost_panels(study.costs, legends) if study else []),
+        Section("kernels", "What takes the time", [*kind_panels(material), *kernel_panels(material)]),
         Section("profiling", "What profiling costs", profiling_panels(material)),
         Section("steps", "Step by step", step_panels(material, legends)),
     ]

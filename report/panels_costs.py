@@ -23,9 +23,10 @@ def cost_panels(answer: CostAnswer | None, legends: bool = False) -> list[Panel]
 def fit_sentence(operation: OperationCost) -> str:
     """Return what the fit is worth, and what it says of the links, in words."""
     groups = ", ".join(str(n) for n in operation.group_sizes)
+    where = " across hosts" if operation.across_hosts else ""
     sizes = [point.bytes for point in operation.points]
     text = (
-        f"{operation.operation} {operation.dtype} on {groups} ranks, {size(min(sizes))} to {size(max(sizes))}: "
+        f"{operation.operation} {operation.dtype} on {groups} ranks{where}, {size(min(sizes))} to {size(max(sizes))}: "
         f"{len(operation.points)} points, {len(operation.forms[0].segments)} segments"
     )
     if operation.typical_error is not None:
@@ -126,8 +127,8 @@ def _fit_panel(operation: OperationCost, legends: bool) -> Panel:
     if ceilings:
         legend.append(Key(f"the links alone: {operation.ceiling_assumes}", "var(--ideal)"))
     return Panel(
-        f"fit-{operation.operation}-{operation.dtype}",
-        f"{operation.operation} {operation.dtype}: what it costs",
+        f"fit-{operation.operation}-{operation.dtype}{'-across-hosts' if operation.across_hosts else ''}",
+        f"{operation.operation} {operation.dtype}: what it costs{' across hosts' if operation.across_hosts else ''}",
         f"{fit_sentence(operation)} Points are measured, lines are the fit with its interval.",
         fit_table(operation),
         [charts.fitted_times(rows, ceilings, groups, legend=legends)] if charts else [],

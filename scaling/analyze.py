@@ -7,7 +7,9 @@ from pathlib import Path
 from records.errors import UserError
 from records.folder import RunFolder
 from scaling.answer import Answer, RunAnalysis, StudyAnalysis, write_answer
+from scaling.insitu import add_in_situ
 from scaling.losses import lost_time
+from scaling.projection.outlook import NO_OUTLOOK, Outlook
 from scaling.run import explain_run, explain_traces
 from scaling.sources import find_sources
 from scaling.study import explain_study
@@ -38,13 +40,14 @@ def analyze_against(
 
 
 def analyze_study(
-    study: RunFolder, jobs: int | None = None, executor: Executor | None = None
+    study: RunFolder, jobs: int | None = None, executor: Executor | None = None, outlook: Outlook = NO_OUTLOOK
 ) -> tuple[StudyAnalysis, list[RunAnalysis]]:
     """Return the comparison of a study's runs, and the analysis of each of its training runs. Nothing is written.
 
-    Raises UserError where the study holds no runs.
+    `outlook`: other sweeps than the study's own, and the GPU counts to project to. Raises UserError where the study
+    holds no runs.
     """
-    return explain_study(study, jobs, executor)
+    return explain_study(study, jobs, executor, outlook)
 
 
 def analyze(
@@ -52,13 +55,15 @@ def analyze(
     jobs: int | None = None,
     executor: Executor | None = None,
     references: Sequence[Path] = (),
+    outlook: Outlook = NO_OUTLOOK,
 ) -> list[Answer]:
     """Analyse run folders, studies, trace folders and trace files; a study's answer comes before its runs'.
 
     Writes analysis.json into each run folder and study; plain trace folders and files are left as they are. Trace
     files given one by one are one run together. A sweep has no traces, and no answer. `references` are undisturbed runs
-    of the same job: what the one run analysed lost against them is in its answer. Raises UserError for a path without
-    traces, and for references where there is not one run.
+    of the same job: what the one run analysed lost against them is in its answer. `outlook` gives other sweeps than a
+    study's own, and GPU counts to project to. Raises UserError for a path without traces, and for references where
+    there is not one run.
     """
     if references:
         return [_analyze_against(paths, references, jobs, executor)]
@@ -70,7 +75,7 @@ def analyze(
     for path in paths:
         if path in files and len(files) > 1:
             continue
-        answers.extend(_analyze_path(path, jobs, executor))
+        answers.extend(_analyze_path(path, jobs, executor, outlook))
     return answers
 
 
@@ -91,21 +96,29 @@ def _analyze_against(
     return analysis
 
 
-def _analyze_path(path: Path, jobs: int | None, executor: Executor | None) -> list[Answer]:
+def _analyze_path(path: Path, jobs: int | None, executor: Executor | None, outlook: Outlook) -> list[Answer]:
     if not (path / "run.json").is_file():
-        return [analyze_run(path, jobs, executor)]
+        return [_analyze_beside(path, jobs, executor, outlook)]
     folder = RunFolder.open(path)
     kind = folder.read_info().kind
     if kind == "sweep":
         return []  # its rows are the answer already
     if kind == "train":
-        analysis = analyze_run(folder, jobs, executor)
+        analysis = _analyze_beside(path, jobs, executor, outlook)
         write_answer(folder.analysis, analysis)
         return [analysis]
-    study, runs = analyze_study(folder, jobs, executor)
+    study, runs = analyze_study(folder, jobs, executor, outlook)
     by_name = {analysis.name: analysis for analysis in runs}
     for child in folder.read_children():
         if child.path.name in by_name:
             write_answer(child.analysis, by_name[child.path.name])
     write_answer(folder.analysis, study)
     return [study, *runs]
+
+
+def _analyze_beside(path: Path, jobs: int | None, executor: Executor | None, outlook: Outlook) -> RunAnalysis:
+    """Return a run's analysis, with its collectives beside the sweeps that were given."""
+    explained = explain_run(path, jobs, executor)
+    if outlook.sweeps:
+        add_in_situ(explained.analysis, explained.exchanges, outlook.sweeps)
+    return explained.analysis

@@ -17,11 +17,9 @@ from scaling.kernels import KernelTable
 from scaling.projection.basis import Basis, MeasuredRun
 from scaling.projection.noise import repeat_half_ms
 from scaling.projection.outcomes import projection_of
-from scaling.projection.outlook import Outlook
+from scaling.projection.outlook import NO_OUTLOOK, Outlook
 from scaling.run import Explained, explain_run, explain_steps_only
 from scaling.waterfall import MeanStep, mean_step, waterfall
-
-NO_OUTLOOK = Outlook()
 
 
 class TrainRun(msgspec.Struct, frozen=True):

@@ -176,7 +176,7 @@ def test_a_model_refuses_what_no_sweep_tells() -> None:
     model = CostModel([Launch("a", rows_of([2, 4]), "NVIDIA H200", 4)])
     with pytest.raises(NotKnown, match=r"operations=\[all_gather\]"):
         model.time_us("all_gather", MIB, "float32", 4)
-    with pytest.raises(NotKnown, match="more than the 4 whose links were measured"):
+    with pytest.raises(NotKnown, match="links of no more than 4 GPUs were measured"):
         model.time_us("all_reduce", MIB, "float32", 8)
     assert model.cost("all_reduce", MIB, "float32", 3).assumed == ()
     assert "bytes of float32" in model.cost("all_reduce", MIB, "bfloat16", 4).assumed[0]
@@ -200,6 +200,19 @@ def test_beyond_the_node_the_users_figures_count_and_are_named() -> None:
     times = [model.time_us("all_reduce", 256 * MIB, "float32", n).value for n in (8, 64, 1024, 8192)]
     assert times == sorted(times)
     assert times[-1] < 3 * moving + node.value + 10 * 2 * math.log2(8192)
+
+
+def test_groups_within_a_host_and_across_hosts_are_fitted_by_themselves() -> None:
+    """Two hosts of four: across them everything takes five times as long, and that must not bend the fit inside."""
+    across = [
+        SweepRow(**{name: getattr(row, name) for name in row.__struct_fields__} | {"time_us": 5 * (row.time_us or 0)})
+        for row in rows_of([6, 8])
+    ]
+    model = CostModel([Launch("two hosts", [*rows_of([2, 4]), *across], "NVIDIA H200", 4)])
+    inside, outside = (model.time_us("all_reduce", 64 * MIB, "float32", n) for n in (4, 8))
+    assert inside.value == pytest.approx(known_us(64 * MIB, 4), rel=0.05)
+    assert outside.value == pytest.approx(5 * known_us(64 * MIB, 8), rel=0.05)
+    assert model.time_us("all_reduce", 64 * MIB, "float32", 16).value > outside.value  # measured links: no refusal
 
 
 def test_a_log_of_nccl_tests_is_a_sweep_with_its_device() -> None:

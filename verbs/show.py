@@ -10,6 +10,7 @@ from report.material import read_material
 from report.terminal import print_material, print_run
 from scaling.analyze import analyze
 from scaling.answer import RunAnalysis, write_answers
+from scaling.projection.outlook import NO_OUTLOOK, Outlook
 
 
 def show(
@@ -18,11 +19,15 @@ def show(
     html: Path | None = None,
     executor: Executor | None = None,
     references: Sequence[Path] = (),
+    outlook: Outlook = NO_OUTLOOK,
 ) -> None:
-    """Analyse, print and report what was measured; against `references`, what it lost, too."""
+    """Analyse, print and report what was measured; against `references`, what it lost, too.
+
+    `outlook`: other sweeps than a study's own, and GPU counts to project to.
+    """
     # files that are given together are ranks that belong together; folders are runs of their own
     groups = [paths] if all(path.is_file() for path in paths) else [[path] for path in paths]
-    found = [(group[0], analyze(group, executor=executor, references=references)) for group in groups]
+    found = [(group[0], analyze(group, executor=executor, references=references, outlook=outlook)) for group in groups]
     if json is not None:
         write_answers(json, [answer for _, answers in found for answer in answers])
     for path, answers in found:

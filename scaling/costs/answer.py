@@ -51,6 +51,7 @@ class OperationCost(msgspec.Struct, frozen=True):
 
     operation: str
     dtype: str
+    across_hosts: bool  # the groups take more than one host
     group_sizes: list[int]
     forms: list[FittedForm]
     points: list[FittedPoint]
@@ -70,17 +71,19 @@ class CostAnswer(msgspec.Struct, frozen=True):
 
 def cost_answer(model: CostModel) -> CostAnswer:
     """Return the fits of all operations that a model's sweeps measured."""
-    return CostAnswer(model.device, [_operation(model.fit_of(*key), model.device) for key in model.measured])
+    return CostAnswer(
+        model.device, [_operation(model.fit_of(*key), model.device, across_hosts=key[2]) for key in model.measured]
+    )
 
 
-def _operation(fitted: Fit, device: str | None) -> OperationCost:
+def _operation(fitted: Fit, device: str | None, across_hosts: bool) -> OperationCost:
     peak = find_peak(device) if device else None
     points = []
     assumes = None
     for point in sorted(fitted.points, key=lambda point: (point.group_size, point.bytes)):
         ceiling = None
         factor = bus_factor(fitted.operation, point.group_size)
-        if peak is not None and factor is not None:
+        if peak is not None and factor is not None and not across_hosts:
             rate, assumes = link_ceiling_gb_s(peak, point.group_size)
             ceiling = point.bytes * factor / rate / 1e3
         predicted = fitted.time_us(point.bytes, point.group_size)
@@ -90,6 +93,7 @@ def _operation(fitted: Fit, device: str | None) -> OperationCost:
     return OperationCost(
         operation=fitted.operation,
         dtype=fitted.dtype,
+        across_hosts=across_hosts,
         group_sizes=fitted.groups,
         forms=[_form(branch, fitted) for branch in fitted.branches],
         points=points,

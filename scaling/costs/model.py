@@ -1,7 +1,8 @@
 """The cost model of a machine: what any collective takes, from all that its sweeps measured.
 
-Within what was measured (the ranks of one host, or of the hosts a sweep spanned) the fit answers. Between hosts that no
-sweep spanned nothing is guessed: it refuses, unless the user gives the network's figures (scaling/costs/topology.py).
+Groups that one host holds and groups that span hosts are fitted by themselves: they use other links. Where no sweep
+spanned hosts nothing is guessed about groups that do: it refuses, unless the user gives the network's figures
+(scaling/costs/topology.py).
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ import msgspec
 
 from scaling.costs.fit import Fit, fit
 from scaling.costs.interval import Interval
-from scaling.costs.points import Launch, is_plain, plain_points
+from scaling.costs.points import Launch, is_plain, plain_points, spans_hosts
 from scaling.costs.terms import KNOWN
 from scaling.costs.topology import Topology
 
@@ -40,22 +41,32 @@ class CostModel:
         self.device = devices[0] if devices else None
         self.topology = topology
         self._launches = list(launches)
-        self._fits: dict[tuple[str, str], Fit] = {}
+        self._fits: dict[tuple[str, str, bool], Fit] = {}
 
     @cached_property
-    def measured(self) -> list[tuple[str, str]]:
-        """The (operation, dtype) pairs that can be fitted, in the order of the sweeps."""
-        rows = (row for launch in self._launches for row in launch.rows)
+    def measured(self) -> list[tuple[str, str, bool]]:
+        """What can be fitted, in the order of the sweeps: (operation, dtype, whether the groups span hosts)."""
         return list(
             dict.fromkeys(
-                (row.operation, row.dtype) for row in rows if is_plain(row) and row.bytes > 0 and row.operation in KNOWN
+                (row.operation, row.dtype, spans_hosts(launch, row.group_size))
+                for launch in self._launches
+                for row in launch.rows
+                if is_plain(row) and row.bytes > 0 and row.operation in KNOWN
             )
         )
 
     @cached_property
     def largest_group(self) -> int:
-        """The largest group that a sweep measured, of any operation."""
-        return max((row.group_size for launch in self._launches for row in launch.rows if is_plain(row)), default=1)
+        """The largest group within one host that a sweep measured, of any operation."""
+        return max(
+            (
+                row.group_size
+                for launch in self._launches
+                for row in launch.rows
+                if is_plain(row) and not spans_hosts(launch, row.group_size)
+            ),
+            default=1,
+        )
 
     @cached_property
     def ranks_per_host(self) -> int:
@@ -64,17 +75,22 @@ class CostModel:
         known = max(told) if told else self.largest_group
         return max(known, self.topology.gpus_per_node) if self.topology is not None else known
 
-    def fit_of(self, operation: str, dtype: str) -> Fit:
-        """Return the fit of one operation and dtype. Raises NotKnown where no sweep has it."""
-        key = (operation, dtype)
+    def fit_of(self, operation: str, dtype: str, across_hosts: bool = False) -> Fit:
+        """Return the fit of one operation and dtype, for groups that one host holds or that none does.
+
+        Raises NotKnown where no sweep has it.
+        """
+        key = (operation, dtype, across_hosts)
         if key not in self._fits:
-            points = plain_points(self._launches, operation, dtype)
-            if not points or operation not in KNOWN:
+            if key not in self.measured:
+                where = " across hosts" if across_hosts else ""
                 raise NotKnown(
-                    f"no sweep has {operation} {dtype}; measure it: scalescope sweep operations=[{operation}] "
+                    f"no sweep has {operation} {dtype}{where}; measure it: scalescope sweep operations=[{operation}] "
                     f"dtypes=[{dtype}]"
                 )
-            self._fits[key] = fit(operation, dtype, points)
+            self._fits[key] = fit(
+                operation, dtype, plain_points(self._launches, operation, dtype, across_hosts=across_hosts)
+            )
         return self._fits[key]
 
     def time_us(self, operation: str, size: int, dtype: str, group_size: int) -> Interval:
@@ -84,29 +100,37 @@ class CostModel:
     def cost(self, operation: str, size: int, dtype: str, group_size: int) -> Cost:
         """Return what a collective takes and what is assumed for it. Raises NotKnown.
 
-        A dtype that was not measured costs what another of as many bytes does; a group beyond one host asks for the
-        network's figures.
+        A dtype that was not measured costs what another of as many bytes does; a group beyond one host asks for a
+        sweep that spanned hosts, or for the network's figures.
         """
         if group_size < 2:
             return Cost(Interval(0.0, 0.0, 0.0))
-        assumed = []
-        if (operation, dtype) not in self.measured:
-            others = [other for known, other in self.measured if known == operation]
-            if not others:
-                self.fit_of(operation, dtype)  # says what is missing
-            assumed.append(f"{operation} of {dtype} takes what as many bytes of {others[0]} do")
-            dtype = others[0]
-        fitted = self.fit_of(operation, dtype)
-        if group_size <= max(max(fitted.groups), self.ranks_per_host):
-            if group_size > self.largest_group:
-                assumed.append(f"{group_size} ranks share one host, linked as the {self.largest_group} measured are")
-            return Cost(fitted.time_us(size, group_size), tuple(assumed))
+        across = group_size > self.ranks_per_host
+        spanned = any(known == operation and over for known, _, over in self.measured)
+        if across and not spanned:
+            return self._beyond(operation, size, dtype, group_size)
+        dtype, assumed = self._known_dtype(operation, dtype, across)
+        if not across and group_size > self.largest_group:
+            assumed.append(f"{group_size} ranks share one host, linked as the {self.largest_group} measured are")
+        return Cost(self.fit_of(operation, dtype, across).time_us(size, group_size), tuple(assumed))
+
+    def _known_dtype(self, operation: str, dtype: str, across: bool) -> tuple[str, list[str]]:
+        """Return the dtype whose fit stands for this one, and what that assumes. Raises NotKnown without any."""
+        if (operation, dtype, across) in self.measured:
+            return dtype, []
+        others = [other for known, other, over in self.measured if known == operation and over == across]
+        if not others:
+            self.fit_of(operation, dtype, across)  # says what is missing
+        return others[0], [f"{operation} of {dtype} takes what as many bytes of {others[0]} do"]
+
+    def _beyond(self, operation: str, size: int, dtype: str, group_size: int) -> Cost:
+        """Return what a collective takes across hosts that no sweep spanned, by the user's figures."""
         if self.topology is None or self.topology.nic_gb_s is None:
             raise NotKnown(
-                f"{group_size} GPUs are more than the {max(max(fitted.groups), self.ranks_per_host)} whose links were "
-                "measured: if one node holds them all, say so with --gpus-per-node; else give the network's figures "
-                "with --gpus-per-node, --nic-gb-s and --nic-latency-us, or sweep over that many"
+                f"the links of no more than {self.ranks_per_host} GPUs were measured: if one node "
+                "holds them all, say so with --gpus-per-node; else give the network's figures with --gpus-per-node, "
+                "--nic-gb-s and --nic-latency-us, or sweep over that many"
             )
-        inside = fitted.time_us(size, min(self.topology.gpus_per_node, group_size))
-        assumed.append(self.topology.describe())
-        return Cost(self.topology.between(operation, size, group_size, inside), tuple(assumed))
+        inside = self.cost(operation, size, dtype, self.topology.gpus_per_node)
+        between = self.topology.between(operation, size, group_size, inside.time_us)
+        return Cost(between, (*inside.assumed, self.topology.describe()))

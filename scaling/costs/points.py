@@ -76,16 +76,20 @@ def _launch(name: str, rows: list[SweepRow], devices: Sequence[Device]) -> Launc
     return Launch(name, rows, devices[0].name if devices else None, max(counts.values(), default=None))
 
 
-def plain_points(launches: Sequence[Launch], operation: str, dtype: str) -> list[Point]:
+def plain_points(
+    launches: Sequence[Launch], operation: str, dtype: str, *, across_hosts: bool | None = None
+) -> list[Point]:
     """Return the points of an operation as training calls it: eager, undisturbed, the library left to choose.
 
     Through torch.distributed where a (launch, group) has that, else through the library itself; in place where there
-    are both modes.
+    are both modes. `across_hosts`: only groups that one host holds (False), or that none does (True).
     """
     points = []
     for at, launch in enumerate(launches):
         kept: dict[tuple[int, int], SweepRow] = {}
         for row in launch.rows:
+            if across_hosts is not None and across_hosts != spans_hosts(launch, row.group_size):
+                continue
             if row.operation == operation and row.dtype == dtype and is_plain(row):
                 key = (row.group_size, row.bytes)
                 if key not in kept or _rank(row) < _rank(kept[key]):
@@ -95,6 +99,11 @@ def plain_points(launches: Sequence[Launch], operation: str, dtype: str) -> list
             spread = row.interval_us[1] - row.interval_us[0] if row.interval_us else 0.0
             points.append(Point(at, row.bytes, row.group_size, row.time_us, spread / 2 / _Z95 / row.time_us))
     return points
+
+
+def spans_hosts(launch: Launch, group_size: int) -> bool:
+    """Tell whether a group of this size takes more than one of the launch's hosts; not where they are not told."""
+    return launch.ranks_per_host is not None and group_size > launch.ranks_per_host
 
 
 def is_plain(row: SweepRow) -> bool:

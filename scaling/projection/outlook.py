@@ -16,3 +16,6 @@ class Outlook(msgspec.Struct, frozen=True):
     def targets(self, largest: int) -> list[int]:
         """Return the GPU counts to project to, ascending, from a study that goes up to `largest`."""
         return sorted(set(self.gpus)) if self.gpus else [2 * largest, 4 * largest]
+
+
+NO_OUTLOOK = Outlook()

@@ -27,7 +27,6 @@ from scaling.projection.laws import INFLATION, WAIT, inflation_growth, wait_grow
 _NEGLIGIBLE = 0.02
 
 _UNSIZED = "the traces do not hold the collectives' sizes, so the cost model cannot tell their times"
-_CARRIED = "as in the largest measured run"
 
 
 _Kind = tuple[str | None, int | None, str | None, int | None]
@@ -61,11 +60,11 @@ def project(basis: Basis, costs: CostModel, ranks: int) -> Projected:
             compute * (shrunk.high - 1) + slowing_ms * (slowing.high - 1),
         ), INFLATION),
         ProjectedPart("exposed_transfer", means["exposed_transfer"], transfer,
-                      "each collective as in the trace, times the cost model's ratio; hidden as in the trace"),
+                      "each collective takes what it took, times the cost model's ratio, and hides as in the trace"),
         ProjectedPart("exposed_wait", means["exposed_wait"],
                       Interval(*(wait_ms * (factor - 1) for factor in (waits.value, waits.low, waits.high))), WAIT),
         ProjectedPart("rest", sum(means[part] for part in PARTS if part not in _CHANGING), Interval(0.0, 0.0, 0.0),
-                      f"copies and idle time {_CARRIED}"),
+                      "copies and idle time stay as in the largest measured run"),
     ]  # fmt: skip
     step = _sum(largest, parts)
     first = basis.smallest
