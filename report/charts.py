@@ -278,7 +278,8 @@ def projection(measured: Rows, bands: Rows) -> Spec:
     everything = [*measured, *bands]
     counts = sorted({row["count"] for row in everything})
     lowest = min([row["value"] for row in everything] + [row["low"] for row in bands])
-    span = alt.Scale(domain=[max(0.0, lowest - 0.05), 1.05], nice=False, clamp=True)
+    highest = max([1.0] + [row["value"] for row in everything] + [row["high"] for row in bands])
+    span = alt.Scale(domain=[max(0.0, lowest - 0.03), highest + 0.01], nice=False)
     groups = ["measured", "projected", "projected, then measured"]
     x = alt.X(
         "count:Q",
@@ -319,7 +320,7 @@ def kinds(rows: Rows, labels: Sequence[str], order: Sequence[str]) -> Spec:
         yOffset=alt.YOffset("label:N", sort=list(labels)),
         x=alt.X("ms:Q", title="ms a step, mean rank", axis=alt.Axis(tickCount=8), scale=alt.Scale(nice=False)),
         opacity=alt.Opacity(
-            "label:N",
+            "label:O",
             scale=alt.Scale(domain=list(labels), range=[0.35 + 0.65 * (at + 1) / count for at in range(count)]),
             legend=None,
         ),

@@ -31,9 +31,6 @@ def sections(material: Material, *, legends: bool = False) -> list[Section]:
         Section("collectives", "Collectives in training", training_panels(material, legends)),
         Section("in-situ", "What collectives lose in training", in_situ_panels(material, legends)),
         Section("sweep", "Collectives alone", sweep_panels(material, legends)),
-        Section(
-            "costs", "What a collective costs", cost_panels(material.study.costs, legends) if material.study else []
-        ),
         Section("costs", "What a collective costs", cost_panels(study.costs, legends) if study else []),
         Section("kernels", "What takes the time", [*kind_panels(material), *kernel_panels(material)]),
         Section("profiling", "What profiling costs", profiling_panels(material)),

@@ -29,17 +29,7 @@ def in_situ_panels(material: Material, legends: bool) -> list[Panel]:
     for run in material.answers:
         if not run.in_situ:
             continue
-        rows: list[dict[str, Any]] = []
-        known = [one for one in run.in_situ if one.efficiency is not None]
-        labels = []
-        for one in sorted(known, key=lambda one: -one.bytes)[:_MOST_BARS]:
-            label = f"{one.operation} {size(one.bytes)}"
-            labels.append(label)
-            for order, (field, name, _, _) in enumerate(_PARTS[:-1]):
-                us = getattr(one, field)
-                if us is not None and us > 0:
-                    rows.append({"label": label, "part": name, "order": order, "ms": us / 1e3,
-                                 "share": us / one.transfer_us if one.transfer_us else 0.0})  # fmt: skip
+        rows, labels = _bars(run.in_situ)
         present = [part for part in _PARTS if any(row["part"] == part[1] for row in rows)]
         shades = [(name, colour) for _, name, colour, _ in present]
         charts = drawing() if rows else None
@@ -49,12 +39,33 @@ def in_situ_panels(material: Material, legends: bool) -> list[Panel]:
                 run_label(run),
                 in_situ_sentence(run),
                 in_situ_table(run.in_situ),
-                [charts.partition(rows, labels, shades, "ms of transfer a call", legends, "size")] if charts else [],
+                [charts.partition(rows, labels, shades, "µs of transfer a call", legends, "size")] if charts else [],
                 [Key(name, colour, meaning) for _, name, colour, meaning in present],
                 "" if rows else "no collective's time alone is known; the table says why",
             )
         )
     return panels
+
+
+def _bars(kinds: Sequence[InSitu]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the chart's rows and its bars' labels, largest size first; sizes that read alike are one bar, their mean.
+
+    What waits for other ranks is no transfer, and has no bar.
+    """
+    members: dict[str, list[InSitu]] = {}
+    for one in sorted(kinds, key=lambda one: -one.bytes):
+        if one.efficiency is not None:
+            members.setdefault(f"{one.operation} {size(one.bytes)}", []).append(one)
+    labels = list(members)[:_MOST_BARS]
+    rows: list[dict[str, Any]] = []
+    for label in labels:
+        calls = sum(one.calls for one in members[label])
+        whole = sum((one.transfer_us or 0.0) * one.calls for one in members[label]) / calls
+        for order, (field, name, _, _) in enumerate(_PARTS[:-1]):
+            us = sum((getattr(one, field) or 0.0) * one.calls for one in members[label]) / calls
+            if us > 0:
+                rows.append({"label": label, "part": name, "order": order, "ms": us, "share": us / whole})
+    return rows, labels
 
 
 def in_situ_sentence(run: RunAnalysis) -> str:

@@ -11,6 +11,7 @@ from scaling.answer import KindRow, RunAnalysis, StudyAnalysis, Waterfall
 from scaling.kernel_kinds import COMMUNICATION
 
 _WORTH_A_WORD = 0.1  # of the inflation
+_ALL = 0.95
 
 
 def kind_panels(material: Material) -> list[Panel]:
@@ -76,10 +77,11 @@ def kinds_table(run: RunAnalysis) -> Table:
 
 
 def inflation_panels(study: StudyAnalysis, runs: list[RunAnalysis]) -> list[Panel]:
-    """Return a panel a pair of rank counts: by how much each kind of kernel grew, and what ran beside it."""
+    """Return a panel a series: by how much each kind of kernel grew to the largest count, and what ran beside it."""
     kinds_of = activities(runs)
     panels = []
-    for fall in study.waterfall:
+    largest = {fall.series: fall for fall in study.waterfall}  # ascending: the last one of a series counts
+    for fall in largest.values():
         if not fall.kinds:
             continue
         names = [point.run for point in points_of(study, fall.series)]
@@ -120,10 +122,11 @@ def inflation_sentence(fall: Waterfall) -> str:
     share = min(1.0, max(0.0, beside / inflated))
     labels = dict.fromkeys(label for growth in worst for label in growth.beside_ms)
     what = f" beside {listing(list(labels))}" if labels else ""
-    return (
+    text = (
         f"The same kernels take {milliseconds(inflated)} a step longer: {listing(told)}. {percent(share, 0)} of that "
-        f"are kernels that run{what or ' beside a collective'}; the rest became slower by themselves (clocks, power)."
+        f"are kernels that run{what or ' beside a collective'}"
     )
+    return f"{text}; the rest became slower by themselves (clocks, power)." if share < _ALL else f"{text}."
 
 
 def inflation_table(fall: Waterfall) -> Table:
