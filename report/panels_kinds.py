@@ -80,10 +80,8 @@ def inflation_panels(study: StudyAnalysis, runs: list[RunAnalysis]) -> list[Pane
     """Return a panel a series: by how much each kind of kernel grew to the largest count, and what ran beside it."""
     kinds_of = activities(runs)
     panels = []
-    largest = {fall.series: fall for fall in study.waterfall}  # ascending: the last one of a series counts
-    for fall in largest.values():
-        if not fall.kinds:
-            continue
+    # ascending: the last one of a series counts
+    for fall in {fall.series: fall for fall in study.waterfall if fall.kinds}.values():
         names = [point.run for point in points_of(study, fall.series)]
         activity = kinds_of.get(names[-1]) if names else None
         start, end = devices(fall.from_world_size, activity), devices(fall.to_world_size, activity)

@@ -1,0 +1,173 @@
+"""Kernel kinds: every library's names are told apart, and the step's compute and its growth add up over them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from scaling.kernel_kinds import (
+    ATTENTION,
+    COMMUNICATION,
+    CONVOLUTION,
+    COPIES,
+    ELEMENTWISE,
+    EMBEDDING,
+    LOSS,
+    MATMUL,
+    NORMALISATION,
+    OPTIMISER,
+    OTHER,
+    kind_of,
+)
+from scaling.run import Explained, explain_traces
+from scaling.sources import find_sources
+from scaling.waterfall import compute_split, mean_step, waterfall
+
+DATA = Path(__file__).parent / "data"
+
+NAMES: Mapping[str, tuple[str, ...]] = {
+    MATMUL: (
+        "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT",
+        "sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x32_stage4_warpsize2x2x1_tensor16x8x16_kernel",
+        "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_nn",
+        "void cutlass::Kernel2<cutlass_80_tensorop_s16816gemm_bf16_128x128_64x3_nt_align8>(Params)",
+        "void cublasLt::splitKreduce_kernel<32, 16, int, float, __nv_bfloat16, float>(cublasLt::cublasSplitKParams)",
+        "void gemvNSP_kernel<float, float, float, float, 1, 32, 4, 1024>(cublasGemvParamsEx)",
+        "Cijk_Ailk_Bljk_BBS_BH_Bias_HAS_SAV_UserArgs_MT256x256x64_MI16x16x1_SN_LDSB0_AFC1",
+        "Cijk_Alik_Bljk_HB_MT128x128x32_SE_APM1_AF0EM8",
+        "void ck::kernel_gemm_xdl_cshuffle_v3<ck::GridwiseGemm_xdl_cshuffle_v3<ck::tensor_layout>>(Argument)",
+        "triton_tem_fused_addmm_3",
+        "triton_tem_fused_mm_0",
+        "aten::addmm",
+        "AddmmBackward0",
+    ),
+    ATTENTION: (
+        "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x64_1x4x1_cga1x1x1_kernel0_0",
+        "void cudnn::fusion::compute_dot_do_o_specialized<true, 64>(void const*, void const*)",
+        "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 64, 4, false>>(Params)",
+        "void flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<128>>(Flash_bwd_params)",
+        "fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel)",
+        "attn_fwd",
+        "bwd_kernel_dk_dv",
+        "triton_tem_fused_flex_attention_0",
+        "void ck_tile::kentry<256, 2, ck_tile::FmhaFwdKernel<ck_tile::BlockFmhaPipelineQRKSVSAsync>>(Kargs)",
+        "aten::_scaled_dot_product_flash_attention_for_cpu",
+    ),
+    CONVOLUTION: (
+        "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64_execute_kernel__5x_cudnn",
+        "sm90_xmma_wgrad_indexed_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64__5x_cudnn",
+        "void cutlass__5x_cudnn::Kernel<cutlass_tensorop_bf16_s16816fprop_optimized_bf16_256x64_32x4_nhwc_align8>(P)",
+        "_ZN17cutlass__5x_cudnn6KernelINS_4conv6kernel23ImplicitGemmConvolutionINS1_11threadblock22ImplicitGemm",
+        "void nhwcAddPaddingKernel<__nv_bfloat16, __nv_bfloat16, float, true, (cudnnKernelDataType_t)0>(int)",
+        "miopenSp3AsmConv_v30_3_1_gfx90a_fp16_dot2_edc_f2x3_stride1",
+        "igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt256x128x32_wt32x32x8_ws1x1_wr2x2",
+        "MIOpenIm2d2Col.kd",
+        "void ck::kernel_grouped_conv_fwd_multiple_abd_xdl_cshuffle<ck::GridwiseGemmMultipleABD_xdl_cshuffle>(A)",
+        "batched_transpose_32x32_half",
+        "aten::convolution",
+    ),
+    NORMALISATION: (
+        "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float, false>(int, float)",
+        "void at::native::batch_norm_collect_statistics_channels_last_kernel<at::native::Var, c10::BFloat16>(int)",
+        "void at::native::(anonymous namespace)::GammaBetaBackwardCUDAKernelTemplate<float, float, 32u>(long)",
+        "triton_per_fused_add_native_layer_norm_view_9",
+        "triton_red_fused_add_rms_norm_4",
+        "MIOpenBatchNormFwdTrainSpatial.kd",
+        "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 512, true, 1, true>(cudnnTensorStruct)",
+    ),
+    LOSS: (
+        "void at::native::(anonymous namespace)::cunn_SoftMaxBackward<8, c10::BFloat16, float>(c10::BFloat16*)",
+        "void at::native::(anonymous namespace)::nll_loss_forward_reduce_cuda_kernel_2d<float, float, long>(float*)",
+        "triton_red_fused__log_softmax_nll_loss_forward_11",
+        "liger_cross_entropy_kernel",
+    ),
+    EMBEDDING: (
+        "void at::native::(anonymous namespace)::embedding_backward_feature_kernel<float, float, long>(long const*)",
+        "void at::native::(anonymous namespace)::indexSelectLargeIndex<float, long, unsigned int, 2, 2, -2>(x)",
+        "void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*, int, long)",
+        "void at_cuda_detail::cub::detail::radix_sort::DeviceRadixSortOnesweepKernel<at_cuda_detail::cub>(int)",
+        "void rocprim::detail::onesweep_iteration_kernel<rocprim::default_config>(x)",
+    ),
+    OPTIMISER: (
+        "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::FusedAdamMathFunctor<float>>(x)",
+        "aten::_foreach_addcdiv_",
+        "aten::_fused_adamw_",
+    ),
+    COPIES: (
+        "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)>(x)",
+        "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >(x)",
+        "void at::native::(anonymous namespace)::CatArrayBatchedCopy<at::native::OpaqueType<2u>, unsigned int>(x)",
+        "triton_poi_fused__to_copy_view_1",
+        "triton_poi_fused__to_copy_6",
+        "aten::copy_",
+    ),
+    ELEMENTWISE: (
+        "void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<c10::BFloat16>>(int)",
+        "void at::native::vectorized_elementwise_kernel<8, at::native::launch_clamp_scalar>(int)",
+        "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<float, at::native::MeanOps<float>>>(x)",
+        "void at::native::(anonymous namespace)::max_pool_backward_nhwc<c10::BFloat16, float>(c10::BFloat16 const*)",
+        "triton_poi_fused_gelu_view_8",
+        "triton_red_fused_sum_2",
+        "aten::gelu_backward",
+    ),
+    OTHER: ("spin_kernel(long)", "my_kernel", ""),
+}
+
+
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind, names in NAMES.items() for name in names])
+def test_each_librarys_names_are_known(kind: str, name: str) -> None:
+    assert kind_of(name) == kind
+
+
+def explain(name: str) -> Explained:
+    return explain_traces(find_sources(DATA / name), name, jobs=1)
+
+
+@pytest.mark.parametrize("name", ["gpt_ddp_n2", "resnet50_ddp_n4", "gpt_ddp_compile_n4", "cpu_ddp_n2"])
+def test_the_kinds_add_up_to_the_compute_and_hardly_any_kernel_is_unknown(name: str) -> None:
+    analysis = explain(name).analysis
+    compute = sum(rank.compute_ms / rank.steps for rank in analysis.ranks) / len(analysis.ranks)
+    rows = [row for row in analysis.kinds if row.kind != COMMUNICATION]
+    assert sum(row.ms for row in rows) == pytest.approx(compute, rel=1e-9)
+    assert sum(row.share_of_compute or 0 for row in rows) == pytest.approx(1)
+    unknown = sum(row.share_of_compute or 0 for row in rows if row.kind == OTHER)
+    assert unknown < 0.02
+    (moving,) = [row for row in analysis.kinds if row.kind == COMMUNICATION]
+    mean = sum(rank.communication_ms / rank.steps for rank in analysis.ranks) / len(analysis.ranks)
+    assert moving.ms == pytest.approx(mean)
+    if name == "resnet50_ddp_n4":
+        assert next(row.ms for row in rows if row.kind == CONVOLUTION) > 4
+    elif name != "cpu_ddp_n2":
+        assert max(rows, key=lambda row: row.ms).kind == MATMUL
+
+
+def test_what_runs_beside_is_the_overlap_that_a_slow_account_finds() -> None:
+    """Per rank, all kernels' time beside collectives is the time that both compute and communication run."""
+    found = explain("gpt_ddp_n2")
+    for rank, table in found.kernels.items():
+        split = next(split for split in found.analysis.ranks if split.rank == rank)
+        assert split.overlap_fraction is not None
+        hidden = split.communication_ms * split.overlap_fraction
+        assert table.beside.sum() / 1e6 == pytest.approx(hidden, rel=1e-6)
+        assert table.labels == ("all_reduce float32",)
+        assert (table.beside <= table.time[:, None]).all()
+
+
+def test_the_growth_of_the_kinds_adds_up_to_the_growth_of_the_compute() -> None:
+    small, large = explain("gpt_ddp_n1"), explain("gpt_ddp_n2")
+    kernels = list(small.kernels.values()), list(large.kernels.values())
+    fall = waterfall(
+        "gpt",
+        (1, mean_step(list(small.partitions.values())), kernels[0]),
+        (2, mean_step(list(large.partitions.values())), kernels[1]),
+    )
+    split = compute_split(*kernels)
+    assert split is not None and fall.kinds
+    assert sum(kind.inflation_ms for kind in fall.kinds) == pytest.approx(float(split[0]) / 1e6, abs=1e-9)
+    assert sum(kind.more_work_ms for kind in fall.kinds) == pytest.approx(float(split[1]) / 1e6, abs=1e-9)
+    compute = next(part.ms for part in fall.parts if part.part == "compute")
+    assert sum(kind.to_ms - kind.from_ms for kind in fall.kinds) == pytest.approx(compute, abs=1e-6)
+    matmul = next(kind for kind in fall.kinds if kind.kind == MATMUL)
+    assert matmul.beside_ms.keys() == {"all_reduce float32"}
+    optimiser = next(kind for kind in fall.kinds if kind.kind == OPTIMISER)
+    assert not optimiser.beside_ms, "nothing is reduced while the optimiser steps"
