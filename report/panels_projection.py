@@ -22,17 +22,22 @@ def projection_panels(material: Material) -> list[Panel]:
     return [_panel(study, series) for series in dict.fromkeys(one.series for one in told)]
 
 
+def expectation_sentence(points: Sequence[Projected]) -> str:
+    """Return the efficiency to expect on more GPUs, in words; nothing where all is refused."""
+    said = [
+        f"{one.world_size} GPUs {_between(one.efficiency, percent)} ({milliseconds(one.step_ms.value)} a step)"
+        for one in points
+        if one.efficiency is not None and one.step_ms is not None
+    ]
+    return f"Efficiency to expect: {listing(said)}." if said else ""
+
+
 def projection_sentence(points: Sequence[Projected], backtests: Sequence[Projected]) -> str:
     """Return what a series would do on more GPUs, how far projections were off, and what is refused, in words."""
     texts = []
-    told = [one for one in points if one.step_ms is not None and one.efficiency is not None]
+    told = [one for one in points if one.step_ms is not None]
     if told:
-        said = [
-            f"{one.world_size} GPUs {_between(one.efficiency, percent)} ({milliseconds(one.step_ms.value)} a step)"
-            for one in told
-            if one.efficiency is not None and one.step_ms is not None
-        ]
-        texts.append(f"Efficiency to expect: {listing(said)}.")
+        texts.append(expectation_sentence(points))
     if backtests:
         worst = max(backtests, key=lambda one: abs(one.off or 0.0))
         inside = sum(bool(one.inside) for one in backtests)

@@ -7,6 +7,8 @@ from typing import Literal
 from records.rows import SweepRow
 from report.lost import lost_sentence
 from report.numbers import factor, figure, listing, microseconds, milliseconds, percent, rate, size
+from report.panels_insitu import in_situ_sentence
+from report.panels_projection import expectation_sentence
 from report.parts import ALL, Part
 from report.views import activities, devices, in_tokens, points_of, run_label, series_names, waterfall_steps
 from scaling.answer import RunAnalysis, ScalingPoint, StudyAnalysis, Waterfall
@@ -171,6 +173,7 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         else:
             sentences.append("Where the loss goes is not known: there are no analysed traces at both counts.")
         sentences.append(f"Together they do {_throughput(last, points)}.")
+    sentences += _outlook_sentences(study, series, of_series)
     if last.mfu is not None:
         sentences.append(f"Each reaches {percent(last.mfu)} of its data-sheet peak (MFU).")
     for run in of_series:
@@ -185,6 +188,18 @@ def _advice(fall: Waterfall, activity: str | None) -> str:
     worst, ms = max(waterfall_steps(fall), key=lambda step: step[1])
     remedy = worst.remedy_for(activity)
     return f"{remedy}." if fall.growth_ms > 0.01 * fall.from_step_ms and ms > 0 and remedy else ""
+
+
+def _outlook_sentences(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> list[str]:
+    """Return what the sweep says: of the largest run's collectives, and of more GPUs."""
+    sentences = []
+    largest = max(runs, key=lambda run: run.world_size, default=None)
+    if largest is not None and any(row.efficiency is not None for row in largest.in_situ):
+        sentences.append(in_situ_sentence(largest))
+    if study.projection is not None:
+        expected = expectation_sentence([one for one in study.projection.points if one.series == series])
+        sentences += [expected] if expected else []
+    return sentences
 
 
 def _throughput_sentences(run: RunAnalysis) -> list[str]:
