@@ -116,6 +116,7 @@ def in_situ_table(rows: Sequence[InSitu]) -> Table:
     reasons = dict.fromkeys((column.key for column in columns), why)
     reasons["contention_us"] = "no sweep has this operation beside compute: scalescope sweep contention=[none,matmul]"
     reasons["dtype"] = "the trace does not hold its data type"
+    reasons["group_size"] = "the trace does not hold its process group"
     return Table(columns, cells, reasons)
 
 

@@ -102,7 +102,7 @@ class InSitu(msgspec.Struct, kw_only=True):
     operation: str
     bytes: int
     dtype: str | None
-    group_size: int
+    group_size: int | None  # None where the trace does not say
     calls: int
     transfer_us: float | None = None
     alone_us: float | None = None

@@ -29,7 +29,7 @@ from scaling.families import bus_factor
 #: Smaller collectives are latency, which the sweep and the profiler see too differently to compare.
 SMALLEST_BYTES = 1 << 20
 
-_Kind = tuple[str, int | None, str | None, int]
+_Kind = tuple[str, int, str | None, int | None]
 _Curve = dict[int, float]
 
 
@@ -46,8 +46,8 @@ def add_in_situ(run: RunAnalysis, exchanges: Mapping[int, RankExchanges], launch
         if one.bytes is not None and one.bytes >= SMALLEST_BYTES and one.step is not None:
             kinds.setdefault((one.operation, one.bytes, one.dtype, one.group_size), []).append(one)
     for (operation, size, dtype, group_size), calls in sorted(kinds.items(), key=lambda item: str(item[0])):
-        assert size is not None
-        curve = alone.get((operation, dtype or "", group_size), {})
+        key = (operation, dtype or "", group_size or 0)
+        curve = alone.get(key, {})
         reason = refusal or _missing(run, operation, dtype, group_size, size, curve, calls)
         row = InSitu(operation=operation, bytes=size, dtype=dtype, group_size=group_size, calls=len(calls))
         run.in_situ.append(row)
@@ -59,7 +59,7 @@ def add_in_situ(run: RunAnalysis, exchanges: Mapping[int, RankExchanges], launch
         for one in calls:
             if one.transfer_us:
                 one.in_situ_efficiency = time_us / one.transfer_us
-        slowdown = _interpolate(contended.get((operation, dtype or "", group_size), {}), size)
+        slowdown = _interpolate(contended.get(key, {}), size)
         _explain(row, calls, time_us, curve, slowdown, covered)
 
 
@@ -78,8 +78,7 @@ def _explain(
     row.skew_us = statistics.median(statistics.fmean(one.wait_us.values()) for one in timed if one.wait_us)
     shares = [covered[one.index] for one in timed if one.index in covered]
     row.under_compute = statistics.median(shares) if shares else None
-    factor = bus_factor(row.operation, row.group_size)
-    if factor is not None:
+    if row.group_size is not None and bus_factor(row.operation, row.group_size) is not None:
         row.ideal_us = min(row.bytes * time / size for size, time in curve.items() if size > 0)
         row.ideal_us = min(row.ideal_us, alone_us)
         row.size_us = alone_us - row.ideal_us
@@ -103,7 +102,7 @@ def _missing(
     run: RunAnalysis,
     operation: str,
     dtype: str | None,
-    group_size: int,
+    group_size: int | None,
     size: int,
     curve: _Curve,
     calls: Sequence[Collective],
@@ -115,6 +114,8 @@ def _missing(
             if alone
             else "it could not be matched across the ranks"
         )
+    if group_size is None or dtype is None:
+        return f"the trace does not hold its {'data type' if dtype is None else 'process group'}"
     if not curve:
         return f"the sweep has no {operation} {dtype} on {group_size} ranks"
     if _interpolate(curve, size) is None:
