@@ -6,8 +6,9 @@ KEY=VALUE are `scalescope train`'s and go to every job; without any it is model=
 sources. Printed is a markdown table: step, throughput and memory of the steady steps; communication and its exposed
 part a step, of the mean rank's Kineto window; the whole price of communication, which is the step's length over the
 one of `local` (that exchanges nothing: exposed communication and slower compute together); and how far the losses are
-from those of one rank that works through the same global batch in parts. A strategy that cannot run here is a row with
-its reason.
+from those of one rank that works through the same global batch in parts. DeepSpeed's steps are not compiled; with
+compile=false among the overrides none is, and the steps compare. A strategy that cannot run here is a row with its
+reason.
 """
 
 import argparse
@@ -34,7 +35,7 @@ STRATEGIES: dict[str, tuple[str, ...]] = {
     "zero3": ("strategy=zero3",),
 }
 DEFAULTS = ("model=gpt_small", "data=python_stdlib", "data.validation_samples=0", "steps=40", "warmup_steps=8")
-HEADER = ("strategy", "step ms", "p95", "samples/s", "memory GB", "communication ms", "of it exposed",
+HEADER = ("strategy", "compiled", "step ms", "p95", "samples/s", "memory GB", "communication ms", "of it exposed",
           "longer than local ms", "losses differ by")  # fmt: skip
 
 
@@ -44,6 +45,7 @@ class Result:
 
     rows: list[StepRow]
     analysis: RunAnalysis | None
+    compiled: bool
 
     @property
     def steps_ms(self) -> list[float]:
@@ -107,7 +109,9 @@ def _run(out: Path, name: str, overrides: Sequence[str]) -> Result | str:
 
 
 def _read(folder: RunFolder) -> Result:
-    return Result(folder.read_steps(), read_run_answer(folder.analysis) if folder.analysis.is_file() else None)
+    facts = folder.read_facts()
+    answer = read_run_answer(folder.analysis) if folder.analysis.is_file() else None
+    return Result(folder.read_steps(), answer, facts is not None and facts.compiled)
 
 
 def _row(name: str, result: Result | str, local: Result | str | None, reference: Result | str | None) -> list[str]:
@@ -121,6 +125,7 @@ def _row(name: str, result: Result | str, local: Result | str | None, reference:
     differ = _difference(result, reference) if exchanges and isinstance(reference, Result) else None
     return [
         name,
+        "yes" if result.compiled else "no",
         figure(step_ms, 2),
         figure(p95, 2),
         figure(median(row.samples_per_s for row in result.rows if row.phase == "steady"), 1),
