@@ -83,23 +83,28 @@ class Bench:
             run = self._path.rotating(calls)
             self._warm_up(point, run)
             run, operations = self._as_executed(point, run)
+            timing, slowdowns = self._time(point, run, operations)
         except NotAvailable as reason:
             return self._row(point, status="not_available", reason=str(reason))
         except MemoryError as reason:
             return self._row(point, status="out_of_memory", reason=str(reason))
-        timing, slowdowns = self._time(point, run, operations)
         return self._measured(point, timing, wrong, slowdowns) if timing is not None else None
 
     def _time(self, point: Point, run: Run, operations: int) -> tuple[Timing | None, dict[str, float]]:
-        """Return the timing (None but on the first rank), and with contention what each side costs the other."""
+        """Return the timing (None but on the first rank), and with contention what each side costs the other.
+
+        Raises NotAvailable, on every rank alike, where the two sides did not stay side by side.
+        """
         expect = self._watch.expect
         timing = measure(run, self._clock, self._messages, self._limits, expect, operations)
         if self._compute is None or point.contention is None:
             return timing, {}
         alone_us = self._messages.share(timing.time_us if timing else 0.0)
         call_s = alone_us / 1e6 * operations
-        clock = ContendedClock(self._clock, self._compute, call_s)
+        clock = ContendedClock.covering(run, self._clock, self._compute, call_s, self._messages, expect)
         contended = measure(run, clock, self._messages, self._limits, expect, operations)
+        if not self._messages.least(int(clock.covers)):
+            raise NotAvailable("the matrix products ended before the collectives that were to run beside them")
         calls = self._messages.tell(calls_beside(self._compute, call_s))
         expect(calls * call_s)
         of_compute = self._messages.gather([compute_slowdown(run, calls, self._compute, self._device)])
@@ -189,6 +194,7 @@ class Bench:
             stopped_by=timing.stopped_by,
             iterations=timing.iterations,
             stalls=timing.stalls,
+            time_each_us=timing.time_each_us,
             time_min_us=timing.time_min_us,
             time_max_us=timing.time_max_us,
             time_p50_us=timing.time_p50_us,

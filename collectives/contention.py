@@ -6,15 +6,23 @@ runs on a stream of its own while collectives are timed, and the other way round
 
 import math
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 
+from collectives.messages import Messages
 from collectives.operations.operation import NotAvailable
+from collectives.rotation import Run
 from collectives.timing import Clock
+
+_Taken = TypeVar("_Taken", float, list[float])
 
 _SIDE = 8192  # of the square matrices: every multiprocessor has work, for about a millisecond
 _MEASURED = 20  # matrix products that are timed
 _COVER = 3  # times the expected length, so that what disturbs outlasts what is timed
+_TRIED = 5  # calls of a trial batch
+_TRIALS = 16  # each with twice the products of the one before
+_UNCOVERED_SHARE = 10  # at most one batch in so many may outlast its products, for a host that was held up
 
 
 class Compute:
@@ -52,25 +60,63 @@ class Compute:
         """Enqueue products that outlast so many seconds."""
         self.run(max(2, math.ceil(_COVER * seconds / self.alone_s)))
 
+    def busy(self) -> bool:
+        """Return whether products still run."""
+        return not self._stream.query()
+
     def settle(self) -> None:
         self._stream.synchronize()
 
 
 class ContendedClock:
-    """A clock whose calls run while the device computes."""
+    """A clock whose calls run while the device computes, from the first to the last."""
 
-    def __init__(self, clock: Clock, compute: Compute, alone_s: float) -> None:
-        self._clock, self._compute, self._alone_s = clock, compute, alone_s
+    def __init__(self, clock: Clock, compute: Compute, call_s: float) -> None:
+        """Time with `clock`; a call is expected to take `call_s` beside the products."""
+        self._clock, self._compute, self._call_s = clock, compute, call_s
+        self._batches = self._uncovered = 0
 
-    def batch(self, run: Callable[[int], None], count: int) -> float:
-        self._compute.cover(count * self._alone_s)
-        taken = self._clock.batch(run, count)
-        self._compute.settle()
-        return taken
+    @classmethod
+    def covering(
+        cls,
+        run: Run,
+        clock: Clock,
+        compute: Compute,
+        alone_s: float,
+        messages: Messages,
+        expect: Callable[[float], None],
+    ) -> "ContendedClock":
+        """Return a clock whose products outlast the calls, on every rank of the group.
 
-    def each(self, run: Callable[[int], None], count: int) -> list[float]:
-        self._compute.cover(count * self._alone_s)
-        taken = self._clock.each(run, count)
+        A call takes `alone_s` alone, and may take a hundred times that beside the products, since its blocks wait for
+        multiprocessors: so it is tried. Raises NotAvailable, on every rank alike, where no products suffice.
+        """
+        call_s = alone_s
+        for _ in range(_TRIALS):
+            trial = cls(clock, compute, call_s)
+            expect(_COVER * (_TRIED + 1) * call_s)
+            taken_s = trial.batch(run, _TRIED) / _TRIED
+            if messages.least(int(trial.covers)):
+                return cls(clock, compute, max(call_s, taken_s))
+            call_s = max(2 * call_s, taken_s)
+        raise NotAvailable("the collective outlasts whatever matrix products run beside it")
+
+    @property
+    def covers(self) -> bool:
+        """Whether the products outlasted what was timed, but for few batches."""
+        return self._uncovered * _UNCOVERED_SHARE <= self._batches
+
+    def batch(self, run: Run, count: int) -> float:
+        return self._beside(count, lambda: self._clock.batch(run, count))
+
+    def each(self, run: Run, count: int) -> list[float]:
+        return self._beside(count, lambda: self._clock.each(run, count))
+
+    def _beside(self, count: int, timed: Callable[[], _Taken]) -> _Taken:
+        self._compute.cover((count + 1) * self._call_s)  # one call is not counted
+        taken = timed()
+        self._batches += 1
+        self._uncovered += not self._compute.busy()
         self._compute.settle()
         return taken
 
@@ -80,7 +126,7 @@ def calls_beside(compute: Compute, alone_s: float) -> int:
     return max(2, math.ceil(_COVER * _MEASURED * compute.alone_s / max(alone_s, 1e-9)))
 
 
-def compute_slowdown(run: Callable[[int], None], calls: int, compute: Compute, device: torch.device) -> float:
+def compute_slowdown(run: Run, calls: int, compute: Compute, device: torch.device) -> float:
     """Return how many times longer a product takes while so many collectives run."""
     taken = compute.time(meanwhile=lambda: run(calls))
     torch.cuda.current_stream(device).synchronize()

@@ -108,9 +108,7 @@ def _options(job: Job[SweepConfig], group: Group) -> object:
 
 def _open(job: Job[SweepConfig], group: Group, process_group: dist.ProcessGroup, messages: Messages) -> Way:
     if group.path == "direct":
-        if reasons := list(filter(None, messages.texts(direct.refusal(job.device)))):
-            return cast(Way, ClosedPath(reasons[0]))
-        return direct.DirectPath(messages, job.device, group.channels)
+        return cast(Way, direct.open_path(messages, job.device, group.channels))
     if group.path == "mpi":
         reason = mpi.refusal(job.world.rank, job.world.size, job.world.source, job.device)
         if reasons := list(filter(None, messages.texts(reason))):

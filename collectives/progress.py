@@ -30,7 +30,8 @@ class Display:
         self._bar: Progress | None = None
         if shown and self._console.is_terminal:
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            self._bar = Progress(*columns, console=self._console, transient=True)
+            # drawn with each row: a thread that draws all the time would take Python's lock from what is timed
+            self._bar = Progress(*columns, console=self._console, transient=True, auto_refresh=False)
             self._task = self._bar.add_task("sweep", total=total, completed=done)
 
     def __enter__(self) -> "Display":
@@ -57,6 +58,7 @@ class Display:
         self._print(line(row))
         if self._bar:
             self._bar.advance(self._task)
+            self._bar.refresh()
 
     def _print(self, text: str) -> None:
         self._console.print(text, markup=False)

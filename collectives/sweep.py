@@ -5,18 +5,17 @@ why not. Groups of ranks take turns; within a group the points share one communi
 Rank 0 writes each row as it comes, so that whatever ends the sweep early loses at most the point at work.
 """
 
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import torch.distributed as dist
 
 from collectives import tuning_log
 from collectives.bench import Bench
 from collectives.config import SweepConfig
 from collectives.groups import Rows, turn
+from collectives.ledger import Ledger
 from collectives.plan import Group, Point, by_group, plan
 from collectives.progress import Display
 from collectives.summary import summarise
@@ -34,12 +33,12 @@ def run(job: Job[SweepConfig]) -> None:
     if any(point.algorithm or point.protocol for point in planned):
         tuning_log.begin(job.folder.logs, job.world.rank)
     open_points, attempt = _left_to_do(job, planned)
-    keep = partial(_keep, job, attempt)
-    job.watch.rescue = partial(_give_up, job, open_points, keep)
+    ledger = Ledger(job.folder, job.sinks, attempt)
+    job.watch.rescue = partial(_give_up, job, open_points, ledger)
     with Display(total=len(planned), done=len(planned) - len(open_points), shown=job.is_rank0) as display:
         for group in by_group(open_points):
             for row in _rows_of(job, group):
-                keep(row)
+                ledger.keep(row)
                 display.show(row)
     if job.is_rank0:
         _conclude(job)
@@ -82,14 +81,6 @@ def _rows_of(job: Job[SweepConfig], group: Group) -> Iterator[SweepRow]:
             rows.finish()
 
 
-def _keep(job: Job[SweepConfig], attempt: int, row: SweepRow) -> None:
-    """Write a row down at once; on rank 0."""
-    row = msgspec.structs.replace(row, attempt=attempt, unix_s=time.time())
-    with job.folder.sweep_writer() as writer:
-        writer.append(row)
-    job.sinks.log(row)
-
-
 def _conclude(job: Job[SweepConfig]) -> None:
     """Say what the sweep comes to, and write the table that was asked for."""
     rows = job.folder.read_sweep()
@@ -98,7 +89,7 @@ def _conclude(job: Job[SweepConfig]) -> None:
         write_csv(Path(job.config.csv), rows)
 
 
-def _give_up(job: Job[SweepConfig], points: list[Point], keep: partial[None], verdict: Verdict) -> None:
+def _give_up(job: Job[SweepConfig], points: list[Point], ledger: Ledger, verdict: Verdict) -> None:
     """On the way out of a job that hangs: the point that did not return has its row with the reason; on rank 0."""
     if job.is_rank0 and verdict.place is not None and 0 <= verdict.place < len(points):
-        keep(points[verdict.place].row(status="failed", reason=verdict.words, backend=job.backend))
+        ledger.close(points[verdict.place].row(status="failed", reason=verdict.words, backend=job.backend))

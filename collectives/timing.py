@@ -9,8 +9,8 @@ A batch in which the host was held up for milliseconds says nothing about the co
 one, stops every enqueueing while it walks through the operations of its last 100 ms. Such batches are left out of
 the mean, and counted, as long as they are few.
 
-Minimum, maximum and percentiles come from a separate pass that times each operation by itself: timing every
-operation slows small ones, so that pass has no say in the mean.
+Minimum, maximum and percentiles come from a separate pass that times each operation by itself. Timing every
+operation slows small ones, so that pass has no say in the mean, and has a mean of its own beside its percentiles.
 """
 
 import gc
@@ -60,6 +60,7 @@ class Timing:
     stopped_by: str  # precision | budget
     iterations: int
     stalls: int  # batches left out of the mean
+    time_each_us: float | None = None  # the mean of the pass that times each operation; so are those that follow
     time_min_us: float | None = None
     time_max_us: float | None = None
     time_p50_us: float | None = None
@@ -137,6 +138,19 @@ class DeviceClock:
         return self._events[:count]
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep Python's garbage collector out: with torch loaded, one full collection takes some 10 ms."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@_no_collection()
 def measure(
     run: Run,
     clock: Clock,
@@ -162,9 +176,15 @@ def measure(
         times = messages.gather([clock.batch(run, count)])
         calls += count
         if times is not None:
-            samples.append(statistics.fmean(value for (value,) in times) / count / operations_per_call)
+            call_s = statistics.fmean(value for (value,) in times) / count
+            samples.append(call_s / operations_per_call)
             reason = verdict(samples, calls * operations_per_call, time.perf_counter() - started, limits)
+            longer = first_batch(call_s, limits, operations_per_call)
+            if longer > 2 * count:  # one call was a bad estimate: such short batches would time the clock's own work
+                samples, calls, reason, count = [], 0, "", longer
         count = messages.tell(0 if reason else count)
+    if samples:  # the first rank, which decides how many operations are timed one by one
+        estimate_s = statistics.median(samples) * operations_per_call
     spread = _spread(run, clock, messages, limits, estimate_s, expect, operations_per_call)
     if not messages.leads:
         return None
@@ -178,18 +198,6 @@ def measure(
         stalls=len(samples) - len(typical),
         **spread,  # type: ignore[arg-type]
     )
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Keep Python's garbage collector out: with torch loaded, one full collection takes some 10 ms."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def first_batch(estimate_s: float, limits: Limits, operations_per_call: int = 1) -> int:
@@ -229,8 +237,13 @@ def mean_and_half_interval(samples: Sequence[float]) -> tuple[float, float]:
     return statistics.fmean(samples), quantile * statistics.stdev(samples) / math.sqrt(len(samples))
 
 
-def percentile(ordered: Sequence[float], percent: int) -> float:
-    """Return the smallest value that so many percent of the ordered values do not exceed (nearest rank)."""
+def percentile(ordered: Sequence[float], percent: int) -> float | None:
+    """Return the smallest value that so many percent of the ordered values do not exceed (nearest rank).
+
+    None of values too few to tell it from their maximum: p99 needs a hundred.
+    """
+    if len(ordered) * (100 - percent) < 100:
+        return None
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 
@@ -254,6 +267,7 @@ def _spread(
         return {}
     longest = sorted(max(times) / operations_per_call * 1e6 for times in zip(*by_rank, strict=True))
     return {
+        "time_each_us": statistics.fmean(longest),
         "time_min_us": longest[0],
         "time_max_us": longest[-1],
         "time_p50_us": percentile(longest, 50),

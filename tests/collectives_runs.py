@@ -29,15 +29,21 @@ def planned(ranks: int, *overrides: str) -> list[Point]:
     return plan(compose(*overrides), ["here"] * ranks, "cpu")
 
 
-def start(runs: Path, name: str, ranks: int, *overrides: str) -> subprocess.Popen[str]:
-    """Start `scalescope sweep` as a user does, in a process group of its own, as a terminal would."""
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def start(runs: Path, name: str, ranks: int, *overrides: str, beside: Path | None = None) -> subprocess.Popen[str]:
+    """Start `scalescope sweep` as a user does, in a process group of its own, as a terminal would.
+
+    Python finds the modules in the folder `beside` too, a sitecustomize.py for one.
+    """
     command = [sys.executable, "-m", "scalescope", "sweep", f"runs={runs}", f"name={name}", f"launch.ranks={ranks}"]
     return subprocess.Popen(
         [*command, *FAST, *overrides],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parent.parent)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, filter(None, (ROOT, beside))))},
         start_new_session=True,
     )
 

@@ -29,6 +29,7 @@ int ncclGetUniqueId(ncclUniqueId* id) { memset(id, 'x', 128); return 0; }
 int ncclCommInitRank(void** comm, int n, ncclUniqueId id, int rank) {
   printf("init n=%d rank=%d id=%c%c\n", n, rank, id.internal[0], id.internal[127]); *comm = (void*)0xc0; return 0; }
 int ncclCommInitRankConfig(void** comm, int n, ncclUniqueId id, int rank, config_t* c) {
+  if (c->max == 64) return 5;
   printf("config magic=%x size=%zu min=%d max=%d\n", c->magic, c->size, c->min, c->max);
   *comm = (void*)0xc0; return 0; }
 int ncclCommDestroy(void* comm) { printf("destroy %p\n", comm); fflush(stdout); return 0; }
@@ -104,6 +105,16 @@ messages.least = lambda number: 0  # another rank cannot
 path = DirectPath(messages, torch.device("cpu"), channels=8)
 print("issued by", path.issued_by, file=sys.stderr)
 path.close()
+from collectives.paths import direct
+from collectives.operations.operation import NotAvailable
+messages.texts = lambda text: [None, text]
+print("opened:", type(direct.open_path(messages, torch.device("cuda"))).__name__, file=sys.stderr)
+for answer in (lambda text: [None, text], lambda text: [text and "elsewhere: " + text, text]):
+    messages.texts = answer
+    try:
+        direct.open_path(messages, torch.device("cuda"), 64).all_reduce(large, large, "sum")
+    except NotAvailable as reason:
+        print("closed:", reason, file=sys.stderr)
 """
 
 
@@ -154,12 +165,16 @@ def test_the_library_gets_every_argument_in_its_place(
         "destroy 0xc0",
         "config magic=cafebeef size=48 min=8 max=8",
         "destroy 0xc0",
+        "init n=4 rank=1 id=xx",
     ]
     assert done.stderr.splitlines() == [
         f"issued by {issued_by}",
         *["refused: invalid usage"] * 4,
         "ticks meanwhile: True",
         "issued by python",  # all ranks or none
+        "opened: DirectPath",
+        "closed: the library makes no communicator of 64 CTAs: invalid usage",
+        "closed: elsewhere: the library makes no communicator of 64 CTAs: invalid usage",
     ]
 
 

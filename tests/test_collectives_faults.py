@@ -29,6 +29,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
+@pytest.mark.timeout(480)  # seven sweeps, one after another
 def test_killed_stopped_interrupted_and_out_of_disk_a_sweep_keeps_its_rows_and_finishes(small_disk: Path) -> None:
     kept: list[list[SweepRow]] = []
 
@@ -47,10 +48,14 @@ def test_killed_stopped_interrupted_and_out_of_disk_a_sweep_keeps_its_rows_and_f
         info = folder_of(small_disk, "one").read_info()
         return info.status, info.message or ""
 
-    job = go_on()
-    os.kill(process_of(job, rank=1), signal.SIGKILL)
-    assert "what was measured" in end(job, within_s=30)
-    assert status()[0] == "failed" and all(row.status == "measured" for row in kept[-1])
+    for signal_number, became in ((signal.SIGKILL, "has died"), (signal.SIGSTOP, "is stopped")):
+        job = go_on()
+        os.kill(writer := process_of(job, rank=0), signal_number)  # the rank that writes the rows
+        assert "what was measured" in end(job, within_s=30)
+        failed, message = status()
+        assert failed == "failed" and f"rank 0 (process {writer} on" in message and became in message
+        assert all(row.status == "measured" for row in kept[-1])
+        assert not Path(f"/proc/{writer}").exists()
 
     job = go_on()
     stopped = process_of(job, rank=1)
@@ -88,3 +93,19 @@ def test_killed_stopped_interrupted_and_out_of_disk_a_sweep_keeps_its_rows_and_f
     assert points_of(rows) == planned(2, *LONG)
     assert sorted({row.attempt for row in rows}) == list(range(len(kept) + 1))
     assert status()[0] == "done"
+
+
+def test_a_size_that_one_rank_has_no_memory_for_is_a_row_and_the_sweep_goes_on(tmp_path: Path) -> None:
+    # data and anonymous memory of rank 1 alone: what the machine has free would do for both ranks
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, resource\n"
+        "if os.environ.get('RANK') == '1': resource.setrlimit(resource.RLIMIT_DATA, (5 << 29, 5 << 29))\n"
+    )
+    axes = ("sizes=[8B,64KiB,3GiB]", "operations=[all_reduce,all_gather]", "budget_s=0.01")
+    code, said = finish(start(tmp_path, "one", 2, *axes, beside=tmp_path), within_s=60)
+    assert code == 0, said
+    rows = rows_of(tmp_path, "one")
+    assert points_of(rows) == planned(2, *axes)
+    for row in rows:
+        assert row.status == ("out_of_memory" if row.bytes == 3 << 30 else "measured")
+    assert {row.reason for row in rows if row.bytes == 3 << 30} == {f"{3 << 30} B do not fit into every rank's memory"}

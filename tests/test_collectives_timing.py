@@ -1,7 +1,9 @@
 """The timing engine's decisions, as pure functions of what was measured."""
 
+import gc
 import random
 import statistics
+from collections.abc import Callable
 
 import pytest
 
@@ -10,6 +12,7 @@ from collectives.timing import (
     Limits,
     first_batch,
     mean_and_half_interval,
+    measure,
     percentile,
     slowest,
     verdict,
@@ -63,7 +66,8 @@ def test_a_rare_stall_is_left_out_of_the_mean_and_a_frequent_one_is_not() -> Non
 def test_percentiles_are_nearest_ranks() -> None:
     ordered = [float(value) for value in range(1, 101)]
     assert [percentile(ordered, percent) for percent in (50, 95, 99)] == [50.0, 95.0, 99.0]
-    assert percentile([3.0], 99) == 3.0
+    assert percentile([3.0, 5.0], 50) == 3.0
+    assert percentile(ordered[:99], 99) is None and percentile(ordered[:20], 95) == 19.0  # too few are no percentile
 
 
 def test_the_slowest_rank_is_named_only_where_it_is_slower_than_the_precision() -> None:
@@ -84,3 +88,50 @@ def test_a_wider_spread_gives_a_wider_interval() -> None:
     _, wide = mean_and_half_interval([90.0, 100.0, 110.0])
     assert wide == pytest.approx(10 * narrow)
     assert narrow == pytest.approx(4.303 * statistics.stdev([99.0, 100.0, 101.0]) / 3**0.5)
+
+
+class Alone:
+    """What a group of one rank says to itself."""
+
+    leads = True
+
+    def gather(self, values: list[float]) -> list[list[float]]:
+        return [values]
+
+    def tell(self, number: int) -> int:
+        return number
+
+
+class Stopwatch:
+    """A clock that takes 20 µs itself, over operations of 8 µs; the first batch is held up for 10 ms."""
+
+    def __init__(self) -> None:
+        self.held_up_s = 10e-3
+        self.collects: set[bool] = set()
+
+    def batch(self, run: Callable[[int], None], count: int) -> float:
+        self.collects.add(gc.isenabled())
+        held_up_s, self.held_up_s = self.held_up_s, 0.0
+        return 20e-6 + count * 8e-6 + held_up_s
+
+    def each(self, run: Callable[[int], None], count: int) -> list[float]:
+        return [28e-6] * (count - 1) + [40e-6]
+
+
+def test_a_first_operation_that_was_held_up_does_not_leave_the_batches_short() -> None:
+    timing = measure(lambda count: None, Stopwatch(), Alone(), LIMITS, lambda seconds: None)
+    assert timing is not None and timing.time_us == pytest.approx(8.0, rel=0.04)
+    assert timing.iterations >= 5 * 60
+
+
+def test_operations_timed_one_by_one_have_a_mean_of_their_own() -> None:
+    timing = measure(lambda count: None, Stopwatch(), Alone(), LIMITS, lambda seconds: None)
+    assert timing is not None and timing.time_each_us == pytest.approx((19 * 28 + 40) / 20)
+    assert timing.time_min_us == pytest.approx(28.0) and timing.time_max_us == pytest.approx(40.0)
+    assert (timing.time_p50_us, timing.time_p99_us) == (pytest.approx(28.0), None)
+
+
+def test_no_garbage_is_collected_while_the_clock_runs() -> None:
+    watch = Stopwatch()
+    measure(lambda count: None, watch, Alone(), LIMITS, lambda seconds: None)
+    assert watch.collects == {False} and gc.isenabled()

@@ -11,6 +11,7 @@ import torch
 
 from collectives.messages import Messages
 from collectives.operations.operation import NotAvailable
+from collectives.paths.closed import ClosedPath
 from collectives.paths.issue import Enqueue, Grouping, Issuer, LibraryCall
 from collectives.paths.library import Library
 from collectives.rotation import IssuedBy, Run, rotating
@@ -42,20 +43,37 @@ def refusal(device: torch.device) -> str | None:
     return None
 
 
+def open_path(messages: Messages, device: torch.device, channels: int | None = None) -> "DirectPath | ClosedPath":
+    """Return this way with a communicator of its own, or, on every rank alike, a closed one with the reason of one."""
+    path: DirectPath | None = None
+    reason = refusal(device)
+    if not (reasons := list(filter(None, messages.texts(reason)))):
+        try:
+            path = DirectPath(messages, device, channels)
+        except RuntimeError as error:
+            reason = f"the library makes no communicator{'' if channels is None else f' of {channels} CTAs'}: {error}"
+        reasons = list(filter(None, messages.texts(reason)))
+    return ClosedPath(reasons[0]) if path is None or reasons else path
+
+
 class DirectPath:
-    """One communicator of the library's own, and its operations with their buffers bound."""
+    """One communicator of the library's own, and its operations with their buffers bound.
+
+    Making it raises RuntimeError where the library refuses what the communicator is told.
+    """
 
     def __init__(self, messages: Messages, device: torch.device, channels: int | None = None) -> None:
         self._library = Library()
         self._rank, self._size = messages.rank, messages.size
-        unique_id = messages.share_bytes(self._library.new_unique_id() if messages.leads else None)
-        self._communicator = self._library.join(unique_id, messages.rank, messages.size, channels)
-        self._stream = ctypes.c_void_p()
-        self.use(torch.cuda.current_stream(device))
         issuer = Issuer.find()
         # all ranks or none: a figure is that of the slowest way among them
         self._issuer = issuer if messages.least(int(issuer is not None)) else None
         self.issued_by: IssuedBy = "python" if self._issuer is None else "c"
+        self._stream = ctypes.c_void_p()
+        self.use(torch.cuda.current_stream(device))
+        unique_id = messages.share_bytes(self._library.new_unique_id() if messages.leads else None)
+        # last, since it may be refused on one rank, which then has nothing more to tell the others
+        self._communicator = self._library.join(unique_id, messages.rank, messages.size, channels)
 
     def use(self, stream: torch.cuda.Stream) -> None:
         """Let every call, also those bound already, run on this stream."""

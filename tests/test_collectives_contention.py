@@ -1,0 +1,63 @@
+"""A collective beside matrix products, on a simulated device: what is timed is covered by products to its end."""
+
+import pytest
+
+from collectives.contention import ContendedClock
+from collectives.operations.operation import NotAvailable
+from collectives.rotation import Run
+
+PRODUCT_S, ALONE_S = 1e-3, 10e-6
+
+
+class Alone:
+    """What a group of one rank says to itself."""
+
+    def least(self, number: int) -> int:
+        return number
+
+
+class Device:
+    """Two streams in simulated time: a call takes so many times longer while products run."""
+
+    def __init__(self, slowdown: float) -> None:
+        self.slowdown = slowdown
+        self.now = self.until = 0.0
+
+    def cover(self, seconds: float) -> None:
+        self.until = self.now + max(2 * PRODUCT_S, 3 * seconds)
+
+    def busy(self) -> bool:
+        return self.now < self.until
+
+    def settle(self) -> None:
+        self.now = max(self.now, self.until)
+
+    def batch(self, run: Run, count: int) -> float:
+        run(1)
+        start = self.now
+        run(count)
+        return self.now - start
+
+    def call(self, count: int) -> None:
+        for _ in range(count):
+            self.now += ALONE_S * (self.slowdown if self.busy() else 1)
+
+
+@pytest.mark.parametrize("slowdown", [1.0, 2.5, 8.0, 200.0])
+def test_the_products_outlast_the_collectives_however_much_they_slow_them(slowdown: float) -> None:
+    device = Device(slowdown)
+    clock = ContendedClock.covering(device.call, device, device, ALONE_S, Alone(), lambda seconds: None)
+    assert clock.batch(device.call, 100) / 100 == pytest.approx(slowdown * ALONE_S)
+    assert clock.covers and not device.busy()
+
+
+def test_what_no_products_cover_is_refused_and_what_they_stopped_covering_is_known() -> None:
+    device = Device(1.0)
+    device.busy = lambda: False  # type: ignore[method-assign]
+    with pytest.raises(NotAvailable, match="outlasts"):
+        ContendedClock.covering(device.call, device, device, ALONE_S, Alone(), lambda seconds: None)
+    changed = Device(8.0)
+    clock = ContendedClock(changed, changed, ALONE_S)  # as if it were not slowed at all
+    for _ in range(5):
+        clock.batch(changed.call, 100)
+    assert not clock.covers
