@@ -270,7 +270,7 @@ def kernels(rows: Rows, title: str) -> Spec:
     )
 
 
-def projection(measured: Rows, bands: Rows) -> Spec:
+def projection(measured: Rows, bands: Rows, noun: str) -> Spec:
     """Efficiency against rank count (log): measured, projected with intervals, and projections that were tested.
 
     Rows: count, value, group, label; bands also low, high, from, step.
@@ -283,7 +283,7 @@ def projection(measured: Rows, bands: Rows) -> Spec:
     groups = ["measured", "projected", "projected, then measured"]
     x = alt.X(
         "count:Q",
-        title="GPUs",
+        title=noun,
         axis=alt.Axis(values=counts, format="d", labelOverlap=True),
         scale=alt.Scale(type="log", base=2, nice=False, padding=24),
     )
@@ -291,8 +291,8 @@ def projection(measured: Rows, bands: Rows) -> Spec:
     colour = alt.Color("group:N", scale=alt.Scale(domain=groups, range=shades), legend=None)
     tips = [
         _tip("group", "what"),
-        _tip("from", "from GPUs"),
-        _tip("count", "GPUs", ","),
+        _tip("from", f"from {noun}"),
+        _tip("count", noun, ","),
         _tip("value", "efficiency", ".1%"),
         _tip("low", "at least", ".1%"),
         _tip("high", "at most", ".1%"),
@@ -307,7 +307,7 @@ def projection(measured: Rows, bands: Rows) -> Spec:
         said.mark_point(filled=True, size=55, opacity=1).encode(y=y, tooltip=tips),
         said.mark_text(align="left", dx=9, color=_INK, fontSize=12).encode(y=y, text="label:N"),
         known.mark_point(filled=True, size=70, opacity=1).encode(
-            tooltip=[_tip("count", "GPUs", ","), _tip("value", "efficiency", ".1%")]
+            tooltip=[_tip("count", noun, ","), _tip("value", "efficiency", ".1%")]
         ),
     )
 

@@ -8,7 +8,7 @@ from report.numbers import figure, listing, milliseconds, percent
 from report.palette import category
 from report.panel import Key, Panel, drawing
 from report.tables import Cell, Column, Table
-from report.views import points_of
+from report.views import activities, devices, points_of
 from scaling.answer import Projected, StudyAnalysis
 from scaling.costs.interval import Interval
 
@@ -19,38 +19,43 @@ def projection_panels(material: Material) -> list[Panel]:
     if study is None or study.projection is None:
         return []
     told = [*study.projection.points, *study.projection.backtests]
-    return [_panel(study, series) for series in dict.fromkeys(one.series for one in told)]
+    kinds = activities(material.answers)
+    return [
+        _panel(study, series, next((kinds.get(point.run) for point in points_of(study, series)), None))
+        for series in dict.fromkeys(one.series for one in told)
+    ]
 
 
-def expectation_sentence(points: Sequence[Projected]) -> str:
-    """Return the efficiency to expect on more GPUs, in words; nothing where all is refused."""
+def expectation_sentence(points: Sequence[Projected], activity: str | None) -> str:
+    """Return the efficiency to expect on more ranks, in words; nothing where all is refused."""
     said = [
-        f"{one.world_size} GPUs {_between(one.efficiency, percent)} ({milliseconds(one.step_ms.value)} a step)"
+        f"{devices(one.world_size, activity)} {_between(one.efficiency, percent)}, "
+        f"{milliseconds(one.step_ms.value)} a step"
         for one in points
         if one.efficiency is not None and one.step_ms is not None
     ]
-    return f"Efficiency to expect: {listing(said)}." if said else ""
+    return f"Efficiency to expect: {'; '.join(said)}." if said else ""
 
 
-def projection_sentence(points: Sequence[Projected], backtests: Sequence[Projected]) -> str:
-    """Return what a series would do on more GPUs, how far projections were off, and what is refused, in words."""
+def projection_sentence(points: Sequence[Projected], backtests: Sequence[Projected], activity: str | None) -> str:
+    """Return what a series would do on more ranks, how far projections were off, and what is refused, in words."""
     texts = []
     told = [one for one in points if one.step_ms is not None]
     if told:
-        texts.append(expectation_sentence(points))
+        texts.append(expectation_sentence(points, activity))
     if backtests:
         worst = max(backtests, key=lambda one: abs(one.off or 0.0))
         inside = sum(bool(one.inside) for one in backtests)
         texts.append(
-            f"Tested on what was measured: {len(backtests)} projections from fewer GPUs, {inside} of them with the "
+            f"Tested on what was measured: {len(backtests)} projections from fewer ranks, {inside} of them with the "
             f"measured step inside their interval; the worst is {_off(worst.off or 0.0)} "
-            f"({_counts(worst.from_world_sizes)} → {worst.world_size} GPUs)."
+            f"({_counts(worst.from_world_sizes)} → {devices(worst.world_size, activity)})."
         )
     elif told:
         texts.append("Not tested: that takes three measured counts, so that the largest can be projected.")
     for reason in dict.fromkeys(one.refused for one in points if one.refused):
-        counts = [one.world_size for one in points if one.refused == reason]
-        texts.append(f"{_counts(counts)} GPUs: refused, since {reason}.")
+        counts = [devices(one.world_size, activity) for one in points if one.refused == reason]
+        texts.append(f"{listing(counts)}: refused, since {reason}.")
     assumed = dict.fromkeys(text for one in told for text in one.assumed)
     if assumed:
         texts.append(f"Assumed: {'; '.join(assumed)}.")
@@ -93,7 +98,7 @@ def projection_table(rows: Sequence[Projected]) -> Table:
     return Table(columns, cells, reasons, note)
 
 
-def _panel(study: StudyAnalysis, series: str) -> Panel:
+def _panel(study: StudyAnalysis, series: str, activity: str | None) -> Panel:
     assert study.projection is not None
     points = [one for one in study.projection.points if one.series == series]
     backtests = [one for one in study.projection.backtests if one.series == series]
@@ -115,11 +120,11 @@ def _panel(study: StudyAnalysis, series: str) -> Panel:
     return Panel(
         f"projection-{series}",
         series,
-        projection_sentence(points, backtests),
+        projection_sentence(points, backtests, activity),
         projection_table([one for one in (*points, *backtests) if one.step_ms is not None]),
-        [charts.projection(measured, bands)] if charts else [],
+        [charts.projection(measured, bands, "CPU ranks" if activity == "cpu" else "GPUs")] if charts else [],
         [Key("measured", category(0)), Key("projected", category(1)),
-         Key("projected from fewer GPUs, as a test", category(2))] if bands else [],
+         Key("projected from fewer ranks, as a test", category(2))] if bands else [],
         "" if bands else "nothing can be projected from this study",
     )  # fmt: skip
 

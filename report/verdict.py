@@ -197,7 +197,9 @@ def _outlook_sentences(study: StudyAnalysis, series: str, runs: Sequence[RunAnal
     if largest is not None and any(row.efficiency is not None for row in largest.in_situ):
         sentences.append(in_situ_sentence(largest))
     if study.projection is not None:
-        expected = expectation_sentence([one for one in study.projection.points if one.series == series])
+        expected = expectation_sentence(
+            [one for one in study.projection.points if one.series == series], largest.activity if largest else None
+        )
         sentences += [expected] if expected else []
     return sentences
 

@@ -111,6 +111,7 @@ def _known(run: TrainRun) -> MeasuredRun:
         name=run.folder.path.name,
         world_size=run.world_size,
         device=explained.analysis.device,
+        on_cpus=explained.analysis.activity == "cpu",
         step_ms=step_ms,
         repeat_half_ms=repeat_half_ms(steady),
         samples_per_rank_step=run.facts.samples_per_rank_step,

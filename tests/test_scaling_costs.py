@@ -176,7 +176,7 @@ def test_a_model_refuses_what_no_sweep_tells() -> None:
     model = CostModel([Launch("a", rows_of([2, 4]), "NVIDIA H200", 4)])
     with pytest.raises(NotKnown, match=r"operations=\[all_gather\]"):
         model.time_us("all_gather", MIB, "float32", 4)
-    with pytest.raises(NotKnown, match="links of no more than 4 GPUs were measured"):
+    with pytest.raises(NotKnown, match="links of no more than 4 ranks were measured"):
         model.time_us("all_reduce", MIB, "float32", 8)
     assert model.cost("all_reduce", MIB, "float32", 3).assumed == ()
     assert "bytes of float32" in model.cost("all_reduce", MIB, "bfloat16", 4).assumed[0]

@@ -219,7 +219,7 @@ def test_what_the_measurements_cannot_tell_is_refused_with_its_reason(tmp_path: 
 def test_a_topology_that_was_not_measured_is_refused_until_the_user_gives_its_figures(study: RunFolder) -> None:
     answer, _ = analyze_study(study)  # the next doublings of 4 are 8 and 16
     assert [one.world_size for one in told(answer)] == [8, 16]
-    assert "links of no more than 4 GPUs" in refused(answer)
+    assert "links of no more than 4 ranks" in refused(answer)
     wide, _ = analyze_study(study, outlook=Outlook(gpus=(8, 16), topology=Topology(gpus_per_node=8)))
     first, second = told(wide)
     assert first.step_ms is not None and second.step_ms is None and "--nic-gb-s" in (second.refused or "")

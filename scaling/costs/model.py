@@ -127,7 +127,7 @@ class CostModel:
         """Return what a collective takes across hosts that no sweep spanned, by the user's figures."""
         if self.topology is None or self.topology.nic_gb_s is None:
             raise NotKnown(
-                f"the links of no more than {self.ranks_per_host} GPUs were measured: if one node "
+                f"the links of no more than {self.ranks_per_host} ranks were measured: if one node "
                 "holds them all, say so with --gpus-per-node; else give the network's figures with --gpus-per-node, "
                 "--nic-gb-s and --nic-latency-us, or sweep over that many"
             )

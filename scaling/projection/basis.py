@@ -17,6 +17,7 @@ class MeasuredRun:
     name: str
     world_size: int
     device: str | None
+    on_cpus: bool
     step_ms: float  # median of the steps outside the profiler's window
     repeat_half_ms: float  # half of the 95% interval of one more run; NaN where too few steps were measured
     samples_per_rank_step: int

@@ -41,6 +41,8 @@ def project(basis: Basis, costs: CostModel, ranks: int) -> Projected:
     if costs.device is not None and largest.device is not None and costs.device != largest.device:
         raise NotKnown(f"the sweep is of {costs.device}, and {largest.name} ran on {largest.device}; sweep there")
     stretches, assumed = _stretches(largest, costs, ranks)
+    if largest.on_cpus:
+        assumed.append("every CPU rank has as many cores and as much of the memory's bandwidth as it had")
     shrunk = _compute_factor(basis, ranks) if basis.scaling == "strong" else Interval(1.0, 1.0, 1.0)
     here = _replayed(largest, {}, 1.0, "value")
     there = _replayed(largest, stretches, shrunk.value, "value")
