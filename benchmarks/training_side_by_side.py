@@ -47,7 +47,7 @@ def main() -> int:
     torch.cuda.set_device(DEVICE)
     torch.backends.cudnn.benchmark = True  # for every side alike
     dist.init_process_group("nccl", init_method=f"file://{tempfile.mktemp()}", rank=0, world_size=1)
-    sides = {name: build() for name, build in _sides(options)}
+    sides = {name: build() for name, build in _sides(options) if name.partition("/")[0] in options.sides}
     taken: dict[str, list[list[float]]] = defaultdict(list)
     with options.out.open("w") as out:
         for repeat in range(options.repeats):
@@ -161,7 +161,7 @@ def _print(taken: dict[str, list[list[float]]], options: argparse.Namespace) -> 
         best[side] = max(best.get(side, 0.0), rate)
         print(f"| {side} | {batch} | {middle:.2f} ({min(medians):.2f} to {max(medians):.2f}) | {rate:,.0f} |")
     for side, rate in best.items():
-        if side != "scalescope":
+        if side != "scalescope" and "scalescope" in best:
             print(
                 f"scalescope at its best batch size does {best['scalescope'] / rate:.3f} × what {side} does at its own"
             )
@@ -173,11 +173,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--nanogpt", type=Path, help="nanoGPT's model.py")
     parser.add_argument("--batch-sizes", type=_sizes, help="theirs; default 32,64 for gpt and 256,512 for resnet")
     parser.add_argument("--our-batch-sizes", type=_sizes, help="default: the same")
+    parser.add_argument("--sides", default="nanoGPT,torchvision,timm,scalescope", help="which of them to run")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--out", type=Path, required=True, help="every step's time, as JSON lines")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for our side, after --")
     options = parser.parse_args()
+    options.sides = options.sides.split(",")
     options.batch_sizes = options.batch_sizes or ([32, 64] if options.model == "gpt" else [256, 512])
     if options.model == "gpt" and options.nanogpt is None:
         parser.error("gpt needs --nanogpt FILE, nanoGPT's model.py")
