@@ -45,7 +45,7 @@ Step = Callable[[], None]
 def main() -> int:
     options = _options()
     torch.cuda.set_device(DEVICE)
-    torch.backends.cudnn.benchmark = True  # for every side alike
+    torch.backends.cudnn.benchmark = True  # for every side alike, as training jobs have it by default
     dist.init_process_group("nccl", init_method=f"file://{tempfile.mktemp()}", rank=0, world_size=1)
     sides = {name: build() for name, build in _sides(options) if name.partition("/")[0] in options.sides}
     taken: dict[str, list[list[float]]] = defaultdict(list)

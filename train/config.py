@@ -168,6 +168,7 @@ class TrainConfig(JobConfig):
     recompute: bool = MISSING  # activation checkpointing: keep a block's input only, compute the rest again
     accumulate: int = MISSING  # parts that a rank's samples are worked through in, before one update
     compile: Any = MISSING  # torch.compile: auto (on GPUs, where strategy and machine allow it) | true | false
+    cudnn_benchmark: bool = MISSING  # let cuDNN time its convolutions first; false: the same ones in every process
     validate_every: int | None = MISSING  # steps; null = first and last, where there is held-out data
     checkpoint_every: int | None = MISSING  # steps; null = only when the job is asked to stop
     checkpoint_mode: str = MISSING  # sync | background (a thread writes, the loop goes on) | auto (background on GPUs)

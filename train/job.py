@@ -57,6 +57,7 @@ def _run(job: Job[TrainConfig]) -> None:
     if config.memory_history:
         record_history(job.device)
     torch.manual_seed(config.seed)  # the same weights on every rank
+    torch.backends.cudnn.benchmark = config.cudnn_benchmark
     precision = Precision(config.precision, job.device)
     model = build_model(config.model, job.device, config.recompute)
     strategy = build_strategy(config, model.network, precision, job.device)
