@@ -42,6 +42,7 @@ def test_killed_stopped_interrupted_and_out_of_disk_a_sweep_keeps_its_rows_and_f
         code, said = finish(job, within_s)
         kept.append(rows_of(small_disk, "one"))
         assert code == 3, said
+        assert points_of(kept[-1]) == planned(2, *LONG)[: len(kept[-1])], "a point was lost or doubled"
         return said
 
     def status() -> tuple[str, str]:
