@@ -206,6 +206,31 @@ class Throughput(msgspec.Struct, kw_only=True):
     joules_per_sample: float | None = None
 
 
+class Replay(msgspec.Struct, kw_only=True):
+    """The traced step replayed unchanged: how well that reproduces it, and what predictions of changes rest on."""
+
+    traced_ms: float  # the mean step over ranks, without a last one that nothing bounds
+    replayed_ms: float
+    error: float  # replayed / traced - 1
+    unexplained_ms: float  # idle a step that no dependency explains, on the worst rank
+    faithful: bool  # within 1%: else nothing is predicted
+    assumptions: list[str] = []
+
+
+class Advice(msgspec.Struct, kw_only=True):
+    """A change that would shorten the step, with what it would bring. Gains are ms a profiled step, positive."""
+
+    what: str
+    because: str
+    overrides: list[str] = []  # of scalescope's own jobs; empty where no setting does it
+    elsewhere: str = ""  # what does it in a script of one's own
+    gain_ms: float
+    low_ms: float
+    high_ms: float
+    fraction: float  # of the step
+    at_most: bool = False  # the gain is a bound, not an expectation
+
+
 class RunAnalysis(msgspec.Struct, kw_only=True):
     """One run's traces, explained."""
 
@@ -227,6 +252,8 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     stragglers: list[Straggler] = []
     lost: list[RankLoss] = []  # only where a reference was given
     efficiency: Efficiency | None = None
+    replay: Replay | None = None  # of a study, its largest run of each job has one
+    advice: list[Advice] = []  # what would bring most, best first
     step_times: StepTimes | None = None
     throughput: Throughput | None = None
 
@@ -311,6 +338,24 @@ class Projection(msgspec.Struct, kw_only=True):
     backtests: list[Projected] = []
 
 
+class TriedAdvice(msgspec.Struct, kw_only=True):
+    """Advice that was followed in one more run: what was expected beside what came, in ms a step (positive: gained)."""
+
+    base: str  # the run that the advice was for, by folder name
+    run: str
+    what: str
+    overrides: list[str]
+    expected_ms: float
+    expected_low_ms: float
+    expected_high_ms: float
+    at_most: bool
+    measured_ms: float | None  # from the steady steps of both; None where one has none
+    measured_low_ms: float | None = None
+    measured_high_ms: float | None = None
+    base_step_ms: float | None = None
+    run_step_ms: float | None = None
+
+
 class StudyAnalysis(msgspec.Struct, kw_only=True):
     """What only the whole study can say."""
 
@@ -322,6 +367,7 @@ class StudyAnalysis(msgspec.Struct, kw_only=True):
     waterfall: list[Waterfall] = []
     costs: CostAnswer | None = None  # the cost model of the sweeps
     projection: Projection | None = None
+    tried: list[TriedAdvice] = []  # advice that was followed, expected beside measured
     reasons: list[str] = []  # why something above is missing
 
 

@@ -89,6 +89,7 @@ class StrategyConfig:
     bucket_mb: float = MISSING  # ddp, zero: gradients are exchanged in buckets of this size
     gradient_as_bucket_view: bool = MISSING  # ddp: gradients live in the buckets, which saves a copy
     static_graph: bool = MISSING  # ddp: the same parameters take part in every step
+    compile_inside: bool = MISSING  # ddp: compile the network and wrap that, instead of compiling what is wrapped
     gradient_dtype: str = MISSING  # ddp: what gradients travel as: fp32 | bf16 (half the bytes, rounded)
     reshard_after_forward: bool = MISSING  # fsdp2: free a block's parameters after its forward pass, gather them again
     prefetch: int = MISSING  # fsdp2: blocks that are gathered ahead

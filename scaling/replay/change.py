@@ -16,6 +16,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     overlap: str | None = None  # "none": collectives begin when the backward pass ends | "perfect": nothing waits
     no_straggler: int | None = None  # this rank takes no longer than the others do
     no_inflation: bool = False  # compute takes no longer beside collectives
+    spread: bool = False  # gradients are handed over as they are made, not all at the end
     data_free: bool = False  # batches are there when they are asked for
     host_free: bool = False  # launching takes no time
 
@@ -35,6 +36,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
             told.append(f"rank {self.no_straggler} no slower than the others")
         if self.no_inflation:
             told.append("compute not slowed by communication")
+        if self.spread:
+            told.append("gradients handed over as they are made")
         if self.data_free:
             told.append("data loading free")
         if self.host_free:

@@ -68,6 +68,7 @@ class HostCall:
     awaits: int = -1
     room: bool = False  # until the awaited activity begins, not ends
     until_ns: float = 0.0  # after what it awaits, it returns by so much
+    thread: int = 0
     hands_over: int = -1  # the collective (its activity) that this call is a part of handing over
 
 
@@ -219,6 +220,7 @@ def _host_calls(record: RankRecord, first: int, activities: Sequence[Activity], 
             data_ns=float(data_between(record, returned, call.start)) if think else 0.0,
             duration_ns=float(max(0, call.end - max(call.start, returned))),
             launches=first + call.activity if call.activity >= 0 else -1,
+            thread=call.thread,
         )
         if call.awaits >= 0:
             awaited = activities[first + call.awaits]

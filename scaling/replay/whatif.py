@@ -16,7 +16,9 @@ from itertools import pairwise
 import msgspec
 
 from records.errors import RunError, UserError
+from scaling.answer import Replay
 from scaling.replay.buckets import cut_by, find_buckets, first_bucket_cap, recut
+from scaling.replay.bursts import comes_in_bursts, spread
 from scaling.replay.change import Change, even_out, free_data, free_host, no_overlap, perfect_overlap
 from scaling.replay.contention import measure_contention, measure_transfer_rate
 from scaling.replay.graph import Graph, build_graph, median
@@ -41,17 +43,6 @@ class Prediction(msgspec.Struct, kw_only=True):
     high_ms: float | None = None
     fraction: float | None = None  # change over the replayed step
     reason: str | None = None
-
-
-class Replay(msgspec.Struct, kw_only=True):
-    """The unchanged replay beside the trace, and what it assumes."""
-
-    traced_ms: float
-    replayed_ms: float
-    error: float  # replayed / traced - 1
-    unexplained_ms: float  # idle a step that no dependency explains, on the worst rank
-    faithful: bool
-    assumptions: list[str]
 
 
 class WhatIf(msgspec.Struct, kw_only=True):
@@ -132,6 +123,11 @@ class Replayer:
             f"transfers under compute at {self.contention.transfer_rate:.2f} of their own rate, {known}",
             f"collectives of other sizes: {self.times.source}, × {ratio:.2f} as in the trace",
         ]
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the ranks compute on CPUs."""
+        return all(one.activity == "cpu" for one in self._records.values())
 
     @cached_property
     def latest_rank(self) -> int | None:
@@ -217,7 +213,7 @@ class Replayer:
             free_data(graph)
         if change.host_free:
             free_host(graph)
-        if change.bucket_mib is not None or change.gradients is not None:
+        if change.bucket_mib is not None or change.gradients is not None or change.spread:
             why = self._recut(graph, change, place)
             if why is not None:
                 return why
@@ -256,6 +252,11 @@ class Replayer:
                 return f"no time of an {model.operation} on {model.group_size} ranks is known"
             bound = alone.value if place == 0.5 else alone.low if place < 0.5 else alone.high
             work[size] = bound * self._ratio(size, place)
+        # a model compiled around DDP is cut at bucket edges: with smaller buckets, its gradients come in smaller bursts
+        if change.spread and comes_in_bursts(graph, steps) is None:
+            return "gradients are handed over one by one already"
+        if change.spread or (change.bucket_mib is not None and comes_in_bursts(graph, steps) == "a bucket"):
+            spread(graph, steps)
         return recut(graph, steps, cuts, scale, work)
 
     def _speed_up(self, graph: Graph, factor: float) -> None:

@@ -16,8 +16,9 @@ class Ddp(Strategy):
 
     def wrap(self) -> nn.Module:
         options = self.config.strategy
+        inside = self.compiled and options.compile_inside
         self._ddp = DistributedDataParallel(
-            self.network,
+            compile_module(self.network) if inside else self.network,
             device_ids=[self.device] if self.device.type == "cuda" else None,
             bucket_cap_mb=options.bucket_mb,
             gradient_as_bucket_view=options.gradient_as_bucket_view,
@@ -28,7 +29,7 @@ class Ddp(Strategy):
             self._ddp.register_comm_hook(None, bf16_compress_hook)
         # compiled from outside: the graph is then cut at bucket edges, and gradients travel while others are computed;
         # compiled inside, one backward hands all of them over at its end (pytorch#109774)
-        return compile_module(self._ddp) if self.compiled else self._ddp
+        return compile_module(self._ddp) if self.compiled and not inside else self._ddp
 
     def no_sync(self) -> AbstractContextManager[None]:
         return self._ddp.no_sync()

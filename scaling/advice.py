@@ -1,0 +1,195 @@
+"""What would shorten the step most: changes tried on the replay, with the setting that makes each.
+
+Only what the traces give a reason for is tried, since each costs replays:
+
+- DDP's buckets, and what gradients travel as, where collectives cost step time at all;
+- handing gradients over as they are made, where a compiled backward pass hands over several buckets at once;
+- loading ahead, where the device stands idle while the host loads data;
+- launching less, where the device waits for launches: a bound, since compiling does not make launching free;
+- evening out a rank that the others wait for;
+- taking copies out of the step, where nothing computes meanwhile: a bound.
+
+The three that bring most are given, each with the interval of its prediction. What brings less than a half per cent of
+the step, or nothing for certain, is no advice.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from scaling.answer import Advice, RunAnalysis
+from scaling.replay.buckets import cut_by, find_buckets
+from scaling.replay.bursts import comes_in_bursts
+from scaling.replay.change import Change
+from scaling.replay.graph import median
+from scaling.replay.whatif import Prediction, Replayer
+
+#: Advice brings at least this share of the step.
+WORTH_SAYING = 0.005
+_MOST = 3
+_BUCKETS_MIB = (5.0, 10.0, 25.0, 50.0, 100.0, 200.0)
+_MIB = 1 << 20
+
+
+def advise(replayer: Replayer, analysis: RunAnalysis) -> list[Advice]:
+    """Return the changes that bring most, best first; none where the replay is off, or nothing is worth it."""
+    if not replayer.replay.faithful:
+        return []
+    found = [advice for advice in _candidates(replayer, analysis) if _is_worth_it(advice)]
+    found.sort(key=lambda advice: -advice.gain_ms)
+    return found[:_MOST]
+
+
+def _is_worth_it(advice: Advice) -> bool:
+    return advice.fraction >= WORTH_SAYING and advice.low_ms > 0
+
+
+def _candidates(replayer: Replayer, analysis: RunAnalysis) -> Iterator[Advice]:
+    if replayer.graph.transfers and _cost_of_communication(replayer) >= WORTH_SAYING:
+        yield from _on_gradients(replayer)
+    yield from _on_data(replayer, analysis)
+    yield from _on_launching(replayer, analysis)
+    yield from _on_stragglers(replayer, analysis)
+    yield from _on_copies(replayer, analysis)
+
+
+def _cost_of_communication(replayer: Replayer) -> float:
+    """Return the share of the step that collectives cost at most: waited for, slowing compute, or handed over."""
+    best = replayer.predict(Change(overlap="perfect", no_inflation=True), quick=True)
+    return max(_handing_over_share(replayer), -(best.fraction or 0.0))
+
+
+def _handing_over_share(replayer: Replayer) -> float:
+    """Return the share of the step that the host spends on handing collectives over, on the rank with most."""
+    steps = max(1, len(replayer.graph.step_numbers))
+    spent = [
+        sum(call.duration_ns + call.think_ns for call in calls if call.hands_over >= 0) / steps
+        for calls in replayer.graph.calls.values()
+    ]
+    return max(spent, default=0.0) / replayer.base_ns if replayer.base_ns else 0.0
+
+
+def _on_gradients(replayer: Replayer) -> Iterator[Advice]:
+    graph = replayer.graph
+    steps = find_buckets(graph)
+    if isinstance(steps, str):
+        return
+    rank = graph.ranks[0]
+    sizes = [one.bytes for one in steps[0].gradients[rank]]
+    now = [held for _, held in steps[0].cut]
+    count = f"{len(now)} all-reduces a step of {_mib(median(now))} in the median"
+    if comes_in_bursts(graph, steps) == "all at once":
+        best = replayer.predict(Change(spread=True))
+        yield from _advice(
+            best,
+            "hand gradients over while the backward pass runs",
+            "the compiled backward pass hands all gradients over at its end, so no all-reduce is hidden",
+            ["strategy.compile_inside=false"],
+            "torch.compile(DistributedDataParallel(model)), not DistributedDataParallel(torch.compile(model))",
+        )
+    tried = {}
+    for cap in _BUCKETS_MIB:
+        cut = cut_by(sizes, round(cap * _MIB))
+        if cut != steps[0].cut and len(cut) not in {len(other) for other, _ in tried.values()}:
+            tried[cap] = cut, replayer.predict(Change(bucket_mib=cap), quick=True)
+    known = {cap: one.change_ms for cap, (_, one) in tried.items() if one.change_ms is not None}
+    if known:
+        cap = min(known, key=lambda cap: known[cap])
+        if -known[cap] >= WORTH_SAYING * replayer.replay.replayed_ms:
+            larger = len(tried[cap][0]) < len(now)
+            yield from _advice(
+                replayer.predict(Change(bucket_mib=cap)),
+                f"gradient buckets of {cap:g} MiB",
+                f"{count}: "
+                + ("each costs a launch and a round of messages" if larger else "the last ones begin too late to hide"),
+                [f"strategy.bucket_mb={cap:g}"],
+                f"DistributedDataParallel(…, bucket_cap_mb={cap:g})",
+            )
+    if steps[0].scale == 1.0 and not replayer.on_cpu:
+        yield from _advice(
+            replayer.predict(Change(gradients="bf16")),
+            "gradients travel as bf16",
+            f"{_mib(sum(now))} a step travel as fp32; half of that would do, rounded",
+            ["strategy.gradient_dtype=bf16"],
+            "DistributedDataParallel.register_comm_hook(None, bf16_compress_hook)",
+        )
+
+
+def _on_data(replayer: Replayer, analysis: RunAnalysis) -> Iterator[Advice]:
+    loading = _share(analysis, "idle_data")
+    if loading < WORTH_SAYING:
+        return
+    yield from _advice(
+        replayer.predict(Change(data_free=True)),
+        "load batches ahead, in processes of their own",
+        f"the devices stand idle for {100 * loading:.1f}% of the step while the host loads data",
+        ["data.workers=4"],
+        "DataLoader(num_workers=4, prefetch_factor=4, pin_memory=True, persistent_workers=True)",
+    )
+
+
+def _on_launching(replayer: Replayer, analysis: RunAnalysis) -> Iterator[Advice]:
+    late = _share(analysis, "idle_launch")
+    if late < WORTH_SAYING:
+        return
+    yield from _advice(
+        replayer.predict(Change(host_free=True)),
+        "launch less: compile the step",
+        f"{'the loop' if replayer.on_cpu else 'the device'} waits for the host for {100 * late:.1f}% of the step",
+        ["compile=true"],
+        "torch.compile(model), with mode='reduce-overhead' for CUDA graphs; no synchronisation inside the step",
+        at_most=True,
+    )
+
+
+def _on_stragglers(replayer: Replayer, analysis: RunAnalysis) -> Iterator[Advice]:
+    for guilty in analysis.stragglers[:1]:
+        yield from _advice(
+            replayer.predict(Change(no_straggler=guilty.rank)),
+            f"find what holds rank {guilty.rank} up",
+            f"the others wait for it: {guilty.verdict}",
+            [],
+            "even out the batches, or look at that device and its host",
+        )
+
+
+def _on_copies(replayer: Replayer, analysis: RunAnalysis) -> Iterator[Advice]:
+    copies = _share(analysis, "exposed_memory")
+    if copies < WORTH_SAYING:
+        return
+    gain = copies * replayer.replay.replayed_ms
+    yield Advice(
+        what="take copies out of the step",
+        because=f"copies and fills run alone for {100 * copies:.1f}% of the step",
+        elsewhere="pinned memory, tensor.to(device, non_blocking=True), and copies on a stream of their own",
+        gain_ms=gain,
+        low_ms=gain / 2,
+        high_ms=gain,
+        fraction=copies,
+        at_most=True,
+    )
+
+
+def _advice(
+    found: Prediction, what: str, because: str, overrides: Sequence[str], elsewhere: str, *, at_most: bool = False
+) -> Iterator[Advice]:
+    if found.change_ms is None or found.low_ms is None or found.high_ms is None or found.fraction is None:
+        return
+    yield Advice(
+        what=what,
+        because=because,
+        overrides=list(overrides),
+        elsewhere=elsewhere,
+        gain_ms=-found.change_ms,
+        low_ms=-found.high_ms,
+        high_ms=-found.low_ms,
+        fraction=-found.fraction,
+        at_most=at_most,
+    )
+
+
+def _share(analysis: RunAnalysis, part: str) -> float:
+    window = sum(rank.window_ms for rank in analysis.ranks)
+    return sum(rank.part_ms(part) for rank in analysis.ranks) / window if window else 0.0
+
+
+def _mib(size: float) -> str:
+    return f"{size / _MIB:.1f} MiB"

@@ -1,0 +1,96 @@
+"""Gradients that come in bursts: a compiled backward pass hands over at its end what it made on the way.
+
+Compiled around DDP, the graph is cut at bucket edges, and each burst is a bucket's. DDP around a compiled model gets
+one burst at the very end, and no all-reduce is hidden. What each burst's gradients would be if they were handed over
+as they are made: each ready when its share of the burst's bytes is, as a share of the compute that the burst ends.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Literal
+
+from scaling.replay.buckets import StepBuckets
+from scaling.replay.graph import Gradient, Graph
+from scaling.timeline import COMPUTE
+
+#: Without a thread of its own, a backward pass is taken for the last two thirds of the compute: it does twice the
+#: forward pass's arithmetic.
+_BACKWARD_SHARE = 2 / 3
+
+
+def comes_in_bursts(graph: Graph, steps: Sequence[StepBuckets]) -> Literal["a bucket", "all at once"] | None:
+    """Tell whether gradients come a bucket at a time, or several buckets in one burst; None: they come one by one."""
+    step, rank = steps[0], graph.ranks[0]
+    bursts = _bursts(graph, rank, step)
+    count = len(step.gradients[rank])
+    if len(bursts) > count / 3:
+        return None
+    return "all at once" if len(step.cut) > 1 and len(bursts) < len(step.cut) / 2 else "a bucket"
+
+
+def spread(graph: Graph, steps: Sequence[StepBuckets]) -> None:
+    """Let each gradient of the steps be ready where the compute before its burst has made it, in place."""
+    for step in steps:
+        for rank in graph.ranks:
+            step.gradients[rank][:] = _spread(graph, rank, step)
+
+
+def _spread(graph: Graph, rank: int, step: StepBuckets) -> list[Gradient]:
+    moved: list[Gradient] = []
+    launched = _compute_launches(graph, rank, step)
+    position = {at: index for index, at in enumerate(launched)}
+    begin = _backward_begins(graph, rank, launched, step)
+    for burst in _bursts(graph, rank, step):
+        first = position.get(burst[0].activity, begin)
+        made_by = launched[begin:first]
+        if not made_by:
+            moved += burst
+        else:
+            done = list(accumulate(graph.activities[at].work_ns for at in made_by))
+            whole = sum(one.bytes for one in burst)
+            for one, held in zip(burst, accumulate(one.bytes for one in burst), strict=True):
+                at = min(bisect_left(done, done[-1] * held / whole), len(made_by) - 1)
+                moved.append(Gradient(made_by[at], one.bytes, one.element_bytes))
+        begin = position.get(burst[-1].activity, first) + 1
+    return moved
+
+
+def _bursts(graph: Graph, rank: int, step: StepBuckets) -> list[list[Gradient]]:
+    """Return a step's gradients in groups between which something else is computed."""
+    place = {at: index for index, at in enumerate(_compute_launches(graph, rank, step))}
+    bursts: list[list[Gradient]] = []
+    last = -2
+    for one in step.gradients[rank]:
+        here = place.get(one.activity, -2)
+        if not bursts or here != last + 1:
+            bursts.append([])
+        bursts[-1].append(one)
+        last = here
+    return bursts
+
+
+def _compute_launches(graph: Graph, rank: int, step: StepBuckets) -> list[int]:
+    """Return the compute that a rank launches in a step, in order."""
+    number = graph.activities[step.gradients[rank][0].activity].step
+    return [
+        call.launches
+        for call in graph.calls[rank]
+        if call.launches >= 0
+        and graph.activities[call.launches].kind == COMPUTE
+        and graph.activities[call.launches].step == number
+    ]
+
+
+def _backward_begins(graph: Graph, rank: int, launched: Sequence[int], step: StepBuckets) -> int:
+    """Return where among the launches the backward pass begins: with the first of the thread that makes gradients."""
+    thread = {call.launches: call.thread for call in graph.calls[rank] if call.launches >= 0}
+    first = step.gradients[rank][0].activity
+    until = launched.index(first) if first in launched else len(launched)
+    own = thread.get(first)
+    begin = next((index for index, at in enumerate(launched) if thread.get(at) == own), 0)
+    if begin:
+        return min(begin, until)
+    whole = sum(graph.activities[at].work_ns for at in launched[:until])
+    passed = accumulate(graph.activities[at].work_ns for at in launched[:until])
+    return next((index for index, done in enumerate(passed) if done >= (1 - _BACKWARD_SHARE) * whole), 0)
