@@ -69,6 +69,7 @@ class StudyConfig:
     scaling: str = MISSING  # weak: model.batch_size a rank | strong: the smallest count's whole batch, shared out
     cases: list[list[str]] = MISSING  # training jobs, each a list of overrides; [] = one, as the command line says
     with_sweep: bool = MISSING
+    try_advice: bool = MISSING  # one more run of each job's largest count, with the best advice followed
     launch: LaunchConfig = MISSING
     logger: dict[str, Any] = MISSING  # the sinks of every job, and of the study's own analysis
 

@@ -89,14 +89,15 @@ def plan_study(outline: Outline) -> Study:
     if here.device == "cuda" and most > here.ranks:
         raise UserError(f"gpu_counts={settings.gpu_counts}, but this machine has {here.ranks} GPUs; "
                         "leave out what is above that")  # fmt: skip
-    jobs = []
-    for member in outline.members:
-        config = member.compose(outline.path)
-        if config.launch.threads_per_rank is None:
-            # the same threads a rank at every count, else scaling is an artefact of them
-            config.launch.threads_per_rank = max(1, usable_cores() // most)
-        jobs.append(plan_job(member.verb, config))
-    return Study(outline=outline, jobs=jobs)
+    return Study(outline=outline, jobs=[_plan(member, outline) for member in outline.members])
+
+
+def _plan(member: Member, outline: Outline) -> Plan:
+    config = member.compose(outline.path)
+    if config.launch.threads_per_rank is None:
+        # the same threads a rank at every count, else scaling is an artefact of them
+        config.launch.threads_per_rank = max(1, usable_cores() // max(outline.settings.gpu_counts))
+    return plan_job(member.verb, config)
 
 
 def run_study(study: Study, say: Callable[[str], None]) -> tuple[RunFolder, list[str]]:
@@ -132,6 +133,24 @@ def run_study(study: Study, say: Callable[[str], None]) -> tuple[RunFolder, list
     if len(failed) == len(study.jobs):
         raise RunError(f"every job of the study failed; their folders are in {folder.path}")
     return folder, failed
+
+
+def followed(base: str) -> str:
+    """Return the name of the run that follows the advice for another one."""
+    return f"{base}-advice"
+
+
+def follow_advice(study: Study, base: str, overrides: Sequence[str], say: Callable[[str], None]) -> RunFolder:
+    """Run one job of a study again, with overrides more, and return its folder.
+
+    Raises UserError for overrides that do not fit the job, RunError where it fails.
+    """
+    from launch.start import start_job  # loads torch, which a mistyped key need not wait for
+
+    member = next(one for one in study.outline.members if one.name == base)
+    plan = _plan(replace(member, name=followed(base), overrides=[*member.overrides, *overrides]), study.outline)
+    say(f"[advice] {plan.path.name}: {base} with {' '.join(overrides)}")
+    return start_job(plan)
 
 
 def _series(train: Verb, overrides: list[str], scaling: str, counts: list[int]) -> list[Member]:

@@ -15,7 +15,7 @@ import msgspec
 
 from records.errors import UserError
 from records.files import RowWriter, read_rows, write_atomic
-from records.rows import RunInfo, RunKind, RunStatus, StepRow, SweepRow, TrainFacts
+from records.rows import RunInfo, RunKind, RunStatus, StepRow, SweepRow, TrainFacts, TriedRow
 
 # what may differ when a run goes on: where it is told and kept, and what the node at hand makes of `null`
 _UNDECISIVE_BLOCKS = ("resume", "logger", "runs", "study", "csv")
@@ -109,6 +109,10 @@ class RunFolder:
         return self.path / "sweep.jsonl"
 
     @property
+    def tried(self) -> Path:
+        return self.path / "tried.jsonl"
+
+    @property
     def analysis(self) -> Path:
         return self.path / "analysis.json"
 
@@ -170,6 +174,10 @@ class RunFolder:
         for row in read_rows(self.steps, StepRow):
             by_step[row.step] = row
         return [by_step[step] for step in sorted(by_step)]
+
+    def read_tried(self) -> list[TriedRow]:
+        """Return what advice a study followed in runs of its own."""
+        return list(read_rows(self.tried, TriedRow))
 
     def read_sweep(self) -> list[SweepRow]:
         return list(read_rows(self.sweep, SweepRow))

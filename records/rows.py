@@ -104,6 +104,19 @@ class TrainFacts(msgspec.Struct, frozen=True):
     hardware_flops_formula: str | None = None
 
 
+class TriedRow(msgspec.Struct, frozen=True):
+    """Advice that a study followed in one more run: what it was expected to bring, ms a step (positive: gained)."""
+
+    base: str  # the run that the advice was for, by folder name
+    run: str
+    what: str
+    overrides: list[str]
+    expected_ms: float
+    expected_low_ms: float
+    expected_high_ms: float
+    at_most: bool = False
+
+
 class StepRow(msgspec.Struct, frozen=True):
     """One training step. `step_ms` holds every rank's time, by rank; the step is as long as its longest."""
 

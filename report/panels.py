@@ -1,5 +1,6 @@
 """What a report shows, section by section. The HTML page and W&B's analysis run are both made of these panels."""
 
+from report.advice import advice_panels
 from report.lost import lost_panels
 from report.material import Material
 from report.panel import Section
@@ -25,6 +26,7 @@ def sections(material: Material, *, legends: bool = False) -> list[Section]:
         Section("scaling", "How it scales", scaling_panels(material)),
         Section("projection", "What to expect on other GPU counts", projection_panels(material)),
         Section("growth", "Where the step's growth went", [*growth_panels(material), *inflation]),
+        Section("advice", "What to do next", advice_panels(material)),
         Section("lost", "What was lost against a reference", lost_panels(material)),
         Section("partition", "Where a step goes, rank by rank", partition_panels(material, legends)),
         Section("waits", "Who waits, and when", wait_panels(material)),

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from records.rows import SweepRow
 from report import parts
+from report.advice import advice_sentence, tried_table
 from report.lost import lost_table
 from report.material import Material
 from report.numbers import figure, listing, percent
@@ -57,6 +58,7 @@ def print_run(answer: RunAnalysis, console: Console | None = None) -> None:
         _print_table(console, table, f"What a step lost against {answer.lost[0].reference}, a rank")
         if gone:
             _print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
+    _print_advice(console, answer)
     if answer.efficiency is not None:
         factors = answer.efficiency
         _print_line(
@@ -112,6 +114,11 @@ def print_study(
             _print_table(console, Table([columns[index] for index in kept], rows, table.reasons), series)
         for fall in (fall for fall in study.waterfall if fall.series == series):
             _print_waterfall(console, fall, kinds.get(points[0].run) if points else None)
+        largest = [run for run in runs if points and run.name == points[-1].run]
+        for run in largest:
+            _print_advice(console, run)
+    if study.tried:
+        _print_table(console, tried_table(study.tried), "Advice followed: expected and measured")
     for reason in study.reasons:
         _print_line(console, f"Not in here: {reason}", "yellow")
     if sweep_rows:
@@ -172,6 +179,16 @@ def _print_verdict(console: Console, verdict: Verdict) -> None:
         _print_line(console, sentence)
     if verdict.advice:
         _print_line(console, f"What may help most: {verdict.advice}")
+
+
+def _print_advice(console: Console, run: RunAnalysis) -> None:
+    if not run.advice:
+        return
+    console.print()
+    console.print(Text("What to do next, by the replayed step", style="bold"), soft_wrap=not console.is_terminal)
+    for number, advice in enumerate(run.advice, 1):
+        _print_line(console, f"{number}. {advice_sentence(advice)}.")
+        _print_line(console, f"   Because {advice.because}. In a script of your own: {advice.elsewhere}.", "dim")
 
 
 def _print_waterfall(console: Console, fall: Waterfall, activity: str | None) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from records.rows import SweepRow
+from report.advice import advice_sentence
 from report.lost import lost_sentence
 from report.numbers import factor, figure, listing, microseconds, milliseconds, percent, rate, size
 from report.panels_insitu import in_situ_sentence
@@ -76,6 +77,8 @@ def run_verdict(run: RunAnalysis) -> Verdict:
             sentences.append(f"That is {listing(told)}.")
         if lost and 1 - compute > 0.02:
             advice = f"{lost[0][0].remedy_for(run.activity)}."
+        if run.advice:
+            advice = f"{advice_sentence(run.advice[0])}."
     else:
         headline = f"{label}: the traces do not say where its time goes."
     if run.lost:
@@ -172,6 +175,9 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
             )
         else:
             sentences.append("Where the loss goes is not known: there are no analysed traces at both counts.")
+        largest = next((run for run in of_series if run.name == last.run), None)
+        if largest is not None and largest.advice:
+            advice = f"{advice_sentence(largest.advice[0])}."
         sentences.append(f"Together they do {_throughput(last, points)}.")
     sentences += _outlook_sentences(study, series, of_series)
     if last.mfu is not None:

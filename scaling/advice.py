@@ -10,13 +10,13 @@ Only what the traces give a reason for is tried, since each costs replays:
 - taking copies out of the step, where nothing computes meanwhile: a bound.
 
 The three that bring most are given, each with the interval of its prediction. What brings less than a half per cent of
-the step, or nothing for certain, is no advice.
+the step, or could cost as much as it is expected to bring, is no advice.
 """
 
 from collections.abc import Iterator, Sequence
 
 from scaling.answer import Advice, RunAnalysis
-from scaling.replay.buckets import cut_by, find_buckets
+from scaling.replay.buckets import Cut, cut_by, find_buckets
 from scaling.replay.bursts import comes_in_bursts
 from scaling.replay.change import Change
 from scaling.replay.graph import median
@@ -34,12 +34,13 @@ def advise(replayer: Replayer, analysis: RunAnalysis) -> list[Advice]:
     if not replayer.replay.faithful:
         return []
     found = [advice for advice in _candidates(replayer, analysis) if _is_worth_it(advice)]
-    found.sort(key=lambda advice: -advice.gain_ms)
+    # a bound is no expectation: half of it is weighed
+    found.sort(key=lambda advice: -advice.gain_ms * (0.5 if advice.at_most else 1.0))
     return found[:_MOST]
 
 
 def _is_worth_it(advice: Advice) -> bool:
-    return advice.fraction >= WORTH_SAYING and advice.low_ms > 0
+    return advice.fraction >= WORTH_SAYING and advice.low_ms > -advice.gain_ms
 
 
 def _candidates(replayer: Replayer, analysis: RunAnalysis) -> Iterator[Advice]:
@@ -75,17 +76,17 @@ def _on_gradients(replayer: Replayer) -> Iterator[Advice]:
     rank = graph.ranks[0]
     sizes = [one.bytes for one in steps[0].gradients[rank]]
     now = [held for _, held in steps[0].cut]
-    count = f"{len(now)} all-reduces a step of {_mib(median(now))} in the median"
+    count = f"{len(now)} all-reduces a step of {_size(median(now))} in the median"
     if comes_in_bursts(graph, steps) == "all at once":
-        best = replayer.predict(Change(spread=True))
         yield from _advice(
-            best,
+            replayer,
+            Change(spread=True),
             "hand gradients over while the backward pass runs",
             "the compiled backward pass hands all gradients over at its end, so no all-reduce is hidden",
             ["strategy.compile_inside=false"],
             "torch.compile(DistributedDataParallel(model)), not DistributedDataParallel(torch.compile(model))",
         )
-    tried = {}
+    tried: dict[float, tuple[Cut, Prediction]] = {}
     for cap in _BUCKETS_MIB:
         cut = cut_by(sizes, round(cap * _MIB))
         if cut != steps[0].cut and len(cut) not in {len(other) for other, _ in tried.values()}:
@@ -93,10 +94,11 @@ def _on_gradients(replayer: Replayer) -> Iterator[Advice]:
     known = {cap: one.change_ms for cap, (_, one) in tried.items() if one.change_ms is not None}
     if known:
         cap = min(known, key=lambda cap: known[cap])
-        if -known[cap] >= WORTH_SAYING * replayer.replay.replayed_ms:
+        if known[cap] < 0:
             larger = len(tried[cap][0]) < len(now)
             yield from _advice(
-                replayer.predict(Change(bucket_mib=cap)),
+                replayer,
+                Change(bucket_mib=cap),
                 f"gradient buckets of {cap:g} MiB",
                 f"{count}: "
                 + ("each costs a launch and a round of messages" if larger else "the last ones begin too late to hide"),
@@ -105,9 +107,10 @@ def _on_gradients(replayer: Replayer) -> Iterator[Advice]:
             )
     if steps[0].scale == 1.0 and not replayer.on_cpu:
         yield from _advice(
-            replayer.predict(Change(gradients="bf16")),
+            replayer,
+            Change(gradients="bf16"),
             "gradients travel as bf16",
-            f"{_mib(sum(now))} a step travel as fp32; half of that would do, rounded",
+            f"{_size(sum(now))} a step travel as fp32; half of that would do, rounded",
             ["strategy.gradient_dtype=bf16"],
             "DistributedDataParallel.register_comm_hook(None, bf16_compress_hook)",
         )
@@ -118,7 +121,8 @@ def _on_data(replayer: Replayer, analysis: RunAnalysis) -> Iterator[Advice]:
     if loading < WORTH_SAYING:
         return
     yield from _advice(
-        replayer.predict(Change(data_free=True)),
+        replayer,
+        Change(data_free=True),
         "load batches ahead, in processes of their own",
         f"the devices stand idle for {100 * loading:.1f}% of the step while the host loads data",
         ["data.workers=4"],
@@ -131,10 +135,11 @@ def _on_launching(replayer: Replayer, analysis: RunAnalysis) -> Iterator[Advice]
     if late < WORTH_SAYING:
         return
     yield from _advice(
-        replayer.predict(Change(host_free=True)),
+        replayer,
+        Change(host_free=True),
         "launch less: compile the step",
         f"{'the loop' if replayer.on_cpu else 'the device'} waits for the host for {100 * late:.1f}% of the step",
-        ["compile=true"],
+        [] if replayer.on_cpu else ["compile=true"],
         "torch.compile(model), with mode='reduce-overhead' for CUDA graphs; no synchronisation inside the step",
         at_most=True,
     )
@@ -142,8 +147,11 @@ def _on_launching(replayer: Replayer, analysis: RunAnalysis) -> Iterator[Advice]
 
 def _on_stragglers(replayer: Replayer, analysis: RunAnalysis) -> Iterator[Advice]:
     for guilty in analysis.stragglers[:1]:
+        if guilty.verdict.startswith("loading data"):
+            continue  # loading ahead is the advice then
         yield from _advice(
-            replayer.predict(Change(no_straggler=guilty.rank)),
+            replayer,
+            Change(no_straggler=guilty.rank),
             f"find what holds rank {guilty.rank} up",
             f"the others wait for it: {guilty.verdict}",
             [],
@@ -169,8 +177,18 @@ def _on_copies(replayer: Replayer, analysis: RunAnalysis) -> Iterator[Advice]:
 
 
 def _advice(
-    found: Prediction, what: str, because: str, overrides: Sequence[str], elsewhere: str, *, at_most: bool = False
+    replayer: Replayer,
+    change: Change,
+    what: str,
+    because: str,
+    overrides: Sequence[str],
+    elsewhere: str,
+    *,
+    at_most: bool = False,
 ) -> Iterator[Advice]:
+    if (replayer.predict(change, quick=True).fraction or 0.0) > -WORTH_SAYING:
+        return
+    found = replayer.predict(change)
     if found.change_ms is None or found.low_ms is None or found.high_ms is None or found.fraction is None:
         return
     yield Advice(
@@ -191,5 +209,5 @@ def _share(analysis: RunAnalysis, part: str) -> float:
     return sum(rank.part_ms(part) for rank in analysis.ranks) / window if window else 0.0
 
 
-def _mib(size: float) -> str:
-    return f"{size / _MIB:.1f} MiB"
+def _size(count: float) -> str:
+    return f"{count / _MIB:.1f} MiB" if count >= _MIB else f"{count / 1024:.1f} KiB"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from records.errors import UserError
 from records.folder import RunFolder
+from scaling.advised import add_advice
 from scaling.answer import Answer, RunAnalysis, StudyAnalysis, write_answer
 from scaling.insitu import add_in_situ
 from scaling.losses import lost_time
@@ -98,16 +99,20 @@ def _analyze_against(
 
 def _analyze_path(path: Path, jobs: int | None, executor: Executor | None, outlook: Outlook) -> list[Answer]:
     if not (path / "run.json").is_file():
-        return [_analyze_beside(path, jobs, executor, outlook)]
+        analysis = _analyze_beside(path, jobs, executor, outlook)
+        add_advice(path, [analysis], outlook.sweeps)
+        return [analysis]
     folder = RunFolder.open(path)
     kind = folder.read_info().kind
     if kind == "sweep":
         return []  # its rows are the answer already
     if kind == "train":
         analysis = _analyze_beside(path, jobs, executor, outlook)
+        add_advice(path, [analysis], outlook.sweeps)
         write_answer(folder.analysis, analysis)
         return [analysis]
     study, runs = analyze_study(folder, jobs, executor, outlook)
+    add_advice(path, runs, outlook.sweeps)
     by_name = {analysis.name: analysis for analysis in runs}
     for child in folder.read_children():
         if child.path.name in by_name:

@@ -19,6 +19,7 @@ from scaling.projection.noise import repeat_half_ms
 from scaling.projection.outcomes import projection_of
 from scaling.projection.outlook import NO_OUTLOOK, Outlook
 from scaling.run import Explained, explain_run, explain_steps_only
+from scaling.tried import compare_tried
 from scaling.waterfall import MeanStep, mean_step, waterfall
 
 
@@ -79,7 +80,9 @@ def explain_study(
     sweeps.extend(outlook.sweeps)
     for run in runs:
         add_in_situ(run.explained.analysis, run.explained.exchanges, sweeps)
-    found = _series(runs, answer)
+    answer.tried = compare_tried(study)
+    tried = {one.run for one in answer.tried}
+    found = _series([run for run in runs if run.folder.path.name not in tried], answer)
     for series in found:
         _compare(series, answer)
     _look_ahead(found, sweeps, outlook, answer)

@@ -4,12 +4,16 @@ from collections.abc import Callable
 
 from launch.compose import CONF
 from launch.config import register
-from launch.study import outline_study, plan_study, run_study
+from launch.study import Study, follow_advice, followed, outline_study, plan_study, run_study
 from launch.world import discover
 from records.console import outlived_console
-from records.errors import ExitCode, UserError
+from records.errors import ExitCode, RunError, Stopped, UserError
+from records.files import RowWriter
 from records.folder import RunFolder
+from records.rows import TriedRow
 from report.wandb import TARGET, log_study
+from scaling.analyze import analyze
+from scaling.answer import RunAnalysis
 from verbs import sweep, train
 from verbs.loggers import end_loggers
 from verbs.show import show
@@ -20,6 +24,7 @@ def run(words: list[str], before: Callable[[], None] = lambda: None) -> int:
     if words[:1] in (["-h"], ["--help"]):
         print((CONF / "study.yaml").read_text(), end="")
         return int(ExitCode.OK)
+    words = ["try_advice=true" if word == "--try-advice" else word for word in words]
     if flags := [word for word in words if word.startswith("-")]:
         raise UserError(f"study does not know {flags[0]}; comma lists such as model=gpt_small,resnet50 need no flag")
     if (world := discover()) is not None:
@@ -35,7 +40,10 @@ def _run(words: list[str], before: Callable[[], None]) -> int:
     before()
     print(f"scalescope: study of {len(study.jobs)} jobs → {study.outline.path}", flush=True)
     try:
-        folder, failed = run_study(study, lambda line: print(line, flush=True))
+        folder, failed = run_study(study, _say)
+        if study.outline.settings.try_advice:
+            answers = analyze([folder.path])
+            failed += follow(study, folder, [one for one in answers if isinstance(one, RunAnalysis) and one.replay])
     finally:
         end_loggers(RunFolder(study.outline.path).read_children())
     show([folder.path])
@@ -43,3 +51,38 @@ def _run(words: list[str], before: Callable[[], None]) -> int:
         if settings.get("_target_") == TARGET:
             log_study(folder, {key: value for key, value in settings.items() if key != "_target_"})
     return int(ExitCode.RUN_FAILED if failed else ExitCode.OK)
+
+
+def follow(study: Study, folder: RunFolder, answers: list[RunAnalysis]) -> list[str]:
+    """Follow the best advice for each of a study's runs in one run more; return the reasons of those that failed."""
+    failed = []
+    writer = RowWriter(folder.tried)
+    for answer in answers:
+        advice = next((one for one in answer.advice if one.overrides), None)
+        if advice is None:
+            _say(f"[advice] {answer.name}: nothing that a setting could change is worth trying")
+            continue
+        writer.append(
+            TriedRow(
+                base=answer.name,
+                run=followed(answer.name),
+                what=advice.what,
+                overrides=advice.overrides,
+                expected_ms=advice.gain_ms,
+                expected_low_ms=advice.low_ms,
+                expected_high_ms=advice.high_ms,
+                at_most=advice.at_most,
+            )
+        )
+        try:
+            follow_advice(study, answer.name, advice.overrides, _say)
+        except Stopped:
+            raise
+        except (RunError, UserError) as error:
+            failed.append(f"advice for {answer.name}: {error}")
+            _say(f"    failed: {error}")
+    return failed
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 from launch import submit as slurm
 from launch.config import register
 from launch.study import outline_study
+from records.errors import UserError
 from verbs import sweep, train
 from verbs.show import show
 
@@ -17,6 +18,9 @@ def run(words: list[str]) -> int:
         register()
         most = order.request.most_ranks_per_node or 2
         outline = outline_study(order.overrides, train.verb(), sweep.verb(), sorted({1, most}))
+        if outline.settings.try_advice:
+            raise UserError("try_advice=true needs a study's traces before its last job: call scalescope study, as in "
+                            "slurm/study.sbatch")  # fmt: skip
         batches, finish = slurm.study_batches(outline, order.request)
     else:
         (train if order.verb == "train" else sweep).verb()

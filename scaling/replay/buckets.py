@@ -29,13 +29,15 @@ class StepBuckets:
     gradients: dict[int, list[Gradient]]
     cut: Cut  # of the gradients' list, as the trace has it
     scale: float  # bytes that travel a byte of gradient: 0.5 where fp32 gradients travel as bf16
+    step: int  # its number
 
 
 def find_buckets(graph: Graph) -> list[StepBuckets] | str:
-    """Return each step's buckets, or in words why they cannot be told."""
+    """Return the buckets of each step in which they can be told, or in words why there is none."""
     if not any(graph.gradients.values()):
         return "no gradients of DDP in the traces: buckets are cut from their shapes (profile with record_shapes=True)"
     found = []
+    why = ""
     for number in graph.step_numbers:
         by_rank = {
             rank: [one for one in graph.gradients[rank] if graph.activities[one.activity].step == number]
@@ -44,7 +46,8 @@ def find_buckets(graph: Graph) -> list[StepBuckets] | str:
         sizes = {rank: [one.bytes for one in own] for rank, own in by_rank.items()}
         first = sizes[graph.ranks[0]]
         if not first or any(own != first for own in sizes.values()):
-            return f"the ranks' gradients of step {number} are not the same"
+            why = f"the ranks' gradients of step {number} are not the same"
+            continue
         transfers = [
             index
             for index, one in enumerate(graph.transfers)
@@ -53,10 +56,11 @@ def find_buckets(graph: Graph) -> list[StepBuckets] | str:
         ]  # fmt: skip
         matched = _match(first, [graph.transfers[index].bytes or 0 for index in transfers])
         if matched is None:
-            return f"the all-reduces of step {number} do not add up to its gradients"
+            why = f"the all-reduces of step {number} do not add up to its gradients"
+            continue
         chosen, cut, scale = matched
-        found.append(StepBuckets([transfers[at] for at in chosen], by_rank, cut, scale))
-    return found
+        found.append(StepBuckets([transfers[at] for at in chosen], by_rank, cut, scale, number))
+    return found or why
 
 
 def _match(sizes: Sequence[int], travelled: Sequence[int]) -> tuple[list[int], Cut, float] | None:

@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import Literal
 
 from scaling.replay.buckets import StepBuckets
-from scaling.replay.graph import Gradient, Graph
+from scaling.replay.graph import Gradient, Graph, HostCall
 from scaling.timeline import COMPUTE
 
 #: Without a thread of its own, a backward pass is taken for the last two thirds of the compute: it does twice the
@@ -30,30 +30,41 @@ def comes_in_bursts(graph: Graph, steps: Sequence[StepBuckets]) -> Literal["a bu
 
 
 def spread(graph: Graph, steps: Sequence[StepBuckets]) -> None:
-    """Let each gradient of the steps be ready where the compute before its burst has made it, in place."""
-    for step in steps:
-        for rank in graph.ranks:
-            step.gradients[rank][:] = _spread(graph, rank, step)
+    """Put each gradient of the steps into its bucket where the compute before its burst has made it, in place."""
+    for rank in graph.ranks:
+        behind: dict[int, list[int]] = {}
+        for step in steps:
+            _find_makers(graph, rank, step, behind)
+        moved = {at for group in behind.values() for at in group}
+        own = {call.launches: call for call in graph.calls[rank] if call.launches in moved}
+        calls: list[HostCall] = []
+        for call in graph.calls[rank]:
+            if call.launches in moved and call.launches >= 0:
+                continue
+            calls.append(call)
+            calls += [own[at] for at in behind.get(call.launches, ())]
+        graph.calls[rank] = calls
+        position = {call.launches: index for index, call in enumerate(calls) if call.launches >= 0}
+        for stream in graph.order[rank]:
+            if moved.intersection(stream):
+                stream.sort(key=lambda at: position.get(at, -1))
 
 
-def _spread(graph: Graph, rank: int, step: StepBuckets) -> list[Gradient]:
-    moved: list[Gradient] = []
+def _find_makers(graph: Graph, rank: int, step: StepBuckets, behind: dict[int, list[int]]) -> None:
+    """Add to `behind`, by the activity that has made it, the activities that put a step's gradients into buckets."""
     launched = _compute_launches(graph, rank, step)
     position = {at: index for index, at in enumerate(launched)}
     begin = _backward_begins(graph, rank, launched, step)
     for burst in _bursts(graph, rank, step):
         first = position.get(burst[0].activity, begin)
         made_by = launched[begin:first]
-        if not made_by:
-            moved += burst
-        else:
+        if made_by:
             done = list(accumulate(graph.activities[at].work_ns for at in made_by))
             whole = sum(one.bytes for one in burst)
             for one, held in zip(burst, accumulate(one.bytes for one in burst), strict=True):
                 at = min(bisect_left(done, done[-1] * held / whole), len(made_by) - 1)
-                moved.append(Gradient(made_by[at], one.bytes, one.element_bytes))
+                behind.setdefault(made_by[at], []).append(one.activity)
         begin = position.get(burst[-1].activity, first) + 1
-    return moved
 
 
 def _bursts(graph: Graph, rank: int, step: StepBuckets) -> list[list[Gradient]]:

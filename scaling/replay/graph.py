@@ -127,6 +127,7 @@ class Graph:
     gradients: dict[int, list[Gradient]]
     step_numbers: list[int]
     contention: Contention
+    left_out: set[int] = field(default_factory=set)  # indices of steps that a change could not be made in
     unexplained_ns: dict[int, float] = field(default_factory=dict)  # by rank: idle that nothing explains, in its steps
 
     def living(self) -> list[int]:
@@ -397,8 +398,10 @@ def _explain_starts(graph: Graph, rank: int, record: RankRecord) -> None:
                 if helper >= 0:
                     node.after.append(helper)
                     gap = node.traced_start - graph.activities[helper].traced_end
-            node.dispatch_ns = float(min(max(gap, 0.0), LONGEST_DISPATCH_NS))
-            if gap > LONGEST_DISPATCH_NS and node.kind != COMMUNICATION:
+            # a run loop's thread comes when the machine lets it: all of that is its dispatch
+            longest = gap if record.activity == "cpu" and node.kind == COMMUNICATION else LONGEST_DISPATCH_NS
+            node.dispatch_ns = float(min(max(gap, 0.0), max(longest, 0.0)))
+            if gap > longest and node.kind != COMMUNICATION:
                 left, right = max(node.traced_start - gap + LONGEST_DISPATCH_NS, edges[0]), node.traced_start
                 unexplained += max(0.0, right - left)
             before = at

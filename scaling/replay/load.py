@@ -42,11 +42,12 @@ def find_targets(path: Path) -> list[Target]:
         return [Target(path, path.resolve().name, parent if (parent / "run.json").is_file() else None)]
     if folder.read_info().kind == "sweep":
         raise UserError(f"{path} is a sweep; give a training run or a study")
+    tried = {row.run for row in folder.read_tried()}
     largest: dict[TrainFacts, tuple[int, RunFolder]] = {}
     for child in _traced(folder):
         facts = child.read_facts()
         size = child.read_info().world_size or 1
-        if facts is None:
+        if facts is None or child.path.name in tried:
             continue
         job = _job(facts)
         if job not in largest or size > largest[job][0]:
@@ -56,16 +57,18 @@ def find_targets(path: Path) -> list[Target]:
     return [Target(child.path, child.path.name, path) for _, child in largest.values()]
 
 
-def open_replayer(target: Target, analysis: RunAnalysis | None = None) -> Replayer:
-    """Read a target's traces and what its study knows. Raises UserError where there are no traces."""
+def open_replayer(target: Target, analysis: RunAnalysis | None = None, sweeps: Sequence[Launch] = ()) -> Replayer:
+    """Read a target's traces and what its study knows; `sweeps` are other than the study's own. Raises UserError where there are no traces."""
     told = analysis if analysis is not None else _analysis(target.path)
     records = read_records(target.path, told)
     launches, alone = _helpers(target, len(records))
+    device = next((one.device for one in records.values() if one.device is not None), None)
+    launches = [one for one in [*launches, *sweeps] if device is None or one.device in (None, device)]
     times: CollectiveTimes | None = None
     try:
         times = ModelTimes(CostModel(launches)) if launches else None
     except NotKnown:
-        times = None  # sweeps of another device: the trace's own collectives have to do
+        times = None  # they are not of one device: the trace's own collectives have to do
     return Replayer(records, times, alone)
 
 

@@ -25,7 +25,6 @@ _QUEUE_IS_FULL = 512
 _QUICK_NS = 20_000
 
 _SYNCHRONISING = ("DeviceSynchronize", "StreamSynchronize", "EventSynchronize")
-_COPIES_BACK = "copy_bucket_to_grad"
 
 
 @dataclass(slots=True)
@@ -203,7 +202,7 @@ def _record_host(trace: Trace) -> RankRecord:
     """Read a rank without a device: operators of the loop's thread are activities that the host awaits, one by one.
 
     Operators that hand collectives over launch them; what the run loops do is on streams of its own, a thread each.
-    DDP awaits a bucket before it copies the gradients out of it.
+    DDP awaits its buckets once the last one is handed over.
     """
     timeline = build_cpu_timeline(trace)
     names = [trace.names[name] for name in timeline.operator_name.tolist()]
@@ -266,38 +265,42 @@ def _host_calls(trace: Trace, record: RankRecord, base: int) -> None:
     for at, kind in enumerate(record.kind):
         if kind == COMPUTE:
             calls.append(Call(record.start[at], record.end[at], LAUNCH, 0, at, awaits=at))
-    calls += _awaited_collectives(record, handover_of)
+    calls += _awaited_collectives(record, handover_of, bool(trace.gradients))
     calls.sort(key=lambda call: (call.start, call.end))
     record.calls = calls
-    starts = [call.start for call in calls]
-    by_start = {call.start: at for at, call in enumerate(calls) if call.kind == LAUNCH and not call.in_collective}
+    launches = [at for at, call in enumerate(calls) if call.kind == LAUNCH and not call.in_collective]
+    starts = np.array([calls[at].start for at in launches], np.int64)
     for row in sorted(trace.gradients, key=lambda row: int(trace.operators.start[row])):
-        instant = int(trace.operators.start[row]) + base
-        found = by_start.get(instant)
-        if found is None:  # it stands inside another operator
-            found = int(np.searchsorted(np.array(starts), instant, side="right")) - 1
-        if found >= 0:
+        # the operator itself, or the one that it stands in
+        at = int(np.searchsorted(starts, int(trace.operators.start[row]) + base, side="right")) - 1
+        if at >= 0:
             told = trace.gradients[row]
-            record.gradients.append(GradientReady(found, told.elements, told.element_bytes))
+            record.gradients.append(GradientReady(launches[at], told.elements, told.element_bytes))
 
 
-def _awaited_collectives(record: RankRecord, handover_of: dict[int, int]) -> list[Call]:
+def _awaited_collectives(record: RankRecord, handover_of: dict[int, int], ddp: bool) -> list[Call]:
     """Return where the loop's thread awaits the collectives: before the first operator that needs what they bring.
 
-    That is the first that copies gradients back, begun after all of a burst are handed over and this one has ended;
-    where nothing copies back, the first operator after an idle stretch in which it ended.
+    DDP awaits all of a step's buckets once the last one is handed over. Else that is the first operator after an idle
+    stretch in which the collective ended.
     """
     compute = [at for at, kind in enumerate(record.kind) if kind == COMPUTE]
-    backs = [at for at in compute if _COPIES_BACK in record.name[at]]
     before = dict(zip(compute[1:], compute[:-1], strict=True))
+    bounds = np.array(record.edges, np.int64)
+    last: dict[int, int] = {}  # by step: when its last collective is handed over
+    for told in handover_of.values():
+        step = _step_of(told, bounds, record.steps)
+        last[step] = max(told, last.get(step, 0))
+    starts = np.array([record.start[at] for at in compute], np.int64)
     calls = []
     for at in sorted(handover_of, key=lambda at: record.end[at]):
-        end = record.end[at]
-        after = [user for user in backs or compute if record.start[user] >= max(end, handover_of[at])]
-        user = next((one for one in after if backs or record.end[before.get(one, one)] <= end), None)
+        end, told = record.end[at], handover_of[at]
+        earliest = max(end, last[_step_of(told, bounds, record.steps)] if ddp else told)
+        after = (compute[index] for index in range(int(np.searchsorted(starts, earliest)), len(compute)))
+        user = next((one for one in after if ddp or record.end[before.get(one, one)] <= end), None)
         if user is None:
             continue
-        idle = max(record.end[before[user]] if user in before else end, handover_of[at])
+        idle = max(record.end[before[user]] if user in before else end, told)
         # it ended while the thread had nothing else to do, which then waited; else it was there already
         begin, back = (idle, end) if idle < end else (record.start[user] - 1, record.start[user] - 1)
         # what runs before it on its run loop was handed over, too, when it ended

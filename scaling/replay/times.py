@@ -13,6 +13,8 @@ from scaling.replay.graph import Transfer
 _LATENCY_US = 20.0
 #: How far a line through a trace's own sizes may be off at others.
 _BEYOND = 0.25
+#: How many times the largest size of a trace a line through its sizes still tells of.
+_FARTHEST = 32
 
 
 class CollectiveTimes(Protocol):
@@ -60,9 +62,12 @@ class TraceTimes:
             self._lines[kind] = (*_line(points), min(sizes), max(sizes))
 
     def time_us(self, operation: str, size: int, dtype: str | None, group_size: int) -> Interval | None:
-        """Return the time of one of `size` bytes, ± a quarter away from the sizes that the trace has."""
+        """Return the time of one of `size` bytes, ± a quarter away from the sizes that the trace has.
+
+        None far above them: a slope through small ones says nothing of bandwidth.
+        """
         line = self._lines.get((operation, group_size))
-        if line is None:
+        if line is None or size > _FARTHEST * line[3]:
             return None
         latency, slope, smallest, largest = line
         time = latency + slope * size

@@ -1,0 +1,42 @@
+"""Adds replays and advice to analyses: of a run, of plain traces, of a study's largest run of each job."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from records.errors import UserError
+from scaling.advice import advise
+from scaling.answer import RunAnalysis
+from scaling.costs.points import Launch
+from scaling.replay.load import Target, find_targets, open_replayer
+
+
+def add_advice(path: Path, analyses: Sequence[RunAnalysis], sweeps: Sequence[Launch] = ()) -> None:
+    """Fill in `replay` and `advice` of what is replayed at a path: the run's own analysis, or those of a study's runs.
+
+    `sweeps` are other than the study's own.
+    Where nothing can be replayed, the answer says why: that is no reason to go without an analysis.
+    """
+    try:
+        targets = find_targets(path)
+    except UserError:
+        return  # no traces at all, which the analyses say themselves
+    by_name = {analysis.name: analysis for analysis in analyses}
+    for target in targets:
+        analysis = analyses[0] if target.path == path else by_name.get(target.name)
+        if analysis is not None and analysis.ranks and analysis.quality.verdict != "unusable":
+            _advise(target, analysis, sweeps)
+
+
+def _advise(target: Target, analysis: RunAnalysis, sweeps: Sequence[Launch]) -> None:
+    try:
+        replayer = open_replayer(target, analysis, sweeps)
+    except UserError as error:
+        analysis.quality.reasons.append(f"the step is not replayed: {error}")
+        return
+    analysis.replay = replayer.replay
+    analysis.advice = advise(replayer, analysis)
+    if replayer.stalled is not None:
+        analysis.quality.reasons.append(f"nothing is predicted: {replayer.stalled}")
+    elif not replayer.replay.faithful:
+        off = 100 * replayer.replay.error
+        analysis.quality.reasons.append(f"nothing is predicted: replayed, the step is {off:+.1f}% off the trace")

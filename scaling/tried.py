@@ -1,0 +1,56 @@
+"""Advice that was followed: what the replay expected beside what the steady steps of both runs say."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+from records.errors import UserError
+from records.folder import RunFolder
+from records.rows import TriedRow
+from scaling.answer import TriedAdvice
+
+#: The standard error of a median is this many times that of a mean, for errors that are normal.
+_MEDIAN_ERROR = math.sqrt(math.pi / 2)
+
+
+def compare_tried(study: RunFolder) -> list[TriedAdvice]:
+    """Return what came of the advice that a study followed, in the order in which it did."""
+    runs = {child.path.name: child for child in study.read_children()}
+    return [_compare(row, runs) for row in study.read_tried()]
+
+
+def _compare(row: TriedRow, runs: Mapping[str, RunFolder]) -> TriedAdvice:
+    before, after = _steady_ms(runs.get(row.base)), _steady_ms(runs.get(row.run))
+    answer = TriedAdvice(
+        base=row.base,
+        run=row.run,
+        what=row.what,
+        overrides=row.overrides,
+        expected_ms=row.expected_ms,
+        expected_low_ms=row.expected_low_ms,
+        expected_high_ms=row.expected_high_ms,
+        at_most=row.at_most,
+        measured_ms=None,
+    )
+    if before and after:
+        gained = statistics.median(before) - statistics.median(after)
+        error = 1.96 * _MEDIAN_ERROR * math.hypot(_error(before), _error(after))
+        answer.measured_ms, answer.measured_low_ms, answer.measured_high_ms = gained, gained - error, gained + error
+        answer.base_step_ms, answer.run_step_ms = statistics.median(before), statistics.median(after)
+    return answer
+
+
+def _steady_ms(run: RunFolder | None) -> list[float]:
+    """Return the slowest rank's time of each steady step; none of a run that is not there or did not end well."""
+    if run is None:
+        return []
+    try:
+        if run.read_info().status != "done":
+            return []
+    except UserError:
+        return []
+    return [max(row.step_ms) for row in run.read_steps() if row.phase == "steady" and row.step_ms]
+
+
+def _error(values: Sequence[float]) -> float:
+    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0

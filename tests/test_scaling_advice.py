@@ -1,0 +1,134 @@
+"""Advice is the right one: what holds a step up is named, with the setting that changes it and what that brings."""
+
+from pathlib import Path
+
+import pytest
+from test_front_door import TINY
+
+import scalescope
+from launch.config import register
+from launch.study import outline_study, plan_study, run_study
+from scaling.advice import advise
+from scaling.analyze import analyze, analyze_run
+from scaling.answer import RunAnalysis, read_study_answer
+from scaling.replay.buckets import find_buckets
+from scaling.replay.bursts import comes_in_bursts
+from scaling.replay.change import Change
+from scaling.replay.load import read_records
+from scaling.replay.simulate import bounded, mean_step_ns, simulate
+from scaling.replay.whatif import Replayer
+from verbs import sweep, train
+from verbs.study import follow
+
+DATA = Path(__file__).parent / "data"
+
+
+def _advised(name: str) -> RunAnalysis:
+    (answer,) = analyze([DATA / name])
+    assert isinstance(answer, RunAnalysis)
+    return answer
+
+
+def test_a_slow_loader_is_loaded_ahead() -> None:
+    answer = _advised("cpu_ddp_n2")
+    (loading,) = [one for one in answer.advice if "data.workers=4" in one.overrides]
+    idle = sum(rank.idle_data_ms for rank in answer.ranks) / sum(rank.steps for rank in answer.ranks)
+    assert loading.gain_ms == pytest.approx(idle, rel=0.3)
+    assert loading.low_ms <= loading.gain_ms <= loading.high_ms
+
+
+def test_a_run_that_is_well_set_up_gets_no_advice() -> None:
+    answer = _advised("gpt_ddp_n2")
+    assert answer.replay is not None and answer.replay.faithful
+    assert answer.advice == []
+
+
+def test_how_gradients_come_is_told_from_the_trace() -> None:
+    compiled = Replayer(read_records(DATA / "gpt_ddp_compile_n4"))
+    steps = find_buckets(compiled.graph)
+    assert not isinstance(steps, str)
+    assert comes_in_bursts(compiled.graph, steps) == "a bucket"  # compiled around DDP
+    eager = Replayer(read_records(DATA / "gpt_ddp_n2"))
+    steps = find_buckets(eager.graph)
+    assert not isinstance(steps, str) and comes_in_bursts(eager.graph, steps) is None
+    assert "one by one" in (eager.predict(Change(spread=True)).reason or "")
+
+
+def _handed_over_at_the_end(replayer: Replayer) -> None:
+    """Make of a run that overlaps what it would be compiled inside of DDP: all gradients come when backward ends."""
+    graph = replayer.graph
+    steps = find_buckets(graph)
+    assert not isinstance(steps, str)
+    for step in steps:
+        members = {at for index in step.transfers for at in graph.transfers[index].members.values()}
+        for rank in graph.ranks:
+            late = {one.activity for one in step.gradients[rank]} | members
+            calls = graph.calls[rank]
+            moved = [call for call in calls if call.launches in late or call.hands_over in members]
+            last = max(at for at, call in enumerate(calls) if call.launches in late)
+            kept = [call for call in calls[: last + 1] if call not in moved]
+            graph.calls[rank] = [*kept, *moved, *calls[last + 1 :]]
+            position = {call.launches: at for at, call in enumerate(graph.calls[rank]) if call.launches >= 0}
+            for stream in graph.order[rank]:
+                stream.sort(key=lambda at: position.get(at, -1))
+            gradients = sorted((one.activity for one in step.gradients[rank]), key=lambda at: position[at])
+            for at in members:
+                if graph.activities[at].rank == rank:
+                    graph.activities[at].after = [gradients[-1]]
+    replayer.base = bounded(simulate(graph).step_ns(graph))
+    replayer.base_ns = mean_step_ns(replayer.base)
+    replayer.replay.faithful = True  # to what it was changed into
+
+
+def test_a_compile_order_that_hides_no_all_reduce_is_told_to_compile_around_ddp() -> None:
+    replayer = Replayer(read_records(DATA / "gpt_ddp_n2"))
+    overlapped = replayer.base_ns
+    _handed_over_at_the_end(replayer)
+    lost = replayer.base_ns - overlapped
+    assert lost > 0.01 * overlapped
+    steps = find_buckets(replayer.graph)
+    assert not isinstance(steps, str) and comes_in_bursts(replayer.graph, steps) == "all at once"
+    back = replayer.predict(Change(spread=True), quick=True)
+    assert back.change_ms is not None and -back.change_ms * 1e6 == pytest.approx(lost, rel=0.3)
+    advice = advise(replayer, analyze_run(DATA / "gpt_ddp_n2"))
+    assert advice and advice[0].overrides == ["strategy.compile_inside=false"]
+
+
+def test_many_tiny_buckets_are_told_to_be_larger() -> None:
+    answer = _advised("cpu_tiny_buckets_n2")  # 52 all-reduces of a gradient each, on two CPU ranks
+    best = answer.advice[0]
+    assert best.overrides[0].startswith("strategy.bucket_mb=") and "52 all-reduces" in best.because
+    communicating = sum(rank.exposed_transfer_ms + rank.exposed_wait_ms for rank in answer.ranks) / sum(
+        rank.steps for rank in answer.ranks
+    )
+    assert 0.3 * communicating < best.gain_ms < 1.5 * communicating
+
+
+def test_a_study_follows_its_advice_and_tells_what_came_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    register()
+    words = [*TINY, "name=s", "strategy.bucket_mb=0.001", "gpu_counts=[2]", "with_sweep=false"]
+    study = plan_study(outline_study(words, train.verb(), sweep.verb()))
+    folder, failed = run_study(study, print)
+    assert not failed
+    answer = _advised("cpu_tiny_buckets_n2")
+    answer.name = "gpt_tiny-ddp-n2"
+    assert follow(study, folder, [answer]) == []
+    assert scalescope.main(["analyze", str(folder.path)]) == 0
+    assert "Advice followed: expected and measured" in capsys.readouterr().out
+    (tried,) = read_study_answer(folder.analysis).tried
+    assert tried.run == "gpt_tiny-ddp-n2-advice" and tried.overrides == answer.advice[0].overrides
+    assert tried.expected_ms == answer.advice[0].gain_ms
+    assert tried.base_step_ms is not None and tried.run_step_ms is not None
+    assert tried.measured_ms == pytest.approx(tried.base_step_ms - tried.run_step_ms)
+    assert f"bucket_mb: {tried.overrides[0].partition('=')[2]}" in (folder.path / tried.run / "config.yaml").read_text()
+    assert len(read_study_answer(folder.analysis).efficiency) == 1  # what was tried is no point of the series
+    assert "Advice followed" in folder.report.read_text()
+
+
+def test_try_advice_is_a_setting_of_a_study() -> None:
+    register()
+    outline = outline_study([*TINY, "try_advice=true", "gpu_counts=[1]"], train.verb(), sweep.verb())
+    assert outline.settings.try_advice
