@@ -58,7 +58,10 @@ def find_targets(path: Path) -> list[Target]:
 
 
 def open_replayer(target: Target, analysis: RunAnalysis | None = None, sweeps: Sequence[Launch] = ()) -> Replayer:
-    """Read a target's traces and what its study knows; `sweeps` are other than the study's own. Raises UserError where there are no traces."""
+    """Read a target's traces and what its study knows; `sweeps` are other than the study's own.
+
+    Raises UserError where there are no traces.
+    """
     told = analysis if analysis is not None else _analysis(target.path)
     records = read_records(target.path, told)
     launches, alone = _helpers(target, len(records))
