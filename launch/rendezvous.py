@@ -30,7 +30,7 @@ def join(world: World, timeout_s: float) -> dist.Store:
     try:
         if world.source == "torchrun":  # its agent may serve the store, which torch's own handler knows to ask for
             store, _, _ = next(dist.rendezvous("env://", world.rank, world.size, timeout=timeout))
-            return store
+            return dist.PrefixStore(f"attempt/{restarts()}", store)  # it keeps what earlier attempts have left
         return dist.TCPStore(address, int(port), world.size, is_master=world.rank == 0, timeout=timeout,
                              wait_for_workers=False, multi_tenant=True)  # fmt: skip
     except (RuntimeError, ValueError) as error:
@@ -40,6 +40,11 @@ def join(world: World, timeout_s: float) -> dist.Store:
         raise RunError(f"rank {world.rank} reached no rank 0 at {address}:{port} within {timeout_s:g} s "
                        f"({next(iter(str(error).splitlines()), '')[:200]}); is MASTER_ADDR rank 0's host, "
                        "can it be reached from here, and is MASTER_PORT open?") from error  # fmt: skip
+
+
+def restarts() -> int:
+    """Return how often torchrun has started this job's ranks again."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def _set_master(address: str, port: int) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import sys
 import time
 import traceback
@@ -25,14 +26,14 @@ from launch.compose import CONF, compose_job, thaw
 from launch.config import JobConfig
 from launch.freeze import plan_job
 from launch.job import Job
-from launch.rendezvous import join
+from launch.rendezvous import join, restarts
 from launch.verb import Verb
 from launch.watch import END, FORMING, MEASURING, PREPARING, Verdict, Watch
 from launch.world import World
 from records.environment import capture
 from records.errors import ExitCode, Preempted, RunError, UserError
 from records.files import write_atomic
-from records.folder import RunFolder
+from records.folder import RunFolder, find_runs
 from records.rows import Ceilings, Device, RunStatus
 from records.sink import Sink, Sinks
 
@@ -66,7 +67,7 @@ def run_in_world(verb: Verb, overrides: Sequence[str], world: World) -> ExitCode
     watch = _watch(store, world, limit_s)
     if world.rank == 0:
         try:
-            plan = plan_job(verb, compose_job(verb.name, overrides), world)
+            plan = plan_job(verb, compose_job(verb.name, [*overrides, *_going_on(verb, overrides, world)]), world)
             folder = plan.make_folder()
         except UserError:
             store.set(_KEY, msgspec.json.encode(_Shared(refused=True)))
@@ -83,6 +84,29 @@ def run_in_world(verb: Verb, overrides: Sequence[str], world: World) -> ExitCode
     return _run(verb, shared.text, RunFolder(Path(shared.path)), world, store, watch)
 
 
+def _going_on(verb: Verb, overrides: Sequence[str], world: World) -> list[str]:
+    """Return the overrides that name the run folder of this job's earlier attempt, where torchrun has restarted it."""
+    launch = launch_id(world)
+    if launch is None or restarts() == 0:
+        return []
+    runs = Path(str(compose_job(verb.name, overrides).runs)).expanduser()
+    infos = [(folder, folder.read_info()) for folder in find_runs(runs)]
+    mine = [(info.started_unix_s, folder) for folder, info in infos if info.launch == launch]
+    if not mine:
+        return []  # the attempt before this one did not come as far as a folder
+    name = max(mine)[1].path.name.replace("\\", "\\\\").replace("'", "\\'")
+    return [f"name='{name}'", "resume=true"]
+
+
+def launch_id(world: World) -> str | None:
+    """Return what names this start of torchrun and no other, the same on all of its attempts."""
+    if world.source != "torchrun":
+        return None
+    given = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    agent = f"{socket.gethostname()}:{os.getppid()}"  # without an id of its own, it is the process that starts ranks
+    return agent if given in ("", "none") else f"{given}/{os.environ.get('MASTER_ADDR', agent)}"
+
+
 def _init_limit_s(overrides: Sequence[str]) -> float:
     """Return launch.init_limit_s before there is a config: rank 0 alone composes it, and may be the one to hang."""
     node = OmegaConf.merge(OmegaConf.load(CONF / "launch" / "auto.yaml"), OmegaConf.from_dotlist([
@@ -95,13 +119,9 @@ def _init_limit_s(overrides: Sequence[str]) -> float:
 
 
 def _watch(store: dist.Store, world: World, limit_s: float) -> Watch:
-    watch = Watch(store, world.rank, world.size, _restarts())
+    watch = Watch(store, world.rank, world.size)
     watch.begin(limit_s)
     return watch
-
-
-def _restarts() -> int:
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def _hold_store_until_read(store: dist.Store, world: World, limit_s: float = 10.0) -> None:
@@ -222,11 +242,11 @@ def _complete_info(
 ) -> None:
     info = folder.read_info()
     info.status = "running"
-    info.attempt = _restarts()
+    info.attempt = restarts()
     info.message = info.ended_unix_s = None  # what an attempt before this one left
     info.backend = config.launch.backend
     info.world_size = world.size
-    info.launcher = world.source
+    info.launcher, info.launch = world.source, launch_id(world)
     info.hosts = sorted({device.host for device in devices})
     info.devices = devices
     info.topology = topology(devices)
@@ -304,7 +324,10 @@ class _Rank:
 
     def _write(self, status: RunStatus, message: str) -> None:
         try:
-            if self._folder.read_info().status == "running":
+            info = self._folder.read_info()
+            if info.status == "running":
+                info.world_size = info.world_size or self._world.size
+                self._folder.write_info(info)
                 self._folder.set_status(status, message)
                 print(f"scalescope: {message}", file=sys.stderr)
         except (UserError, OSError) as error:  # no shared file system here, or a full disk: the console has it

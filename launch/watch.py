@@ -67,9 +67,9 @@ class _Stage:
 class Watch:
     """One rank's watch over itself and the others; it begins when the rank has joined its world."""
 
-    def __init__(self, store: dist.Store, rank: int, size: int, attempt: int = 0) -> None:
+    def __init__(self, store: dist.Store, rank: int, size: int) -> None:
         # a connection of its own: the working thread may sit in a blocking call on the other
-        self._store = dist.PrefixStore(f"scalescope/watch/{attempt}", store.clone())
+        self._store = dist.PrefixStore("watch", store.clone())
         self._rank = rank
         self._size = size
         self._beat_s = max(_BEAT_S, size / _BEATS_A_SECOND)

@@ -80,6 +80,7 @@ class RunInfo(msgspec.Struct):
     world_size: int | None = None
     hosts: list[str] = []
     launcher: str | None = None  # torchrun | slurm | mpi | env | single
+    launch: str | None = None  # which start of torchrun, whose restarts go on in the same folder
     environment: Environment | None = None
     devices: list[Device] = []
     topology: str | None = None  # the hosts, and how the devices of the first are linked

@@ -8,6 +8,7 @@ from records.errors import UserError
 from records.folder import RunFolder
 from records.rows import RunInfo, StepRow, SweepRow, TrainFacts
 from scaling.answer import RunAnalysis, StudyAnalysis, read_run_answer, read_study_answer
+from scaling.flight import read_flight
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,10 @@ def read_material(folder: RunFolder) -> Material:
 
 def _add(material: Material, folder: RunFolder) -> None:
     run = _read_run(folder)
+    if run.info.status == "failed":
+        where = f"{run.name} failed: " if material.info.kind == "study" else "The run failed: "
+        material.notes.append(f"{where}{run.info.message or 'run.json names no reason'}")
+        material.notes.extend(f"Flight record: {line}" for line in read_flight(folder, run.info.world_size)[1])
     rows = folder.read_sweep()
     if run.info.kind == "train":
         material.runs.append(run)

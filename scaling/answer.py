@@ -231,6 +231,19 @@ class Advice(msgspec.Struct, kw_only=True):
     at_most: bool = False  # the gain is a bound, not an expectation
 
 
+class LastCollective(msgspec.Struct, kw_only=True):
+    """What a rank called last in a group, in a job that failed, by torch's flight record."""
+
+    rank: int
+    group: str
+    number: int  # in its group, counted by torch from 1
+    operation: str
+    elements: int
+    dtype: str | None
+    ended: bool
+    called_from: str | None  # file:line (function), the innermost outside of torch
+
+
 class RunAnalysis(msgspec.Struct, kw_only=True):
     """One run's traces, explained."""
 
@@ -256,6 +269,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     advice: list[Advice] = []  # what would bring most, best first
     step_times: StepTimes | None = None
     throughput: Throughput | None = None
+    last_collectives: list[LastCollective] = []  # only of a job that failed
 
 
 class ScalingPoint(msgspec.Struct, kw_only=True):

@@ -21,6 +21,7 @@ from scaling.collective import RankCollective
 from scaling.efficiency import efficiency_of
 from scaling.exchanges import RankExchanges, rank_exchanges
 from scaling.families import bus_factor
+from scaling.flight import read_flight
 from scaling.kernels import KernelTable
 from scaling.kinds import kernel_kinds
 from scaling.matching import Match, match_collectives
@@ -144,7 +145,7 @@ def explain_run(run: RunFolder | Path, jobs: int | None = None, executor: Execut
     try:
         sources = find_sources(path)
     except UserError as error:
-        if folder is None or not folder.steps.is_file():
+        if folder is None or not (folder.steps.is_file() or folder.flight_recorder.is_dir()):
             raise
         return explain_steps_only(folder, str(error))
     explained = explain_traces(sources, _name_of(path), jobs, executor)
@@ -181,6 +182,7 @@ def _add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
         analysis.quality.reasons.append(f"steps.jsonl: {error}")
         rows = []
     add_steps(analysis, rows)
+    analysis.last_collectives, _ = read_flight(folder, info.world_size)
 
 
 def _name_of(path: Path) -> str:

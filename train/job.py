@@ -162,6 +162,7 @@ class _Loop:
             self.places.validating(step)
             self._validate(step)
         if saves:
+            self.ledger.finish(step + 1)  # a job that goes on from here has the rows of all steps before it
             self.places.saving(step)
             self.checkpoints.begin(step + 1)
         self.clock.restart()
