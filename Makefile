@@ -29,12 +29,12 @@ lint: $(READY)
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet . && $(BIN)/mypy --no-error-summary && $(BIN)/lint-imports
 
 test: lint
-	@$(BIN)/pytest -m "not cluster and not quiet" -n 2 --dist worksteal
+	@$(BIN)/pytest -m "not cluster and not long and not quiet" -n 2 --dist worksteal
 	@$(BIN)/pytest -m quiet
 
 ## a real Slurm cluster of two nodes on this host: needs root and Debian's slurm-wlm, slurmctld, slurmd, munge
 test-cluster: $(READY)
-	@$(BIN)/pytest -m cluster -rs
+	@$(BIN)/pytest -m "cluster or long" -rs
 
 clean:
 	rm -rf .venv build *.egg-info

@@ -39,6 +39,8 @@ VERBS = {
     "doctor": "verbs.doctor",
 }
 
+_MEASURING = ("demo", "study", "train", "sweep")
+
 USAGE = """\
 scalescope: why does my training job not scale, and what would make it?
 
@@ -78,6 +80,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     from records.errors import ExitCode, Preempted, RunError, UserError
 
+    if words[0] in _MEASURING and arguments is None:
+        from records.stop import note_requests
+
+        note_requests()
     try:
         return int(import_module(_module(words[0])).run(words[1:]))
     except (UserError, RunError, Preempted) as error:

@@ -1,7 +1,6 @@
 """One rank of a job, from joining its world to leaving it: the same whoever started the ranks."""
 
 import os
-import signal
 import socket
 import sys
 import time
@@ -36,6 +35,7 @@ from records.files import write_atomic
 from records.folder import RunFolder, find_runs
 from records.rows import Ceilings, Device, RunStatus
 from records.sink import Sink, Sinks
+from records.stop import note_requests
 
 _KEY = "scalescope/job"
 
@@ -63,7 +63,13 @@ def run_in_world(verb: Verb, overrides: Sequence[str], world: World) -> ExitCode
     Raises UserError on rank 0 alone; the other ranks return its exit code without a word.
     """
     limit_s = _init_limit_s(overrides)
-    store = join(world, limit_s)
+    try:
+        store = join(world, limit_s)
+    except (UserError, RunError) as error:
+        if world.source == "mpi":  # at a usual exit, MPI's own end would wait for ranks that never come
+            print(f"scalescope: {error}", file=sys.stderr, flush=True)
+            os._exit(error.exit_code)
+        raise
     watch = _watch(store, world, limit_s)
     if world.rank == 0:
         try:
@@ -132,7 +138,7 @@ def _hold_store_until_read(store: dist.Store, world: World, limit_s: float = 10.
 
 
 def _run(verb: Verb, text: str, folder: RunFolder, world: World, store: dist.Store, watch: Watch) -> ExitCode:
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)  # asks to stop; a body that can obeys it, and nothing dies of it
+    note_requests()  # a body that can obeys them
     rank = _Rank(folder, world, watch)
     try:
         config = thaw(text, verb.schema, verb.variants)

@@ -19,6 +19,7 @@ from hardware.doctor import preflight
 from launch.freeze import Plan
 from records.errors import ExitCode, RunError, Stopped, UserError
 from records.folder import RunFolder
+from records.stop import hand_on
 
 _HOUSE = Path(__file__).resolve().parent.parent
 
@@ -76,6 +77,7 @@ def _stop_signal_to_ranks() -> Iterator[None]:
         yield
         return
     before = signal.signal(signal.SIGUSR1, lambda number, _: _signal_children(number))
+    hand_on()
     try:
         yield
     finally:

@@ -3,6 +3,8 @@
 import signal
 from types import FrameType, TracebackType
 
+from records.stop import noted
+
 _SIGNALS = (signal.SIGTERM, signal.SIGUSR1)  # what Slurm sends before a job's time is up, or --signal=USR1
 
 
@@ -10,7 +12,7 @@ class StopRequest:
     """Listens for SIGTERM and SIGUSR1 while it is open."""
 
     def __init__(self) -> None:
-        self.name: str | None = None  # the signal that came
+        self.name = noted()  # the signal that came, to this process or before it
 
     def __enter__(self) -> "StopRequest":
         self._before = {number: signal.signal(number, self._note) for number in _SIGNALS}

@@ -1,0 +1,328 @@
+"""Faults made from outside, by signals, mounts and ports: what the job's end looks like, how soon, and what is left."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from collectives_runs import await_rows, finish, process_of, rows_of
+from collectives_runs import start as start_sweep
+from faults import FAULTS, PAGE, Fault, page_with_table
+from train_runs import FAST, SMALL_GPT, start, train, wait_for, wait_for_rows
+
+from records.errors import ExitCode
+from records.folder import RunFolder
+
+BIN = Path(sys.executable).parent
+ENDLESS = (*SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=100000", "launch.step_limit_s=3")
+
+long = pytest.mark.long
+
+
+def end_of(fault: Fault, job: subprocess.Popen[str], folder: RunFolder, since: float) -> str:
+    """Await a job's end and assert what every fault's has in common; returns what run.json and the command said."""
+    try:
+        out, err = job.communicate(timeout=fault.within_s + 60)
+    finally:
+        if job.poll() is None:
+            job.kill()
+    elapsed_s = time.monotonic() - since
+    message = (folder.read_info().message or "") if (folder.path / "run.json").is_file() else ""
+    said = f"{message}\n{err}{out}"
+    assert job.returncode == fault.exit_code, said
+    assert elapsed_s < fault.within_s, f"{elapsed_s:.0f} s\n{said}"
+    assert fault.says in said
+    return said
+
+
+def steps_of(folder: RunFolder) -> list[int]:
+    return [row.step for row in folder.read_steps()]
+
+
+def hurt(job: subprocess.Popen[str], rank: int, number: signal.Signals) -> float:
+    """Send a rank of a running job a signal, and return when."""
+    os.kill(process_of(job, rank), number)
+    return time.monotonic()
+
+
+def while_loading(job: subprocess.Popen[str], rank: int, number: signal.Signals) -> float:
+    """Send a rank a signal as soon as there is a process of it, seconds before it can join the others."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        try:
+            return hurt(job, rank, number)
+        except AssertionError:
+            time.sleep(0.02)
+    raise TimeoutError("the ranks never began")
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> tuple[subprocess.Popen[str], RunFolder]:
+    """A training job of two ranks that has written rows."""
+    job = start(tmp_path, "one", 2, *ENDLESS)
+    wait_for_rows(tmp_path / "one" / "steps.jsonl", 8)
+    return job, RunFolder(tmp_path / "one")
+
+
+Running = tuple[subprocess.Popen[str], RunFolder]
+
+
+def test_the_page_shows_what_the_tests_assert() -> None:
+    page = PAGE.read_text()
+    assert page == page_with_table(page), "python tests/faults.py writes it anew"
+    for fault in FAULTS.values():
+        file, _, name = fault.proven_by.partition("::")
+        assert f"def {name}(" in (PAGE.parent.parent / file).read_text(), fault.proven_by
+
+
+def test_a_rank_stopped_in_mid_step_is_named(running: Running) -> None:
+    job, folder = running
+    stopped = process_of(job, 1)
+    said = end_of(FAULTS["stopped_in_step"], job, folder, hurt(job, 1, signal.SIGSTOP))
+    assert f"rank 1 (process {stopped} on {socket.gethostname()}) is stopped" in said and "rank 0 arrived" in said
+    assert folder.read_info().status == "failed"
+    assert len(steps_of(folder)) >= 8 and steps_of(folder) == list(range(len(steps_of(folder))))
+    assert "train_step" in (folder.logs / "rank0.hang.txt").read_text()
+    assert not Path(f"/proc/{stopped}").exists(), "a stopped rank does not stay behind"
+    analysed = subprocess.run(
+        [sys.executable, "-m", "scalescope", "analyze", str(folder.path)], capture_output=True, text=True, check=False
+    )
+    assert "Flight record: " in analysed.stdout and "all_reduce of" in analysed.stdout, analysed.stderr
+    assert "train/strategies/base.py" in analysed.stdout, "the line that called it"
+
+
+@long
+def test_a_rank_killed_before_it_joins(tmp_path: Path) -> None:
+    job, folder = start(tmp_path, "one", 2, *ENDLESS), RunFolder(tmp_path / "one")
+    end_of(FAULTS["killed_before_init"], job, folder, while_loading(job, 1, signal.SIGKILL))
+    assert folder.read_info().status == "failed"
+
+
+@long
+def test_a_rank_stopped_before_it_joins(tmp_path: Path) -> None:
+    job, folder = start(tmp_path, "one", 2, *ENDLESS, "launch.init_limit_s=8"), RunFolder(tmp_path / "one")
+    end_of(FAULTS["stopped_before_init"], job, folder, while_loading(job, 1, signal.SIGSTOP))
+    assert (folder.read_info().status, folder.read_info().world_size) == ("failed", 2)
+    assert (folder.logs / "rank0.hang.txt").stat().st_size > 0
+
+
+@long
+def test_a_rank_killed_in_mid_step(running: Running) -> None:
+    job, folder = running
+    killed = process_of(job, 1)
+    said = end_of(FAULTS["killed_in_step"], job, folder, hurt(job, 1, signal.SIGKILL))
+    assert f"rank 1 (process {killed} on {socket.gethostname()}) has died" in said
+    assert folder.read_info().status == "failed"
+    assert len(steps_of(folder)) >= 8 and steps_of(folder) == list(range(len(steps_of(folder))))
+    assert (folder.flight_recorder / "rank0.pickle").stat().st_size > 0
+
+
+@long
+def test_a_rank_killed_in_a_collective(tmp_path: Path) -> None:
+    large = ("sizes=[8B,64MiB]", "budget_s=20", "min_iterations=1000")
+    job, folder = start_sweep(tmp_path, "one", 2, *large), RunFolder(tmp_path / "one")
+    await_rows(job, tmp_path, "one", least=1)
+    time.sleep(2)  # the second point is at work, and has been for long
+    end_of(FAULTS["killed_in_collective"], job, folder, hurt(job, 1, signal.SIGKILL))
+    rows = rows_of(tmp_path, "one")
+    assert [(row.bytes, row.status) for row in rows] == [(8, "measured")]
+    assert folder.read_info().status == "failed"
+
+
+def mpirun() -> str:
+    return str(BIN / "mpirun")
+
+
+needs_mpirun = pytest.mark.skipif(
+    not (BIN / "mpirun").exists(), reason="no MPICH beside this Python: pip install mpich"
+)
+
+
+@long
+@needs_mpirun
+def test_a_stopped_rank_0_that_serves_the_store(tmp_path: Path) -> None:
+    words = [mpirun(), "-n", "2", str(BIN / "scalescope"), "train", f"runs={tmp_path}", "name=one", *FAST, *ENDLESS]
+    job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    folder = RunFolder(tmp_path / "one")
+    wait_for_rows(folder.steps, 8)
+    (rank0,) = [pid for pid in descendants(job.pid) if b"PMI_RANK=0" in environment_of(pid)]
+    os.kill(rank0, signal.SIGSTOP)
+    end_of(FAULTS["rank0_stopped"], job, folder, time.monotonic())
+    assert folder.read_info().status == "failed" and len(steps_of(folder)) >= 8
+    assert not Path(f"/proc/{rank0}").exists()
+
+
+@long
+def test_ranks_whose_launcher_is_killed_end(running: Running) -> None:
+    job, folder = running
+    ranks = [process_of(job, rank) for rank in (0, 1)]
+    since = time.monotonic()
+    job.kill()
+    fault = FAULTS["launcher_killed"]
+    while any(Path(f"/proc/{rank}").exists() for rank in ranks):
+        assert time.monotonic() < since + fault.within_s, "ranks stay behind"
+        time.sleep(0.1)
+    end_of(fault, job, folder, since)
+    assert folder.read_info().status == "failed" and len(steps_of(folder)) >= 8
+
+
+@long
+def test_a_killed_rank_is_started_again_and_goes_on_from_the_checkpoint(tmp_path: Path) -> None:
+    words = (*SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=120", "checkpoint_every=20")
+    undisturbed, done = train(tmp_path, "undisturbed", 2, *words)
+    assert done.returncode == 0, done.stderr
+    job, folder = start(tmp_path, "one", 2, *words, "launch.max_restarts=1"), RunFolder(tmp_path / "one")
+    wait_for(folder.checkpoints / "step-40")
+    end_of(FAULTS["restarted"], job, folder, hurt(job, 1, signal.SIGKILL))
+    rows = folder.read_steps()
+    assert folder.read_info().status == "done" and folder.read_info().message is None
+    assert [row.step for row in rows] == list(range(120)) and {row.attempt for row in rows} == {0, 1}
+    assert [row.loss for row in rows] == [row.loss for row in undisturbed.read_steps()]
+
+
+@long
+def test_torchruns_own_restart_goes_on_in_the_same_folder(tmp_path: Path) -> None:
+    torchrun = [str(BIN / "torchrun"), "--standalone", "--nproc-per-node=2", "--max-restarts=1", "-m", "scalescope"]
+    words = (*FAST, *SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=120")
+    job = subprocess.Popen([*torchrun, "train", f"runs={tmp_path}", *words, "checkpoint_every=20"],
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    await_that(lambda: any(tmp_path.glob("*/checkpoints/step-40")))
+    hurt(job, 1, signal.SIGKILL)
+    out, err = job.communicate(timeout=100)
+    (path,) = tmp_path.iterdir()
+    assert job.returncode == 0, err + out
+    assert steps_of(RunFolder(path)) == list(range(120)) and RunFolder(path).read_info().attempt == 1
+
+
+@long
+@pytest.mark.parametrize("moment", ["while it composes", "while the ranks load", "while it trains"])
+def test_a_request_to_stop_is_obeyed_whenever_it_comes(moment: str, tmp_path: Path) -> None:
+    job, folder = start(tmp_path, "one", 2, *ENDLESS), RunFolder(tmp_path / "one")
+    if moment == "while it composes":
+        time.sleep(0.5)
+    elif moment == "while the ranks load":
+        await_that(lambda: any(b"--frozen" in command_of(pid) for pid in descendants(job.pid)))
+        time.sleep(0.5)
+    else:
+        wait_for_rows(folder.steps, 8)
+    since = time.monotonic()
+    job.send_signal(signal.SIGUSR1)
+    end_of(FAULTS["preempted"], job, folder, since)
+    assert folder.read_info().status == "preempted"
+    assert (folder.checkpoints / f"step-{len(steps_of(folder))}").is_dir()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own that a few megabytes fill."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "scalescope-test", str(place)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("a full disk is not tried: mounting a file system needs root")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@long
+def test_a_full_disk_ends_a_job_with_whole_rows(small_disk: Path) -> None:
+    job, folder = start(small_disk, "one", 2, *ENDLESS), RunFolder(small_disk / "one")
+    wait_for_rows(folder.steps, 8)
+    with (small_disk / "somebody-elses").open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+        while True:
+            file.write(b"x" * 4096)
+    end_of(FAULTS["disk_full"], job, folder, time.monotonic())
+    assert len(steps_of(folder)) >= 8 and steps_of(folder) == list(range(len(steps_of(folder))))
+
+
+@long
+@needs_mpirun
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
+    with socket.socket() as other:
+        other.bind(("", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        words = ["-env", "MASTER_ADDR", "127.0.0.1", "-env", "MASTER_PORT", str(port), str(BIN / "scalescope"), "train"]
+        job = subprocess.Popen([mpirun(), "-n", "2", *words, f"runs={tmp_path}", "name=one", *FAST, *ENDLESS],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+        said = end_of(FAULTS["port_taken"], job, RunFolder(tmp_path / "one"), time.monotonic())
+    assert f"port {port} of this host" in said and "set MASTER_PORT to a free one" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+@long
+def test_an_unreachable_wandb_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
+    words = (*SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=30", "logger=wandb")
+    limits = ("logger.wandb.mode=online", "logger.wandb.init_timeout_s=5", "logger.wandb.finish_timeout_s=5")
+    since = time.monotonic()
+    job, folder = start(tmp_path, "one", 2, *words, *limits), RunFolder(tmp_path / "one")
+    said = end_of(FAULTS["wandb_unreachable"], job, folder, since)
+    assert folder.read_info().status == "done" and steps_of(folder) == list(range(30))
+    assert "WandbSink failed and is left out" in said
+
+
+@long
+def test_a_rank_that_hangs_in_its_own_code_is_told_from_those_that_wait_for_it(tmp_path: Path) -> None:
+    """Its process lives and gives signs of life: the places tell, since no collective does."""
+    tokens = tmp_path / "data.bin"
+    tokens.write_bytes(b"".join(number.to_bytes(2, "little") for number in range(256)) * 2048)
+    hang = tmp_path / "sitecustomize.py"  # the data set hangs on rank 1 from the fortieth batch on
+    hang.write_text(
+        "import os, sys, threading\n"
+        "if os.environ.get('RANK') == '1':\n"
+        "    import train.loader as loader\n"
+        "    inner, count = loader.split_tokens, [0]\n"
+        "    def split(rows):\n"
+        "        count[0] += 1\n"
+        "        if count[0] == 40:\n"
+        "            threading.Event().wait()\n"
+        "        return inner(rows)\n"
+        "    loader.split_tokens = split\n"
+    )
+    house = Path(__file__).resolve().parent.parent
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{house}"}
+    words = [sys.executable, "-m", "scalescope", "train", "launch.ranks=2", f"runs={tmp_path}", "name=one", *FAST]
+    data = ("data=tokens", f"data.path={tokens}", "data.validation_samples=0")
+    job = subprocess.Popen([*words, *ENDLESS, *data], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                           text=True)  # fmt: skip
+    code, said = finish(job, within_s=90)
+    message = RunFolder(tmp_path / "one").read_info().message or ""
+    assert code == ExitCode.RUN_FAILED, said
+    assert "rank 1 did not arrive: at loading the batch of step 39" in message and "rank 0 arrived" in message
+    assert "sitecustomize" in (tmp_path / "one/logs/rank1.hang.txt").read_text(), "its stack says where it hangs"
+
+
+def await_that(holds: Callable[[], bool], limit_s: float = 60) -> None:
+    until = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def descendants(pid: int) -> list[int]:
+    found = []
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in children.read_text().split():
+            found += [int(child), *descendants(int(child))]
+    return found
+
+
+def environment_of(pid: int) -> list[bytes]:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
+
+
+def command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
