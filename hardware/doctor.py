@@ -5,6 +5,7 @@
 
 import grp
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -232,15 +233,26 @@ def _mpi() -> Finding:
             "no mpirun, neither on the PATH nor beside this Python",
             "pip install mpich, where you want to start by mpirun",
         )
-    # in a process of its own: an MPI library that fails to start takes its process along
-    code = "from mpi4py import MPI; print(MPI.Get_library_version().splitlines()[0])"
+    # in processes of their own: an MPI library that fails to start takes its process along
     try:
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
-    except subprocess.TimeoutExpired:
-        return note("MPI", f"{mpirun}; mpi4py does not start within 30 s", "check the MPI library that it loads")
+        asked = subprocess.run([mpirun, "--version"], capture_output=True, text=True, timeout=10, check=False)
+        abi = "openmpi" if "Open MPI" in asked.stdout or "OpenRTE" in asked.stdout else "mpich"
+        done = subprocess.run(
+            [sys.executable, "-c", "from mpi4py import MPI; print(MPI.Get_library_version().splitlines()[0])"],
+            capture_output=True, text=True, timeout=30, check=False, env={"MPI4PY_MPIABI": abi, **os.environ},
+        )  # fmt: skip
+    except (subprocess.TimeoutExpired, OSError):
+        return note("MPI", f"{mpirun}, but it or mpi4py does not start within 30 s", "check the library that it loads")
     if done.returncode != 0:
-        return note("MPI", f"{mpirun}, but mpi4py finds no library", "pip install mpich, or load the site's MPI module")
-    return fine("MPI", f"{mpirun}; mpi4py loads {done.stdout.strip()[:60]}")
+        kind = "Open MPI" if abi == "openmpi" else "MPICH"
+        return note("MPI", f"{mpirun} is {kind}'s, but mpi4py finds no library of its kind",
+                    "load the site's MPI module, or pip install mpich and use its mpirun")  # fmt: skip
+    loaded = done.stdout.strip()[:60]
+    own, theirs = (re.search(r"Open MPI(?:\) | v)([\d.]+)", text) for text in (asked.stdout, loaded))
+    if own and theirs and own[1] != theirs[1]:
+        return note("MPI", f"{mpirun} is Open MPI {own[1]}, but mpi4py loads {loaded}",
+                    "put that installation's lib folder into LD_LIBRARY_PATH")  # fmt: skip
+    return fine("MPI", f"{mpirun}; mpi4py loads {loaded}")
 
 
 def _wandb() -> Finding:

@@ -12,6 +12,7 @@ import torch.distributed as dist
 from launch.world import World
 from records.environment import module_or_none
 from records.errors import RunError, UserError
+from records.mpi import choose_library
 
 
 def join(world: World, timeout_s: float) -> dist.Store:
@@ -81,8 +82,10 @@ def first_host(nodes: str) -> str:
 
 def _mpi_master(world: World) -> tuple[str, int]:
     """Return rank 0's address and a port that is free there, by broadcast."""
+    choose_library()
     if module_or_none("mpi4py.MPI") is None:
-        raise UserError("started by mpirun, but mpi4py finds no MPI library; pip install mpich, or set RANK, "
+        raise UserError("started by mpirun, but mpi4py finds no MPI library of its kind; pip install mpich and use its "
+                        "mpirun, put the library's folder into LD_LIBRARY_PATH, or set RANK, "
                         "WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT yourself")  # fmt: skip
     from mpi4py import MPI
 

@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 
+from records.mpi import choose_library
+
 
 @contextmanager
 def mpi_workers() -> Iterator[Executor | None]:
@@ -18,6 +20,7 @@ def mpi_workers() -> Iterator[Executor | None]:
     under `mpirun -n N` or `srun --mpi=…`, with the traces on a file system that all nodes see. A world of one rank
     works alone. Raises ImportError where mpi4py is not installed.
     """
+    choose_library()
     # imported here: MPI starts with the import, and reading on one machine must not need it
     from mpi4py import MPI
     from mpi4py.futures import MPICommExecutor
