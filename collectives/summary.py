@@ -1,6 +1,7 @@
 """What a sweep comes to, a line a series: latency, peak, half of the peak, and whether that is normal. Torch-free."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 from collectives.published import published_for
 from collectives.sizes import format_size
@@ -8,6 +9,9 @@ from records.rows import Device, SweepRow
 
 _JUDGED_FROM = 256 * 1024**2  # below it no link is full, and a bandwidth says nothing about the device
 _NORMAL = 0.92  # of the figure on record: clocks, drivers and library versions are worth a few percent
+
+_SLOW = 0.5  # of what the faster pairs of its kind have
+_LEAST_PAIRS = 3
 
 _Series = tuple[object, ...]
 
@@ -21,7 +25,9 @@ def summarise(rows: Sequence[SweepRow], devices: Sequence[Device]) -> list[str]:
     plain = [own for own in series.values() if own[0].placement != "pairs"]
     lines = [_line(own, devices) for own in plain]
     lines += _dispatch(plain)
-    lines += matrix([row for own in series.values() for row in own if row.placement == "pairs"])
+    pairs = [row for own in series.values() for row in own if row.placement == "pairs"]
+    lines += matrix(pairs)
+    lines += slow_pairs(pairs, devices)
     if any(row.path == "direct" and row.issued_by == "python" for row in rows):
         lines.append("path=direct was issued from Python, for want of a C compiler on every rank: the figures of small "
                      "eager operations are the host's")  # fmt: skip
@@ -68,6 +74,56 @@ def matrix(rows: Sequence[SweepRow]) -> list[str]:
                 shown = ["–" if value is None else f"{value:.2f}" for value in values]
                 lines.append(f"{one:>6}" + "".join(f"{value:>8}" for value in shown))
     return lines
+
+
+def slow_pairs(rows: Sequence[SweepRow], devices: Sequence[Device]) -> list[str]:
+    """Return a line a slow host or pair: less than half of what the faster ones of its kind have at the largest size.
+
+    Pairs within a host and pairs across hosts are two kinds; a kind needs three pairs, else there is no telling.
+    """
+    host = {device.rank: device.host for device in devices}
+    lines = []
+    for name in dict.fromkeys((row.operation, row.path, row.dtype) for row in rows):
+        own = [row for row in rows if (row.operation, row.path, row.dtype) == name and row.bus_gb_s]
+        largest = max((row.bytes for row in own), default=0)
+        for across in (False, True):
+            speeds = {
+                (row.ranks[0], row.ranks[1]): row.bus_gb_s or 0.0
+                for row in own
+                if row.bytes == largest and (host.get(row.ranks[0]) != host.get(row.ranks[1])) is across
+            }
+            if len(speeds) < _LEAST_PAIRS:
+                continue
+            usual = sorted(speeds.values())[math.ceil(0.75 * len(speeds)) - 1]  # a slow host spoils many pairs
+            slow = {pair: speed for pair, speed in speeds.items() if speed < _SLOW * usual}
+            kind = "pairs across hosts have" if across else "pairs within a host have"
+            for who, pairs in _culprits(slow, speeds, host):
+                worst = min(slow[pair] for pair in pairs)
+                lines.append(f"SLOW: {who}: {_speed(worst)} GB/s at {format_size(largest)}, where other {kind} "
+                             f"{_speed(usual)}")  # fmt: skip
+    return lines
+
+
+_Pair = tuple[int, int]
+
+
+def _culprits(
+    slow: Mapping[_Pair, float], speeds: Mapping[_Pair, float], host: Mapping[int, str]
+) -> Iterator[tuple[str, list[_Pair]]]:
+    """Yield who is slow, with its pairs: a rank all of whose pairs are, else each pair that is left."""
+    left = dict(slow)
+    for rank in sorted({rank for pair in slow for rank in pair}):
+        of_rank = [pair for pair in speeds if rank in pair]
+        if len(of_rank) > 1 and all(pair in left for pair in of_rank):
+            yield f"rank {rank} ({host.get(rank, '?')}), with every other", of_rank
+            for pair in of_rank:
+                del left[pair]
+    for one, other in left:
+        yield f"the pair of rank {one} ({host.get(one, '?')}) and rank {other} ({host.get(other, '?')})", [(one, other)]
+
+
+def _speed(gb_s: float) -> str:
+    return f"{gb_s:.3g}"
 
 
 def _line(rows: Sequence[SweepRow], devices: Sequence[Device]) -> str:

@@ -24,6 +24,7 @@ from launch import flight
 from launch.compose import CONF, compose_job, thaw
 from launch.config import JobConfig
 from launch.freeze import plan_job
+from launch.interface import choose_interface
 from launch.job import Job
 from launch.rendezvous import join, restarts
 from launch.verb import Verb
@@ -189,6 +190,10 @@ def _enter(config: JobConfig, text: str, folder: RunFolder, world: World, store:
     timeout = timedelta(seconds=launch.timeout_s)
     flight.record_into(folder, launch.backend)
     watch.arrive(FORMING, "forming the process groups", launch.init_limit_s)
+    if world.local_size is None or world.local_size < world.size:
+        chosen = choose_interface(os.environ["MASTER_ADDR"])
+        if chosen is not None:
+            print(f"scalescope: rank {world.rank} talks over {chosen}", flush=True)
     dist.init_process_group(
         launch.backend,
         store=dist.PrefixStore("default", store),

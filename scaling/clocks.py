@@ -16,8 +16,10 @@ from scaling.collective import RankCollective
 from scaling.families import SYMMETRIC
 from scaling.matching import match_collectives
 
-#: Spreads of the ends of matched collectives, over their count, that differ by less do not tell lags apart.
+#: Spreads of the ends of matched collectives, over their count, that differ by less do not tell lags apart: members of
+#: one end together within µs, over a slow link within a part of the transfer.
 _EQUAL_NS = 100.0
+_EQUAL_SHARE = 0.5
 
 
 class Clocks(msgspec.Struct, frozen=True):
@@ -81,7 +83,10 @@ def _rough_offset(reference: Sequence[RankCollective], others: Sequence[Sequence
     tokens_right = [(one.group, one.operation, one.elements, one.dtype) for one in right]
     ends_left = np.array([one.end for one in left], np.int64)
     ends_right = np.array([one.end for one in right], np.int64)
+    durations_left = np.array([one.end - one.start for one in left], np.int64)
+    durations_right = np.array([one.end - one.start for one in right], np.int64)
     candidates: list[tuple[float, int]] = []
+    equal = _EQUAL_NS
     for lag in range(-len(right) + 1, len(left)):
         first, last = max(0, lag), min(len(left), len(right) + lag)
         agree = [tokens_left[at] == tokens_right[at - lag] for at in range(first, last)]
@@ -92,11 +97,13 @@ def _rough_offset(reference: Sequence[RankCollective], others: Sequence[Sequence
         middle = int(np.median(difference))
         spread = float(np.median(np.abs(difference - middle))) / count
         candidates.append((spread, middle))
+        transfer = np.minimum(durations_left[first:last], durations_right[first - lag : last - lag])  # the later one's
+        equal = max(equal, _EQUAL_SHARE * float(np.median(transfer)) / count)
     if not candidates:
         return None
     # steps repeat, so a lag of a whole step agrees nearly as well: of equals, the one nearest to clocks that are right
     best = min(spread for spread, _ in candidates)
-    return min((middle for spread, middle in candidates if spread <= 2 * best + _EQUAL_NS), key=abs)
+    return min((middle for spread, middle in candidates if spread <= 2 * best + equal), key=abs)
 
 
 def _bounds(

@@ -88,8 +88,8 @@ FAULTS = {
         _TRAINING + "an_unreachable_wandb_stops_nothing",
     ),
     "time_limit": Fault(
-        "Slurm's time limit nears", "`--time=1`, SIGUSR1 before it; the job requeues itself", 0, 180, "",
-        "one run folder with the losses of an undisturbed job",
+        "Slurm's time limit nears", "`--time=1`, `--signal=USR1@50`; Slurm sends it", 75, 90, "state is saved",
+        "every step's row and a checkpoint; requeued, the job goes on in the same run folder",
         "tests/test_slurm.py::test_a_job_that_nears_its_time_limit_is_requeued_and_goes_on",
     ),
     "slurmd_gone": Fault(

@@ -2,10 +2,12 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,6 +40,8 @@ SlurmctldParameters=enable_configless
 SchedulerParameters=sched_interval=1,batch_sched_delay=0,bf_interval=1
 SlurmdParameters=config_overrides
 KillWait=5
+SlurmdTimeout=10
+MaxArraySize=100
 """
 
 
@@ -119,6 +123,21 @@ class SlurmCluster:
         """Send a signal to a job's steps, as --signal does ahead of the time limit."""
         self._run("scancel", f"--signal={name}", str(job))
 
+    def exit_code(self, job: int) -> int:
+        """Return the exit code of a job's batch script."""
+        done = self._run("scontrol", "show", "job", str(job))
+        return int(next(word[9:] for word in done.stdout.split() if word.startswith("ExitCode=")).split(":")[0])
+
+    def lose_node(self, name: str) -> None:
+        """Kill a node's slurmd and all that it has started, at once, as a node that loses its power."""
+        slurmd = int((self.folder / f"slurmd-{name}.pid").read_text())
+        lost = {slurmd, *(pid for pid in _processes() if _environment(pid).get("SLURMD_NODENAME") == name)}
+        for pid in list(lost):
+            lost |= set(_stepds_of(pid))
+        for pid in lost:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
     def start_now(self, job: int) -> None:
         """Make a requeued job eligible, which it would be after two minutes."""
         time.sleep(1.5)
@@ -137,6 +156,32 @@ class SlurmCluster:
         if check and done.returncode:
             raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()}")
         return done
+
+
+def _processes() -> list[int]:
+    return [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+
+
+def _environment(pid: int) -> dict[str, str]:
+    try:
+        settings = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return {}
+    return dict(setting.split("=", 1) for setting in settings if "=" in setting)
+
+
+def _stepds_of(pid: int) -> list[int]:
+    """Return the slurmstepd above a task, which is what Slurm calls its process of a step on a node."""
+    found = []
+    while pid > 1:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+        except OSError:
+            break
+        if "slurmstepd" in stat:
+            found.append(pid)
+        pid = int(stat.rpartition(")")[2].split()[1])
+    return found
 
 
 def _free_ports(count: int) -> list[int]:

@@ -99,3 +99,27 @@ def test_the_table_holds_every_row(tmp_path: Path) -> None:
     with (tmp_path / "x.csv").open() as file:
         cells = list(csv.DictReader(file))
     assert [cell["bytes"] for cell in cells] == ["8", "16"] and cells[0]["ranks"] == "0 1 2 3"
+
+
+def test_a_slow_pair_and_a_slow_host_are_named() -> None:
+    four = devices("some", 4, hosts=4)
+    usual = {(one, other): 40.0 for one in range(4) for other in range(one + 1, 4)}
+
+    def said(**slower: float) -> list[str]:
+        speeds = usual | {(int(name[1]), int(name[2])): value for name, value in slower.items()}
+        rows = [row(speed, ranks=pair, placement="pairs") for pair, speed in speeds.items()]
+        return [line for line in summarise(rows, four) if line.startswith("SLOW")]
+
+    assert said() == []
+    (line,) = said(p13=4.0)
+    assert (
+        "the pair of rank 1 (host1) and rank 3 (host3): 4 GB/s at 1GiB, where other pairs across hosts have 40" in line
+    )
+    (line,) = said(p02=4.0, p12=5.0, p23=4.5)
+    assert "rank 2 (host2), with every other: 4 GB/s" in line
+
+
+def test_a_pair_within_a_host_is_not_measured_by_those_across() -> None:
+    speeds = {(0, 1): 400.0, (2, 3): 400.0, (0, 2): 40.0, (0, 3): 40.0, (1, 2): 40.0, (1, 3): 40.0}
+    rows = [row(speed, ranks=pair, placement="pairs") for pair, speed in speeds.items()]
+    assert not [line for line in summarise(rows, devices("some", 4, hosts=2)) if line.startswith("SLOW")]

@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from records.folder import RunFolder, find_runs
+from tests.faults import FAULTS
 from tests.slurm_cluster import SlurmCluster, missing_programs
 from tests.test_front_door import SCALESCOPE, TINY
 
@@ -135,3 +137,51 @@ def test_an_impossible_request_is_one_clear_line(
     done = _submit(cluster, tmp_path, *words)
     assert done.returncode == 2, done.stdout + done.stderr
     assert len(done.stderr.strip().splitlines()) == 1 and says in done.stderr
+
+
+ENDLESS = [*(word for word in TINY if not word.startswith(("steps=", "data="))), "steps=100000", "data=python_stdlib"]
+
+
+def test_a_job_that_nears_its_time_limit_is_requeued_and_goes_on(cluster: SlurmCluster, tmp_path: Path) -> None:
+    """Slurm itself sends the signal, some time in the minute before the limit: perhaps while the ranks still load."""
+    fault = FAULTS["time_limit"]
+    job = cluster.submit("--time=1", "--signal=USR1@50", str(SCRIPTS / "train.sbatch"), *ENDLESS, cwd=tmp_path)
+    folder, log = RunFolder(tmp_path / "runs" / f"slurm-{job}"), tmp_path / f"slurm-{job}.out"
+    cluster.wait_until(lambda: cluster.state(job) == "RUNNING")
+    since = time.monotonic()
+    cluster.wait_until(lambda: cluster.state(job) == "PENDING", fault.within_s + 60)
+    assert time.monotonic() - since < fault.within_s
+    assert folder.read_info().status == "preempted" and fault.says in log.read_text(), log.read_text()
+    assert f"Exited with exit code {fault.exit_code}" in log.read_text()
+    before = folder.read_steps()
+    cluster.start_now(job)
+    cluster.wait_until(lambda: len(folder.read_steps()) > len(before) + 8)
+    cluster.signal(job, "KILL")
+    rows = folder.read_steps()
+    assert [row.step for row in rows] == list(range(len(rows))) and rows[: len(before)] == before
+    assert [row.attempt for row in rows] == [0] * len(before) + [1] * (len(rows) - len(before))
+
+
+def test_a_job_that_loses_a_node_ends_and_keeps_its_rows(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """All that the node runs dies at once, its slurmd too; on a cluster of its own, which is lame from then on."""
+    fault = FAULTS["slurmd_gone"]
+    with SlurmCluster(tmp_path_factory.mktemp("lame")) as cluster:
+        cluster.environment["PATH"] = f"{Path(sys.executable).parent}:{cluster.environment['PATH']}"
+        cluster.environment |= {"RANKS_PER_NODE": "1", "MASTER_ADDR": "127.0.0.1"}
+        work = cluster.folder / "work"
+        work.mkdir()
+        job = cluster.submit(
+            "--no-requeue", "--nodes=2", "--ntasks-per-node=1", str(SCRIPTS / "train_srun.sbatch"), *ENDLESS, cwd=work
+        )
+        folder = RunFolder(work / "runs" / f"slurm-{job}")
+        cluster.wait_until(lambda: len(folder.read_steps()) > 8)
+        since = time.monotonic()
+        cluster.lose_node("n1")
+        cluster.wait_until(lambda: cluster.state(job) not in ("RUNNING", "COMPLETING"), fault.within_s + 60)
+        log = (work / f"slurm-{job}.out").read_text()
+        assert time.monotonic() - since < fault.within_s, log
+        info = folder.read_info()
+        assert info.status == "failed" and fault.says in (info.message or ""), log
+        assert cluster.exit_code(job) == fault.exit_code or cluster.state(job) == "NODE_FAIL", log
+        steps = [row.step for row in folder.read_steps()]
+        assert len(steps) > 8 and steps == list(range(len(steps)))

@@ -1,0 +1,91 @@
+"""Flight records: what the ranks called last, where they part, and that a record can run nothing."""
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+from records.folder import RunFolder
+from scaling.flight import read_flight, read_plain
+
+
+def entry(number: int, operation: str = "all_reduce", ended: bool = True) -> dict[str, object]:
+    """One call, as torch 2.13 records it."""
+    frames = [
+        {"name": "all_reduce", "filename": "/site/torch/distributed/distributed_c10d.py", "line": 3000},
+        {"name": "train", "filename": "/home/me/my_job.py", "line": 42},
+    ]
+    return {
+        "record_id": number, "pg_id": 0, "process_group": ("0", "default_pg"), "collective_seq_id": number,
+        "p2p_seq_id": 0, "op_id": number, "profiling_name": f"nccl:{operation}", "time_created_ns": 1,
+        "input_sizes": [[4, 256]], "input_dtypes": ["Float"], "output_sizes": [[4, 256]], "output_dtypes": ["Float"],
+        "state": "completed" if ended else "started", "retired": ended, "timeout_ms": 600000, "is_p2p": False,
+        "frames": frames,
+    }  # fmt: skip
+
+
+def folder_with(tmp_path: Path, records: dict[int, list[dict[str, object]]]) -> RunFolder:
+    folder = RunFolder(tmp_path)
+    folder.flight_recorder.mkdir()
+    for rank, entries in records.items():
+        dump = {"version": "2.10", "pg_config": {}, "pg_status": {}, "entries": entries}
+        (folder.flight_recorder / f"rank{rank}.pickle").write_bytes(pickle.dumps(dump, protocol=2))
+    return folder
+
+
+def test_a_rank_that_never_called_a_collective_is_named_with_the_line_the_others_came_from(tmp_path: Path) -> None:
+    records = {0: [entry(1), entry(2), entry(3, ended=False)], 1: [entry(1), entry(2)], 2: [entry(1), entry(2)]}
+    last, (line,) = read_flight(folder_with(tmp_path, records), world_size=3)
+    assert line == (
+        "group 0 (default_pg): ranks 1, 2 never called collective number 3; rank 0 came to number 3, "
+        "all_reduce of 1,024 float, called from /home/me/my_job.py:42 (train)"
+    )
+    assert [(one.rank, one.number, one.ended) for one in last] == [(0, 3, False), (1, 2, True), (2, 2, True)]
+
+
+def test_a_collective_that_all_called_and_some_did_not_end(tmp_path: Path) -> None:
+    _, (line,) = read_flight(folder_with(tmp_path, {0: [entry(5)], 1: [entry(5, ended=False)]}), world_size=2)
+    assert "every rank recorded called collective number 5" in line and "did not end on rank 1" in line
+
+
+def test_ranks_that_called_different_collectives(tmp_path: Path) -> None:
+    records = {0: [entry(1), entry(2)], 1: [entry(1), entry(2, "all_gather")]}
+    _, (line,) = read_flight(folder_with(tmp_path, records), world_size=2)
+    assert "different collectives as number 2: rank 0 all_reduce" in line and "rank 1 all_gather" in line
+
+
+def test_a_rank_without_a_record_is_missed(tmp_path: Path) -> None:
+    _, said = read_flight(folder_with(tmp_path, {0: [entry(1)]}), world_size=2)
+    assert said == ["no flight record of rank 1: stopped or dead before it could be kept"]
+
+
+def test_a_good_run_has_nothing_to_say(tmp_path: Path) -> None:
+    assert read_flight(RunFolder(tmp_path), world_size=2) == ([], [])
+
+
+class Harmful:
+    """What a stranger may put into a run folder."""
+
+    def __init__(self, proof: Path) -> None:
+        self.proof = proof
+
+    def __reduce__(self) -> tuple[object, tuple[str, ...]]:
+        return os.mkdir, (str(self.proof),)
+
+
+def test_a_record_that_would_run_code_is_refused_and_named(tmp_path: Path) -> None:
+    folder = folder_with(tmp_path, {0: [entry(1)]})
+    (folder.flight_recorder / "rank1.pickle").write_bytes(pickle.dumps(Harmful(tmp_path / "proof")))
+    _, said = read_flight(folder, world_size=2)
+    assert not (tmp_path / "proof").exists()
+    assert any("flight_recorder/rank1.pickle is left out: it wants to load posix.mkdir" in line for line in said)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x80\x02}q\x01(", b"hello", pickle.dumps([1, 2])[:-3], b"\x80\x05\x8c\xff"])
+def test_a_damaged_record_is_said_to_be_damaged(data: bytes, tmp_path: Path) -> None:
+    with pytest.raises(pickle.UnpicklingError):
+        read_plain(data)
+    folder = folder_with(tmp_path, {0: [entry(1)]})
+    (folder.flight_recorder / "rank1.pickle").write_bytes(data)
+    assert any("rank1.pickle is left out" in line for line in read_flight(folder, world_size=2)[1])
