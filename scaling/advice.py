@@ -29,11 +29,14 @@ _BUCKETS_MIB = (5.0, 10.0, 25.0, 50.0, 100.0, 200.0)
 _MIB = 1 << 20
 
 
-def advise(replayer: Replayer, analysis: RunAnalysis) -> list[Advice]:
-    """Return the changes that bring most, best first; none where the replay is off, or nothing is worth it."""
+def advise(replayer: Replayer, analysis: RunAnalysis, config: str = "") -> list[Advice]:
+    """Return the changes that bring most, best first; none where the replay is off, or nothing is worth it.
+
+    `config`: the run's frozen config, where it has one; some settings depend on others.
+    """
     if not replayer.replay.faithful:
         return []
-    found = [advice for advice in _candidates(replayer, analysis) if _is_worth_it(advice)]
+    found = [advice for advice in _candidates(replayer, analysis, config) if _is_worth_it(advice)]
     # a bound is no expectation: half of it is weighed
     found.sort(key=lambda advice: -advice.gain_ms * (0.5 if advice.at_most else 1.0))
     return found[:_MOST]
@@ -43,10 +46,10 @@ def _is_worth_it(advice: Advice) -> bool:
     return advice.fraction >= WORTH_SAYING and advice.low_ms > -advice.gain_ms
 
 
-def _candidates(replayer: Replayer, analysis: RunAnalysis) -> Iterator[Advice]:
+def _candidates(replayer: Replayer, analysis: RunAnalysis, config: str) -> Iterator[Advice]:
     if replayer.graph.transfers and _cost_of_communication(replayer) >= WORTH_SAYING:
         yield from _on_gradients(replayer)
-    yield from _on_data(replayer, analysis)
+    yield from _on_data(replayer, analysis, config)
     yield from _on_launching(replayer, analysis)
     yield from _on_stragglers(replayer, analysis)
     yield from _on_copies(replayer, analysis)
@@ -116,7 +119,7 @@ def _on_gradients(replayer: Replayer) -> Iterator[Advice]:
         )
 
 
-def _on_data(replayer: Replayer, analysis: RunAnalysis) -> Iterator[Advice]:
+def _on_data(replayer: Replayer, analysis: RunAnalysis, config: str) -> Iterator[Advice]:
     loading = _share(analysis, "idle_data")
     if loading < WORTH_SAYING:
         return
@@ -125,7 +128,8 @@ def _on_data(replayer: Replayer, analysis: RunAnalysis) -> Iterator[Advice]:
         Change(data_free=True),
         "load batches ahead, in processes of their own",
         f"the devices stand idle for {100 * loading:.1f}% of the step while the host loads data",
-        ["data.workers=4"],
+        # null: as many as cores are left, which decoding images can use and cutting tokens cannot
+        ["data.workers=null" if "kind: image_folder" in config else "data.workers=4"],
         "DataLoader(num_workers=4, prefetch_factor=4, pin_memory=True, persistent_workers=True)",
     )
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from records.errors import UserError
+from records.folder import RunFolder
 from scaling.advice import advise
 from scaling.answer import RunAnalysis
 from scaling.costs.points import Launch
@@ -34,7 +35,8 @@ def _advise(target: Target, analysis: RunAnalysis, sweeps: Sequence[Launch]) -> 
         analysis.quality.reasons.append(f"the step is not replayed: {error}")
         return
     analysis.replay = replayer.replay
-    analysis.advice = advise(replayer, analysis)
+    config = RunFolder(target.path).config
+    analysis.advice = advise(replayer, analysis, config.read_text(errors="replace") if config.is_file() else "")
     if replayer.stalled is not None:
         analysis.quality.reasons.append(f"nothing is predicted: {replayer.stalled}")
     elif not replayer.replay.faithful:
