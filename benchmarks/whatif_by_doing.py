@@ -9,8 +9,8 @@ profiler's window. `--truth` is a folder of traces that `known_truth.py make` ha
 predicted from the disturbed traces is the step without the delay, measured in the traces of undisturbed runs.
 
 A prediction is right within 30% of the measured change, or 1% of the step, whichever is larger. Prints a markdown
-table; exits with 1 where one is not. KEY=VALUE are `scalescope train`'s and go to every job (model=gpt_small without any).
-About 20 s a run on H200.
+table; exits with 1 where one is not. KEY=VALUE are `scalescope train`'s and go to every job (model=gpt_small
+without any). About 20 s a run on H200.
 """
 
 import argparse
@@ -81,7 +81,8 @@ def main(arguments: Sequence[str]) -> int:
     with runs_folder(options.out) as out:
         if not options.only_truth:
             buckets = [float(word) for word in options.buckets.split(",") if word]
-            for row in by_doing(out, tuple(options.overrides or ["model=gpt_small"]), options.ranks, buckets, options.sizes, bf16=not options.no_bf16):  # fmt: skip
+            overrides = tuple(options.overrides or ["model=gpt_small"])
+            for row in by_doing(out, overrides, options.ranks, buckets, options.sizes, bf16=not options.no_bf16):
                 rows.append(row)
                 print("  ".join(row.cells), file=sys.stderr, flush=True)
     if options.truth is not None:
