@@ -6,7 +6,7 @@ the cap is a bucket as large as itself. The trace has each gradient's size, the 
 the buckets' all-reduces; that the one adds up to the other, bucket by bucket, is checked before anything is cut anew.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from scaling.replay.graph import Activity, Gradient, Graph, HostCall, Transfer, median
@@ -38,6 +38,8 @@ def find_buckets(graph: Graph) -> list[StepBuckets] | str:
         return "no gradients of DDP in the traces: buckets are cut from their shapes (profile with record_shapes=True)"
     found = []
     why = ""
+    awaited = {other for at in graph.living() for other in graph.activities[at].after}
+    awaited |= {call.awaits for calls in graph.calls.values() for call in calls if call.awaits >= 0}
     for number in graph.step_numbers:
         by_rank = {
             rank: [one for one in graph.gradients[rank] if graph.activities[one.activity].step == number]
@@ -59,8 +61,16 @@ def find_buckets(graph: Graph) -> list[StepBuckets] | str:
             why = f"the all-reduces of step {number} do not add up to its gradients"
             continue
         chosen, cut, scale = matched
+        if not _is_awaited(graph, [transfers[at] for at in chosen], awaited):
+            why = f"nothing in the traces waits for the all-reduces of step {number}"
+            continue
         found.append(StepBuckets([transfers[at] for at in chosen], by_rank, cut, scale, number))
     return found or why
+
+
+def _is_awaited(graph: Graph, transfers: Sequence[int], awaited: Set[int]) -> bool:
+    """Tell whether on every rank something waits for any of the transfers."""
+    return all(any(graph.transfers[one].members[rank] in awaited for one in transfers) for rank in graph.ranks)
 
 
 def _match(sizes: Sequence[int], travelled: Sequence[int]) -> tuple[list[int], Cut, float] | None:
@@ -160,10 +170,8 @@ class _Additions:
 
 def recut(
     graph: Graph, steps: Sequence[StepBuckets], cuts: Sequence[Cut], scale: float, work_us: Mapping[int, float]
-) -> str | None:
+) -> None:
     """Replace each step's all-reduces by those of another cut, or of another width, in place.
-
-    Returns in words why it cannot be done.
 
     `scale`: bytes that travel a byte of gradient. `work_us`: the time of a collective alone, by its bytes.
     """
@@ -172,8 +180,6 @@ def recut(
     for step, cut in zip(steps, cuts, strict=True):
         model = graph.transfers[step.transfers[0]]
         users, awaiting = _take_out(graph, step)
-        if not all(users[rank] or rank in awaiting for rank in graph.ranks):
-            return f"nothing in the traces waits for the all-reduces of step {model.step}"
         made: dict[int, list[int]] = {rank: [] for rank in graph.ranks}
         for last, held in cut:
             size = round(held * scale)
@@ -195,7 +201,6 @@ def recut(
             at = next(index for index, one in enumerate(graph.calls[rank]) if one is call)
             graph.calls[rank][at + 1 : at + 1] = [HostCall(0.0, 0.0, 0.0, awaits=done) for done in made[rank]]
     additions.place()
-    return None
 
 
 def _take_out(graph: Graph, step: StepBuckets) -> tuple[dict[int, list[int]], dict[int, HostCall]]:

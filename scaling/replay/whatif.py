@@ -268,7 +268,8 @@ class Replayer:
             return "gradients are handed over one by one already"
         if change.spread or (change.bucket_mib is not None and comes_in_bursts(graph, steps) == "a bucket"):
             spread(graph, steps)
-        return recut(graph, steps, cuts, scale, work)
+        recut(graph, steps, cuts, scale, work)
+        return None
 
     def _speed_up(self, graph: Graph, factor: float) -> None:
         """Divide what of each transfer is not latency."""
