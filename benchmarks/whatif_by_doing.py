@@ -18,7 +18,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
 
@@ -27,7 +26,6 @@ from jobs import ROOT, JobFailed, figure, markdown, runs_folder, train
 from records.folder import RunFolder
 from scaling.replay.change import Change
 from scaling.replay.load import Target, find_targets, open_replayer
-from scaling.replay.simulate import bounded, mean_step_ns
 from scaling.replay.whatif import Prediction, Replayer
 
 HEADER = ("change", "step ms", "predicted ms", "95% interval", "measured ms", "off by", "right")
@@ -133,10 +131,14 @@ def delays_taken_off(truth: Path) -> list[Row]:
     """Return for each known delay what taking it off was predicted to bring, beside runs that never had it."""
     rows = []
     for case, undisturbed in TRUTHS:
-        references = [_traced_ms(truth / name) for name in undisturbed if (truth / name).is_dir()]
-        if not (truth / case).is_dir() or not references:
+        if not (truth / case).is_dir():
             continue
         replayer = open_replayer(Target(truth / case, case))
+        replayers = [open_replayer(Target(truth / name, name)) for name in undisturbed if (truth / name).is_dir()]
+        # a set that lacks a rank is no reference
+        references = [one.replay.traced_ms for one in replayers if one.graph.ranks == replayer.graph.ranks]
+        if not references:
+            continue
         found = [replayer.predict(Change(no_straggler=rank), quick=True) for rank in replayer.graph.ranks]
         guilty = min(found, key=lambda one: one.change_ms or 0.0).change
         disturbed = replayer.replay.traced_ms
@@ -145,13 +147,6 @@ def delays_taken_off(truth: Path) -> list[Row]:
             rows.append(Row(f"{case}: data loading free", disturbed, replayer.predict(Change(data_free=True)),
                             fmean(references) - disturbed))  # fmt: skip
     return rows
-
-
-def _traced_ms(folder: Path) -> float:
-    graph = open_replayer(Target(folder, folder.name)).graph
-    steps = {rank: [float(right - left) for left, right in pairwise(edges)]
-             for rank, edges in graph.edges.items()}  # fmt: skip
-    return mean_step_ns(bounded(steps)) / 1e6
 
 
 if __name__ == "__main__":
