@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+ACCOUNTING = ("slurmdbd", "mariadbd", "mariadb-install-db", "sacctmgr")  # Debian's slurmdbd, mariadb-server
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "sinfo", "scontrol", "scancel")
 
 _CONF = """\
@@ -30,7 +31,6 @@ SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-AccountingStorageType=accounting_storage/none
 MpiDefault=none
 ReturnToService=2
 EnforcePartLimits=ALL
@@ -45,9 +45,9 @@ MaxArraySize=100
 """
 
 
-def missing_programs() -> list[str]:
+def missing_programs(programs: tuple[str, ...] = PROGRAMS) -> list[str]:
     """Return what this machine lacks for a cluster; empty where one can be started."""
-    lacking = [name for name in PROGRAMS if shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None]
+    lacking = [name for name in programs if shutil.which(name, path=f"{os.environ['PATH']}:/usr/sbin:/sbin") is None]
     return lacking or ([] if os.geteuid() == 0 else ["root"])
 
 
@@ -58,6 +58,7 @@ class SlurmCluster:
     folder: Path
     nodes: int = 2
     cpus: int = 2
+    account: str | None = None  # the only one that jobs may run under; needs slurmdbd and a database
     environment: dict[str, str] = field(default_factory=dict)
 
     def __enter__(self) -> "SlurmCluster":
@@ -67,7 +68,7 @@ class SlurmCluster:
         key = self.folder / "munge.key"
         key.write_bytes(os.urandom(1024))
         key.chmod(0o600)
-        port = _free_ports(1 + self.nodes)
+        port = _free_ports(3 + self.nodes)
         host = socket.gethostname().split(".")[0]
         lines = [_CONF.format(host=host, port=port[0], folder=self.folder)]
         for number in range(self.nodes):
@@ -75,6 +76,14 @@ class SlurmCluster:
                 f"NodeName=n{number} NodeHostname={host} NodeAddr=127.0.0.1 Port={port[1 + number]} CPUs={self.cpus} "
                 "RealMemory=4000 State=UNKNOWN\n"
             )
+        if self.account is not None:
+            lines.append(
+                "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=127.0.0.1\n"
+                f"AccountingStoragePort={port[-2]}\nAccountingStorageEnforce=associations\n"
+                f"AccountingStoragePass={self.folder}/munge.socket\n"
+            )
+        else:
+            lines.append("AccountingStorageType=accounting_storage/none\n")
         lines.append("PartitionName=cpu Nodes=ALL Default=YES MaxTime=60 State=UP\n")
         conf = self.folder / "slurm.conf"
         conf.write_text("".join(lines))
@@ -82,6 +91,8 @@ class SlurmCluster:
         self._run("munged", "--force", f"--key-file={key}", f"--socket={self.folder}/munge.socket",
                   f"--pid-file={self.folder}/munged.pid", f"--log-file={self.folder}/munged.log",
                   f"--seed-file={self.folder}/munge.seed")  # fmt: skip
+        if self.account is not None:
+            self._keep_accounts(host, slurmdbd=port[-2], database=port[-1])
         self._run("slurmctld", "-c", "-f", str(conf))
         for number in range(self.nodes):
             self._run("slurmd", "-N", f"n{number}", "-f", str(conf))
@@ -90,11 +101,43 @@ class SlurmCluster:
 
     def __exit__(self, *_: object) -> None:
         self._run("scancel", "-u", "root", check=False)
-        names = [*(f"slurmd-n{number}" for number in range(self.nodes)), "slurmctld", "munged"]
+        with suppress(TimeoutError):  # what a daemon has started outlives it
+            self.wait_until(lambda: not self._run("squeue", "-h", "-t", "R,CG", check=False).stdout.strip(), 20)
+        names = [*(f"slurmd-n{number}" for number in range(self.nodes)), "slurmctld", "slurmdbd", "mariadbd", "munged"]
         for name in names:
             pid_file = self.folder / f"{name}.pid"
             if pid_file.exists():
                 subprocess.run(["kill", pid_file.read_text().strip()], check=False, capture_output=True)
+
+    def _keep_accounts(self, host: str, slurmdbd: int, database: int) -> None:
+        """Start a database and slurmdbd on it, with one account that root may use."""
+        data = self.folder / "database"
+        self._run("mariadb-install-db", "--user=root", f"--datadir={data}", "--auth-root-authentication-method=normal",
+                  "--skip-test-db")  # fmt: skip
+        start = self.folder / "start.sql"
+        start.write_text("CREATE DATABASE slurm;\nCREATE USER slurm@'127.0.0.1' IDENTIFIED BY 'slurm';\n"
+                         "GRANT ALL ON slurm.* TO slurm@'127.0.0.1';\n")  # fmt: skip
+        subprocess.Popen(
+            ["mariadbd", "--no-defaults", "--user=root", f"--datadir={data}", f"--socket={self.folder}/db.socket",
+             f"--pid-file={self.folder}/mariadbd.pid", "--bind-address=127.0.0.1", "--skip-name-resolve",
+             f"--port={database}", f"--init-file={start}"],
+            env=self.environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        conf = self.folder / "slurmdbd.conf"
+        conf.write_text(
+            f"AuthType=auth/munge\nAuthInfo=socket={self.folder}/munge.socket\nDbdHost={host}\nDbdAddr=127.0.0.1\n"
+            f"DbdPort={slurmdbd}\nSlurmUser=root\nPidFile={self.folder}/slurmdbd.pid\n"
+            f"LogFile={self.folder}/slurmdbd.log\nStorageType=accounting_storage/mysql\nStorageHost=127.0.0.1\n"
+            f"StoragePort={database}\nStorageUser=slurm\nStoragePass=slurm\nStorageLoc=slurm\n"
+        )
+        conf.chmod(0o600)
+        self.wait_until(lambda: _listens(database), 30)
+        subprocess.run(
+            ["slurmdbd"], env={**self.environment, "SLURM_CONF": str(self.folder / "slurm.conf")}, check=True
+        )
+        named = (["cluster", "scalescope"], ["account", str(self.account)], ["user", "root", f"account={self.account}"])
+        for words in named:
+            self.wait_until(lambda add=words: self._run("sacctmgr", "-i", "add", *add, check=False).returncode == 0, 30)
 
     def submit(self, *words: str, cwd: Path) -> int:
         """Submit a batch script and return the job's id."""
@@ -122,6 +165,11 @@ class SlurmCluster:
     def signal(self, job: int, name: str) -> None:
         """Send a signal to a job's steps, as --signal does ahead of the time limit."""
         self._run("scancel", f"--signal={name}", str(job))
+
+    def cancel(self, job: int) -> None:
+        """Cancel a job and return when it has gone."""
+        self._run("scancel", str(job))
+        self.wait(job)
 
     def exit_code(self, job: int) -> int:
         """Return the exit code of a job's batch script."""
@@ -182,6 +230,11 @@ def _stepds_of(pid: int) -> list[int]:
             found.append(pid)
         pid = int(stat.rpartition(")")[2].split()[1])
     return found
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def _free_ports(count: int) -> list[int]:

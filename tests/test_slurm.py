@@ -156,7 +156,7 @@ def test_a_job_that_nears_its_time_limit_is_requeued_and_goes_on(cluster: SlurmC
     before = folder.read_steps()
     cluster.start_now(job)
     cluster.wait_until(lambda: len(folder.read_steps()) > len(before) + 8)
-    cluster.signal(job, "KILL")
+    cluster.cancel(job)
     rows = folder.read_steps()
     assert [row.step for row in rows] == list(range(len(rows))) and rows[: len(before)] == before
     assert [row.attempt for row in rows] == [0] * len(before) + [1] * (len(rows) - len(before))
