@@ -1,6 +1,6 @@
 # make demo: set everything up, measure this machine, end with a table and runs/demo/report.html
 # make test: set everything up, then lint, type-check and test
-# make test-cluster: the sbatch scripts on a real Slurm cluster, where one can be started
+# make test-cluster: Slurm, MPI, several hosts, and faults from outside, where they can be had
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -29,10 +29,11 @@ lint: $(READY)
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet . && $(BIN)/mypy --no-error-summary && $(BIN)/lint-imports
 
 test: lint
-	@$(BIN)/pytest -m "not cluster and not long and not quiet" -n 2 --dist worksteal
-	@$(BIN)/pytest -m quiet
+	@$(BIN)/pytest -m "not cluster and not long and not quiet" -n 2 --dist worksteal -rs
+	@$(BIN)/pytest -m quiet -rs
+	@echo "Not run here, since it takes long: Slurm, MPI, several hosts, faults. make test-cluster runs what it can of it."
 
-## a real Slurm cluster of two nodes on this host: needs root and Debian's slurm-wlm, slurmctld, slurmd, munge
+## needs root; Debian's slurm-wlm, munge (slurmdbd, mariadb-server for accounts), openmpi-bin, iproute2
 test-cluster: $(READY)
 	@$(BIN)/pytest -m "cluster or long" -rs
 

@@ -3,6 +3,7 @@
 Everything is read below a root folder, so that a test can lay out a machine that it has not got.
 """
 
+import ipaddress
 import os
 import re
 import resource
@@ -64,7 +65,18 @@ def check_network(environ: Mapping[str, str], root: Path = Path("/")) -> list[Fi
     host = socket.gethostname()
     try:
         addresses = sorted({str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)})
-        findings.append(fine("host name", f"{host} is {', '.join(addresses)}"))
+        says = f"{host} is {', '.join(addresses)}"
+        if all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses):
+            findings.append(
+                note(
+                    "host name",
+                    f"{says}, which leads other hosts to themselves; fine on one host",
+                    "for jobs over several hosts, give it its network address in /etc/hosts, or start torchrun with "
+                    "--local-addr",
+                )
+            )
+        else:
+            findings.append(fine("host name", says))
     except OSError:
         findings.append(
             note(

@@ -72,7 +72,7 @@ def outline_study(overrides: Sequence[str], train: Verb, sweep: Verb, counts: li
     name = settings.name or new_name("study", _what(settings, for_train))
     members: list[Member] = []
     for case in settings.cases or [[]]:
-        for combination in _grid([*case, *for_train]):
+        for combination in grid([*case, *for_train]):
             members += _series(train, [*combination, *shared], settings.scaling, counts)
     if settings.with_sweep and max(counts) > 1:
         groups = [count for count in counts if count > 1]
@@ -196,7 +196,7 @@ def _key(override: str) -> str:
     return override.lstrip("+~").split("=", 1)[0]
 
 
-def _grid(overrides: Sequence[str]) -> list[list[str]]:
+def grid(overrides: Sequence[str]) -> list[list[str]]:
     """Return every combination of comma lists: `model=a,b` gives two. Raises UserError for what does not parse."""
     try:
         parsed = OverridesParser.create().parse_overrides(list(overrides))

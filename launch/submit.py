@@ -12,11 +12,11 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from launch.compose import compose_job
-from launch.study import Member, Outline
+from launch.study import Member, Outline, grid
 from records.errors import RunError, UserError
 from records.folder import RunFolder
 
@@ -59,6 +59,7 @@ class Order:
     request: Request
     wait: bool
     dry_run: bool
+    at_once: int | None = None  # of an array's tasks; None = as many as the cluster gives
 
 
 def parse(words: Sequence[str]) -> Order:
@@ -66,7 +67,8 @@ def parse(words: Sequence[str]) -> Order:
     parser = argparse.ArgumentParser(
         prog="scalescope submit",
         description="Submit a job to Slurm by the scripts in slurm/. A study becomes one job a GPU count, and one that "
-        "analyses when they have ended. KEY=VALUE are the verb's own overrides; what is not known here goes to sbatch.",
+        "analyses when they have ended; comma lists (seed=1,2) of train and sweep become an array, a task a "
+        "combination. KEY=VALUE are the verb's own overrides; what is not known here goes to sbatch.",
     )
     parser.add_argument("verb", choices=["train", "sweep", "study"])
     parser.add_argument("--account")
@@ -76,6 +78,7 @@ def parse(words: Sequence[str]) -> Order:
     parser.add_argument("--nodes", type=int, metavar="N", help="of train and sweep (1)")
     parser.add_argument("--time", metavar="HH:MM:SS", help="a job's limit")
     parser.add_argument("--style", default="torchrun", help="torchrun: one task a node; srun: a task a rank")
+    parser.add_argument("--at-once", type=int, metavar="N", help="of a grid (seed=1,2,3), at most N jobs at a time")
     parser.add_argument("--wait", action="store_true", help="follow the jobs to their end")
     parser.add_argument("--dry-run", action="store_true", help="show the calls and the scripts, submit nothing")
     options, rest = parser.parse_known_args(words)
@@ -87,7 +90,7 @@ def parse(words: Sequence[str]) -> Order:
         ranks_per_node=options.ranks_per_node, nodes=options.nodes, time=options.time, style=options.style,
         extra=[word for word in rest if word.startswith("-")],
     )  # fmt: skip
-    return Order(options.verb, overrides, request, options.wait, options.dry_run)
+    return Order(options.verb, overrides, request, options.wait, options.dry_run, options.at_once)
 
 
 @dataclass(frozen=True)
@@ -123,6 +126,24 @@ def job_batch(verb: str, overrides: Sequence[str], request: Request, ranks: int 
             options.append(f"--export=ALL,RANKS_PER_NODE={per_node}")
     script = SCRIPTS / ("sweep.sbatch" if verb == "sweep" else "train_srun.sbatch" if srun else "train.sbatch")
     return Batch(script=script, options=options, words=list(overrides), label=label)
+
+
+def grid_batch(order: Order) -> Batch:
+    """Return the call for a training job or a sweep; comma lists make it an array, a task a combination.
+
+    Raises UserError for overrides that a job would refuse on its node.
+    """
+    tasks = grid(order.overrides)
+    for task in tasks:
+        compose_job(order.verb, task)
+    if len(tasks) == 1:
+        return job_batch(order.verb, tasks[0], order.request, None, order.verb)
+    if named := [word for word in order.overrides if word.startswith("name=") and "," not in word]:
+        raise UserError(f"{named[0]}: {len(tasks)} jobs cannot share a run folder; leave name out")
+    batch = job_batch(order.verb, [shlex.join(task) for task in tasks], order.request, None,
+                      f"{order.verb}, an array of {len(tasks)}")  # fmt: skip
+    limit = f"%{order.at_once}" if order.at_once is not None else ""
+    return replace(batch, options=[*batch.options, f"--array=0-{len(tasks) - 1}{limit}"])
 
 
 def study_batches(outline: Outline, request: Request) -> tuple[list[Batch], Batch]:
@@ -166,17 +187,26 @@ def wait(ids: Sequence[int], say: Callable[[str], None]) -> None:
 
     squeue and scontrol are polled: `sbatch --wait` backs off to 42 s, and accounting may not be set up.
     """
-    states: dict[int, str] = {}
-    while not all(states.get(job) in _ENDED for job in ids):
+    states: dict[str, str] = {}
+    while True:
+        now: dict[str, tuple[str, str]] = {}
         for job in ids:
-            state, reason = _state(job)
-            state = state or (_GONE if job in states else "")
-            if state and state != states.get(job):
-                states[job] = state
+            now |= _states(job)
+        for label in [label for label in states if label not in now]:
+            if states[label] == "PENDING" and any(other.startswith(f"{label.split('_')[0]}_") for other in now):
+                # an array's tasks, which have labels of their own once they have begun
+                del states[label]
+            else:
+                now[label] = (_GONE, "")
+        for label, (state, reason) in now.items():
+            if state != states.get(label):
+                states[label] = state
                 waits = reason if state == "PENDING" and reason not in ("None", "Dependency", "Priority") else ""
-                say(f"job {job}: {state.lower()}{f' ({waits})' if waits else ''}")
+                say(f"job {label}: {state.lower()}{f' ({waits})' if waits else ''}")
+        if states and all(state in _ENDED for state in states.values()):
+            break
         time.sleep(_POLL_S)
-    bad = [f"{job} {states[job].lower()}" for job in ids if states[job] != _GOOD]
+    bad = [f"{label} {state.lower()}" for label, state in states.items() if state != _GOOD]
     if bad:
         raise RunError(f"not every job completed: {', '.join(bad)}; their output is in slurm-<id>.out, "
                        "and what was measured is in the run folders")  # fmt: skip
@@ -191,11 +221,6 @@ def study_folder(outline: Outline) -> Iterator[RunFolder]:
     except UserError:
         shutil.rmtree(folder.path, ignore_errors=True)
         raise
-
-
-def check_job(verb: str, overrides: Sequence[str]) -> None:
-    """Raise UserError for overrides that the job would refuse on its node."""
-    compose_job(verb, overrides)
 
 
 def _words(member: Member, study: Path) -> list[str]:
@@ -252,9 +277,16 @@ def _hint(stderr: str) -> str:
     return ""
 
 
-def _state(job: int) -> tuple[str, str]:
+def _states(job: int) -> dict[str, tuple[str, str]]:
+    """Return state and reason of a job, or of each task of an array, by what Slurm calls it; nothing once forgotten."""
     done = subprocess.run(
         ["scontrol", "show", "job", str(job), "--oneliner"], capture_output=True, text=True, check=False
     )
-    fields = dict(word.split("=", 1) for word in done.stdout.split() if "=" in word)
-    return fields.get("JobState", ""), fields.get("Reason", "")
+    states = {}
+    for line in done.stdout.splitlines():
+        fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        if "JobState" in fields:
+            task = fields.get("ArrayTaskId")
+            label = str(job) if task is None else f"{job}_{task}"
+            states[label] = (fields["JobState"], fields.get("Reason", ""))
+    return states

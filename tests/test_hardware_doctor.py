@@ -99,6 +99,18 @@ def test_an_interface_that_is_not_there_is_found(tmp_path: Path) -> None:
         assert broken(check_network({"NCCL_SOCKET_IFNAME": value}, root=tmp_path)) == []
 
 
+def test_a_host_whose_name_is_its_loopback_is_told_what_that_means_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    def resolving_to(*addresses: str) -> Finding:
+        answers = [(0, 0, 0, "", (address, 0)) for address in addresses]
+        monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: answers)
+        return next(finding for finding in check_network({}) if finding.subject == "host name")
+
+    assert resolving_to("127.0.1.1", "::1").level == "note"
+    assert "leads other hosts to themselves" in resolving_to("127.0.1.1").says
+    assert resolving_to("127.0.0.1", "10.1.2.3").level == "fine"
+    assert resolving_to("fe80::1%eth0").level == "fine"
+
+
 def test_little_shared_memory_is_found(tmp_path: Path) -> None:
     if (
         os.geteuid() != 0

@@ -10,7 +10,7 @@ import pytest
 
 from records.folder import RunFolder, find_runs
 from tests.faults import FAULTS
-from tests.slurm_cluster import SlurmCluster, missing_programs
+from tests.slurm_cluster import ACCOUNTING, SlurmCluster, missing_programs
 from tests.test_front_door import SCALESCOPE, TINY
 
 SCRIPTS = Path(__file__).resolve().parent.parent / "slurm"
@@ -112,6 +112,46 @@ def test_a_study_over_nodes_is_submitted_followed_and_reported(cluster: SlurmClu
     assert worlds == {"gpt_tiny-ddp-n1": 1, "gpt_tiny-ddp-n2": 2, "gpt_tiny-ddp-n4": 4, "sweep": 4}
     assert "weak scaling efficiency" in done.stdout
     assert study.report.is_file()
+
+
+def test_a_grid_is_an_array_with_a_run_folder_a_task(cluster: SlurmCluster, tmp_path: Path) -> None:
+    words = [*(word for word in TINY if not word.startswith("steps=")), "steps=8,9", "seed=3,4"]
+    done = _submit(cluster, tmp_path, "train", *words, "--ranks-per-node=1", "--at-once=2", "--wait")
+    logs = "".join(path.read_text() for path in tmp_path.glob("slurm-*.out"))
+    assert done.returncode == 0, done.stdout + done.stderr + logs
+    assert "an array of 4" in done.stdout and done.stdout.count(": completed") == 4, done.stdout
+    runs = list(find_runs(tmp_path / "runs"))
+    assert [run.read_info().status for run in runs] == ["done"] * 4
+    configs = [run.config.read_text() for run in runs]
+    assert {(text.count("steps: 9"), text.count("seed: 4")) for text in configs} == {(0, 0), (0, 1), (1, 0), (1, 1)}
+
+
+def test_hydras_submitit_launcher_runs_a_multirun_as_jobs(cluster: SlurmCluster, tmp_path: Path) -> None:
+    words = ["-m", "hydra/launcher=submitit_slurm", "hydra.launcher.partition=cpu", "hydra.launcher.timeout_min=5",
+             *TINY, "seed=1,2", "launch.ranks=1"]  # fmt: skip
+    done = subprocess.run([SCALESCOPE, "train", *words], cwd=tmp_path, env=cluster.environment, capture_output=True,
+                          text=True, timeout=200, check=False)  # fmt: skip
+    logs = "".join(path.read_text() for path in tmp_path.rglob("*_log.err"))
+    assert done.returncode == 0, done.stdout + done.stderr + logs
+    infos = [run.read_info() for run in find_runs(tmp_path / "runs")]
+    assert [(info.status, info.launcher) for info in infos] == [("done", "torchrun")] * 2
+    assert all("SLURM_JOB_ID" in str(info.environment) for info in infos), "they ran on the cluster"
+
+
+@pytest.mark.skipif(
+    bool(missing_programs(ACCOUNTING)),
+    reason=f"no accounts can be kept here: lacking {', '.join(missing_programs(ACCOUNTING))}",
+)
+def test_a_bad_account_is_one_clear_line(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+    with SlurmCluster(tmp_path_factory.mktemp("accounts"), account="lab") as cluster:
+        refused = _submit(cluster, tmp_path, "study", "gpu_counts=[1,2]", "name=s", "--account=nobody")
+        assert refused.returncode == 2, refused.stdout
+        (line,) = refused.stderr.strip().splitlines()
+        assert "Slurm refuses" in line and "Invalid account" in line and "give --account=ACCOUNT" in line
+        assert "sacctmgr show associations" in line
+        assert list(tmp_path.iterdir()) == [tmp_path / "runs"] and not list((tmp_path / "runs").iterdir())
+        taken = _submit(cluster, tmp_path, "train", *TINY, "--account=lab", "--ranks-per-node=1")
+        assert taken.returncode == 0, taken.stderr
 
 
 def test_a_dry_run_shows_the_calls_and_submits_nothing(cluster: SlurmCluster, tmp_path: Path) -> None:

@@ -24,8 +24,7 @@ def run(words: list[str]) -> int:
         batches, finish = slurm.study_batches(outline, order.request)
     else:
         (train if order.verb == "train" else sweep).verb()
-        slurm.check_job(order.verb, order.overrides)
-        batches = [slurm.job_batch(order.verb, order.overrides, order.request, None, order.verb)]
+        batches = [slurm.grid_batch(order)]
     if order.dry_run:
         for batch in [*batches, *([finish] if finish else [])]:
             print(slurm.script_text(batch, "<the others>" if batch is finish else ""))
