@@ -56,6 +56,9 @@ int ncclRecv(void* r, size_t n, int t, int peer, void* c, void* st) {
 DRIVER = """
 import ctypes, sys, threading, time, types, torch
 ctypes.CDLL(sys.argv[1])  # torch of a GPU machine has loaded its own
+if torch.version.cuda or torch.version.hip:  # as this one has, which is not to be found here
+    from collectives.paths import library
+    library._NAMES = (sys.argv[1],)
 torch.cuda.current_stream = lambda device=None: types.SimpleNamespace(cuda_stream=0x57)
 torch.cuda.synchronize = lambda device=None: None
 from collectives.paths.direct import DirectPath
