@@ -1,5 +1,11 @@
 """What stands in for torch's own operations gives what they give, with the same gradients."""
 
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,6 +15,7 @@ from train.gpt import _gelu
 from train.kernels.max_pool import max_pool
 from train.stem import folded_convolution
 
+ROOT = Path(__file__).resolve().parent.parent
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -44,3 +51,40 @@ def test_max_pool_is_torchs_also_where_several_are_largest(shape: tuple[int, ...
 def test_gelu_compiled_is_gelus_tanh_form() -> None:
     x = torch.linspace(-9, 9, 1001, device=DEVICE)
     torch.testing.assert_close(torch.compile(_gelu, backend="aot_eager")(x), F.gelu(x, approximate="tanh"))
+
+
+INTERPRETED = """
+import torch
+from torch.nn import functional as F
+from train.kernels import cross_entropy, max_pool
+cross_entropy.can_fuse = lambda x: True
+cross_entropy._BLOCK = 256  # several to a row
+close = torch.testing.assert_close
+torch.manual_seed(0)
+for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
+    x, weight = (torch.randn(rows, 32, dtype=dtype, requires_grad=True) for rows in (24, 1001))
+    targets = torch.randint(1001, (24,))
+    targets[::5] = cross_entropy.IGNORED
+    twins = [tensor.detach().double().requires_grad_() for tensor in (x, weight)]
+    (cross_entropy.linear_cross_entropy(x, weight, targets) * 2).backward()
+    (F.cross_entropy(twins[0] @ twins[1].t(), targets) * 2).backward()
+    for ours, theirs in zip((x, weight), twins):
+        assert (ours.grad - theirs.grad).norm() < tolerance * theirs.grad.norm()
+for shape in ((2, 64, 8, 12), (3, 5, 16, 6)):
+    ours = torch.randn(shape).relu().to(memory_format=torch.channels_last).requires_grad_()
+    theirs = ours.detach().clone().requires_grad_()
+    pooled, expected = max_pool._max_pool(ours)[0], F.max_pool2d(theirs, 3, stride=2, padding=1)
+    upstream = torch.randn_like(expected)
+    pooled.backward(upstream)
+    expected.backward(upstream)
+    close(pooled, expected, rtol=0, atol=0)
+    close(ours.grad, theirs.grad)
+print("right")
+"""
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="NOT TESTED: Triton, which torch for GPUs brings, is not here")
+def test_the_kernels_are_right_in_tritons_interpreter() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERPRETED], cwd=ROOT, env={**os.environ, "TRITON_INTERPRET": "1"},
+                          capture_output=True, text=True, timeout=300, check=False)  # fmt: skip
+    assert done.stdout == "right\n", done.stderr
