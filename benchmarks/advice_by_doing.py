@@ -33,8 +33,8 @@ class Case:
 
 CASES = (
     Case("tiny_buckets", ("model=gpt_small", "compile=false", "strategy.bucket_mb=0.01"), "strategy.bucket_mb"),
-    Case("compile_order", ("model=gpt_small", "compile=true", "strategy.compile_inside=true"),
-         "strategy.compile_inside"),
+    Case("compile_order", ("model=gpt_small", "compile=true", "strategy.compile_by_bucket=false"),
+         "strategy.compile_by_bucket"),
     Case("slow_loader", ("model=resnet50", "data=image_folder", "data.decoder=pillow", "data.workers=0",
                          "data.validation_samples=0", "model.batch_size=64"), "data.workers"),
 )  # fmt: skip

@@ -86,8 +86,8 @@ def _on_gradients(replayer: Replayer) -> Iterator[Advice]:
             Change(spread=True),
             "hand gradients over while the backward pass runs",
             "the compiled backward pass hands all gradients over at its end, so no all-reduce is hidden",
-            ["strategy.compile_inside=false"],
-            "torch.compile(DistributedDataParallel(model)), not DistributedDataParallel(torch.compile(model))",
+            ["strategy.compile_by_bucket=true"],
+            "torch.compile(DistributedDataParallel(model)), with torch._dynamo.config.optimize_ddp as it is by default",
         )
     tried: dict[float, tuple[Cut, Prediction]] = {}
     for cap in _BUCKETS_MIB:

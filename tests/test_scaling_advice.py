@@ -91,7 +91,7 @@ def test_a_compile_order_that_hides_no_all_reduce_is_told_to_compile_around_ddp(
     back = replayer.predict(Change(spread=True), quick=True)
     assert back.change_ms is not None and -back.change_ms * 1e6 == pytest.approx(lost, rel=0.3)
     advice = advise(replayer, analyze_run(DATA / "gpt_ddp_n2"))
-    assert advice and advice[0].overrides == ["strategy.compile_inside=false"]
+    assert advice and advice[0].overrides == ["strategy.compile_by_bucket=true"]
 
 
 def test_many_tiny_buckets_are_told_to_be_larger() -> None:

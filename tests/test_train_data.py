@@ -187,6 +187,7 @@ def test_what_cannot_work_is_said_before_anything_starts(tmp_path: Path) -> None
         (("steps=12",), "leaves no step to measure"),
         (("data=text",), "needs data.path"),
         (("compile=true", "strategy.static_graph=true"), "static_graph=false"),
+        (("compile=true", "strategy.bucket_mb=0.5"), "strategy.compile_by_bucket=false"),
         (("optimizer.kind=lion",), "choose one of adamw, sgd"),
         (("model=gpt_tiny", "model.attention=fast"), "choose one of auto, flash, cudnn"),
         (("model.width=100", "model.heads=12"), "not a multiple"),

@@ -13,12 +13,14 @@ from train.config import TrainConfig
 def compiles(config: TrainConfig, device: torch.device) -> bool:
     """Return what `compile` comes to: `auto` compiles on GPUs, wherever the strategy and the machine allow it.
 
-    Not for DeepSpeed, whose hooks cannot be compiled, nor for DDP's static graph; and Triton has to be there, with a
-    C compiler for what it builds.
+    Not for DeepSpeed, whose hooks cannot be compiled, nor for DDP's static graph or buckets below 1 MiB; and Triton has
+    to be there, with a C compiler for what it builds.
     """
     if config.compile != "auto":
         return bool(config.compile)
     if device.type != "cuda" or config.strategy.kind == "zero" or config.strategy.static_graph:
+        return False
+    if config.strategy.cuts_below_a_mebibyte:
         return False
     if importlib.util.find_spec("triton") is None:
         return False

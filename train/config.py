@@ -89,11 +89,18 @@ class StrategyConfig:
     bucket_mb: float = MISSING  # ddp, zero: gradients are exchanged in buckets of this size
     gradient_as_bucket_view: bool = MISSING  # ddp: gradients live in the buckets, which saves a copy
     static_graph: bool = MISSING  # ddp: the same parameters take part in every step
-    compile_inside: bool = MISSING  # ddp: compile the network and wrap that, instead of compiling what is wrapped
+    compile_by_bucket: bool = (
+        MISSING  # ddp: a graph a bucket | one graph, whose backward hands gradients over at its end
+    )
     gradient_dtype: str = MISSING  # ddp: what gradients travel as: fp32 | bf16 (half the bytes, rounded)
     reshard_after_forward: bool = MISSING  # fsdp2: free a block's parameters after its forward pass, gather them again
     prefetch: int = MISSING  # fsdp2: blocks that are gathered ahead
     stage: int = MISSING  # zero: what is sliced: 1 = optimiser state, 2 = gradients too, 3 = parameters too
+
+    @property
+    def cuts_below_a_mebibyte(self) -> bool:
+        """Whether a compiled graph would be cut at buckets that torch refuses to cut at."""
+        return self.kind == "ddp" and self.compile_by_bucket and self.bucket_mb < 1
 
     def __post_init__(self) -> None:
         _choose("strategy.kind", self.kind, ("ddp", "fsdp2", "local", "zero"))
@@ -213,6 +220,11 @@ class TrainConfig(JobConfig):
         if self.compile is True and self.strategy.kind == "ddp" and self.strategy.static_graph:
             raise UserError(
                 "compile=true cuts the model at DDP's bucket edges, which needs strategy.static_graph=false"
+            )
+        if self.compile is True and self.strategy.cuts_below_a_mebibyte:
+            raise UserError(
+                f"compile=true with strategy.bucket_mb={self.strategy.bucket_mb:g}: torch cuts a graph at buckets of "
+                "1 MiB or more; use larger ones, or strategy.compile_by_bucket=false"
             )
         if self.compile is True and self.strategy.kind == "zero":
             raise UserError("compile=true with strategy=zero: DeepSpeed's hooks cannot be compiled; use ddp or fsdp2, "

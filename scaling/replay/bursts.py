@@ -17,6 +17,8 @@ from scaling.timeline import COMPUTE
 #: Without a thread of its own, a backward pass is taken for the last two thirds of the compute: it does twice the
 #: forward pass's arithmetic.
 _BACKWARD_SHARE = 2 / 3
+#: Of a step's compute: a view or a reference counted down between two gradients makes neither.
+_NEXT_TO_NOTHING = 0.0002
 
 
 def comes_in_bursts(graph: Graph, steps: Sequence[StepBuckets]) -> Literal["a bucket", "all at once"] | None:
@@ -68,13 +70,15 @@ def _find_makers(graph: Graph, rank: int, step: StepBuckets, behind: dict[int, l
 
 
 def _bursts(graph: Graph, rank: int, step: StepBuckets) -> list[list[Gradient]]:
-    """Return a step's gradients in groups between which something else is computed."""
-    place = {at: index for index, at in enumerate(_compute_launches(graph, rank, step))}
+    """Return a step's gradients in groups between which something worth the name is computed."""
+    launched = _compute_launches(graph, rank, step)
+    place = {at: index for index, at in enumerate(launched)}
+    done = [0.0, *accumulate(graph.activities[at].work_ns for at in launched)]
     bursts: list[list[Gradient]] = []
-    last = -2
+    last = -1
     for one in step.gradients[rank]:
-        here = place.get(one.activity, -2)
-        if not bursts or here != last + 1:
+        here = place.get(one.activity, -1)
+        if not bursts or last < 0 or here < 0 or done[here] - done[last + 1] > _NEXT_TO_NOTHING * done[-1]:
             bursts.append([])
         bursts[-1].append(one)
         last = here

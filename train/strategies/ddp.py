@@ -3,6 +3,8 @@
 import inspect
 from contextlib import AbstractContextManager
 
+import torch
+import torch._dynamo
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -16,9 +18,13 @@ class Ddp(Strategy):
 
     def wrap(self) -> nn.Module:
         options = self.config.strategy
-        inside = self.compiled and options.compile_inside
+        # compiled around DDP, a graph is cut at bucket edges: gradients travel while others are computed. Compiled
+        # whole, one backward hands all of them over at its end (pytorch#109774)
+        whole = self.compiled and not options.compile_by_bucket
+        if whole:
+            torch._dynamo.config.optimize_ddp = False  # it cuts whatever is compiled while DDP's forward pass runs
         self._ddp = DistributedDataParallel(
-            compile_module(self.network) if inside else self.network,
+            compile_module(self.network) if whole else self.network,
             device_ids=[self.device] if self.device.type == "cuda" else None,
             bucket_cap_mb=options.bucket_mb,
             gradient_as_bucket_view=options.gradient_as_bucket_view,
@@ -27,9 +33,7 @@ class Ddp(Strategy):
         )
         if options.gradient_dtype == "bf16":
             self._ddp.register_comm_hook(None, bf16_compress_hook)
-        # compiled from outside: the graph is then cut at bucket edges, and gradients travel while others are computed;
-        # compiled inside, one backward hands all of them over at its end (pytorch#109774)
-        return compile_module(self._ddp) if self.compiled and not inside else self._ddp
+        return compile_module(self._ddp) if self.compiled and not whole else self._ddp
 
     def no_sync(self) -> AbstractContextManager[None]:
         return self._ddp.no_sync()
