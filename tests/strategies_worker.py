@@ -3,16 +3,22 @@
 import copy
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from train_runs import SMALL_GPT, compose
 
+import train.gpt
 from train.config import TrainConfig
 from train.data import Share, synthetic_batch
+from train.kernels.cross_entropy import linear_cross_entropy
 from train.models import build_model
 from train.precision import Precision
 from train.strategies import Strategy, build_strategy
@@ -58,6 +64,32 @@ def resumed_losses(config: TrainConfig, strategy: Strategy, folder: Path) -> lis
     return before + losses(config, other, range(STEPS // 2, STEPS))
 
 
+def evaluated_losses(config: TrainConfig, strategy: Strategy) -> list[float]:
+    """Train between two evaluations: a forward pass without gradients comes first in a job."""
+    share = Share(dist.get_rank(), dist.get_world_size(), 8 // dist.get_world_size())
+    held_out = synthetic_batch(config.model, share, config.seed + 1, CPU)
+    before = float(strategy.evaluate(*held_out))
+    return [before, *losses(config, strategy, range(STEPS)), float(strategy.evaluate(*held_out))]
+
+
+@contextmanager
+def fused_loss(wanted: bool) -> Iterator[None]:
+    """Have the loss of a GPU's bf16, which CPUs have too, but do not take by themselves. It must then have run."""
+    calls = 0
+
+    def count(*arguments: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        return linear_cross_entropy(*arguments)
+
+    with (
+        mock.patch.object(train.gpt, "can_fuse", lambda _, dtype: wanted and dtype == torch.bfloat16),
+        mock.patch.object(train.gpt, "linear_cross_entropy", count),
+    ):
+        yield
+    assert (calls > 0) == wanted
+
+
 def main() -> None:
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
@@ -68,11 +100,14 @@ def main() -> None:
         ),
     }
     for number, case in enumerate(json.loads(sys.argv[1])):
-        settings = {key: value for key, value in case.items() if key not in ("resumed", "network")}
+        settings = {key: value for key, value in case.items() if key not in ("resumed", "network", "fused")}
         config = configured(bases[case.get("network", "gpt")], settings)
         strategy = fresh(config, config.seed)
         if case.get("resumed"):
             found = resumed_losses(config, strategy, Path(sys.argv[2]) / f"case-{number}")
+        elif "fused" in case:
+            with fused_loss(case["fused"]):
+                found = evaluated_losses(config, strategy)
         else:
             found = losses(config, strategy, range(STEPS))
         if dist.get_rank() == 0:

@@ -53,9 +53,21 @@ def test_rows_without_a_target_add_nothing() -> None:
     assert x.grad is not None and not x.grad.any()
 
 
+@pytest.mark.parametrize("parts", [3, 7])
+def test_a_part_of_an_accumulated_step_weighs_its_share(parts: int) -> None:
+    """Each rounded number is off by its own rounding, but all of them together by no common factor."""
+    gradients = []
+    for divisor in (1, parts):
+        x, weight, targets = made(torch.bfloat16)
+        (linear_cross_entropy(x, weight, targets) / divisor).backward()
+        gradients.append([tensor.grad.double() for tensor in (x, weight) if tensor.grad is not None])
+    for whole, part in zip(*gradients, strict=True):
+        assert float((part * whole).sum() / whole.square().sum()) * parts == pytest.approx(1, abs=5e-4)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="the kernel runs on GPUs")
 def test_the_kernel_takes_bf16_on_a_gpu_and_nothing_else() -> None:
     x, weight, targets = made(torch.bfloat16)
-    assert can_fuse(x)
-    assert not can_fuse(x.half())
+    assert can_fuse(x.device, x.dtype)
+    assert not can_fuse(x.device, torch.float16)
     assert linear_cross_entropy(x, weight, targets).dtype == torch.float32

@@ -1,6 +1,7 @@
 """What stands in for torch's own operations gives what they give, with the same gradients."""
 
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -11,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+import train.kernels
+from scaling.kernel_kinds import ELEMENTWISE, LOSS, kind_of
 from train.gpt import _gelu
 from train.kernels.max_pool import max_pool
 from train.stem import folded_convolution
@@ -57,7 +60,7 @@ INTERPRETED = """
 import torch
 from torch.nn import functional as F
 from train.kernels import cross_entropy, max_pool
-cross_entropy.can_fuse = lambda x: True
+cross_entropy.can_fuse = lambda device, dtype: True
 cross_entropy._BLOCK = 256  # several to a row
 close = torch.testing.assert_close
 torch.manual_seed(0)
@@ -88,3 +91,13 @@ def test_the_kernels_are_right_in_tritons_interpreter() -> None:
     done = subprocess.run([sys.executable, "-c", INTERPRETED], cwd=ROOT, env={**os.environ, "TRITON_INTERPRET": "1"},
                           capture_output=True, text=True, timeout=300, check=False)  # fmt: skip
     assert done.stdout == "right\n", done.stderr
+
+
+def test_a_trace_tells_the_kind_of_our_own_kernels_by_their_names() -> None:
+    sources = "".join(path.read_text() for path in Path(train.kernels.__path__[0]).glob("*.py"))
+    launched = re.findall(r"^ +(\w+)\[.+\]\(", sources, re.MULTILINE)
+    assert {name: kind_of(name) for name in launched} == {
+        "cross_entropy_rows": LOSS,
+        "max_pool_forward": ELEMENTWISE,
+        "max_pool_backward": ELEMENTWISE,
+    }

@@ -1,6 +1,7 @@
 """The two models are what their names promise: weights, names, arithmetic, and the losses they start with."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -185,5 +186,9 @@ def test_the_attention_kernel_is_chosen_and_told() -> None:
         assert chosen_attention(gpt(), CPU, torch.float32) == "math"
         with pytest.raises(UserError, match=r"model\.attention=cudnn is a GPU's kernel"):
             choose_attention("cudnn", CPU)
+        choose_attention("flash", CPU)
+        asked = replace(gpt(), attention="flash")
+        with pytest.raises(UserError, match=r"model\.attention=flash: torch has no such kernel .* complex64"):
+            chosen_attention(asked, CPU, torch.complex64)
     finally:
         choose_attention("auto", CPU)

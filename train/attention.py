@@ -29,11 +29,20 @@ def choose_attention(name: str, device: torch.device) -> None:
 
 
 def chosen_attention(config: GptConfig, device: torch.device, dtype: torch.dtype) -> str | None:
-    """Return the kernel that torch takes for this model on this device, or None where it does not tell."""
+    """Return the kernel that torch takes for this model on this device, or None where it does not tell.
+
+    Raises UserError where the one that was asked for does not take it.
+    """
     shape = (1, config.heads, config.context, config.width // config.heads)  # (B, H, T, D)
     query = torch.empty(shape, device=device, dtype=dtype, requires_grad=True)
     try:
         choice = torch._fused_sdp_choice(query, query, query, None, 0.0, True)
-    except (AttributeError, RuntimeError, TypeError):  # not a public name
+    except (AttributeError, TypeError):  # not a public name
         return None
+    except RuntimeError as error:
+        if config.attention == "auto":
+            return None
+        raise UserError(f"model.attention={config.attention}: torch has no such kernel on this device for "
+                        f"{str(dtype).removeprefix('torch.')} and heads {config.width // config.heads} wide; use "
+                        "model.attention=auto") from error  # fmt: skip
     return _NAMES.get(int(choice))

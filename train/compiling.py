@@ -3,6 +3,8 @@
 import importlib.util
 import logging
 import shutil
+from contextlib import AbstractContextManager
+from typing import cast
 
 import torch
 from torch import nn
@@ -33,6 +35,11 @@ def compile_module(module: nn.Module) -> nn.Module:
     compiled = torch.compile(module, dynamic=False)
     assert isinstance(compiled, nn.Module)
     return compiled
+
+
+def uncompiled() -> AbstractContextManager[object]:
+    """The context in which what was compiled runs as it was written, so that nothing is compiled again for it."""
+    return cast(AbstractContextManager[object], torch.compiler.set_stance("force_eager"))
 
 
 def hush_dynamo() -> None:

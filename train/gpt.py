@@ -102,7 +102,7 @@ class Gpt(nn.Module):
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False) if self.recompute and self.training else block(x)
         x = self.transformer["ln_f"](x)
-        if targets is not None and torch.is_grad_enabled() and can_fuse(x if dtype is None else x.to(dtype)):
+        if targets is not None and can_fuse(x.device, dtype or x.dtype):
             return self._fused_loss(x, targets)
         logits = self.lm_head(x)  # (B, T, V)
         if targets is None:
@@ -114,7 +114,7 @@ class Gpt(nn.Module):
         return F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1))
 
     def _fused_loss(self, x: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean loss in training, without autograd's passes over the logits."""
+        """Return the mean loss without autograd's passes over the logits; validation, too, then keeps them but once."""
         weight = self.lm_head.weight
         rows = x.reshape(-1, x.shape[-1]).to(torch.bfloat16)  # (B·T, C)
         return linear_cross_entropy(rows, weight.to(torch.bfloat16), targets.reshape(-1))

@@ -64,8 +64,9 @@ def _run(job: Job[TrainConfig]) -> None:
     checkpoints = Checkpoints(job, strategy)
     schedule = make_schedule(config).resumed(checkpoints.resume())
     loader, held_out = open_loader(job, share, schedule.first_step)
+    facts = _facts(config, model, share, strategy)
     if job.is_rank0:
-        job.folder.write_facts(_facts(config, model, share, strategy))
+        job.folder.write_facts(facts)
 
     clock = make_clock(job.device)
     tracer = Tracer(config.profiler, job.device, job.world.rank, describe_run(job, info))

@@ -35,7 +35,7 @@ def _max_pool(x: Tensor) -> tuple[Tensor, Tensor]:
     x = x.contiguous(memory_format=torch.channels_last)
     pooled, choice = _empty_outputs(x)
     grid, shape = _launch(x)
-    _forward[grid](x, pooled, choice, pooled.numel(), *shape, BLOCK=_ELEMENTS)
+    max_pool_forward[grid](x, pooled, choice, pooled.numel(), *shape, BLOCK=_ELEMENTS)
     return pooled, choice
 
 
@@ -50,7 +50,7 @@ def _max_pool_gradient(upstream: Tensor, choice: Tensor) -> Tensor:
     upstream = upstream.contiguous(memory_format=torch.channels_last)
     gradient = _empty_gradient(upstream)
     grid, shape = _launch(gradient)
-    _gradient[grid](upstream, choice, gradient, upstream.numel(), *shape, BLOCK=_ELEMENTS)
+    max_pool_backward[grid](upstream, choice, gradient, upstream.numel(), *shape, BLOCK=_ELEMENTS)
     return gradient
 
 
@@ -104,7 +104,7 @@ if triton is not None:
         return number, number < elements, number % C, pixel % W, (pixel // W) % H, pixel // (W * H)
 
     @triton.jit  # type: ignore[untyped-decorator]
-    def _forward(x, pooled, choice, elements, C, H, W, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    def max_pool_forward(x, pooled, choice, elements, C, H, W, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
         """Each element of the output: the largest of its nine, the first of equals, as torch chooses."""
         number, exists, channel, column, row, image = _place(elements, C, H, W, BLOCK)
         best = tl.full([BLOCK], -float("inf"), tl.float32)
@@ -122,7 +122,7 @@ if triton is not None:
         tl.store(choice + number, chosen.to(tl.int8), mask=exists)
 
     @triton.jit  # type: ignore[untyped-decorator]
-    def _gradient(upstream, choice, gradient, elements, C, H, W, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    def max_pool_backward(upstream, choice, gradient, elements, C, H, W, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
         """Each 2×2 block of the input: from its own window, the one to the right, the one below, the one beyond."""
         number, exists, channel, column, row, image = _place(elements, C, H, W, BLOCK)
         right = exists & (column + 1 < W)

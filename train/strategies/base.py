@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from train.compiling import compile_module, compiles
+from train.compiling import compile_module, compiles, uncompiled
 from train.config import TrainConfig
 from train.data import Batch
 from train.optimizers import build_optimizer, clip_gradients, learning_rate, set_learning_rate
@@ -130,10 +130,11 @@ class Strategy:
     def evaluate(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """Return the mean loss of samples without training on them.
 
-        The bare network runs: nothing is exchanged, and nothing compiled again for another mode.
+        The bare network runs, uncompiled: nothing is exchanged but slices, and nothing compiled for another mode or
+        for a last batch that is smaller.
         """
         self.network.eval()
-        with self.forward_context():
+        with self.forward_context(), uncompiled() if self.compiled else nullcontext():
             loss: Tensor = self.network(inputs, targets)
         self.network.train()
         return loss
