@@ -30,6 +30,7 @@ from hardware.peaks import find_peak
 from hardware.state import driver_device_count
 from hardware.visible import check_visible
 from records.environment import module_or_none, usable_cores
+from records.mpi import library_beside
 from records.rows import Device
 
 _FREE_LEAST = 2 * 1024**3  # a run folder with traces of several ranks
@@ -237,15 +238,17 @@ def _mpi() -> Finding:
     # in processes of their own: an MPI library that fails to start takes its process along
     try:
         asked = subprocess.run([mpirun, "--version"], capture_output=True, text=True, timeout=10, check=False)
-        abi = "openmpi" if "Open MPI" in asked.stdout or "OpenRTE" in asked.stdout else "mpich"
+        open_mpi = "Open MPI" in asked.stdout or "OpenRTE" in asked.stdout
+        library = library_beside(open_mpi)
         done = subprocess.run(
             [sys.executable, "-c", "from mpi4py import MPI; print(MPI.Get_library_version().splitlines()[0])"],
-            capture_output=True, text=True, timeout=30, check=False, env={"MPI4PY_MPIABI": abi, **os.environ},
+            capture_output=True, text=True, timeout=30, check=False,
+            env={**({"MPI4PY_LIBMPI": library} if library else {}), **os.environ},
         )  # fmt: skip
     except (subprocess.TimeoutExpired, OSError):
         return note("MPI", f"{mpirun}, but it or mpi4py does not start within 30 s", "check the library that it loads")
     if done.returncode != 0:
-        kind = "Open MPI" if abi == "openmpi" else "MPICH"
+        kind = "Open MPI" if open_mpi else "MPICH"
         return note("MPI", f"{mpirun} is {kind}'s, but mpi4py finds no library of its kind",
                     "load the site's MPI module, or pip install mpich and use its mpirun")  # fmt: skip
     loaded = done.stdout.strip()[:60]

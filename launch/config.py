@@ -22,7 +22,7 @@ class LaunchConfig:
     threads_per_rank: int | None = MISSING  # null = cores // ranks; a study uses cores // its largest count for all
     timeout_s: float = MISSING  # how long a collective may take, and all that may take long: compiling, saving, a trace
     init_limit_s: float = MISSING  # how long ranks may wait for each other at the start before the job is ended
-    # how long a training step may take beyond three times the longest one, and a rank be without a sign of life
+    # how long a training step may take beyond three times the longest of the last, and a rank be without a sign of life
     step_limit_s: float = MISSING
     max_restarts: int = MISSING  # how often torchrun starts failed ranks again
 

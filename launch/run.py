@@ -126,6 +126,8 @@ def _init_limit_s(overrides: Sequence[str]) -> float:
 
 
 def _watch(store: dist.Store, world: World, limit_s: float) -> Watch:
+    """Begin this rank's watch, which ends a wait on the store with more words than the store would."""
+    store.set_timeout(timedelta(seconds=3 * limit_s + 60))
     watch = Watch(store, world.rank, world.size)
     watch.begin(limit_s)
     return watch

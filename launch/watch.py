@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -81,10 +82,14 @@ class Watch:
         self._lost_s = _LOST_LEAST_S
         self._heard: dict[int, tuple[int, float]] = {}  # a rank's last beat, and when it was new
         self._looked = time.monotonic()
+        self._threads = [
+            threading.Thread(target=target, name=f"watch-{target.__name__.strip('_')}", daemon=True)
+            for target in (self._listen, self._guard)
+        ]
         self._ended = threading.Event()
         self._departure = threading.Lock()  # taken once, by the thread that leaves with this rank
         self._folder: RunFolder | None = None
-        self._leave: Callable[[Verdict, bool], None] = lambda verdict, writes: None
+        self._leave: Callable[[Verdict, bool], None] = _say
         #: What the job's body saves when it is left in the middle; called on every rank, from the watching thread.
         self.rescue: Callable[[Verdict], None] = lambda verdict: None
 
@@ -94,8 +99,8 @@ class Watch:
         self.arrive(JOINING, "joining the job", limit_s)
         self._store.append(f"here/{self._sign.space}", f"{self._rank} ")
         self._beat()
-        for target in (self._listen, self._guard):
-            threading.Thread(target=target, name=f"watch-{target.__name__.strip('_')}", daemon=True).start()
+        for thread in self._threads:
+            thread.start()
 
     def attend(self, folder: RunFolder, lost_s: float, leave: Callable[[Verdict, bool], None]) -> None:
         """Say where stacks and flight records go, and what to do last; `leave` is told whether it writes the reason.
@@ -109,10 +114,10 @@ class Watch:
         """Stop watching: this rank has come to the job's end, or fails by itself."""
         self._ended.set()
         self._sign.left = True
-        try:
+        with suppress(RuntimeError):  # rank 0, which may serve the store, has gone already
             self._beat()
-        except RuntimeError:  # rank 0, which may serve the store, has gone already
-            return
+        for thread in self._threads:  # Python ends by an abort where a thread is still inside the store
+            thread.join(timeout=_GONE_S)
 
     # --- said by the working thread ---------------------------------------------------------------------------------
 
@@ -367,6 +372,12 @@ def _overdue(stage: _Stage) -> str:
 
 def _same_beat(before: Sign | None, after: Sign | None) -> bool:
     return (before.beat if before else None) == (after.beat if after else None)
+
+
+def _say(verdict: Verdict, writes: bool) -> None:
+    """Say why the job ends that has no run folder yet."""
+    if writes:
+        print(f"scalescope: {verdict.words}", file=sys.stderr)
 
 
 def _leave_after(seconds: float) -> None:

@@ -112,6 +112,19 @@ def test_a_rank_stopped_before_it_joins(tmp_path: Path) -> None:
 
 
 @long
+def test_a_rank_0_stopped_before_there_is_a_folder_is_named(tmp_path: Path) -> None:
+    """Inside a world that somebody else made, rank 0 composes the config, and the others wait for it."""
+    torchrun = [str(BIN / "torchrun"), "--standalone", "--nproc-per-node=2", "-m", "scalescope", "train"]
+    job = subprocess.Popen([*torchrun, f"runs={tmp_path}", *FAST, *ENDLESS, "launch.init_limit_s=8"],
+                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
+    since = while_loading(job, 0, signal.SIGSTOP)
+    _, said = job.communicate(timeout=60)
+    assert job.returncode == 1 and time.monotonic() - since < 40, said
+    assert "joining the job did not return within 8 s; rank 0 never joined" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+@long
 def test_a_rank_killed_in_mid_step(running: Running) -> None:
     job, folder = running
     killed = process_of(job, 1)

@@ -33,9 +33,11 @@ class Mpi:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The library lies beside mpirun where the installation is not the system's."""
+        """Of an installation that is not the system's, as a user sets it."""
         library = Path(self.mpirun or "").parent.parent / "lib"
-        return {**os.environ, "LD_LIBRARY_PATH": str(library)} if (library / "libmpi.so").exists() else dict(os.environ)
+        return (
+            {**os.environ, "LD_LIBRARY_PATH": str(library)} if (library / "libmpi.so.40").exists() else dict(os.environ)
+        )
 
 
 def _open_mpi(major: int) -> str | None:

@@ -5,9 +5,12 @@ one: the first steps, in which things are compiled and connected, validation, ch
 end, the traces' export.
 """
 
+from collections import deque
+
 from launch.job import Job
 from train.config import TrainConfig
 
+_LATE = 5  # exchanges of times, each of a second or a step, that say how long a step takes
 _A_STEP = 8  # places: more than any step has
 _LOADING, _STEP, _PROFILER, _VALIDATING, _COLLECTING, _SAVING, _WRITING = range(7)
 
@@ -19,11 +22,11 @@ class Places:
         self._watch = job.watch
         self._limit_s = job.config.launch.step_limit_s
         self._long_s = job.config.launch.timeout_s
-        self._longest_s: float | None = None
+        self._late_s: deque[float] = deque(maxlen=_LATE)
 
     def timed(self, longest_s: float) -> None:
-        """Take note of how long steps have taken on the slowest rank."""
-        self._longest_s = max(longest_s, self._longest_s or 0.0)
+        """Take note of the longest of some steps, on the slowest rank; a first step that compiled is soon forgotten."""
+        self._late_s.append(longest_s)
 
     def loading(self, step: int) -> None:
         self._step(_A_STEP * step + _LOADING, f"loading the batch of step {step}")
@@ -53,11 +56,11 @@ class Places:
         self._pause(steps, _WRITING, "writing the traces")
 
     def _step(self, number: int, name: str) -> None:
-        if self._longest_s is None:
+        if not self._late_s:
             self._watch.arrive(number, name, self._long_s)
         else:
             self._watch.arrive(number, name, self._limit_s)
-            self._watch.expect(self._longest_s)
+            self._watch.expect(max(self._late_s))
 
     def _pause(self, step: int, place: int, name: str) -> None:
         self._watch.arrive(_A_STEP * step + place, name, self._long_s)
