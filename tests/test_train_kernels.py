@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -11,10 +12,14 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from train_runs import compose
 
 import train.kernels
 from scaling.kernel_kinds import ELEMENTWISE, LOSS, kind_of
+from train.compiling import compiles
 from train.gpt import _gelu
+from train.kernels import devices
+from train.kernels.cross_entropy import can_fuse
 from train.kernels.max_pool import max_pool
 from train.stem import folded_convolution
 
@@ -101,3 +106,26 @@ def test_a_trace_tells_the_kind_of_our_own_kernels_by_their_names() -> None:
         "max_pool_forward": ELEMENTWISE,
         "max_pool_backward": ELEMENTWISE,
     }
+
+
+@pytest.mark.parametrize(
+    ("capability", "hip", "dtype", "takes"),
+    [
+        ((9, 0), None, torch.bfloat16, True),
+        ((7, 5), None, torch.bfloat16, False),  # Turing: ptxas refuses what Triton would have it do
+        ((7, 5), None, torch.float16, True),
+        ((6, 1), None, torch.float32, False),
+        ((6, 1), "7.0", torch.bfloat16, True),  # AMD's numbers are others
+    ],
+)
+def test_older_gpus_are_spared_what_triton_cannot_build_for_them(
+    capability: tuple[int, int], hip: str | None, dtype: torch.dtype, takes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "_HAS_TRITON", True)
+    monkeypatch.setattr(torch.version, "hip", hip)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    gpu = torch.device("cuda", 0)
+    assert devices.triton_takes(gpu, dtype) is takes
+    assert can_fuse(gpu, dtype) is (takes and dtype is torch.bfloat16)
+    assert compiles(compose("model=gpt_tiny"), gpu, dtype) is (takes and shutil.which("cc") is not None)
+    assert not devices.triton_takes(torch.device("cpu"), dtype)

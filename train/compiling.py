@@ -1,6 +1,5 @@
 """torch.compile: when it is used, and how."""
 
-import importlib.util
 import logging
 import shutil
 from contextlib import AbstractContextManager
@@ -10,13 +9,14 @@ import torch
 from torch import nn
 
 from train.config import TrainConfig
+from train.kernels.devices import triton_takes
 
 
-def compiles(config: TrainConfig, device: torch.device) -> bool:
+def compiles(config: TrainConfig, device: torch.device, dtype: torch.dtype) -> bool:
     """Return what `compile` comes to: `auto` compiles on GPUs, wherever the strategy and the machine allow it.
 
     Not for DeepSpeed, whose hooks cannot be compiled, nor for DDP's static graph or buckets below 1 MiB; and Triton has
-    to be there, with a C compiler for what it builds.
+    to be there for this device and what it multiplies in (`dtype`), with a C compiler for what it builds.
     """
     if config.compile != "auto":
         return bool(config.compile)
@@ -24,7 +24,7 @@ def compiles(config: TrainConfig, device: torch.device) -> bool:
         return False
     if config.strategy.cuts_below_a_mebibyte:
         return False
-    if importlib.util.find_spec("triton") is None:
+    if not triton_takes(device, dtype):
         return False
     return any(shutil.which(name) for name in ("cc", "gcc", "clang"))
 

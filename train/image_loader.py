@@ -74,6 +74,9 @@ class Images:
         from torchvision.io import ImageReadMode, decode_jpeg
 
         files = list(batch.jpegs.split(batch.sizes))
+        # torchvision decodes on a stream of its own, which does not wait for this one: into memory that what is still
+        # under way here may be reading
+        torch.cuda.current_stream(self._device).synchronize()
         try:
             images: list[Tensor] = decode_jpeg(files, ImageReadMode.RGB, device=self._device)
         except RuntimeError as error:

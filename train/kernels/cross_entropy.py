@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from train.kernels.devices import triton_takes
+
 try:
     import triton
     import triton.language as tl
@@ -25,7 +27,7 @@ _WARPS = 16
 
 def can_fuse(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether `linear_cross_entropy` has its kernel: bf16 on a GPU. (fp16's gradients would vanish unscaled.)"""
-    return triton is not None and device.type == "cuda" and dtype == torch.bfloat16
+    return dtype is torch.bfloat16 and triton_takes(device, dtype)
 
 
 def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from train.kernels.devices import triton_takes
+
 try:
     import triton
     import triton.language as tl
@@ -23,7 +25,7 @@ _ELEMENTS = 1024  # of a program: pixels times channels
 
 def max_pool(x: Tensor) -> Tensor:
     """Return max_pool2d(x, 3, stride=2, padding=1): (B, C, H, W) -> (B, C, H/2, W/2)."""
-    if triton is None or not x.is_cuda or x.shape[2] % 2 or x.shape[3] % 2:
+    if x.shape[2] % 2 or x.shape[3] % 2 or not triton_takes(x.device, x.dtype):
         return F.max_pool2d(x, 3, stride=2, padding=1)
     pooled, _ = _max_pool(x)
     return pooled

@@ -29,7 +29,7 @@ class Strategy:
         self.network = network
         self.precision = precision
         self.device = device
-        self.compiled = compiles(config, device)
+        self.compiled = compiles(config, device, precision.dtype)
         self.module = self.wrap()
         self.optimizer = self.build_optimizer()
 
