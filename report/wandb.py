@@ -27,7 +27,7 @@ _PAUSE_S = 2.0  # between bursts of rows
 #: What ended a job, by the words that the watch over its ranks, torch, NCCL and gloo have for it; the first that fits.
 _ENDS = (
     ("Lost rank", re.compile(r"has died|does not respond|no sign of life|never joined", re.IGNORECASE)),
-    ("Hang", re.compile(r"time[d -]*out|did not return within|hangs", re.IGNORECASE)),
+    ("Hang", re.compile(r"time[d -]*out|did not return within|no sign of life|hangs", re.IGNORECASE)),
 )
 
 
