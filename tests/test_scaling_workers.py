@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from scaling.analyze import analyze_run
+from scaling.analyze import analyze, analyze_run
 from scaling.answer import RunAnalysis
 
 ROOT = Path(__file__).parent.parent
@@ -24,7 +24,7 @@ def test_the_ranks_of_an_mpi_job_give_the_answer_that_one_process_gives() -> Non
         cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert msgspec.json.decode(done.stdout, type=RunAnalysis) == analyze_run(SET, jobs=1)
+    assert msgspec.json.decode(done.stdout, type=RunAnalysis) == analyze([SET], jobs=1)[0]
 
 
 def test_reading_never_imports_torch() -> None:
