@@ -29,6 +29,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(480)  # seven sweeps, one after another
 def test_killed_stopped_interrupted_and_out_of_disk_a_sweep_keeps_its_rows_and_finishes(small_disk: Path) -> None:
     kept: list[list[SweepRow]] = []
