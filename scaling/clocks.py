@@ -20,6 +20,8 @@ from scaling.matching import match_collectives
 #: one end together within µs, over a slow link within a part of the transfer.
 _EQUAL_NS = 100.0
 _EQUAL_SHARE = 0.5
+#: Lags that pair fewer collectives than this share of the best one are no rivals to it; window cuts cost a few.
+_MOST_PAIRED = 0.8
 
 
 class Clocks(msgspec.Struct, frozen=True):
@@ -85,7 +87,7 @@ def _rough_offset(reference: Sequence[RankCollective], others: Sequence[Sequence
     ends_right = np.array([one.end for one in right], np.int64)
     durations_left = np.array([one.end - one.start for one in left], np.int64)
     durations_right = np.array([one.end - one.start for one in right], np.int64)
-    candidates: list[tuple[float, int]] = []
+    candidates: list[tuple[float, int, int]] = []
     equal = _EQUAL_NS
     for lag in range(-len(right) + 1, len(left)):
         first, last = max(0, lag), min(len(left), len(right) + lag)
@@ -96,14 +98,17 @@ def _rough_offset(reference: Sequence[RankCollective], others: Sequence[Sequence
         difference = (ends_left[first:last] - ends_right[first - lag : last - lag])[np.array(agree)]
         middle = int(np.median(difference))
         spread = float(np.median(np.abs(difference - middle))) / count
-        candidates.append((spread, middle))
+        candidates.append((spread, count, middle))
         transfer = np.minimum(durations_left[first:last], durations_right[first - lag : last - lag])  # the later one's
         equal = max(equal, _EQUAL_SHARE * float(np.median(transfer)) / count)
     if not candidates:
         return None
-    # steps repeat, so a lag of a whole step agrees nearly as well: of equals, the one nearest to clocks that are right
-    best = min(spread for spread, _ in candidates)
-    return min((middle for spread, middle in candidates if spread <= 2 * best + equal), key=abs)
+    # steps repeat, so a lag of a whole step agrees nearly as well: of equals, one that leaves few collectives without
+    # a partner, and of those the one nearest to clocks that are right
+    best = min(spread for spread, _, _ in candidates)
+    equals = [(count, middle) for spread, count, middle in candidates if spread <= 2 * best + equal]
+    most = max(count for count, _ in equals)
+    return min((middle for count, middle in equals if count >= _MOST_PAIRED * most), key=abs)
 
 
 def _bounds(
