@@ -1,12 +1,13 @@
 """What the measuring verbs share: the world that a process is in decides whether it starts ranks or is one."""
 
+import atexit
 import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from launch.verb import Verb
-from launch.world import discover
+from launch.world import World, discover
 from records.console import outlived_console
 from records.errors import ExitCode, RunError, Stopped, UserError
 
@@ -27,11 +28,25 @@ def _measure(verb: Verb, words: list[str]) -> int:
     from launch.run import run_frozen, run_in_world
 
     if words[:1] == ["--frozen"]:
-        return int(run_frozen(verb, Path(words[1]), world))
+        return _left(run_frozen(verb, Path(words[1]), world), world)
     if flags := [word for word in words if word.startswith("-") and "=" not in word]:
         raise UserError(f"{flags[0]} does not go with ranks that {world.source} has started; "
                         f"leave it out, or call scalescope {verb.name} outside of it")  # fmt: skip
-    return int(run_in_world(verb, words, world))
+    return _left(run_in_world(verb, words, world), world)
+
+
+def _left(code: int, world: World) -> int:
+    """End a rank that has come to its end, here and now; under MPI return the code, since MPI ends with Python.
+
+    While Python ends, threads of torch's own may still be inside C++: now and then such a process aborts ("terminate
+    called without an active exception"), and its launcher takes a job that is done for one that failed.
+    """
+    if world.source == "mpi":
+        return int(code)
+    atexit._run_exitfuncs()  # what libraries leave for then: W&B's service, loading processes
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(int(code))
 
 
 def _compose_and_start(verb: Verb, words: list[str]) -> int:
