@@ -117,8 +117,8 @@ def _devices() -> list[Finding]:
             ]
         if Path("/dev/kfd").exists() and torch.version.hip is None:
             return [broken("devices", "there is an AMD GPU (/dev/kfd), but this torch is no ROCm build",
-                           "pip install torch --index-url INDEX, the one that PyTorch publishes for your ROCm; never "
-                           "--extra-index-url, with which pip takes the CUDA build")]  # fmt: skip
+                           "install torch from the packages that PyTorch publishes for your ROCm, and from no others "
+                           "beside them, or pip takes the CUDA build; docs/howto.md has the line")]  # fmt: skip
         return [note("devices", f"no GPU; {usable_cores()} CPU cores ({describe(0, torch.device('cpu')).name})")]
     findings = []
     for index in range(torch.cuda.device_count()):

@@ -233,7 +233,7 @@ class Columns:
         if dtype is None and args.input_type:
             dtype = _first_dtype(args.input_type)
         if operation == "barrier":
-            in_elements, out_elements, dtype = -1, -1, None  # its tensor is a placeholder
+            in_elements, out_elements, dtype = -1, -1, None  # the tensor that it carries says nothing
         rooted = operation in FROM_ROOT or operation in TO_ROOT
         root = args.rank if rooted else -1
         source, destination = args.source, args.destination

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -113,6 +114,8 @@ def main() -> None:
         if dist.get_rank() == 0:
             print("LOSSES", json.dumps([case, found]), flush=True)
     dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)  # as a job's rank does: while Python ends, torch's threads now and then abort it
 
 
 if __name__ == "__main__":
