@@ -5,45 +5,44 @@ from typing import Any
 
 import altair as alt
 
-from report.numbers import milliseconds, percent
-
-Spec = dict[str, Any]
-Rows = list[dict[str, Any]]
-
-_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', sans-serif"
-_HEIGHT = 260
-_INK, _MUTED, _SURFACE = "var(--ink)", "var(--muted)", "var(--surface)"
-#: Byte counts on an axis, in binary units.
-_SIZE_LABEL = (
-    "datum.value >= 1073741824 ? format(datum.value / 1073741824, '~r') + ' GiB' : "
-    "datum.value >= 1048576 ? format(datum.value / 1048576, '~r') + ' MiB' : "
-    "datum.value >= 1024 ? format(datum.value / 1024, '~r') + ' KiB' : format(datum.value, '~r') + ' B'"
+from report.chart_parts import (
+    INK,
+    MUTED,
+    NAME_LABEL,
+    SURFACE,
+    ZOOM,
+    Rows,
+    Spec,
+    chart_of,
+    count_axis,
+    figure_axis,
+    finish,
+    size_axis,
+    tip,
 )
-#: Names on an axis: kernels of one library begin alike and end differently, so long ones are cut in the middle.
-_NAME_LABEL = "length(datum.label) > 36 ? slice(datum.label, 0, 16) + '…' + slice(datum.label, -19) : datum.label"
-_ZOOM = "wheel![event.shiftKey]"  # the plain wheel scrolls the page
+from report.numbers import milliseconds, percent
 
 
 def throughput(points: Rows, unit: str, counts: Sequence[int], noun: str) -> Spec:
     """Throughput against rank count, with the line of perfect scaling. Rows: count, value, label."""
     first = points[0]
     ideal = [{"count": count, "value": first["value"] / first["count"] * count} for count in (0, counts[-1])]
-    line = _chart(points).encode(x=_counts(counts, noun), y=_figure("value", unit, nice=True))
-    perfect = _chart(ideal).mark_line(strokeDash=[5, 4], color="var(--ideal)").encode(x="count:Q", y="value:Q")
-    return _finish(
+    line = chart_of(points).encode(x=count_axis(counts, noun), y=figure_axis("value", unit, nice=True))
+    perfect = chart_of(ideal).mark_line(strokeDash=[5, 4], color="var(--ideal)").encode(x="count:Q", y="value:Q")
+    return finish(
         perfect,
         line.mark_line(color="var(--c1)", strokeWidth=2.5),
         line.mark_point(color="var(--c1)", filled=True, size=70, opacity=1).encode(
-            tooltip=[_tip("count", noun, ","), _tip("value", unit, ",.1f"), _tip("ideal", "perfect", ",.1f")]
+            tooltip=[tip("count", noun, ","), tip("value", unit, ",.1f"), tip("ideal", "perfect", ",.1f")]
         ),
-        line.mark_text(align="left", dx=8, dy=12, color=_INK, fontSize=12).encode(text="label:N"),
+        line.mark_text(align="left", dx=8, dy=12, color=INK, fontSize=12).encode(text="label:N"),
     )
 
 
 def efficiency(points: Rows, counts: Sequence[int], noun: str) -> Spec:
     """Efficiency against rank count; all is the dashed line. Rows: count, value (a share), label."""
-    line = _chart(points).encode(
-        x=_counts(counts, noun),
+    line = chart_of(points).encode(
+        x=count_axis(counts, noun),
         y=alt.Y(
             "value:Q",
             title="efficiency",
@@ -51,13 +50,13 @@ def efficiency(points: Rows, counts: Sequence[int], noun: str) -> Spec:
             scale=alt.Scale(domain=[0, max(1.12, 1.08 * max(point["value"] for point in points))]),
         ),
     )
-    return _finish(
-        _chart([{"value": 1}]).mark_rule(strokeDash=[5, 4], color="var(--ideal)").encode(y="value:Q"),
+    return finish(
+        chart_of([{"value": 1}]).mark_rule(strokeDash=[5, 4], color="var(--ideal)").encode(y="value:Q"),
         line.mark_line(color="var(--c1)", strokeWidth=2.5),
         line.mark_point(color="var(--c1)", filled=True, size=70, opacity=1).encode(
-            tooltip=[_tip("count", noun, ","), _tip("value", "efficiency", ".1%")]
+            tooltip=[tip("count", noun, ","), tip("value", "efficiency", ".1%")]
         ),
-        line.mark_text(dy=14, baseline="top", color=_INK, fontSize=12).encode(text="label:N"),
+        line.mark_text(dy=14, baseline="top", color=INK, fontSize=12).encode(text="label:N"),
     )
 
 
@@ -68,9 +67,9 @@ def waterfall(steps: Sequence[tuple[str, str, float]], grown: float) -> Spec:
     for name, colour, ms in steps:
         rows.append(_bar(name, start, start + ms, ms, grown, colour))
         start += ms
-    rows.append(_bar("growth in all", 0.0, grown, grown, grown, _MUTED))
+    rows.append(_bar("growth in all", 0.0, grown, grown, grown, MUTED))
     order = [row["part"] for row in rows]
-    bars = _chart(rows).encode(y=alt.Y("part:N", sort=order, title=None, axis=alt.Axis(labelLimit=180)))
+    bars = chart_of(rows).encode(y=alt.Y("part:N", sort=order, title=None, axis=alt.Axis(labelLimit=180)))
     reach = max([abs(row["end"]) for row in rows] + [abs(row["start"]) for row in rows] + [1e-6])
     lowest = min(row["end"] for row in rows)
     x = alt.X(
@@ -79,14 +78,14 @@ def waterfall(steps: Sequence[tuple[str, str, float]], grown: float) -> Spec:
         axis=alt.Axis(tickCount=8),
         scale=alt.Scale(domain=[min(0, lowest * 1.25), reach * 1.22], nice=False),
     )
-    return _finish(
+    return finish(
         bars.mark_bar(height={"band": 0.72}, cornerRadius=2).encode(
             x=x,
             x2="end:Q",
             color=alt.Color("colour:N", scale=None),
-            tooltip=[_tip("part", "part"), _tip("label", "added")],
+            tooltip=[tip("part", "part"), tip("label", "added")],
         ),
-        bars.mark_text(align="left", dx=6, color=_INK, fontSize=12).encode(x=alt.X("right:Q"), text="label:N"),
+        bars.mark_text(align="left", dx=6, color=INK, fontSize=12).encode(x=alt.X("right:Q"), text="label:N"),
         height=max(90, 27 * len(rows)),
     )
 
@@ -100,7 +99,7 @@ def partition(
     whose: str = "rank",
 ) -> Spec:
     """A rank (or something else) a bar, stacked from the parts of its time. Rows: label, part, order, ms, share."""
-    bars = _chart(rows).encode(
+    bars = chart_of(rows).encode(
         y=alt.Y("label:N", sort=list(labels), title=None, axis=alt.Axis(labelLimit=200, labelOverlap=True)),
         x=alt.X(
             "ms:Q",
@@ -116,38 +115,38 @@ def partition(
         ),
         order=alt.Order("order:Q"),
         tooltip=[
-            _tip("label", whose),
-            _tip("part", "part"),
-            _tip("ms", title, ",.3f"),
-            _tip("share", "of the whole", ".1%"),
+            tip("label", whose),
+            tip("part", "part"),
+            tip("ms", title, ",.3f"),
+            tip("share", "of the whole", ".1%"),
         ],
     )
     height = max(60, min(26, max(5, 620 / max(len(labels), 1))) * len(labels))
-    return _finish(bars.mark_bar(height={"band": 0.8}), height=height)
+    return finish(bars.mark_bar(height={"band": 0.8}), height=height)
 
 
 def heat_map(rows: Rows, title: str, full: float) -> Spec:
     """Rank × step; the stronger the colour, the longer the wait, up to `full` ms. Rows: rank, step, ms, length."""
     ranks = len({row["rank"] for row in rows})
-    cells = _chart(rows).encode(
+    cells = chart_of(rows).encode(
         x=alt.X("step:O", title="profiled step", axis=alt.Axis(labelAngle=0, labelOverlap=True)),
         y=alt.Y("rank:O", title=None, axis=alt.Axis(labelOverlap=True, labelExpr="'rank ' + datum.label")),
         opacity=alt.Opacity("ms:Q", scale=alt.Scale(domain=[0, full], range=[0.03, 1], clamp=True), legend=None),
         tooltip=[
-            _tip("rank", "rank"),
-            _tip("step", "step"),
-            _tip("ms", title, ",.3f"),
-            _tip("length", "step, ms", ",.2f"),
+            tip("rank", "rank"),
+            tip("step", "step"),
+            tip("ms", title, ",.3f"),
+            tip("length", "step, ms", ",.2f"),
         ],
     )
-    layers = [cells.mark_rect(color="var(--heat)", stroke=_SURFACE, strokeWidth=1)]
+    layers = [cells.mark_rect(color="var(--heat)", stroke=SURFACE, strokeWidth=1)]
     if len(rows) <= 120:
         layers.append(
-            _chart(rows)
+            chart_of(rows)
             .encode(x="step:O", y="rank:O", text=alt.Text("ms:Q", format=",.2f"))
-            .mark_text(color=_INK, fontSize=11)
+            .mark_text(color=INK, fontSize=11)
         )
-    return _finish(*layers, height=max(60, min(30, max(4, 480 / max(ranks, 1))) * ranks))
+    return finish(*layers, height=max(60, min(30, max(4, 480 / max(ranks, 1))) * ranks))
 
 
 def bus_bandwidth(
@@ -168,10 +167,10 @@ def bus_bandwidth(
         legend=alt.Legend(title=None, orient="bottom") if legend else None,
     )
     tips = [
-        _tip("group", "of"),
-        _tip("size", "size"),
-        _tip("bus", "busbw, GB/s", ",.1f"),
-        _tip("time", "time, µs", ",.1f"),
+        tip("group", "of"),
+        tip("size", "size"),
+        tip("bus", "busbw, GB/s", ",.1f"),
+        tip("time", "time, µs", ",.1f"),
     ]
     tops = [row["bus"] for row in [*rows, *(points or [])]] + [row["value"] for row in ceilings]
     y = alt.Y(
@@ -182,28 +181,28 @@ def bus_bandwidth(
     )
     layers: list[Any] = []
     for row in ceilings:
-        base = _chart([row]).encode(y=alt.Y("value:Q"))
+        base = chart_of([row]).encode(y=alt.Y("value:Q"))
         layers.append(base.mark_rule(strokeDash=[5, 4], color="var(--ideal)"))
-        layers.append(base.mark_text(align="left", x=4, dy=-7, color=_MUTED, fontSize=11).encode(text="label:N"))
-    lines = _chart(rows).encode(x=_sizes(everything), y=y, color=colour)
+        layers.append(base.mark_text(align="left", x=4, dy=-7, color=MUTED, fontSize=11).encode(text="label:N"))
+    lines = chart_of(rows).encode(x=size_axis(everything), y=y, color=colour)
     if rows:
         layers.append(lines.mark_line(strokeWidth=2, clip=True))
         layers.append(lines.mark_point(filled=True, size=26, opacity=1, clip=True).encode(tooltip=tips))
     if points:
-        calls = _chart(points).encode(x=_sizes(everything), y=y, color=colour)
+        calls = chart_of(points).encode(x=size_axis(everything), y=y, color=colour)
         layers.append(
             calls.mark_point(shape="diamond", filled=True, size=150, opacity=1, clip=True).encode(
-                tooltip=[*tips, _tip("calls", "calls", ","), _tip("in_situ", "of the sweep's speed")]
+                tooltip=[*tips, tip("calls", "calls", ","), tip("in_situ", "of the sweep's speed")]
             )
         )
-    layers[-1] = layers[-1].add_params(alt.selection_interval(bind="scales", zoom=_ZOOM))
-    return _finish(*layers, height=300)
+    layers[-1] = layers[-1].add_params(alt.selection_interval(bind="scales", zoom=ZOOM))
+    return finish(*layers, height=300)
 
 
 def call_time(rows: Rows, groups: Sequence[tuple[str, str]], legend: bool = False) -> Spec:
     """Time a call against size, both log: what a small collective costs. Rows: bytes, time, group, size."""
-    lines = _chart(rows).encode(
-        x=_sizes([row["bytes"] for row in rows]),
+    lines = chart_of(rows).encode(
+        x=size_axis([row["bytes"] for row in rows]),
         y=alt.Y(
             "time:Q", title="time a call, µs", scale=alt.Scale(type="log"), axis=alt.Axis(format=",~r", tickCount=5)
         ),
@@ -213,10 +212,10 @@ def call_time(rows: Rows, groups: Sequence[tuple[str, str]], legend: bool = Fals
             legend=alt.Legend(title=None, orient="bottom") if legend else None,
         ),
     )
-    return _finish(
+    return finish(
         lines.mark_line(strokeWidth=2),
         lines.mark_point(filled=True, size=26, opacity=1).encode(
-            tooltip=[_tip("group", "of"), _tip("size", "size"), _tip("time", "time, µs", ",.1f")]
+            tooltip=[tip("group", "of"), tip("size", "size"), tip("time", "time, µs", ",.1f")]
         ),
         height=300,
     )
@@ -225,20 +224,20 @@ def call_time(rows: Rows, groups: Sequence[tuple[str, str]], legend: bool = Fals
 def profiling_overhead(rows: Rows) -> Spec:
     """The measured step beside the step in the profiler's window. Rows: run, measured, window, label."""
     order = [row["run"] for row in rows]
-    base = _chart(rows).encode(y=alt.Y("run:N", sort=order, title=None, axis=alt.Axis(labelLimit=220)))
+    base = chart_of(rows).encode(y=alt.Y("run:N", sort=order, title=None, axis=alt.Axis(labelLimit=220)))
     values = [row[key] for row in rows for key in ("measured", "window")]
     span = alt.Scale(domain=[0, 1.32 * max(values)], nice=False)
-    return _finish(
+    return finish(
         base.mark_rule(color="var(--ideal)", strokeWidth=3).encode(
             x=alt.X("measured:Q", title="ms a step", scale=span, axis=alt.Axis(tickCount=8)), x2="window:Q"
         ),
         base.mark_point(filled=True, size=85, color="var(--c1)", opacity=1).encode(
-            x="measured:Q", tooltip=[_tip("run", "run"), _tip("measured", "measured step, ms", ",.2f")]
+            x="measured:Q", tooltip=[tip("run", "run"), tip("measured", "measured step, ms", ",.2f")]
         ),
         base.mark_point(size=85, color="var(--c2)", strokeWidth=2, opacity=1).encode(
-            x="window:Q", tooltip=[_tip("run", "run"), _tip("window", "step in the window, ms", ",.2f")]
+            x="window:Q", tooltip=[tip("run", "run"), tip("window", "step in the window, ms", ",.2f")]
         ),
-        base.mark_text(align="left", dx=12, color=_INK, fontSize=12).encode(x="right:Q", text="label:N"),
+        base.mark_text(align="left", dx=12, color=INK, fontSize=12).encode(x="right:Q", text="label:N"),
         height=max(60, 34 * len(rows)),
     )
 
@@ -247,25 +246,25 @@ def kernels(rows: Rows, title: str) -> Spec:
     """A kernel a bar, and a tick where the same kernel stands in the smallest run. Rows: kernel, kind, colour, ms,
     label, calls, share, before (ms there, or None)."""
     order = [row["kernel"] for row in rows]
-    y = alt.Y("kernel:N", sort=order, title=None, axis=alt.Axis(labelLimit=270, labelExpr=_NAME_LABEL))
-    bars = _chart(rows).encode(y=y)
+    y = alt.Y("kernel:N", sort=order, title=None, axis=alt.Axis(labelLimit=270, labelExpr=NAME_LABEL))
+    bars = chart_of(rows).encode(y=y)
     reach = max([row["ms"] for row in rows] + [row["before"] or 0.0 for row in rows])
     x = alt.X("ms:Q", title=title, axis=alt.Axis(tickCount=6), scale=alt.Scale(domain=[0, 1.2 * reach], nice=False))
     tips = [
-        _tip("kernel", "name"),
-        _tip("kind", "kind"),
-        _tip("ms", "ms a step", ",.3f"),
-        _tip("calls", "calls a step", ",.1f"),
-        _tip("share", "of the compute"),
-        _tip("there", "in the smallest run"),
+        tip("kernel", "name"),
+        tip("kind", "kind"),
+        tip("ms", "ms a step", ",.3f"),
+        tip("calls", "calls a step", ",.1f"),
+        tip("share", "of the compute"),
+        tip("there", "in the smallest run"),
     ]
-    ticks = _chart([row for row in rows if row["before"] is not None])
-    return _finish(
+    ticks = chart_of([row for row in rows if row["before"] is not None])
+    return finish(
         bars.mark_bar(height={"band": 0.72}, cornerRadius=2).encode(
             x=x, color=alt.Color("colour:N", scale=None), tooltip=tips
         ),
-        ticks.mark_tick(color=_INK, thickness=2, height={"band": 0.9}).encode(x="before:Q", y=y, tooltip=tips),
-        bars.mark_text(align="left", dx=6, color=_INK, fontSize=12).encode(x=alt.X("right:Q"), text="label:N"),
+        ticks.mark_tick(color=INK, thickness=2, height={"band": 0.9}).encode(x="before:Q", y=y, tooltip=tips),
+        bars.mark_text(align="left", dx=6, color=INK, fontSize=12).encode(x=alt.X("right:Q"), text="label:N"),
         height=max(90, 24 * len(rows)),
     )
 
@@ -290,24 +289,24 @@ def projection(measured: Rows, bands: Rows, noun: str) -> Spec:
     shades = ["var(--c1)", "var(--c2)", "var(--c3)"]
     colour = alt.Color("group:N", scale=alt.Scale(domain=groups, range=shades), legend=None)
     tips = [
-        _tip("group", "what"),
-        _tip("from", f"from {noun}"),
-        _tip("count", noun, ","),
-        _tip("value", "efficiency", ".1%"),
-        _tip("low", "at least", ".1%"),
-        _tip("high", "at most", ".1%"),
-        _tip("step", "step, ms", ",.2f"),
+        tip("group", "what"),
+        tip("from", f"from {noun}"),
+        tip("count", noun, ","),
+        tip("value", "efficiency", ".1%"),
+        tip("low", "at least", ".1%"),
+        tip("high", "at most", ".1%"),
+        tip("step", "step, ms", ",.2f"),
     ]
     y = alt.Y("value:Q", title="efficiency", axis=alt.Axis(format="%", tickCount=5), scale=span)
-    known = _chart(measured).encode(x=x, y=y, color=colour)
-    said = _chart(bands).encode(x=x, color=colour)
-    return _finish(
+    known = chart_of(measured).encode(x=x, y=y, color=colour)
+    said = chart_of(bands).encode(x=x, color=colour)
+    return finish(
         known.mark_line(strokeWidth=2.2),
         said.mark_rule(strokeWidth=7, opacity=0.3).encode(y=alt.Y("low:Q", scale=span), y2="high:Q", tooltip=tips),
         said.mark_point(filled=True, size=55, opacity=1).encode(y=y, tooltip=tips),
-        said.mark_text(align="left", dx=9, color=_INK, fontSize=12).encode(y=y, text="label:N"),
+        said.mark_text(align="left", dx=9, color=INK, fontSize=12).encode(y=y, text="label:N"),
         known.mark_point(filled=True, size=70, opacity=1).encode(
-            tooltip=[_tip("count", noun, ","), _tip("value", "efficiency", ".1%")]
+            tooltip=[tip("count", noun, ","), tip("value", "efficiency", ".1%")]
         ),
     )
 
@@ -315,7 +314,7 @@ def projection(measured: Rows, bands: Rows, noun: str) -> Spec:
 def kinds(rows: Rows, labels: Sequence[str], order: Sequence[str]) -> Spec:
     """A kind of kernel a group of bars, one a run, the palest the smallest. Rows: label (the run), part, ms, share."""
     count = len(labels)
-    bars = _chart(rows).encode(
+    bars = chart_of(rows).encode(
         y=alt.Y("part:N", sort=list(order), title=None, axis=alt.Axis(labelLimit=200)),
         yOffset=alt.YOffset("label:N", sort=list(labels)),
         x=alt.X("ms:Q", title="ms a step, mean rank", axis=alt.Axis(tickCount=8), scale=alt.Scale(nice=False)),
@@ -325,18 +324,18 @@ def kinds(rows: Rows, labels: Sequence[str], order: Sequence[str]) -> Spec:
             legend=None,
         ),
         tooltip=[
-            _tip("part", "kind"),
-            _tip("label", "on"),
-            _tip("ms", "ms a step", ",.3f"),
-            _tip("share", "of the compute", ".1%"),
+            tip("part", "kind"),
+            tip("label", "on"),
+            tip("ms", "ms a step", ",.3f"),
+            tip("share", "of the compute", ".1%"),
         ],
     )
-    return _finish(bars.mark_bar(color="var(--part-compute)"), height=max(90, (8 * count + 8) * len(order)))
+    return finish(bars.mark_bar(color="var(--part-compute)"), height=max(90, (8 * count + 8) * len(order)))
 
 
 def over_steps(rows: Rows, groups: Sequence[tuple[str, str]], title: str, legend: bool = False) -> Spec:
     """A figure against the step, a line a group. Rows: step, value, group, phase."""
-    line = _chart(rows).encode(
+    line = chart_of(rows).encode(
         x=alt.X(
             "step:Q", title="step", axis=alt.Axis(format="~r", tickMinStep=1, tickCount=8), scale=alt.Scale(nice=False)
         ),
@@ -347,12 +346,12 @@ def over_steps(rows: Rows, groups: Sequence[tuple[str, str]], title: str, legend
             legend=alt.Legend(title=None, orient="bottom") if legend else None,
         ),
     )
-    tips = [_tip("group", "of"), _tip("step", "step"), _tip("value", title, ",.3f"), _tip("phase", "phase")]
-    return _finish(
+    tips = [tip("group", "of"), tip("step", "step"), tip("value", title, ",.3f"), tip("phase", "phase")]
+    return finish(
         line.mark_line(strokeWidth=1.6, clip=True),
         line.mark_point(filled=True, size=18, opacity=0.9, clip=True)
         .encode(tooltip=tips)
-        .add_params(alt.selection_interval(bind="scales", zoom=_ZOOM)),
+        .add_params(alt.selection_interval(bind="scales", zoom=ZOOM)),
     )
 
 
@@ -366,47 +365,47 @@ def fitted_times(rows: Rows, ceilings: Rows, groups: Sequence[tuple[str, str]], 
         scale=alt.Scale(domain=[name for name, _ in groups], range=[value for _, value in groups]),
         legend=alt.Legend(title=None, orient="bottom") if legend else None,
     )
-    x = _sizes([row["bytes"] for row in rows])
+    x = size_axis([row["bytes"] for row in rows])
     span = alt.Scale(type="log", nice=False)
     y = alt.Y("time:Q", title="time a call, µs", scale=span, axis=alt.Axis(format=",~r", tickCount=5))
-    base = _chart(rows).encode(x=x, color=colour)
+    base = chart_of(rows).encode(x=x, color=colour)
     layers = [
         base.mark_area(opacity=0.15).encode(y=alt.Y("low:Q", scale=span), y2="high:Q"),
         base.mark_line(strokeWidth=1.8).encode(y=alt.Y("fit:Q", scale=span)),
         base.mark_point(filled=True, size=30, opacity=1).encode(
             y=y,
             tooltip=[
-                _tip("group", "of"),
-                _tip("size", "size"),
-                _tip("time", "measured, µs", ",.1f"),
-                _tip("fit", "fitted, µs", ",.1f"),
-                _tip("low", "from, µs", ",.1f"),
-                _tip("high", "to, µs", ",.1f"),
+                tip("group", "of"),
+                tip("size", "size"),
+                tip("time", "measured, µs", ",.1f"),
+                tip("fit", "fitted, µs", ",.1f"),
+                tip("low", "from, µs", ",.1f"),
+                tip("high", "to, µs", ",.1f"),
             ],
         ),
     ]
     if ceilings:
-        dashed = _chart(ceilings).encode(x=x, y=alt.Y("ceiling:Q", scale=span), detail="group:N")
+        dashed = chart_of(ceilings).encode(x=x, y=alt.Y("ceiling:Q", scale=span), detail="group:N")
         layers.insert(0, dashed.mark_line(strokeDash=[5, 4], color="var(--ideal)", strokeWidth=1.4))
-    return _finish(*layers, height=300)
+    return finish(*layers, height=300)
 
 
 def prediction_errors(rows: Rows, close: float) -> Spec:
     """How far predictions are off, with their intervals, against size. Rows: bytes, size, off, low, high (shares)."""
-    base = _chart(rows).encode(x=_sizes([row["bytes"] for row in rows]))
+    base = chart_of(rows).encode(x=size_axis([row["bytes"] for row in rows]))
     reach = max([abs(row["off"]) for row in rows] + [1.6 * close])
     span = alt.Scale(domain=[-1.1 * reach, 1.1 * reach], clamp=True, nice=False)
     tips = [
-        _tip("size", "size"),
-        _tip("off", "off", "+.1%"),
-        _tip("low", "from", "+.1%"),
-        _tip("high", "to", "+.1%"),
-        _tip("measured", "measured, µs", ",.1f"),
-        _tip("predicted", "predicted, µs", ",.1f"),
+        tip("size", "size"),
+        tip("off", "off", "+.1%"),
+        tip("low", "from", "+.1%"),
+        tip("high", "to", "+.1%"),
+        tip("measured", "measured, µs", ",.1f"),
+        tip("predicted", "predicted, µs", ",.1f"),
     ]
     y = alt.Y("off:Q", title="predicted over measured", scale=span, axis=alt.Axis(format="+%", tickCount=6))
-    marks = _chart([{"at": -close}, {"at": 0.0}, {"at": close}])
-    return _finish(
+    marks = chart_of([{"at": -close}, {"at": 0.0}, {"at": close}])
+    return finish(
         marks.mark_rule(strokeDash=[5, 4], color="var(--ideal)").encode(y=alt.Y("at:Q", scale=span)),
         base.mark_rule(color="var(--c1)", strokeWidth=6, opacity=0.25).encode(
             y=alt.Y("low:Q", scale=span), y2="high:Q"
@@ -421,73 +420,3 @@ def _bar(name: str, start: float, end: float, ms: float, grown: float, colour: s
     sign = "+" if ms >= 0 else "−"
     label = f"{sign}{milliseconds(abs(ms))}{share}"
     return {"part": name, "start": start, "end": end, "right": max(start, end), "label": label, "colour": colour}
-
-
-def _chart(rows: Rows) -> alt.Chart:
-    """Hold rows with as many digits as an eye or a tooltip can use: a page of many ranks has many of them."""
-    short = [{key: _short(value) for key, value in row.items()} for row in rows]
-    return alt.Chart(alt.Data(values=short))  # type: ignore[no-untyped-call]
-
-
-def _short(value: Any) -> Any:
-    return float(f"{value:.6g}") if isinstance(value, float) else value
-
-
-def _tip(field: str, title: str, form: str | None = None) -> alt.Tooltip:
-    if form is None:
-        return alt.Tooltip(f"{field}:N", title=title)
-    return alt.Tooltip(f"{field}:Q", title=title, format=form)
-
-
-def _counts(counts: Sequence[int], noun: str) -> alt.X:
-    return alt.X(
-        "count:Q",
-        title=noun,
-        axis=alt.Axis(values=list(counts), format="d", labelOverlap=True),
-        scale=alt.Scale(domain=[0, 1.18 * counts[-1]], nice=False),
-    )
-
-
-def _figure(field: str, title: str, *, nice: bool) -> alt.Y:
-    return alt.Y(
-        f"{field}:Q", title=title, scale=alt.Scale(zero=True, nice=nice), axis=alt.Axis(format="~s", tickCount=5)
-    )
-
-
-def _sizes(counts: Sequence[int]) -> alt.X:
-    """A log axis of byte counts, labelled at every third power of two or fewer."""
-    low, high = max(min(counts, default=1), 1), max([*counts, 2])
-    exponents = range(low.bit_length() - 1, high.bit_length())
-    stride = max(1, -(-len(exponents) // 9))
-    return alt.X(
-        "bytes:Q",
-        title="size",
-        scale=alt.Scale(type="log", base=2, nice=False, padding=12),
-        axis=alt.Axis(values=[2**exponent for exponent in exponents[::stride]], labelExpr=_SIZE_LABEL),
-    )
-
-
-def _finish(*layers: Any, height: float = _HEIGHT) -> Spec:
-    chart = alt.layer(*layers).properties(width="container", height=height, background="transparent")
-    chart = chart.configure(
-        font=_FONT,
-        autosize=alt.AutoSizeParams(type="fit-x", contains="padding"),
-        axis=alt.AxisConfig(
-            labelColor=_MUTED,
-            titleColor=_MUTED,
-            titleFontWeight="normal",
-            titleFontSize=12,
-            labelFontSize=12,
-            gridColor="var(--grid)",
-            domain=False,
-            ticks=False,
-            labelPadding=8,
-            titlePadding=10,
-        ),
-        axisY=alt.AxisConfig(titleAnchor="end"),
-        legend=alt.LegendConfig(labelColor=_INK, labelFontSize=12, symbolType="square"),
-        view=alt.ViewConfig(stroke=None),
-    )
-    spec: Spec = chart.to_dict()
-    spec.pop("$schema", None)  # an address; nothing is fetched from it, and the page needs none
-    return spec
