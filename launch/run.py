@@ -27,6 +27,7 @@ from launch.freeze import plan_job
 from launch.interface import choose_interface
 from launch.job import Job
 from launch.rendezvous import join, restarts
+from launch.termination import let_terminate, on_termination
 from launch.verb import Verb
 from launch.watch import END, FORMING, MEASURING, PREPARING, Verdict, Watch
 from launch.world import World
@@ -130,6 +131,7 @@ def _watch(store: dist.Store, world: World, limit_s: float) -> Watch:
     store.set_timeout(timedelta(seconds=3 * limit_s + 60))
     watch = Watch(store, world.rank, world.size)
     watch.begin(limit_s)
+    on_termination(watch.terminate)
     return watch
 
 
@@ -175,6 +177,7 @@ def _run(verb: Verb, text: str, folder: RunFolder, world: World, store: dist.Sto
         rank.fail(f"{first}; rank {world.rank} failed of it{kept}" if first else own, ExitCode.RUN_FAILED)
     else:
         code = ExitCode.OK
+    let_terminate()  # all is written: nothing is left to say
     dist.destroy_process_group()
     return code
 

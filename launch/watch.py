@@ -37,7 +37,7 @@ _LEAVE_S = 60.0  # what leaving may take at most: a W&B that does not answer, a 
 _LOST_LEAST_S = 10.0  # a rank may hold Python's lock for seconds, and give no sign meanwhile
 _LOOKS = 4  # for lost ranks, in the time after which they are lost
 _GONE_S = 5.0  # what the working thread has, when the store has gone, to say why by itself
-_BLAME_S = 1.5  # how long a rank that fails looks whether another one did before
+_BLAME_S = 1.5  # how long a rank that fails, or is asked to end, looks whether another one failed before
 
 _VERDICT = "verdict"
 
@@ -140,17 +140,8 @@ class Watch:
 
     def blame(self) -> str | None:
         """Return why the job ends already, where this rank's failure is but a consequence of another's."""
-        until = time.monotonic() + _BLAME_S
-        try:
-            while time.monotonic() < until:
-                if (verdict := self._read_verdict()) is not None:
-                    return verdict.words if verdict.by != self._rank else None
-                if dead := self._dead():
-                    return self._obituary(dead)
-                time.sleep(0.05)
-        except RuntimeError:
-            pass
-        return None
+        cause = self._cause()
+        return cause.words if cause else None
 
     def announce(self, words: str, status: RunStatus = "failed") -> bool:
         """Say that this rank fails and leaves; returns whether it is the one to write the reason down.
@@ -251,6 +242,20 @@ class Watch:
             reason = f"{self._of_store('has gone')} ({next(iter(str(error).splitlines()), '')[:120]})"
             self._carry_out(Verdict(self._rank, f"{reason}, while this rank was at {self._sign.name}"), alone=True)
 
+    def terminate(self) -> None:
+        """Leave, since SIGTERM asks for it: as a launcher does where another rank has failed, or as a user does.
+
+        For the thread that hears of the signal. A rank that fails or ends by itself is leaving already.
+        """
+        if self._ended.is_set():
+            return
+        verdict = self._cause() or Verdict(self._rank, f"rank {self._rank} was asked to end by SIGTERM", "interrupted")
+        try:
+            verdict, alone = self._post(verdict), False
+        except RuntimeError:  # the store has gone
+            alone = True
+        self._carry_out(verdict, alone)
+
     # --- what they share ---------------------------------------------------------------------------------------------
 
     def _beat(self) -> None:
@@ -267,6 +272,18 @@ class Watch:
         if not self._store.check([_VERDICT]):
             return None
         return msgspec.json.decode(self._store.get(_VERDICT), type=Verdict)
+
+    def _cause(self) -> Verdict | None:
+        """Return what ends the job on another rank, by its word or its death; looks for it for a moment."""
+        until = time.monotonic() + _BLAME_S
+        with suppress(RuntimeError):  # the store has gone
+            while time.monotonic() < until:
+                if (verdict := self._read_verdict()) is not None:
+                    return verdict if verdict.by != self._rank else None
+                if dead := self._dead():
+                    return Verdict(self._rank, self._obituary(dead), silent=tuple(sorted(dead)))
+                time.sleep(0.05)
+        return None
 
     def _signs(self, ranks: Iterable[int]) -> dict[int, Sign | None]:
         """Return each rank's last sign; None of one that never gave any."""

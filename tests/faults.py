@@ -45,6 +45,11 @@ FAULTS = {
         "a rank is killed in a collective", "SIGKILL during all-reduces of 64 MiB in a sweep", 3, 15, "rank 1 (process",
         "every finished point's row; `resume=true` goes on", _TRAINING + "a_rank_killed_in_a_collective",
     ),
+    "terminated_in_collective": Fault(
+        "a sweep is asked to end", "SIGTERM, as `kill`, `scancel` or a launcher sends it", 3, 15,
+        "was asked to end by SIGTERM", "every finished point's row; `resume=true` goes on",
+        _TRAINING + "a_sweep_that_is_asked_to_end_in_a_collective",
+    ),
     "stopped_in_step": Fault(
         "a rank is stopped in mid-step", "SIGSTOP, `launch.step_limit_s=3`", 3, 25, "is stopped, last heard from",
         "every step's row until then, the others' stacks and flight records",

@@ -135,16 +135,48 @@ def test_a_rank_killed_in_mid_step(running: Running) -> None:
     assert (folder.flight_recorder / "rank0.pickle").stat().st_size > 0
 
 
-@long
-def test_a_rank_killed_in_a_collective(tmp_path: Path) -> None:
-    large = ("sizes=[8B,64MiB]", "budget_s=20", "min_iterations=1000")
-    job, folder = start_sweep(tmp_path, "one", 2, *large), RunFolder(tmp_path / "one")
+@pytest.fixture
+def sweeping(tmp_path: Path) -> tuple[subprocess.Popen[str], RunFolder]:
+    """A sweep of two ranks that has written a row and is inside all-reduces of 64 MiB for long."""
+    job = start_sweep(tmp_path, "one", 2, "sizes=[8B,64MiB]", "budget_s=20", "min_iterations=1000")
     await_rows(job, tmp_path, "one", least=1)
     time.sleep(2)  # the second point is at work, and has been for long
+    return job, RunFolder(tmp_path / "one")
+
+
+def assert_first_row_alone_is_kept(folder: RunFolder) -> None:
+    assert [(row.bytes, row.status) for row in rows_of(folder.path.parent, folder.path.name)] == [(8, "measured")]
+
+
+@long
+def test_a_rank_killed_in_a_collective(sweeping: Running) -> None:
+    job, folder = sweeping
     end_of(FAULTS["killed_in_collective"], job, folder, hurt(job, 1, signal.SIGKILL))
-    rows = rows_of(tmp_path, "one")
-    assert [(row.bytes, row.status) for row in rows] == [(8, "measured")]
+    assert_first_row_alone_is_kept(folder)
     assert folder.read_info().status == "failed"
+
+
+@long
+def test_a_launchers_sigterm_that_follows_a_death_does_not_hide_it(sweeping: Running) -> None:
+    """A launcher ends the ranks that are left as soon as it sees one die: sooner than these have said why."""
+    job, folder = sweeping
+    survivor = process_of(job, 0)
+    since = hurt(job, 1, signal.SIGKILL)
+    os.kill(survivor, signal.SIGTERM)
+    end_of(FAULTS["killed_in_collective"], job, folder, since)
+    assert folder.read_info().status == "failed"
+
+
+@long
+def test_a_sweep_that_is_asked_to_end_in_a_collective(sweeping: Running) -> None:
+    job, folder = sweeping
+    ranks = [process_of(job, rank) for rank in (0, 1)]
+    since = time.monotonic()
+    job.send_signal(signal.SIGTERM)
+    end_of(FAULTS["terminated_in_collective"], job, folder, since)
+    assert_first_row_alone_is_kept(folder)
+    assert folder.read_info().status == "interrupted"
+    assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
 
 
 def mpirun() -> str:
