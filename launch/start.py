@@ -62,7 +62,8 @@ def start_job(plan: Plan) -> RunFolder:
         if status == "preempted":  # torchrun's engine has passed SIGTERM on, and the ranks have saved their state
             return folder
         if status == "running":
-            folder.set_status("interrupted", f"stopped by {getattr(error, 'sigval', 'the keyboard')!s}")
+            by = error.sigval.name if isinstance(error, SignalException) else "the keyboard"
+            folder.set_status("interrupted", f"stopped by {by}")
         raise Stopped(f"stopped; what was measured is kept in {folder.path}") from None
     return folder
 
@@ -108,7 +109,9 @@ def _prepare_environment(threads: int) -> None:
         paths = [str(_HOUSE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
     # torchrun's own block of text says less than the failed rank's own words, which follow
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    for name in list(logging.root.manager.loggerDict):  # each has a level of its own
+        if name.startswith("torch.distributed.elastic"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
 
 
 def _explain_failure(folder: RunFolder, error: ChildFailedError) -> None:
