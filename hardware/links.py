@@ -1,8 +1,9 @@
 """How the devices of this machine are linked, as the driver tells it."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from records.environment import module_or_none
+from hardware.management import ask_nvml
 
 # nvmlDeviceGetTopologyCommonAncestor: what lies between two devices without NVLink, nearest first
 _ANCESTORS = {
@@ -35,31 +36,23 @@ class Links:
 
 def read_links(pci_buses: list[str], peer_access: bool) -> Links | None:
     """Return the links of the devices at these PCI addresses through NVML; None where NVML does not answer."""
-    nvml = module_or_none("pynvml")
-    if nvml is None or len(pci_buses) < 2:
-        return None
-    try:
-        nvml.nvmlInit()
-    except nvml.NVMLError:
-        return None
-    try:
-        handles = [nvml.nvmlDeviceGetHandleByPciBusId(bus.encode()) for bus in pci_buses]
-        counts = tuple(_active_links(nvml, handle) for handle in handles)
-        farthest = 0
-        for index, one in enumerate(handles):
-            for other in handles[index + 1 :]:
-                try:
-                    farthest = max(farthest, int(nvml.nvmlDeviceGetTopologyCommonAncestor(one, other)))
-                except nvml.NVMLError:
-                    continue
-        return Links(nvlinks=counts, farthest=_ANCESTORS.get(farthest), peer_access=peer_access)
-    except nvml.NVMLError:
-        return None
-    finally:
-        nvml.nvmlShutdown()
+    return ask_nvml(lambda nvml: _links(nvml, pci_buses, peer_access)) if len(pci_buses) > 1 else None
 
 
-def _active_links(nvml, handle) -> int:  # type: ignore[no-untyped-def] # NVML's binding has no types
+def _links(nvml: Any, pci_buses: list[str], peer_access: bool) -> Links:
+    handles = [nvml.nvmlDeviceGetHandleByPciBusId(bus.encode()) for bus in pci_buses]
+    counts = tuple(_active_links(nvml, handle) for handle in handles)
+    farthest = 0
+    for index, one in enumerate(handles):
+        for other in handles[index + 1 :]:
+            try:
+                farthest = max(farthest, int(nvml.nvmlDeviceGetTopologyCommonAncestor(one, other)))
+            except nvml.NVMLError:
+                continue
+    return Links(nvlinks=counts, farthest=_ANCESTORS.get(farthest), peer_access=peer_access)
+
+
+def _active_links(nvml: Any, handle: Any) -> int:
     active = 0
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
         try:
