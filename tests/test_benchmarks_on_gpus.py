@@ -1,0 +1,72 @@
+"""The benchmarks for GPUs are run one by one, each once, as far as the time goes; their commands are such as exist."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch.compose import compose_job, typed
+from launch.config import register
+from launch.study import outline_study, plan_study
+from verbs import sweep, train
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "benchmarks"))
+
+from on_gpus import PIECES, Piece, run, side_by_side  # noqa: E402 - the folder is no package
+
+WORDS: dict[str, object] = {
+    "gpus": 2, "counts": "[1,2]", "ends": "[1,2]", "several": "[2]", "groups": "2",
+    "nccl_tests": "build", "nanogpt": None,
+}  # fmt: skip
+
+
+def say(name: str, words: str, seconds: float = 1.0, **more: bool) -> Piece:
+    return Piece(name, f"{sys.executable} -c '{words}'", seconds, **more)
+
+
+def test_what_ran_is_not_run_again_and_what_does_not_fit_is_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pieces = [say("one", "print(1)"), say("two", "raise SystemExit(3)"), say("long", "print(3)", seconds=100)]
+    assert run(pieces, WORDS, tmp_path, limit_s=50) == 1
+    said = capsys.readouterr().out
+    assert "one: exit code 0" in said and "two: exit code 3" in said and "long: left for another call" in said
+    assert (tmp_path / "one.log").read_text() == "1\n"
+    assert run(pieces, WORDS, tmp_path, limit_s=200) == 0
+    assert capsys.readouterr().out.startswith("long: exit code 0")
+
+
+def test_pieces_for_one_gpu_each_have_their_own(tmp_path: Path) -> None:
+    see = 'import os; print(os.environ["CUDA_VISIBLE_DEVICES"])'
+    pieces = [say(name, see, one_gpu=True) for name in "abc"]
+    assert [len(group) for group in side_by_side([*pieces, say("all", see)], gpus=2)] == [1, 2, 1]
+    assert run(pieces, WORDS, tmp_path, limit_s=50) == 0
+    assert [(tmp_path / f"{name}.log").read_text() for name in "abc"] == ["0\n", "1\n", "0\n"]
+
+
+def test_a_piece_without_what_it_needs_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([Piece("gpt", "never {nanogpt}", 1)], WORDS, tmp_path, limit_s=50) == 0
+    assert capsys.readouterr().out == "gpt: left out, no --nanogpt\n"
+
+
+@pytest.mark.parametrize("piece", PIECES, ids=lambda piece: piece.name)
+def test_every_command_is_one_that_there_is(piece: Piece, tmp_path: Path) -> None:
+    """Its options are known to the script that it names, and its settings to the verb's config."""
+    words = shlex.split(piece.command.format(out=tmp_path / piece.name, **{**WORDS, "nanogpt": "checkout"}))
+    scripts = [word for word in words if word.endswith(".py") and "benchmarks" in word]
+    if scripts:
+        known = subprocess.run(
+            [sys.executable, scripts[0], "--help"], capture_output=True, text=True, check=True
+        ).stdout
+        options = [word for word in words[words.index(scripts[0]) :] if word.startswith("--")]
+        assert all(option in known for option in options), known
+    else:
+        verb, *rest = words[words.index("scalescope") + 1 :]
+        register()
+        if verb == "study":
+            assert plan_study(outline_study(rest, train.verb(), sweep.verb())).jobs
+        else:
+            assert typed(compose_job(verb, rest))
