@@ -6,17 +6,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from collectives_runs import await_rows, finish, process_of, rows_of
-from collectives_runs import start as start_sweep
-from faults import FAULTS, PAGE, Fault, page_with_table
-from train_runs import FAST, SMALL_GPT, start, train, wait_for, wait_for_rows
 
 from records.errors import ExitCode
 from records.folder import RunFolder
+from tests.collectives_runs import await_rows, finish, process_of, rows_of
+from tests.collectives_runs import start as start_sweep
+from tests.faults import FAULTS, PAGE, Fault, page_with_table
+from tests.train_runs import FAST, SMALL_GPT, start, train, wait_for, wait_for_rows
 
 BIN = Path(sys.executable).parent
 ENDLESS = (*SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=100000", "launch.step_limit_s=3")
@@ -260,18 +260,6 @@ def test_a_request_to_stop_is_obeyed_whenever_it_comes(moment: str, tmp_path: Pa
     end_of(FAULTS["preempted"], job, folder, since)
     assert folder.read_info().status == "preempted"
     assert (folder.checkpoints / f"step-{len(steps_of(folder))}").is_dir()
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own that a few megabytes fill."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "scalescope-test", str(place)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
-        pytest.skip("a full disk is not tried: mounting a file system needs root")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
 @long

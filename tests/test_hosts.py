@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from hosts import Hosts, missing
-from train_runs import FAST, SMALL_GPT
 
 from records.folder import RunFolder
 from scaling.analyze import analyze_run
+from tests.hosts import Hosts, missing
+from tests.train_runs import FAST, SMALL_GPT
 
 BIN = Path(sys.executable).parent
 SLOW = "100mbit"

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from train_runs import FAST, SMALL_GPT, train_in_world
 
 from records.folder import RunFolder
+from tests.train_runs import FAST, SMALL_GPT, train_in_world
 
 BIN = Path(sys.executable).parent
 WORDS = (*SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=20")

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from test_front_door import TINY
 
 import scalescope
 from launch.config import register
@@ -17,6 +16,7 @@ from scaling.replay.change import Change
 from scaling.replay.load import read_records
 from scaling.replay.simulate import bounded, mean_step_ns, simulate
 from scaling.replay.whatif import Replayer
+from tests.test_front_door import TINY
 from verbs import sweep, train
 from verbs.study import follow
 

@@ -7,7 +7,6 @@ from statistics import fmean
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from replay_oracle import settle, tick
 
 from records.errors import UserError
 from scaling.replay.buckets import cut_by, find_buckets
@@ -18,6 +17,7 @@ from scaling.replay.load import find_targets, open_replayer, read_records
 from scaling.replay.simulate import bounded, mean_step_ns, simulate
 from scaling.replay.whatif import Replayer
 from scaling.timeline import COMMUNICATION, COMPUTE
+from tests.replay_oracle import settle, tick
 
 DATA = Path(__file__).parent / "data"
 SETS = ("gpt_ddp_n1", "gpt_ddp_n2", "gpt_ddp_compile_n4", "resnet50_ddp_n4", "cpu_ddp_n2", "cpu_fsdp2_n2")

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from train_runs import compose
 
 from records.errors import UserError
+from tests.train_runs import compose
 from train.checks import check
 from train.config import DataConfig, GptConfig, TrainConfig
 from train.corpus import LLM_C_MAGIC, read_corpus

@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from test_train_models import gpt
-from train_runs import compose
 
 from hardware.ceiling import measure_matmul
 from hardware.fp8 import fp8_product
 from records.errors import UserError
+from tests.test_train_models import gpt
+from tests.train_runs import compose
 from train.checks import check
 from train.config import TrainConfig
 from train.data import Share, synthetic_batch

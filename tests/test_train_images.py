@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from train_runs import compose, train_in_world
 
 from records.errors import UserError
+from tests.train_runs import compose, train_in_world
 from train.checks import check
 from train.config import DataConfig
 from train.crops import Crop, centre_crop, random_crop

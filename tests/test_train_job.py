@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from torch_tb_profiler.io import Cache
 from torch_tb_profiler.profiler import RunLoader
-from train_runs import SMALL_GPT, ranks_of, start, train, train_in_world, wait_for, wait_for_rows
 
 from records.folder import RunFolder
 from records.rows import StepRow
+from tests.train_runs import SMALL_GPT, ranks_of, start, train, train_in_world, wait_for, wait_for_rows
 
 STEPS = 24
 SHORT = (

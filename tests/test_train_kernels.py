@@ -12,10 +12,10 @@ import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from train_runs import compose
 
 import train.kernels
 from scaling.kernel_kinds import ELEMENTWISE, LOSS, kind_of
+from tests.train_runs import compose
 from train.compiling import compiles
 from train.gpt import _gelu
 from train.kernels import devices

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from train_runs import FAST, compose
 
 from records.folder import RunFolder
+from tests.train_runs import FAST, compose
 from train.memory_advice import Way, ways_to_need_less
 from train.out_of_memory import is_out_of_memory
 

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
-from train_runs import compose
 
 from records.errors import UserError
+from tests.train_runs import compose
 from train.attention import choose_attention, chosen_attention
 from train.config import GptConfig, ResNetConfig, TrainConfig
 from train.data import Share, synthetic_batch

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from train_runs import compose
 
+from tests.train_runs import compose
 from train.config import ProfilerConfig
 from train.kineto import Tracer
 from train.schedule import Window

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from train_runs import SMALL_GPT, ranks_of, start, train_in_world, wait_for
 
 from records.files import read_rows
 from records.folder import RunFolder
 from records.rows import StepRow
+from tests.train_runs import SMALL_GPT, ranks_of, start, train_in_world, wait_for
 
 STEPS = 30
 JOB = (*SMALL_GPT, "data=python_stdlib", "global_batch_size=8", "profiler=none", "warmup_steps=2", f"steps={STEPS}")
