@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from train.script.profiler import StepProfiler
@@ -137,7 +137,7 @@ def profile_steps(what: str, **settings: Any) -> "StepProfiler":
     from scalescope.launch.rooms import keep_apart
 
     keep_apart()
-    return import_module("scalescope.train.script.profiler").StepProfiler(what, settings)
+    return cast("StepProfiler", import_module("scalescope.train.script.profiler").StepProfiler(what, settings))
 
 
 if __name__ == "__main__":

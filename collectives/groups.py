@@ -133,7 +133,7 @@ class Rows:
 
     def send(self, number: int, row: SweepRow) -> None:
         """Hand a row to rank 0."""
-        self._store.set(f"row/{number}", msgspec.json.encode(row))
+        self._store.set(f"row/{number}", msgspec.json.encode(row).decode())
 
     def receive(self, number: int) -> SweepRow:
         """Wait for a row of a group that rank 0 is outside of."""
@@ -142,7 +142,7 @@ class Rows:
 
     def finish(self) -> None:
         """Say that the group's turn is over."""
-        self._store.set("done", b"1")
+        self._store.set("done", "1")
 
     def await_finish(self) -> None:
         """Wait until it is; for ranks outside the group."""

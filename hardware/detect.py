@@ -4,7 +4,7 @@ import platform
 import socket
 import sys
 from importlib import metadata
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -38,7 +38,7 @@ def describe(rank: int, device: torch.device) -> Device:
     host = socket.gethostname()
     if device.type == "cpu":
         return Device(rank=rank, host=host, kind="cpu", name=cpu_name())
-    properties = torch.cuda.get_device_properties(device)
+    properties: Any = torch.cuda.get_device_properties(device)  # its stub lacks the PCI address
     pci = None
     if hasattr(properties, "pci_bus_id"):
         pci = f"{properties.pci_domain_id:04x}:{properties.pci_bus_id:02x}:{properties.pci_device_id:02x}.0"

@@ -47,7 +47,7 @@ def typed(config: DictConfig) -> JobConfig:
 
 def freeze(config: DictConfig) -> str:
     """Return a composed config as text: every value resolved, nothing left to compose."""
-    return cast(str, OmegaConf.to_yaml(config, resolve=True))
+    return OmegaConf.to_yaml(config, resolve=True)
 
 
 def thaw(text: str, schema: type[JobConfig], variants: dict[str, dict[str, type[Any]]]) -> JobConfig:

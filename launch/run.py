@@ -78,12 +78,12 @@ def run_in_world(verb: Verb, overrides: Sequence[str], world: World) -> ExitCode
             plan = plan_job(verb, compose_job(verb.name, [*overrides, *_going_on(verb, overrides, world)]), world)
             folder = plan.make_folder()
         except UserError:
-            store.set(_KEY, msgspec.json.encode(_Shared(refused=True)))
+            store.set(_KEY, msgspec.json.encode(_Shared(refused=True)).decode())
             _hold_store_until_read(store, world)
             watch.end()
             raise
         print(f"scalescope: {world.size} ranks ({world.source}) → {folder.path}", flush=True)
-        store.set(_KEY, msgspec.json.encode(_Shared(path=str(plan.path), text=plan.text)))
+        store.set(_KEY, msgspec.json.encode(_Shared(path=str(plan.path), text=plan.text)).decode())
     shared = msgspec.json.decode(store.get(_KEY), type=_Shared)
     if shared.refused:
         watch.end()

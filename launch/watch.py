@@ -70,7 +70,7 @@ class Watch:
 
     def __init__(self, store: dist.Store, rank: int, size: int) -> None:
         # a connection of its own: the working thread may sit in a blocking call on the other
-        self._store = dist.PrefixStore("watch", store.clone())
+        self._store = dist.PrefixStore("watch", store.clone())  # type: ignore[attr-defined] # torch's stub lacks it
         self._rank = rank
         self._size = size
         self._beat_s = max(_BEAT_S, size / _BEATS_A_SECOND)
@@ -97,7 +97,9 @@ class Watch:
         """Start watching, with a limit for all ranks to join."""
         self._lost_s = max(limit_s, _LOST_LEAST_S)
         self.arrive(JOINING, "joining the job", limit_s)
-        self._store.append(f"here/{self._sign.space}", f"{self._rank} ")
+        self._store.append(  # type: ignore[attr-defined] # torch's stub lacks it
+            f"here/{self._sign.space}", f"{self._rank} "
+        )
         self._beat()
         for thread in self._threads:
             thread.start()
@@ -159,7 +161,7 @@ class Watch:
     def part(self) -> None:
         """Wait a moment before leaving, until those that have something to write have done it."""
         try:
-            self._store.set(f"done/{self._rank}", b"1")
+            self._store.set(f"done/{self._rank}", "1")
             verdict = self._read_verdict()
             if verdict is not None:
                 self._await_done({0, self._writer(verdict)} - set(verdict.silent))
@@ -260,7 +262,7 @@ class Watch:
 
     def _beat(self) -> None:
         self._sign.beat += 1
-        self._store.set(str(self._rank), msgspec.json.encode(self._sign))
+        self._store.set(str(self._rank), msgspec.json.encode(self._sign).decode())
 
     def _post(self, verdict: Verdict) -> Verdict:
         """Write a verdict where there is none, and return the one that stands."""

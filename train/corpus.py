@@ -45,9 +45,9 @@ def read_corpus(config: DataConfig) -> Corpus:
     """Return the tokens. Text is read into memory, token files are mapped. Raises UserError as `corpus_sizes` does."""
     path = _existing(config)
     if config.kind == "text":
-        stream = np.frombuffer(b"".join(file.read_bytes() for file in text_files(config)), dtype=np.uint8)
-        cut, _ = _split(len(stream), config.validation_fraction)
-        return Corpus(stream[:cut], stream[cut:], path)
+        letters = np.frombuffer(b"".join(file.read_bytes() for file in text_files(config)), dtype=np.uint8)
+        cut, _ = _split(len(letters), config.validation_fraction)
+        return Corpus(letters[:cut], letters[cut:], path)
     stream = _map_tokens(path)
     if config.validation_path is not None:
         return Corpus(stream, _map_tokens(Path(config.validation_path).expanduser()), path)

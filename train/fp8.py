@@ -6,7 +6,9 @@ torchao's `tensorwise` recipe). Embeddings, norms, attention and the output proj
 
 import logging
 import warnings
+from collections.abc import Iterable
 from importlib.util import find_spec
+from typing import cast
 
 from torch import nn
 
@@ -29,7 +31,7 @@ def convert_to_fp8(network: nn.Module, emulate: bool = False) -> list[str]:
     from torchao.float8 import Float8LinearConfig, convert_to_float8_training
 
     chosen: list[str] = []
-    blocks = set(network.blocks) if hasattr(network, "blocks") else set()
+    blocks = cast(Iterable[nn.Module], getattr(network, "blocks", ()))
     inside = {id(module) for block in blocks for module in block.modules()}
 
     def choose(module: nn.Module, name: str) -> bool:

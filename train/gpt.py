@@ -7,6 +7,7 @@ which `from_gpt2` turns.
 
 import math
 from collections.abc import Mapping
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -82,7 +83,7 @@ class Gpt(nn.Module):
         )
         self.lm_head = nn.Linear(config.width, config.vocabulary, bias=False)
         self.recompute = False  # activation checkpointing: keep each block's input only
-        self.lm_head.weight = self.transformer["wte"].weight
+        self.lm_head.weight = cast(nn.Embedding, self.transformer["wte"]).weight
         self._initialise(config.layers)
 
     @property

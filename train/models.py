@@ -29,8 +29,8 @@ def build_model(config: ModelConfig, device: torch.device, recompute: bool = Fal
         choose_attention(config.attention, device)
     with device:
         if config.kind == "gpt":
-            network: nn.Module = Gpt(cast(GptConfig, config))
-            network.recompute = recompute
+            network: nn.Module = (gpt := Gpt(cast(GptConfig, config)))
+            gpt.recompute = recompute
         else:
             network = ResNet50(cast(ResNetConfig, config))
     parameters = sum(parameter.numel() for parameter in network.parameters())

@@ -56,7 +56,7 @@ class ResNet50(nn.Module):
             setattr(self, f"layer{number}", stage)
         self.fc = nn.Linear(inputs, config.classes)
         self._initialise()
-        self.to(memory_format=torch.channels_last)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload] # torch's stub lacks it
 
     @property
     def blocks(self) -> list[nn.Module]:

@@ -96,7 +96,7 @@ class MpiPath:
         return partial(self._communicator.Sendrecv, sent, dest=to, recvbuf=received, source=source)
 
     def barrier(self) -> Call:
-        return self._communicator.Barrier  # type: ignore[no-any-return]
+        return self._communicator.Barrier
 
     def _typed(self, tensor: torch.Tensor) -> list[Any]:
         if tensor.dtype not in _TYPES:

@@ -92,8 +92,8 @@ def _plain(logits: Tensor, targets: Tensor, counted: Tensor) -> tuple[Tensor, Te
 
 if triton is not None:
 
-    @triton.jit  # type: ignore[untyped-decorator]
-    def cross_entropy_rows(logits, targets, losses, scale, vocabulary, IGNORED: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    @triton.jit
+    def cross_entropy_rows(logits, targets, losses, scale, vocabulary, IGNORED: tl.constexpr, BLOCK: tl.constexpr):
         """One program a row: its loss, and its gradient in the place of its logits."""
         row = tl.program_id(0).to(tl.int64)
         logits += row * vocabulary

@@ -8,7 +8,7 @@ _HAS_TRITON = find_spec("triton") is not None  # torch for CPUs comes without
 _VOLTA, _AMPERE = (7, 0), (8, 0)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@torch.compiler.assume_constant_result
 def triton_takes(device: torch.device, dtype: torch.dtype) -> bool:
     """Return whether Triton is there, and builds kernels that read and write this type on this device."""
     if not _HAS_TRITON or device.type != "cuda":

@@ -98,15 +98,15 @@ def _launch(large: Tensor) -> tuple[tuple[int], tuple[int, int, int]]:
 
 if triton is not None:
 
-    @triton.jit  # type: ignore[untyped-decorator]
-    def _place(elements, C, H, W, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    @triton.jit
+    def _place(elements, C, H, W, BLOCK: tl.constexpr):
         """Return this program's elements of the pooled size: their numbers, which exist, and where each lies."""
         number = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
         pixel = number // C
         return number, number < elements, number % C, pixel % W, (pixel // W) % H, pixel // (W * H)
 
-    @triton.jit  # type: ignore[untyped-decorator]
-    def max_pool_forward(x, pooled, choice, elements, C, H, W, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    @triton.jit
+    def max_pool_forward(x, pooled, choice, elements, C, H, W, BLOCK: tl.constexpr):
         """Each element of the output: the largest of its nine, the first of equals, as torch chooses."""
         number, exists, channel, column, row, image = _place(elements, C, H, W, BLOCK)
         best = tl.full([BLOCK], -float("inf"), tl.float32)
@@ -123,8 +123,8 @@ if triton is not None:
         tl.store(pooled + number, best.to(pooled.dtype.element_ty), mask=exists)
         tl.store(choice + number, chosen.to(tl.int8), mask=exists)
 
-    @triton.jit  # type: ignore[untyped-decorator]
-    def max_pool_backward(upstream, choice, gradient, elements, C, H, W, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    @triton.jit
+    def max_pool_backward(upstream, choice, gradient, elements, C, H, W, BLOCK: tl.constexpr):
         """Each 2×2 block of the input: from its own window, the one to the right, the one below, the one beyond."""
         number, exists, channel, column, row, image = _place(elements, C, H, W, BLOCK)
         right = exists & (column + 1 < W)

@@ -57,7 +57,7 @@ def _never_raises(
     """What goes wrong in the method is said once, and measuring ends; the script goes on."""
 
     @functools.wraps(method)
-    def guarded(self: "StepProfiler", *args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
+    def guarded(self: "StepProfiler", /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
         if self._given_up:
             return
         try:

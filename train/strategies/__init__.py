@@ -8,7 +8,7 @@ from torch import nn
 
 from train.config import TrainConfig
 from train.precision import Precision
-from train.strategies.base import Strategy
+from train.strategies.base import Strategy as Strategy  # the name that callers know it by
 
 STRATEGIES = {  # by strategy.kind; loaded when chosen, since some take seconds
     "ddp": "train.strategies.ddp:Ddp",

@@ -2,6 +2,7 @@
 
 import inspect
 from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 import torch._dynamo
@@ -39,7 +40,7 @@ class Ddp(Strategy):
         return self._ddp.no_sync()
 
 
-def _keep_buffers_local() -> dict[str, bool]:
+def _keep_buffers_local() -> dict[str, Any]:
     """Each rank's batch statistics are its own: no broadcast before a forward pass. torch 2.13 renamed the option."""
     known = inspect.signature(DistributedDataParallel.__init__).parameters
     return {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": False}

@@ -28,7 +28,7 @@ class Fsdp2(Strategy):
         if self.compiled:
             hush_dynamo()
         # it slices no other layout; a convolution turns its filters as it reads images in channels_last
-        self.network.to(memory_format=torch.contiguous_format)
+        self.network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload] # torch's stub lacks it
         blocks = cast(Sequence[nn.Module], self.network.blocks)
         for block in blocks:
             if self.compiled:  # block by block: a graph over the whole would cut at each gather anyway

@@ -34,7 +34,8 @@ class Zero(Strategy):
         logging.getLogger("DeepSpeed").setLevel(logging.WARNING)
         # names that torch 2.13 renamed, once a call
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.distributed\.c10d_logger")
-        self.network.to(memory_format=torch.contiguous_format)  # it broadcasts and slices no other layout
+        # it broadcasts and slices no other layout
+        self.network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload] # torch's stub lacks it
         self._engine, self._sharded, _, _ = deepspeed.initialize(
             model=self.network,
             optimizer=build_optimizer(self.config.optimizer, self.network),
