@@ -37,6 +37,9 @@ class Piece:
 PIECES = (  # the most wanted first
     Piece("study", f"{SCALESCOPE} study model=gpt_small,resnet50 gpu_counts={{counts}} sweep.group_sizes={{several}} "
           "runs={out} name=study", 380),
+    # every GPU for itself: what is slower there than on one GPU has nothing to do with communication
+    Piece("alone", f"{SCALESCOPE} study model=gpt_small,resnet50 strategy=local gpu_counts={{ends}} with_sweep=false "
+          "runs={out} name=study", 220),
     Piece("truth", f"{TORCHRUN} {{gpus}} {HERE}/known_truth.py make {{out}}", 60),
     Piece("truth_check", f"{PYTHON} {HERE}/known_truth.py check {{out}}/../truth --markdown", 20),
     Piece("whatif", f"{PYTHON} {HERE}/whatif_by_doing.py model=gpt_small compile=false --ranks {{gpus}} "
