@@ -58,6 +58,7 @@ scalescope: why does my training job not scale, and what would make it?
   scalescope whatif  PATH [--bucket-mib 5,50] what a change would do to the step: the traced step, replayed changed
   scalescope project STUDY --gpus 8,64        a study's step on other GPU counts, with intervals
   scalescope submit  VERB [KEY=VALUE …]       train, sweep or study by Slurm's sbatch (--wait, --dry-run)
+  scalescope finish  STUDY                    end a study whose jobs ran one by one: its status, analysis, report
   scalescope doctor                           what of this machine is fine, worth knowing, or broken, and the fix
 
 Examples:

@@ -1,0 +1,148 @@
+"""README and docs name what exists: links, files, verbs, flags and settings; and every setting is explained."""
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator
+from dataclasses import fields
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import scalescope
+from collectives.config import register as register_sweep
+from launch.compose import compose_job
+from launch.config import StudyConfig
+from launch.config import register as register_study
+from launch.study import grid
+from launch.submit import parse
+from train.config import register as register_train
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+CONF = ROOT / "conf"
+_COMMAND = re.compile(r"(?:^|\s)scalescope ([a-z]+)\b(.*)")
+_KEY = re.compile(r"^ *([a-z][a-z0-9_]*):( |$)")
+_HYDRAS = ("defaults", "hydra")
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what a link to a heading of this page may end with, as GitHub makes it."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
+def commands(page: Path) -> Iterator[tuple[str, list[str]]]:
+    """Yield each command of scalescope on a page: an indented line, or one between backticks."""
+    for indented, quoted in re.findall(r"^    (.*)$|`([^`\n]+(?:\n[^`\n]+)?)`", page.read_text(), re.MULTILINE):
+        found = _COMMAND.search((indented or quoted).replace("\\|", "|").replace("\n", " "))
+        if found and found[1] in scalescope.VERBS:
+            words = shlex.split(re.split(r"\s#\s|\s{2,}\(", found[2])[0])
+            yield found[1], [word for word in words if word != "…"]
+
+
+def flags_of(verb: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
+    with pytest.raises(SystemExit) as ended:
+        import_module(scalescope.VERBS[verb]).run(["--help"])
+    assert ended.value.code == 0
+    return set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        if not target.startswith("http"):
+            path, _, anchor = target.partition("#")
+            there = (page.parent / path).resolve() if path else page
+            assert there.exists(), target
+            assert not anchor or anchor in anchors(there), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_that_is_named_is_there(page: Path) -> None:
+    named = re.findall(r"\b(?:benchmarks|conf|scaling|slurm|tests|train|records)/[\w/.*-]*\w", page.read_text())
+    assert not [path for path in named if not list(ROOT.glob(path))]
+
+
+def test_every_command_is_one_that_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    settings: dict[str, list[list[str]]] = {"train": [], "sweep": [], "study": []}
+    for verb, words in (command for page in PAGES for command in commands(page)):
+        given = [word for word in words if "=" in word and not word.startswith(("-", "hydra"))]
+        flags = {word.split("=")[0] for word in words if word.startswith("-")}
+        if verb in ("demo", "train", "sweep", "study"):
+            assert flags <= {"-m", "--help", "--try-advice"}, words
+            for owner in settings:
+                own = [word.removeprefix("sweep.") for word in given if _owner(verb, word) == owner]
+                settings[owner] += [own] if own else []
+        elif verb == "submit" and words:
+            assert parse(words).overrides == given
+        elif flags:
+            assert flags <= flags_of(verb, capsys), words
+    for register in (register_study, register_train, register_sweep):
+        register()
+    for verb, given in settings.items():
+        for together in packed([job for words in given for job in grid(words)]):
+            assert compose_job(verb, together)
+
+
+def _owner(verb: str, word: str) -> str:
+    """Return the verb whose config a setting is of: a study hands on what is not its own."""
+    if verb == "study" and word.startswith("sweep."):
+        return "sweep"
+    of_study = {field.name for field in fields(StudyConfig)} - {"launch", "logger"} | {"preset"}
+    return "train" if verb in ("study", "demo") and word.split("=")[0] not in of_study else verb
+
+
+def packed(jobs: Iterable[list[str]]) -> list[list[str]]:
+    """Put jobs' settings together as far as none says what another one says: composing takes its time."""
+    lists: list[list[str]] = []
+    for job in jobs:
+        free = next((one for one in lists if not any(_clash(new, old) for new in job for old in one)), None)
+        if free is None:
+            lists.append(free := [])
+        free += [setting for setting in job if setting not in free]
+    return lists
+
+
+def _clash(new: str, old: str) -> bool:
+    """Whether both set the same key, or one chooses the group of the other's."""
+    one, other = (f"{setting.split('=')[0]}." for setting in (new, old))
+    return new != old and (one.startswith(other) or other.startswith(one))
+
+
+@pytest.mark.parametrize("group", ["", *sorted(path.name for path in CONF.iterdir() if path.is_dir())])
+def test_every_setting_is_explained_where_its_default_is(group: str) -> None:
+    """On its line or the one above it, in one of the files of its group."""
+    explained, keys = set(), {}
+    for path in sorted((CONF / group).glob("*.yaml")):
+        lines = path.read_text().splitlines()
+        block = ""
+        for above, line in zip(["", *lines], lines, strict=False):
+            if not line.startswith((" ", "-", "#")):
+                block = line.split(":")[0]
+            if (key := _KEY.match(line)) and block not in _HYDRAS:
+                keys[key[1]] = path.name
+                if "#" in line or (above.startswith("#") and above != lines[0]):
+                    explained.add(key[1])
+    if group == "precision":  # `kind` is all there is to it, and each file's first line says which one it is
+        assert all(path.read_text().startswith("# ") for path in (CONF / group).glob("*.yaml"))
+    else:
+        assert not {key: file for key, file in keys.items() if key not in explained}
+
+
+@pytest.mark.parametrize("verb", sorted(set(scalescope.VERBS) - {"train", "sweep"}))
+def test_every_verb_tells_what_it_does(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        code = scalescope.main([verb, "--help"])
+    except SystemExit as ended:  # argparse
+        code = int(ended.code or 0)
+    assert code == 0
+    assert len(capsys.readouterr().out.splitlines()) > 3
+
+
+def test_every_verb_is_in_the_reference_and_in_the_help() -> None:
+    reference = (ROOT / "docs" / "reference.md").read_text()
+    for verb in scalescope.VERBS:
+        assert re.search(rf"^\| `{verb}\b", reference, re.MULTILINE), verb
+        assert re.search(rf"^  scalescope {verb}\b", scalescope.USAGE, re.MULTILINE), verb
