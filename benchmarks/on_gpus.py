@@ -1,8 +1,8 @@
-"""Every figure of docs/benchmarks.md that needs GPUs, made anew: one command, for as long as there is time.
+"""The benchmarks that need GPUs, one after another: one command, for as long as there is time.
 
     python benchmarks/on_gpus.py OUT [--minutes 9] [--only study,truth] [--nccl-tests BUILD] [--nanogpt FOLDER]
 
-Each piece is one of the commands that docs/benchmarks.md names. It is begun only where it should end within the
+Each piece is a benchmark of docs/benchmarks.md or docs/performance.md. It is begun only where it should end within the
 minutes, and runs once: a further call with the same OUT goes on with those that are left. Pieces for one GPU run side
 by side, each on its own. OUT/NAME holds what a piece wrote and OUT/NAME.log what it said. Exits with 1 where one
 failed.
@@ -52,6 +52,12 @@ PIECES = (  # the most wanted first
           "{groups} --sizes '16B..4GiB x4' --graphs-to 256KiB --repeats 5 --out {out}", 800),
     Piece("contention", f"{SCALESCOPE} sweep contention=[none,matmul] sizes=[1MiB,16MiB,64MiB,256MiB] "
           "group_sizes=[{groups}] runs={out} name=contention", 90),
+    Piece("pairs", f"{SCALESCOPE} sweep operations=[send_recv] placement=pairs sizes=[8B,256MiB] launch.ranks={{gpus}} "
+          "runs={out} name=pairs", 60),
+    Piece("protocols", f"{SCALESCOPE} sweep algorithm=[Ring,Tree] protocol=[Simple,LL,LL128] "
+          "sizes=[8KiB,1MiB,256MiB] group_sizes=[{gpus}] launch.ranks={gpus} runs={out} name=protocols", 60),
+    Piece("channels", f"{SCALESCOPE} sweep channels=[4,8,16,32] sizes=[1MiB,64MiB,1GiB] group_sizes=[{{gpus}}] "
+          "launch.ranks={gpus} runs={out} name=channels", 60),
     Piece("bf16_gradients", f"{SCALESCOPE} study model=gpt_small gpu_counts={{ends}} strategy.gradient_dtype=bf16 "
           "with_sweep=false runs={out} name=study", 150),
     Piece("fsdp2", f"{SCALESCOPE} study model=gpt_small gpu_counts={{ends}} strategy=fsdp2 runs={{out}} name=study",
@@ -60,6 +66,8 @@ PIECES = (  # the most wanted first
     Piece("images", f"{PYTHON} {HERE}/image_loading.py --decoders pillow,nvjpeg --out {{out}}", 260),
     Piece("profiling", f"{PYTHON} {HERE}/profiling_cost.py model=gpt_small launch.ranks=1 steps=105 warmup_steps=20 "
           "profiler.active=5 --out {out}", 130, one_gpu=True),
+    Piece("logging", f"{PYTHON} {HERE}/logging_cost.py model=gpt_small launch.ranks=1 --repeats 2 --out {{out}}", 160,
+          one_gpu=True),
     Piece("gpt", f"{PYTHON} {HERE}/training_side_by_side.py gpt --nanogpt {{nanogpt}}/model.py --out {{out}}.jsonl",
           280, one_gpu=True),
     Piece("resnet", f"{PYTHON} {HERE}/training_side_by_side.py resnet --out {{out}}.jsonl", 280, one_gpu=True),
