@@ -125,6 +125,7 @@ def test_multirun_makes_a_run_folder_each(hostile: Path) -> None:
         (["train", "data=text", "data.path=/no/such/file"], "/no/such/file"),
         (["train", "runs=/proc/nowhere", "precision=fp32"], "cannot make the run folder /proc/nowhere"),
         pytest.param(["train", "launch.device=cuda"], "sees no GPU", marks=no_gpu),
+        (["train", "launch.backend=mpi", "launch.device=cpu"], "built with MPI"),
         (["train", "steps=3"], "steps=3 leaves no step to measure"),
         (["train", "model.layers=["], "cannot read the override"),
         (["sweep", "operations=[all_redcue]"], "all_redcue"),

@@ -15,6 +15,8 @@ from train.windows import count_windows
 def check(job: JobConfig, world_size: int) -> None:
     """Raise UserError for a training job that cannot run on `world_size` ranks."""
     config = cast(TrainConfig, job)
+    if config.launch.backend == "mpi":
+        _check_mpi()
     samples = samples_per_rank(config, world_size)
     if samples % config.accumulate:
         raise UserError(
@@ -44,6 +46,14 @@ def samples_per_rank(config: TrainConfig, world_size: int) -> int:
         near = max(world_size, total - total % world_size)
         raise UserError(f"global_batch_size={total} does not split over {world_size} ranks; use {near}, say")
     return total // world_size
+
+
+def _check_mpi() -> None:
+    from torch.distributed import is_mpi_available  # the other checks do without torch
+
+    if not is_mpi_available():
+        raise UserError("launch.backend=mpi needs a torch that was built with MPI, and this one was not; use gloo, or "
+                        "nccl on GPUs")  # fmt: skip
 
 
 def _check_fp8(device: str) -> None:
