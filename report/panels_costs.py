@@ -25,9 +25,10 @@ def fit_sentence(operation: OperationCost) -> str:
     groups = ", ".join(str(n) for n in operation.group_sizes)
     where = " across hosts" if operation.across_hosts else ""
     sizes = [point.bytes for point in operation.points]
+    segments = len(operation.forms[0].segments)
     text = (
         f"{operation.operation} {operation.dtype} on {groups} ranks{where}, {size(min(sizes))} to {size(max(sizes))}: "
-        f"{len(operation.points)} points, {len(operation.forms[0].segments)} segments"
+        f"{len(operation.points)} points, {segments} segment{'' if segments == 1 else 's'}"
     )
     if operation.typical_error is not None:
         text += f"; half of the points from 1 MiB up lie within {percent(operation.typical_error)} of the fit"
