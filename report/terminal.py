@@ -29,7 +29,7 @@ from report.views import (
     sweep_variant,
     waterfall_steps,
 )
-from scaling.answer import RunAnalysis, StudyAnalysis, Waterfall
+from scaling.answer import Efficiency, RunAnalysis, StudyAnalysis, Waterfall
 
 _STYLES: dict[Level, str] = {"good": "green", "fair": "yellow", "poor": "red", "unknown": "bold"}
 _PAD = 2  # blanks between two columns
@@ -60,13 +60,10 @@ def print_run(answer: RunAnalysis, console: Console | None = None) -> None:
             _print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
     _print_advice(console, answer)
     if answer.efficiency is not None:
-        factors = answer.efficiency
-        _print_line(
-            console,
-            f"Parallel efficiency {percent(factors.parallel)} = load balance {figure(factors.load_balance, 3)} "
-            f"× serialisation {figure(factors.serialisation, 3)} × transfer {figure(factors.transfer, 3)} "
-            f"× memory {figure(factors.memory, 3)} × orchestration {figure(factors.orchestration, 3)}",
-        )
+        _print_line(console, _efficiency_line(answer.efficiency, answer))
+    if answer.quality.verdict == "good":  # else the verdict says them
+        for reason in answer.quality.reasons:
+            _print_line(console, f"Noted: {reason}.", "dim")
     times = answer.step_times
     if times is not None and times.profiling_overhead_ms is not None and times.measured_step_ms is not None:
         _print_line(
@@ -74,6 +71,18 @@ def print_run(answer: RunAnalysis, console: Console | None = None) -> None:
             f"A step takes {figure(times.measured_step_ms, 2)} ms, and {figure(times.window_step_ms or 0, 2)} ms while "
             f"it is profiled: profiling overhead {figure(times.profiling_overhead_ms, 2)} ms.",
         )
+
+
+def _efficiency_line(factors: Efficiency, answer: RunAnalysis) -> str:
+    """Return the efficiency with its factors; without those where ranks are missing, of whose balance nothing is known."""
+    whole = f"Parallel efficiency {percent(factors.parallel)}"
+    if answer.quality.missing_ranks:
+        return f"{whole} of the ranks traced; how they balance, only traces of all {answer.world_size} ranks can tell."
+    return (
+        f"{whole} = load balance {figure(factors.load_balance, 3)} × serialisation {figure(factors.serialisation, 3)} "
+        f"× transfer {figure(factors.transfer, 3)} × memory {figure(factors.memory, 3)} "
+        f"× orchestration {figure(factors.orchestration, 3)}"
+    )
 
 
 def print_material(material: Material, console: Console | None = None) -> None:

@@ -18,7 +18,7 @@ from scaling.partition import Partition
 
 
 def efficiency_of(ranks: Sequence[Partition]) -> Efficiency | None:
-    """Return the hierarchy over the ranks' windows; None without ranks or without any compute."""
+    """Return the hierarchy over the ranks' windows, which hold the same steps; None without ranks or compute."""
     if not ranks or max(rank.compute for rank in ranks) == 0:
         return None
     n = len(ranks)

@@ -6,6 +6,7 @@ runs; the host loads data; the next activity has not been enqueued yet; it has b
 same.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -175,7 +176,7 @@ def complete(shares: OneRankShares, transfer: Intervals, wait: Intervals) -> lis
     ]
 
 
-def total(partitions: list[Partition]) -> Partition:
+def total(partitions: Sequence[Partition]) -> Partition:
     """Return the partition of all steps together."""
     whole = partitions[0]
     for part in partitions[1:]:

@@ -123,7 +123,7 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         kernels=top_kernels(kernels, collectives),
         kinds=kernel_kinds(kernels, splits),
         stragglers=name_stragglers(partitions, lost, kernels, open_ended),
-        efficiency=efficiency_of(list(totals.values())),
+        efficiency=efficiency_of(_in_common(summaries, partitions)),
     )
     sizes = {one.index: one.bytes for one in analysis.collectives}
     exchanges = {
@@ -197,6 +197,25 @@ _LARGEST_WORLD = 10_000_000
 def _world_size(summaries: Mapping[int, RankSummary]) -> int:
     told = [len(summaries), max(summaries) + 1, *(one.world_size or 0 for one in summaries.values())]
     return max(size for size in told if size <= max(_LARGEST_WORLD, len(summaries)))
+
+
+def _in_common(
+    summaries: Mapping[int, RankSummary], partitions: Mapping[int, Sequence[Partition]]
+) -> list[Partition]:
+    """Return each rank's partition over the steps that all ranks hold; over all that it has where they share none.
+
+    One rank's trace may end earlier than the others': what it lacks is no imbalance.
+    """
+    held = {rank: _numbers(summaries[rank]) for rank in partitions}
+    shared = set.intersection(*map(set, held.values())) if held else set()
+    return [
+        total([step for number, step in zip(held[rank], steps, strict=True) if number in shared or not shared])
+        for rank, steps in partitions.items()
+    ]
+
+
+def _numbers(summary: RankSummary) -> list[int]:
+    return summary.shares.windows.numbers if summary.shares is not None else []
 
 
 def _activity(summaries: Mapping[int, RankSummary]) -> Literal["gpu", "cpu"]:

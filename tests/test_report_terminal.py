@@ -41,6 +41,22 @@ def test_no_figure_is_cut_at_any_width(width: int):
                 assert column.show(cell) in text
 
 
+def test_factors_that_compare_ranks_are_not_told_where_ranks_are_missing():
+    run = run_answer("r", 4)
+    assert "= load balance 0.999" in printed(lambda console: print_run(run, console), width=200, terminal=False)
+    run.quality.missing_ranks, run.ranks = [1, 2, 3], run.ranks[:1]
+    text = printed(lambda console: print_run(run, console), width=200, terminal=False)
+    assert "load balance" not in text
+    assert "Parallel efficiency 95.3% of the ranks traced; how they balance, only traces of all 4 ranks can tell." in text
+
+
+def test_what_is_noted_of_a_good_trace_is_printed_too():
+    run = run_answer("r", 4)
+    run.quality.reasons = ["rank 0: no ProfilerStep in the trace, so all of it is taken as one step"]
+    text = printed(lambda console: print_run(run, console), width=200, terminal=False)
+    assert "Noted: rank 0: no ProfilerStep in the trace, so all of it is taken as one step." in text
+
+
 def test_the_verdict_comes_first():
     lines = [line for line in printed(show_study, width=120, terminal=True).splitlines() if line.strip()]
     assert lines[0].startswith("gpt_small: 4 GPUs do 3.77× the work of one")

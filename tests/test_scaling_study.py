@@ -18,7 +18,7 @@ from scaling.partition import total
 from scaling.run import explain_traces
 from scaling.sources import find_sources
 from scaling.waterfall import compute_split, mean_step, waterfall
-from tests import oracle
+from tests import oracle, synthetic
 
 DATA = Path(__file__).parent / "data"
 
@@ -206,6 +206,23 @@ def test_every_factor_of_the_efficiency_equals_the_one_from_the_slow_account(nam
     assert found.transfer == pytest.approx(max(serial) / max(talking), rel=1e-12)
     assert found.memory == pytest.approx(max(talking) / max(active), rel=1e-12)
     assert found.orchestration == pytest.approx(max(active) / window, rel=1e-12)
+
+
+def test_a_step_that_one_ranks_trace_lacks_is_no_imbalance(tmp_path: Path) -> None:
+    traces = synthetic.make(synthetic.Job(2, [(0, 1)], steps=4, collectives=3, kernels=20, seed=5))
+    last = max(event["ts"] for event in traces[1]["traceEvents"] if event["name"].startswith("ProfilerStep"))
+    late = {event["args"].get("correlation") for event in traces[1]["traceEvents"]
+            if event["cat"] == "cuda_runtime" and event["ts"] >= last}  # fmt: skip
+    traces[1]["traceEvents"] = [
+        event for event in traces[1]["traceEvents"]
+        if event["args"].get("correlation") not in late and not (event["cat"] != "kernel" and event["ts"] >= last)
+    ]  # fmt: skip
+    run = analyze_run(synthetic.write(traces, tmp_path / "short"))
+    assert [rank.steps for rank in run.ranks] == [4, 3]
+    assert run.efficiency is not None
+    compute = [sum(step.compute_ms for step in run.steps if step.rank == rank and step.step < 6) for rank in (0, 1)]
+    assert run.efficiency.load_balance == pytest.approx(sum(compute) / 2 / max(compute))
+    assert run.efficiency.orchestration < 1
 
 
 def test_without_any_compute_there_is_no_efficiency() -> None:
