@@ -7,7 +7,7 @@ from pathlib import Path
 from records.files import write_atomic
 from records.folder import RunFolder
 from report.material import Material, Run, read_material
-from report.numbers import factor, figure, percent, rate
+from report.numbers import factor, figure, milliseconds, percent, rate
 from report.page import Card, Figure, Lost, Machine, Page, render
 from report.panels import sections
 from report.verdict import Verdict, run_verdict, study_verdicts, sweep_verdict
@@ -110,11 +110,13 @@ def _lost(study: StudyAnalysis, series: str) -> list[Lost]:
     if not falls or falls[-1].growth_ms <= 0:
         return []
     grown = falls[-1].growth_ms
+    more = sorted((step for step in waterfall_steps(falls[-1]) if step[1] > 0.005 * grown), key=lambda step: -step[1])
+    whole = all(ms <= grown for _, ms in more)  # else they are no shares: other parts shrank meanwhile
     return [
-        Lost(f"{1000 * ms / grown:.1f}", f"var({part.variable})", f"{part.name} {percent(ms / grown, 0)}")
-        for part, ms in sorted(waterfall_steps(falls[-1]), key=lambda step: -step[1])
-        if ms > 0.005 * grown
-    ]
+        Lost(f"{1000 * ms / grown:.1f}", f"var({part.variable})",
+             f"{part.name} {percent(ms / grown, 0) if whole else milliseconds(ms)}")
+        for part, ms in more
+    ]  # fmt: skip
 
 
 def _notes(material: Material) -> list[str]:

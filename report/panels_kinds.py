@@ -117,13 +117,16 @@ def inflation_sentence(fall: Waterfall) -> str:
         if growth.inflation_ms >= _WORTH_A_WORD * inflated
     ]
     beside = sum(growth.inflation_beside_ms for growth in fall.kinds)
-    share = min(1.0, max(0.0, beside / inflated))
+    share = max(0.0, beside / inflated)
     labels = dict.fromkeys(label for growth in worst for label in growth.beside_ms)
     what = f" beside {listing(list(labels))}" if labels else ""
-    text = (
-        f"The same kernels take {milliseconds(inflated)} a step longer: {listing(told)}. {percent(share, 0)} of that "
-        f"are kernels that run{what or ' beside a collective'}"
-    )
+    text = f"The same kernels take {milliseconds(inflated)} a step longer: {listing(told)}"
+    if share > 1:
+        return (
+            f"{text}. Those that run{what} take {milliseconds(beside)} longer, the others "
+            f"{milliseconds(beside - inflated)} less."
+        )
+    text += f". {percent(share, 0)} of that are kernels that run{what or ' beside a collective'}"
     return f"{text}; the rest became slower by themselves (clocks, power)." if share < _ALL else f"{text}."
 
 

@@ -34,7 +34,9 @@ def expectation_sentence(points: Sequence[Projected], activity: str | None) -> s
         for one in points
         if one.efficiency is not None and one.step_ms is not None
     ]
-    return f"Efficiency to expect: {'; '.join(said)}." if said else ""
+    smallest = min((one.from_world_sizes[0] for one in points if one.from_world_sizes), default=1)
+    against = f" against {devices(smallest, activity)}" if smallest > 1 else ""
+    return f"Efficiency to expect{against}: {'; '.join(said)}." if said else ""
 
 
 def projection_sentence(points: Sequence[Projected], backtests: Sequence[Projected], activity: str | None) -> str:
@@ -47,8 +49,8 @@ def projection_sentence(points: Sequence[Projected], backtests: Sequence[Project
         worst = max(backtests, key=lambda one: abs(one.off or 0.0))
         inside = sum(bool(one.inside) for one in backtests)
         texts.append(
-            f"Tested on what was measured: {len(backtests)} projections from fewer ranks, {inside} of them with the "
-            f"measured step inside their interval; the worst is {_off(worst.off or 0.0)} "
+            f"Tested on what was measured: {_projections(len(backtests))} from fewer ranks, {inside} of them with the "
+            f"measured step inside the interval; the worst is {_off(worst.off or 0.0)} "
             f"({_counts(worst.from_world_sizes)} → {devices(worst.world_size, activity)})."
         )
     elif told:
@@ -131,6 +133,10 @@ def _panel(study: StudyAnalysis, series: str, activity: str | None) -> Panel:
 
 def _between(interval: Interval, show: Any) -> str:
     return f"{show(interval.value)} ({show(interval.low)} to {show(interval.high)})"
+
+
+def _projections(count: int) -> str:
+    return f"{count} projection{'' if count == 1 else 's'}"
 
 
 def _counts(counts: Sequence[int]) -> str:

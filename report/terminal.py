@@ -74,7 +74,7 @@ def print_run(answer: RunAnalysis, console: Console | None = None) -> None:
 
 
 def _efficiency_line(factors: Efficiency, answer: RunAnalysis) -> str:
-    """Return the efficiency with its factors; without those where ranks are missing, of whose balance nothing is known."""
+    """Return the efficiency with its factors; without those where ranks are missing: they compare all ranks."""
     whole = f"Parallel efficiency {percent(factors.parallel)}"
     if answer.quality.missing_ranks:
         return f"{whole} of the ranks traced; how they balance, only traces of all {answer.world_size} ranks can tell."
@@ -129,7 +129,7 @@ def print_study(
     if study.tried:
         _print_table(console, tried_table(study.tried), "Advice followed: expected and measured")
     for reason in study.reasons:
-        _print_line(console, f"Not in here: {reason}", "yellow")
+        _print_line(console, f"Note: {reason}", "yellow")
     if sweep_rows:
         print_sweep(sweep_rows, console)
 

@@ -123,16 +123,20 @@ def sweep_verdict(rows: Sequence[SweepRow]) -> Verdict:
 
 
 def loss_sentence(fall: Waterfall) -> str:
-    """Return where a step's growth went, largest share first; what became shorter is said as given back."""
+    """Return where a step's growth went, largest part first; what became shorter is said as given back."""
     span = f"{milliseconds(fall.from_step_ms)} to {milliseconds(fall.to_step_ms)} in the traces"
     grown = fall.growth_ms
     if grown <= 0:
-        return f"The step did not grow ({span})."
+        return f"The profiled step did not grow ({span})."
     steps = sorted(waterfall_steps(fall), key=lambda step: -step[1])
-    shares = [(part, ms / grown) for part, ms in steps]
-    told = _shares([(part, share) for part, share in shares if share >= _WORTH_SAYING])
+    more = [(part, ms) for part, ms in steps if ms / grown >= _WORTH_SAYING]
     back = [f"{milliseconds(-ms)} {part.name}" for part, ms in reversed(steps) if -ms / grown >= _WORTH_SAYING]
     returned = f"; {listing(back)} came back" if back else ""
+    if more and more[0][1] > grown:
+        # no share of a whole: parts that grew and parts that shrank make up for each other
+        told = listing([f"{milliseconds(ms)} {part.name}" for part, ms in more])
+        return f"A step grew by {milliseconds(grown)} ({span}): {told}{returned}."
+    told = _shares([(part, ms / grown) for part, ms in more])
     return f"Of the {milliseconds(grown)} by which a step grew ({span}), {told}{returned}."
 
 
@@ -238,7 +242,7 @@ def _window_sentences(run: RunAnalysis) -> list[str]:
 def _straggler_sentences(run: RunAnalysis) -> list[str]:
     where = devices(run.world_size, run.activity)
     return [
-        f"Rank {guilty.rank} of {where} costs the others {milliseconds(guilty.lost_ms)} a step: "
+        f"Rank {guilty.rank} of {where} costs the others {milliseconds(guilty.lost_ms)} of exposed wait a step: "
         f"{_sentence(guilty.verdict)}"
         for guilty in run.stragglers
     ]

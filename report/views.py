@@ -95,10 +95,10 @@ def waterfall_table(fall: Waterfall) -> Table:
     ]
     grown = fall.growth_ms
     rows: list[list[Cell]] = [
-        [part.name, ms, ms / grown if grown else None, part.meaning] for part, ms in waterfall_steps(fall)
+        [part.name, ms, ms / grown if grown > 0 else None, part.meaning] for part, ms in waterfall_steps(fall)
     ]
     rows.append(
-        ["growth", grown, 1.0 if grown else None, "The step there minus the step here; the parts add up to it."]
+        ["growth", grown, 1.0 if grown > 0 else None, "The step there minus the step here; the parts add up to it."]
     )
     return Table(columns, rows, {"share_of_growth": "the step did not grow"})
 

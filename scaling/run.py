@@ -199,9 +199,7 @@ def _world_size(summaries: Mapping[int, RankSummary]) -> int:
     return max(size for size in told if size <= max(_LARGEST_WORLD, len(summaries)))
 
 
-def _in_common(
-    summaries: Mapping[int, RankSummary], partitions: Mapping[int, Sequence[Partition]]
-) -> list[Partition]:
+def _in_common(summaries: Mapping[int, RankSummary], partitions: Mapping[int, Sequence[Partition]]) -> list[Partition]:
     """Return each rank's partition over the steps that all ranks hold; over all that it has where they share none.
 
     One rank's trace may end earlier than the others': what it lacks is no imbalance.

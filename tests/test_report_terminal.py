@@ -47,7 +47,7 @@ def test_factors_that_compare_ranks_are_not_told_where_ranks_are_missing():
     run.quality.missing_ranks, run.ranks = [1, 2, 3], run.ranks[:1]
     text = printed(lambda console: print_run(run, console), width=200, terminal=False)
     assert "load balance" not in text
-    assert "Parallel efficiency 95.3% of the ranks traced; how they balance, only traces of all 4 ranks can tell." in text
+    assert "Parallel efficiency 95.3% of the ranks traced; how they balance, only traces of all 4 ranks" in text
 
 
 def test_what_is_noted_of_a_good_trace_is_printed_too():

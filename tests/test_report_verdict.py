@@ -6,7 +6,7 @@ import pytest
 from records.rows import SweepRow
 from report.numbers import figure, milliseconds, rate, size
 from report.verdict import loss_sentence, run_verdict, study_verdicts, sweep_verdict
-from report.views import waterfall_steps
+from report.views import waterfall_steps, waterfall_table
 from scaling.answer import Quality, ScalingPoint, Straggler, StudyAnalysis, Waterfall, WaterfallPart
 from tests.report_samples import run_answer, study_answer, sweep_rows
 
@@ -43,9 +43,13 @@ def test_what_became_shorter_is_said_as_given_back():
     parts = [WaterfallPart(part="exposed_transfer", ms=3.0), WaterfallPart(part="idle_launch", ms=-1.0)]
     fall = Waterfall(series="s", from_world_size=1, to_world_size=2, from_step_ms=10.0, to_step_ms=12.0, growth_ms=2.0,
                      parts=parts)  # fmt: skip
-    assert loss_sentence(fall).endswith("150% are exposed transfer; 1.0 ms idle (host late) came back.")
+    assert loss_sentence(fall) == (
+        "A step grew by 2.0 ms (10.0 ms to 12.0 ms in the traces): 3.0 ms exposed transfer; 1.0 ms idle (host late) "
+        "came back."
+    )
     shrunk = msgspec.structs.replace(fall, growth_ms=-2.0, to_step_ms=8.0)
-    assert loss_sentence(shrunk) == "The step did not grow (10.0 ms to 8.0 ms in the traces)."
+    assert loss_sentence(shrunk) == "The profiled step did not grow (10.0 ms to 8.0 ms in the traces)."
+    assert all(row[2] is None for row in waterfall_table(shrunk).rows)  # nothing of what did not grow is a share
 
 
 def test_ranks_on_cpus_are_not_called_gpus():
@@ -101,7 +105,7 @@ def test_a_straggler_and_bad_traces_are_in_the_verdict():
         quality=Quality(verdict="degraded", reasons=["rank 3 is cut off"]),
     )
     text = run_verdict(run).text
-    assert "Rank 2 of 4 GPUs costs the others 8.1 ms a step: its own delay" in text
+    assert "Rank 2 of 4 GPUs costs the others 8.1 ms of exposed wait a step: its own delay" in text
     assert "are degraded: rank 3 is cut off." in text
 
 

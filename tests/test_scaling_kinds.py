@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from report.panels_kinds import inflation_sentence
+from scaling.answer import KindGrowth, Waterfall
 from scaling.kernel_kinds import (
     ATTENTION,
     COMMUNICATION,
@@ -171,3 +173,18 @@ def test_the_growth_of_the_kinds_adds_up_to_the_growth_of_the_compute() -> None:
     assert matmul.beside_ms.keys() == {"all_reduce float32"}
     optimiser = next(kind for kind in fall.kinds if kind.kind == OPTIMISER)
     assert not optimiser.beside_ms, "nothing is reduced while the optimiser steps"
+
+
+def test_where_the_other_kernels_became_faster_no_share_stands_above_all() -> None:
+    def grown(kind: str, inflation: float, beside: float) -> KindGrowth:
+        return KindGrowth(kind=kind, from_ms=5.0, to_ms=5.0 + inflation, inflation_ms=inflation, more_work_ms=0.0,
+                          inflation_beside_ms=beside, beside_ms={"all_reduce float32": 0.2})  # fmt: skip
+
+    fall = Waterfall(series="s", from_world_size=1, to_world_size=4, from_step_ms=50.0, to_step_ms=50.1, growth_ms=0.1,
+                     parts=[], kinds=[grown(MATMUL, 0.12, 0.12), grown(CONVOLUTION, -0.01, 0.09)])  # fmt: skip
+    assert inflation_sentence(fall) == (
+        "The same kernels take 0.11 ms a step longer: 0.12 ms matmul. Those that run beside all_reduce float32 take "
+        "0.21 ms longer, the others 0.10 ms less."
+    )
+    fall.kinds = [grown(MATMUL, 0.12, 0.03)]
+    assert "25% of that are kernels that run beside all_reduce float32; the rest" in inflation_sentence(fall)

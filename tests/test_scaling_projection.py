@@ -16,8 +16,11 @@ from hypothesis import strategies as st
 import scalescope
 from records.folder import RunFolder
 from records.rows import Device, StepRow, SweepRow, TrainFacts
+from report.panels_projection import expectation_sentence
 from scaling.analyze import analyze, analyze_study
 from scaling.answer import Projected, RunAnalysis, StudyAnalysis
+from scaling.costs.interval import Interval
+from scaling.costs.model import CostModel, NotKnown
 from scaling.costs.points import Launch, read_launches
 from scaling.costs.topology import Topology
 from scaling.exchanges import Exchange, RankExchanges
@@ -312,6 +315,13 @@ def test_laws_bound_themselves_and_grow_with_the_count(ranks: int, doubled: int)
     assert doublings(ranks, more) == pytest.approx(1 + doubled / math.log2(ranks))
 
 
+def test_slower_compute_is_bounded_by_as_much_again_a_doubling_whatever_count_it_is_measured_against() -> None:
+    # from 1 to 4 ranks there are two doublings, so a third adds half of what they did
+    assert inflation_growth(4, 8, 1.1, since=1).high == pytest.approx(1.5)
+    # from 2 to 4 there is one, and another adds as much as that
+    assert inflation_growth(4, 8, 1.1, since=2).high == pytest.approx(2.0)
+
+
 def test_the_expected_last_arrival_is_that_of_drawn_ones() -> None:
     generator = np.random.default_rng(1)
     for ranks in (2, 4, 64):
@@ -326,6 +336,23 @@ def test_one_more_run_differs_by_what_batches_of_steps_do() -> None:
     assert repeat_half_ms(steady) < 0.2
     assert repeat_half_ms(drifting) > 10 * repeat_half_ms(steady)
     assert math.isnan(repeat_half_ms([60.0] * 8))
+
+
+def test_an_expectation_says_what_its_efficiency_is_against_where_that_is_not_one_rank() -> None:
+    known = Interval(0.98, 0.97, 0.99)
+    point = Projected(
+        series="s", scaling="weak", world_size=8, from_world_sizes=[1, 2], step_ms=known, efficiency=known
+    )
+    assert expectation_sentence([point], "gpu").startswith("Efficiency to expect: 8 GPUs 98.0% (97.0% to 99.0%)")
+    point.from_world_sizes = [2, 4]
+    assert expectation_sentence([point], "gpu").startswith("Efficiency to expect against 2 GPUs: 8 GPUs 98.0%")
+
+
+def test_one_size_alone_says_nothing_of_the_sizes_in_training() -> None:
+    model = CostModel([Launch("one", [row for row in sweep_rows() if row.bytes == 64 * MIB])])
+    assert model.cost("all_reduce", 64 * MIB, "float32", 3).time_us.low > 0
+    with pytest.raises(NotKnown, match="says nothing of 8388608 B; sweep more sizes"):
+        model.cost("all_reduce", 8 * MIB, "float32", 4)
 
 
 # --- in situ

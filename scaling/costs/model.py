@@ -16,6 +16,9 @@ from scaling.costs.points import Launch, is_plain, plain_points, spans_hosts
 from scaling.costs.terms import KNOWN
 from scaling.costs.topology import Topology
 
+#: A size that is off by no more stands for another one, where only one was measured.
+_ALIKE = 0.02
+
 
 class NotKnown(Exception):
     """What the measurements cannot tell. The message says why, and what to measure or give."""
@@ -112,7 +115,14 @@ class CostModel:
         dtype, assumed = self._known_dtype(operation, dtype, across)
         if not across and group_size > self.largest_group:
             assumed.append(f"{group_size} ranks share one host, linked as the {self.largest_group} measured are")
-        return Cost(self.fit_of(operation, dtype, across).time_us(size, group_size), tuple(assumed))
+        fitted = self.fit_of(operation, dtype, across)
+        smallest, largest = fitted.sizes
+        if smallest == largest and abs(size - largest) > _ALIKE * largest:
+            raise NotKnown(
+                f"the sweep has {operation} {dtype} of {largest} B alone, which says nothing of {size} B; "
+                "sweep more sizes"
+            )
+        return Cost(fitted.time_us(size, group_size), tuple(assumed))
 
     def _known_dtype(self, operation: str, dtype: str, across: bool) -> tuple[str, list[str]]:
         """Return the dtype whose fit stands for this one, and what that assumes. Raises NotKnown without any."""

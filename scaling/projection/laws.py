@@ -29,14 +29,17 @@ def wait_growth(from_ranks: int, to_ranks: int) -> Interval:
     return Interval(value, min(1.0, value), max(value, doublings(from_ranks, to_ranks)))
 
 
-def inflation_growth(from_ranks: int, to_ranks: int, hidden: float) -> Interval:
-    """Return the factor by which compute's slowing grows; `hidden`: by which the transfers under it take longer."""
-    return Interval(hidden, min(1.0, hidden), max(hidden, doublings(from_ranks, to_ranks)))
+def inflation_growth(from_ranks: int, to_ranks: int, hidden: float, since: int = 1) -> Interval:
+    """Return the factor by which compute's slowing grows; `hidden`: by which the transfers under it take longer.
+
+    `since`: the rank count that it is the slowing against.
+    """
+    return Interval(hidden, min(1.0, hidden), max(hidden, doublings(from_ranks, to_ranks, since)))
 
 
-def doublings(from_ranks: int, to_ranks: int) -> float:
-    """Return how many times more doublings of one rank there are."""
-    return math.log2(to_ranks) / math.log2(from_ranks)
+def doublings(from_ranks: int, to_ranks: int, since: int = 1) -> float:
+    """Return how many times more doublings of `since` ranks there are."""
+    return math.log2(to_ranks / since) / math.log2(from_ranks / since)
 
 
 @lru_cache

@@ -53,7 +53,8 @@ def project(basis: Basis, costs: CostModel, ranks: int) -> Projected:
     wait_ms, slowing_ms = _plausible(basis, means)
     waits = wait_growth(largest.world_size, ranks)
     under = [max(0.0, one.transfer - one.exposed) for one in (here, there)]
-    slowing = inflation_growth(largest.world_size, ranks, under[1] / under[0] if under[0] > 0 else 1.0)
+    longer = under[1] / under[0] if under[0] > 0 else 1.0
+    slowing = inflation_growth(largest.world_size, ranks, longer, basis.smallest.world_size)
     compute = means["compute"]
     parts = [
         ProjectedPart("compute", compute, Interval(
