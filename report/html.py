@@ -127,6 +127,7 @@ def _notes(material: Material) -> list[str]:
     notes += [
         f"{run.name} ended as {run.info.status}{f': {run.info.message}' if run.info.message else ''}"
         for run in unfinished
+        if not any(note.startswith(f"{run.name} ended as") for note in notes)
     ]
     return list(dict.fromkeys(notes))
 

@@ -67,9 +67,6 @@ def explain_study(
             answer.reasons.append(str(error))
             continue
         answer.runs.append(child.path.name)
-        if info.status not in ("done", "running"):
-            why = f": {info.message}" if info.message else ""
-            answer.reasons.append(f"{child.path.name} ended as {info.status}{why}")
         if info.kind == "sweep":
             sweeps.extend(_read_sweep(child, answer))
         elif info.kind == "train":
@@ -77,6 +74,8 @@ def explain_study(
             if run is not None:
                 runs.append(run)
                 analyses.append(run.explained.analysis)
+        if info.status not in ("done", "running"):
+            answer.reasons.append(_how_it_ended(child.path.name, info, analyses[-1:]))
     sweeps.extend(outlook.sweeps)
     for run in runs:
         add_in_situ(run.explained.analysis, run.explained.exchanges, sweeps)
@@ -87,6 +86,14 @@ def explain_study(
         _compare(series, answer)
     _look_ahead(found, sweeps, outlook, answer)
     return answer, analyses
+
+
+def _how_it_ended(name: str, info: RunInfo, latest: Sequence[RunAnalysis]) -> str:
+    """Return how a run ended that was not done; and that what it measured until then counts, where it measured."""
+    why = f": {info.message}" if info.message else ""
+    told = f"{name} ended as {info.status}{why}"
+    steps = next((one.step_times for one in latest if one.name == name and one.throughput is not None), None)
+    return f"{told}; its {steps.measured_steps} steady steps until then count all the same" if steps else told
 
 
 def _look_ahead(found: Sequence[Series], sweeps: Sequence[Launch], outlook: Outlook, answer: StudyAnalysis) -> None:
@@ -149,10 +156,9 @@ def _explain_child(
 
 def _series(runs: Sequence[TrainRun], answer: StudyAnalysis) -> list[Series]:
     """Group runs of one job: weak scaling where a rank's batch stays the same, strong where the global one does."""
-    jobs: dict[tuple[str, str, str, bool], list[TrainRun]] = {}
+    jobs: dict[_Job, list[TrainRun]] = {}
     for run in runs:
-        facts = run.facts
-        jobs.setdefault((facts.model, facts.strategy, facts.precision, facts.compiled), []).append(run)
+        jobs.setdefault(_job_of(run.facts), []).append(run)
     found = []
     for key, members in jobs.items():
         name = _series_name(key, list(jobs))
@@ -171,15 +177,27 @@ def _series(runs: Sequence[TrainRun], answer: StudyAnalysis) -> list[Series]:
     return found
 
 
-def _series_name(key: tuple[str, str, str, bool], all_keys: Sequence[tuple[str, str, str, bool]]) -> str:
+#: What tells one job from another, whatever its rank count, in words.
+_Job = tuple[str, ...]
+
+
+def _job_of(facts: TrainFacts) -> _Job:
+    return (
+        facts.model,
+        facts.strategy,
+        facts.precision,
+        "compiled" if facts.compiled else "eager",
+        # a model of one name may be built in several sizes
+        f"{facts.parameters / 1e6:.4g}M parameters",
+        f"{facts.flops_per_sample / 1e9:.4g} GFLOP a sample",
+    )
+
+
+def _series_name(key: _Job, all_keys: Sequence[_Job]) -> str:
     """Return the model, with only those settings that tell it from another series of the same model."""
     model, *settings = key
     rivals = [other for other in all_keys if other[0] == model]
-    words = [
-        ("compiled" if value else "eager") if isinstance(value, bool) else str(value)
-        for at, value in enumerate(settings, 1)
-        if len({rival[at] for rival in rivals}) > 1
-    ]
+    words = [word for at, word in enumerate(settings, 1) if len({rival[at] for rival in rivals}) > 1]
     return " ".join([model, *words])
 
 
@@ -214,9 +232,9 @@ def _compare(series: Series, answer: StudyAnalysis) -> None:
     for run in traced[1:]:
         if run.world_size == smallest.world_size:
             continue
-        fall = waterfall(series.name, _exact(smallest), _exact(run))
+        fall = waterfall(series.name, _exact(smallest), _exact(run), same_work=series.scaling == "weak")
         answer.waterfall.append(fall)
-        if fall.compute_inflation_ms is None:
+        if fall.compute_inflation_ms is None and series.scaling == "weak":
             answer.reasons.append(
                 f"{series.name}, {fall.from_world_size} to {fall.to_world_size}: too few kernels match by name and "
                 "place in the step to split the compute's growth into inflation and more work"

@@ -45,12 +45,18 @@ def waterfall(
     series: str,
     small: tuple[int, MeanStep, Sequence[KernelTable]],
     large: tuple[int, MeanStep, Sequence[KernelTable]],
+    *,
+    same_work: bool = True,
 ) -> Waterfall:
-    """Return the waterfall between two runs, each given as (world size, mean step, its ranks' kernels)."""
+    """Return the waterfall between two runs, each given as (world size, mean step, its ranks' kernels).
+
+    `same_work`: the same kernel has as much to do in both. In strong scaling it has less, and how much longer it takes
+    for its work is not told: compute stays in one piece.
+    """
     small_size, before, small_kernels = small
     large_size, after, large_kernels = large
     changes = [new - old for old, new in zip(before.parts, after.parts, strict=True)]
-    split = compute_split(small_kernels, large_kernels)
+    split = compute_split(small_kernels, large_kernels) if same_work else None
     return Waterfall(
         series=series,
         from_world_size=small_size,

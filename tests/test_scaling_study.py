@@ -6,6 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Literal
 
+import msgspec
 import pytest
 
 from records.errors import UserError
@@ -130,6 +131,31 @@ def test_equal_global_batch_is_strong_scaling(tmp_path: Path) -> None:
     answer, _ = analyze_study(folder)
     assert [point.scaling for point in answer.efficiency] == ["strong", "strong"]
     assert answer.efficiency[1].efficiency == pytest.approx(48 / (2 * 32))
+    # the same kernel has half as much to do: that it takes less time makes it no faster
+    (fall,) = answer.waterfall
+    assert (fall.compute_inflation_ms, fall.compute_more_work_ms, fall.kinds) == (None, None, [])
+    assert not any("too few kernels match" in reason for reason in answer.reasons)
+
+
+def test_models_of_one_name_in_two_sizes_are_two_series(study: RunFolder) -> None:
+    larger = add_run(study.path, "gpt-2-deep", None, 2, 99.0)
+    facts = larger.read_facts()
+    assert facts is not None
+    larger.write_facts(msgspec.structs.replace(facts, parameters=300_000_000))
+    answer, _ = analyze_study(study)
+    assert [(point.series, point.world_size) for point in answer.efficiency] == [
+        ("gpt_small 1e-06M parameters", 1), ("gpt_small 1e-06M parameters", 2), ("gpt_small 300M parameters", 2)
+    ]  # fmt: skip
+    assert not any("same job, same size" in reason for reason in answer.reasons)
+
+
+def test_what_a_run_measured_before_it_failed_counts_and_is_said_to(study: RunFolder) -> None:
+    RunFolder(study.path / "gpt-2").set_status("failed", "rank 1 was killed")
+    answer, _ = analyze_study(study)
+    assert [point.world_size for point in answer.efficiency] == [1, 2]
+    assert (
+        "gpt-2 ended as failed: rank 1 was killed; its 13 steady steps until then count all the same" in answer.reasons
+    )
 
 
 def test_runs_that_failed_or_were_not_traced_are_named_and_the_others_compared(study: RunFolder) -> None:
