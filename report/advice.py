@@ -94,7 +94,7 @@ def _advice_panel(answer: RunAnalysis) -> Panel:
     if not replay.faithful:
         sentence = f"{held} That is too far off to predict anything."
     elif not answer.advice:
-        sentence = f"{held} No change that the replay knows would bring half a per cent of the step for certain."
+        sentence = f"{held} No setting that the replay can try is sure to bring half a per cent of the step."
     else:
         sentence = f"{held} Most would come of: {advice_sentence(answer.advice[0])}."
     table = advice_table(answer.advice)

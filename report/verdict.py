@@ -13,6 +13,7 @@ from report.panels_projection import expectation_sentence
 from report.parts import ALL, Part
 from report.views import activities, devices, in_tokens, points_of, run_label, series_names, waterfall_steps
 from scaling.answer import RunAnalysis, ScalingPoint, StudyAnalysis, Waterfall
+from scaling.steady import UNLIKE, slowed_by_profiling
 
 Level = Literal["good", "fair", "poor", "unknown"]
 
@@ -20,7 +21,7 @@ Level = Literal["good", "fair", "poor", "unknown"]
 _WORTH_SAYING = 0.05
 _GOOD, _FAIR = 0.9, 0.7
 _PERFECT = 1.05
-_UNLIKE = 0.1  # profiled steps that differ by more from the measured ones
+_PROFILE_AGAIN = "profile again, later or for more steps: what these profiled steps wait for, the measured ones do not"
 #: Smaller calls measure latency: no share of a link's rate.
 _FILLS_A_LINK = 2**20
 
@@ -77,8 +78,7 @@ def run_verdict(run: RunAnalysis) -> Verdict:
             sentences.append(f"That is {listing(told)}.")
         if lost and 1 - compute > 0.02:
             advice = f"{lost[0][0].remedy_for(run.activity)}."
-        if run.advice:
-            advice = f"{advice_sentence(run.advice[0])}."
+        advice = _best_advice(run, advice)
     else:
         headline = f"{label}: the traces do not say where its time goes."
     if run.lost:
@@ -180,8 +180,8 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         else:
             sentences.append("Where the loss goes is not known: there are no analysed traces at both counts.")
         largest = next((run for run in of_series if run.name == last.run), None)
-        if largest is not None and largest.advice:
-            advice = f"{advice_sentence(largest.advice[0])}."
+        if largest is not None:
+            advice = _best_advice(largest, advice)
         sentences.append(f"Together they do {_throughput(last, points)}.")
     sentences += _outlook_sentences(study, series, of_series)
     if last.mfu is not None:
@@ -198,6 +198,17 @@ def _advice(fall: Waterfall, activity: str | None) -> str:
     worst, ms = max(waterfall_steps(fall), key=lambda step: step[1])
     remedy = worst.remedy_for(activity)
     return f"{remedy}." if fall.growth_ms > 0.01 * fall.from_step_ms and ms > 0 and remedy else ""
+
+
+def _best_advice(run: RunAnalysis, remedy: str) -> str:
+    """Return a run's best advice; without any the remedy, with what the replay says of it."""
+    if run.advice:
+        return f"{advice_sentence(run.advice[0])}."
+    if slowed_by_profiling(run):
+        return f"{_PROFILE_AGAIN}."
+    if remedy and run.replay is not None and run.replay.faithful:
+        return f"{remedy} No setting that the replay can try is sure to bring 0.5% of the step."
+    return remedy
 
 
 def _outlook_sentences(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> list[str]:
@@ -229,7 +240,7 @@ def _throughput_sentences(run: RunAnalysis) -> list[str]:
 def _window_sentences(run: RunAnalysis) -> list[str]:
     """Return a warning where the profiled steps are not like the measured ones, so that shares of them may mislead."""
     times = run.step_times
-    if times is None or times.profiling_overhead_fraction is None or abs(times.profiling_overhead_fraction) < _UNLIKE:
+    if times is None or times.profiling_overhead_fraction is None or abs(times.profiling_overhead_fraction) < UNLIKE:
         return []
     more = "longer" if times.profiling_overhead_fraction > 0 else "shorter"
     return [

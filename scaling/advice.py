@@ -10,7 +10,8 @@ Only what the traces give a reason for is tried, since each costs replays:
 - taking copies out of the step, where nothing computes meanwhile: a bound.
 
 The three that bring most are given, each with the interval of its prediction. What brings less than a half per cent of
-the step, or could cost as much as it is expected to bring, is no advice.
+the step, or could cost as much as it is expected to bring, is no advice. Nor is, where profiling made the steps much
+longer, what would leave them longer than the measured ones are.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from scaling.replay.bursts import comes_in_bursts
 from scaling.replay.change import Change
 from scaling.replay.graph import median
 from scaling.replay.whatif import Prediction, Replayer
+from scaling.steady import slowed_by_profiling
 
 #: Advice brings at least this share of the step.
 WORTH_SAYING = 0.005
@@ -37,9 +39,17 @@ def advise(replayer: Replayer, analysis: RunAnalysis, config: str = "") -> list[
     if not replayer.replay.faithful:
         return []
     found = [advice for advice in _candidates(replayer, analysis, config) if _is_worth_it(advice)]
+    if slowed_by_profiling(analysis):
+        # a gain that leaves the profiled step longer than the measured one is first of all what profiling costs
+        found = [advice for advice in found if replayer.replay.replayed_ms - advice.gain_ms < _measured_ms(analysis)]
     # a bound is no expectation: half of it is weighed
     found.sort(key=lambda advice: -advice.gain_ms * (0.5 if advice.at_most else 1.0))
     return found[:_MOST]
+
+
+def _measured_ms(analysis: RunAnalysis) -> float:
+    times = analysis.step_times
+    return times.measured_step_ms or 0.0 if times is not None else 0.0
 
 
 def _is_worth_it(advice: Advice) -> bool:

@@ -9,6 +9,7 @@ from scaling.advice import advise
 from scaling.answer import RunAnalysis
 from scaling.costs.points import Launch
 from scaling.replay.load import Target, find_targets, open_replayer
+from scaling.steady import slowed_by_profiling
 
 
 def add_advice(path: Path, analyses: Sequence[RunAnalysis], sweeps: Sequence[Launch] = ()) -> None:
@@ -39,6 +40,10 @@ def _advise(target: Target, analysis: RunAnalysis, sweeps: Sequence[Launch]) -> 
     analysis.advice = advise(replayer, analysis, config.read_text(errors="replace") if config.is_file() else "")
     if replayer.stalled is not None:
         analysis.quality.reasons.append(f"nothing is predicted: {replayer.stalled}")
+    elif slowed_by_profiling(analysis) and not analysis.advice:
+        analysis.quality.reasons.append(
+            "nothing is advised: profiling makes the steps so much longer that what they lose is not what the job loses"
+        )
     elif not replayer.replay.faithful:
         off = 100 * replayer.replay.error
         analysis.quality.reasons.append(f"nothing is predicted: replayed, the step is {off:+.1f}% off the trace")

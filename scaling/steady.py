@@ -6,6 +6,21 @@ from collections.abc import Iterable, Sequence
 from records.rows import StepRow
 from scaling.answer import RunAnalysis, StepTimes, Throughput
 
+#: Profiled steps that differ by more from the measured ones are not like them.
+UNLIKE = 0.1
+
+
+def slowed_by_profiling(analysis: RunAnalysis) -> bool:
+    """Tell whether a device's profiled steps are much longer than the measured ones.
+
+    Profiling slows the host: what a device waits for then is no loss of the job's. (Where the host computes it slows
+    everything alike.)
+    """
+    times = analysis.step_times
+    if times is None or times.profiling_overhead_fraction is None or analysis.activity != "gpu":
+        return False
+    return times.profiling_overhead_fraction >= UNLIKE
+
 
 def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
     """Add what steps.jsonl says: the steps outside the profiler's window beside those inside, and the throughput."""

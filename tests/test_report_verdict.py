@@ -7,7 +7,7 @@ from records.rows import SweepRow
 from report.numbers import figure, milliseconds, rate, size
 from report.verdict import loss_sentence, run_verdict, study_verdicts, sweep_verdict
 from report.views import waterfall_steps, waterfall_table
-from scaling.answer import Quality, ScalingPoint, Straggler, StudyAnalysis, Waterfall, WaterfallPart
+from scaling.answer import Quality, Replay, ScalingPoint, Straggler, StudyAnalysis, Waterfall, WaterfallPart
 from tests.report_samples import run_answer, study_answer, sweep_rows
 
 RUNS = ["gpt_small-n1", "gpt_small-n2", "gpt_small-n4"]
@@ -113,6 +113,15 @@ def test_a_run_says_what_its_step_is_made_of():
     verdict = run_verdict(run_answer("r", 4))
     assert verdict.headline.startswith("gpt_small · ddp · 4 GPUs: 95.3% of the 67.8 ms step is compute")
     assert "1.5 ms idle (queued)" in verdict.text and "0.93 ms exposed transfer" in verdict.text
+
+
+def test_a_remedy_does_not_contradict_the_replay():
+    run = run_answer("r", 4)
+    assert run_verdict(run).advice.endswith("fewer dependencies between streams.")
+    run.replay = Replay(traced_ms=67.8, replayed_ms=67.8, error=0.0, unexplained_ms=0.0, faithful=True)
+    assert run_verdict(run).advice.endswith(
+        "Of the changes that can be replayed, none is sure to bring 0.5% of the step."
+    )
 
 
 def test_traces_that_say_nothing_give_no_figure():

@@ -7,9 +7,10 @@ import pytest
 import scalescope
 from launch.config import register
 from launch.study import outline_study, plan_study, run_study
+from report.verdict import run_verdict
 from scaling.advice import advise
 from scaling.analyze import analyze, analyze_run
-from scaling.answer import RunAnalysis, read_study_answer
+from scaling.answer import RunAnalysis, StepTimes, read_study_answer
 from scaling.replay.buckets import find_buckets
 from scaling.replay.bursts import comes_in_bursts
 from scaling.replay.change import Change
@@ -41,6 +42,20 @@ def test_a_run_that_is_well_set_up_gets_no_advice() -> None:
     answer = _advised("gpt_ddp_n2")
     assert answer.replay is not None and answer.replay.faithful
     assert answer.advice == []
+
+
+def test_what_only_profiling_costs_is_not_to_be_gained() -> None:
+    analysis = analyze_run(DATA / "resnet50_ddp_n4")
+    replayer = Replayer(read_records(DATA / "resnet50_ddp_n4"))
+    window = replayer.replay.replayed_ms
+    found = advise(replayer, analysis)
+    assert found
+    for measured, advised in ((window / 1.02, found), (window / 1.2, [])):
+        analysis.step_times = StepTimes(measured_step_ms=measured, measured_step_p95_ms=measured, measured_steps=9,
+                                        window_step_ms=window, profiling_overhead_ms=window - measured,
+                                        profiling_overhead_fraction=window / measured - 1)  # fmt: skip
+        assert advise(replayer, analysis) == advised
+    assert analysis.advice == [] and "profile again" in run_verdict(analysis).advice
 
 
 def test_how_gradients_come_is_told_from_the_trace() -> None:
