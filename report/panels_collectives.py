@@ -86,10 +86,13 @@ def sweep_panels(material: Material, legends: bool) -> list[Panel]:
 
 
 def _training_sentence(run: RunAnalysis, kinds: list[dict[str, Any]], compared: bool) -> str:
-    calls = len(run.collectives)
+    inside = [call for call in run.collectives if call.step is not None] or run.collectives
+    found = len({(call.operation, call.bytes, call.dtype, call.group_size) for call in inside})
     where = devices(run.world_size, run.activity)
-    of_kinds = "one kind" if len(kinds) == 1 else f"{len(kinds)} kinds"
-    text = f"{calls} collectives of {of_kinds} ran in the profiled steps on {where}"
+    of_kinds = "one kind" if found == 1 else f"{found} kinds"
+    text = f"{len(inside)} collectives of {of_kinds} ran in the profiled steps on {where}"
+    if earlier := len(run.collectives) - len(inside):
+        text += f" and {earlier} were launched before them"
     sized = [kind for kind in kinds if kind["bytes"] and kind["bus_gb_s"]]
     if not sized:
         return f"{text}."

@@ -111,6 +111,10 @@ def test_a_real_studys_page_tells_what_its_traces_say(real_study: RunFolder):
     assert f"{fall.from_step_ms:.1f} ms to {fall.to_step_ms:.1f} ms" in text
     inflation = fall.compute_inflation_ms
     assert inflation is not None and f"slower compute {100 * inflation / fall.growth_ms:.0f}%" in text
+    pair = read_run_answer(real_study.path / "gpt_ddp_n2" / "analysis.json").collectives
+    steps = sum(call.step is not None for call in pair)
+    assert steps < len(pair)  # kernels launched before the window have no step, and no size
+    assert f"{steps} collectives of 3 kinds ran in the profiled steps on 2 GPUs and {len(pair) - steps} were" in text
     lone = read_run_answer(real_study.path / "resnet50_ddp_n4" / "analysis.json")
     assert lone.quality.verdict == "degraded", "three of four ranks have no trace"
     assert "The traces of 4 GPUs are degraded" in text and "exposed comm. (unsplit)" in text
