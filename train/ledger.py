@@ -7,8 +7,10 @@ shows the job alone.
 """
 
 import math
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import torch
 import torch.distributed as dist
@@ -27,6 +29,9 @@ from train.schedule import Schedule
 
 _CHUNK_MS = 1000.0
 _MOST_STEPS = 20
+_PATIENCE_S = 5.0  # for rows that the working thread is writing just now, perhaps to a disk that hangs
+
+_Chunk = tuple[dist.Work, list[torch.Tensor], range]  # under way: (laps, 5) of each rank, and their steps
 
 
 class Ledger:
@@ -57,7 +62,8 @@ class Ledger:
         self._validation: dict[int, float] = {}
         self._next_step = schedule.first_step  # the first step whose lap was not sent yet
         self._chunk_steps = 1
-        self._pending: tuple[dist.Work, list[torch.Tensor], range] | None = None
+        self._pending: _Chunk | None = None
+        self._writing = threading.Lock()  # the watching thread may rescue while the working one writes
         self._gathered: torch.Tensor | None = None  # (ranks, steps, 5) of the last chunk that arrived
 
     def note_validation(self, step: int, loss: float) -> None:
@@ -68,7 +74,8 @@ class Ledger:
         """Say that a step's lap was made; now and then, send what the device has passed to the other ranks."""
         if self._schedule.window(step) is not None:
             return
-        self._write_if_arrived()
+        if self._pending is not None and self._pending[0].is_completed():
+            self._take_in(self._pending)
         ready = step + 1 - self._clock.lag - self._next_step
         if ready >= self._chunk_steps:
             self.settle()
@@ -77,8 +84,7 @@ class Ledger:
     def settle(self) -> None:
         """Wait for the chunk under way, if any. Raises RunError on every rank where a loss is not finite."""
         if self._pending is not None:
-            self._pending[0].wait()
-            self._write_pending()
+            self._take_in(self._pending)
         if self._gathered is not None:
             slowest_ms = float(self._gathered[:, :, 0].max())
             self._places.timed(slowest_ms / 1e3)
@@ -97,7 +103,10 @@ class Ledger:
 
     def rescue(self) -> None:
         """On the way out of a failed job: write what has arrived, without waiting for anybody."""
-        self._write_if_arrived()
+        chunk = self._pending
+        if chunk is not None and chunk[0].is_completed():
+            with suppress(RuntimeError):  # it was cut short
+                self._take_in(chunk)
 
     def _send(self, laps: int) -> None:
         memory = float(peak_bytes(self._job.device))
@@ -111,14 +120,20 @@ class Ledger:
         self._pending = (work, everyone, range(self._next_step, self._next_step + laps))
         self._next_step += laps
 
-    def _write_if_arrived(self) -> None:
-        if self._pending is not None and self._pending[0].is_completed():
-            self._write_pending()
+    def _take_in(self, chunk: _Chunk) -> None:
+        """Wait for a chunk and write it, once. Raises RuntimeError where a rank has gone: its laps never came."""
+        chunk[0].wait()
+        if not self._writing.acquire(timeout=_PATIENCE_S):
+            return
+        try:
+            if self._pending is chunk:  # else the other thread has written it
+                self._pending = None
+                self._write(chunk)
+        finally:
+            self._writing.release()
 
-    def _write_pending(self) -> None:
-        assert self._pending is not None
-        _, everyone, steps = self._pending
-        self._pending = None
+    def _write(self, chunk: _Chunk) -> None:
+        _, everyone, steps = chunk
         self._first_gathered = steps.start
         self._gathered = torch.stack(everyone)
         if not self._job.is_rank0:

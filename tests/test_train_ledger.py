@@ -1,0 +1,72 @@
+"""What becomes of steps whose times were on their way between ranks when one of them died."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HOUSE = Path(__file__).resolve().parent.parent
+
+# both exchange the times of step 0; then rank 1 dies, and rank 0 sends those of step 1
+PROGRAM = """
+import os, sys
+from datetime import timedelta
+from pathlib import Path
+import torch, torch.distributed as dist
+from launch.job import Job
+from launch.watch import Watch
+from launch.world import World
+from records.folder import RunFolder
+from records.rows import Ceilings
+from records.sink import Sinks
+from tests.train_runs import FAST, SMALL_GPT, compose
+from train.accounting import Accounting
+from train.clock import CpuClock
+from train.energy import PowerMeter
+from train.ledger import Ledger
+from train.places import Places
+from train.preemption import StopRequest
+from train.schedule import make_schedule
+
+rank, folder = int(sys.argv[1]), Path(sys.argv[2])
+store = dist.TCPStore("127.0.0.1", int(sys.argv[3]), 2, is_master=rank == 0)
+dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=60))
+config = compose(*SMALL_GPT, *FAST, "profiler=none", "steps=8", "warmup_steps=0")
+job = Job(config, World(rank, 2, rank, 2, "env"), RunFolder(folder), torch.device("cpu"), "gloo", store,
+          dist.group.WORLD, [], Ceilings(), Sinks(), Watch(store, rank, 2))
+clock, rows = CpuClock(), []
+ledger = Ledger(job, clock, make_schedule(config), Accounting(2, 4, None, None, None, None, None), 0, rows.append,
+                StopRequest(), Places(job), PowerMeter(None))
+clock.lap(torch.tensor(2.5))
+ledger.finish(1)
+if rank == 1:
+    os._exit(0)
+clock.lap(torch.tensor(2.4))
+ledger._send(1)
+while not ledger._pending[0].is_completed():
+    pass
+ledger.rescue()
+try:
+    ledger.settle()
+except RuntimeError:
+    print([(row.step, row.loss) for row in rows], flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.long
+def test_times_that_a_death_cut_short_make_no_row(tmp_path: Path) -> None:
+    """To torch the exchange has come to its end; what it received is memory that nobody has written."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", PROGRAM, str(rank), str(tmp_path), str(port)], cwd=HOUSE,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for rank in (0, 1)
+    ]  # fmt: skip
+    out, said = ranks[0].communicate(timeout=60)
+    ranks[1].communicate(timeout=60)
+    assert out == "[(0, 2.5)]\n", said
