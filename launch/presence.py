@@ -11,6 +11,8 @@ import msgspec
 _STATE, _PARENT, _STARTED = 0, 1, 19  # fields of /proc/<pid>/stat after the name, see proc(5)
 _PROC = Path("/proc")
 
+LAUNCHER = "SCALESCOPE_LAUNCHER"  # the process that started this rank, where that was ours
+
 
 class Sign(msgspec.Struct):
     """A rank's sign of life: who it is, and the place in the job that it has come to."""
@@ -45,6 +47,11 @@ def fate(sign: Sign) -> str | None:
     if not fields or int(fields[_STARTED]) != sign.started or fields[_STATE] in "ZX":
         return "has died"
     return "is stopped" if fields[_STATE] in "Tt" else None
+
+
+def launcher_has_died() -> bool:
+    """Return whether the process that started this rank has ended, as far as it was ours."""
+    return os.environ.get(LAUNCHER, str(os.getppid())) != str(os.getppid())
 
 
 def end_stopped(signs: Iterable[Sign]) -> None:

@@ -3,9 +3,11 @@
 import os
 import socket
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -26,6 +28,7 @@ from launch.config import JobConfig
 from launch.freeze import plan_job
 from launch.interface import choose_interface
 from launch.job import Job
+from launch.presence import launcher_has_died
 from launch.rendezvous import join, restarts
 from launch.termination import let_terminate, on_termination
 from launch.verb import Verb
@@ -40,6 +43,7 @@ from records.sink import Sink, Sinks
 from records.stop import note_requests
 
 _KEY = "scalescope/job"
+_LOOK_S = 0.5
 
 
 class _Shared(msgspec.Struct):
@@ -52,11 +56,41 @@ class _Shared(msgspec.Struct):
 
 def run_frozen(verb: Verb, config: Path, world: World) -> ExitCode:
     """Run one rank of a job whose folder and frozen config exist already; every rank reads that file only."""
-    text = config.read_text()
+    text, folder = config.read_text(), RunFolder(config.parent)
     limit_s = thaw(text, verb.schema, verb.variants).launch.init_limit_s
-    store = join(world, limit_s)
+    try:
+        with _while_launcher_lives(folder, world):
+            store = join(world, limit_s)
+    except RunError as error:
+        _note_failure(folder, str(error))
+        raise
     watch = _watch(store, world, limit_s)
-    return _run(verb, text, RunFolder(config.parent), world, store, watch)
+    return _run(verb, text, folder, world, store, watch)
+
+
+@contextmanager
+def _while_launcher_lives(folder: RunFolder, world: World) -> Iterator[None]:
+    """End this rank where its launcher, which serves the store, dies before it has joined: nobody would answer it."""
+    joined = threading.Event()
+
+    def look() -> None:
+        while not joined.wait(_LOOK_S):
+            if launcher_has_died():
+                _note_failure(folder, f"the launcher died while rank {world.rank} was joining the job")
+                os._exit(ExitCode.RUN_FAILED)
+
+    threading.Thread(target=look, name="launcher", daemon=True).start()
+    try:
+        yield
+    finally:
+        joined.set()
+
+
+def _note_failure(folder: RunFolder, message: str) -> None:
+    """Write down why a rank could not join, for a launcher that may not be there to do it."""
+    with suppress(UserError, OSError):
+        if folder.read_info().status == "running":
+            folder.set_status("failed", message)
 
 
 def run_in_world(verb: Verb, overrides: Sequence[str], world: World) -> ExitCode:
@@ -77,6 +111,7 @@ def run_in_world(verb: Verb, overrides: Sequence[str], world: World) -> ExitCode
         try:
             plan = plan_job(verb, compose_job(verb.name, [*overrides, *_going_on(verb, overrides, world)]), world)
             folder = plan.make_folder()
+            watch.attend(folder, limit_s, _Rank(folder, world, watch).leave)  # from here on there is a run.json
         except UserError:
             store.set(_KEY, msgspec.json.encode(_Shared(refused=True)).decode())
             _hold_store_until_read(store, world)
@@ -84,7 +119,12 @@ def run_in_world(verb: Verb, overrides: Sequence[str], world: World) -> ExitCode
             raise
         print(f"scalescope: {world.size} ranks ({world.source}) → {folder.path}", flush=True)
         store.set(_KEY, msgspec.json.encode(_Shared(path=str(plan.path), text=plan.text)).decode())
-    shared = msgspec.json.decode(store.get(_KEY), type=_Shared)
+    try:
+        shared = msgspec.json.decode(store.get(_KEY), type=_Shared)
+    except RuntimeError as error:
+        reason = watch.blame() or f"the job's store has gone ({next(iter(str(error).splitlines()), '')[:120]})"
+        watch.end()
+        raise RunError(f"rank {world.rank} was not told the job's config by rank 0: {reason}") from error
     if shared.refused:
         watch.end()
         store.add(f"{_KEY}/read", 1)
@@ -150,21 +190,7 @@ def _run(verb: Verb, text: str, folder: RunFolder, world: World, store: dist.Sto
         watch.attend(folder, config.launch.step_limit_s, rank.leave)
         job = _enter(config, text, folder, world, store, watch)
         rank.sinks = job.sinks
-        watch.arrive(PREPARING, "preparing", config.launch.timeout_s)
-        verb.load_body()(job)
-        watch.arrive(END, "the end", config.launch.timeout_s)
-        dist.barrier(group=job.host_group)  # a good end is one that every rank has reached
-        watch.end()
-        rank.end("done")
-    except Preempted as reason:
-        watch.wait()
-        rank.end("preempted", str(reason))
-        dist.barrier(group=job.host_group)  # run.json is written before any rank's exit code can end the others
-        watch.end()
-        # torchrun would turn any other code into 1; run.json says what it was
-        code = ExitCode.OK if world.source == "torchrun" else ExitCode.PREEMPTED
-    except KeyboardInterrupt:
-        rank.fail("interrupted from the keyboard", ExitCode.RUN_FAILED, "interrupted")
+        code = _work(verb, job, rank)
     except UserError as error:
         rank.fail(str(error), ExitCode.USER_INPUT)
     except RunError as error:
@@ -175,11 +201,29 @@ def _run(verb: Verb, text: str, folder: RunFolder, world: World, store: dist.Sto
         first = watch.blame()  # a collective that fails here may do so because another rank has gone
         own = f"rank {world.rank}: {type(error).__name__}: {first_line}{kept}"
         rank.fail(f"{first}; rank {world.rank} failed of it{kept}" if first else own, ExitCode.RUN_FAILED)
-    else:
-        code = ExitCode.OK
     let_terminate()  # all is written: nothing is left to say
     dist.destroy_process_group()
     return code
+
+
+def _work(verb: Verb, job: Job[Any], rank: "_Rank") -> ExitCode:
+    """Do what the job is for, on all ranks to the same end. Returns this rank's exit code."""
+    watch = job.watch
+    watch.arrive(PREPARING, "preparing", job.config.launch.timeout_s)
+    try:
+        verb.load_body()(job)
+        watch.arrive(END, "the end", job.config.launch.timeout_s)
+        dist.barrier(group=job.host_group)  # a good end is one that every rank has reached
+        watch.end()
+        rank.end("done")
+    except Preempted as reason:
+        watch.wait()
+        rank.end("preempted", str(reason))
+        dist.barrier(group=job.host_group)  # run.json is written before any rank's exit code can end the others
+        watch.end()
+        # torchrun would turn any other code into 1; run.json says what it was
+        return ExitCode.OK if job.world.source == "torchrun" else ExitCode.PREEMPTED
+    return ExitCode.OK
 
 
 def _enter(config: JobConfig, text: str, folder: RunFolder, world: World, store: dist.Store, watch: Watch) -> Job[Any]:
@@ -311,18 +355,18 @@ class _Rank:
             self._write(verdict.status, verdict.words)
         self._close(verdict.status)
 
-    def fail(self, message: str, code: ExitCode, status: RunStatus = "failed") -> NoReturn:
+    def fail(self, message: str, code: ExitCode) -> NoReturn:
         """Write this rank's own failure down and leave at once: the other ranks may never answer again.
 
         Any rank may be the first to fail, and what follows on the others is its consequence: the first reason stays.
         """
-        if self._watch.announce(message, status):
-            self._write(status, message)
+        if self._watch.announce(message):
+            self._write("failed", message)
         else:
             print(f"scalescope: {message}", file=sys.stderr)
-        if status == "failed" and code == ExitCode.RUN_FAILED:
+        if code == ExitCode.RUN_FAILED:
             flight.keep(self._folder, self._world.rank)
-        self._close(status)
+        self._close("failed")
         self._watch.part()
         sys.stdout.flush()
         sys.stderr.flush()

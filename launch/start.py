@@ -6,9 +6,11 @@ import signal
 import site
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
+from typing import NoReturn
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
@@ -17,11 +19,14 @@ from torch.distributed.launcher.api import elastic_launch
 
 from hardware.doctor import preflight
 from launch.freeze import Plan
+from launch.presence import LAUNCHER
 from records.errors import ExitCode, RunError, Stopped, UserError
 from records.folder import RunFolder
-from records.stop import hand_on
+from records.stop import held_back, note_requests, noted
 
 _HOUSE = Path(__file__).resolve().parent.parent
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # what torchrun's engine passes on
+_LOOK_S = 0.1  # for ranks that have not been told of a request to stop
 
 
 def start_job(plan: Plan) -> RunFolder:
@@ -30,6 +35,16 @@ def start_job(plan: Plan) -> RunFolder:
     Only rank 0 speaks on the terminal; the other ranks' output is in the folder's logs/. Raises UserError or RunError
     with the reason of the rank that failed first; the folder keeps what was measured.
     """
+    with _ending_raises() as ending:
+        try:
+            return _start(plan, ending)
+        except (SignalException, KeyboardInterrupt) as error:
+            for number in ending:
+                signal.signal(number, signal.SIG_IGN)  # it is ending
+            return _explain_end(RunFolder(plan.path), error)
+
+
+def _start(plan: Plan, ending: Sequence[signal.Signals]) -> RunFolder:
     folder = plan.make_folder()
     folder.logs.mkdir(exist_ok=True)
     for finding in preflight():
@@ -44,6 +59,7 @@ def start_job(plan: Plan) -> RunFolder:
         rdzv_endpoint="localhost:0",
         max_restarts=_max_restarts(plan),
         monitor_interval=0.1,
+        signals_to_handle=",".join(number.name for number in ending),
         logs_specs=DefaultLogsSpecs(
             log_dir=str(folder.logs),
             redirects=dict.fromkeys(range(1, plan.place.ranks), Std.ALL),  # rank 0 keeps the terminal
@@ -56,16 +72,46 @@ def start_job(plan: Plan) -> RunFolder:
                 "-u", "-m", "scalescope", plan.verb.name, "--frozen", str(folder.config)
             )
     except ChildFailedError as error:
-        _explain_failure(folder, error)
-    except (SignalException, KeyboardInterrupt) as error:
-        status = folder.read_info().status
-        if status == "preempted":  # torchrun's engine has passed SIGTERM on, and the ranks have saved their state
-            return folder
-        if status == "running":
-            by = error.sigval.name if isinstance(error, SignalException) else "the keyboard"
-            folder.set_status("interrupted", f"stopped by {by}")
-        raise Stopped(f"stopped; what was measured is kept in {folder.path}") from None
+        if folder.read_info().status != "preempted":  # else every rank had saved its state by then
+            _explain_failure(folder, error)
     return folder
+
+
+@contextmanager
+def _ending_raises() -> Iterator[list[signal.Signals]]:
+    """Have what ends a process raise SignalException, from before there is a run folder that would stay "running".
+
+    torchrun's engine does the same once it starts ranks, and never puts it back. Yields the signals; what is ignored
+    (SIGHUP under nohup) stays so. In a thread other than the main one no handler can be set, and there is none.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield list(_ENDING)
+        return
+    before = {number: handler for number in _ENDING if (handler := signal.getsignal(number)) is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, _raise)
+    try:
+        yield list(before)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _raise(number: int, _: FrameType | None) -> NoReturn:
+    raise SignalException(f"got signal {number}", signal.Signals(number))
+
+
+def _explain_end(folder: RunFolder, error: BaseException) -> RunFolder:
+    """Say how a job ended that was asked to. Returns the folder where the ranks have saved their state."""
+    if not (folder.path / "run.json").is_file():
+        raise Stopped("stopped before there was anything to keep") from None
+    status = folder.read_info().status
+    if status == "preempted":  # torchrun's engine has passed SIGTERM on
+        return folder
+    if status == "running":
+        by = error.sigval.name if isinstance(error, SignalException) else "the keyboard"
+        folder.set_status("interrupted", f"stopped by {by}")
+    raise Stopped(f"stopped; what was measured is kept in {folder.path}") from None
 
 
 @contextmanager
@@ -77,22 +123,39 @@ def _stop_signal_to_ranks() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGUSR1, lambda number, _: _signal_children(number))
-    hand_on()
+    before = signal.getsignal(signal.SIGUSR1)
+    note_requests()
+    ended = threading.Event()
+    teller = threading.Thread(target=_tell_ranks, args=(ended,), name="stop-request", daemon=True)
+    teller.start()  # before SIGUSR1 is held back: it comes by way of this thread
     try:
-        yield
+        with held_back():
+            yield
     finally:
+        ended.set()
+        teller.join()
         signal.signal(signal.SIGUSR1, before)
 
 
-def _signal_children(number: int) -> None:
+def _tell_ranks(ended: threading.Event) -> None:
+    """Tell each rank once of a request to stop, whether it is there when that comes or is started after it."""
+    told: set[int] = set()
+    while not ended.wait(_LOOK_S):
+        for child in _ranks() - told if noted() is not None else ():
+            with suppress(OSError):
+                os.kill(child, signal.SIGUSR1)
+            told.add(child)
+
+
+def _ranks() -> set[int]:
+    """Return the processes that are ranks: other children (a tracker of shared memory, say) would die of a signal."""
+    found = set()
     for thread in Path("/proc/self/task").glob("*/children"):
         for child in thread.read_text().split():
-            # only ranks: other children (a tracker of shared memory, say) would die of it
-            command = Path("/proc", child, "cmdline")
-            with suppress(OSError):
-                if b"\0scalescope\0" in command.read_bytes():
-                    os.kill(int(child), number)
+            with suppress(OSError):  # it has gone meanwhile
+                if b"\0--frozen\0" in Path("/proc", child, "cmdline").read_bytes():
+                    found.add(int(child))
+    return found
 
 
 def _max_restarts(plan: Plan) -> int:
@@ -104,6 +167,7 @@ def _max_restarts(plan: Plan) -> int:
 def _prepare_environment(threads: int) -> None:
     """Set what the ranks inherit: their share of the cores, and no import from a folder that is not ours."""
     os.environ["OMP_NUM_THREADS"] = str(threads)  # torchrun would set 1, and only above one rank
+    os.environ[LAUNCHER] = str(os.getpid())
     os.environ["PYTHONSAFEPATH"] = "1"  # somebody's train.py in the current folder is not our train/
     if str(_HOUSE) not in {*site.getsitepackages(), site.getusersitepackages()}:
         paths = [str(_HOUSE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -116,13 +180,13 @@ def _prepare_environment(threads: int) -> None:
 
 def _explain_failure(folder: RunFolder, error: ChildFailedError) -> None:
     rank, failure = error.get_first_failure()
+    how = (
+        f"was ended by {failure.signal_name()}" if failure.exitcode < 0 else f"ended with exit code {failure.exitcode}"
+    )
     info = folder.read_info()
-    if info.status == "running":
-        how = (
-            f"was ended by {failure.signal_name()}"
-            if failure.exitcode < 0
-            else f"ended with exit code {failure.exitcode}"
-        )
+    if info.status == "done":
+        info.message = f"rank {rank} {how} when all was done"
+    elif info.status == "running":
         info.message = f"rank {rank} {how}"
         try:
             folder.set_status("failed", info.message)

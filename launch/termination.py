@@ -1,4 +1,4 @@
-"""SIGTERM, heard while the main thread is inside a library.
+"""SIGTERM and SIGINT, heard while the main thread is inside a library.
 
 Python's own handlers run in the main thread alone, and that one may wait in a collective which never ends. What Python
 writes to its wakeup descriptor comes at once, and a thread can read it.
@@ -9,35 +9,44 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_heard, _told = socket.socketpair()
 
-def on_termination(then: Callable[[], None]) -> None:
-    """From here on, answer SIGTERM by a call of `then` in a thread of its own; to be called in the main thread.
 
-    Where a body sets a handler of its own (training saves its state first), that one alone counts while it stands.
+def on_termination(then: Callable[[signal.Signals], None]) -> None:
+    """From here on, answer SIGTERM and SIGINT by a call of `then` in a thread of its own; to be called once, in the
+    main thread.
+
+    What is ignored (by nohup, or a shell's background jobs) stays so. Where a body sets a handler of its own (training
+    saves its state first), that one alone counts while it stands.
     """
-    heard, told = socket.socketpair()
-    told.setblocking(False)  # as Python asks of such a descriptor
-    signal.set_wakeup_fd(told.detach(), warn_on_full_buffer=False)
-    signal.signal(signal.SIGTERM, _heard_elsewhere)
-    threading.Thread(target=_listen, args=(heard, then), name="termination", daemon=True).start()
+    _told.setblocking(False)  # as Python asks of such a descriptor
+    signal.set_wakeup_fd(_told.fileno(), warn_on_full_buffer=False)
+    for number in _SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _pass_on)
+    threading.Thread(target=_listen, args=(then,), name="termination", daemon=True).start()
     os.register_at_fork(after_in_child=let_terminate)  # a loading process is not the rank
 
 
 def let_terminate() -> None:
-    """Let SIGTERM end this process again, as it would have by itself."""
+    """Let SIGTERM and SIGINT end this process again, as they would have by themselves."""
     signal.set_wakeup_fd(-1)
-    if signal.getsignal(signal.SIGTERM) is _heard_elsewhere:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in _SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
-def _heard_elsewhere(number: int, frame: FrameType | None) -> None:
-    """Keep SIGTERM from ending the process: `_listen` hears of it."""
+def _pass_on(number: int, frame: FrameType | None) -> None:
+    """Python has told the thread already, unless a library has taken the wakeup descriptor (as asyncio does)."""
+    with suppress(OSError):
+        _told.send(bytes([number]))
 
 
-def _listen(heard: socket.socket, then: Callable[[], None]) -> None:
-    with heard:
-        while number := heard.recv(1):
-            if number[0] == signal.SIGTERM and signal.getsignal(signal.SIGTERM) is _heard_elsewhere:
-                then()
+def _listen(then: Callable[[signal.Signals], None]) -> None:
+    while number := _heard.recv(1):
+        if number[0] in _SIGNALS and signal.getsignal(number[0]) is _pass_on:
+            then(signal.Signals(number[0]))

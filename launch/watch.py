@@ -12,6 +12,7 @@ do not wait for it until their launcher loses its patience.
 
 import faulthandler
 import os
+import signal
 import sys
 import threading
 import time
@@ -113,8 +114,8 @@ class Watch:
         self._lost_s = max(lost_s, _LOST_LEAST_S)
 
     def end(self) -> None:
-        """Stop watching: this rank has come to the job's end, or fails by itself."""
-        self._ended.set()
+        """Stop watching: this rank has come to the job's end. Does not return where it is made to leave already."""
+        self._claim()
         self._sign.left = True
         with suppress(RuntimeError):  # rank 0, which may serve the store, has gone already
             self._beat()
@@ -145,18 +146,23 @@ class Watch:
         cause = self._cause()
         return cause.words if cause else None
 
-    def announce(self, words: str, status: RunStatus = "failed") -> bool:
+    def announce(self, words: str) -> bool:
         """Say that this rank fails and leaves; returns whether it is the one to write the reason down.
 
         Does not return where the watching thread leaves with this rank already.
         """
-        if not self._departure.acquire(blocking=False):
-            threading.Event().wait()
-        self._ended.set()
+        self._claim()
+        _leave_after(_LEAVE_S)
         try:
-            return self._post(Verdict(self._rank, words, status)).by == self._rank
+            return self._post(Verdict(self._rank, words)).by == self._rank
         except RuntimeError:  # the store has gone: nobody else can be told, or tells
             return True
+
+    def _claim(self) -> None:
+        """Be the thread that leaves with this rank, from its end or of its own failure."""
+        if not self._ended.is_set() and not self._departure.acquire(blocking=False):
+            threading.Event().wait()  # a watching thread is leaving with it, and ends the process
+        self._ended.set()
 
     def part(self) -> None:
         """Wait a moment before leaving, until those that have something to write have done it."""
@@ -222,9 +228,11 @@ class Watch:
         return self._post(Verdict(self._rank, words, place=stage.number, silent=tuple(silent)))
 
     def _carry_out(self, verdict: Verdict, alone: bool = False) -> None:
-        """Leave, with everything kept that can be. Does not return, but where the working thread is leaving already."""
-        if not self._departure.acquire(blocking=False):
-            return
+        """Leave, with everything kept that can be. Does not return, but where another thread is leaving already."""
+        if self._departure.acquire(blocking=False):
+            self._depart(verdict, alone)
+
+    def _depart(self, verdict: Verdict, alone: bool) -> NoReturn:
         _leave_after(_LEAVE_S)  # whatever does not come to an end here
         try:
             if self._folder is not None:
@@ -242,21 +250,28 @@ class Watch:
     def _store_has_gone(self, error: RuntimeError) -> None:
         if not self._ended.wait(_GONE_S):
             reason = f"{self._of_store('has gone')} ({next(iter(str(error).splitlines()), '')[:120]})"
+            if cause := self._cause():
+                reason = f"{cause.words}; {reason}"
             self._carry_out(Verdict(self._rank, f"{reason}, while this rank was at {self._sign.name}"), alone=True)
 
-    def terminate(self) -> None:
-        """Leave, since SIGTERM asks for it: as a launcher does where another rank has failed, or as a user does.
+    def terminate(self, number: signal.Signals) -> None:
+        """Leave, since a signal asks for it: as a launcher does where another rank has failed, or as a user does.
 
         For the thread that hears of the signal. A rank that fails or ends by itself is leaving already.
         """
         if self._ended.is_set():
             return
-        verdict = self._cause() or Verdict(self._rank, f"rank {self._rank} was asked to end by SIGTERM", "interrupted")
+        words = f"rank {self._rank} was asked to end by {number.name}"
+        if number == signal.SIGINT:
+            words = "interrupted from the keyboard"  # as all ranks are at once
+        verdict = self._cause() or Verdict(self._rank, words, "interrupted")
+        if not self._departure.acquire(blocking=False):
+            return  # it has come to its end meanwhile, or to another one: nobody is to hear of this
         try:
             verdict, alone = self._post(verdict), False
         except RuntimeError:  # the store has gone
             alone = True
-        self._carry_out(verdict, alone)
+        self._depart(verdict, alone)
 
     # --- what they share ---------------------------------------------------------------------------------------------
 
@@ -278,13 +293,17 @@ class Watch:
     def _cause(self) -> Verdict | None:
         """Return what ends the job on another rank, by its word or its death; looks for it for a moment."""
         until = time.monotonic() + _BLAME_S
-        with suppress(RuntimeError):  # the store has gone
+        try:
             while time.monotonic() < until:
                 if (verdict := self._read_verdict()) is not None:
                     return verdict if verdict.by != self._rank else None
                 if dead := self._dead():
                     return Verdict(self._rank, self._obituary(dead), silent=tuple(sorted(dead)))
                 time.sleep(0.05)
+        except RuntimeError:  # the store has gone, perhaps with the rank that served it
+            if gone := self._gone():
+                words = "; ".join(f"rank {rank} ({sign}) has died" for rank, sign in sorted(gone.items()))
+                return Verdict(self._rank, words, silent=tuple(gone))
         return None
 
     def _signs(self, ranks: Iterable[int]) -> dict[int, Sign | None]:
@@ -301,9 +320,13 @@ class Watch:
         for rank, sign in self._signs(here - self._neighbours.keys()).items():
             if sign is not None:
                 self._neighbours[rank] = sign
-        dead = {rank for rank, sign in self._neighbours.items() if fate(sign) == "has died"}
-        last = self._signs(dead)
-        return {rank for rank in dead if (sign := last[rank]) is not None and not sign.left}
+        last = self._signs(self._gone())
+        return {rank for rank, sign in last.items() if sign is not None and not sign.left}
+
+    def _gone(self) -> dict[int, Sign]:
+        """Return the ranks of this host whose processes have ended, with their first signs; asks no store."""
+        neighbours = self._neighbours.copy()  # another thread may be adding one
+        return {rank: sign for rank, sign in neighbours.items() if fate(sign) == "has died"}
 
     def _lost(self) -> list[int]:
         """Return the ranks without a sign for long; rank 0 looks after all others, and rank 1 after rank 0."""
@@ -400,7 +423,7 @@ def _say(verdict: Verdict, writes: bool) -> None:
 
 
 def _leave_after(seconds: float) -> None:
-    timer = threading.Timer(seconds, _exit)
+    timer = threading.Timer(seconds, os._exit, [ExitCode.RUN_FAILED])  # no flush: the console may be what hangs
     timer.daemon = True
     timer.start()
 

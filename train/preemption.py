@@ -3,6 +3,7 @@
 import signal
 from types import FrameType, TracebackType
 
+from records.errors import Preempted
 from records.stop import noted
 
 _SIGNALS = (signal.SIGTERM, signal.SIGUSR1)  # what Slurm sends before a job's time is up, or --signal=USR1
@@ -12,13 +13,16 @@ class StopRequest:
     """Listens for SIGTERM and SIGUSR1 while it is open."""
 
     def __init__(self) -> None:
-        self.name = noted()  # the signal that came, to this process or before it
+        self.name: str | None = None  # the signal that came
 
     def __enter__(self) -> "StopRequest":
         self._before = {number: signal.signal(number, self._note) for number in _SIGNALS}
+        self.name = self.name or noted()  # before this began to listen
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if kind is not None and issubclass(kind, Preempted):
+            return  # obeyed: being asked again must not end the rank before it has said where its state is
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
