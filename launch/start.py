@@ -41,7 +41,8 @@ def start_job(plan: Plan) -> RunFolder:
         except (SignalException, KeyboardInterrupt) as error:
             for number in ending:
                 signal.signal(number, signal.SIG_IGN)  # it is ending
-            return _explain_end(RunFolder(plan.path), error)
+            by = error.sigval.name if isinstance(error, SignalException) else str(error)
+            return _explain_end(RunFolder(plan.path), by)
 
 
 def _start(plan: Plan, ending: Sequence[signal.Signals]) -> RunFolder:
@@ -79,10 +80,10 @@ def _start(plan: Plan, ending: Sequence[signal.Signals]) -> RunFolder:
 
 @contextmanager
 def _ending_raises() -> Iterator[list[signal.Signals]]:
-    """Have what ends a process raise SignalException, from before there is a run folder that would stay "running".
+    """Have what ends a process raise KeyboardInterrupt, from before there is a run folder that would stay "running".
 
-    torchrun's engine does the same once it starts ranks, and never puts it back. Yields the signals; what is ignored
-    (SIGHUP under nohup) stays so. In a thread other than the main one no handler can be set, and there is none.
+    torchrun's engine has it raise SignalException once it starts ranks, and never puts it back. Yields the signals;
+    what is ignored (SIGHUP under nohup) stays so. In a thread other than the main one no handler can be set.
     """
     if threading.current_thread() is not threading.main_thread():
         yield list(_ENDING)
@@ -98,10 +99,10 @@ def _ending_raises() -> Iterator[list[signal.Signals]]:
 
 
 def _raise(number: int, _: FrameType | None) -> NoReturn:
-    raise SignalException(f"got signal {number}", signal.Signals(number))
+    raise KeyboardInterrupt(signal.Signals(number).name)  # no Exception, which a library might take for its own
 
 
-def _explain_end(folder: RunFolder, error: BaseException) -> RunFolder:
+def _explain_end(folder: RunFolder, by: str) -> RunFolder:
     """Say how a job ended that was asked to. Returns the folder where the ranks have saved their state."""
     if not (folder.path / "run.json").is_file():
         raise Stopped("stopped before there was anything to keep") from None
@@ -109,7 +110,6 @@ def _explain_end(folder: RunFolder, error: BaseException) -> RunFolder:
     if status == "preempted":  # torchrun's engine has passed SIGTERM on
         return folder
     if status == "running":
-        by = error.sigval.name if isinstance(error, SignalException) else "the keyboard"
         folder.set_status("interrupted", f"stopped by {by}")
     raise Stopped(f"stopped; what was measured is kept in {folder.path}") from None
 

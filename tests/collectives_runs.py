@@ -63,7 +63,7 @@ def rows_of(runs: Path, name: str) -> list[SweepRow]:
     return list(read_rows(runs / name / "sweep.jsonl", SweepRow))
 
 
-def await_rows(job: subprocess.Popen[str], runs: Path, name: str, least: int, within_s: float = 60.0) -> None:
+def await_rows(job: subprocess.Popen[str], runs: Path, name: str, least: int, within_s: float = 120.0) -> None:
     """Wait until a running sweep has written so many rows."""
     until = time.monotonic() + within_s
     while len(rows_of(runs, name)) < least:

@@ -1,11 +1,15 @@
 """What tests of several files stand on."""
 
+import signal
 import subprocess
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+# a script's background job ignores Ctrl-C, and so would the jobs that tests start from one
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _NONE = "a full disk is not tried: mounting a file system needs root"
 

@@ -33,7 +33,7 @@ FAULTS = {
         "run.json with the reason", _TRAINING + "a_rank_killed_before_it_joins",
     ),
     "stopped_before_init": Fault(
-        "a rank is stopped before it has joined", "SIGSTOP while it loads torch, `launch.init_limit_s=8`", 3, 30,
+        "a rank is stopped before it has joined", "SIGSTOP while it loads torch, `launch.init_limit_s=8`", 3, 45,
         "rank 1 never joined", "run.json with the reason, the stacks of the others",
         _TRAINING + "a_rank_stopped_before_it_joins",
     ),
@@ -76,7 +76,7 @@ FAULTS = {
         _TRAINING + "a_killed_rank_is_started_again_and_goes_on_from_the_checkpoint",
     ),
     "preempted": Fault(
-        "preemption", "SIGUSR1, at any moment, also while the ranks still load", 75, 40, "state is saved",
+        "preemption", "SIGUSR1, at any moment, also while the ranks still load", 75, 60, "state is saved",
         "every step's row, and a checkpoint to go on from",
         _TRAINING + "a_request_to_stop_is_obeyed_whenever_it_comes",
     ),
@@ -85,7 +85,7 @@ FAULTS = {
         "the rows that fitted, whole", _TRAINING + "a_full_disk_ends_a_job_with_whole_rows",
     ),
     "port_taken": Fault(
-        "the port where ranks meet is taken", "another process listens on MASTER_PORT, under mpirun", 2, 20,
+        "the port where ranks meet is taken", "another process listens on MASTER_PORT, under mpirun", 2, 40,
         "is taken by another process", "nothing was started", _TRAINING + "a_port_that_is_taken",
     ),
     "wandb_unreachable": Fault(

@@ -16,7 +16,7 @@ from records.folder import RunFolder
 from tests.collectives_runs import await_rows, finish, process_of, rows_of
 from tests.collectives_runs import start as start_sweep
 from tests.faults import FAULTS, PAGE, Fault, page_with_table
-from tests.train_runs import FAST, SMALL_GPT, start, train, wait_for, wait_for_rows
+from tests.train_runs import FAST, SMALL_GPT, ranks_of, start, train, wait_for, wait_for_rows
 
 BIN = Path(sys.executable).parent
 ENDLESS = (*SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=100000", "launch.step_limit_s=3")
@@ -245,21 +245,80 @@ def test_torchruns_own_restart_goes_on_in_the_same_folder(tmp_path: Path) -> Non
 
 
 @long
-@pytest.mark.parametrize("moment", ["while it composes", "while the ranks load", "while it trains"])
+@pytest.mark.parametrize(
+    "moment", ["while it composes", "as the ranks begin", "while the ranks load", "while it trains"]
+)
 def test_a_request_to_stop_is_obeyed_whenever_it_comes(moment: str, tmp_path: Path) -> None:
     job, folder = start(tmp_path, "one", 2, *ENDLESS), RunFolder(tmp_path / "one")
     if moment == "while it composes":
-        time.sleep(0.5)
-    elif moment == "while the ranks load":
-        await_that(lambda: any(b"--frozen" in command_of(pid) for pid in descendants(job.pid)))
-        time.sleep(0.5)
-    else:
+        await_that(lambda: catches(job.pid, signal.SIGUSR1))  # Python itself has loaded
+    elif moment == "while it trains":
         wait_for_rows(folder.steps, 8)
+    else:
+        await_that(lambda: any(b"--frozen" in command_of(pid) for pid in descendants(job.pid)))
+        time.sleep(0.5 if moment == "while the ranks load" else 0)
     since = time.monotonic()
     job.send_signal(signal.SIGUSR1)
     end_of(FAULTS["preempted"], job, folder, since)
     assert folder.read_info().status == "preempted"
     assert (folder.checkpoints / f"step-{len(steps_of(folder))}").is_dir()
+
+
+@long
+def test_a_launcher_that_is_ended_before_it_has_ranks_says_so_in_run_json(tmp_path: Path) -> None:
+    job, folder = start(tmp_path, "one", 2, *ENDLESS), RunFolder(tmp_path / "one")
+    wait_for(folder.path / "run.json")
+    job.send_signal(signal.SIGTERM)
+    _, said = job.communicate(timeout=60)
+    assert (job.returncode, folder.read_info().status) == (ExitCode.RUN_FAILED, "interrupted"), said
+    assert folder.read_info().message == "stopped by SIGTERM" and "Traceback" not in said
+
+
+@long
+def test_ranks_whose_launcher_is_killed_while_they_load_end(tmp_path: Path) -> None:
+    """Nothing answers at the address where they were to meet; they would try until launch.init_limit_s is over."""
+    job, folder = start(tmp_path, "one", 2, *ENDLESS), RunFolder(tmp_path / "one")
+    await_that(lambda: len(ranks := ranks_of(job)) == 2 and all(b"--frozen" in command_of(rank) for rank in ranks))
+    ranks = ranks_of(job)
+    job.kill()
+    await_that(lambda: not any(Path(f"/proc/{rank}").exists() for rank in ranks))
+    info = folder.read_info()
+    assert info.status == "failed" and "the launcher died while rank" in (info.message or "")
+
+
+@long
+def test_a_rank_0_that_is_killed_with_the_store_it_serves_is_named(tmp_path: Path) -> None:
+    """Ranks that no launcher looks after, as somebody's own script starts them."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    words = [sys.executable, "-m", "scalescope", "train", f"runs={tmp_path}", "name=one", *FAST, *ENDLESS]
+    world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    ranks = [
+        subprocess.Popen(words, env={**os.environ, **world, "RANK": rank, "LOCAL_RANK": rank}, stderr=subprocess.PIPE,
+                         text=True)
+        for rank in ("0", "1")
+    ]  # fmt: skip
+    folder = RunFolder(tmp_path / "one")
+    wait_for_rows(folder.steps, 8)
+    ranks[0].kill()
+    ranks[0].communicate()
+    _, said = ranks[1].communicate(timeout=60)
+    info = folder.read_info()
+    assert (ranks[1].returncode, info.status) == (ExitCode.RUN_FAILED, "failed"), said
+    assert (info.message or "").startswith(f"rank 0 (process {ranks[0].pid} on {socket.gethostname()}) has died"), said
+
+
+@long
+def test_a_job_that_nohup_keeps_outlives_its_terminal(tmp_path: Path) -> None:
+    words = (*SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=100")
+    command = ["nohup", sys.executable, "-m", "scalescope", "train", "launch.ranks=2", f"runs={tmp_path}", "name=one"]
+    job = subprocess.Popen([*command, *FAST, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                           start_new_session=True)  # fmt: skip
+    wait_for_rows(tmp_path / "one" / "steps.jsonl", 1)
+    os.killpg(job.pid, signal.SIGHUP)
+    _, said = job.communicate(timeout=100)
+    assert (job.returncode, RunFolder(tmp_path / "one").read_info().status) == (0, "done"), said
 
 
 @long
@@ -332,7 +391,7 @@ def test_a_rank_that_hangs_in_its_own_code_is_told_from_those_that_wait_for_it(t
     assert "sitecustomize" in (tmp_path / "one/logs/rank1.hang.txt").read_text(), "its stack says where it hangs"
 
 
-def await_that(holds: Callable[[], bool], limit_s: float = 60) -> None:
+def await_that(holds: Callable[[], bool], limit_s: float = 120) -> None:
     until = time.monotonic() + limit_s
     while not holds():
         assert time.monotonic() < until
@@ -345,6 +404,13 @@ def descendants(pid: int) -> list[int]:
         for child in children.read_text().split():
             found += [int(child), *descendants(int(child))]
     return found
+
+
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Return whether a process has a handler of its own for a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    (mask,) = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")]
+    return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 def environment_of(pid: int) -> list[bytes]:
