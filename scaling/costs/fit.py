@@ -20,8 +20,8 @@ from scaling.costs.points import Point
 from scaling.costs.segments import Cut, Places, best_cut, segment_of
 from scaling.costs.terms import Floats, Form, features, forms
 
-#: One standard deviation of what two launches of one sweep differ by, beyond their own intervals (docs/benchmarks.md:
-#: sweeps beside nccl-tests, from 2 MiB up).
+#: One standard deviation of what two launches of one sweep differ by, beyond their own intervals (docs/benchmarks.md,
+#: "Beside nccl-tests": from launch to launch).
 LAUNCH_SPREAD = 0.01
 
 _DRAWS = 400
