@@ -9,7 +9,7 @@ from report.tables import Cell, Column, Table
 from report.views import run_label
 from scaling.answer import Advice, RunAnalysis, TriedAdvice
 
-_OF_STEADY_STEPS = ("measured_ms", "measured_interval_ms", "base_step_ms", "run_step_ms")
+_OF_STEADY_STEPS = ("measured_ms", "base_step_ms", "run_step_ms")
 
 
 def advice_sentence(advice: Advice) -> str:
@@ -62,7 +62,8 @@ def tried_table(tried: Sequence[TriedAdvice]) -> Table:
          one.measured_ms, _measured(one), one.base_step_ms, one.run_step_ms]
         for one in tried
     ]  # fmt: skip
-    return Table(columns, rows, dict.fromkeys(_OF_STEADY_STEPS, "one of the runs has no steady steps"))
+    reasons = dict.fromkeys(_OF_STEADY_STEPS, "one of the runs has no steady steps")
+    return Table(columns, rows, reasons | {"measured_interval_ms": "one of the runs has fewer than ten steady steps"})
 
 
 def advice_panels(material: Material) -> list[Panel]:

@@ -8,9 +8,7 @@ from records.errors import UserError
 from records.folder import RunFolder
 from records.rows import TriedRow
 from scaling.answer import TriedAdvice
-
-#: The standard error of a median is this many times that of a mean, for errors that are normal.
-_MEDIAN_ERROR = math.sqrt(math.pi / 2)
+from scaling.projection.noise import repeat_half_ms
 
 
 def compare_tried(study: RunFolder) -> list[TriedAdvice]:
@@ -33,11 +31,18 @@ def _compare(row: TriedRow, runs: Mapping[str, RunFolder]) -> TriedAdvice:
         measured_ms=None,
     )
     if before and after:
-        gained = statistics.median(before) - statistics.median(after)
-        error = 1.96 * _MEDIAN_ERROR * math.hypot(_error(before), _error(after))
-        answer.measured_ms, answer.measured_low_ms, answer.measured_high_ms = gained, gained - error, gained + error
         answer.base_step_ms, answer.run_step_ms = statistics.median(before), statistics.median(after)
+        answer.measured_ms = answer.base_step_ms - answer.run_step_ms
+        half = gain_half_ms(before, after)
+        if math.isfinite(half):
+            answer.measured_low_ms, answer.measured_high_ms = answer.measured_ms - half, answer.measured_ms + half
     return answer
+
+
+def gain_half_ms(before: Sequence[float], after: Sequence[float]) -> float:
+    """Return half of the 95% interval of what two runs' steps differ by; NaN where one has too few of them."""
+    # each is the half for the difference of two runs alike: squared, twice a run's own
+    return math.hypot(repeat_half_ms(before), repeat_half_ms(after)) / math.sqrt(2)
 
 
 def _steady_ms(run: RunFolder | None) -> list[float]:
@@ -50,7 +55,3 @@ def _steady_ms(run: RunFolder | None) -> list[float]:
     except UserError:
         return []
     return [max(row.step_ms) for row in run.read_steps() if row.phase == "steady" and row.step_ms]
-
-
-def _error(values: Sequence[float]) -> float:
-    return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0

@@ -1,7 +1,10 @@
 """Advice is the right one: what holds a step up is named, with the setting that changes it and what that brings."""
 
+import math
+import statistics
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import scalescope
@@ -17,6 +20,7 @@ from scaling.replay.change import Change
 from scaling.replay.load import read_records
 from scaling.replay.simulate import bounded, mean_step_ns, simulate
 from scaling.replay.whatif import Replayer
+from scaling.tried import gain_half_ms
 from tests.test_front_door import TINY
 from verbs import sweep, train
 from verbs.study import follow
@@ -147,3 +151,19 @@ def test_try_advice_is_a_setting_of_a_study() -> None:
     register()
     outline = outline_study([*TINY, "try_advice=true", "gpu_counts=[1]"], train.verb(), sweep.verb())
     assert outline.settings.try_advice
+
+
+def test_the_interval_of_what_advice_brought_holds_where_neighbouring_steps_are_alike() -> None:
+    """Two runs of one job, whose steps drift as a GPU's clocks do: they differ by nothing but that drift."""
+    generator = np.random.default_rng(0)
+
+    def run() -> list[float]:
+        steps = [0.0]
+        for shock in generator.standard_normal(145):
+            steps.append(0.6 * steps[-1] + float(shock))
+        return [80 + step for step in steps[-45:]]
+
+    pairs = [(run(), run()) for _ in range(300)]
+    held = [abs(statistics.median(one) - statistics.median(other)) <= gain_half_ms(one, other) for one, other in pairs]
+    assert 0.88 <= sum(held) / len(held) <= 1.0
+    assert math.isnan(gain_half_ms([80.0] * 9, [80.0] * 45))  # too few to tell
