@@ -16,7 +16,7 @@ from records.rows import SweepRow
 from report import parts
 from report.html import facts_of, machines_of
 from report.material import Material, Run, read_material
-from report.numbers import figure, listing, milliseconds, percent, rate, size
+from report.numbers import READS_AS_ZERO_MS, figure, listing, milliseconds, percent, rate, size
 from report.page import Card, Figure, Machine, Page, render
 from report.palette import category
 from report.panel import Key, Panel, Section, drawing
@@ -148,10 +148,11 @@ def _moved(pair: Pair) -> list[str]:
     told = [
         f"{part.name} {'+' if change > 0 else '−'}{milliseconds(abs(change))}"
         for part, _, _, change in ranked[:3]
-        if abs(change) >= 0.05 * max(abs(total), 0.05)
+        if abs(change) >= max(0.05 * abs(total), READS_AS_ZERO_MS)
     ]
     direction = "longer" if total > 0 else "shorter"
-    text = f"In the traces a step is {milliseconds(abs(total))} {direction}"
+    differs = abs(total) >= READS_AS_ZERO_MS
+    text = f"In the traces a step is {f'{milliseconds(abs(total))} {direction}' if differs else 'as long'}"
     return [f"{text}: {listing(told)}." if told else f"{text}."]
 
 

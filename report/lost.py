@@ -5,14 +5,13 @@ from typing import Any
 
 from report import parts
 from report.material import Material
-from report.numbers import listing, milliseconds
+from report.numbers import READS_AS_ZERO_MS, listing, milliseconds
 from report.panel import Key, Panel, drawing
 from report.parts import INFLATION, MORE_WORK, Part
 from report.tables import Cell, Column, Table
 from report.views import run_label, waterfall_steps
 from scaling.answer import RankLoss, RunAnalysis
 
-_WORTH_A_COLUMN_MS = 0.005  # what reads 0.00 on every rank has no column
 _WORTH_SAYING = 0.05  # of the growth
 _MOST_BARS = 160  # ranks in one chart
 _MEANING = {
@@ -28,7 +27,7 @@ def lost_table(losses: Sequence[RankLoss]) -> tuple[Table, list[str]]:
     present, gone = [], []
     for part in _all_parts():
         seen = [ms[part.key] for ms in found if part.key in ms]
-        if any(abs(ms) >= _WORTH_A_COLUMN_MS for ms in seen):
+        if any(abs(ms) >= READS_AS_ZERO_MS for ms in seen):
             present.append(part)
         elif seen:
             gone.append(part.name)
@@ -57,7 +56,7 @@ def lost_sentence(run: RunAnalysis) -> str:
         for step in ([loss.from_step_ms for loss in run.lost], [loss.to_step_ms for loss in run.lost])
     )
     text = f"Against {run.lost[0].reference} a step"
-    if grown <= 0:
+    if grown < READS_AS_ZERO_MS:
         return f"{text} lost nothing ({span})."
     sums: dict[str, float] = {}
     for loss in run.lost:
@@ -111,7 +110,7 @@ def _bars(loss: RankLoss) -> list[dict[str, Any]]:
     return [
         {"label": f"rank {loss.rank}", "part": part.name, "order": order.index(part.key), "ms": ms,
          "share": ms / loss.from_step_ms if loss.from_step_ms else 0.0}
-        for part, ms in waterfall_steps(loss) if abs(ms) >= _WORTH_A_COLUMN_MS
+        for part, ms in waterfall_steps(loss) if abs(ms) >= READS_AS_ZERO_MS
     ]  # fmt: skip
 
 

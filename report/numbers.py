@@ -1,5 +1,8 @@
 """Figures as text: one way to write a duration, a share, a size and a rate, everywhere."""
 
+#: What is less reads as 0.00 ms: no change to speak of.
+READS_AS_ZERO_MS = 0.005
+
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 

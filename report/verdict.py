@@ -7,7 +7,7 @@ from typing import Literal
 from records.rows import SweepRow
 from report.advice import advice_sentence
 from report.lost import lost_sentence
-from report.numbers import factor, figure, listing, microseconds, milliseconds, percent, rate, size
+from report.numbers import READS_AS_ZERO_MS, factor, figure, listing, microseconds, milliseconds, percent, rate, size
 from report.panels_insitu import in_situ_sentence
 from report.panels_projection import expectation_sentence
 from report.parts import ALL, Part
@@ -126,7 +126,7 @@ def loss_sentence(fall: Waterfall) -> str:
     """Return where a step's growth went, largest part first; what became shorter is said as given back."""
     span = f"{milliseconds(fall.from_step_ms)} to {milliseconds(fall.to_step_ms)} in the traces"
     grown = fall.growth_ms
-    if grown <= 0:
+    if grown < READS_AS_ZERO_MS:
         return f"The profiled step did not grow ({span})."
     steps = sorted(waterfall_steps(fall), key=lambda step: -step[1])
     more = [(part, ms) for part, ms in steps if ms / grown >= _WORTH_SAYING]

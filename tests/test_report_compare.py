@@ -77,6 +77,12 @@ def test_two_that_have_nothing_in_common_say_so(studies: tuple[RunFolder, RunFol
     assert shown.notes == ["only other has gpt_small at world size 2"]
 
 
+def test_a_study_beside_itself_is_as_long_in_every_step(studies: tuple[RunFolder, RunFolder]):
+    same = read_material(studies[1])
+    text = " ".join(card.verdict.text for card in comparison(same, same).cards)
+    assert "In the traces a step is as long." in text and "0.00 ms" not in text
+
+
 @needs_chromium
 def test_the_comparison_is_drawn_offline(written: Path):
     assert written.stat().st_size < 2_000_000

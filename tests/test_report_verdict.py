@@ -50,6 +50,8 @@ def test_what_became_shorter_is_said_as_given_back():
     shrunk = msgspec.structs.replace(fall, growth_ms=-2.0, to_step_ms=8.0)
     assert loss_sentence(shrunk) == "The profiled step did not grow (10.0 ms to 8.0 ms in the traces)."
     assert all(row[2] is None for row in waterfall_table(shrunk).rows)  # nothing of what did not grow is a share
+    still = msgspec.structs.replace(fall, growth_ms=0.002, to_step_ms=10.002)
+    assert loss_sentence(still) == "The profiled step did not grow (10.0 ms to 10.0 ms in the traces)."
 
 
 def test_ranks_on_cpus_are_not_called_gpus():
