@@ -19,7 +19,7 @@ def partition_panels(material: Material, legends: bool) -> list[Panel]:
     """Return a panel a series: each rank's mean step as a stack of parts, and beside it the parts but compute."""
     panels = []
     for name, members in material.by_series().items():
-        runs = [run.answer for run in members if run.answer is not None]
+        runs = [run.answer for run in members if run.answer is not None and run.answer.quality.verdict != "unusable"]
         labels: list[str] = []
         rows: list[dict[str, Any]] = []
         for run, title in zip(runs, labels_of(runs), strict=True):
@@ -73,7 +73,7 @@ def wait_panels(material: Material) -> list[Panel]:
     """Return a panel a run: rank × step, the stronger the colour the longer the exposed wait."""
     panels = []
     for run in material.answers:
-        if run.world_size < 2 or not run.steps:
+        if run.world_size < 2 or not run.steps or run.quality.verdict == "unusable":
             continue
         split = any(row.exposed_wait_ms or row.exposed_transfer_ms for row in run.steps)
         key = "exposed_wait" if split else "exposed_unsplit"

@@ -47,7 +47,7 @@ def print_run(answer: RunAnalysis, console: Console | None = None) -> None:
     """Print one run: its verdict, the mean step's partition a rank, and the efficiency that follows."""
     console = console or make_console()
     _print_verdict(console, run_verdict(answer))
-    if answer.ranks:
+    if answer.ranks and answer.quality.verdict != "unusable":
         table = partition_table(answer)
         table, gone = table.without_zero_columns([*(f"{part.key}_ms" for part in parts.ALL[1:]), "before_window_ms"])
         _print_table(console, table, "Where a step goes, a rank")

@@ -45,7 +45,7 @@ def judge(
     activities = sum(one.evidence.activities for one in summaries.values())
     unlinked = sum(one.evidence.unlinked for one in summaries.values())
     fraction = unlinked / activities if activities else None
-    blind = [rank for rank, one in summaries.items() if one.shares is None or _lacks_its_device(one)]
+    blind = [rank for rank, one in summaries.items() if one.shares is None or lacks_its_device(one)]
     launches = sum(one.evidence.launches for one in summaries.values())
     lost = sum(one.evidence.launches_without_activity for one in summaries.values())
     too_little = max(fraction or 0.0, lost / launches if launches else 0.0) > UNUSABLE_FRACTION
@@ -59,7 +59,7 @@ def judge(
     )
 
 
-def _lacks_its_device(summary: RankSummary) -> bool:
+def lacks_its_device(summary: RankSummary) -> bool:
     """Tell whether a trace was recorded of the host only, of a job that worked elsewhere."""
     evidence = summary.evidence
     worked_elsewhere = evidence.launches > 0 or bool(evidence.unread) or summary.backend in ("nccl", "rccl")
@@ -77,7 +77,7 @@ def _faults(summary: RankSummary) -> list[str]:
         "that is written as CUDA's and ROCm's is known here"
         for category, count in evidence.unread
     ]
-    if _lacks_its_device(summary) and not evidence.unread:
+    if lacks_its_device(summary) and not evidence.unread:
         faults.append(
             f"{name}: the job ran on a device, and the trace holds nothing of it; profile ProfilerActivity.CUDA too"
         )

@@ -26,7 +26,7 @@ from scaling.kernels import KernelTable
 from scaling.kinds import kernel_kinds
 from scaling.matching import Match, match_collectives
 from scaling.partition import Partition, complete, total
-from scaling.quality import judge
+from scaling.quality import judge, lacks_its_device
 from scaling.rank import RankSummary
 from scaling.ranks import read_ranks
 from scaling.sources import Source, find_sources
@@ -103,6 +103,7 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
     quality.reasons.extend(clocks.reasons)
     open_ended = {rank for rank, one in summaries.items() if one.shares is not None and one.shares.windows.open_ended}
     totals = {rank: total(steps) for rank, steps in partitions.items()}
+    usable = quality.verdict != "unusable"  # else the partition is of what the profiler happened to see
     splits = [_rank_split(rank, summaries[rank], totals[rank], len(partitions[rank])) for rank in partitions]
     analysis = RunAnalysis(
         name=name,
@@ -122,8 +123,8 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         ],
         kernels=top_kernels(kernels, collectives),
         kinds=kernel_kinds(kernels, splits),
-        stragglers=name_stragglers(partitions, lost, kernels, open_ended),
-        efficiency=efficiency_of(_in_common(summaries, partitions)),
+        stragglers=name_stragglers(partitions, lost, kernels, open_ended) if usable else [],
+        efficiency=efficiency_of(_in_common(summaries, partitions)) if usable else None,
     )
     sizes = {one.index: one.bytes for one in analysis.collectives}
     exchanges = {
@@ -217,7 +218,7 @@ def _numbers(summary: RankSummary) -> list[int]:
 
 
 def _activity(summaries: Mapping[int, RankSummary]) -> Literal["gpu", "cpu"]:
-    return "gpu" if any(one.activity == "gpu" for one in summaries.values()) else "cpu"
+    return "gpu" if any(one.activity == "gpu" or lacks_its_device(one) for one in summaries.values()) else "cpu"
 
 
 def _rank_split(rank: int, summary: RankSummary, whole: Partition, steps: int) -> RankSplit:

@@ -35,6 +35,11 @@ class TrainRun(msgspec.Struct, frozen=True):
     def world_size(self) -> int:
         return self.explained.analysis.world_size
 
+    @property
+    def traced(self) -> bool:
+        """Whether its traces say where its steps go."""
+        return self.explained.analysis.quality.verdict != "unusable" and any(self.explained.partitions.values())
+
 
 class Series(msgspec.Struct, frozen=True):
     """Runs of one job at different rank counts, ascending."""
@@ -108,7 +113,7 @@ def _look_ahead(found: Sequence[Series], sweeps: Sequence[Launch], outlook: Outl
 
 
 def _usable(series: Series) -> list[TrainRun]:
-    return [run for run in series.runs if _measured(run) is not None and any(run.explained.partitions.values())]
+    return [run for run in series.runs if _measured(run) is not None and run.traced]
 
 
 def _known(run: TrainRun) -> MeasuredRun:
@@ -149,8 +154,12 @@ def _explain_child(
         explained = explain_run(child, jobs, executor)
     except UserError as error:
         explained = explain_steps_only(child, str(error))
+    quality = explained.analysis.quality
     if not explained.partitions:
-        answer.reasons.extend(explained.analysis.quality.reasons)
+        answer.reasons.extend(quality.reasons)
+    elif quality.verdict == "unusable":
+        why = quality.reasons[0] if quality.reasons else "they hold too little"
+        answer.reasons.append(f"{child.path.name}: its traces are left out of all comparisons: {why}")
     return TrainRun(child, info, facts, explained)
 
 
@@ -223,7 +232,7 @@ def _compare(series: Series, answer: StudyAnalysis) -> None:
             answer.reasons.append(f"{run.folder.path.name} has no steady steps, so no throughput to compare")
     if timed:
         answer.efficiency.extend(_points(series, timed))
-    traced = [run for run in series.runs if any(run.explained.partitions.values())]
+    traced = [run for run in series.runs if run.traced]
     if len(traced) < 2:
         if len(series.runs) > 1:
             answer.reasons.append(f"{series.name}: no waterfall, since fewer than two of its runs have usable traces")
@@ -289,7 +298,7 @@ def _compute_factor(scaling: str, reference: TrainRun, run: TrainRun) -> float |
     """Return the reference's compute over this run's: of the mean rank (weak scaling), or of all ranks (strong)."""
     compute = []
     for one in (reference, run):
-        if not any(one.explained.partitions.values()):
+        if not one.traced:
             return None
         mean = float(mean_step(list(one.explained.partitions.values())).parts[PARTS.index("compute")])
         compute.append(mean if scaling == "weak" else mean * one.world_size)

@@ -171,8 +171,10 @@ def test_a_trace_of_a_gpu_job_without_its_gpu_is_unusable_and_says_what_to_do(tm
     trace = json.loads(gzip.decompress((DATA / "gpt_ddp_n1" / "rank0.json.gz").read_bytes()))
     host = [event for event in trace["traceEvents"] if event.get("cat") in ("cpu_op", "user_annotation")]
     (tmp_path / "rank0.json").write_text(json.dumps(trace | {"traceEvents": host}))
-    quality = explain_traces(find_sources(tmp_path), "x", 1).analysis.quality
-    assert quality.verdict == "unusable" and any("ProfilerActivity.CUDA" in reason for reason in quality.reasons)
+    run = explain_traces(find_sources(tmp_path), "x", 1).analysis
+    assert run.quality.verdict == "unusable"
+    assert any("ProfilerActivity.CUDA" in reason for reason in run.quality.reasons)
+    assert (run.activity, run.efficiency, run.stragglers) == ("gpu", None, [])  # it is no job of CPU ranks
 
 
 def test_the_activity_of_an_accelerator_that_is_not_known_is_no_cpu_job(tmp_path: Path) -> None:

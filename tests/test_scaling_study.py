@@ -1,5 +1,6 @@
 """What a study answers: efficiency over rank counts, where the step's growth went, and who is to blame."""
 
+import gzip
 import json
 import shutil
 from fractions import Fraction
@@ -173,6 +174,19 @@ def test_runs_that_failed_or_were_not_traced_are_named_and_the_others_compared(s
     assert len(answer.waterfall) == 1
     untraced = next(run for run in runs if run.name == "gpt-8")
     assert untraced.quality.verdict == "unusable" and untraced.ranks == [] and untraced.throughput is not None
+
+
+def test_traces_that_say_nothing_are_compared_with_none(study: RunFolder) -> None:
+    for path in (study.path / "gpt-2" / "traces").iterdir():
+        trace = json.loads(gzip.decompress(path.read_bytes()))
+        trace["traceEvents"] = [event for event in trace["traceEvents"] if event.get("cat") != "kernel"]
+        path.write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    answer, runs = analyze_study(study)
+    assert runs[1].quality.verdict == "unusable"
+    assert answer.efficiency[1].efficiency == pytest.approx(49 / 51)  # its steps were measured all the same
+    assert (answer.efficiency[1].compute_factor, answer.efficiency[1].parallel_factor) == (None, None)
+    assert answer.waterfall == []
+    assert any("gpt-2: its traces are left out of all comparisons" in reason for reason in answer.reasons)
 
 
 def test_a_collective_in_training_is_held_against_the_sweeps_time_for_it(study: RunFolder) -> None:
