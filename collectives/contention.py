@@ -54,7 +54,7 @@ class Compute:
         end.record(self._stream)
         meanwhile()
         end.synchronize()
-        return start.elapsed_time(end) / 1e3 / _MEASURED
+        return float(start.elapsed_time(end)) / 1e3 / _MEASURED
 
     def cover(self, seconds: float) -> None:
         """Enqueue products that outlast so many seconds."""

@@ -120,7 +120,7 @@ class DeviceClock:
         run(count)
         end.record(self._stream)
         end.synchronize()
-        return start.elapsed_time(end) / 1e3
+        return float(start.elapsed_time(end)) / 1e3
 
     def each(self, run: Run, count: int) -> list[float]:
         marks = self._take(count + 1)

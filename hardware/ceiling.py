@@ -71,4 +71,4 @@ def _time_once(product: Product, left: torch.Tensor, right: torch.Tensor, device
     product(left, right)
     end.record()
     end.synchronize()
-    return start.elapsed_time(end) / 1e3
+    return float(start.elapsed_time(end)) / 1e3

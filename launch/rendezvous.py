@@ -94,7 +94,8 @@ def _mpi_master(world: World) -> tuple[str, int]:
                         "mpirun and mpi4py's MPI library differ; use the mpirun of the same installation")  # fmt: skip
     hosts = MPI.COMM_WORLD.allgather(socket.gethostname())
     address = "127.0.0.1" if len(set(hosts)) == 1 else hosts[0]
-    return MPI.COMM_WORLD.bcast((address, _free_port()) if world.rank == 0 else None)
+    place: tuple[str, int] = MPI.COMM_WORLD.bcast((address, _free_port()) if world.rank == 0 else None)
+    return place
 
 
 def _free_port() -> int:

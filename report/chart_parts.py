@@ -25,7 +25,7 @@ ZOOM = "wheel![event.shiftKey]"  # the plain wheel scrolls the page
 def chart_of(rows: Rows) -> alt.Chart:
     """Hold rows with as many digits as an eye or a tooltip can use: a page of many ranks has many of them."""
     short = [{key: _short(value) for key, value in row.items()} for row in rows]
-    return alt.Chart(alt.Data(values=short))  # type: ignore[no-untyped-call]
+    return alt.Chart(alt.Data(values=short))
 
 
 def _short(value: Any) -> Any:

@@ -72,7 +72,7 @@ def write_perfetto(run: RunFolder | Path, out: Path | None = None, answer: RunAn
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
     try:
-        with igzip.open(temporary, "wb", compresslevel=1) as file:  # type: ignore[no-untyped-call]
+        with igzip.open(temporary, "wb", compresslevel=1) as file:
             file.write(b'{"displayTimeUnit":"ms","traceEvents":[\n')
             lead = b""
             for event in _all_events(summaries, bases, origin, packed, answer):
