@@ -22,16 +22,13 @@ class Peak:
     matches: tuple[str, ...]  # every part must be in the device's name, lower case
     bf16_tflops: float
     fp32_tflops: float
-    memory_gb: float
     memory_tb_s: float
     link_gb_s: float
     topology: Topology
-    power_w: float
     fp16_tflops: float | None = None  # where it differs from bf16
     fp8_tflops: float | None = None
     tf32_tflops: float | None = None
     pair_gb_s: float | None = None
-    effective_link_gb_s: float | None = None  # what the collective library's own model of the link allows
     source: str = _ML_ENGINEERING
 
     def tflops(self, precision: str) -> float | None:
@@ -47,24 +44,21 @@ class Peak:
 
 # the more telling name first: "H100 PCIe" would match "H100" too
 PEAKS: tuple[Peak, ...] = (
-    Peak("A100 SXM 80GB", ("a100",), 312, 19.5, 80, 2.0, 300, "switch", 400, tf32_tflops=156),
-    Peak("H100 SXM", ("h100",), 989, 67, 80, 3.35, 450, "switch", 700, fp8_tflops=1979, tf32_tflops=494.7,
-         effective_link_gb_s=370.8),
-    Peak("H200", ("h200",), 989, 67, 141, 4.8, 450, "switch", 700, fp8_tflops=1979, tf32_tflops=494.7,
-         effective_link_gb_s=370.8),
-    Peak("B200", ("b200",), 2250, 80, 180, 8.0, 900, "switch", 1000, fp8_tflops=4500),
-    Peak("MI100", ("mi100",), 92.3, 23.1, 32, 1.23, 138, "mesh", 300, fp16_tflops=184.6, pair_gb_s=46,
-         source=_DERIVED),
-    Peak("MI210", ("mi210",), 181, 22.6, 64, 1.6, 150, "mesh", 300, pair_gb_s=50, source=_DERIVED),
+    Peak("A100 SXM 80GB", ("a100",), 312, 19.5, 2.0, 300, "switch", tf32_tflops=156),
+    Peak("H100 SXM", ("h100",), 989, 67, 3.35, 450, "switch", fp8_tflops=1979, tf32_tflops=494.7),
+    Peak("H200", ("h200",), 989, 67, 4.8, 450, "switch", fp8_tflops=1979, tf32_tflops=494.7),
+    Peak("B200", ("b200",), 2250, 80, 8.0, 900, "switch", fp8_tflops=4500),
+    Peak("MI100", ("mi100",), 92.3, 23.1, 1.23, 138, "mesh", fp16_tflops=184.6, pair_gb_s=46, source=_DERIVED),
+    Peak("MI210", ("mi210",), 181, 22.6, 1.6, 150, "mesh", pair_gb_s=50, source=_DERIVED),
     # torch sees an MI250X as two devices, so each has half of the data sheet's figures
-    Peak("MI250X, one of two", ("mi250",), 191.5, 23.95, 64, 1.64, 350, "mesh", 280, pair_gb_s=50),
-    Peak("MI300X", ("mi300x",), 1307, 163.4, 192, 5.3, 448, "mesh", 750, fp8_tflops=2610, pair_gb_s=64),
-    Peak("MI325X", ("mi325x",), 1307, 163.4, 256, 6.0, 448, "mesh", 1000, fp8_tflops=2610, pair_gb_s=64),
-    Peak("MI355X", ("mi355x",), 2500, 157.3, 288, 8.0, 535.5, "mesh", 1400, fp8_tflops=5000, pair_gb_s=76.5),
-    Peak("RX 7900 XTX", ("7900 xtx",), 122.8, 61.4, 24, 0.96, 31, "pcie", 355, source=_DERIVED),
-    Peak("RX 9070 XT", ("9070 xt",), 194.6, 48.7, 16, 0.64, 63, "pcie", 304, fp8_tflops=389, source=_DERIVED),
-    Peak("RTX 4090", ("4090",), 165.2, 82.6, 24, 1.008, 31, "pcie", 450, fp8_tflops=330.3),
-)  # fmt: skip
+    Peak("MI250X, one of two", ("mi250",), 191.5, 23.95, 1.64, 350, "mesh", pair_gb_s=50),
+    Peak("MI300X", ("mi300x",), 1307, 163.4, 5.3, 448, "mesh", fp8_tflops=2610, pair_gb_s=64),
+    Peak("MI325X", ("mi325x",), 1307, 163.4, 6.0, 448, "mesh", fp8_tflops=2610, pair_gb_s=64),
+    Peak("MI355X", ("mi355x",), 2500, 157.3, 8.0, 535.5, "mesh", fp8_tflops=5000, pair_gb_s=76.5),
+    Peak("RX 7900 XTX", ("7900 xtx",), 122.8, 61.4, 0.96, 31, "pcie", source=_DERIVED),
+    Peak("RX 9070 XT", ("9070 xt",), 194.6, 48.7, 0.64, 63, "pcie", fp8_tflops=389, source=_DERIVED),
+    Peak("RTX 4090", ("4090",), 165.2, 82.6, 1.008, 31, "pcie", fp8_tflops=330.3),
+)
 
 
 def find_peak(device_name: str) -> Peak | None:

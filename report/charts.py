@@ -333,7 +333,7 @@ def kinds(rows: Rows, labels: Sequence[str], order: Sequence[str]) -> Spec:
     return finish(bars.mark_bar(color="var(--part-compute)"), height=max(90, (8 * count + 8) * len(order)))
 
 
-def over_steps(rows: Rows, groups: Sequence[tuple[str, str]], title: str, legend: bool = False) -> Spec:
+def over_steps(rows: Rows, groups: Sequence[tuple[str, str]], title: str, legend: bool) -> Spec:
     """A figure against the step, a line a group. Rows: step, value, group, phase."""
     line = chart_of(rows).encode(
         x=alt.X(
@@ -355,7 +355,7 @@ def over_steps(rows: Rows, groups: Sequence[tuple[str, str]], title: str, legend
     )
 
 
-def fitted_times(rows: Rows, ceilings: Rows, groups: Sequence[tuple[str, str]], legend: bool = False) -> Spec:
+def fitted_times(rows: Rows, ceilings: Rows, groups: Sequence[tuple[str, str]], legend: bool) -> Spec:
     """Time against size, both log: points as measured, the fit as a line in its interval, the links alone dashed.
 
     Rows: bytes, size, group, time, fit, low, high, ceiling; `ceilings` are those of them with a ceiling to draw.

@@ -43,9 +43,7 @@ def write_dashboard(folder: Path, entity: str, project: str) -> Dashboard:
     return Dashboard(str(folder / "workspace.json"), str(folder / "report.json"))
 
 
-def publish_dashboard(
-    entity: str, project: str, workspace_url: str | None = None, report_url: str | None = None
-) -> Dashboard:
+def publish_dashboard(entity: str, project: str, workspace_url: str | None, report_url: str | None) -> Dashboard:
     """Create the workspace and the report, or bring those at the given addresses up to date. Raises what W&B raises."""
     wr, ws = _reports(), _workspaces()
 

@@ -6,7 +6,6 @@ from rich.console import Console
 from rich.text import Text
 
 from hardware.finding import Finding, Level
-from report.terminal import make_console
 
 _MARKS: dict[Level, tuple[str, str]] = {
     "fine": ("fine", "green"),
@@ -15,9 +14,8 @@ _MARKS: dict[Level, tuple[str, str]] = {
 }
 
 
-def print_findings(findings: Sequence[Finding], console: Console | None = None) -> None:
+def print_findings(findings: Sequence[Finding], console: Console) -> None:
     """Print every finding, and last how many are broken."""
-    console = console or make_console()
     width = max((len(finding.subject) for finding in findings), default=0)
     for finding in findings:
         mark, style = _MARKS[finding.level]

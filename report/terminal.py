@@ -37,15 +37,14 @@ _Pad = Callable[[str, int], str]
 _PLAIN_WIDTH = 10_000  # a log file has no width
 
 
-def make_console(*, width: int | None = None, stderr: bool = False) -> Console:
+def make_console() -> Console:
     """Return the console that all of this prints to: colours on a terminal only, and not where NO_COLOR is set."""
-    console = Console(highlight=False, stderr=stderr, width=width, soft_wrap=False)
-    return console if console.is_terminal or width else Console(highlight=False, stderr=stderr, width=_PLAIN_WIDTH)
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
 
 
-def print_run(answer: RunAnalysis, console: Console | None = None) -> None:
+def print_run(answer: RunAnalysis, console: Console) -> None:
     """Print one run: its verdict, the mean step's partition a rank, and the efficiency that follows."""
-    console = console or make_console()
     _print_verdict(console, run_verdict(answer))
     if answer.ranks and answer.quality.verdict != "unusable":
         table = partition_table(answer)
@@ -85,9 +84,8 @@ def _efficiency_line(factors: Efficiency, answer: RunAnalysis) -> str:
     )
 
 
-def print_material(material: Material, console: Console | None = None) -> None:
+def print_material(material: Material, console: Console) -> None:
     """Print whatever a folder holds: a study, a training run or a sweep, and what could not be read."""
-    console = console or make_console()
     if material.study is not None:
         print_study(material.study, material.answers, material.sweep, console)
     else:
@@ -101,12 +99,11 @@ def print_material(material: Material, console: Console | None = None) -> None:
 
 def print_study(
     study: StudyAnalysis,
-    runs: Sequence[RunAnalysis] = (),
-    sweep_rows: Sequence[SweepRow] = (),
-    console: Console | None = None,
+    runs: Sequence[RunAnalysis],
+    sweep_rows: Sequence[SweepRow],
+    console: Console,
 ) -> None:
     """Print a study: a verdict a series, the scaling table, and the waterfall of each series in ms and percent."""
-    console = console or make_console()
     verdicts = study_verdicts(study, runs)
     for verdict in verdicts:
         _print_verdict(console, verdict)
@@ -134,9 +131,8 @@ def print_study(
         print_sweep(sweep_rows, console)
 
 
-def print_sweep(rows: Sequence[SweepRow], console: Console | None = None) -> None:
+def print_sweep(rows: Sequence[SweepRow], console: Console) -> None:
     """Print a sweep's points a group, under nccl-tests' column names; a point that was not measured says why."""
-    console = console or make_console()
     if not rows:
         _print_line(console, "The sweep has no points yet.", "bold")
         return
@@ -170,9 +166,8 @@ def print_sweep(rows: Sequence[SweepRow], console: Console | None = None) -> Non
             _print_line(console, f"{ABSENT} at {listing(sizes)} B: {reason}", "yellow")
 
 
-def print_panel(panel: Panel, console: Console | None = None) -> None:
+def print_panel(panel: Panel, console: Console) -> None:
     """Print a panel of a report without its charts: what it says, and its table."""
-    console = console or make_console()
     console.print()
     _print_line(console, panel.sentence)
     if panel.table.rows:

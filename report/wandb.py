@@ -130,12 +130,12 @@ class WandbSink:
                 flush=True,
             )
 
-    def log_values(self, values: Callable[[], dict[str, Any]], summary: dict[str, Any] | None = None) -> None:
+    def log_values(self, values: Callable[[], dict[str, Any]], summary: dict[str, Any]) -> None:
         """Log what a call returns (tables, charts, figures), as one row of history, and figures into the summary."""
 
         def call() -> None:
             self.run.log(values())
-            for key, value in (summary or {}).items():
+            for key, value in summary.items():
                 self.run.summary[key] = value
 
         self._later(call)

@@ -12,7 +12,7 @@ from scaling.replay.load import Target, find_targets, open_replayer
 from scaling.steady import slowed_by_profiling
 
 
-def add_advice(path: Path, analyses: Sequence[RunAnalysis], sweeps: Sequence[Launch] = ()) -> None:
+def add_advice(path: Path, analyses: Sequence[RunAnalysis], sweeps: Sequence[Launch]) -> None:
     """Fill in `replay` and `advice` of what is replayed at a path: the run's own analysis, or those of a study's runs.
 
     `sweeps` are other than the study's own.

@@ -53,7 +53,6 @@ class Columns:
         self._talks: list[bool] = []  # by name id: may the event's arguments describe a collective?
         self._moves_gradient: list[bool] = []  # by name id: does DDP put a gradient into its bucket there?
         self._gradients: dict[int, Gradient] = {}
-        self._kinds: dict[str, list[Any]] = {}
 
     def add(self, array: bytes) -> None:
         """Add the events of a JSON array. Raises msgspec.DecodeError, with nothing added, where it does not decode."""

@@ -31,7 +31,6 @@ class Args(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     group_size: int = msgspec.field(name="Group size", default=-1)
     group: str | None = msgspec.field(name="Process Group Name", default=None)
     group_ranks: str | None = msgspec.field(name="Process Group Ranks", default=None)
-    group_description: str | None = msgspec.field(name="Process Group Description", default=None)
     sequence: int = msgspec.field(name="Seq", default=-1)
     # of a rooted collective this is the root's rank in the group, of any other the caller's own
     rank: int = msgspec.field(name="Rank", default=-1)
@@ -87,7 +86,7 @@ _NOT_A_NUMBER = re.compile(rb"(?<=[:\[,])\s*-?(nan|inf|infinity)(?=\s*[,}\]])", 
 _BAD_ESCAPE = re.compile(rb'\\(?!["\\/bfnrt]|u[0-9a-fA-F]{4})')
 
 
-def decode_events(text: bytes, exact: bool = False) -> list[AnyEvent]:
+def decode_events(text: bytes, exact: bool) -> list[AnyEvent]:
     """Return the events of a JSON array. Raises msgspec.DecodeError where any of them is not as it should be."""
     try:
         events: list[Any] = (_EXACT_EVENTS if exact else _EVENTS).decode(text)
@@ -96,7 +95,7 @@ def decode_events(text: bytes, exact: bool = False) -> list[AnyEvent]:
     return events
 
 
-def decode_event_anyhow(text: bytes, exact: bool = False) -> AnyEvent | None:
+def decode_event_anyhow(text: bytes, exact: bool) -> AnyEvent | None:
     """Return one event out of text that did not decode: mended where the faults are known ones, else None.
 
     Known faults: control characters and newlines in names, bytes that are no UTF-8, NaN and infinities, lone

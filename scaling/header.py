@@ -9,8 +9,6 @@ class ProcessGroup(msgspec.Struct, frozen=True):
     """One process group as torch describes it. `ranks` are global; empty where the list is not given."""
 
     pg_name: str | int = ""
-    pg_desc: str = ""
-    pg_size: int = 0
     ranks: list[int] = []
 
 
@@ -21,7 +19,6 @@ class DistributedInfo(msgspec.Struct, frozen=True):
     rank: int = -1
     world_size: int = -1
     pg_config: list[ProcessGroup] = []
-    nccl_version: str = ""
 
 
 class DeviceProperties(msgspec.Struct, frozen=True):

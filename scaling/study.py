@@ -17,7 +17,7 @@ from scaling.kernels import KernelTable
 from scaling.projection.basis import Basis, MeasuredRun
 from scaling.projection.noise import repeat_half_ms
 from scaling.projection.outcomes import projection_of
-from scaling.projection.outlook import NO_OUTLOOK, Outlook
+from scaling.projection.outlook import Outlook
 from scaling.run import Explained, explain_run, explain_steps_only
 from scaling.tried import compare_tried
 from scaling.waterfall import MeanStep, mean_step, waterfall
@@ -50,7 +50,7 @@ class Series(msgspec.Struct, frozen=True):
 
 
 def explain_study(
-    study: RunFolder, jobs: int | None = None, executor: Executor | None = None, outlook: Outlook = NO_OUTLOOK
+    study: RunFolder, jobs: int | None, executor: Executor | None, outlook: Outlook
 ) -> tuple[StudyAnalysis, list[RunAnalysis]]:
     """Explain all runs of a study and compare them. Runs that failed are named in `reasons`.
 

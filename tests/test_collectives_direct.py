@@ -111,7 +111,7 @@ path.close()
 from collectives.paths import direct
 from collectives.operations.operation import NotAvailable
 messages.texts = lambda text: [None, text]
-print("opened:", type(direct.open_path(messages, torch.device("cuda"))).__name__, file=sys.stderr)
+print("opened:", type(direct.open_path(messages, torch.device("cuda"), None)).__name__, file=sys.stderr)
 for answer in (lambda text: [None, text], lambda text: [text and "elsewhere: " + text, text]):
     messages.texts = answer
     try:

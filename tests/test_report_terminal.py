@@ -93,8 +93,8 @@ def test_a_pipe_gets_plain_lines_and_no_color_is_obeyed():
     script = (
         "import sys; sys.path.insert(0, '.')\n"
         "from tests.report_samples import run_answer\n"
-        "from report.terminal import print_run\n"
-        "print_run(run_answer('r', 4))\n"
+        "from report.terminal import make_console, print_run\n"
+        "print_run(run_answer('r', 4), make_console())\n"
         "assert 'torch' not in sys.modules and 'altair' not in sys.modules and 'wandb' not in sys.modules\n"
     )
     root = Path(__file__).parent.parent

@@ -20,7 +20,7 @@ def has_package() -> bool:
     return find_spec(PACKAGE) is not None
 
 
-def convert_to_fp8(network: nn.Module, emulate: bool = False) -> list[str]:
+def convert_to_fp8(network: nn.Module, *, emulate: bool) -> list[str]:
     """Change the network in place and return the names of the layers that multiply in fp8 now.
 
     `emulate` rounds to fp8 and multiplies in fp32, on devices without.

@@ -76,7 +76,7 @@ class TokenLoader:
 Loader = SyntheticLoader | TokenLoader | HostImageLoader | DeviceImageLoader
 
 
-def open_loader(job: Job[TrainConfig], share: Share, first_step: int = 0) -> tuple[Loader, HeldOut]:
+def open_loader(job: Job[TrainConfig], share: Share, first_step: int) -> tuple[Loader, HeldOut]:
     """Return what feeds this rank's steps, and what measures the loss on the data held out from them."""
     config = job.config
     if config.data.kind == "synthetic":

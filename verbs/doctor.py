@@ -6,6 +6,7 @@ from pathlib import Path
 from hardware.doctor import examine
 from records.errors import ExitCode
 from report.findings import print_findings
+from report.terminal import make_console
 
 
 def run(words: list[str]) -> int:
@@ -18,5 +19,5 @@ def run(words: list[str]) -> int:
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where run folders would be made (runs)")
     options = parser.parse_args(words)
     findings = examine(options.runs)
-    print_findings(findings)
+    print_findings(findings, make_console())
     return int(ExitCode.CHECK_FAILED if any(finding.level == "broken" for finding in findings) else ExitCode.OK)

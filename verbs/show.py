@@ -7,7 +7,7 @@ from pathlib import Path
 from records.folder import RunFolder
 from report.html import write_report
 from report.material import read_material
-from report.terminal import print_material, print_run
+from report.terminal import make_console, print_material, print_run
 from scaling.analyze import analyze
 from scaling.answer import RunAnalysis, write_answers
 from scaling.projection.outlook import NO_OUTLOOK, Outlook
@@ -30,13 +30,14 @@ def show(
     found = [(group[0], analyze(group, executor=executor, references=references, outlook=outlook)) for group in groups]
     if json is not None:
         write_answers(json, [answer for _, answers in found for answer in answers])
+    console = make_console()
     for path, answers in found:
         if (path / "run.json").is_file():
             folder = RunFolder(path)
             report = write_report(folder, html)  # before the tables: whoever reads those may stop early
-            print_material(read_material(folder))
+            print_material(read_material(folder), console)
             print(f"report: {report}")
         else:
             for answer in answers:
                 if isinstance(answer, RunAnalysis):
-                    print_run(answer)
+                    print_run(answer, console)

@@ -43,7 +43,7 @@ def refusal(device: torch.device) -> str | None:
     return None
 
 
-def open_path(messages: Messages, device: torch.device, channels: int | None = None) -> "DirectPath | ClosedPath":
+def open_path(messages: Messages, device: torch.device, channels: int | None) -> "DirectPath | ClosedPath":
     """Return this way with a communicator of its own, or, on every rank alike, a closed one with the reason of one."""
     path: DirectPath | None = None
     reason = refusal(device)

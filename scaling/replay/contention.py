@@ -33,7 +33,7 @@ _DRAWS = 200
 _Cell = tuple[float, float]  # ns by which compute grew, ns of overlap
 
 
-def measure_contention(records: Mapping[int, RankRecord], alone: RankRecord | None = None) -> Contention:
+def measure_contention(records: Mapping[int, RankRecord], alone: RankRecord | None) -> Contention:
     """Return how much compute is slowed beside collectives; `alone` is the same job on one rank.
 
     The rate of transfers beside compute is left to `measure_transfer_rate`, which needs their times alone.

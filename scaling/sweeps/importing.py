@@ -9,7 +9,7 @@ from records.folder import RunFolder
 from scaling.sweeps.nccl_tests_log import Log, read_log
 
 
-def import_logs(logs: Sequence[Path], out: Path, operation: str | None = None) -> tuple[RunFolder, Log]:
+def import_logs(logs: Sequence[Path], out: Path, operation: str | None) -> tuple[RunFolder, Log]:
     """Write the rows of all logs into a new sweep folder; returns it with all that was read and any faults.
 
     Raises UserError, with nothing written, where a log cannot be read or the folder exists.
