@@ -90,6 +90,11 @@ def explain(error: Exception, verb: str) -> str:
     return text.splitlines()[0]
 
 
+def quoted(value: str) -> str:
+    """Return a value in Hydra's quotes, since a path may hold what its grammar reads otherwise."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def _near(key: str, known: list[str]) -> str:
     last = key.rpartition(".")[2]
     near = difflib.get_close_matches(key, known, n=3, cutoff=0.6)

@@ -23,7 +23,7 @@ from hardware.ceiling import ceilings
 from hardware.detect import describe, versions
 from hardware.doctor import topology
 from launch import flight
-from launch.compose import CONF, compose_job, thaw
+from launch.compose import CONF, compose_job, quoted, thaw
 from launch.config import JobConfig
 from launch.freeze import plan_job
 from launch.interface import choose_interface
@@ -142,8 +142,7 @@ def _going_on(verb: Verb, overrides: Sequence[str], world: World) -> list[str]:
     mine = [(info.started_unix_s, folder) for folder, info in infos if info.launch == launch]
     if not mine:
         return []  # the attempt before this one did not come as far as a folder
-    name = max(mine)[1].path.name.replace("\\", "\\\\").replace("'", "\\'")
-    return [f"name='{name}'", "resume=true"]
+    return [f"name={quoted(max(mine)[1].path.name)}", "resume=true"]
 
 
 def launch_id(world: World) -> str | None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from launch.compose import compose_job
+from launch.compose import compose_job, quoted
 from launch.study import Member, Outline, grid
 from records.errors import RunError, UserError
 from records.folder import RunFolder
@@ -175,7 +175,7 @@ def submit(batches: Sequence[Batch], finish: Batch | None, say: Callable[[str], 
     return ids
 
 
-def script_text(batch: Batch, after: str = "") -> str:
+def script_text(batch: Batch, after: str) -> str:
     """Return what --dry-run shows: the call, and the script that it runs."""
     dependency = f" --dependency=afterany:{after}" if after else ""
     call = " ".join(shlex.quote(word) for word in batch.command())
@@ -224,13 +224,8 @@ def study_folder(outline: Outline) -> Iterator[RunFolder]:
 
 
 def _words(member: Member, study: Path) -> list[str]:
-    return [*member.overrides, f"name={_quoted(member.name)}", f"runs={_quoted(str(study))}",
-            f"study={_quoted(study.name)}", f"launch.ranks={member.ranks}"]  # fmt: skip
-
-
-def _quoted(value: str) -> str:
-    """Return a value in Hydra's quotes, since a path may hold what its grammar reads otherwise."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return [*member.overrides, f"name={quoted(member.name)}", f"runs={quoted(str(study))}",
+            f"study={quoted(study.name)}", f"launch.ranks={member.ranks}"]  # fmt: skip
 
 
 def _spread(request: Request, ranks: int | None) -> tuple[int, int | None]:
