@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
@@ -27,6 +28,14 @@ from records.rows import SweepRow
 
 _SETTLE = 0.2  # of a point's budget, before the first size of a series
 _ESTIMATES = 3
+
+
+@dataclass(frozen=True)
+class Slowdowns:
+    """What a collective and a matrix product beside it cost each other, each over its time alone."""
+
+    collective: float
+    compute: float
 
 
 class Bench:
@@ -91,7 +100,7 @@ class Bench:
             return self._row(point, status="out_of_memory", reason=str(reason))
         return self._measured(point, timing, wrong, slowdowns) if timing is not None else None
 
-    def _time(self, point: Point, run: Run, operations: int) -> tuple[Timing | None, dict[str, float]]:
+    def _time(self, point: Point, run: Run, operations: int) -> tuple[Timing | None, Slowdowns | None]:
         """Return the timing (None but on the first rank), and with contention what each side costs the other.
 
         Raises NotAvailable, on every rank alike, where the two sides did not stay side by side.
@@ -99,7 +108,7 @@ class Bench:
         expect = self._watch.expect
         timing = measure(run, self._clock, self._messages, self._limits, expect, operations)
         if self._compute is None or point.contention is None:
-            return timing, {}
+            return timing, None
         alone_us = self._messages.share(timing.time_us if timing else 0.0)
         call_s = alone_us / 1e6 * operations
         clock = ContendedClock.covering(run, self._clock, self._compute, call_s, self._messages, expect)
@@ -110,9 +119,9 @@ class Bench:
         expect(calls * call_s)
         of_compute = self._messages.gather([compute_slowdown(run, calls, self._compute, self._device)])
         if contended is None or of_compute is None:
-            return None, {}
+            return None, None
         mean = statistics.fmean(value for (value,) in of_compute)
-        return contended, {"slowdown": contended.time_us / alone_us, "compute_slowdown": mean}
+        return contended, Slowdowns(contended.time_us / alone_us, mean)
 
     def _try_once(self, point: Point, io: Bound, call: Call) -> int | None:
         """Run the operation once and check every element. Returns the wrong elements of all ranks, None if unchecked.
@@ -185,11 +194,12 @@ class Bench:
         return min(self._clock.batch(run, 1) for _ in range(_ESTIMATES))
 
     def _measured(
-        self, point: Point, timing: Timing, wrong: int | None, slowdowns: dict[str, float]
+        self, point: Point, timing: Timing, wrong: int | None, slowdowns: Slowdowns | None
     ) -> SweepRow | None:
         algorithm_gb_s = point.bytes / timing.time_us / 1e3 if point.bytes else None
         factor = OPERATIONS[point.operation].bus_factor(point.group_size)
         ceiling, assumes = ceiling_of(point, self._devices)
+        spread = timing.spread
         return self._row(
             point,
             status="measured",
@@ -198,13 +208,13 @@ class Bench:
             stopped_by=timing.stopped_by,
             iterations=timing.iterations,
             stalls=timing.stalls,
-            time_each_us=timing.time_each_us,
-            time_min_us=timing.time_min_us,
-            time_max_us=timing.time_max_us,
-            time_p50_us=timing.time_p50_us,
-            time_p95_us=timing.time_p95_us,
-            time_p99_us=timing.time_p99_us,
-            slowest_rank=None if timing.slowest_rank is None else point.ranks[timing.slowest_rank],
+            time_each_us=spread.time_each_us,
+            time_min_us=spread.time_min_us,
+            time_max_us=spread.time_max_us,
+            time_p50_us=spread.time_p50_us,
+            time_p95_us=spread.time_p95_us,
+            time_p99_us=spread.time_p99_us,
+            slowest_rank=None if spread.slowest_rank is None else point.ranks[spread.slowest_rank],
             alg_gb_s=algorithm_gb_s,
             bus_gb_s=algorithm_gb_s * factor if algorithm_gb_s is not None else None,
             ceiling_gb_s=ceiling,
@@ -213,7 +223,8 @@ class Bench:
             memory=self._memory,
             issued_by=self._path.issued_by if point.execution == "eager" else None,
             library_chose=self._log.last_choice() if self._log is not None else None,
-            **slowdowns,
+            slowdown=slowdowns.collective if slowdowns is not None else None,
+            compute_slowdown=slowdowns.compute if slowdowns is not None else None,
         )
 
     def _row(self, point: Point, **measured: object) -> SweepRow | None:

@@ -52,6 +52,19 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """What the pass that times each operation by itself tells, in microseconds; None where there was no such pass."""
+
+    time_each_us: float | None = None  # the mean
+    time_min_us: float | None = None
+    time_max_us: float | None = None
+    time_p50_us: float | None = None
+    time_p95_us: float | None = None
+    time_p99_us: float | None = None
+    slowest_rank: int | None = None  # in the group
+
+
+@dataclass(frozen=True)
 class Timing:
     """A point's time for one operation, in microseconds."""
 
@@ -60,13 +73,7 @@ class Timing:
     stopped_by: str  # precision | budget
     iterations: int
     stalls: int  # batches left out of the mean
-    time_each_us: float | None = None  # the mean of the pass that times each operation; so are those that follow
-    time_min_us: float | None = None
-    time_max_us: float | None = None
-    time_p50_us: float | None = None
-    time_p95_us: float | None = None
-    time_p99_us: float | None = None
-    slowest_rank: int | None = None  # in the group
+    spread: Spread = Spread()
 
 
 class Clock(Protocol):
@@ -196,7 +203,7 @@ def measure(
         stopped_by=reason,
         iterations=calls * operations_per_call,
         stalls=len(samples) - len(typical),
-        **spread,  # type: ignore[arg-type]
+        spread=spread,
     )
 
 
@@ -255,26 +262,26 @@ def _spread(
     estimate_s: float,
     expect: Callable[[float], None],
     operations_per_call: int,
-) -> dict[str, float | int | None]:
+) -> Spread:
     """Time operations one by one; an operation is as long as on the rank where it took longest."""
     affordable = int(limits.budget_s / _BATCHES / max(estimate_s, 1e-9))
     count = messages.tell(min(limits.percentile_iterations, max(affordable, _BATCHES)))
     if count == 0:
-        return {}
+        return Spread()
     expect(count * estimate_s)
     by_rank = messages.gather(clock.each(run, count))
     if by_rank is None:
-        return {}
+        return Spread()
     longest = sorted(max(times) / operations_per_call * 1e6 for times in zip(*by_rank, strict=True))
-    return {
-        "time_each_us": statistics.fmean(longest),
-        "time_min_us": longest[0],
-        "time_max_us": longest[-1],
-        "time_p50_us": percentile(longest, 50),
-        "time_p95_us": percentile(longest, 95),
-        "time_p99_us": percentile(longest, 99),
-        "slowest_rank": slowest(by_rank, limits.relative_interval),
-    }
+    return Spread(
+        time_each_us=statistics.fmean(longest),
+        time_min_us=longest[0],
+        time_max_us=longest[-1],
+        time_p50_us=percentile(longest, 50),
+        time_p95_us=percentile(longest, 95),
+        time_p99_us=percentile(longest, 99),
+        slowest_rank=slowest(by_rank, limits.relative_interval),
+    )
 
 
 def slowest(by_rank: Sequence[Sequence[float]], precision: float) -> int | None:

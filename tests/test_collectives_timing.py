@@ -126,9 +126,9 @@ def test_a_first_operation_that_was_held_up_does_not_leave_the_batches_short() -
 
 def test_operations_timed_one_by_one_have_a_mean_of_their_own() -> None:
     timing = measure(lambda count: None, Stopwatch(), Alone(), LIMITS, lambda seconds: None)
-    assert timing is not None and timing.time_each_us == pytest.approx((19 * 28 + 40) / 20)
-    assert timing.time_min_us == pytest.approx(28.0) and timing.time_max_us == pytest.approx(40.0)
-    assert (timing.time_p50_us, timing.time_p99_us) == (pytest.approx(28.0), None)
+    assert timing is not None and timing.spread.time_each_us == pytest.approx((19 * 28 + 40) / 20)
+    assert timing.spread.time_min_us == pytest.approx(28.0) and timing.spread.time_max_us == pytest.approx(40.0)
+    assert (timing.spread.time_p50_us, timing.spread.time_p99_us) == (pytest.approx(28.0), None)
 
 
 def test_no_garbage_is_collected_while_the_clock_runs() -> None:
