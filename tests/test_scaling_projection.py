@@ -109,9 +109,6 @@ def told(answer: StudyAnalysis) -> list[Projected]:
     return answer.projection.points
 
 
-# --- projection
-
-
 def test_a_count_that_was_measured_is_projected_from_the_smaller_ones(study: RunFolder) -> None:
     answer, _ = analyze_study(study)
     assert answer.projection is not None
@@ -228,9 +225,6 @@ def test_a_topology_that_was_not_measured_is_refused_until_the_user_gives_its_fi
     assert first.step_ms is not None and second.step_ms is None and "--nic-gb-s" in (second.refused or "")
 
 
-# --- hiding
-
-
 class Slow:
     """A step replayed tick by tick: compute that goes on by one a tick unless it stands, and a queue of transfers."""
 
@@ -302,9 +296,6 @@ def test_nothing_changed_is_what_the_trace_has(name: str) -> None:
         assert replay(exchanges, lambda _: 1.0, compute=0.3).exposed > same.exposed, "less compute hides less"
 
 
-# --- laws and noise
-
-
 @settings(max_examples=80, deadline=None)
 @given(st.integers(2, 64), st.integers(1, 12))
 def test_laws_bound_themselves_and_grow_with_the_count(ranks: int, doubled: int) -> None:
@@ -353,9 +344,6 @@ def test_one_size_alone_says_nothing_of_the_sizes_in_training() -> None:
     assert model.cost("all_reduce", 64 * MIB, "float32", 3).time_us.low > 0
     with pytest.raises(NotKnown, match="says nothing of 8388608 B; sweep more sizes"):
         model.cost("all_reduce", 8 * MIB, "float32", 4)
-
-
-# --- in situ
 
 
 def in_situ(runs: Sequence[RunAnalysis], ranks: int) -> RunAnalysis:
@@ -430,9 +418,6 @@ def test_a_run_alone_is_held_against_a_sweep_that_is_given(pair: RunFolder, caps
     large = [row for row in written["in_situ"] if row["bytes"] > 16 * MIB]  # where the log ends
     assert large and all("outside the sweep's sizes" in row["reason"] for row in large)
     capsys.readouterr()
-
-
-# --- the verb
 
 
 def test_the_verb_projects_prints_and_writes(

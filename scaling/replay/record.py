@@ -195,9 +195,6 @@ def _add_gradients(trace: Trace, record: RankRecord) -> None:
                 break
 
 
-# --- a rank that trains on a CPU -------------------------------------------------------------------------------------
-
-
 def _record_host(trace: Trace) -> RankRecord:
     """Read a rank without a device: operators of the loop's thread are activities that the host awaits, one by one.
 

@@ -169,8 +169,6 @@ class StepProfiler:
         """The script is at its end without having closed: by an error, where Python has noted one."""
         self._close(*_how_it_ended(getattr(sys, "last_value", None)))
 
-    # --- the first step tells where the script runs -------------------------------------------------------------------
-
     def _connect(self) -> None:
         config = self._config
         self._place = place = find_place(config.timeout_s)
@@ -196,8 +194,6 @@ class StepProfiler:
         return {"model": self._config.what, "strategy": self._config.strategy, "precision": self._config.precision,
                 "world_size": place.size, "rank": place.rank, "host": socket.gethostname(),
                 "scalescope": own.scalescope, "torch": own.torch}  # fmt: skip
-
-    # --- rows ---------------------------------------------------------------------------------------------------------
 
     def _report(self, wait: bool = False, last: bool = False) -> None:
         """Tell rank 0 the laps that the device has passed (`wait`: all of them); on rank 0, take what was told."""
@@ -237,8 +233,6 @@ class StepProfiler:
             folder = self._run_folder(_BRIEFLY_S)
             if folder.read_info().status == "running":
                 folder.set_status(status, message)
-
-    # --- traces -------------------------------------------------------------------------------------------------------
 
     def _make_windows(self) -> tuple[Window, ...]:
         profiler = self._config.profiler
