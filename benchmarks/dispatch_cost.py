@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -50,6 +51,7 @@ def watched(ranks: int) -> None:
     command = [sys.executable, str(HERE), "--ranks", str(ranks), "--port", str(store.port), "--neighbour"]
     others = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE) for rank in range(1, ranks)]
     for other in others:
+        assert other.stdout is not None
         other.stdout.readline()  # it watches
     call = one_rank_group()
     took: dict[bool, list[float]] = {False: [], True: []}
@@ -110,14 +112,14 @@ def begin_watch(store: dist.Store, rank: int, ranks: int) -> Watch:
     return watch
 
 
-def one_rank_group():
+def one_rank_group() -> Callable[[], object]:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     buffer = torch.zeros(2)
     return lambda: dist.all_reduce(buffer)
 
 
-def batches(call, seconds: float) -> list[float]:
+def batches(call: Callable[[], object], seconds: float) -> list[float]:
     until, took = time.perf_counter() + seconds, []
     while time.perf_counter() < until:
         start = time.perf_counter()

@@ -61,7 +61,8 @@ def exact(timeline: Timeline) -> Figures:
     for kind in (COMPUTE, COMMUNICATION):
         chosen = (timeline.kind == kind) & (timeline.step >= 0)
         sets.append(union(Intervals(timeline.start[chosen], timeline.end[chosen])))
-    return _figures(*sets, 1e3)
+    compute, communication = sets
+    return _figures(compute, communication, 1e3)
 
 
 def as_hta_counts(timeline: Timeline, base_ns: int, operators: Intervals) -> Figures:
@@ -73,7 +74,8 @@ def as_hta_counts(timeline: Timeline, base_ns: int, operators: Intervals) -> Fig
         if more is not None:
             start, end = np.concatenate((start, more.starts)), np.concatenate((end, more.ends))
         sets.append(_merged(-(-start // 1000), end // 1000))
-    return _figures(*sets, 1)
+    compute, communication = sets
+    return _figures(compute, communication, 1)
 
 
 def _figures(compute: Intervals, communication: Intervals, unit: float) -> Figures:

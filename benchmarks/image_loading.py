@@ -93,7 +93,8 @@ def natural_image(generator: np.random.Generator) -> np.ndarray:
     field = np.fft.irfft2(spectrum, s=(HEIGHT, WIDTH))
     field = (field - field.mean((1, 2), keepdims=True)) / field.std((1, 2), keepdims=True)
     mixed = 0.8 * field[:1] + 0.4 * field
-    return np.clip(128 + 50 * mixed, 0, 255).astype(np.uint8).transpose(1, 2, 0)
+    pixels: np.ndarray = np.clip(128 + 50 * mixed, 0, 255).astype(np.uint8).transpose(1, 2, 0)
+    return pixels
 
 
 def _run(out: Path, name: str, overrides: Sequence[str]) -> Result | str:

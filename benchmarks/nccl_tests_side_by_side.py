@@ -124,7 +124,7 @@ def measure(options: argparse.Namespace, repeat: int, measured: Measured) -> Non
 
 def run_theirs(options: argparse.Namespace, operation: str, group_size: int, execution: str) -> str:
     """Run one program of nccl-tests and return what it printed."""
-    first, last, factor = re.fullmatch(r"(\S+)\.\.(\S+) x(\d+)", _sizes(options, execution)).groups()
+    first, last, factor = _cut(_sizes(options, execution))
     command = [
         str(Path(options.nccl_tests) / PROGRAMS[operation]),
         *("-t", str(group_size), "-g", "1", "-b", str(parse_size(first)), "-e", str(parse_size(last)), "-f", factor),
@@ -232,16 +232,23 @@ def _sizes(options: argparse.Namespace, execution: str) -> str:
     """Return the range of sizes for eager calls, or the one for graphs, which ends at --graphs-to."""
     if execution == "eager":
         return str(options.sizes)
-    first, last, factor = re.fullmatch(r"(\S+)\.\.(\S+) x(\d+)", options.sizes).groups()
+    first, last, factor = _cut(options.sizes)
     return f"{first}..{format_size(min(parse_size(last), parse_size(options.graphs_to)))} x{factor}"
 
 
 def _range(text: str) -> str:
     """Return a range of sizes with its factor, 2 where none is given."""
     full = text if " x" in text else f"{text} x2"
-    if not re.fullmatch(r"\S+\.\.\S+ x\d+", full):
-        raise argparse.ArgumentTypeError(f"{text!r}: write 8B..4GiB, or '8B..4GiB x4'")
+    _cut(full)
     return full
+
+
+def _cut(text: str) -> tuple[str, str, str]:
+    """Return first, last and factor of a range of sizes. Raises argparse.ArgumentTypeError where it is none."""
+    match = re.fullmatch(r"(\S+)\.\.(\S+) x(\d+)", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r}: write 8B..4GiB, or '8B..4GiB x4'")
+    return match[1], match[2], match[3]
 
 
 def _options() -> argparse.Namespace:

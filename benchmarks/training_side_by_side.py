@@ -13,14 +13,16 @@ a side's best batch size. Steps are timed by events on the device. Writes every 
 
 import argparse
 import importlib.util
+import itertools
 import json
 import statistics
 import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -28,8 +30,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the checkout, without an installation
-
-import itertools
 
 from launch.compose import compose_job, typed
 from train.config import TrainConfig, register
@@ -46,7 +46,7 @@ def main() -> int:
     options = _options()
     torch.cuda.set_device(DEVICE)
     torch.backends.cudnn.benchmark = True  # for every side alike, as training jobs have it by default
-    dist.init_process_group("nccl", init_method=f"file://{tempfile.mktemp()}", rank=0, world_size=1)
+    dist.init_process_group("nccl", init_method=f"file://{tempfile.mkdtemp()}/store", rank=0, world_size=1)
     sides = {name: build() for name, build in _sides(options) if name.partition("/")[0] in options.sides}
     taken: dict[str, list[list[float]]] = defaultdict(list)
     with options.out.open("w") as out:
@@ -66,15 +66,16 @@ def _sides(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[], Step
     theirs = {"gpt": ["nanoGPT"], "resnet": ["torchvision", "timm"]}[options.model]
     for batch in options.batch_sizes:
         for name in theirs:
-            yield f"{name}/{batch}", lambda name=name, batch=batch: _published(name, batch, options)
+            yield f"{name}/{batch}", partial(_published, name, batch, options)
     for batch in options.our_batch_sizes or options.batch_sizes:
-        yield f"scalescope/{batch}", lambda batch=batch: _ours(batch, options)
+        yield f"scalescope/{batch}", partial(_ours, batch, options)
 
 
 def _published(name: str, batch: int, options: argparse.Namespace) -> Step:
     torch.manual_seed(1)
     if name == "nanoGPT":
         specification = importlib.util.spec_from_file_location("nanogpt_model", options.nanogpt)
+        assert specification is not None and specification.loader is not None
         module = importlib.util.module_from_spec(specification)
         sys.modules["nanogpt_model"] = module
         specification.loader.exec_module(module)
@@ -93,7 +94,8 @@ def _published(name: str, batch: int, options: argparse.Namespace) -> Step:
         network = network.to(DEVICE, memory_format=torch.channels_last)
         optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-5, fused=True)
     network.train()
-    compiled = torch.compile(network, dynamic=False)  # or a second batch size would be compiled for any
+    # dynamic: or a second batch size would be compiled for any
+    compiled: Callable[..., Any] = torch.compile(network, dynamic=False)
     inputs, targets = _batch(options.model, batch)
 
     def step() -> None:
