@@ -26,9 +26,7 @@ class JobFailed(Exception):
 def composed(overrides: Sequence[str]) -> TrainConfig:
     """Return the config that `scalescope train` makes of these. Raises UserError for a wrong one."""
     register()
-    config = typed(compose_job("train", overrides))
-    assert isinstance(config, TrainConfig)
-    return config
+    return typed(compose_job("train", overrides), TrainConfig)
 
 
 def train(out: Path, name: str, overrides: Sequence[str]) -> RunFolder:

@@ -114,7 +114,7 @@ def _ours(batch: int, options: argparse.Namespace) -> Step:
     register()
     model = {"gpt": "gpt_small", "resnet": "resnet50"}[options.model]
     overrides = [f"model={model}", f"model.batch_size={batch}", "logger=none", *options.overrides]
-    config = cast(TrainConfig, typed(compose_job("train", overrides)))
+    config = typed(compose_job("train", overrides), TrainConfig)
     torch.manual_seed(1)
     precision = Precision(config.precision, DEVICE)
     network = build_model(config.model, DEVICE).network

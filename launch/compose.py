@@ -8,17 +8,17 @@ import re
 import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from launch.config import JobConfig
 from records.errors import UserError
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
+Schema = TypeVar("Schema")
 
 
 def register_resolvers() -> None:
@@ -36,13 +36,15 @@ def compose_job(verb: str, overrides: Sequence[str]) -> DictConfig:
         raise UserError(explain(error, verb)) from error
 
 
-def typed(config: DictConfig) -> JobConfig:
+def typed(config: DictConfig, schema: type[Schema]) -> Schema:
     """Return a composed config as its dataclasses, checked. Raises UserError for a value that cannot be."""
     try:
-        return cast(JobConfig, OmegaConf.to_object(config))
+        made = OmegaConf.to_object(config)
     except OmegaConfBaseException as error:
         cause = error.__cause__ or error
         raise UserError(str(cause).splitlines()[0]) from error
+    assert isinstance(made, schema)  # conf/*.yaml name it in their defaults
+    return made
 
 
 def freeze(config: DictConfig) -> str:
@@ -50,7 +52,7 @@ def freeze(config: DictConfig) -> str:
     return OmegaConf.to_yaml(config, resolve=True)
 
 
-def thaw(text: str, schema: type[JobConfig], variants: dict[str, dict[str, type[Any]]]) -> JobConfig:
+def thaw(text: str, schema: type[Schema], variants: dict[str, dict[str, type[Any]]]) -> Schema:
     """Return the typed config of a frozen text.
 
     `variants` says which class types a node whose class depends on its `kind`, as {"model": {"gpt": GptConfig}}.
@@ -61,7 +63,7 @@ def thaw(text: str, schema: type[JobConfig], variants: dict[str, dict[str, type[
         base = OmegaConf.structured(schema)
         for key, kinds in variants.items():
             base[key] = OmegaConf.structured(kinds[raw[key].kind])
-        return typed(cast(DictConfig, OmegaConf.merge(base, raw)))
+        return typed(cast(DictConfig, OmegaConf.merge(base, raw)), schema)
     except (OmegaConfBaseException, KeyError) as error:
         raise UserError(f"the frozen config does not fit this version of scalescope: {error}") from error
 

@@ -37,7 +37,7 @@ def plan_job(verb: Verb, config: DictConfig, world: World | None = None) -> Plan
 
     What `auto` came to is written into the config, so that the frozen text says what ran.
     """
-    checked = typed(config)
+    checked = typed(config, verb.schema)
     place = resolve(checked.launch, world.size if world else None, world.local_size if world else None)
     checked.launch.device = place.device  # what a check may refuse can depend on it
     verb.load_check()(checked, place.ranks)

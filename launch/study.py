@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -65,7 +65,7 @@ def outline_study(overrides: Sequence[str], train: Verb, sweep: Verb, counts: li
     """Return the jobs that overrides ask for; `counts` stands in for `gpu_counts=auto`. Raises UserError."""
     mine, shared, for_sweep, for_train = _route(overrides)
     config = compose_job("study", [*mine, *(item for item in shared if _key(item) != "seed")])
-    settings = cast(StudyConfig, cast(Any, typed(config)))
+    settings = typed(config, StudyConfig)
     if settings.gpu_counts == "auto":
         settings.gpu_counts = counts or _auto_counts(settings)
     counts = cast(list[int], settings.gpu_counts)

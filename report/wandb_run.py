@@ -67,23 +67,7 @@ def open_run(
         job_type=place.job_type,
         tags=_tags(place.tags, config, info),
         config={**config, **_facts_of(info)},
-        settings=wandb.Settings(
-            console="off",
-            disable_code=True,
-            disable_git=True,
-            disable_job_creation=True,
-            finish_timeout=finish_timeout_s,
-            init_timeout=init_timeout_s,
-            quiet=True,
-            reinit="create_new",  # in a script of the user's there may be a run of their own
-            save_code=False,
-            show_info=False,
-            silent=True,
-            x_disable_machine_info=True,
-            x_disable_meta=True,
-            x_disable_stats=not system_metrics,
-            x_save_requirements=False,
-        ),
+        settings=_settings(system_metrics, init_timeout_s, finish_timeout_s),
     )
     run.define_metric("train/step", hidden=True)
     run.define_metric("train/wall_s", hidden=True)
@@ -91,6 +75,29 @@ def open_run(
     run.define_metric("wall/*", step_metric="train/wall_s")
     run.define_metric("sweep/bytes", hidden=True)
     return run
+
+
+def _settings(system_metrics: bool, init_timeout_s: float, finish_timeout_s: float) -> Any:
+    """Return wandb.Settings: nothing printed, and nothing collected but the device's figures, where they are wanted."""
+    import wandb
+
+    return wandb.Settings(
+        console="off",
+        disable_code=True,
+        disable_git=True,
+        disable_job_creation=True,
+        finish_timeout=finish_timeout_s,
+        init_timeout=init_timeout_s,
+        quiet=True,
+        reinit="create_new",  # in a script of the user's there may be a run of their own
+        save_code=False,
+        show_info=False,
+        silent=True,
+        x_disable_machine_info=True,
+        x_disable_meta=True,
+        x_disable_stats=not system_metrics,
+        x_save_requirements=False,
+    )
 
 
 def is_full(place: Path) -> bool:

@@ -77,23 +77,7 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
             for rank, index in match.members.items():
                 ready[rank][index] = wait.ready[rank]
                 awaited[rank][index] = wait.awaited
-    partitions: dict[int, list[Partition]] = {}
-    lost: dict[int, dict[int, list[int]]] = {}
-    for rank, summary in summaries.items():
-        if summary.shares is None:
-            continue
-        waiting, transfer = wait_and_transfer(summary.collectives, ready[rank])
-        partitions[rank] = complete(summary.shares, transfer, waiting)
-        order = sorted(ready[rank])
-        lost[rank] = exposed_wait_by_rank(
-            summary.shares,
-            AwaitedWaits(
-                start=tuple(summary.collectives[index].start for index in order),
-                ready=tuple(ready[rank][index] for index in order),
-                awaited=tuple(awaited[rank][index] for index in order),
-            ),
-            transfer,
-        )
+    partitions, lost = _partition(summaries, ready, awaited)
     kernels = {rank: summaries[rank].kernels for rank in partitions}
     indices: dict[int, dict[int, int]] = {rank: {} for rank in summaries}
     for number, match in enumerate(matches):
@@ -133,6 +117,36 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         if one.shares is not None
     }
     return Explained(analysis, partitions, kernels, exchanges)
+
+
+def _partition(
+    summaries: Mapping[int, RankSummary],
+    ready: Mapping[int, Mapping[int, int]],
+    awaited: Mapping[int, Mapping[int, int]],
+) -> tuple[dict[int, list[Partition]], dict[int, dict[int, list[int]]]]:
+    """Return each rank's steps, cut into parts, and its exposed wait for each other rank, ns a step.
+
+    `ready` and `awaited`: by rank and its collective's index, when the data can be there and which rank it is of. Ranks
+    without steps are left out.
+    """
+    partitions: dict[int, list[Partition]] = {}
+    lost: dict[int, dict[int, list[int]]] = {}
+    for rank, summary in summaries.items():
+        if summary.shares is None:
+            continue
+        waiting, transfer = wait_and_transfer(summary.collectives, ready[rank])
+        partitions[rank] = complete(summary.shares, transfer, waiting)
+        order = sorted(ready[rank])
+        lost[rank] = exposed_wait_by_rank(
+            summary.shares,
+            AwaitedWaits(
+                start=tuple(summary.collectives[index].start for index in order),
+                ready=tuple(ready[rank][index] for index in order),
+                awaited=tuple(awaited[rank][index] for index in order),
+            ),
+            transfer,
+        )
+    return partitions, lost
 
 
 def explain_run(run: RunFolder | Path, jobs: int | None = None, executor: Executor | None = None) -> Explained:

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import cast
 
 from collectives.config import SweepConfig, register
 from collectives.plan import Point, plan
@@ -21,7 +20,7 @@ FAST = ("launch.device=cpu", "launch.threads_per_rank=1", "logger=none")
 def compose(*overrides: str) -> SweepConfig:
     """Return a sweep's config, as the front door composes it."""
     register()
-    return cast(SweepConfig, typed(compose_job("sweep", overrides)))
+    return typed(compose_job("sweep", overrides), SweepConfig)
 
 
 def planned(ranks: int, *overrides: str) -> list[Point]:

@@ -69,4 +69,5 @@ def test_every_command_is_one_that_there_is(piece: Piece, tmp_path: Path) -> Non
         if verb == "study":
             assert plan_study(outline_study(rest, train.verb(), sweep.verb())).jobs
         else:
-            assert typed(compose_job(verb, rest))
+            schema = {"train": train, "sweep": sweep}[verb].verb().schema
+            assert typed(compose_job(verb, rest), schema)

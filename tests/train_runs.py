@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import cast
 
 from launch.compose import compose_job, typed
 from records.folder import RunFolder
@@ -18,7 +17,7 @@ FAST = ("precision=fp32", "launch.device=cpu", "launch.threads_per_rank=1", "log
 def compose(*overrides: str) -> TrainConfig:
     """Return a checked config, as the front door composes it."""
     register()
-    return cast(TrainConfig, typed(compose_job("train", overrides)))
+    return typed(compose_job("train", overrides), TrainConfig)
 
 
 def start(runs: Path, name: str, ranks: int, *overrides: str) -> subprocess.Popen[str]:

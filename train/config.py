@@ -89,9 +89,7 @@ class StrategyConfig:
     bucket_mb: float = MISSING  # ddp, zero: gradients are exchanged in buckets of this size
     gradient_as_bucket_view: bool = MISSING  # ddp: gradients live in the buckets, which saves a copy
     static_graph: bool = MISSING  # ddp: the same parameters take part in every step
-    compile_by_bucket: bool = (
-        MISSING  # ddp: a graph a bucket | one graph, whose backward hands gradients over at its end
-    )
+    compile_by_bucket: bool = MISSING  # ddp: a graph a bucket | one graph, which hands gradients over at its end
     gradient_dtype: str = MISSING  # ddp: what gradients travel as: fp32 | bf16 (half the bytes, rounded)
     reshard_after_forward: bool = MISSING  # fsdp2: free a block's parameters after its forward pass, gather them again
     prefetch: int = MISSING  # fsdp2: blocks that are gathered ahead
@@ -171,7 +169,7 @@ class TrainConfig(JobConfig):
     steps: int = MISSING  # all steps, the profiler's window included
     warmup_steps: int = MISSING  # first steps, kept out of every figure
     global_batch_size: int | None = (
-        MISSING  # strong scaling: samples a step over all ranks, instead of model.batch_size
+        MISSING  # strong scaling: samples a step over all ranks, not model.batch_size a rank
     )
     recompute: bool = MISSING  # activation checkpointing: keep a block's input only, compute the rest again
     accumulate: int = MISSING  # parts that a rank's samples are worked through in, before one update
@@ -196,6 +194,11 @@ class TrainConfig(JobConfig):
         return self.model.name
 
     def __post_init__(self) -> None:
+        self._refuse_values()
+        self._refuse_combinations()
+
+    def _refuse_values(self) -> None:
+        """Raise UserError for a value that no other makes right."""
         window = (self.profiler.warmup + self.profiler.active) * self.profiler.repeat if self.profiler.enabled else 0
         least = self.warmup_steps + window + 1
         if self.steps < least:
@@ -210,13 +213,16 @@ class TrainConfig(JobConfig):
         if self.compile not in ("auto", True, False):
             raise UserError(f"compile={self.compile}: choose one of auto, true, false")
         _choose("checkpoint_mode", self.checkpoint_mode, ("auto", "sync", "background"))
-        if self.checkpoint_mode == "background" and self.strategy.kind == "zero":
-            raise UserError("checkpoint_mode=background with strategy=zero: DeepSpeed writes its state itself; use "
-                            "auto or sync")  # fmt: skip
         if self.keep_checkpoints < 1:
             raise UserError(f"keep_checkpoints={self.keep_checkpoints}: must be at least 1")
         if self.resume and self.name is None:
             raise UserError("resume=true needs name=RUN, the run folder to go on with")
+
+    def _refuse_combinations(self) -> None:
+        """Raise UserError for parts that do not go together."""
+        if self.checkpoint_mode == "background" and self.strategy.kind == "zero":
+            raise UserError("checkpoint_mode=background with strategy=zero: DeepSpeed writes its state itself; use "
+                            "auto or sync")  # fmt: skip
         if self.compile is True and self.strategy.kind == "ddp" and self.strategy.static_graph:
             raise UserError(
                 "compile=true cuts the model at DDP's bucket edges, which needs strategy.static_graph=false"
