@@ -59,7 +59,7 @@ def test_every_command_is_one_that_there_is(piece: Piece, tmp_path: Path) -> Non
     scripts = [word for word in words if word.endswith(".py") and "benchmarks" in word]
     if scripts:
         known = subprocess.run(
-            [sys.executable, scripts[0], "--help"], capture_output=True, text=True, check=True
+            [sys.executable, scripts[0], "--help"], capture_output=True, text=True, timeout=200, check=True
         ).stdout
         options = [word for word in words[words.index(scripts[0]) :] if word.startswith("--")]
         assert all(option in known for option in options), known

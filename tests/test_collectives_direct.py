@@ -130,7 +130,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "standin.c").write_text(STANDIN)
     made = folder / "libnccl.so.2"
     command = [compiler, "-shared", "-fPIC", "-Wl,-soname,libnccl.so.2", "-o", str(made), str(folder / "standin.c")]
-    subprocess.run(command, check=True)
+    subprocess.run(command, timeout=200, check=True)
     return made
 
 

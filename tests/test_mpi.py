@@ -46,7 +46,7 @@ def _open_mpi(major: int) -> str | None:
     for candidate in [*homes, shutil.which("mpirun.openmpi"), shutil.which("mpirun")]:
         if candidate is None or not Path(candidate).exists():
             continue
-        said = subprocess.run([candidate, "--version"], capture_output=True, text=True, check=False).stdout
+        said = subprocess.run([candidate, "--version"], capture_output=True, text=True, timeout=30, check=False).stdout
         if f"(Open MPI) {major}." in said:
             return candidate
     return None

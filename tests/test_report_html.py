@@ -218,7 +218,7 @@ def test_without_the_drawing_library_the_page_has_its_tables_and_says_so(tmp_pat
         "from pathlib import Path; from records.folder import RunFolder; from report.html import write_report\n"
         f"write_report(RunFolder(Path({str(folder.path)!r})))\n"
     )
-    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=200, check=True)
     text = folder.report.read_text()
     assert "needs altair and vl-convert-python" in text and "script-src 'none'" in html.unescape(text)
     assert "<script" not in text and text.count('<details class="figures" open>') >= 8
@@ -232,7 +232,7 @@ def test_writing_a_report_imports_no_torch(tmp_path: Path):
         f"write_report(RunFolder(Path({str(folder.path)!r})))\n"
         "assert 'torch' not in sys.modules and 'hydra' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=200, check=True)
 
 
 def test_json_inside_the_page_cannot_end_its_script():

@@ -100,13 +100,13 @@ def test_a_pipe_gets_plain_lines_and_no_color_is_obeyed():
     root = Path(__file__).parent.parent
     clean = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "FORCE_COLOR")}
     piped = subprocess.run(
-        [sys.executable, "-c", script], cwd=root, env=clean, capture_output=True, text=True, check=True
+        [sys.executable, "-c", script], cwd=root, env=clean, capture_output=True, text=True, timeout=200, check=True
     )
     assert "\x1b" not in piped.stdout
     header = next(line for line in piped.stdout.splitlines() if line.startswith("rank"))
     assert header.count("ms") == 8, "a log file has no width, so the table is in one block"
     asked = {**clean, "NO_COLOR": "1", "FORCE_COLOR": "1", "COLUMNS": "100"}
     plain = subprocess.run(
-        [sys.executable, "-c", script], cwd=root, env=asked, capture_output=True, text=True, check=True
+        [sys.executable, "-c", script], cwd=root, env=asked, capture_output=True, text=True, timeout=200, check=True
     )
     assert "\x1b[3" not in plain.stdout, "NO_COLOR forbids colours"

@@ -31,5 +31,7 @@ def test_reading_never_imports_torch() -> None:
     code = (
         "import sys, scaling.analyze; print(sorted({name.split('.')[0] for name in sys.modules} & {'torch', 'mpi4py'}))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=200, check=True
+    )
     assert done.stdout.strip() == "[]"
