@@ -30,9 +30,7 @@ class SweepConfig(JobConfig):
     modes: Any = MISSING  # auto (as training calls the operation) | in_place | out_of_place | a list
     execution: Any = MISSING  # eager | graph (captured once, launched again) | a list
     path: Any = MISSING  # c10d (torch.distributed) | direct (the library itself) | mpi | a list
-    memory: str = (
-        MISSING  # auto (library for path=direct) | torch (its allocator) | library (ncclMemAlloc, as nccl-tests)
-    )
+    memory: str = MISSING  # auto (library for path=direct) | torch (its allocator) | library (ncclMemAlloc)
     placement: Any = MISSING  # packed (one host after another) | spread (round the hosts) | pairs (every two) | a list
     algorithm: Any = MISSING  # null (the library chooses) | Ring | Tree | NVLS | … as in NCCL_ALGO | a list
     protocol: Any = MISSING  # null (the library chooses) | Simple | LL | LL128 | a list
@@ -48,7 +46,6 @@ class SweepConfig(JobConfig):
     check: bool = MISSING  # compare every element of one separate operation
     hang_limit_s: float = MISSING  # an operation that takes longer ends the job, and says who did not arrive
     csv: str | None = MISSING  # a file for the same rows as a table, written at the end
-    resume: bool = MISSING  # go on with the sweep that `name` names: finished points stay
 
     @property
     def what(self) -> str:

@@ -49,6 +49,7 @@ class JobConfig:
     name: str | None = MISSING  # the run folder's name; null = <date>-<verb>-<what>-<short id>
     runs: str = MISSING  # the folder that holds run folders
     study: str | None = MISSING  # the study this run belongs to, which is also its W&B group
+    resume: bool = MISSING  # go on with the run folder `name` where it stopped; what is measured already stays
     seed: int = MISSING
     launch: LaunchConfig = MISSING
     logger: dict[str, Any] = MISSING  # conf/logger: live sinks by name, each with its _target_

@@ -23,7 +23,7 @@ class Plan:
     path: Path  # where its run folder will be
     study: str | None
     place: Place
-    resume: bool = False  # go on with the folder where it exists
+    resume: bool  # go on with the folder where it exists
 
     def make_folder(self) -> RunFolder:
         """Make the run folder, or open it to go on with. Raises UserError where it cannot be made or does not fit."""
@@ -49,5 +49,4 @@ def plan_job(verb: Verb, config: DictConfig, world: World | None = None) -> Plan
         config.launch.backend = place.backend
         config.launch.threads_per_rank = place.threads_per_rank
     path = Path(cast(str, config.runs)).expanduser().resolve() / name
-    return Plan(verb=verb, text=freeze(config), path=path, study=checked.study, place=place,
-                resume=bool(getattr(checked, "resume", False)))  # fmt: skip
+    return Plan(verb, freeze(config), path, checked.study, place, checked.resume)

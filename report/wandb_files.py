@@ -75,8 +75,7 @@ class Files:
         plain.parent.mkdir(parents=True, exist_ok=True)
         room = min(self._room_bytes, shutil.disk_usage(plain.parent).free // 2)
         written = 0
-        packed = igzip.open(file, "rb")
-        with packed, plain.open("wb") as out:
+        with igzip.open(file, "rb") as packed, plain.open("wb") as out:
             while chunk := packed.read(_CHUNK):
                 written += len(chunk)
                 if written > room:

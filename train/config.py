@@ -179,7 +179,6 @@ class TrainConfig(JobConfig):
     checkpoint_every: int | None = MISSING  # steps; null = only when the job is asked to stop
     checkpoint_mode: str = MISSING  # sync | background (a thread writes, the loop goes on) | auto (background on GPUs)
     keep_checkpoints: int = MISSING  # how many of the newest are kept
-    resume: bool = MISSING  # go on with the run folder `name` where it stopped
     stop_on_bad_loss: bool = MISSING  # end the job when a loss is not finite
     memory_history: bool = MISSING  # on GPUs: note who asked for each block, for the snapshot of an out-of-memory
     model: ModelConfig = MISSING
