@@ -67,6 +67,7 @@ def size_axis(counts: Sequence[int]) -> alt.X:
 
 
 def finish(*layers: Any, height: float = _HEIGHT) -> Spec:
+    """Return layers drawn over one another, `height` pixels high, in the page's own style."""
     chart = alt.layer(*layers).properties(width="container", height=height, background="transparent")
     chart = chart.configure(
         font=_FONT,

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from scaling.events import EXACT_FLOAT_US, AnyEvent, Args, decode_event_anyhow, decode_events
 from scaling.families import FROM_ROOT, NO_COLLECTIVE, TO_ROOT, element_bytes, operation_of
@@ -87,6 +88,7 @@ class Columns:
         return True
 
     def trace(self, path: Path, header: Header, damage: list[str]) -> Trace:
+        """Return all that was added, with what stands around the events and what was wrong with the file."""
         start, end, name, kind, stream, device, correlation, external, communication = self._activities.columns()
         return Trace(
             path=path,
@@ -196,7 +198,7 @@ class Columns:
             _externals(events),
         ]
 
-    def _count_bad(self, good: Any) -> None:
+    def _count_bad(self, good: npt.NDArray[np.bool_] | None) -> None:
         if good is not None:
             self.invalid_events += int((~good).sum())
 
@@ -306,7 +308,7 @@ def _column(values: list[int]) -> Ints:
         return np.array([value if -(1 << 63) <= value < 1 << 63 else -1 for value in values], np.int64)
 
 
-def _times(events: list[AnyEvent]) -> tuple[Ints, Ints, Any]:
+def _times(events: list[AnyEvent]) -> tuple[Ints, Ints, npt.NDArray[np.bool_] | None]:
     """Return starts and ends in ns, and a mask of usable rows (None: all are).
 
     A float of µs is split into whole µs and the rest, which is exact below EXACT_FLOAT_US; times a thousand as it
@@ -332,7 +334,7 @@ def _times(events: list[AnyEvent]) -> tuple[Ints, Ints, Any]:
     return np.array(starts, np.int64), np.array(ends, np.int64), None if all(marks) else np.array(marks, bool)
 
 
-def _nanoseconds(micro: Any) -> Ints:
+def _nanoseconds(micro: npt.NDArray[np.float64]) -> Ints:
     whole = np.floor(micro)
     nanoseconds: Ints = whole.astype(np.int64) * 1000 + np.rint((micro - whole) * 1000).astype(np.int64)
     return nanoseconds

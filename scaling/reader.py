@@ -6,8 +6,8 @@ gives everything before the cut, and says so.
 """
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -43,7 +43,7 @@ def read_trace(path: Path) -> Trace:
     return columns.trace(path, header, damage)
 
 
-def _read_events(blocks: Any, columns: Columns, path: Path) -> tuple[bytes, bytes, bool]:
+def _read_events(blocks: Iterator[bytes], columns: Columns, path: Path) -> tuple[bytes, bytes, bool]:
     """Feed all events to the columns; return the text before the array's key and after its end, and if it has one."""
     text = b""
     while True:

@@ -9,7 +9,7 @@ The heap is the clock; ties go by the order in which events were made, so that a
 """
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -83,9 +83,7 @@ class _Run:
         self.position = dict.fromkeys(graph.ranks, 0)
         self.clock = dict(graph.begins)
         self.arrived = [0] * len(graph.transfers)
-        self.moving: dict[int, set[int]] = {
-            rank: set() for rank in graph.ranks
-        }  # transfers in flight, by member's rank
+        self.moving: dict[int, set[int]] = {rank: set() for rank in graph.ranks}  # transfers in flight, of a member
         self.transfer_left = [one.work_ns for one in graph.transfers]
         self.transfer_since = [0.0] * len(graph.transfers)
         self.transfer_version = [0] * len(graph.transfers)
@@ -93,23 +91,10 @@ class _Run:
         self.loss = 1.0 - graph.contention.transfer_rate
 
     def run(self) -> Timing:
-        graph = self.graph
-        launched = {call.launches for calls in graph.calls.values() for call in calls if call.launches >= 0}
-        living = graph.living()
-        for at in living:
-            node = graph.activities[at]
-            self.open[at] = len(node.after) + (at in launched)
-            for other in node.after:
-                self.users[other].append(at)
-        for streams in graph.order.values():
-            for stream in streams:
-                for left, right in pairwise(stream):
-                    self.next[left] = right
-                    self.open[right] += 1
-        for at in living:
-            if self.open[at] == 0:
-                self._push(self.free[at] + graph.activities[at].dispatch_ns, _BEGIN, at, 0)
-        for rank in graph.ranks:
+        """Return when each activity begins and ends. Raises RunError where one waits for what never comes."""
+        living = self.graph.living()
+        self._link(living)
+        for rank in self.graph.ranks:
             self._host(rank)
         heap = self.heap
         while heap:
@@ -123,12 +108,30 @@ class _Run:
                 self._transferred(at, now)
         stuck = [at for at in living if self.end[at] < 0]
         if stuck:
-            node = graph.activities[stuck[0]]
+            node = self.graph.activities[stuck[0]]
             raise RunError(
                 f"the replay stops at {short_name(node.name)} on rank {node.rank}: what it waits for never comes "
                 f"({len(stuck)} activities are left)"
             )
         return Timing(self.begin, self.end)
+
+    def _link(self, living: Iterable[int]) -> None:
+        """Count what each activity waits for; those that wait for nothing may begin."""
+        graph = self.graph
+        launched = {call.launches for calls in graph.calls.values() for call in calls if call.launches >= 0}
+        for at in living:
+            node = graph.activities[at]
+            self.open[at] = len(node.after) + (at in launched)
+            for other in node.after:
+                self.users[other].append(at)
+        for streams in graph.order.values():
+            for stream in streams:
+                for left, right in pairwise(stream):
+                    self.next[left] = right
+                    self.open[right] += 1
+        for at in living:
+            if self.open[at] == 0:
+                self._push(self.free[at] + graph.activities[at].dispatch_ns, _BEGIN, at, 0)
 
     def _push(self, when: float, what: int, at: int, version: int) -> None:
         self.made += 1
