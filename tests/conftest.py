@@ -1,5 +1,6 @@
 """What tests of several files stand on."""
 
+import os
 import signal
 import warnings
 from collections.abc import Iterator
@@ -11,6 +12,16 @@ from tests import disks
 
 # a script's background job ignores Ctrl-C, and so would the jobs that tests start from one
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def own_environment() -> Iterator[None]:
+    """What a test's calls set for processes of their own (PYTHONSAFEPATH, threads) reaches no other test's."""
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
 
 
 @pytest.fixture
