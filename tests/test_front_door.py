@@ -48,6 +48,7 @@ def hostile(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.quiet
 def test_help_answers_at_once(tmp_path: Path) -> None:
     times = []
     for _ in range(5):

@@ -97,6 +97,7 @@ def test_no_secret_of_the_environment_is_in_any_file(logged: tuple[RunFolder, li
     assert not names & {"wandb-metadata.json", "requirements.txt", "output.log", "diff.patch"}
 
 
+@pytest.mark.quiet
 def test_logging_a_step_costs_the_job_next_to_nothing(tmp_path: Path):
     folder = write_run(tmp_path / "r", 4)
     sink = WandbSink(**options(), dir=str(folder.path))
