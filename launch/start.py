@@ -151,7 +151,10 @@ def _ranks() -> set[int]:
     """Return the processes that are ranks: other children (a tracker of shared memory, say) would die of a signal."""
     found = set()
     for thread in Path("/proc/self/task").glob("*/children"):
-        for child in thread.read_text().split():
+        children: list[str] = []
+        with suppress(OSError):  # the thread has ended meanwhile
+            children = thread.read_text().split()
+        for child in children:
             with suppress(OSError):  # it has gone meanwhile
                 if b"\0--frozen\0" in Path("/proc", child, "cmdline").read_bytes():
                     found.add(int(child))

@@ -4,10 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from launch.start import _ranks
 from records.errors import Preempted
 from records.stop import held_back, note_requests
 from train.preemption import StopRequest
@@ -103,3 +106,21 @@ def test_a_request_to_stop_that_came_before_training_began_is_obeyed(
     os.kill(os.getpid(), signal.SIGUSR1)
     with stop:
         assert stop.name == "SIGUSR1"
+
+
+def test_ranks_are_looked_for_while_threads_of_their_launcher_come_and_go() -> None:
+    until = time.monotonic() + 1.0
+
+    def churn() -> None:
+        while time.monotonic() < until:
+            brief = threading.Thread(target=lambda: None)
+            brief.start()
+            brief.join()
+
+    others = [threading.Thread(target=churn) for _ in range(4)]
+    for other in others:
+        other.start()
+    while time.monotonic() < until:
+        assert _ranks() == set()  # a thread that has gone raises nothing: whoever looks goes on telling ranks
+    for other in others:
+        other.join()
