@@ -149,12 +149,12 @@ class SlurmCluster:
         done = self._run("scontrol", "show", "job", str(job), check=False)
         return next((word[9:] for word in done.stdout.split() if word.startswith("JobState=")), "")
 
-    def wait(self, job: int, limit_s: float = 120.0) -> str:
+    def wait(self, job: int, limit_s: float = 300.0) -> str:
         """Return a job's final state."""
         self.wait_until(lambda: self.state(job) not in ("PENDING", "RUNNING", "COMPLETING", "CONFIGURING", ""), limit_s)
         return self.state(job)
 
-    def wait_until(self, holds: Callable[[], bool], limit_s: float = 120.0) -> None:
+    def wait_until(self, holds: Callable[[], bool], limit_s: float = 300.0) -> None:
         """Return when something holds. Raises TimeoutError."""
         until = time.monotonic() + limit_s
         while not holds():
@@ -187,17 +187,23 @@ class SlurmCluster:
                 os.kill(pid, signal.SIGKILL)
 
     def start_now(self, job: int) -> None:
-        """Make a requeued job eligible, which it would be after two minutes."""
-        time.sleep(1.5)
-        self._run("scontrol", "update", f"JobId={job}", "StartTime=now")
+        """Make a requeued job eligible, which it would be after two minutes; Slurm may set that time after this one."""
+
+        def runs() -> bool:
+            if self.state(job) != "PENDING":
+                return True
+            self._run("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)
+            time.sleep(1.5)
+            return False
+
+        self.wait_until(runs)
 
     def _await_idle(self) -> None:
-        for _ in range(200):
+        def idle() -> bool:
             done = self._run("sinfo", "-h", "-N", "-t", "idle", "-o", "%N", check=False)
-            if len(set(done.stdout.split())) == self.nodes:
-                return
-            time.sleep(0.05)
-        raise TimeoutError(f"the nodes did not come up; see {self.folder}")
+            return len(set(done.stdout.split())) == self.nodes
+
+        self.wait_until(idle, 60)
 
     def _run(self, *words: str, cwd: Path | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(words, cwd=cwd, env=self.environment, capture_output=True, text=True, check=False)

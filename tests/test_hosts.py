@@ -18,6 +18,7 @@ SLOW = "100mbit"
 
 pytestmark = [
     pytest.mark.long,
+    pytest.mark.timeout(600),  # a busy machine is no fault
     pytest.mark.skipif(bool(missing()), reason=f"no hosts can be made here: lacking {', '.join(missing())}"),
 ]
 
@@ -37,7 +38,7 @@ def _ends(jobs: list["subprocess.Popen[str]"]) -> list[str]:
     said = []
     try:
         for job in jobs:
-            out, err = job.communicate(timeout=150)
+            out, err = job.communicate(timeout=300)
             assert job.returncode == 0, err[-3000:]
             said.append(out + err)
     finally:
@@ -51,7 +52,7 @@ def test_a_slow_link_is_transfer_and_no_wait(tmp_path: Path) -> None:
     words = ("train", f"runs={tmp_path}", *FAST, *SMALL_GPT, "steps=16", "warmup_steps=2", "profiler.active=4")
     with Hosts(2) as hosts:
         torchrun(hosts, hosts.names, 29411, *words, "name=fast")
-        hosts.slow("nodea", "nodeb", "20mbit")
+        hosts.slow("nodea", "nodeb", "10mbit")
         torchrun(hosts, hosts.names, 29412, *words, "name=slow")
     infos = [RunFolder(tmp_path / name).read_info() for name in ("fast", "slow")]
     assert [(info.status, info.world_size, info.hosts) for info in infos] == [("done", 2, ["nodea", "nodeb"])] * 2
@@ -59,8 +60,8 @@ def test_a_slow_link_is_transfer_and_no_wait(tmp_path: Path) -> None:
     for rank in (0, 1):
         before, after = fast.ranks[rank], slow.ranks[rank]
         transfer_ms = after.exposed_transfer_ms / after.steps
-        assert before.exposed_transfer_ms / before.steps < 10
-        assert transfer_ms > 120, "0.5 MB of gradients at 2.5 MB/s"
+        assert before.exposed_transfer_ms / before.steps < transfer_ms / 8
+        assert transfer_ms > 240, "0.5 MB of gradients at 1.25 MB/s"
         assert transfer_ms > 3 * (after.exposed_wait_ms + after.exposed_unsplit_ms) / after.steps
     lost_ms = sum(straggler.lost_ms for straggler in slow.stragglers)
     assert lost_ms < 0.2 * slow.ranks[0].exposed_transfer_ms / slow.ranks[0].steps, "no rank is to blame for a link"

@@ -17,6 +17,7 @@ SCRIPTS = Path(__file__).resolve().parent.parent / "slurm"
 
 pytestmark = [
     pytest.mark.cluster,
+    pytest.mark.timeout(600),  # a job has as long as it needs: a busy machine is no fault
     pytest.mark.skipif(
         bool(missing_programs()),
         reason=f"no Slurm cluster can be started here: lacking {', '.join(missing_programs())}",
@@ -97,7 +98,7 @@ def test_a_signalled_job_is_requeued_and_ends_with_the_losses_of_an_undisturbed_
 def _submit(cluster: SlurmCluster, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [SCALESCOPE, "submit", *words]
     return subprocess.run(
-        command, cwd=folder, env=cluster.environment, capture_output=True, text=True, timeout=200, check=False
+        command, cwd=folder, env=cluster.environment, capture_output=True, text=True, timeout=500, check=False
     )
 
 
@@ -130,7 +131,7 @@ def test_hydras_submitit_launcher_runs_a_multirun_as_jobs(cluster: SlurmCluster,
     words = ["-m", "hydra/launcher=submitit_slurm", "hydra.launcher.partition=cpu", "hydra.launcher.timeout_min=5",
              *TINY, "seed=1,2", "launch.ranks=1"]  # fmt: skip
     done = subprocess.run([SCALESCOPE, "train", *words], cwd=tmp_path, env=cluster.environment, capture_output=True,
-                          text=True, timeout=200, check=False)  # fmt: skip
+                          text=True, timeout=500, check=False)  # fmt: skip
     logs = "".join(path.read_text() for path in tmp_path.rglob("*_log.err"))
     assert done.returncode == 0, done.stdout + done.stderr + logs
     infos = [run.read_info() for run in find_runs(tmp_path / "runs")]
