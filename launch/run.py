@@ -101,10 +101,10 @@ def run_in_world(verb: Verb, overrides: Sequence[str], world: World) -> ExitCode
     limit_s = _init_limit_s(overrides)
     try:
         store = join(world, limit_s)
-    except (UserError, RunError) as error:
+    except (UserError, RunError, KeyboardInterrupt) as error:
         if world.source == "mpi":  # at a usual exit, MPI's own end would wait for ranks that never come
-            print(f"scalescope: {error}", file=sys.stderr, flush=True)
-            os._exit(error.exit_code)
+            print(f"scalescope: {str(error) or 'interrupted'}", file=sys.stderr, flush=True)
+            os._exit(ExitCode.RUN_FAILED if isinstance(error, KeyboardInterrupt) else error.exit_code)
         raise
     watch = _watch(store, world, limit_s)
     if world.rank == 0:

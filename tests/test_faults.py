@@ -203,6 +203,28 @@ def test_a_stopped_rank_0_that_serves_the_store(tmp_path: Path) -> None:
 
 
 @long
+@needs_mpirun
+def test_a_rank_that_is_interrupted_while_mpi_brings_the_ranks_together_ends(tmp_path: Path) -> None:
+    """At a usual exit, MPI would wait for the other rank, which waits for this one."""
+    late = "import os, pathlib, time\nwhile os.environ.get('PMI_RANK') == '1' and not pathlib.Path('go').exists():\n"
+    (tmp_path / "sitecustomize.py").write_text(f"{late}    time.sleep(0.05)\n")
+    words = [mpirun(), "-n", "2", str(BIN / "scalescope"), "train", f"runs={tmp_path}", "name=one", *FAST, *ENDLESS]
+    job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+                           env={**os.environ, "PYTHONPATH": str(tmp_path)})  # fmt: skip
+
+    def meeting() -> list[int]:
+        ranks = [pid for pid in descendants(job.pid) if b"PMI_RANK=0" in environment_of(pid)]
+        return [pid for pid in ranks if "libmpi" in Path(f"/proc/{pid}/maps").read_text()]
+
+    await_that(lambda: bool(meeting()))
+    time.sleep(0.5)  # the library is there: it waits
+    os.kill(meeting()[0], signal.SIGINT)
+    (tmp_path / "go").touch()
+    _, said = job.communicate(timeout=100)
+    assert job.returncode == ExitCode.RUN_FAILED and "scalescope: interrupted" in said, said
+
+
+@long
 def test_ranks_whose_launcher_is_killed_end(running: Running) -> None:
     job, folder = running
     ranks = [process_of(job, rank) for rank in (0, 1)]
