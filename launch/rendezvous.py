@@ -1,10 +1,14 @@
 """How the ranks of a world find each other: one address, one port, one store."""
 
+import faulthandler
 import os
 import re
 import shutil
 import socket
 import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import torch.distributed as dist
@@ -24,7 +28,8 @@ def join(world: World, timeout_s: float) -> dist.Store:
     if world.source == "slurm":
         _set_master(*_slurm_master())
     elif world.source == "mpi":
-        _set_master(*_mpi_master(world))
+        with _ended_after(timeout_s):
+            _set_master(*_mpi_master(world))
     os.environ.update(RANK=str(world.rank), WORLD_SIZE=str(world.size), LOCAL_RANK=str(world.local_rank))
     address, port = os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
     timeout = timedelta(seconds=timeout_s)
@@ -96,6 +101,20 @@ def _mpi_master(world: World) -> tuple[str, int]:
     address = "127.0.0.1" if len(set(hosts)) == 1 else hosts[0]
     place: tuple[str, int] = MPI.COMM_WORLD.bcast((address, _free_port()) if world.rank == 0 else None)
     return place
+
+
+@contextmanager
+def _ended_after(seconds: float) -> Iterator[None]:
+    """End this process, with its stack on stderr and exit code 1, where MPI does not bring the ranks together in time.
+
+    MPI waits for ever for a rank that has ended before it came to MPI, and holds Python's lock meanwhile: neither a
+    thread of Python's nor a signal's handler gets to run.
+    """
+    faulthandler.dump_traceback_later(seconds, exit=True, file=sys.stderr)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def _free_port() -> int:

@@ -225,6 +225,18 @@ def test_a_rank_that_is_interrupted_while_mpi_brings_the_ranks_together_ends(tmp
 
 
 @long
+@needs_mpirun
+def test_ranks_do_not_wait_for_one_that_ends_before_it_comes_to_mpi(tmp_path: Path) -> None:
+    """MPICH's mpirun waits with them, as long as no rank has died by a signal."""
+    (tmp_path / "sitecustomize.py").write_text("import os\nif os.environ.get('PMI_RANK') == '1': os._exit(3)\n")
+    words = [mpirun(), "-n", "2", str(BIN / "scalescope"), "train", f"runs={tmp_path}", "name=one", *FAST, *ENDLESS]
+    job = subprocess.run([*words, "launch.init_limit_s=8"], capture_output=True, text=True, timeout=100, check=False,
+                         env={**os.environ, "PYTHONPATH": str(tmp_path)})  # fmt: skip
+    assert job.returncode != 0 and "in _mpi_master" in job.stderr, job.stderr
+    assert not (tmp_path / "one").exists()
+
+
+@long
 def test_ranks_whose_launcher_is_killed_end(running: Running) -> None:
     job, folder = running
     ranks = [process_of(job, rank) for rank in (0, 1)]
