@@ -187,16 +187,14 @@ class SlurmCluster:
                 os.kill(pid, signal.SIGKILL)
 
     def start_now(self, job: int) -> None:
-        """Make a requeued job eligible, which it would be after two minutes; Slurm may set that time after this one."""
-
-        def runs() -> bool:
-            if self.state(job) != "PENDING":
-                return True
-            self._run("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)
+        """Make a requeued job eligible, which it would be after two minutes, and return when it has started."""
+        for _ in range(6):  # the time that requeueing sets may come after this one
+            self._await_idle()  # the run before has ended on its nodes, too
             time.sleep(1.5)
-            return False
-
-        self.wait_until(runs)
+            self._run("scontrol", "update", f"JobId={job}", "StartTime=now", check=False)
+            with suppress(TimeoutError):
+                return self.wait_until(lambda: self.state(job) != "PENDING", 20)
+        raise TimeoutError(f"job {job} does not start again; see {self.folder}")
 
     def _await_idle(self) -> None:
         def idle() -> bool:

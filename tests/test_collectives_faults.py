@@ -10,11 +10,13 @@ import pytest
 from records.rows import SweepRow
 from tests.collectives_runs import await_rows, finish, folder_of, planned, points_of, process_of, rows_of, start
 
-LONG = ("sizes=8B..4MiB x2", "budget_s=0.15", "percentile_iterations=2", "hang_limit_s=2")
+# points for all the faults, however many are measured before a busy machine comes to make the next one
+OPERATIONS = "operations=[all_reduce,all_gather,broadcast]"
+LONG = ("sizes=8B..4MiB x2", OPERATIONS, "budget_s=0.15", "percentile_iterations=2", "hang_limit_s=2")
 
 
 @pytest.mark.long
-@pytest.mark.timeout(480)  # seven sweeps, one after another
+@pytest.mark.timeout(900)  # seven sweeps, one after another
 def test_killed_stopped_interrupted_and_out_of_disk_a_sweep_keeps_its_rows_and_finishes(
     small_disk_or_folder: Path,
 ) -> None:
@@ -52,7 +54,7 @@ def test_killed_stopped_interrupted_and_out_of_disk_a_sweep_keeps_its_rows_and_f
     end(job, within_s=30)
     failed, message = status()
     assert failed == "failed" and f"rank 1 (process {stopped} on" in message and "is stopped, last heard" in message
-    assert "all_reduce of" in message and "over ranks [0, 1] did not return within 2 s" in message
+    assert "over ranks [0, 1] did not return within 2 s" in message
     assert (kept[-1][-1].status, kept[-1][-1].reason) == ("failed", message)
     assert (disk / "one" / "logs" / "rank0.hang.txt").stat().st_size > 0
     assert (disk / "one" / "flight_recorder" / "rank0.pickle").stat().st_size > 0
@@ -74,7 +76,7 @@ def test_killed_stopped_interrupted_and_out_of_disk_a_sweep_keeps_its_rows_and_f
         assert "No space left" in end(job, within_s=60)
         fill.unlink()
 
-    code, said = finish(start(disk, "one", 2, *LONG, "resume=true"), within_s=60)
+    code, said = finish(start(disk, "one", 2, *LONG, "resume=true"), within_s=180)
     assert code == 0, said
     rows = rows_of(disk, "one")
     for earlier in kept:

@@ -200,7 +200,9 @@ def test_a_job_that_nears_its_time_limit_is_requeued_and_goes_on(cluster: SlurmC
     cluster.cancel(job)
     rows = folder.read_steps()
     assert [row.step for row in rows] == list(range(len(rows))) and rows[: len(before)] == before
-    assert [row.attempt for row in rows] == [0] * len(before) + [1] * (len(rows) - len(before))
+    attempts = [row.attempt for row in rows]
+    assert attempts[: len(before)] == [0] * len(before) and attempts[len(before)] == 1
+    assert attempts == sorted(attempts), "on a busy machine the second start may near the limit, too"
 
 
 def test_a_job_that_loses_a_node_ends_and_keeps_its_rows(tmp_path_factory: pytest.TempPathFactory) -> None:

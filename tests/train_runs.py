@@ -53,7 +53,7 @@ def _end(job: subprocess.Popen[str], folder: Path) -> tuple[RunFolder, subproces
     return RunFolder(folder), subprocess.CompletedProcess(job.args, job.returncode, out, err)
 
 
-def wait_for(path: Path, limit_s: float = 120.0) -> None:
+def wait_for(path: Path, limit_s: float = 180.0) -> None:
     """Return when a file is there."""
     until = time.monotonic() + limit_s
     while not path.exists():
@@ -61,7 +61,7 @@ def wait_for(path: Path, limit_s: float = 120.0) -> None:
         time.sleep(0.02)
 
 
-def wait_for_rows(path: Path, rows: int, limit_s: float = 120.0) -> None:
+def wait_for_rows(path: Path, rows: int, limit_s: float = 180.0) -> None:
     """Return when a file holds so many rows."""
     until = time.monotonic() + limit_s
     while not path.exists() or path.read_bytes().count(b"\n") < rows:
