@@ -3,6 +3,7 @@
 A verb's file is loaded when it is called, so that help is instant and the reading verbs never load torch.
 """
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -76,17 +77,17 @@ Exit codes: 0 fine, 1 a failed check, 2 your input, 3 failed while running (what
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if not words or words[0] in ("-h", "--help", "help"):
-        print(USAGE, end="")
-        return 0
     from records.errors import ExitCode, Preempted, RunError, UserError
 
-    if words[0] in _MEASURING and arguments is None:
+    _ready_streams()
+    if words[:1] and words[0] in _MEASURING and arguments is None:
         from records.stop import note_requests
 
         note_requests()
     try:
-        return int(import_module(_module(words[0])).run(words[1:]))
+        code = _answer(words)
+        sys.stdout.flush()  # a pipe or a disk that takes no more says so here, not while Python ends
+        return code
     except (UserError, RunError, Preempted) as error:
         print(f"scalescope: {error}", file=sys.stderr)
         return int(error.exit_code)
@@ -96,16 +97,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("scalescope: this installation is older than its checkout; run `pip install -e .` there", file=sys.stderr)
         return int(ExitCode.USER_INPUT)
     except BrokenPipeError:
-        # the reader of a pipe (head, less) has gone: not worth a traceback
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _let_go_of_stdout()  # the reader of a pipe (head, less) has gone: not worth a traceback
         return int(ExitCode.OK)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         print(f"scalescope: {where}{error.strerror or error}", file=sys.stderr)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _let_go_of_stdout()
         return int(ExitCode.RUN_FAILED)
     except KeyboardInterrupt:
         print("scalescope: interrupted", file=sys.stderr)
         return int(ExitCode.RUN_FAILED)
+
+
+def _answer(words: list[str]) -> int:
+    """Run the verb, or say what there is."""
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(USAGE, end="")
+        return 0
+    if words[0] in ("-V", "--version"):
+        from importlib.metadata import version
+
+        print(f"scalescope {version('scalescope')}")
+        return 0
+    return int(import_module(_module(words[0])).run(words[1:]))
+
+
+def _ready_streams() -> None:
+    """Let nothing that is said end what it is said of: for ranks and libraries, too, there is somewhere to print to.
+
+    What the terminal's encoding has not (× in a Latin or ASCII locale) prints as `?`. A stream that the caller has
+    closed (`>&-`) leads nowhere; left closed, the next file that is opened would get its number.
+    """
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, number)
+            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="replace")
+
+
+def _let_go_of_stdout() -> None:
+    """Send what is still to be printed nowhere: Python would try again as it ends, and exit with a code of its own."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _module(verb: str) -> str:

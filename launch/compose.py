@@ -13,8 +13,9 @@ from typing import Any, TypeVar, cast
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
+from launch.verb import Verb
 from records.errors import UserError
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
@@ -47,6 +48,15 @@ def typed(config: DictConfig, schema: type[Schema]) -> Schema:
     return made
 
 
+def refuse_strangers(config: DictConfig, verb: Verb) -> None:
+    """Raise UserError for a key that a composed config has and its schema has not, as `+stpes=5` adds it."""
+    try:
+        _fitted(freeze(config), verb.schema, verb.variants)
+    except ConfigKeyError as error:
+        known = [key for key in _keys_of(config) if key != error.full_key]
+        raise UserError(_unknown(str(error.full_key), known, verb.name)) from error
+
+
 def freeze(config: DictConfig) -> str:
     """Return a composed config as text: every value resolved, nothing left to compose."""
     return OmegaConf.to_yaml(config, resolve=True)
@@ -59,13 +69,18 @@ def thaw(text: str, schema: type[Schema], variants: dict[str, dict[str, type[Any
     Raises UserError where the text does not fit the schema (an edited file, another version's).
     """
     try:
-        raw = cast(DictConfig, OmegaConf.create(text))
-        base = OmegaConf.structured(schema)
-        for key, kinds in variants.items():
-            base[key] = OmegaConf.structured(kinds[raw[key].kind])
-        return typed(cast(DictConfig, OmegaConf.merge(base, raw)), schema)
+        return typed(_fitted(text, schema, variants), schema)
     except (OmegaConfBaseException, KeyError) as error:
-        raise UserError(f"the frozen config does not fit this version of scalescope: {error}") from error
+        said = str(error).splitlines()[0]
+        raise UserError(f"the frozen config does not fit this version of scalescope: {said}") from error
+
+
+def _fitted(text: str, schema: type[Any], variants: dict[str, dict[str, type[Any]]]) -> DictConfig:
+    raw = cast(DictConfig, OmegaConf.create(text))
+    base = OmegaConf.structured(schema)
+    for key, kinds in variants.items():
+        base[key] = OmegaConf.structured(kinds[raw[key].kind])
+    return cast(DictConfig, OmegaConf.merge(base, raw))
 
 
 def explain(error: Exception, verb: str) -> str:
@@ -73,8 +88,7 @@ def explain(error: Exception, verb: str) -> str:
     text = str(error)
     cause = error.__cause__
     if match := re.search(r"Could not override '([^']+)'|Key '([^']+)' is not in struct", text):
-        key = match[1] or match[2]
-        return f"unknown config key '{key}'{_near(key, _all_keys(verb))}; scalescope {verb} --help lists them"
+        return _unknown(match[1] or match[2], _all_keys(verb), verb)
     if match := re.search(r"Could not find '([^']+)'", text):
         group, _, option = match[1].rpartition("/")
         options = sorted(path.stem for path in (CONF / group).glob("*.yaml")) if group else []
@@ -82,11 +96,11 @@ def explain(error: Exception, verb: str) -> str:
             return f"{group}={option}: there is no such choice; choose one of {', '.join(options)}"
     if text.startswith("Error merging override") and cause is not None:
         return f"{text.removeprefix('Error merging override ').strip()}: {str(cause).splitlines()[0]}"
+    if match := re.search(r"Ambiguous value for argument '([^=']+)=(.*)'", text):
+        each = "" if verb == "study" else f", or add -m for a {verb} each"
+        return f"{match[1]}={match[2]} is several values; write {match[1]}=[{match[2]}] for a list{each}"
     if isinstance(error, OverrideParseException):
-        return (
-            f"cannot read the override {error.override!r} ({text.splitlines()[0]}); write KEY=VALUE, in quotes where "
-            "the shell would take it apart"
-        )
+        return _unreadable(str(error.override), text.splitlines()[0])
     if isinstance(cause, OmegaConfBaseException):
         text = f"{text.splitlines()[0]} ({str(cause).splitlines()[0]})"
     return text.splitlines()[0]
@@ -97,6 +111,28 @@ def quoted(value: str) -> str:
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
+def dashed(word: str, verb: str) -> str | None:
+    """Return how a setting is written that came as a flag (`--steps=5`); None where no setting has that name."""
+    name, equals, value = word.lstrip("-").replace("-", "_").partition("=")
+    known = _all_keys(verb)
+    keys = [key for key in known if key == name] or [key for key in known if key.rpartition(".")[2] == name]
+    if not word.startswith("--") or not keys:
+        return None
+    return f"{word}: settings have no dashes; write {keys[0]}={value if equals else 'VALUE'}"
+
+
+def _unknown(key: str, known: list[str], verb: str) -> str:
+    return f"unknown config key '{key}'{_near(key, known)}; scalescope {verb} --help lists them"
+
+
+def _unreadable(override: str, why: str) -> str:
+    key, equals, value = override.partition("=")
+    if not equals or re.search(r"[\[\]{}()'\"]", value):  # quotes or brackets of its own, which do not fit together
+        advice = "write KEY=VALUE, in quotes where the shell would take it apart"
+        return f"cannot read the override {override!r} ({why}); {advice}"
+    return f'cannot read {override!r}: blanks and other signs take quotes of their own: "{key}={quoted(value)}"'
+
+
 def _near(key: str, known: list[str]) -> str:
     last = key.rpartition(".")[2]
     near = difflib.get_close_matches(key, known, n=3, cutoff=0.6)
@@ -105,15 +141,15 @@ def _near(key: str, known: list[str]) -> str:
 
 
 def _all_keys(verb: str) -> list[str]:
-    keys: list[str] = []
-
-    def walk(node: Any, prefix: str) -> None:
-        for key in node:
-            keys.append(f"{prefix}{key}")
-            child = node._get_node(key)
-            if isinstance(child, DictConfig) and not child._is_none():
-                walk(child, f"{prefix}{key}.")
-
     with initialize_config_dir(str(CONF), version_base="1.3", job_name=verb):
-        walk(compose(verb), "")
+        return _keys_of(compose(verb))
+
+
+def _keys_of(config: DictConfig, prefix: str = "") -> list[str]:
+    keys: list[str] = []
+    for key in map(str, config):
+        keys.append(f"{prefix}{key}")
+        child = config._get_node(key)
+        if isinstance(child, DictConfig) and not child._is_none():
+            keys += _keys_of(child, f"{prefix}{key}.")
     return keys

@@ -7,7 +7,7 @@ from typing import cast
 
 from omegaconf import DictConfig, open_dict
 
-from launch.compose import freeze, typed
+from launch.compose import freeze, refuse_strangers, typed
 from launch.place import Place, resolve
 from launch.verb import Verb
 from launch.world import World
@@ -37,6 +37,7 @@ def plan_job(verb: Verb, config: DictConfig, world: World | None = None) -> Plan
 
     What `auto` came to is written into the config, so that the frozen text says what ran.
     """
+    refuse_strangers(config, verb)
     checked = typed(config, verb.schema)
     place = resolve(checked.launch, world.size if world else None, world.local_size if world else None)
     checked.launch.device = place.device  # what a check may refuse can depend on it

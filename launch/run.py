@@ -39,6 +39,7 @@ from records.errors import ExitCode, Preempted, RunError, UserError
 from records.files import write_atomic
 from records.folder import RunFolder, find_runs
 from records.rows import Ceilings, Device, RunStatus
+from records.shell import as_typed
 from records.sink import Sink, Sinks
 from records.stop import note_requests
 
@@ -129,7 +130,11 @@ def run_in_world(verb: Verb, overrides: Sequence[str], world: World) -> ExitCode
         watch.end()
         store.add(f"{_KEY}/read", 1)
         return ExitCode.USER_INPUT
-    return _run(verb, shared.text, RunFolder(Path(shared.path)), world, store, watch)
+    folder = RunFolder(Path(shared.path))
+    code = _run(verb, shared.text, folder, world, store, watch)
+    if world.rank == 0 and folder.read_info().status == "done":  # the front door, where it starts the ranks, shows it
+        print(f"scalescope: where the time went: scalescope analyze {as_typed(folder.path)}", flush=True)
+    return code
 
 
 def _going_on(verb: Verb, overrides: Sequence[str], world: World) -> list[str]:

@@ -1,5 +1,6 @@
 """A study: which jobs answer "why does it not scale", and running them one after another on this machine."""
 
+import difflib
 import itertools
 import time
 from collections.abc import Callable, Sequence
@@ -64,6 +65,7 @@ class Study:
 def outline_study(overrides: Sequence[str], train: Verb, sweep: Verb, counts: list[int] | None = None) -> Outline:
     """Return the jobs that overrides ask for; `counts` stands in for `gpu_counts=auto`. Raises UserError."""
     mine, shared, for_sweep, for_train = _route(overrides)
+    _refuse_mistyped(for_train, train)
     config = compose_job("study", [*mine, *(item for item in shared if _key(item) != "seed")])
     settings = typed(config, StudyConfig)
     if settings.gpu_counts == "auto":
@@ -190,6 +192,14 @@ def _route(overrides: Sequence[str]) -> tuple[list[str], list[str], list[str], l
         else:
             for_train.append(override)
     return mine, shared, for_sweep, for_train
+
+
+def _refuse_mistyped(for_train: Sequence[str], train: Verb) -> None:
+    """Raise UserError for a key that training has not and a study nearly has: the job's own error would not name it."""
+    for root in (_key(override).split(".")[0] for override in for_train):
+        near = difflib.get_close_matches(root, [field.name for field in fields(StudyConfig)], n=1)
+        if near and root not in {field.name for field in fields(train.schema)}:
+            raise UserError(f"unknown config key '{root}'; did you mean {near[0]}?; scalescope study --help lists them")
 
 
 def _key(override: str) -> str:

@@ -269,6 +269,8 @@ def _hint(stderr: str) -> str:
         return (
             "; no node has that much: lower --gpus-per-node, --ranks-per-node or --nodes (sinfo -N -l lists the nodes)"
         )
+    if any(words in stderr for words in ("resolve_ctls", "contact slurm controller", "Unable to contact")):
+        return "; no Slurm controller answers from here: call it on a login node, or set SLURM_CONF"
     return ""
 
 

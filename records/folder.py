@@ -75,9 +75,21 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path) -> "RunFolder":
         """Return an existing run folder. Raises UserError where there is none."""
-        if not (path / "run.json").is_file():
-            raise UserError(f"{path} is no run folder: it has no run.json")
-        return cls(path)
+        if (path / "run.json").is_file():
+            return cls(path)
+        if not path.exists():
+            raise UserError(f"{path} does not exist; give a run folder, such as those in runs/")
+        inside = [child.path.name for child in cls(path).read_children()] if path.is_dir() else []
+        hint = f"it holds {len(inside)} of them, such as {inside[-1]}" if inside else "train, sweep and study make them"
+        raise UserError(f"{path} is no run folder: it has no run.json; {hint}")
+
+    @classmethod
+    def open_study(cls, path: Path, why: str) -> "RunFolder":
+        """Return an existing study folder. Raises UserError where there is none, with `why` it takes a study."""
+        folder = cls.open(path)
+        if (kind := folder.read_info().kind) != "study":
+            raise UserError(f"{path} is a {kind} run; {why}")
+        return folder
 
     @classmethod
     def resume(cls, path: Path, config: str) -> "RunFolder":

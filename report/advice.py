@@ -90,7 +90,7 @@ def _advice_panel(answer: RunAnalysis) -> Panel:
     assert replay is not None
     held = (
         f"Replayed from what waits for what, the step takes {milliseconds(replay.replayed_ms)} "
-        f"({percent(replay.error, 2)} off the traced {milliseconds(replay.traced_ms)})."
+        f"({percent(abs(replay.error), 2)} off the traced {milliseconds(replay.traced_ms)})."
     )
     if not replay.faithful:
         sentence = f"{held} That is too far off to predict anything."

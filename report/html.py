@@ -52,7 +52,9 @@ def _cards(material: Material) -> list[Card]:
     names = series_names(study)
     for verdict in study_verdicts(study, material.answers, material.sweep):
         if verdict.subject in names:
-            cards.append(Card(verdict, _series_figures(study, verdict.subject), _lost(study, verdict.subject)))
+            cards.append(
+                Card(verdict, _series_figures(study, verdict.subject, material.answers), _lost(study, verdict.subject))
+            )
         else:
             cards.append(Card(verdict))
     return cards
@@ -64,7 +66,7 @@ def _unanalysed(run: Run) -> Card:
     return Card(Verdict(run.name, "unknown", headline, (f"{run.reason or 'It was not analysed'}.{ended}",)))
 
 
-def _series_figures(study: StudyAnalysis, series: str) -> list[Figure]:
+def _series_figures(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> list[Figure]:
     points = points_of(study, series)
     if not points:
         return []
@@ -73,7 +75,9 @@ def _series_figures(study: StudyAnalysis, series: str) -> list[Figure]:
         Figure("efficiency", percent(last.efficiency)),
         Figure("speedup", factor(last.speedup)),
     ] if len(points) > 1 else []  # fmt: skip
-    return [*figures, *_rates(last, points), Figure("step", figure(last.step_ms, 2), "ms"), _mfu(last.mfu)]
+    done = next((run.throughput for run in runs if run.name == last.run), None)
+    mfu = _mfu(last.mfu, done.mfu_of_measured if done is not None else None)
+    return [*figures, *_rates(last, points), Figure("step", figure(last.step_ms, 2), "ms"), mfu]
 
 
 def _rates(last: ScalingPoint, points: Sequence[ScalingPoint]) -> list[Figure]:
@@ -94,14 +98,21 @@ def _run_figures(run: RunAnalysis) -> list[Figure]:
         figures.append(Figure("step", figure(times.measured_step_ms, 2), "ms"))
     if done is None:
         return figures
-    figures.append(_mfu(done.mfu))
+    figures.append(_mfu(done.mfu, done.mfu_of_measured))
     if done.joules_per_sample is not None:
         figures.append(Figure("energy a sample", figure(done.joules_per_sample, 3), "J"))
     return figures
 
 
-def _mfu(mfu: float | None) -> Figure:
-    return Figure("MFU", "–", "", _NO_MFU) if mfu is None else Figure("MFU", percent(mfu))
+def _mfu(mfu: float | None, of_measured: float | None) -> Figure:
+    """Return the MFU over the data sheet's peak, else over what a matrix product reaches on the device itself."""
+    if mfu is not None:
+        return Figure("MFU", percent(mfu))
+    if of_measured is not None:
+        return Figure(
+            "MFU, measured ceiling", percent(of_measured), "", "no data sheet's peak is known for this device"
+        )
+    return Figure("MFU", "–", "", _NO_MFU)
 
 
 def _lost(study: StudyAnalysis, series: str) -> list[Lost]:

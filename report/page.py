@@ -21,6 +21,7 @@ import jinja2
 from markupsafe import Markup
 
 from report import parts
+from report.numbers import listing
 from report.palette import stylesheet
 from report.panel import NO_DRAWING, Section, Spec, can_draw
 from report.tables import Cell, Column, Table
@@ -28,6 +29,7 @@ from report.verdict import Verdict
 
 #: Rows of one table on the page, and in its CSV; the run folder has them all.
 _PAGE_ROWS, _CSV_ROWS = 250, 2000
+_LONG_CELL = 40  # characters
 _FIGURE_AND_UNIT = re.compile(r"(\d) (ms|µs|[kKMG]i?B/?s?|B|GPUs?|CPU ranks?|ranks?|tokens/s|samples/s)\b")
 
 _WORDS = (
@@ -98,6 +100,7 @@ class _TableCell:
     text: str
     number: bool
     reason: str
+    long: bool  # wraps; else a table's last columns would be out of sight
 
 
 @dataclass(frozen=True)
@@ -256,6 +259,7 @@ def _table_view(table: Table, key: str) -> _TableView:
                 column.show(cell),
                 column.is_figure,
                 table.reasons.get(column.key, "not measured") if cell is None else "",
+                isinstance(cell, str) and len(cell) > _LONG_CELL,
             )
             for column, cell in zip(table.columns, row, strict=True)
         ]
@@ -270,7 +274,7 @@ def _table_view(table: Table, key: str) -> _TableView:
     return _TableView(
         table.columns,
         rows,
-        [(column.title, reason) for column, reason in table.absent()],
+        [(listing(titles), reason) for titles, reason in table.absent()],
         note,
         f"data:text/csv;charset=utf-8;base64,{data}",
         f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', key)}.csv",

@@ -42,13 +42,13 @@ class Table:
     reasons: dict[str, str] = field(default_factory=dict)
     note: str = ""
 
-    def absent(self) -> list[tuple[Column, str]]:
-        """Return the columns in which a value is missing, with the reason."""
-        return [
-            (column, self.reasons.get(column.key, "not measured"))
-            for index, column in enumerate(self.columns)
-            if any(row[index] is None for row in self.rows)
-        ]
+    def absent(self) -> list[tuple[list[str], str]]:
+        """Return each reason why values are missing, after the titles of the columns that it is the reason for."""
+        titles: dict[str, list[str]] = {}
+        for index, column in enumerate(self.columns):
+            if any(row[index] is None for row in self.rows):
+                titles.setdefault(self.reasons.get(column.key, "not measured"), []).append(column.title)
+        return [(names, reason) for reason, names in titles.items()]
 
     def led_by(self, columns: Sequence[Column], cells: Sequence[Cell]) -> "Table":
         """Put columns before the others, with the same cells in every row: what the whole table is about."""

@@ -37,10 +37,16 @@ _Pad = Callable[[str, int], str]
 _PLAIN_WIDTH = 10_000  # a log file has no width
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the front door that the reader has gone: rich would end with 1, which is a failed check."""
+        raise BrokenPipeError
+
+
 def make_console() -> Console:
     """Return the console that all of this prints to: colours on a terminal only, and not where NO_COLOR is set."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_PLAIN_WIDTH)
+    console = _Console(highlight=False)
+    return console if console.is_terminal else _Console(highlight=False, width=_PLAIN_WIDTH)
 
 
 def print_run(answer: RunAnalysis, console: Console) -> None:
@@ -169,7 +175,7 @@ def print_sweep(rows: Sequence[SweepRow], console: Console) -> None:
 def print_panel(panel: Panel, console: Console) -> None:
     """Print a panel of a report without its charts: what it says, and its table."""
     console.print()
-    _print_line(console, panel.sentence)
+    _print_line(console, panel.sentence if panel.table.rows else f"{panel.title}: {panel.sentence}")
     if panel.table.rows:
         _print_table(console, panel.table, panel.title)
     if panel.table.note:
@@ -205,7 +211,7 @@ def _print_waterfall(console: Console, fall: Waterfall, activity: str | None) ->
     grown = fall.growth_ms
     rows: list[list[Cell]] = [[f"step of {fall.from_world_size}", fall.from_step_ms, None]]
     rows += [
-        [f"+ {part.name}" if ms >= 0 else f"- {part.name}", ms, ms / grown if grown > 0 else None]
+        [f"{'+' if ms >= 0 else '-'} {part.name}", abs(ms), ms / grown if grown > 0 else None]
         for part, ms in waterfall_steps(fall)
         if abs(ms) >= 0.005
     ]
@@ -242,9 +248,9 @@ def _print_table(
         lines += [Text(_line(block, pads, widths, row)) for row in shown]
         for line in lines:
             console.print(line, soft_wrap=True)  # rich would cut a column; a line that is too long wraps instead
-    for column, reason in [] if blank_absent else table.absent():
+    for titles, reason in [] if blank_absent else table.absent():
         if reason != "not measured":
-            _print_line(console, f"{ABSENT} under {column.title}: {reason}", "dim")
+            _print_line(console, f"{ABSENT} under {listing(titles)}: {reason}", "dim")
 
 
 def _blocks(widths: Sequence[int], room: int) -> list[list[int]]:

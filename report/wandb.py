@@ -17,6 +17,7 @@ import msgspec
 from records.files import write_atomic
 from records.folder import RunFolder
 from records.rows import RunStatus, StepRow, SweepRow
+from records.shell import as_typed
 from report.background import Background
 from report.wandb_files import Files
 from report.wandb_rows import Rows
@@ -125,10 +126,8 @@ class WandbSink:
                 file=sys.stderr,
             )
         if self._place.mode == "offline":
-            print(
-                f"scalescope: W&B run, offline: `wandb leet {place}` shows it, `wandb sync {place}` sends it",
-                flush=True,
-            )
+            here = as_typed(place)
+            print(f"scalescope: W&B, offline: `wandb leet {here}` shows it, `wandb sync {here}` sends it", flush=True)
 
     def log_values(self, values: Callable[[], dict[str, Any]], summary: dict[str, Any]) -> None:
         """Log what a call returns (tables, charts, figures), as one row of history, and figures into the summary."""

@@ -20,7 +20,7 @@ def replay_panel(answer: WhatIf) -> Panel:
     held = "" if replay.faithful else "That is too far off: nothing is predicted. "
     sentence = (
         f"{answer.name}: the traced step of {milliseconds(replay.traced_ms)} replays in "
-        f"{milliseconds(replay.replayed_ms)} ({percent(replay.error, 2)} off). {held}"
+        f"{milliseconds(replay.replayed_ms)} ({percent(abs(replay.error), 2)} off). {held}"
     ).rstrip()
     reasons = "; ".join(dict.fromkeys(one.reason for one in answer.predictions if one.reason))
     table = Table(

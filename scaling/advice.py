@@ -16,6 +16,8 @@ longer, what would leave them longer than the measured ones are.
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from scaling.answer import Advice, RunAnalysis
 from scaling.replay.buckets import Cut, cut_by, find_buckets
 from scaling.replay.bursts import comes_in_bursts
@@ -44,6 +46,8 @@ def advise(replayer: Replayer, analysis: RunAnalysis, config: str = "") -> list[
         found = [advice for advice in found if replayer.replay.replayed_ms - advice.gain_ms < _measured_ms(analysis)]
     # a bound is no expectation: half of it is weighed
     found.sort(key=lambda advice: -advice.gain_ms * (0.5 if advice.at_most else 1.0))
+    if "strategy: script" in config:  # somebody's own loop, which has none of our settings
+        found = [msgspec.structs.replace(advice, overrides=[]) for advice in found]
     return found[:_MOST]
 
 

@@ -119,7 +119,7 @@ def _missing(
     if not curve:
         return f"the sweep has no {operation} {dtype} on {group_size} ranks"
     if _interpolate(curve, size) is None:
-        return f"{size} B lie outside the sweep's sizes, {min(curve)} to {max(curve)} B"
+        return f"its size lies outside the sweep's sizes, {min(curve):,} to {max(curve):,} B"
     return None
 
 

@@ -31,7 +31,8 @@ def find_sources(path: Path) -> list[Source]:
         match = _RANK_NAME.search(path.name)
         return [Source(path, int(match[1]) if match else None)]
     if not path.is_dir():
-        raise UserError(f"{path} does not exist; give a run folder, a folder of traces, or a trace file")
+        what = "is neither a file nor a folder" if path.exists() else "does not exist"
+        raise UserError(f"{path} {what}; give a run folder, a folder of traces, or a trace file")
     files = _trace_files(path / "traces") if (path / "traces").is_dir() else []
     files = files or _trace_files(path)
     if not files:

@@ -111,7 +111,7 @@ def test_mpirun_makes_one_run_folder(hostile: Path) -> None:
 
 def test_multirun_makes_a_run_folder_each(hostile: Path) -> None:
     words = [word for word in TINY if word != "model=gpt_tiny" and not word.startswith("seed")]
-    done = call(SCALESCOPE, "train", "-m", "model=gpt_tiny", *words, "seed=1,2", "launch.ranks=1", cwd=hostile)
+    done = call(SCALESCOPE, "train", "model=gpt_tiny", "-m", *words, "seed=1,2", "launch.ranks=1", cwd=hostile)
     assert done.returncode == 0, done.stderr
     assert [run.read_info().status for run in find_runs(hostile / "runs")] == ["done", "done"]
 
@@ -129,13 +129,24 @@ def test_multirun_makes_a_run_folder_each(hostile: Path) -> None:
         (["train", "launch.backend=mpi", "launch.device=cpu"], "built with MPI"),
         (["train", "steps=3"], "steps=3 leaves no step to measure"),
         (["train", "model.layers=["], "cannot read the override"),
+        (["train", "name=zu weit ö"], "\"name='zu weit ö'\""),
+        (["train", "+stpes=5"], "unknown config key 'stpes'; did you mean steps"),
+        (["train", "+launch.rank=5"], "unknown config key 'launch.rank'; did you mean launch.ranks"),
+        (["train", "--steps=5"], "write steps=5"),
+        (["train", "--batch-size", "5"], "write model.batch_size=VALUE"),
+        (["train", "steps=10,20"], "write steps=[10,20] for a list, or add -m for a train each"),
         (["sweep", "operations=[all_redcue]"], "all_redcue"),
         (["sweep", "sizes=8B..1GB"], "sizes"),
         (["study", "gpu_counts=[0]"], "gpu_counts"),
         (["study", "scaling=stong"], "scaling=stong"),
         (["study", "modle=gpt_tiny"], "did you mean model"),
+        (["study", "gpu_count=[1]"], "did you mean gpu_counts?; scalescope study --help"),
+        (["study", "gpu_counts=1,2"], "write gpu_counts=[1,2] for a list"),
         (["analyze", "nowhere"], "nowhere"),
-        (["report", "nowhere"], "nowhere"),
+        (["analyze", "/dev/null"], "is neither a file nor a folder"),
+        (["report", "nowhere"], "nowhere does not exist; give a run folder"),
+        (["report", "."], "no run.json; train, sweep and study make them"),
+        (["import", "nowhere", "--out", "o"], "give a log of nccl-tests"),
         (["trian"], "did you mean train"),
     ],
 )
@@ -147,6 +158,56 @@ def test_wrong_input_is_one_clear_line_and_exit_2_with_nothing_left(
     lines = capfd.readouterr().err.strip().splitlines()
     assert len(lines) == 1 and says in lines[0], lines
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_verb_for_studies_leaves_a_run_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = RunFolder.create(tmp_path / "run", "train", "steps: 1")
+    run.set_status("done")
+    assert scalescope.main(["finish", str(run.path)]) == 2
+    assert run.read_info().status == "done" and "only a study is finished" in capsys.readouterr().err
+    assert scalescope.main(["report", str(tmp_path)]) == 2
+    assert "it holds 1 of them, such as run" in capsys.readouterr().err
+
+
+def test_a_study_s_ranks_are_packed_run_by_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    study = RunFolder.create(tmp_path / "study", "study", "x: 1")
+    run = RunFolder.create(study.path / "run", "train", "steps: 1")
+    run.traces.mkdir()
+    shutil.copy(Path(__file__).parent / "data" / "gpt_ddp_n1" / "rank0.json.gz", run.trace_of(0, 3))
+    assert scalescope.main(["perfetto", str(study.path)]) == 2
+    assert f"give one of its runs: {run.path}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_locale_without_our_signs_prints_a_question_mark_for_them(encoding: str, tmp_path: Path) -> None:
+    traces = str(Path(__file__).parent / "data" / "gpt_ddp_n1")
+    done = subprocess.run([SCALESCOPE, "analyze", traces], cwd=tmp_path, capture_output=True, timeout=60, check=False,
+                          env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"})  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, b"")
+    sign = {"ascii": b"?", "latin-1": "×".encode("latin-1")}[encoding]
+    assert b"load balance 1.000 " + sign + b" serialisation" in done.stdout
+
+
+def test_a_reader_that_leaves_early_is_no_failed_check(tmp_path: Path) -> None:
+    traces = str(Path(__file__).parent / "data" / "gpt_ddp_n1")
+    job = subprocess.Popen([SCALESCOPE, "analyze", traces], cwd=tmp_path, stdout=subprocess.PIPE,
+                           stderr=subprocess.PIPE, text=True)  # fmt: skip
+    assert job.stdout is not None
+    job.stdout.close()
+    assert job.stderr is not None
+    said = job.stderr.read()
+    assert (job.wait(timeout=60), said) == (0, "")
+
+
+@pytest.mark.parametrize(("words", "code"), [("help", 0), ("--version", 0), ("train modle=gpt_tiny", 2)])
+def test_closed_streams_change_no_exit_code(words: str, code: int, tmp_path: Path) -> None:
+    done = call("sh", "-c", f"'{SCALESCOPE}' {words} >&- 2>&-", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
+
+
+def test_a_disk_that_takes_no_more_is_one_line(tmp_path: Path) -> None:
+    done = call("sh", "-c", f"'{SCALESCOPE}' help > /dev/full", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (3, "scalescope: No space left on device\n")
 
 
 def test_wrong_input_ends_the_process_with_2(tmp_path: Path) -> None:

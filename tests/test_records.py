@@ -12,6 +12,7 @@ from records.errors import UserError
 from records.files import RowWriter, read_rows, write_atomic
 from records.folder import RunFolder, find_runs
 from records.rows import StepRow
+from records.shell import as_typed
 from records.sink import Sinks
 from tests import disks
 
@@ -165,3 +166,10 @@ def test_a_run_goes_on_with_other_settings_that_decide_nothing(tmp_path: Path) -
     RunFolder.resume(tmp_path / "run", config.replace("rank: 1", "rank: 8").replace("offline", "online"))
     with pytest.raises(UserError, match="steps: 4"):
         RunFolder.resume(tmp_path / "run", config.replace("steps: 3", "steps: 4"))
+
+
+def test_a_path_is_printed_as_one_types_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert as_typed(tmp_path / "runs" / "a") == "runs/a"
+    assert as_typed(tmp_path / "mit Ä b") == "'mit Ä b'"
+    assert as_typed(Path("/elsewhere/a b")) == "'/elsewhere/a b'"

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from records.rows import SweepRow
+from report.tables import Column, Table
 from report.terminal import print_run, print_study, print_sweep
 from report.views import partition_table, waterfall_table
 from tests.report_samples import run_answer, study_answer, sweep_rows
@@ -60,6 +61,19 @@ def test_what_is_noted_of_a_good_trace_is_printed_too():
 def test_the_verdict_comes_first():
     lines = [line for line in printed(show_study, width=120, terminal=True).splitlines() if line.strip()]
     assert lines[0].startswith("gpt_small: 4 GPUs do 3.77× the work of one")
+
+
+def test_a_part_that_shrank_is_taken_off_once():
+    study = study_answer("h200", RUNS)
+    next(piece for piece in study.waterfall[-1].parts if piece.part == "exposed_wait").ms = -1.5
+    text = printed(lambda console: print_study(study, [], [], console), width=120, terminal=False)
+    assert "- exposed wait           1.50" in text and "-1.50" not in text
+
+
+def test_a_reason_is_said_once_for_all_the_columns_that_it_is_for():
+    columns = [Column("a", "apples", digits=0), Column("b", "pears", digits=0), Column("c", "plums", digits=0)]
+    table = Table(columns, [[None, None, None]], {"a": "no tree", "b": "no tree", "c": "no stones"})
+    assert table.absent() == [(["apples", "pears"], "no tree"), (["plums"], "no stones")]
 
 
 def test_the_waterfall_stands_in_ms_and_percent_and_adds_up():

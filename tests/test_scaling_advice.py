@@ -42,6 +42,12 @@ def test_a_slow_loader_is_loaded_ahead() -> None:
     assert loading.low_ms <= loading.gain_ms <= loading.high_ms
 
 
+def test_a_loop_of_one_s_own_is_given_no_setting_of_ours() -> None:
+    records, analysis = read_records(DATA / "cpu_ddp_n2"), analyze_run(DATA / "cpu_ddp_n2")
+    advice = advise(Replayer(records), analysis, "what: my-model\nstrategy: script\n")
+    assert advice and all(not one.overrides and one.elsewhere for one in advice)
+
+
 def test_a_run_that_is_well_set_up_gets_no_advice() -> None:
     answer = _advised("gpt_ddp_n2")
     assert answer.replay is not None and answer.replay.faithful

@@ -453,6 +453,13 @@ def test_a_machine_that_is_half_said_is_refused(
     assert says in capsys.readouterr().err
 
 
+def test_a_projection_that_is_refused_is_no_success_and_says_of_which_series(
+    pair: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert scalescope.main(["project", str(pair.path), "--gpus", "64"]) == 2
+    assert "\ngpt: 64 GPUs: refused, since the links of no more than" in capsys.readouterr().out
+
+
 def test_a_run_is_no_study_and_counts_are_counts(pair: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     assert scalescope.main(["project", str(pair.path / "gpt-2")]) == 2
     assert "needs a study" in capsys.readouterr().err

@@ -38,6 +38,7 @@ def test_changes_made_together_are_one_prediction(capsys: pytest.CaptureFixture[
         (["--gradients", "fp4"], "choose bf16 or fp32"),
         (["--link", "1,2", "--together"], "one value a flag"),
         (["--no-straggler", "zero"], "give a rank's number"),
+        (["--no-straggler", "7"], "not a rank of cpu_ddp_n2 that is replayed; choose one of 0, 1"),
     ],
 )
 def test_wrong_words_are_told(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:

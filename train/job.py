@@ -18,6 +18,7 @@ from train.clock import Clock, make_clock
 from train.config import GptConfig, TrainConfig
 from train.data import Share
 from train.energy import PowerMeter
+from train.forecast import forecast
 from train.kineto import Tracer
 from train.ledger import Ledger
 from train.loader import Loader, open_loader
@@ -67,6 +68,8 @@ def _run(job: Job[TrainConfig]) -> None:
     facts = _facts(config, model, share, strategy)
     if job.is_rank0:
         job.folder.write_facts(facts)
+        if (slow := forecast(facts, job.ceilings)) is not None:
+            print(slow, flush=True)
 
     clock = make_clock(job.device)
     tracer = Tracer(config.profiler, job.device, job.world.rank, describe_run(job, info))

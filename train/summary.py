@@ -13,7 +13,8 @@ def summarise(what: str, rows: list[StepRow], schedule: Schedule) -> list[str]:
         return [f"{what}: no steady step was measured"]
     times_ms = [max(row.step_ms) for row in steady]
     middle = median(times_ms)
-    parts = [f"median step {middle:,.2f} ms (p95 {_p95(times_ms):,.2f}, {len(steady)} steady steps)"]
+    count = f"{len(steady)} steady step{'' if len(steady) == 1 else 's'}"
+    parts = [f"median step {middle:,.2f} ms (p95 {_p95(times_ms):,.2f}, {count})"]
     parts.append(f"{median(row.samples_per_s for row in steady):,.1f} samples/s")
     if steady[0].tokens_per_s is not None:
         parts.append(f"{median(row.tokens_per_s or 0.0 for row in steady):,.0f} tokens/s")

@@ -33,6 +33,8 @@ def run(words: list[str]) -> int:
         if rows:
             print(f"only in {side}: {len(rows)} points, such as {rows[0].operation} {rows[0].bytes} B "
                   f"n={rows[0].group_size} {rows[0].mode} {rows[0].execution} {rows[0].path}")  # fmt: skip
+    if not comparison.pairs:
+        print("no point in common: both sides have to measure the same sizes, group sizes, modes and paths")
     if options.fail_under is None:
         return int(ExitCode.OK)
     failed = [pair for pair in comparison.pairs if pair.fails(options.fail_under)]

@@ -18,7 +18,7 @@ def run(words: list[str]) -> int:
     parser.add_argument("study", type=Path, metavar="STUDY", help="a study folder")
     parser.add_argument("jobs", nargs="*", metavar="JOB", help="the jobs that it should have, by their folders' names")
     options = parser.parse_args(words)
-    folder = RunFolder.open(options.study)
+    folder = RunFolder.open_study(options.study, "only a study is finished: give the folder that it lies in")
     runs = folder.read_children()
     bad = [f"{run.path.name} is {run.read_info().status}" for run in runs if run.read_info().status != "done"]
     bad += [f"{name} never began" for name in options.jobs if name not in {run.path.name for run in runs}]

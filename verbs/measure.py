@@ -55,7 +55,7 @@ def _compose_and_start(verb: Verb, words: list[str]) -> int:
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    from launch.compose import CONF, explain, register_resolvers
+    from launch.compose import CONF, dashed, explain, register_resolvers
 
     register_resolvers()
     codes: list[int] = []
@@ -77,6 +77,12 @@ def _compose_and_start(verb: Verb, words: list[str]) -> int:
             if os.getpid() != front:
                 raise  # a launcher of Hydra's runs this elsewhere: only what is raised gets back from there
 
+    for word in words:
+        if word.startswith("--") and (said := dashed(word, verb.name)) is not None:
+            raise UserError(said)
+    # argparse, which Hydra's flags go through, takes the overrides in one piece
+    several = [word for word in words if word in ("-m", "--multirun")]
+    words = [*several, *(word for word in words if word not in several)]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, and we say it in one line
     before = sys.argv
     sys.argv = [f"scalescope {verb.name}", *words]

@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from records.errors import UserError
 from records.folder import RunFolder
 from report.perfetto import write_perfetto
 from scaling.answer import read_run_answer
@@ -19,6 +20,9 @@ def run(words: list[str]) -> int:
     parser.add_argument("--out", type=Path, metavar="FILE", help="where to write it")
     options = parser.parse_args(words)
     folder = RunFolder(options.path)
+    if (folder.path / "run.json").is_file() and folder.read_info().kind == "study":
+        inside = [str(run.path) for run in folder.read_children() if run.find_traces()]
+        raise UserError(f"{folder.path} is a study; give one of its runs: {', '.join(inside) or 'none has traces'}")
     answer = read_run_answer(folder.analysis) if folder.analysis.is_file() else None
     packed = write_perfetto(options.path, options.out, answer)
     count = sum(packed.events.values())

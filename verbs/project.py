@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from records.errors import UserError
+from records.errors import ExitCode, UserError
 from records.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -63,10 +63,7 @@ def run(words: list[str]) -> int:
     from scaling.costs.points import read_launches
     from scaling.projection.outlook import Outlook
 
-    folder = RunFolder.open(options.study)
-    kind = folder.read_info().kind
-    if kind != "study":
-        raise UserError(f"{options.study} is a {kind}; a projection needs a study: several GPU counts and a sweep")
+    folder = RunFolder.open_study(options.study, "a projection needs a study: several GPU counts and a sweep")
     sweeps = tuple(launch for path in options.sweep for launch in read_launches(path))
     analyze([folder.path], outlook=Outlook(sweeps, options.gpus, _topology(options)))
     material = read_material(folder)
@@ -77,7 +74,8 @@ def run(words: list[str]) -> int:
     if options.json is not None and material.study is not None:
         write_atomic(options.json, msgspec.json.format(msgspec.json.encode(material.study.projection)))
     print(f"report: {report}")
-    return 0
+    points = material.study.projection.points if material.study and material.study.projection else []
+    return int(ExitCode.OK if any(point.step_ms is not None for point in points) else ExitCode.USER_INPUT)
 
 
 def _counts(text: str) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 import argparse
 import math
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -37,6 +38,7 @@ def run(words: list[str]) -> int:
     for target in find_targets(options.path):
         replayer = open_replayer(target)
         straggler = replayer.latest_rank if options.no_straggler == "latest" else None
+        _refuse_stranger(options.no_straggler, replayer.graph.ranks, target.name)
         changes = _changes(options, straggler) or usual_changes(replayer)
         answer = WhatIf(
             name=target.name, replay=replayer.replay, predictions=[replayer.predict(change) for change in changes]
@@ -94,6 +96,13 @@ def _changes(options: argparse.Namespace, latest: int | None) -> list["Change"]:
             raise UserError(f"--together takes one value a flag, and {next(iter(one)).replace('_', '-')} has two")
         whole |= one
     return [Change(**whole)] if whole else []  # type: ignore[arg-type]
+
+
+def _refuse_stranger(text: str | None, ranks: Collection[int], name: str) -> None:
+    if text is not None and text.isdigit() and int(text) not in ranks:
+        raise UserError(
+            f"--no-straggler {text}: not a rank of {name} that is replayed; choose one of {', '.join(map(str, ranks))}"
+        )
 
 
 def _numbers(flag: str, text: str) -> list[float]:

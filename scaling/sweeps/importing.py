@@ -19,7 +19,7 @@ def import_logs(logs: Sequence[Path], out: Path, operation: str | None) -> tuple
         try:
             text = path.read_text(errors="replace")
         except OSError as error:
-            raise UserError(f"{path}: {error.strerror}") from None
+            raise UserError(f"{path}: {error.strerror}; give a log of nccl-tests or rccl-tests") from None
         log = read_log(text, path.name, operation)
         read.rows += log.rows
         read.faults += log.faults
