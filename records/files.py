@@ -20,7 +20,10 @@ def write_atomic(path: Path, content: bytes | str) -> None:
     """
     data = content.encode() if isinstance(content, str) else content
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None  # the name that means something to the user
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)

@@ -83,6 +83,14 @@ class RunFolder:
         hint = f"it holds {len(inside)} of them, such as {inside[-1]}" if inside else "train, sweep and study make them"
         raise UserError(f"{path} is no run folder: it has no run.json; {hint}")
 
+    def refuse_read_only(self) -> None:
+        """Raise UserError where what is found out cannot be written into the folder, as into somebody else's."""
+        for path in (self.path, *(run.path for run in self.read_children())):
+            if not os.access(path, os.W_OK):
+                alone = f", or read its traces alone: {path / 'traces'}" if (path / "traces").is_dir() else ""
+                raise UserError(f"{path} cannot be written, and its analysis.json and report.html go there; "
+                                f"copy it (cp -r){alone}")  # fmt: skip
+
     @classmethod
     def open_study(cls, path: Path, why: str) -> "RunFolder":
         """Return an existing study folder. Raises UserError where there is none, with `why` it takes a study."""

@@ -92,6 +92,7 @@ def _analyze_against(
     kind = folder.read_info().kind
     if kind != "train":
         raise UserError(f"{path} is a {kind}, and lost time is told of one training run; name that run's folder")
+    folder.refuse_read_only()
     analysis = analyze_against(path, references, jobs, executor)
     write_answer(folder.analysis, analysis)
     return analysis
@@ -106,6 +107,7 @@ def _analyze_path(path: Path, jobs: int | None, executor: Executor | None, outlo
     kind = folder.read_info().kind
     if kind == "sweep":
         return []  # its rows are the answer already
+    folder.refuse_read_only()
     if kind == "train":
         analysis = _analyze_beside(path, jobs, executor, outlook)
         add_advice(path, [analysis], outlook.sweeps)

@@ -1,5 +1,7 @@
 """The run folder keeps what was measured, whatever happens to the process that writes it."""
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -166,6 +168,23 @@ def test_a_run_goes_on_with_other_settings_that_decide_nothing(tmp_path: Path) -
     RunFolder.resume(tmp_path / "run", config.replace("rank: 1", "rank: 8").replace("offline", "online"))
     with pytest.raises(UserError, match="steps: 4"):
         RunFolder.resume(tmp_path / "run", config.replace("steps: 3", "steps: 4"))
+
+
+def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(tmp_path: Path) -> None:
+    """In a process without the right to override modes: root has it."""
+    study = RunFolder.create(tmp_path / "study", "study", "x: 1")
+    run = RunFolder.create(study.path / "run", "train", "steps: 1")
+    run.traces.mkdir()
+    run.path.chmod(0o555)
+    words = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-all"] if os.geteuid() == 0 else []
+    if words and shutil.which(words[0]) is None:
+        pytest.skip("NOT TESTED: root may write everywhere, and there is no setpriv here to give that up")
+    code = f"import scalescope; raise SystemExit(scalescope.main(['analyze', {str(study.path)!r}]))"
+    words += [sys.executable, "-c", code]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    run.path.chmod(0o755)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    assert f"{run.path} cannot be written" in done.stderr and f"traces alone: {run.traces}" in done.stderr
 
 
 def test_a_path_is_printed_as_one_types_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
