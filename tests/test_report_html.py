@@ -320,3 +320,17 @@ def test_hostile_names_do_no_harm_in_a_browser(tmp_path: Path):
         assert seen.console == []
         assert "img" not in seen.tags()
         assert all(count > 0 for count in seen.marks().values())
+
+
+@pytest.mark.parametrize("width", [330, 430, 1100])
+def test_the_labels_beside_the_growth_s_bars_have_their_room_on_every_page(width: int):
+    import vl_convert
+
+    from report import charts
+
+    spec = charts.waterfall([("slower compute", "#36c", 166.8), ("exposed wait", "#c33", 55.1)], 221.9)
+    svg = vl_convert.vegalite_to_svg({**spec, "width": width})
+    texts = re.findall(r'<text[^>]*transform="translate\(([\d.]+),[^"]*"[^>]*>([^<]*)</text>', svg)
+    plot = 2 * next(float(x) for x, text in texts if text == "ms added to the step")  # the title stands in its middle
+    (last,) = [float(x) for x, text in texts if text == "+221.9 ms · 100%"]
+    assert 112 <= plot - last < 125, "a figure is cut, or the bars have less room than they could"
