@@ -119,7 +119,7 @@ def test_every_setting_is_explained_where_its_default_is(group: str) -> None:
         lines = path.read_text().splitlines()
         block = ""
         for above, line in zip(["", *lines], lines, strict=False):
-            if not line.startswith((" ", "-", "#")):
+            if line and not line.startswith((" ", "-", "#")):
                 block = line.split(":")[0]
             if (key := _KEY.match(line)) and block not in _HYDRAS:
                 keys[key[1]] = path.name
