@@ -6,7 +6,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from records.folder import RunFolder
 from tests.collectives_runs import await_rows, finish, process_of, rows_of
 from tests.collectives_runs import start as start_sweep
 from tests.faults import FAULTS, PAGE, Fault, page_with_table
+from tests.processes import await_that, catches, command_of, descendants, environment_of
 from tests.train_runs import FAST, SMALL_GPT, ranks_of, start, train, wait_for, wait_for_rows
 
 BIN = Path(sys.executable).parent
@@ -423,39 +423,3 @@ def test_a_rank_that_hangs_in_its_own_code_is_told_from_those_that_wait_for_it(t
     assert code == ExitCode.RUN_FAILED, said
     assert "rank 1 did not arrive: at loading the batch of step 39" in message and "rank 0 arrived" in message
     assert "sitecustomize" in (tmp_path / "one/logs/rank1.hang.txt").read_text(), "its stack says where it hangs"
-
-
-def await_that(holds: Callable[[], bool], limit_s: float = 120) -> None:
-    until = time.monotonic() + limit_s
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
-def descendants(pid: int) -> list[int]:
-    found = []
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in children.read_text().split():
-            found += [int(child), *descendants(int(child))]
-    return found
-
-
-def catches(pid: int, number: signal.Signals) -> bool:
-    """Return whether a process has a handler of its own for a signal."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    (mask,) = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")]
-    return bool(int(mask, 16) >> (number - 1) & 1)
-
-
-def environment_of(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except OSError:
-        return []
-
-
-def command_of(pid: int) -> bytes:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return b""

@@ -1,11 +1,8 @@
-"""Projection and in-situ efficiency: what a study's sweep says about its steps, tested on itself, and its refusals."""
+"""Projection: what a study's sweep says about its steps on other counts, tested on itself, and its refusals."""
 
 import json
 import math
-import shutil
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -15,13 +12,12 @@ from hypothesis import strategies as st
 
 import scalescope
 from records.folder import RunFolder
-from records.rows import Device, StepRow, SweepRow, TrainFacts
 from report.panels_projection import expectation_sentence
-from scaling.analyze import analyze, analyze_study
-from scaling.answer import Projected, RunAnalysis, StudyAnalysis
+from scaling.analyze import analyze_study
+from scaling.answer import Projected, StudyAnalysis
 from scaling.costs.interval import Interval
 from scaling.costs.model import CostModel, NotKnown
-from scaling.costs.points import Launch, read_launches
+from scaling.costs.points import Launch
 from scaling.costs.topology import Topology
 from scaling.exchanges import Exchange, RankExchanges
 from scaling.intervals import intervals, union
@@ -31,56 +27,7 @@ from scaling.projection.noise import repeat_half_ms
 from scaling.projection.outlook import Outlook
 from scaling.run import explain_traces
 from scaling.sources import find_sources
-
-DATA = Path(__file__).parent / "data"
-MIB = 1 << 20
-H200 = "NVIDIA H200"
-
-
-def alone_us(size: int, n: int) -> float:
-    """What an all-reduce takes alone on the sample machine: 10 µs, and 300 GB/s over the links."""
-    return 10 + 2 * (n - 1) / n * size / 300e3
-
-
-def sweep_rows(groups: Sequence[int] = (2, 3, 4), **fields: object) -> list[SweepRow]:
-    return [
-        SweepRow("all_reduce", 2**power, "float32", n, "measured", time_us=alone_us(2**power, n), **fields)  # type: ignore[arg-type]
-        for n in groups
-        for power in range(10, 31)
-    ]
-
-
-def add_run(study: Path, traces: str, ranks: int, step_ms: float, batch: int = 32, device: str = H200) -> None:
-    folder = RunFolder.create(study / f"gpt-{ranks}", "train", "model: x", study=study.name)
-    info = folder.read_info()
-    info.world_size, info.status = ranks, "done"
-    info.devices = [Device(rank, "host", "cuda", device) for rank in range(ranks)]
-    folder.write_info(info)
-    folder.write_facts(
-        TrainFacts(model="gpt", strategy="ddp", precision="bf16", parameters=1, flops_per_sample=1.0, flops_formula="",
-                   samples_per_rank_step=batch)
-    )  # fmt: skip
-    folder.traces.mkdir()
-    for source in find_sources(DATA / traces):
-        assert source.rank is not None
-        shutil.copy(source.path, folder.trace_of(source.rank, 3))
-    noise = np.random.default_rng(ranks)
-    with folder.step_writer() as writer:
-        for step in range(50):
-            phase: Literal["warmup", "steady"] = "warmup" if step < 5 else "steady"
-            times = [step_ms * (1 + 0.002 * float(noise.standard_normal()))] * ranks
-            writer.append(StepRow(step=step, phase=phase, step_ms=times, samples_per_s=batch * ranks / times[0] * 1e3))
-
-
-def add_sweep(study: Path, rows: Sequence[SweepRow], device: str = H200, hosts: int = 1) -> None:
-    folder = RunFolder.create(study / "sweep", "sweep", "x: 1", study=study.name)
-    info = folder.read_info()
-    info.devices = [Device(rank, f"host{rank % hosts}", "cuda", device) for rank in range(4)]
-    info.status = "done"
-    folder.write_info(info)
-    with folder.sweep_writer() as writer:
-        for row in rows:
-            writer.append(row)
+from tests.projection_studies import DATA, H200, MIB, add_run, add_sweep, make_pair, sweep_rows
 
 
 @pytest.fixture
@@ -96,12 +43,7 @@ def study(tmp_path: Path) -> RunFolder:
 
 @pytest.fixture
 def pair(tmp_path: Path) -> RunFolder:
-    """Real traces on 1 and 2 GPUs, and a sweep."""
-    folder = RunFolder.create(tmp_path / "pair", "study", "x: 1")
-    add_run(folder.path, "gpt_ddp_n1", 1, 62.3)
-    add_run(folder.path, "gpt_ddp_n2", 2, 64.5)
-    add_sweep(folder.path, sweep_rows())
-    return folder
+    return make_pair(tmp_path / "pair")
 
 
 def told(answer: StudyAnalysis) -> list[Projected]:
@@ -344,80 +286,6 @@ def test_one_size_alone_says_nothing_of_the_sizes_in_training() -> None:
     assert model.cost("all_reduce", 64 * MIB, "float32", 3).time_us.low > 0
     with pytest.raises(NotKnown, match="says nothing of 8388608 B; sweep more sizes"):
         model.cost("all_reduce", 8 * MIB, "float32", 4)
-
-
-def in_situ(runs: Sequence[RunAnalysis], ranks: int) -> RunAnalysis:
-    return next(run for run in runs if run.world_size == ranks)
-
-
-def test_every_large_collective_is_held_against_its_time_alone(pair: RunFolder) -> None:
-    _, runs = analyze_study(pair)
-    run = in_situ(runs, 2)
-    large = [one for one in run.collectives if one.step is not None and (one.bytes or 0) >= MIB]
-    assert len(large) == 39 and all(one.in_situ_efficiency is not None for one in large)
-    for row in run.in_situ:
-        assert row.alone_us == pytest.approx(alone_us(row.bytes, 2), rel=0.03)
-        assert row.transfer_us is not None and row.alone_us is not None
-        assert row.efficiency == pytest.approx(row.alone_us / row.transfer_us)
-        assert row.ideal_us is not None and row.size_us is not None and row.rest_us is not None
-        assert row.contention_us is None, "no sweep measured it"
-        assert row.ideal_us + row.size_us + row.rest_us == pytest.approx(row.transfer_us)
-        assert row.ideal_us == pytest.approx(row.bytes / 300e3, rel=0.01)
-    assert any((row.under_compute or 0) > 0.9 for row in run.in_situ)
-    last = max(run.in_situ, key=lambda row: row.bytes)  # the embedding's bucket is reduced after the backward pass
-    assert (last.under_compute or 0) < 0.1
-
-
-def test_contention_explains_no_more_than_is_lost_and_no_more_than_ran_under_compute(pair: RunFolder) -> None:
-    beside = [
-        msgspec.structs.replace(row, contention="matmul", time_us=4 * (row.time_us or 0), slowdown=4.0)
-        for row in sweep_rows((2,))
-    ]
-    told_what = sweep_rows((2,), algorithm="Tree")
-    fast = [msgspec.structs.replace(row, time_us=0.5) for row in told_what]
-    given = Launch("contention", [*beside, *fast], H200, 4)
-    _, runs = analyze_study(pair, outlook=Outlook(sweeps=(given,)))
-    for row in in_situ(runs, 2).in_situ:
-        # neither the contended nor the forced rows are what it takes alone
-        assert row.alone_us == pytest.approx(alone_us(row.bytes, 2), rel=0.03)
-        assert row.contention_us is not None and row.rest_us is not None and row.transfer_us is not None
-        lost = row.transfer_us - (row.alone_us or 0)
-        assert 0 <= row.contention_us <= max(lost, 0) + 1e-9
-        assert row.contention_us + row.rest_us == pytest.approx(lost)
-        if (row.under_compute or 0) > 0.9 and lost > 0:
-            assert row.contention_us == pytest.approx(lost)
-        if row.under_compute == 0:
-            assert row.contention_us == 0
-
-
-def test_sizes_outside_the_sweep_and_a_rank_alone_are_refused(pair: RunFolder) -> None:
-    small = [row for row in sweep_rows() if row.bytes < 4 * MIB]
-    RunFolder(pair.path / "sweep").sweep.unlink()
-    with RunFolder(pair.path / "sweep").sweep_writer() as writer:
-        for row in small:
-            writer.append(row)
-    _, runs = analyze_study(pair)
-    assert all("outside the sweep's sizes" in (row.reason or "") for row in in_situ(runs, 2).in_situ)
-
-    (pair.path / "gpt-2" / "traces").joinpath("rank1.3.pt.trace.json.gz").unlink()
-    _, runs = analyze_study(pair)
-    assert all("not all ranks' traces" in (row.reason or "") for row in in_situ(runs, 2).in_situ)
-
-
-def test_a_run_alone_is_held_against_a_sweep_that_is_given(pair: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    sweep = pair.path / "sweep"
-    outlook = Outlook(sweeps=tuple(read_launches(sweep)))
-    (beside,) = analyze([pair.path / "gpt-2"], outlook=outlook)
-    assert isinstance(beside, RunAnalysis) and beside.in_situ
-    assert all(row.efficiency is not None for row in beside.in_situ)
-    (plain,) = analyze([pair.path / "gpt-2"])
-    assert isinstance(plain, RunAnalysis) and plain.in_situ == []
-    log = DATA / "nccl_tests" / "plain.txt"
-    assert scalescope.main(["analyze", str(pair.path / "gpt-2"), "--sweep", str(log)]) == 0
-    written = json.loads((pair.path / "gpt-2" / "analysis.json").read_text())
-    large = [row for row in written["in_situ"] if row["bytes"] > 16 * MIB]  # where the log ends
-    assert large and all("outside the sweep's sizes" in row["reason"] for row in large)
-    capsys.readouterr()
 
 
 def test_the_verb_projects_prints_and_writes(
