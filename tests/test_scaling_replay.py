@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from records.errors import UserError
 from scaling.replay.buckets import cut_by, find_buckets
+from scaling.replay.build import build_graph
 from scaling.replay.change import Change
 from scaling.replay.contention import measure_contention
-from scaling.replay.graph import Activity, Contention, Graph, Transfer, build_graph
+from scaling.replay.graph import Activity, Contention, Graph, Transfer
 from scaling.replay.load import find_targets, open_replayer, read_records
 from scaling.replay.simulate import bounded, mean_step_ns, simulate
 from scaling.replay.whatif import Replayer

@@ -18,10 +18,11 @@ import msgspec
 from records.errors import RunError, UserError
 from scaling.answer import Replay
 from scaling.replay.buckets import cut_by, find_buckets, first_bucket_cap, recut
+from scaling.replay.build import build_graph
 from scaling.replay.bursts import comes_in_bursts, spread
 from scaling.replay.change import Change, even_out, free_data, free_host, no_overlap, perfect_overlap
 from scaling.replay.contention import measure_contention, measure_transfer_rate
-from scaling.replay.graph import Graph, build_graph, median
+from scaling.replay.graph import Graph, median
 from scaling.replay.record import RankRecord
 from scaling.replay.simulate import bounded, mean_step_ns, simulate
 from scaling.replay.times import CollectiveTimes, TraceTimes
