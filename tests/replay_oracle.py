@@ -32,7 +32,7 @@ def settle(graph: Graph) -> tuple[dict[int, float], dict[int, float]]:
         changed = False
         for at in living:
             node = graph.activities[at]
-            moments = [node.not_before, *(end[other] for other in node.after)]
+            moments = [node.not_before, *(end[other] for other in graph.after.get(at, ()))]
             moments += [end[before[at]]] if at in before else []
             moments += [launched[at]] if at in launched else []
             starts = max(moments) + node.dispatch_ns
@@ -41,7 +41,7 @@ def settle(graph: Graph) -> tuple[dict[int, float], dict[int, float]]:
                 stops = max(max(begin[one] for one in transfer.members.values() if one != at), starts)
                 stops += transfer.work_ns + node.skew_ns
             else:
-                stops = starts + node.work_ns
+                stops = starts + graph.work_ns[at]
             changed = changed or abs(starts - begin[at]) > 0.01 or abs(stops - end[at]) > 0.01
             begin[at], end[at] = starts, stops
         if not changed:
@@ -52,14 +52,14 @@ def tick(graph: Graph, step_ns: float) -> dict[int, float]:
     """Return the ends, ns, of a graph whose activities are all launched at 0, in steps of time."""
     order = {right: left for streams in graph.order.values() for stream in streams
              for left, right in pairwise(stream)}  # fmt: skip
-    left = {at: graph.activities[at].work_ns for at in graph.living()}
+    left = {at: graph.work_ns[at] for at in graph.living()}
     moved = {index: one.work_ns for index, one in enumerate(graph.transfers)}
     running: set[int] = set()
     end: dict[int, float] = {}
     now = 0.0
     while len(end) < len(left):
         for at in left:
-            needs = [*graph.activities[at].after, *([order[at]] if at in order else [])]
+            needs = [*graph.after.get(at, ()), *([order[at]] if at in order else [])]
             if at not in running and at not in end and all(other in end for other in needs):
                 running.add(at)
         computing = {graph.activities[at].rank for at in running if graph.activities[at].kind == COMPUTE}

@@ -99,7 +99,7 @@ def _handed_over_at_the_end(replayer: Replayer) -> None:
             gradients = sorted((one.activity for one in step.gradients[rank]), key=lambda at: position[at])
             for at in members:
                 if graph.activities[at].rank == rank:
-                    graph.activities[at].after = [gradients[-1]]
+                    graph.after[at] = [gradients[-1]]
     replayer.base = bounded(simulate(graph).step_ns(graph))
     replayer.base_ns = mean_step_ns(replayer.base)
     replayer.replay.faithful = True  # to what it was changed into

@@ -70,21 +70,18 @@ def test_each_activity_replays_where_the_trace_has_it() -> None:
 
 def _two_streams(work: list[float], moves: float, inflation: float, rate: float) -> Graph:
     """Two ranks: kernels one after another, and an all-reduce that begins with the first one."""
-    activities: list[Activity] = []
-    order: dict[int, list[list[int]]] = {}
+    nothing: dict[int, list] = {0: [], 1: []}
+    graph = Graph([0, 1], [], [], {}, {}, nothing, {0: 0.0, 1: 0.0}, [], {0: [0], 1: [len(work) + 1]},
+                  {0: [0, 1], 1: [0, 1]}, {0: 0.0, 1: 0.0}, {0: [], 1: []}, [0],
+                  Contention(inflation, inflation, inflation, rate))  # fmt: skip
     members = {}
     for rank in (0, 1):
-        first = len(activities)
-        for length in work:
-            activities.append(Activity(rank, 7, COMPUTE, length * (1 + rank / 2), 0.0, [], 0, "k"))
-        members[rank] = len(activities)
-        activities.append(Activity(rank, 9, COMMUNICATION, 0.0, 0.0, [first], 0, "all_reduce", collective=0))
-        order[rank] = [list(range(first, members[rank])), [members[rank]]]
-    transfer = Transfer(members, moves, "all_reduce", MIB, "float32", 2, 0, moves, 0.0)
-    nothing: dict[int, list] = {0: [], 1: []}
-    return Graph([0, 1], activities, order, nothing, {0: 0.0, 1: 0.0}, [transfer], {0: [0], 1: [len(work) + 1]},
-                 {0: [0, 1], 1: [0, 1]}, {0: 0.0, 1: 0.0}, {0: [], 1: []}, [0],
-                 Contention(inflation, inflation, inflation, rate))  # fmt: skip
+        kernels = [graph.add(Activity(rank, 7, COMPUTE, 0.0, 0, "k"), length * (1 + rank / 2)) for length in work]
+        collective = Activity(rank, 9, COMMUNICATION, 0.0, 0, "all_reduce", collective=0)
+        members[rank] = graph.add(collective, 0.0, [kernels[0]])
+        graph.order[rank] = [kernels, [members[rank]]]
+    graph.transfers.append(Transfer(members, moves, "all_reduce", MIB, "float32", 2, 0, moves, 0.0))
+    return graph
 
 
 def test_side_by_side_compute_and_transfers_slow_each_other() -> None:
@@ -164,7 +161,7 @@ def test_a_rank_held_up_on_purpose_costs_what_it_was_held_up(gpt: Replayer) -> N
     graph = build_graph(records)
     plain = mean_step_ns(bounded(simulate(graph).step_ns(graph)))
     for begins in graph.steps[1]:
-        graph.activities[begins].work_ns += 8e6
+        graph.work_ns[begins] += 8e6
     held = mean_step_ns(bounded(simulate(graph).step_ns(graph)))
     assert held - plain == pytest.approx(8e6, rel=0.05)
     slowed = Replayer(records)

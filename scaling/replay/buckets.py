@@ -7,7 +7,7 @@ the buckets' all-reduces; that the one adds up to the other, bucket by bucket, i
 """
 
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from scaling.replay.graph import Activity, Gradient, Graph, HostCall, Transfer, median
 from scaling.timeline import COMPUTE
@@ -38,7 +38,7 @@ def find_buckets(graph: Graph) -> list[StepBuckets] | str:
         return "no gradients of DDP in the traces: buckets are cut from their shapes (profile with record_shapes=True)"
     found = []
     why = ""
-    awaited = {other for at in graph.living() for other in graph.activities[at].after}
+    awaited = {other for at in graph.living() for other in graph.after.get(at, ())}
     awaited |= {call.awaits for calls in graph.calls.values() for call in calls if call.awaits >= 0}
     for number in graph.step_numbers:
         by_rank = {
@@ -136,10 +136,9 @@ class _Additions:
         self._behind: dict[int, list[HostCall]] = {}  # by the activity whose launch they follow
         self._made: dict[int, list[int]] = {rank: [] for rank in graph.ranks}
 
-    def add(self, node: Activity, behind: int, cost_ns: float) -> int:
+    def add(self, node: Activity, work_ns: float, behind: int, cost_ns: float, after: Sequence[int] = ()) -> int:
         """Add an activity that the host launches right after another one, at a cost of host time."""
-        at = len(self.graph.activities)
-        self.graph.activities.append(node)
+        at = self.graph.add(node, work_ns, after)
         self._behind.setdefault(behind, []).append(HostCall(cost_ns, 0.0, 0.0, launches=at))
         self._made[node.rank].append(at)
         return at
@@ -150,22 +149,23 @@ class _Additions:
         for rank in graph.ranks:
             calls: list[HostCall] = []
             for call in graph.calls[rank]:
-                self._append(calls, call)
+                calls.append(call)
+                if call.launches in self._behind:
+                    self._append_behind(calls, call.launches)
             graph.calls[rank] = calls
             position = {call.launches: index for index, call in enumerate(calls) if call.launches >= 0}
-            streams: dict[int, list[int]] = {}
-            for at in [*(one for stream in graph.order[rank] for one in stream), *self._made[rank]]:
+            streams = {graph.activities[stream[0]].stream: stream for stream in graph.order[rank]}
+            for at in self._made[rank]:
                 streams.setdefault(graph.activities[at].stream, []).append(at)
-            touched = {graph.activities[at].stream for at in self._made[rank]}
-            for number, stream in streams.items():
-                if number in touched:
-                    stream.sort(key=lambda at: position.get(at, -1))  # what was launched before the trace stays first
+            for number in {graph.activities[at].stream for at in self._made[rank]}:
+                streams[number].sort(key=lambda at: position.get(at, -1))  # launched before the trace: stays first
             graph.order[rank] = list(streams.values())
 
-    def _append(self, calls: list[HostCall], call: HostCall) -> None:
-        calls.append(call)
-        for new in self._behind.get(call.launches, ()) if call.launches >= 0 else ():
-            self._append(calls, new)
+    def _append_behind(self, calls: list[HostCall], launched: int) -> None:
+        for new in self._behind[launched]:
+            calls.append(new)
+            if new.launches in self._behind:
+                self._append_behind(calls, new.launches)
 
 
 def recut(
@@ -177,9 +177,9 @@ def recut(
     """
     cost = _handover_ns(graph)
     additions = _Additions(graph)
-    for step, cut in zip(steps, cuts, strict=True):
+    taken_out = _take_out(graph, steps)
+    for step, cut, out in zip(steps, cuts, taken_out, strict=True):
         model = graph.transfers[step.transfers[0]]
-        users, awaiting = _take_out(graph, step)
         made: dict[int, list[int]] = {rank: [] for rank in graph.ranks}
         for last, held in cut:
             size = round(held * scale)
@@ -195,35 +195,53 @@ def recut(
                 transfer.members[rank] = member
                 done = _widen(additions, member, held) if scale < step.scale else member
                 made[rank].append(done)
-                for user in users[rank]:
-                    graph.activities[user].after.append(done)
-        for rank, call in awaiting.items():
+                for user in out.users[rank]:
+                    graph.after[user].append(done)
+        for rank, call in out.awaiting.items():
             at = next(index for index, one in enumerate(graph.calls[rank]) if one is call)
             graph.calls[rank][at + 1 : at + 1] = [HostCall(0.0, 0.0, 0.0, awaits=done) for done in made[rank]]
     additions.place()
 
 
-def _take_out(graph: Graph, step: StepBuckets) -> tuple[dict[int, list[int]], dict[int, HostCall]]:
-    """Take a step's all-reduces out; return by rank which activities waited for them, and the first call that did.
+@dataclass(frozen=True, slots=True)
+class _TakenOut:
+    """What waited for a step's all-reduces, by rank: on a device a stream does, on a CPU the host's thread itself."""
 
-    On a device a stream waits for them, on a CPU the host's thread itself.
-    """
-    gone = {at for index in step.transfers for at in graph.transfers[index].members.values()}
-    users: dict[int, list[int]] = {rank: [] for rank in graph.ranks}
-    for at in graph.living():
-        node = graph.activities[at]
-        if at not in gone and gone.intersection(node.after):
-            node.after = [other for other in node.after if other not in gone]
-            users[node.rank].append(at)
-    awaiting: dict[int, HostCall] = {}
+    users: dict[int, list[int]]  # activities
+    awaiting: dict[int, HostCall] = field(default_factory=dict)  # the first call that did, which awaits nothing now
+
+
+def _take_out(graph: Graph, steps: Sequence[StepBuckets]) -> list[_TakenOut]:
+    """Take the steps' all-reduces out; return what waited for them, a step."""
+    gone = {
+        at: place
+        for place, step in enumerate(steps)
+        for index in step.transfers
+        for at in graph.transfers[index].members.values()
+    }
+    found = [_TakenOut({rank: [] for rank in graph.ranks}) for _ in steps]
+    for at, others in list(graph.after.items()):
+        if at in gone:
+            del graph.after[at]
+            continue
+        awaited = {gone[other] for other in others if other in gone}
+        for place in awaited:
+            found[place].users[graph.activities[at].rank].append(at)
+        if awaited:
+            graph.after[at] = [other for other in others if other not in gone]
     for rank in graph.ranks:
         graph.order[rank] = [left for stream in graph.order[rank] if (left := [at for at in stream if at not in gone])]
-        graph.calls[rank] = [call for call in graph.calls[rank] if call.hands_over not in gone or call.hands_over < 0]
+        calls: list[HostCall] = []
         for call in graph.calls[rank]:
+            if call.hands_over in gone:
+                continue
+            kept = call
             if call.awaits in gone:
-                call.awaits = -1
-                awaiting.setdefault(rank, call)
-    return users, awaiting
+                kept = replace(call, awaits=-1)
+                found[gone[call.awaits]].awaiting.setdefault(rank, kept)
+            calls.append(kept)
+        graph.calls[rank] = calls
+    return found
 
 
 def _handover_ns(graph: Graph) -> dict[int, float]:
@@ -247,13 +265,11 @@ def _add_collective(
     members = [graph.activities[graph.transfers[one].members[rank]] for one in step.transfers]
     node = replace(
         like,
-        work_ns=0.0,
-        after=[ready],
         collective=index,
         dispatch_ns=median([one.dispatch_ns for one in members]),
         skew_ns=median([one.skew_ns for one in members]),
     )
-    return additions.add(node, ready, cost)
+    return additions.add(node, 0.0, ready, cost, [ready])
 
 
 def _narrow(additions: _Additions, gradient: int, held: int) -> int:
@@ -263,22 +279,22 @@ def _narrow(additions: _Additions, gradient: int, held: int) -> int:
     """
     like = additions.graph.activities[gradient]
     work = held / 4 * 10 * _ns_a_byte(additions.graph, like.rank)
-    return additions.add(replace(like, work_ns=work, after=[], name="narrow gradients"), gradient, _LAUNCH_NS)
+    return additions.add(replace(like, name="narrow gradients"), work, gradient, _LAUNCH_NS)
 
 
 def _widen(additions: _Additions, member: int, held: int) -> int:
     """Add the copy back to the gradients' own width, on a stream of its own; return what is awaited in the end."""
     like = additions.graph.activities[member]
     work = held / 4 * 6 * _ns_a_byte(additions.graph, like.rank)
-    node = Activity(like.rank, _SIDE_STREAM, COMPUTE, work, 0.0, [member], like.step, "widen gradients")
-    return additions.add(node, member, _LAUNCH_NS)
+    node = Activity(like.rank, _SIDE_STREAM, COMPUTE, 0.0, like.step, "widen gradients")
+    return additions.add(node, work, member, _LAUNCH_NS, [member])
 
 
 def _ns_a_byte(graph: Graph, rank: int) -> float:
     """Return what moving a byte costs a kernel that only moves: from those that put large gradients into buckets."""
     rates = [
-        graph.activities[one.activity].work_ns / (2 * one.bytes)
+        graph.work_ns[one.activity] / (2 * one.bytes)
         for one in graph.gradients[rank]
-        if one.bytes >= 1 << 20 and graph.activities[one.activity].work_ns > 0
+        if one.bytes >= 1 << 20 and graph.work_ns[one.activity] > 0
     ]
     return median(rates, 1 / 3000.0)

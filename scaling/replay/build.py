@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from scaling.clocks import host_offsets
-from scaling.intervals import Intervals, covered_before, intersect, length, union
+from scaling.intervals import Intervals, covered_before, union
 from scaling.matching import match_collectives
 from scaling.replay.graph import Activity, Contention, Gradient, Graph, HostCall, Transfer
 from scaling.replay.record import LAUNCH, WAIT, RankRecord, data_between
@@ -39,11 +39,10 @@ LONGEST_LATENCY_NS = 8_000
 
 def build_graph(records: Mapping[int, RankRecord], contention: Contention | None = None) -> Graph:
     """Return the structure of the ranks' traces. Times are ns since its first call or activity, on one clock."""
-    how = contention or Contention()
     ranks = sorted(records)
     collectives = {rank: records[rank].collectives for rank in ranks}
     offsets = host_offsets({rank: records[rank].host for rank in ranks}, collectives).offsets
-    graph = Graph(ranks, [], {}, {}, {}, [], {}, {}, {}, {}, [], how)
+    graph = Graph(ranks, [], [], {}, {}, {}, {}, [], {}, {}, {}, {}, [], Contention())
     base: dict[int, int] = {}
     # times since 1970 in ns are too large for a float to hold exactly
     origin = min(min(record.start[:1] + [call.start for call in record.calls[:1]]) for record in records.values())
@@ -52,11 +51,11 @@ def build_graph(records: Mapping[int, RankRecord], contention: Contention | None
         _add_rank(graph, rank, records[rank], offsets.get(rank, 0) - origin)
     _add_transfers(graph, records, base, offsets)
     for rank in ranks:
-        _without_contention(graph, rank, how)
+        _add_overlap(graph, rank)
     for rank in ranks:
         _explain_starts(graph, rank, records[rank])
     graph.step_numbers = records[ranks[0]].steps
-    return graph
+    return graph.under(contention) if contention is not None else graph
 
 
 def _add_rank(graph: Graph, rank: int, record: RankRecord, offset: int) -> None:
@@ -69,20 +68,17 @@ def _add_rank(graph: Graph, rank: int, record: RankRecord, offset: int) -> None:
         # a kernel may begin while the one before it ends (programmatic dependent launch): it counts from there
         begun = min(max(record.start[at], over.get(stream, 0)), record.end[at])
         over[stream] = max(record.end[at], over.get(stream, 0))
-        graph.activities.append(
-            Activity(
-                rank=rank,
-                stream=stream,
-                kind=record.kind[at],
-                work_ns=float(record.end[at] - begun),
-                dispatch_ns=0.0,
-                after=[],
-                step=record.step[at],
-                name=record.name[at],
-                traced_start=begun + offset,
-                traced_end=record.end[at] + offset,
-            )
+        node = Activity(
+            rank=rank,
+            stream=stream,
+            kind=record.kind[at],
+            dispatch_ns=0.0,
+            step=record.step[at],
+            name=record.name[at],
+            traced_start=begun + offset,
+            traced_end=record.end[at] + offset,
         )
+        graph.add(node, float(record.end[at] - begun))
     graph.order[rank] = list(streams.values())
     graph.edges[rank] = [edge + offset for edge in record.edges]
     starts = np.array(record.start, np.int64)
@@ -179,7 +175,7 @@ def _wait_for(graph: Graph, first: int, at: int, producer: int) -> None:
     if producer < 0 or graph.activities[first + producer].stream == graph.activities[first + at].stream:
         return
     if graph.activities[first + producer].traced_end <= graph.activities[first + at].traced_start:
-        graph.activities[first + at].after.append(first + producer)
+        graph.after.setdefault(first + at, []).append(first + producer)
 
 
 def _main_stream(record: RankRecord) -> int:
@@ -230,36 +226,35 @@ def _add_transfers(
         )
 
 
-def _without_contention(graph: Graph, rank: int, how: Contention) -> None:
-    """Take off durations what running side by side added, so that a replay adds it where things then run so."""
+def _add_overlap(graph: Graph, rank: int) -> None:
+    """Note what of a rank ran side by side: its compute beside any collective, and transfers beside its compute."""
     own = [at for stream in graph.order[rank] for at in stream]
     communication = _spans(graph, [at for at in own if graph.activities[at].kind == COMMUNICATION])
     compute_rows = [at for at in own if graph.activities[at].kind == COMPUTE]
-    compute = _spans(graph, compute_rows)
-    if how.inflation and compute_rows:
-        starts = np.array([graph.activities[at].traced_start for at in compute_rows], np.int64)
-        ends = np.array([graph.activities[at].traced_end for at in compute_rows], np.int64)
-        beside = covered_before(communication, ends) - covered_before(communication, starts)
-        share = how.inflation / (1 + how.inflation)
-        for at, overlap in zip(compute_rows, beside.tolist(), strict=True):
-            graph.activities[at].work_ns -= share * overlap
-    for transfer in graph.transfers:
-        if rank not in transfer.members:
-            continue
-        begun = max(graph.activities[at].traced_start for at in transfer.members.values())
-        ended = min(graph.activities[at].traced_end for at in transfer.members.values())
-        window = Intervals(np.array([begun], np.int64), np.array([ended], np.int64))
-        hidden = length(intersect(window, compute))
-        transfer.work_ns -= (1 - how.transfer_rate) * hidden / len(transfer.members)
-        transfer.hidden += hidden / max(1, ended - begun) / len(transfer.members)
+    for at, overlap in zip(compute_rows, _covered(communication, _bounds(graph, compute_rows)), strict=True):
+        graph.activities[at].beside_ns = overlap
+    mine = [one for one in graph.transfers if rank in one.members]
+    begun = [max(graph.activities[at].traced_start for at in one.members.values()) for one in mine]
+    ended = [min(graph.activities[at].traced_end for at in one.members.values()) for one in mine]
+    windows = Intervals(np.array(begun, np.int64), np.array(ended, np.int64))
+    for transfer, hidden in zip(mine, _covered(_spans(graph, compute_rows), windows), strict=True):
+        transfer.hidden += hidden / transfer.traced_ns / len(transfer.members)
+
+
+def _covered(disjoint: Intervals, spans: Intervals) -> list[int]:
+    """Return for how many ns of each span a disjoint set covers it."""
+    covered: list[int] = (covered_before(disjoint, spans.ends) - covered_before(disjoint, spans.starts)).tolist()
+    return covered
 
 
 def _spans(graph: Graph, rows: Sequence[int]) -> Intervals:
-    return union(
-        Intervals(
-            np.array([graph.activities[at].traced_start for at in rows], np.int64),
-            np.array([graph.activities[at].traced_end for at in rows], np.int64),
-        )
+    return union(_bounds(graph, rows))
+
+
+def _bounds(graph: Graph, rows: Sequence[int]) -> Intervals:
+    return Intervals(
+        np.array([graph.activities[at].traced_start for at in rows], np.int64),
+        np.array([graph.activities[at].traced_end for at in rows], np.int64),
     )
 
 
@@ -279,7 +274,7 @@ def _explain_starts(graph: Graph, rank: int, record: RankRecord) -> None:
         before = -1
         for at in stream:
             node = graph.activities[at]
-            free = _free(graph, node, before, launch.get(at), graph.latency[rank])
+            free = _free(graph, at, before, launch.get(at), graph.latency[rank])
             if free is None:
                 node.not_before = float(node.traced_start)  # launched before the trace began: it begins when it did
                 before = at
@@ -288,7 +283,7 @@ def _explain_starts(graph: Graph, rank: int, record: RankRecord) -> None:
             if gap > LONGEST_DISPATCH_NS:
                 helper = _ended_right_before(graph, ends, end_times, node, before)
                 if helper >= 0:
-                    node.after.append(helper)
+                    graph.after.setdefault(at, []).append(helper)
                     gap = node.traced_start - graph.activities[helper].traced_end
             # a run loop's thread comes when the machine lets it: all of that is its dispatch
             longest = gap if record.activity == "cpu" and node.kind == COMMUNICATION else LONGEST_DISPATCH_NS
@@ -309,9 +304,9 @@ def _latency(graph: Graph, rank: int, launch: Mapping[int, float]) -> float:
     return min(max(0.0, float(np.percentile(waits, 1))), LONGEST_LATENCY_NS) if waits else 0.0
 
 
-def _free(graph: Graph, node: Activity, before: int, launched: float | None, latency: float) -> float | None:
+def _free(graph: Graph, at: int, before: int, launched: float | None, latency: float) -> float | None:
     """Return when nothing that is known held an activity up any more; None where nothing is known."""
-    moments = [float(graph.activities[at].traced_end) for at in node.after]
+    moments = [float(graph.activities[other].traced_end) for other in graph.after.get(at, ())]
     if before >= 0:
         moments.append(float(graph.activities[before].traced_end))
     if launched is not None:

@@ -61,7 +61,7 @@ def _find_makers(graph: Graph, rank: int, step: StepBuckets, behind: dict[int, l
         first = position.get(burst[0].activity, begin)
         made_by = launched[begin:first]
         if made_by:
-            done = list(accumulate(graph.activities[at].work_ns for at in made_by))
+            done = list(accumulate(graph.work_ns[at] for at in made_by))
             whole = sum(one.bytes for one in burst)
             for one, held in zip(burst, accumulate(one.bytes for one in burst), strict=True):
                 at = min(bisect_left(done, done[-1] * held / whole), len(made_by) - 1)
@@ -73,7 +73,7 @@ def _bursts(graph: Graph, rank: int, step: StepBuckets) -> list[list[Gradient]]:
     """Return a step's gradients in groups between which something worth the name is computed."""
     launched = _compute_launches(graph, rank, step)
     place = {at: index for index, at in enumerate(launched)}
-    done = [0.0, *accumulate(graph.activities[at].work_ns for at in launched)]
+    done = [0.0, *accumulate(graph.work_ns[at] for at in launched)]
     bursts: list[list[Gradient]] = []
     last = -1
     for one in step.gradients[rank]:
@@ -106,6 +106,6 @@ def _backward_begins(graph: Graph, rank: int, launched: Sequence[int], step: Ste
     begin = next((index for index, at in enumerate(launched) if thread.get(at) == own), 0)
     if begin:
         return min(begin, until)
-    whole = sum(graph.activities[at].work_ns for at in launched[:until])
-    passed = accumulate(graph.activities[at].work_ns for at in launched[:until])
+    whole = sum(graph.work_ns[at] for at in launched[:until])
+    passed = accumulate(graph.work_ns[at] for at in launched[:until])
     return next((index for index, done in enumerate(passed) if done >= (1 - _BACKWARD_SHARE) * whole), 0)

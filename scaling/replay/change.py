@@ -1,5 +1,7 @@
 """What can be changed of a step, and how each change looks in its graph."""
 
+from dataclasses import replace
+
 import msgspec
 
 from records.errors import UserError
@@ -57,29 +59,27 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 def free_data(graph: Graph) -> None:
     """Let every batch be there when it is asked for."""
-    for calls in graph.calls.values():
-        for call in calls:
-            call.think_ns = max(0.0, call.think_ns - call.data_ns)
-            call.data_ns = 0.0
+    for rank, calls in graph.calls.items():
+        graph.calls[rank] = [
+            replace(call, think_ns=max(0.0, call.think_ns - call.data_ns), data_ns=0.0) if call.data_ns else call
+            for call in calls
+        ]
 
 
 def free_host(graph: Graph) -> None:
     """Let launching take no time; loading data still takes its own."""
-    for calls in graph.calls.values():
-        for call in calls:
-            call.think_ns, call.duration_ns = call.data_ns, 0.0
+    for rank, calls in graph.calls.items():
+        graph.calls[rank] = [replace(call, think_ns=call.data_ns, duration_ns=0.0) for call in calls]
 
 
 def perfect_overlap(graph: Graph) -> None:
     """Let nothing wait for a collective but collectives."""
     carried = {at for at in graph.living() if graph.activities[at].kind == COMMUNICATION}
-    for at in graph.living():
+    for at, others in graph.after.items():
         if at not in carried:
-            graph.activities[at].after = [other for other in graph.activities[at].after if other not in carried]
-    for calls in graph.calls.values():
-        for call in calls:
-            if call.awaits in carried:
-                call.awaits = -1
+            graph.after[at] = [other for other in others if other not in carried]
+    for rank, calls in graph.calls.items():
+        graph.calls[rank] = [replace(call, awaits=-1) if call.awaits in carried else call for call in calls]
 
 
 def no_overlap(graph: Graph) -> None:
@@ -91,7 +91,7 @@ def no_overlap(graph: Graph) -> None:
                 _after(graph, call.awaits, last)
             if call.launches < 0:
                 continue
-            for other in graph.activities[call.launches].after:
+            for other in graph.after.get(call.launches, ()):
                 if graph.activities[other].kind == COMMUNICATION:
                     _after(graph, other, last)
             if graph.activities[call.launches].kind == COMPUTE:
@@ -99,8 +99,8 @@ def no_overlap(graph: Graph) -> None:
 
 
 def _after(graph: Graph, collective: int, compute: int) -> None:
-    if compute >= 0 and compute not in graph.activities[collective].after:
-        graph.activities[collective].after.append(compute)
+    if compute >= 0 and compute not in graph.after.setdefault(collective, []):
+        graph.after[collective].append(compute)
 
 
 def even_out(graph: Graph, rank: int) -> None:
@@ -125,16 +125,14 @@ def even_out(graph: Graph, rank: int) -> None:
             if own == rank:
                 mine[at] = key
             else:
-                work.setdefault(key, []).append(node.work_ns)
+                work.setdefault(key, []).append(graph.work_ns[at])
                 if at in launched:
                     think.setdefault(key, []).append((launched[at].think_ns, launched[at].data_ns))
     steps = {key[0] for key in work}
     for at, key in mine.items():
-        node = graph.activities[at]
-        if node.step not in steps:
-            continue
-        node.work_ns = median(work.get(key, []))
-    for call in graph.calls[rank]:
+        if key[0] in steps:
+            graph.work_ns[at] = median(work.get(key, []))
+    for index, call in enumerate(graph.calls[rank]):
         if call.launches in mine and (others := think.get(mine[call.launches])):
-            call.think_ns = median([one[0] for one in others])
-            call.data_ns = median([one[1] for one in others])
+            think_ns, data_ns = median([one[0] for one in others]), median([one[1] for one in others])
+            graph.calls[rank][index] = replace(call, think_ns=think_ns, data_ns=data_ns)

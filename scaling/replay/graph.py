@@ -12,16 +12,15 @@ class Activity:
     rank: int
     stream: int
     kind: int
-    work_ns: float  # its duration where nothing runs beside it
     dispatch_ns: float  # between the last thing it waited for and its begin
-    after: list[int]  # activities of other streams that must have ended
     step: int
     name: str
-    collective: int = -1  # index into Graph.collectives
+    collective: int = -1  # index into Graph.transfers
     skew_ns: float = 0.0  # of a collective's member: by how much it ends after the first member does
     not_before: float = 0.0  # ns; of the first on a stream that was launched before the trace began
     traced_start: int = 0
     traced_end: int = 0
+    beside_ns: int = 0  # of compute: for how much of it, as traced, a collective ran on its rank
 
 
 @dataclass(slots=True)
@@ -80,10 +79,15 @@ class Contention:
 
 @dataclass(slots=True)
 class Graph:
-    """All ranks' nodes. `order` lists a rank's activities a stream, in the order in which the stream runs them."""
+    """All ranks' nodes. `order` lists a rank's activities a stream, in the order in which the stream runs them.
+
+    Copies share their nodes: whoever changes a copy puts new ones in their places.
+    """
 
     ranks: list[int]
     activities: list[Activity]
+    work_ns: list[float]  # by activity: its duration where nothing runs beside it
+    after: dict[int, list[int]]  # by activity: those of other streams that must have ended, where there are any
     order: dict[int, list[list[int]]]  # by rank: a list a stream
     calls: dict[int, list[HostCall]]  # by rank, in order
     begins: dict[int, float]  # by rank: when its host makes its first call, ns
@@ -101,15 +105,38 @@ class Graph:
         """Return the activities that run; one that no stream lists was taken out by a what-if."""
         return [at for streams in self.order.values() for stream in streams for at in stream]
 
+    def add(self, node: Activity, work_ns: float, after: Sequence[int] = ()) -> int:
+        """Add an activity, in no stream yet; return its index."""
+        self.activities.append(node)
+        self.work_ns.append(work_ns)
+        if after:
+            self.after[len(self.activities) - 1] = list(after)
+        return len(self.activities) - 1
+
     def copy(self) -> "Graph":
-        """Return a graph whose nodes can be changed without touching this one's."""
+        """Return a graph that can be changed without touching this one."""
         return replace(
             self,
-            activities=[replace(one, after=list(one.after)) for one in self.activities],
+            activities=list(self.activities),
+            work_ns=list(self.work_ns),
+            after={at: list(others) for at, others in self.after.items()},
             order={rank: [list(stream) for stream in streams] for rank, streams in self.order.items()},
-            calls={rank: [replace(call) for call in calls] for rank, calls in self.calls.items()},
-            transfers=[replace(one, members=dict(one.members)) for one in self.transfers],
+            calls={rank: list(calls) for rank, calls in self.calls.items()},
+            transfers=list(self.transfers),
         )
+
+    def under(self, contention: Contention) -> "Graph":
+        """Return the graph, as traced, under another contention.
+
+        What running side by side added comes off durations as traced, so that a replay adds it where things run so.
+        """
+        graph = self.copy()
+        graph.contention = contention
+        share = contention.inflation / (1 + contention.inflation)
+        graph.work_ns = [one.traced_end - one.traced_start - share * one.beside_ns for one in self.activities]
+        loss = 1 - contention.transfer_rate
+        graph.transfers = [replace(one, work_ns=one.traced_ns * (1 - loss * one.hidden)) for one in self.transfers]
+        return graph
 
 
 def median(values: Sequence[float], default: float = 0.0) -> float:

@@ -5,20 +5,20 @@ begun. What runs side by side slows down as the graph's contention says: compute
 while any collective runs on that rank, and a transfer at 1 - (1 - rate) × (share of its members that compute). Speeds
 change when something begins or ends, so remaining work is settled then.
 
-The heap is the clock; ties go by the order in which events were made, so that a run is repeatable.
+The heap is the clock; ties go by the order in which events were made, so that a run is repeatable. Advice runs a graph
+some twenty times, so what nobody notices is no event: an activity's begin is known as soon as nothing holds it up, and
+a kernel's begin matters to others only where data move beside it.
 """
 
-import heapq
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from heapq import heappop, heappush
 from itertools import pairwise
 
 from records.errors import RunError
 from scaling.kernel_names import short_name
 from scaling.replay.graph import Graph
 from scaling.timeline import COMMUNICATION, COMPUTE
-
-_BEGIN, _END, _TRANSFERRED = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,82 +60,129 @@ def simulate(graph: Graph) -> Timing:
     return _Run(graph).run()
 
 
+def simulate_steps(graph: Graph) -> dict[int, list[float]]:
+    """Return the length in ns of each rank's steps that a next one bounds, or of the only one.
+
+    Nothing is run beyond the last begin of a step: what comes later cannot change those lengths. Raises RunError where
+    something before it waits for what never comes.
+    """
+    if any(len(steps) < 2 for steps in graph.steps.values()):
+        return bounded(simulate(graph).step_ns(graph))
+    begin = _Run(graph).run({at for steps in graph.steps.values() for at in steps}).begin
+    return {rank: [begin[right] - begin[left] for left, right in pairwise(graph.steps[rank])] for rank in graph.ranks}
+
+
 class _Run:
+    """One run. Events are ends of activities, begins that somebody notices, and transfers that are through."""
+
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        count = len(graph.activities)
+        nodes = graph.activities
+        count = len(nodes)
         self.begin = [-1.0] * count
         self.end = [-1.0] * count
         self.open = [0] * count  # how many things each activity still waits for
-        self.free = [node.not_before for node in graph.activities]  # when the last of those so far was over
-        self.next: list[int] = [-1] * count  # on its stream
-        self.users: list[list[int]] = [[] for _ in range(count)]
-        self.hosts_waiting: dict[int, set[int]] = {}  # by awaited activity: the ranks
+        self.free = [node.not_before for node in nodes]  # when the last of those so far was over
+        self.next = [-1] * count  # on its stream
+        self.users: dict[int, list[int]] = {}
+        #: activities whose begin (or end) the host of their rank awaits
+        self.awaited_begins: set[int] = set()
+        self.awaited_ends: set[int] = set()
+        self.unbegun: set[int] = set()  # of the activities that a run is to go on until
         self.made_calls = dict.fromkeys(graph.ranks, 0)  # how many calls have made their launch
-        self.heap: list[tuple[float, int, int, int, int]] = []
+        self.heap: list[tuple[float, int, int]] = []  # (when, the event's number, what: see `run`)
         self.made = 0
         # the state of what runs
-        self.left = [node.work_ns for node in graph.activities]
+        self.kind = [node.kind for node in nodes]
+        self.rank = [node.rank for node in nodes]
+        self.dispatch = [node.dispatch_ns for node in nodes]
+        self.left = list(graph.work_ns)
         self.since = [0.0] * count
-        self.version = [0] * count
+        self.due = [0] * count  # the number of the event that ends it, unless its speed changes
+        #: kernels that run, and where no transfer moves on the rank, those that only their begin is ahead of
         self.computing: dict[int, set[int]] = {rank: set() for rank in graph.ranks}
         self.communicating = dict.fromkeys(graph.ranks, 0)
         self.position = dict.fromkeys(graph.ranks, 0)
         self.clock = dict(graph.begins)
         self.arrived = [0] * len(graph.transfers)
-        self.moving: dict[int, set[int]] = {rank: set() for rank in graph.ranks}  # transfers in flight, of a member
+        #: by rank: transfers in flight that compute on it slows
+        self.moving: dict[int, set[int]] = {rank: set() for rank in graph.ranks}
         self.transfer_left = [one.work_ns for one in graph.transfers]
         self.transfer_since = [0.0] * len(graph.transfers)
-        self.transfer_version = [0] * len(graph.transfers)
+        self.transfer_due = [0] * len(graph.transfers)
         self.slow = 1.0 / (1.0 + graph.contention.inflation)
         self.loss = 1.0 - graph.contention.transfer_rate
 
-    def run(self) -> Timing:
-        """Return when each activity begins and ends. Raises RunError where one waits for what never comes."""
-        living = self.graph.living()
-        self._link(living)
+    def run(self, until: Iterable[int] = ()) -> Timing:
+        """Return when each activity begins and ends; with `until`, what is known once all of those begin.
+
+        Raises RunError where one waits for what never comes.
+        """
+        self.unbegun = set(until) or {-1}  # which never begins: all run
+        self._link()
         for rank in self.graph.ranks:
             self._host(rank)
-        heap = self.heap
-        while heap:
-            now, _, what, at, version = heapq.heappop(heap)
-            if what == _BEGIN:
-                self._begin(at, now)
-            elif what == _END:
-                if version == self.version[at]:
-                    self._finish(at, now)
-            elif version == self.transfer_version[at]:
-                self._transferred(at, now)
-        stuck = [at for at in living if self.end[at] < 0]
+        heap, count, due, end = self.heap, len(self.kind), self.due, self.end
+        kind, following, users = self.kind, self.next, self.users
+        while heap and self.unbegun:
+            now, number, what = heappop(heap)
+            if what < count:  # an activity's end
+                if number != due[what]:
+                    continue
+                end[what] = now
+                if kind[what] == COMPUTE:
+                    self._stop_computing(what, now)
+                elif kind[what] == COMMUNICATION:
+                    self._change_communicating(self.rank[what], -1, now)
+                if following[what] >= 0:
+                    self._over(following[what], now)
+                if what in users:
+                    for user in users[what]:
+                        self._over(user, now)
+                if what in self.awaited_ends:
+                    self.awaited_ends.discard(what)
+                    self._host(self.rank[what])
+            elif what < 2 * count:
+                self._begin(what - count, now)
+            elif number == self.transfer_due[what - 2 * count]:
+                self._transferred(what - 2 * count, now)
+        if self.unbegun:
+            self._refuse_stuck()
+        return Timing(self.begin, end)
+
+    def _refuse_stuck(self) -> None:
+        stuck = [at for at in self.graph.living() if self.end[at] < 0]
         if stuck:
             node = self.graph.activities[stuck[0]]
             raise RunError(
                 f"the replay stops at {short_name(node.name)} on rank {node.rank}: what it waits for never comes "
                 f"({len(stuck)} activities are left)"
             )
-        return Timing(self.begin, self.end)
 
-    def _link(self, living: Iterable[int]) -> None:
+    def _link(self) -> None:
         """Count what each activity waits for; those that wait for nothing may begin."""
-        graph = self.graph
-        launched = {call.launches for calls in graph.calls.values() for call in calls if call.launches >= 0}
-        for at in living:
-            node = graph.activities[at]
-            self.open[at] = len(node.after) + (at in launched)
-            for other in node.after:
-                self.users[other].append(at)
+        graph, waits = self.graph, self.open
+        for calls in graph.calls.values():
+            for call in calls:
+                if call.launches >= 0:
+                    waits[call.launches] = 1
         for streams in graph.order.values():
             for stream in streams:
                 for left, right in pairwise(stream):
                     self.next[left] = right
-                    self.open[right] += 1
-        for at in living:
-            if self.open[at] == 0:
-                self._push(self.free[at] + graph.activities[at].dispatch_ns, _BEGIN, at, 0)
+                    waits[right] += 1
+        for at, others in graph.after.items():
+            waits[at] += len(others)
+            for other in others:
+                self.users.setdefault(other, []).append(at)
+        for at in graph.living():
+            if waits[at] == 0:
+                self._release(at)
 
-    def _push(self, when: float, what: int, at: int, version: int) -> None:
+    def _push(self, when: float, what: int) -> int:
         self.made += 1
-        heapq.heappush(self.heap, (when, self.made, what, at, version))
+        heappush(self.heap, (when, self.made, what))
+        return self.made
 
     def _host(self, rank: int) -> None:
         """Let a rank's host make calls until one has to wait for what has not happened yet."""
@@ -150,7 +197,7 @@ class _Run:
             if call.awaits >= 0:
                 happened = (self.begin if call.room else self.end)[call.awaits]
                 if happened < 0:
-                    self.hosts_waiting.setdefault(call.awaits, set()).add(rank)
+                    (self.awaited_begins if call.room else self.awaited_ends).add(call.awaits)
                     break
                 clock = max(begun, happened + call.until_ns)
             else:
@@ -158,61 +205,63 @@ class _Run:
             at += 1
         self.position[rank], self.clock[rank] = at, clock
 
-    def _over(self, activity: int, when: float) -> None:
+    def _over(self, at: int, when: float) -> None:
         """One of the things that an activity waits for is over."""
-        if when > self.free[activity]:
-            self.free[activity] = when
-        self.open[activity] -= 1
-        if self.open[activity] == 0:
-            self._push(self.free[activity] + self.graph.activities[activity].dispatch_ns, _BEGIN, activity, 0)
+        if when > self.free[at]:
+            self.free[at] = when
+        self.open[at] -= 1
+        if self.open[at] == 0:
+            self._release(at)
 
-    def _begin(self, at: int, now: float) -> None:
-        node = self.graph.activities[at]
-        self.begin[at] = now
-        rank = node.rank
-        if node.kind == COMPUTE:
-            self._change_computing(rank, at, now, begins=True)
-            self.since[at] = now
-            speed = self.slow if self.communicating[rank] else 1.0
-            self._push(now + self.left[at] / speed, _END, at, self.version[at])
-        elif node.kind == COMMUNICATION:
-            self._change_communicating(rank, 1, now)
-            if node.collective < 0:
-                self._push(now + node.work_ns, _END, at, 0)
-            else:
-                self._arrive(node.collective, now)
+    def _release(self, at: int) -> None:
+        """Nothing holds an activity up any more: when it begins is known from here on."""
+        begins = self.begin[at] = self.free[at] + self.dispatch[at]
+        kind, rank = self.kind[at], self.rank[at]
+        if kind == COMPUTE and not self.moving[rank]:
+            self._compute(at, begins)
+        elif kind in (COMPUTE, COMMUNICATION):
+            self._push(begins, at + len(self.kind))
         else:
-            self._push(now + node.work_ns, _END, at, 0)
-        self._wake_hosts(at)
-
-    def _finish(self, at: int, now: float) -> None:
-        node = self.graph.activities[at]
-        self.end[at] = now
-        if node.kind == COMPUTE:
-            self._change_computing(node.rank, at, now, begins=False)
-        elif node.kind == COMMUNICATION:
-            self._change_communicating(node.rank, -1, now)
-        if self.next[at] >= 0:
-            self._over(self.next[at], now)
-        for user in self.users[at]:
-            self._over(user, now)
-        self._wake_hosts(at)
-
-    def _wake_hosts(self, at: int) -> None:
-        for rank in sorted(self.hosts_waiting.pop(at, ())):
+            self.due[at] = self._push(begins + self.left[at], at)
+        self.unbegun.discard(at)
+        if at in self.awaited_begins:
+            self.awaited_begins.discard(at)
             self._host(rank)
 
-    def _change_computing(self, rank: int, at: int, now: float, *, begins: bool) -> None:
-        """A kernel begins or ends: where that changes whether the rank computes, its transfers change speed."""
+    def _compute(self, at: int, begins: float) -> None:
+        rank = self.rank[at]
+        self.computing[rank].add(at)
+        self.since[at] = begins
+        speed = self.slow if self.communicating[rank] else 1.0
+        self.due[at] = self._push(begins + self.left[at] / speed, at)
+
+    def _begin(self, at: int, now: float) -> None:
+        """A collective begins, or a kernel beside which data may move."""
+        rank = self.rank[at]
+        if self.kind[at] == COMMUNICATION:
+            self._change_communicating(rank, 1, now)
+            collective = self.graph.activities[at].collective
+            if collective < 0:
+                self.due[at] = self._push(now + self.left[at], at)
+            else:
+                self._arrive(collective, now)
+            return
+        first = self.moving[rank] and not self.computing[rank]
+        if first:
+            self._settle_transfers(rank, now)
+        self._compute(at, now)
+        if first:
+            self._aim_transfers(rank, now)
+
+    def _stop_computing(self, at: int, now: float) -> None:
+        rank = self.rank[at]
         running = self.computing[rank]
-        changes = self.loss and self.moving[rank] and len(running) == (0 if begins else 1)
-        if changes:
-            for transfer in self.moving[rank]:
-                self._settle_transfer(transfer, now)
-        running.add(at) if begins else running.discard(at)
-        if changes:
-            for transfer in self.moving[rank]:
-                self._aim_transfer(transfer, now)
+        last = self.moving[rank] and len(running) == 1
+        if last:
+            self._settle_transfers(rank, now)
+        running.discard(at)
+        if last:
+            self._aim_transfers(rank, now)
 
     def _change_communicating(self, rank: int, by: int, now: float) -> None:
         """A collective begins or ends: the rank's kernels change speed where it is the first or the last."""
@@ -222,35 +271,50 @@ class _Run:
             return
         old, new = (1.0, self.slow) if before == 0 else (self.slow, 1.0)
         for at in self.computing[rank]:
-            self.left[at] -= (now - self.since[at]) * old
-            self.since[at] = now
-            self.version[at] += 1
-            self._push(now + max(self.left[at], 0.0) / new, _END, at, self.version[at])
+            if self.since[at] < now:
+                self.left[at] -= (now - self.since[at]) * old
+                self.since[at] = now
+            self.due[at] = self._push(self.since[at] + max(self.left[at], 0.0) / new, at)
 
     def _arrive(self, transfer: int, now: float) -> None:
         self.arrived[transfer] += 1
         members = self.graph.transfers[transfer].members
-        if self.arrived[transfer] == len(members):
+        if self.arrived[transfer] < len(members):
+            return
+        if self.loss:
             for rank in members:
+                self._notice_begins(rank, now)
                 self.moving[rank].add(transfer)
-            self.transfer_since[transfer] = now
-            self._aim_transfer(transfer, now)
+        self.transfer_since[transfer] = now
+        self._aim_transfer(transfer, now)
+
+    def _notice_begins(self, rank: int, now: float) -> None:
+        """Data move on a rank from now on: make events of the begins that are still ahead."""
+        for at in [at for at in self.computing[rank] if self.since[at] > now]:
+            self.computing[rank].discard(at)
+            self.due[at] = 0
+            self._push(self.since[at], at + len(self.kind))
 
     def _speed(self, transfer: int) -> float:
         members = self.graph.transfers[transfer].members
-        busy = sum(bool(self.computing[rank]) for rank in members)
+        busy = sum(bool(self.computing[rank]) for rank in members) if self.loss else 0
         return 1.0 - self.loss * busy / len(members)
 
-    def _settle_transfer(self, transfer: int, now: float) -> None:
-        self.transfer_left[transfer] -= (now - self.transfer_since[transfer]) * self._speed(transfer)
-        self.transfer_since[transfer] = now
+    def _settle_transfers(self, rank: int, now: float) -> None:
+        for transfer in self.moving[rank]:
+            self.transfer_left[transfer] -= (now - self.transfer_since[transfer]) * self._speed(transfer)
+            self.transfer_since[transfer] = now
+
+    def _aim_transfers(self, rank: int, now: float) -> None:
+        for transfer in self.moving[rank]:
+            self._aim_transfer(transfer, now)
 
     def _aim_transfer(self, transfer: int, now: float) -> None:
-        self.transfer_version[transfer] += 1
         left = max(self.transfer_left[transfer], 0.0)
-        self._push(now + left / self._speed(transfer), _TRANSFERRED, transfer, self.transfer_version[transfer])
+        what = transfer + 2 * len(self.kind)
+        self.transfer_due[transfer] = self._push(now + left / self._speed(transfer), what)
 
     def _transferred(self, transfer: int, now: float) -> None:
         for rank, at in self.graph.transfers[transfer].members.items():
             self.moving[rank].discard(transfer)
-            self._push(now + self.graph.activities[at].skew_ns, _END, at, 0)
+            self.due[at] = self._push(now + self.graph.activities[at].skew_ns, at)

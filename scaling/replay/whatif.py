@@ -24,7 +24,7 @@ from scaling.replay.change import Change, even_out, free_data, free_host, no_ove
 from scaling.replay.contention import measure_contention, measure_transfer_rate
 from scaling.replay.graph import Graph, median
 from scaling.replay.record import RankRecord
-from scaling.replay.simulate import bounded, mean_step_ns, simulate
+from scaling.replay.simulate import bounded, mean_step_ns, simulate_steps
 from scaling.replay.times import CollectiveTimes, TraceTimes
 
 #: A replay without changes must be within this of the trace, else nothing is said of changes.
@@ -80,19 +80,19 @@ class Replayer:
         """`times`: of collectives alone, from a sweep; `alone`: the same job on one rank, to measure inflation by."""
         if not records:
             raise UserError("there are no traces to replay")
-        self._records = records
+        self.on_cpu = all(one.activity == "cpu" for one in records.values())  # that is where the ranks compute
         contention = measure_contention(records, alone)
-        plain = build_graph(records)
+        plain = self._plain = build_graph(records)
         known = times if times is not None and _covers(plain, times) else None
         rate = measure_transfer_rate(plain, known) if known is not None else None
         self._rate_known = rate is not None
         self.contention = replace(contention, transfer_rate=rate) if rate is not None else contention
-        self.graph = build_graph(records, self.contention)
+        self.graph = plain.under(self.contention)
         self.times: CollectiveTimes = known if known is not None else TraceTimes(self.graph.transfers)
         self.stalled: str | None = None  # why the unchanged replay does not come to its end
         self.base: dict[int, list[float]] = {rank: [] for rank in self.graph.ranks}
         try:
-            self.base = bounded(simulate(self.graph).step_ns(self.graph))
+            self.base = simulate_steps(self.graph)
         except RunError as error:
             self.stalled = str(error)
         self.base_ns = mean_step_ns(self.base)
@@ -127,11 +127,6 @@ class Replayer:
             f"transfers under compute at {self.contention.transfer_rate:.2f} of their own rate, {known}",
             f"collectives of other sizes: {self.times.source}, × {ratio:.2f} as in the trace",
         ]
-
-    @property
-    def on_cpu(self) -> bool:
-        """Whether the ranks compute on CPUs."""
-        return all(one.activity == "cpu" for one in self._records.values())
 
     @cached_property
     def latest_rank(self) -> int | None:
@@ -189,8 +184,8 @@ class Replayer:
             (own.inflation_low, fast, 0.1), (own.inflation_high, slow, 0.9),
             (own.inflation_low, slow, 0.9), (own.inflation_high, fast, 0.1),
         ):  # fmt: skip
-            graph = build_graph(self._records, replace(own, inflation=inflation, transfer_rate=rate))
-            corners.append(_Assumed(graph, bounded(simulate(graph).step_ns(graph)), place))
+            graph = self._plain.under(replace(own, inflation=inflation, transfer_rate=rate))
+            corners.append(_Assumed(graph, simulate_steps(graph), place))
         return corners
 
     def _deltas(self, change: Change, assumed: _Assumed) -> list[float] | str:
@@ -199,7 +194,7 @@ class Replayer:
         why = self._apply(graph, change, assumed.place)
         if why is not None:
             return why
-        after, base = bounded(simulate(graph).step_ns(graph)), assumed.base
+        after, base = simulate_steps(graph), assumed.base
         return [
             statistics.fmean(after[rank][at] - base[rank][at] for rank in base)
             for at in range(min(len(own) for own in base.values()))
@@ -274,10 +269,10 @@ class Replayer:
 
     def _speed_up(self, graph: Graph, factor: float) -> None:
         """Divide what of each transfer is not latency."""
-        for one in graph.transfers:
+        for index, one in enumerate(graph.transfers):
             latency = self.times.time_us(one.operation, 8, one.dtype, one.group_size)
             fixed = min(one.work_ns, latency.value * 1e3 if latency is not None else 0.0)
-            one.work_ns = fixed + (one.work_ns - fixed) / factor
+            graph.transfers[index] = replace(one, work_ns=fixed + (one.work_ns - fixed) / factor)
 
     @cached_property
     def _ratios(self) -> list[tuple[int, float]]:
