@@ -1,6 +1,6 @@
 """Adds replays and advice to analyses: of a run, of plain traces, of a study's largest run of each job."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from records.errors import UserError
@@ -9,13 +9,19 @@ from scaling.advice import advise
 from scaling.answer import RunAnalysis
 from scaling.costs.points import Launch
 from scaling.replay.load import Target, find_targets, open_replayer
+from scaling.replay.record import RankRecord
 from scaling.steady import slowed_by_profiling
 
 
-def add_advice(path: Path, analyses: Sequence[RunAnalysis], sweeps: Sequence[Launch]) -> None:
+def add_advice(
+    path: Path,
+    analyses: Sequence[RunAnalysis],
+    sweeps: Sequence[Launch],
+    records: Mapping[int, RankRecord] | None = None,
+) -> None:
     """Fill in `replay` and `advice` of what is replayed at a path: the run's own analysis, or those of a study's runs.
 
-    `sweeps` are other than the study's own.
+    `sweeps` are other than the study's own. `records`: of a run's own traces, where they are known already.
     Where nothing can be replayed, the answer says why: that is no reason to go without an analysis.
     """
     try:
@@ -26,12 +32,14 @@ def add_advice(path: Path, analyses: Sequence[RunAnalysis], sweeps: Sequence[Lau
     for target in targets:
         analysis = analyses[0] if target.path == path else by_name.get(target.name)
         if analysis is not None and analysis.ranks and analysis.quality.verdict != "unusable":
-            _advise(target, analysis, sweeps)
+            _advise(target, analysis, sweeps, records if target.path == path else None)
 
 
-def _advise(target: Target, analysis: RunAnalysis, sweeps: Sequence[Launch]) -> None:
+def _advise(
+    target: Target, analysis: RunAnalysis, sweeps: Sequence[Launch], records: Mapping[int, RankRecord] | None
+) -> None:
     try:
-        replayer = open_replayer(target, analysis, sweeps)
+        replayer = open_replayer(target, analysis, sweeps, records)
     except UserError as error:
         analysis.quality.reasons.append(f"the step is not replayed: {error}")
         return

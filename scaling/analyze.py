@@ -100,8 +100,7 @@ def _analyze_against(
 
 def _analyze_path(path: Path, jobs: int | None, executor: Executor | None, outlook: Outlook) -> list[Answer]:
     if not (path / "run.json").is_file():
-        analysis = _analyze_beside(path, jobs, executor, outlook)
-        add_advice(path, [analysis], outlook.sweeps)
+        analysis = _analyze_alone(path, jobs, executor, outlook)
         return [analysis]
     folder = RunFolder.open(path)
     kind = folder.read_info().kind
@@ -109,8 +108,7 @@ def _analyze_path(path: Path, jobs: int | None, executor: Executor | None, outlo
         return []  # its rows are the answer already
     folder.refuse_read_only()
     if kind == "train":
-        analysis = _analyze_beside(path, jobs, executor, outlook)
-        add_advice(path, [analysis], outlook.sweeps)
+        analysis = _analyze_alone(path, jobs, executor, outlook)
         write_answer(folder.analysis, analysis)
         return [analysis]
     study, runs = analyze_study(folder, jobs, executor, outlook)
@@ -123,9 +121,10 @@ def _analyze_path(path: Path, jobs: int | None, executor: Executor | None, outlo
     return [study, *runs]
 
 
-def _analyze_beside(path: Path, jobs: int | None, executor: Executor | None, outlook: Outlook) -> RunAnalysis:
-    """Return a run's analysis, with its collectives beside the sweeps that were given."""
-    explained = explain_run(path, jobs, executor)
+def _analyze_alone(path: Path, jobs: int | None, executor: Executor | None, outlook: Outlook) -> RunAnalysis:
+    """Return a run's analysis with advice, and its collectives beside the sweeps that were given."""
+    explained = explain_run(path, jobs, executor, for_replay=True)
     if outlook.sweeps:
         add_in_situ(explained.analysis, explained.exchanges, outlook.sweeps)
+    add_advice(path, [explained.analysis], outlook.sweeps, explained.records)
     return explained.analysis

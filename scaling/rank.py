@@ -17,6 +17,7 @@ from scaling.launches import is_kernel_launch
 from scaling.loading import data_loading
 from scaling.partition import OneRankShares, share_out
 from scaling.reader import read_trace
+from scaling.replay.record import RankRecord, record_device, record_host
 from scaling.timeline import COMPUTE, Timeline, build_timeline
 from scaling.trace import Trace
 
@@ -57,13 +58,30 @@ class RankSummary:
     evidence: Evidence
 
 
-def summarise(path: Path) -> RankSummary:
-    """Read one trace file and keep what a run's analysis needs of it. Raises UserError for a file that is no trace."""
+@dataclass(frozen=True, slots=True)
+class RankReading:
+    """What was read of one rank's trace."""
+
+    summary: RankSummary
+    record: RankRecord | None  # what a replay needs, where it was asked for
+
+
+def read_rank(path: Path, *, for_replay: bool = False) -> RankReading:
+    """Read one trace file and keep what is needed of it. Raises UserError for a file that is no trace.
+
+    `for_replay`: keep what a replay needs, too: far more than a summary, about 1 kB an activity.
+    """
     trace = read_trace(path)
     timeline = build_timeline(trace)
     if timeline.start.size:
-        return _summarise_device(trace, timeline)
-    return _summarise_host(trace, build_cpu_timeline(trace))
+        return RankReading(_summarise_device(trace, timeline), record_device(trace, timeline) if for_replay else None)
+    on_cpu = build_cpu_timeline(trace)
+    return RankReading(_summarise_host(trace, on_cpu), record_host(trace, on_cpu) if for_replay else None)
+
+
+def summarise(path: Path) -> RankSummary:
+    """Read one trace file and keep what a run's analysis needs of it. Raises UserError for a file that is no trace."""
+    return read_rank(path).summary
 
 
 def _summarise_device(trace: Trace, timeline: Timeline) -> RankSummary:

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import msgspec
 
 from records.environment import usable_cores
 from records.errors import RunError, UserError
-from scaling.rank import RankSummary, summarise
+from scaling.rank import RankReading, RankSummary, read_rank
+from scaling.replay.record import RankRecord
 from scaling.sources import Source
 
 #: Below this much text, reading in this process is faster than starting others.
@@ -26,61 +28,73 @@ class Ranks(msgspec.Struct, frozen=True):
 
     summaries: dict[int, RankSummary]
     refused: list[str]
+    records: dict[int, RankRecord]  # what a replay needs of the same ranks, where that was asked for
 
 
-def read_ranks(sources: Sequence[Source], jobs: int | None = None, executor: Executor | None = None) -> Ranks:
-    """Read the traces and return their summaries by rank.
+def read_ranks(
+    sources: Sequence[Source], jobs: int | None = None, executor: Executor | None = None, *, for_replay: bool = False
+) -> Ranks:
+    """Read the traces and return their summaries by rank; `for_replay`: with what a replay needs, for a few ranks.
 
     Raises UserError where no file is a trace, or two are of one rank; RunError where a reading process was killed.
     """
-    read = _read([source.path for source in sources], jobs, executor)
+    read = _read([source.path for source in sources], jobs, executor, for_replay)
     refused = [one for one in read if isinstance(one, str)]
     if len(refused) == len(read):
         raise UserError(refused[0])
     pairs = zip(sources, read, strict=True)
-    return Ranks(_by_rank((source, one) for source, one in pairs if not isinstance(one, str)), refused)
+    readings = _by_rank((source, one) for source, one in pairs if not isinstance(one, str))
+    return Ranks(
+        {rank: one.summary for rank, one in readings.items()},
+        refused,
+        {rank: one.record for rank, one in readings.items() if one.record is not None},
+    )
 
 
-def _read(paths: Sequence[Path], jobs: int | None, executor: Executor | None) -> list[RankSummary | str]:
+def _read(
+    paths: Sequence[Path], jobs: int | None, executor: Executor | None, for_replay: bool
+) -> list[RankReading | str]:
+    read = partial(_reading_or_reason, for_replay)
     if executor is not None:
-        return list(executor.map(_summary_or_reason, paths))
+        return list(executor.map(read, paths))
     workers = min(len(paths), jobs if jobs is not None else usable_cores())
     text = sum(path.stat().st_size * (_GZIP_RATIO if path.name.endswith(".gz") else 1) for path in paths)
     # a forked process has everything imported already, but must not copy the locks of other threads
     can_fork = sys.platform == "linux" and threading.active_count() == 1
     if workers < 2 or not can_fork or (jobs is None and text < _PARALLEL_BYTES):
-        return [_summary_or_reason(path) for path in paths]
+        return [read(path) for path in paths]
     try:
         with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
-            return list(pool.map(_summary_or_reason, paths, chunksize=max(1, len(paths) // (workers * 8))))
+            return list(pool.map(read, paths, chunksize=max(1, len(paths) // (workers * 8))))
     except BrokenProcessPool as error:
         raise RunError(
             f"a process that read traces of {paths[0].parent} was killed, perhaps for memory; nothing was written"
         ) from error
 
 
-def _summary_or_reason(path: Path) -> RankSummary | str:
-    """Return a rank's summary, or in words why the file is none: one bad file must not cost the other ranks."""
+def _reading_or_reason(for_replay: bool, path: Path) -> RankReading | str:
+    """Return what a rank's file says, or in words why it is no trace: one bad file must not cost the other ranks."""
     try:
-        return summarise(path)
+        return read_rank(path, for_replay=for_replay)
     except UserError as error:
         return str(error)
 
 
-def _by_rank(read: Iterable[tuple[Source, RankSummary]]) -> dict[int, RankSummary]:
-    """Return the summaries by rank: as the header says, else the file's name, else the order of the names."""
-    found: dict[int, RankSummary] = {}
+def _by_rank(read: Iterable[tuple[Source, RankReading]]) -> dict[int, RankReading]:
+    """Return the readings by rank: as the header says, else the file's name, else the order of the names."""
+    found: dict[int, RankReading] = {}
     nameless = []
-    for source, summary in read:
-        rank = summary.rank if summary.rank is not None else source.rank
+    for source, reading in read:
+        rank = reading.summary.rank if reading.summary.rank is not None else source.rank
         if rank is None:
-            nameless.append(summary)
+            nameless.append(reading)
         elif rank in found:
             raise UserError(
-                f"{found[rank].path} and {summary.path} are both of rank {rank}; give the traces of one job only"
+                f"{found[rank].summary.path} and {reading.summary.path} are both of rank {rank}; "
+                "give the traces of one job only"
             )
         else:
-            found[rank] = summary
-    for summary in nameless:
-        found[next(rank for rank in range(len(found) + 1) if rank not in found)] = summary
+            found[rank] = reading
+    for reading in nameless:
+        found[next(rank for rank in range(len(found) + 1) if rank not in found)] = reading
     return dict(sorted(found.items()))

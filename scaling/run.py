@@ -29,6 +29,7 @@ from scaling.partition import Partition, complete, total
 from scaling.quality import judge, lacks_its_device
 from scaling.rank import RankSummary
 from scaling.ranks import read_ranks
+from scaling.replay.record import MOST_RANKS, RankRecord
 from scaling.sources import Source, find_sources
 from scaling.steady import add_steps
 from scaling.stragglers import AwaitedWaits, exposed_wait_by_rank, name_stragglers
@@ -43,19 +44,25 @@ class Explained(msgspec.Struct, frozen=True):
     partitions: dict[int, list[Partition]]
     kernels: dict[int, KernelTable]
     exchanges: dict[int, RankExchanges] = {}
+    records: dict[int, RankRecord] = {}  # what a replay needs, where that was asked for and the ranks are few
 
 
 def explain_traces(
-    sources: Sequence[Source], name: str, jobs: int | None, executor: Executor | None = None
+    sources: Sequence[Source],
+    name: str,
+    jobs: int | None,
+    executor: Executor | None = None,
+    *,
+    for_replay: bool = False,
 ) -> Explained:
     """Read the traces, one task a rank, and join them.
 
     `executor`: any concurrent.futures executor (MPIPoolExecutor for ranks on many nodes); None: processes of this
-    machine where there is enough to read. A file that is no trace is named in the answer's reasons. Raises UserError
-    where none of them is one.
+    machine where there is enough to read. `for_replay`: keep what a replay needs, where all ranks would be replayed. A
+    file that is no trace is named in the answer's reasons. Raises UserError where none of them is one.
     """
-    ranks = read_ranks(sources, jobs, executor)
-    explained = join(ranks.summaries, name)
+    ranks = read_ranks(sources, jobs, executor, for_replay=for_replay and len(sources) <= MOST_RANKS)
+    explained = msgspec.structs.replace(join(ranks.summaries, name), records=ranks.records)
     if ranks.refused:
         quality = explained.analysis.quality
         quality.reasons[:0] = ranks.refused
@@ -149,8 +156,10 @@ def _partition(
     return partitions, lost
 
 
-def explain_run(run: RunFolder | Path, jobs: int | None = None, executor: Executor | None = None) -> Explained:
-    """Explain a run folder, a folder of trace files, or a trace file.
+def explain_run(
+    run: RunFolder | Path, jobs: int | None = None, executor: Executor | None = None, *, for_replay: bool = False
+) -> Explained:
+    """Explain a run folder, a folder of trace files, or a trace file; `for_replay`: see `explain_traces`.
 
     A run folder without traces (the job ran with the profiler off) still has its steps. Raises UserError where there is
     neither.
@@ -163,7 +172,7 @@ def explain_run(run: RunFolder | Path, jobs: int | None = None, executor: Execut
         if folder is None or not (folder.steps.is_file() or folder.flight_recorder.is_dir()):
             raise
         return explain_steps_only(folder, str(error))
-    explained = explain_traces(sources, _name_of(path), jobs, executor)
+    explained = explain_traces(sources, _name_of(path), jobs, executor, for_replay=for_replay)
     if folder is not None:
         _add_run_folder(explained.analysis, folder)
     return explained

@@ -1,7 +1,7 @@
 """From a run folder, a study or plain traces to replays: which ranks, which sweep, which run on one rank."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,13 +12,11 @@ from records.rows import TrainFacts
 from scaling.answer import RunAnalysis, read_run_answer
 from scaling.costs.model import CostModel, NotKnown
 from scaling.costs.points import Launch, launch_of
-from scaling.replay.record import RankRecord, record
+from scaling.rank import read_rank
+from scaling.replay.record import MOST_RANKS, RankRecord
 from scaling.replay.times import CollectiveTimes, ModelTimes
 from scaling.replay.whatif import Replayer
 from scaling.sources import find_sources
-
-#: More ranks are not replayed: those that come last most often, and as many others as fit, stand for all.
-MOST_RANKS = 8
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -57,13 +55,18 @@ def find_targets(path: Path) -> list[Target]:
     return [Target(child.path, child.path.name, path) for _, child in largest.values()]
 
 
-def open_replayer(target: Target, analysis: RunAnalysis | None = None, sweeps: Sequence[Launch] = ()) -> Replayer:
-    """Read a target's traces and what its study knows; `sweeps` are other than the study's own.
+def open_replayer(
+    target: Target,
+    analysis: RunAnalysis | None = None,
+    sweeps: Sequence[Launch] = (),
+    known: Mapping[int, RankRecord] | None = None,
+) -> Replayer:
+    """Read a target's traces, unless their records are `known`, and what its study knows.
 
-    Raises UserError where there are no traces.
+    `sweeps` are other than the study's own. Raises UserError where there are no traces.
     """
     told = analysis if analysis is not None else _analysis(target.path)
-    records = read_records(target.path, told)
+    records = _with_steps(known) if known else read_records(target.path, told)
     launches, alone = _helpers(target, len(records))
     device = next((one.device for one in records.values() if one.device is not None), None)
     launches = [one for one in [*launches, *sweeps] if device is None or one.device in (None, device)]
@@ -81,9 +84,14 @@ def read_records(path: Path, analysis: RunAnalysis | None = None) -> dict[int, R
     numbered = {source.rank if source.rank is not None else at: source for at, source in enumerate(sources)}
     found: dict[int, RankRecord] = {}
     for rank in _chosen(sorted(numbered), analysis):
-        one = record(numbered[rank].path)
+        one = read_rank(numbered[rank].path, for_replay=True).record
+        assert one is not None
         found[one.rank if one.rank is not None else rank] = one
-    return {rank: one for rank, one in sorted(found.items()) if one.start and one.steps}
+    return _with_steps(found)
+
+
+def _with_steps(records: Mapping[int, RankRecord]) -> dict[int, RankRecord]:
+    return {rank: one for rank, one in sorted(records.items()) if one.start and one.steps}
 
 
 def _chosen(ranks: Sequence[int], analysis: RunAnalysis | None) -> list[int]:

@@ -1,23 +1,24 @@
 """What one rank's trace says for a replay: its activities, and the host calls that launch, order and await them."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
 from scaling.collective import RankCollective
 from scaling.communication import communication_calls
-from scaling.cpu import build_cpu_timeline
+from scaling.cpu import CpuTimeline
 from scaling.families import HANDOVER_OPS
 from scaling.intervals import Intervals, covered_before, union
 from scaling.loading import data_loading
 from scaling.partition import device_windows
-from scaling.reader import read_trace
-from scaling.timeline import COMMUNICATION, COMPUTE, build_timeline
+from scaling.timeline import COMMUNICATION, COMPUTE, Timeline
 from scaling.trace import Trace
 
 #: What a host call does: it launches an activity, makes a stream wait for others, or waits itself.
 LAUNCH, WAIT, SYNC = 0, 1, 2
+
+#: More ranks are not replayed: those that come last most often, and as many others as fit, stand for all.
+MOST_RANKS = 8
 
 #: Launches that have not begun on the device: with so many outstanding, a launch waits for room in the queue.
 _QUEUE_IS_FULL = 512
@@ -73,16 +74,8 @@ class RankRecord:
     gradients: list[GradientReady] = field(default_factory=list)
 
 
-def record(path: Path) -> RankRecord:
-    """Read one trace file. Raises UserError for a file that is no trace."""
-    trace = read_trace(path)
-    if trace.activities.start.size:
-        return _record_device(trace)
-    return _record_host(trace)
-
-
-def _record_device(trace: Trace) -> RankRecord:
-    timeline = build_timeline(trace)
+def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
+    """Return what a rank with a device says for a replay."""
     windows = device_windows(timeline)
     raw = trace.activities
     order = np.argsort(raw.start, kind="stable")  # the timeline's own order
@@ -195,13 +188,12 @@ def _add_gradients(trace: Trace, record: RankRecord) -> None:
                 break
 
 
-def _record_host(trace: Trace) -> RankRecord:
-    """Read a rank without a device: operators of the loop's thread are activities that the host awaits, one by one.
+def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
+    """Return what a rank without a device says: operators of the loop's thread are activities that the host awaits.
 
     Operators that hand collectives over launch them; what the run loops do is on streams of its own, a thread each.
     DDP awaits its buckets once the last one is handed over.
     """
-    timeline = build_cpu_timeline(trace)
     names = [trace.names[name] for name in timeline.operator_name.tolist()]
     base = trace.header.base_ns
     spans = list(zip(timeline.operators.starts.tolist(), timeline.operators.ends.tolist(), names, strict=True))
