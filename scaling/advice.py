@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from scaling.answer import Advice, RunAnalysis
-from scaling.replay.buckets import Cut, cut_by, find_buckets
+from scaling.replay.buckets import Cut, cut_by
 from scaling.replay.bursts import comes_in_bursts
 from scaling.replay.change import Change
 from scaling.replay.graph import median
@@ -87,7 +87,7 @@ def _handing_over_share(replayer: Replayer) -> float:
 
 def _on_gradients(replayer: Replayer) -> Iterator[Advice]:
     graph = replayer.graph
-    steps = find_buckets(graph)
+    steps = replayer.buckets
     if isinstance(steps, str):
         return
     rank = graph.ranks[0]

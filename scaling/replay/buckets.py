@@ -133,6 +133,7 @@ class _Additions:
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
+        self.ns_a_byte = {rank: _ns_a_byte(graph, rank) for rank in graph.ranks}
         self._behind: dict[int, list[HostCall]] = {}  # by the activity whose launch they follow
         self._made: dict[int, list[int]] = {rank: [] for rank in graph.ranks}
 
@@ -278,14 +279,14 @@ def _narrow(additions: _Additions, gradient: int, held: int) -> int:
     torch's bf16 hook copies the bucket to bf16 (6 bytes an element move) and divides it in place (4 bytes).
     """
     like = additions.graph.activities[gradient]
-    work = held / 4 * 10 * _ns_a_byte(additions.graph, like.rank)
+    work = held / 4 * 10 * additions.ns_a_byte[like.rank]
     return additions.add(replace(like, name="narrow gradients"), work, gradient, _LAUNCH_NS)
 
 
 def _widen(additions: _Additions, member: int, held: int) -> int:
     """Add the copy back to the gradients' own width, on a stream of its own; return what is awaited in the end."""
     like = additions.graph.activities[member]
-    work = held / 4 * 6 * _ns_a_byte(additions.graph, like.rank)
+    work = held / 4 * 6 * additions.ns_a_byte[like.rank]
     node = Activity(like.rank, _SIDE_STREAM, COMPUTE, 0.0, like.step, "widen gradients")
     return additions.add(node, work, member, _LAUNCH_NS, [member])
 

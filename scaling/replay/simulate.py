@@ -123,7 +123,7 @@ class _Run:
         for rank in self.graph.ranks:
             self._host(rank)
         heap, count, due, end = self.heap, len(self.kind), self.due, self.end
-        kind, following, users = self.kind, self.next, self.users
+        kind, of_rank, users, waits, free = self.kind, self.rank, self.users, self.open, self.free
         while heap and self.unbegun:
             now, number, what = heappop(heap)
             if what < count:  # an activity's end
@@ -131,17 +131,26 @@ class _Run:
                     continue
                 end[what] = now
                 if kind[what] == COMPUTE:
-                    self._stop_computing(what, now)
+                    rank = of_rank[what]
+                    if self.moving[rank]:
+                        self._stop_computing(what, now)
+                    else:
+                        self.computing[rank].discard(what)
                 elif kind[what] == COMMUNICATION:
-                    self._change_communicating(self.rank[what], -1, now)
-                if following[what] >= 0:
-                    self._over(following[what], now)
+                    self._change_communicating(of_rank[what], -1, now)
+                following = self.next[what]
+                if following >= 0:  # as `_over` does; calls are what this loop spends its time on
+                    if now > free[following]:
+                        free[following] = now
+                    waits[following] -= 1
+                    if waits[following] == 0:
+                        self._release(following)
                 if what in users:
                     for user in users[what]:
                         self._over(user, now)
                 if what in self.awaited_ends:
                     self.awaited_ends.discard(what)
-                    self._host(self.rank[what])
+                    self._host(of_rank[what])
             elif what < 2 * count:
                 self._begin(what - count, now)
             elif number == self.transfer_due[what - 2 * count]:
@@ -187,12 +196,12 @@ class _Run:
     def _host(self, rank: int) -> None:
         """Let a rank's host make calls until one has to wait for what has not happened yet."""
         calls, latency = self.graph.calls[rank], self.graph.latency[rank]
-        at, clock = self.position[rank], self.clock[rank]
+        at, clock, made = self.position[rank], self.clock[rank], self.made_calls[rank]
         while at < len(calls):
             call = calls[at]
             begun = clock + call.think_ns
-            if call.launches >= 0 and at >= self.made_calls[rank]:
-                self.made_calls[rank] = at + 1  # a host that waits comes back to the same call
+            if call.launches >= 0 and at >= made:
+                made = at + 1  # a host that waits comes back to the same call
                 self._over(call.launches, begun + latency)
             if call.awaits >= 0:
                 happened = (self.begin if call.room else self.end)[call.awaits]
@@ -203,7 +212,7 @@ class _Run:
             else:
                 clock = begun + call.duration_ns
             at += 1
-        self.position[rank], self.clock[rank] = at, clock
+        self.position[rank], self.clock[rank], self.made_calls[rank] = at, clock, made
 
     def _over(self, at: int, when: float) -> None:
         """One of the things that an activity waits for is over."""
@@ -218,7 +227,12 @@ class _Run:
         begins = self.begin[at] = self.free[at] + self.dispatch[at]
         kind, rank = self.kind[at], self.rank[at]
         if kind == COMPUTE and not self.moving[rank]:
-            self._compute(at, begins)
+            # as `_compute` does
+            self.computing[rank].add(at)
+            self.since[at] = begins
+            speed = self.slow if self.communicating[rank] else 1.0
+            self.made = self.due[at] = number = self.made + 1
+            heappush(self.heap, (begins + self.left[at] / speed, number, at))
         elif kind in (COMPUTE, COMMUNICATION):
             self._push(begins, at + len(self.kind))
         else:
@@ -254,13 +268,13 @@ class _Run:
             self._aim_transfers(rank, now)
 
     def _stop_computing(self, at: int, now: float) -> None:
+        """A kernel ends beside which data move."""
         rank = self.rank[at]
         running = self.computing[rank]
-        last = self.moving[rank] and len(running) == 1
-        if last:
+        if len(running) == 1:
             self._settle_transfers(rank, now)
         running.discard(at)
-        if last:
+        if not running:
             self._aim_transfers(rank, now)
 
     def _change_communicating(self, rank: int, by: int, now: float) -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from records.errors import RunError, UserError
 from scaling.answer import Replay
-from scaling.replay.buckets import cut_by, find_buckets, first_bucket_cap, recut
+from scaling.replay.buckets import StepBuckets, cut_by, find_buckets, first_bucket_cap, recut
 from scaling.replay.build import build_graph
 from scaling.replay.bursts import comes_in_bursts, spread
 from scaling.replay.change import Change, even_out, free_data, free_host, no_overlap, perfect_overlap
@@ -89,6 +89,7 @@ class Replayer:
         self.contention = replace(contention, transfer_rate=rate) if rate is not None else contention
         self.graph = plain.under(self.contention)
         self.times: CollectiveTimes = known if known is not None else TraceTimes(self.graph.transfers)
+        self._centers: dict[Change, list[float] | str] = {}
         self.stalled: str | None = None  # why the unchanged replay does not come to its end
         self.base: dict[int, list[float]] = {rank: [] for rank in self.graph.ranks}
         try:
@@ -114,6 +115,11 @@ class Replayer:
             faithful=abs(error) <= FAITHFUL and mean > 0,
             assumptions=self.assumptions,
         )
+
+    @cached_property
+    def buckets(self) -> list[StepBuckets] | str:
+        """DDP's buckets, a step; in words why there are none. They are the same under all assumptions."""
+        return find_buckets(self.graph)
 
     @cached_property
     def assumptions(self) -> list[str]:
@@ -153,7 +159,9 @@ class Replayer:
             return _withheld(change, str(error))
 
     def _predict(self, change: Change, quick: bool) -> Prediction:
-        center = self._deltas(change, _Assumed(self.graph, self.base, 0.5))
+        if change not in self._centers:  # asked for twice where a first look says that it is worth an interval
+            self._centers[change] = self._deltas(change, _Assumed(self.graph, self.base, 0.5))
+        center = self._centers[change]
         if isinstance(center, str):
             return _withheld(change, center)
         middle = statistics.fmean(center)
@@ -228,7 +236,7 @@ class Replayer:
         return None
 
     def _recut(self, graph: Graph, change: Change, place: float) -> str | None:
-        steps = find_buckets(graph)
+        steps = self.buckets
         if isinstance(steps, str):
             return steps
         told = {step.step for step in steps}
