@@ -33,6 +33,17 @@ _BUCKETS_MIB = (5.0, 10.0, 25.0, 50.0, 100.0, 200.0)
 _MIB = 1 << 20
 
 
+class _Idea(msgspec.Struct, frozen=True):
+    """A change that a trace gives reason for, and how to make it; what it brings is not known yet."""
+
+    change: Change
+    what: str
+    because: str
+    overrides: Sequence[str]
+    elsewhere: str
+    at_most: bool = False
+
+
 def advise(replayer: Replayer, analysis: RunAnalysis, config: str = "") -> list[Advice]:
     """Return the changes that bring most, best first; none where the replay is off, or nothing is worth it.
 
@@ -40,7 +51,12 @@ def advise(replayer: Replayer, analysis: RunAnalysis, config: str = "") -> list[
     """
     if not replayer.replay.faithful:
         return []
-    found = [advice for advice in _candidates(replayer, analysis, config) if _is_worth_it(advice)]
+    ideas = list(_ideas(replayer, analysis, config))
+    replayer.work_out([idea.change for idea in ideas], quick=True)
+    ideas = [idea for idea in ideas if (_first_look(replayer, idea).fraction or 0.0) <= -WORTH_SAYING]
+    replayer.work_out([idea.change for idea in ideas])
+    found = [advice for idea in ideas if (advice := _weigh(replayer, idea)) is not None]
+    found = [advice for advice in [*found, *_on_copies(replayer, analysis)] if _is_worth_it(advice)]
     if slowed_by_profiling(analysis):
         # a gain that leaves the profiled step longer than the measured one is first of all what profiling costs
         found = [advice for advice in found if replayer.replay.replayed_ms - advice.gain_ms < _measured_ms(analysis)]
@@ -49,6 +65,28 @@ def advise(replayer: Replayer, analysis: RunAnalysis, config: str = "") -> list[
     if "strategy: script" in config:  # somebody's own loop, which has none of our settings
         found = [msgspec.structs.replace(advice, overrides=[]) for advice in found]
     return found[:_MOST]
+
+
+def _first_look(replayer: Replayer, idea: _Idea) -> Prediction:
+    return replayer.predict(idea.change, quick=True)
+
+
+def _weigh(replayer: Replayer, idea: _Idea) -> Advice | None:
+    """Return an idea as advice, with what it brings; None where that cannot be told."""
+    found = replayer.predict(idea.change)
+    if found.change_ms is None or found.low_ms is None or found.high_ms is None or found.fraction is None:
+        return None
+    return Advice(
+        what=idea.what,
+        because=idea.because,
+        overrides=list(idea.overrides),
+        elsewhere=idea.elsewhere,
+        gain_ms=-found.change_ms,
+        low_ms=-found.high_ms,
+        high_ms=-found.low_ms,
+        fraction=-found.fraction,
+        at_most=idea.at_most,
+    )
 
 
 def _measured_ms(analysis: RunAnalysis) -> float:
@@ -60,13 +98,12 @@ def _is_worth_it(advice: Advice) -> bool:
     return advice.fraction >= WORTH_SAYING and advice.low_ms > -advice.gain_ms
 
 
-def _candidates(replayer: Replayer, analysis: RunAnalysis, config: str) -> Iterator[Advice]:
+def _ideas(replayer: Replayer, analysis: RunAnalysis, config: str) -> Iterator[_Idea]:
     if replayer.graph.transfers and _cost_of_communication(replayer) >= WORTH_SAYING:
         yield from _on_gradients(replayer)
-    yield from _on_data(replayer, analysis, config)
+    yield from _on_data(analysis, config)
     yield from _on_launching(replayer, analysis)
-    yield from _on_stragglers(replayer, analysis)
-    yield from _on_copies(replayer, analysis)
+    yield from _on_stragglers(analysis)
 
 
 def _cost_of_communication(replayer: Replayer) -> float:
@@ -85,7 +122,7 @@ def _handing_over_share(replayer: Replayer) -> float:
     return max(spent, default=0.0) / replayer.base_ns if replayer.base_ns else 0.0
 
 
-def _on_gradients(replayer: Replayer) -> Iterator[Advice]:
+def _on_gradients(replayer: Replayer) -> Iterator[_Idea]:
     graph = replayer.graph
     steps = replayer.buckets
     if isinstance(steps, str):
@@ -95,26 +132,26 @@ def _on_gradients(replayer: Replayer) -> Iterator[Advice]:
     now = [held for _, held in steps[0].cut]
     count = f"{len(now)} all-reduces a step of {_size(median(now))} in the median"
     if comes_in_bursts(graph, steps) == "all at once":
-        yield from _advice(
-            replayer,
+        yield _Idea(
             Change(spread=True),
             "hand gradients over while the backward pass runs",
             "the compiled backward pass hands all gradients over at its end, so no all-reduce is hidden",
             ["strategy.compile_by_bucket=true"],
             "torch.compile(DistributedDataParallel(model)), with torch._dynamo.config.optimize_ddp as it is by default",
         )
-    tried: dict[float, tuple[Cut, Prediction]] = {}
+    cuts: dict[float, Cut] = {}
     for cap in _BUCKETS_MIB:
         cut = cut_by(sizes, round(cap * _MIB))
-        if cut != steps[0].cut and len(cut) not in {len(other) for other, _ in tried.values()}:
-            tried[cap] = cut, replayer.predict(Change(bucket_mib=cap), quick=True)
-    known = {cap: one.change_ms for cap, (_, one) in tried.items() if one.change_ms is not None}
+        if cut != steps[0].cut and len(cut) not in map(len, cuts.values()):
+            cuts[cap] = cut
+    replayer.work_out([Change(bucket_mib=cap) for cap in cuts], quick=True)
+    tried = {cap: replayer.predict(Change(bucket_mib=cap), quick=True).change_ms for cap in cuts}
+    known = {cap: change_ms for cap, change_ms in tried.items() if change_ms is not None}
     if known:
         cap = min(known, key=lambda cap: known[cap])
         if known[cap] < 0:
-            larger = len(tried[cap][0]) < len(now)
-            yield from _advice(
-                replayer,
+            larger = len(cuts[cap]) < len(now)
+            yield _Idea(
                 Change(bucket_mib=cap),
                 f"gradient buckets of {cap:g} MiB",
                 f"{count}: "
@@ -123,8 +160,7 @@ def _on_gradients(replayer: Replayer) -> Iterator[Advice]:
                 f"DistributedDataParallel(…, bucket_cap_mb={cap:g})",
             )
     if steps[0].scale == 1.0 and not replayer.on_cpu:
-        yield from _advice(
-            replayer,
+        yield _Idea(
             Change(gradients="bf16"),
             "gradients travel as bf16",
             f"{_size(sum(now))} a step travel as fp32; half of that would do, rounded",
@@ -133,12 +169,11 @@ def _on_gradients(replayer: Replayer) -> Iterator[Advice]:
         )
 
 
-def _on_data(replayer: Replayer, analysis: RunAnalysis, config: str) -> Iterator[Advice]:
+def _on_data(analysis: RunAnalysis, config: str) -> Iterator[_Idea]:
     loading = _share(analysis, "idle_data")
     if loading < WORTH_SAYING:
         return
-    yield from _advice(
-        replayer,
+    yield _Idea(
         Change(data_free=True),
         "load batches ahead, in processes of their own",
         f"the devices stand idle for {100 * loading:.1f}% of the step while the host loads data",
@@ -148,12 +183,11 @@ def _on_data(replayer: Replayer, analysis: RunAnalysis, config: str) -> Iterator
     )
 
 
-def _on_launching(replayer: Replayer, analysis: RunAnalysis) -> Iterator[Advice]:
+def _on_launching(replayer: Replayer, analysis: RunAnalysis) -> Iterator[_Idea]:
     late = _share(analysis, "idle_launch")
     if late < WORTH_SAYING:
         return
-    yield from _advice(
-        replayer,
+    yield _Idea(
         Change(host_free=True),
         "launch less: compile the step",
         f"{'the loop' if replayer.on_cpu else 'the device'} waits for the host for {100 * late:.1f}% of the step",
@@ -163,12 +197,11 @@ def _on_launching(replayer: Replayer, analysis: RunAnalysis) -> Iterator[Advice]
     )
 
 
-def _on_stragglers(replayer: Replayer, analysis: RunAnalysis) -> Iterator[Advice]:
+def _on_stragglers(analysis: RunAnalysis) -> Iterator[_Idea]:
     for guilty in analysis.stragglers[:1]:
         if guilty.verdict.startswith("loading data"):
             continue  # loading ahead is the advice then
-        yield from _advice(
-            replayer,
+        yield _Idea(
             Change(no_straggler=guilty.rank),
             f"find what holds rank {guilty.rank} up",
             f"the others wait for it: {guilty.verdict}",
@@ -191,34 +224,6 @@ def _on_copies(replayer: Replayer, analysis: RunAnalysis) -> Iterator[Advice]:
         high_ms=gain,
         fraction=copies,
         at_most=True,
-    )
-
-
-def _advice(
-    replayer: Replayer,
-    change: Change,
-    what: str,
-    because: str,
-    overrides: Sequence[str],
-    elsewhere: str,
-    *,
-    at_most: bool = False,
-) -> Iterator[Advice]:
-    if (replayer.predict(change, quick=True).fraction or 0.0) > -WORTH_SAYING:
-        return
-    found = replayer.predict(change)
-    if found.change_ms is None or found.low_ms is None or found.high_ms is None or found.fraction is None:
-        return
-    yield Advice(
-        what=what,
-        because=because,
-        overrides=list(overrides),
-        elsewhere=elsewhere,
-        gain_ms=-found.change_ms,
-        low_ms=-found.high_ms,
-        high_ms=-found.low_ms,
-        fraction=-found.fraction,
-        at_most=at_most,
     )
 
 

@@ -18,10 +18,12 @@ def add_advice(
     analyses: Sequence[RunAnalysis],
     sweeps: Sequence[Launch],
     records: Mapping[int, RankRecord] | None = None,
+    jobs: int | None = None,
 ) -> None:
     """Fill in `replay` and `advice` of what is replayed at a path: the run's own analysis, or those of a study's runs.
 
     `sweeps` are other than the study's own. `records`: of a run's own traces, where they are known already.
+    `jobs`: processes that work out what changes do; None: as many as pay off.
     Where nothing can be replayed, the answer says why: that is no reason to go without an analysis.
     """
     try:
@@ -32,14 +34,18 @@ def add_advice(
     for target in targets:
         analysis = analyses[0] if target.path == path else by_name.get(target.name)
         if analysis is not None and analysis.ranks and analysis.quality.verdict != "unusable":
-            _advise(target, analysis, sweeps, records if target.path == path else None)
+            _advise(target, analysis, sweeps, records if target.path == path else None, jobs)
 
 
 def _advise(
-    target: Target, analysis: RunAnalysis, sweeps: Sequence[Launch], records: Mapping[int, RankRecord] | None
+    target: Target,
+    analysis: RunAnalysis,
+    sweeps: Sequence[Launch],
+    records: Mapping[int, RankRecord] | None,
+    jobs: int | None,
 ) -> None:
     try:
-        replayer = open_replayer(target, analysis, sweeps, records)
+        replayer = open_replayer(target, analysis, sweeps, records, jobs)
     except UserError as error:
         analysis.quality.reasons.append(f"the step is not replayed: {error}")
         return

@@ -112,7 +112,7 @@ def _analyze_path(path: Path, jobs: int | None, executor: Executor | None, outlo
         write_answer(folder.analysis, analysis)
         return [analysis]
     study, runs = analyze_study(folder, jobs, executor, outlook)
-    add_advice(path, runs, outlook.sweeps)
+    add_advice(path, runs, outlook.sweeps, jobs=_jobs_here(jobs, executor))
     by_name = {analysis.name: analysis for analysis in runs}
     for child in folder.read_children():
         if child.path.name in by_name:
@@ -126,5 +126,10 @@ def _analyze_alone(path: Path, jobs: int | None, executor: Executor | None, outl
     explained = explain_run(path, jobs, executor, for_replay=True)
     if outlook.sweeps:
         add_in_situ(explained.analysis, explained.exchanges, outlook.sweeps)
-    add_advice(path, [explained.analysis], outlook.sweeps, explained.records)
+    add_advice(path, [explained.analysis], outlook.sweeps, explained.records, _jobs_here(jobs, executor))
     return explained.analysis
+
+
+def _jobs_here(jobs: int | None, executor: Executor | None) -> int | None:
+    """Return how many processes may be forked for what is not a task of the executor: none under MPI."""
+    return jobs if executor is None else 1

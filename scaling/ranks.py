@@ -1,18 +1,15 @@
 """Reads all ranks of a job, one task a rank, and tells which summary is of which rank."""
 
-import sys
-import threading
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import Executor
 from functools import partial
-from multiprocessing import get_context
 from pathlib import Path
 
 import msgspec
 
 from records.environment import usable_cores
-from records.errors import RunError, UserError
+from records.errors import UserError
+from scaling.processes import map_in_processes
 from scaling.rank import RankReading, RankSummary, read_rank
 from scaling.replay.record import RankRecord
 from scaling.sources import Source
@@ -57,19 +54,11 @@ def _read(
     read = partial(_reading_or_reason, for_replay)
     if executor is not None:
         return list(executor.map(read, paths))
-    workers = min(len(paths), jobs if jobs is not None else usable_cores())
+    workers = jobs if jobs is not None else usable_cores()
     text = sum(path.stat().st_size * (_GZIP_RATIO if path.name.endswith(".gz") else 1) for path in paths)
-    # a forked process has everything imported already, but must not copy the locks of other threads
-    can_fork = sys.platform == "linux" and threading.active_count() == 1
-    if workers < 2 or not can_fork or (jobs is None and text < _PARALLEL_BYTES):
-        return [read(path) for path in paths]
-    try:
-        with ProcessPoolExecutor(workers, mp_context=get_context("fork")) as pool:
-            return list(pool.map(read, paths, chunksize=max(1, len(paths) // (workers * 8))))
-    except BrokenProcessPool as error:
-        raise RunError(
-            f"a process that read traces of {paths[0].parent} was killed, perhaps for memory; nothing was written"
-        ) from error
+    if jobs is None and text < _PARALLEL_BYTES:
+        workers = 1
+    return map_in_processes(read, paths, workers, f"read traces of {paths[0].parent}")
 
 
 def _reading_or_reason(for_replay: bool, path: Path) -> RankReading | str:

@@ -8,6 +8,7 @@ compute.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from scaling.answer import KernelRow
 from scaling.collective import RankCollective
@@ -61,6 +62,7 @@ def top_kernels(
     return sorted((row for row in rows if row.ms > 0), key=lambda row: (-row.ms, row.name))[:_MOST]
 
 
+@lru_cache(maxsize=4096)  # every rank has the same names
 def kernel_label(name: str) -> str:
     """Return a kernel's short name; of a shell, with the function that it carries: `reduce_kernel<sum_functor>`."""
     label = short_name(name)

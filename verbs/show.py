@@ -5,8 +5,6 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from records.folder import RunFolder
-from report.html import write_report
-from report.material import read_material
 from report.terminal import make_console, print_material, print_run
 from scaling.analyze import analyze
 from scaling.answer import RunAnalysis, write_answers
@@ -33,6 +31,10 @@ def show(
     console = make_console()
     for path, answers in found:
         if (path / "run.json").is_file():
+            # a page's templates and charts: plain traces need not wait for them
+            from report.html import write_report
+            from report.material import read_material
+
             folder = RunFolder(path)
             report = write_report(folder, html)  # before the tables: whoever reads those may stop early
             print_material(read_material(folder), console)

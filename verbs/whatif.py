@@ -40,6 +40,7 @@ def run(words: list[str]) -> int:
         straggler = replayer.latest_rank if options.no_straggler == "latest" else None
         _refuse_stranger(options.no_straggler, replayer.graph.ranks, target.name)
         changes = _changes(options, straggler) or usual_changes(replayer)
+        replayer.work_out(changes)
         answer = WhatIf(
             name=target.name, replay=replayer.replay, predictions=[replayer.predict(change) for change in changes]
         )

@@ -60,10 +60,11 @@ def open_replayer(
     analysis: RunAnalysis | None = None,
     sweeps: Sequence[Launch] = (),
     known: Mapping[int, RankRecord] | None = None,
+    jobs: int | None = None,
 ) -> Replayer:
     """Read a target's traces, unless their records are `known`, and what its study knows.
 
-    `sweeps` are other than the study's own. Raises UserError where there are no traces.
+    `sweeps` are other than the study's own; `jobs`: see Replayer. Raises UserError where there are no traces.
     """
     told = analysis if analysis is not None else _analysis(target.path)
     records = _with_steps(known) if known else read_records(target.path, told)
@@ -75,7 +76,7 @@ def open_replayer(
         times = ModelTimes(CostModel(launches)) if launches else None
     except NotKnown:
         times = None  # they are not of one device: the trace's own collectives have to do
-    return Replayer(records, times, alone)
+    return Replayer(records, times, alone, jobs)
 
 
 def read_records(path: Path, analysis: RunAnalysis | None = None) -> dict[int, RankRecord]:

@@ -8,21 +8,23 @@ and the steps' own differences.
 import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
 import msgspec
 
+from records.environment import usable_cores
 from records.errors import RunError, UserError
 from scaling.answer import Replay
+from scaling.processes import map_in_processes
 from scaling.replay.buckets import StepBuckets, cut_by, find_buckets, first_bucket_cap, recut
 from scaling.replay.build import build_graph
 from scaling.replay.bursts import comes_in_bursts, spread
 from scaling.replay.change import Change, even_out, free_data, free_host, no_overlap, perfect_overlap
 from scaling.replay.contention import measure_contention, measure_transfer_rate
-from scaling.replay.graph import Graph, median
+from scaling.replay.graph import Contention, Graph, median
 from scaling.replay.record import RankRecord
 from scaling.replay.simulate import bounded, mean_step_ns, simulate_steps
 from scaling.replay.times import CollectiveTimes, TraceTimes
@@ -32,6 +34,8 @@ FAITHFUL = 0.01
 #: Nothing is predicted surer than this share of the change: so far off were known delays, taken out of traces of 2 and
 #: 4×H200, from runs that never had them.
 _LEAST_SHARE = 0.05
+#: So many activities must be run in all for processes of their own to pay off.
+_WORTH_PROCESSES = 100_000
 #: How far a transfer's rate under compute may be from the one used: where it was measured, and where it was not.
 _MEASURED_SPREAD, _ASSUMED_SPREAD = 0.05, 0.15
 
@@ -68,6 +72,10 @@ class _Assumed(msgspec.Struct, frozen=True):
     place: float
 
 
+#: By how many ns the mean rank's steps change; in words, why that is not known.
+_Deltas = list[float] | str
+
+
 class Replayer:
     """One run's traces, ready to be replayed under changes."""
 
@@ -76,8 +84,12 @@ class Replayer:
         records: Mapping[int, RankRecord],
         times: CollectiveTimes | None = None,
         alone: RankRecord | None = None,
+        jobs: int | None = None,
     ) -> None:
-        """`times`: of collectives alone, from a sweep; `alone`: the same job on one rank, to measure inflation by."""
+        """`times`: of collectives alone, from a sweep; `alone`: the same job on one rank, to measure inflation by.
+
+        `jobs`: processes that work out what changes do; None: as many as pay off.
+        """
         if not records:
             raise UserError("there are no traces to replay")
         self.on_cpu = all(one.activity == "cpu" for one in records.values())  # that is where the ranks compute
@@ -89,7 +101,9 @@ class Replayer:
         self.contention = replace(contention, transfer_rate=rate) if rate is not None else contention
         self.graph = plain.under(self.contention)
         self.times: CollectiveTimes = known if known is not None else TraceTimes(self.graph.transfers)
-        self._centers: dict[Change, list[float] | str] = {}
+        self._jobs = jobs
+        self._assumed_at: dict[int, _Assumed] = {}
+        self._known: dict[tuple[Change, int], _Deltas] = {}  # by the change, and which assumptions
         self.stalled: str | None = None  # why the unchanged replay does not come to its end
         self.base: dict[int, list[float]] = {rank: [] for rank in self.graph.ranks}
         try:
@@ -153,51 +167,82 @@ class Replayer:
                 f"the unchanged replay is {100 * self.replay.error:+.1f}% off the trace "
                 f"({self.replay.unexplained_ms:.2f} ms a step wait for what the traces do not show)",
             )
-        try:
-            return self._predict(change, quick)
-        except RunError as error:
-            return _withheld(change, str(error))
+        found = [self._deltas(change, which) for which in range(1 if quick else 1 + len(self._corners))]
+        for one in found:
+            if isinstance(one, str):
+                return _withheld(change, one)
+        return self._prediction(change, [one for one in found if not isinstance(one, str)])
 
-    def _predict(self, change: Change, quick: bool) -> Prediction:
-        if change not in self._centers:  # asked for twice where a first look says that it is worth an interval
-            self._centers[change] = self._deltas(change, _Assumed(self.graph, self.base, 0.5))
-        center = self._centers[change]
-        if isinstance(center, str):
-            return _withheld(change, center)
-        middle = statistics.fmean(center)
-        found = [middle]
-        if not quick:
-            found += [statistics.fmean(deltas) for corner in self._corners
-                      if not isinstance(deltas := self._deltas(change, corner), str)]  # fmt: skip
+    def _prediction(self, change: Change, found: Sequence[list[float]]) -> Prediction:
+        center = found[0]
+        middles = [statistics.fmean(deltas) for deltas in found]
         noise = 1.96 * statistics.stdev(center) / len(center) ** 0.5 if len(center) > 1 else 0.0
-        noise = max(noise, _LEAST_SHARE * abs(middle))
+        noise = max(noise, _LEAST_SHARE * abs(middles[0]))
         return Prediction(
             change=change,
             what=change.words,
-            step_ms=(self.base_ns + middle) / 1e6,
-            change_ms=middle / 1e6,
-            low_ms=(min(found) - noise) / 1e6,
-            high_ms=(max(found) + noise) / 1e6,
-            fraction=middle / self.base_ns,
+            step_ms=(self.base_ns + middles[0]) / 1e6,
+            change_ms=middles[0] / 1e6,
+            low_ms=(min(middles) - noise) / 1e6,
+            high_ms=(max(middles) + noise) / 1e6,
+            fraction=middles[0] / self.base_ns,
         )
 
+    def work_out(self, changes: Sequence[Change], *, quick: bool = False) -> None:
+        """Work out what changes would do, several at a time where that pays: `predict` then has it at hand."""
+        if self.stalled is not None or not self.replay.faithful or not changes:
+            return
+        if quick:
+            tasks = [(0, [change]) for change in changes]
+        else:  # a corner's unchanged replay is needed once
+            tasks = [(0, list(changes))] + [(1 + at, list(changes)) for at in range(len(self._corners))]
+        tasks = [
+            (which, new) for which, some in tasks if (new := [one for one in some if (one, which) not in self._known])
+        ]
+        runs = sum(len(new) + (which > 0) for which, new in tasks)
+        workers = self._jobs if self._jobs is not None else usable_cores()
+        if self._jobs is None and runs * len(self.graph.activities) < _WORTH_PROCESSES:
+            workers = 1
+        for (which, new), found in zip(tasks, map_in_processes(self._work, tasks, workers, "replayed"), strict=True):
+            self._known.update(zip([(change, which) for change in new], found, strict=True))
+
+    def _work(self, task: tuple[int, Sequence[Change]]) -> list[_Deltas]:
+        which, changes = task
+        return [self._deltas(change, which) for change in changes]
+
     @cached_property
-    def _corners(self) -> list[_Assumed]:
-        """The assumptions between which a prediction's interval lies."""
+    def _corners(self) -> list[tuple[Contention, float]]:
+        """The contention, and the place of a collective's time, between which a prediction's interval lies."""
         own = self.contention
         spread = _MEASURED_SPREAD if self._rate_known else _ASSUMED_SPREAD
         slow, fast = max(0.4, own.transfer_rate - spread), min(1.0, own.transfer_rate + spread)
-        corners = []
-        for inflation, rate, place in (
-            (own.inflation_low, fast, 0.1), (own.inflation_high, slow, 0.9),
-            (own.inflation_low, slow, 0.9), (own.inflation_high, fast, 0.1),
-        ):  # fmt: skip
-            graph = self._plain.under(replace(own, inflation=inflation, transfer_rate=rate))
-            corners.append(_Assumed(graph, simulate_steps(graph), place))
-        return corners
+        return [
+            (replace(own, inflation=inflation, transfer_rate=rate), place)
+            for inflation, rate, place in (
+                (own.inflation_low, fast, 0.1), (own.inflation_high, slow, 0.9),
+                (own.inflation_low, slow, 0.9), (own.inflation_high, fast, 0.1),
+            )
+        ]  # fmt: skip
 
-    def _deltas(self, change: Change, assumed: _Assumed) -> list[float] | str:
-        """Return by how many ns the mean rank's steps change under assumptions; in words, why that is not known."""
+    def _assumed(self, which: int) -> _Assumed:
+        """Return the likeliest assumptions (0), or those of a corner. Raises RunError where its replay stalls."""
+        if which == 0:
+            return _Assumed(self.graph, self.base, 0.5)
+        if which not in self._assumed_at:
+            contention, place = self._corners[which - 1]
+            graph = self._plain.under(contention)
+            self._assumed_at[which] = _Assumed(graph, simulate_steps(graph), place)
+        return self._assumed_at[which]
+
+    def _deltas(self, change: Change, which: int) -> _Deltas:
+        if (change, which) not in self._known:
+            try:
+                self._known[change, which] = self._replay(change, self._assumed(which))
+            except RunError as error:
+                self._known[change, which] = str(error)
+        return self._known[change, which]
+
+    def _replay(self, change: Change, assumed: _Assumed) -> _Deltas:
         graph = assumed.graph.copy()
         why = self._apply(graph, change, assumed.place)
         if why is not None:
