@@ -17,8 +17,9 @@ from scaling.answer import RunAnalysis, StepTimes, read_study_answer
 from scaling.replay.buckets import find_buckets
 from scaling.replay.bursts import comes_in_bursts
 from scaling.replay.change import Change
+from scaling.replay.graph import Graph
 from scaling.replay.load import read_records
-from scaling.replay.simulate import bounded, mean_step_ns, simulate
+from scaling.replay.simulate import mean_step_ns, simulate_steps
 from scaling.replay.whatif import Replayer
 from scaling.tried import gain_half_ms
 from tests.test_front_door import TINY
@@ -81,7 +82,14 @@ def test_how_gradients_come_is_told_from_the_trace() -> None:
 
 def _handed_over_at_the_end(replayer: Replayer) -> None:
     """Make of a run that overlaps what it would be compiled inside of DDP: all gradients come when backward ends."""
-    graph = replayer.graph
+    for graph in (replayer.traced, replayer.graph):
+        _hand_over_at_the_end(graph)
+    replayer.base = simulate_steps(replayer.graph)
+    replayer.base_ns = mean_step_ns(replayer.base)
+    replayer.replay.faithful = True  # to what it was changed into
+
+
+def _hand_over_at_the_end(graph: Graph) -> None:
     steps = find_buckets(graph)
     assert not isinstance(steps, str)
     for step in steps:
@@ -100,9 +108,6 @@ def _handed_over_at_the_end(replayer: Replayer) -> None:
             for at in members:
                 if graph.activities[at].rank == rank:
                     graph.after[at] = [gradients[-1]]
-    replayer.base = bounded(simulate(graph).step_ns(graph))
-    replayer.base_ns = mean_step_ns(replayer.base)
-    replayer.replay.faithful = True  # to what it was changed into
 
 
 def test_a_compile_order_that_hides_no_all_reduce_is_told_to_compile_around_ddp() -> None:

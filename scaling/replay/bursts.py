@@ -6,7 +6,7 @@ as they are made: each ready when its share of the burst's bytes is, as a share 
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Literal
 
@@ -24,7 +24,7 @@ _NEXT_TO_NOTHING = 0.0002
 def comes_in_bursts(graph: Graph, steps: Sequence[StepBuckets]) -> Literal["a bucket", "all at once"] | None:
     """Tell whether gradients come a bucket at a time, or several buckets in one burst; None: they come one by one."""
     step, rank = steps[0], graph.ranks[0]
-    bursts = _bursts(graph, rank, step)
+    bursts = _bursts(graph, rank, step, _compute_launches(graph, rank).get(step.step, []))
     count = len(step.gradients[rank])
     if len(bursts) > count / 3:
         return None
@@ -35,8 +35,10 @@ def spread(graph: Graph, steps: Sequence[StepBuckets]) -> None:
     """Put each gradient of the steps into its bucket where the compute before its burst has made it, in place."""
     for rank in graph.ranks:
         behind: dict[int, list[int]] = {}
+        launched = _compute_launches(graph, rank)
+        thread = {call.launches: call.thread for call in graph.calls[rank] if call.launches >= 0}
         for step in steps:
-            _find_makers(graph, rank, step, behind)
+            _find_makers(graph, rank, step, launched.get(step.step, []), thread, behind)
         moved = {at for group in behind.values() for at in group}
         own = {call.launches: call for call in graph.calls[rank] if call.launches in moved}
         calls: list[HostCall] = []
@@ -52,12 +54,21 @@ def spread(graph: Graph, steps: Sequence[StepBuckets]) -> None:
                 stream.sort(key=lambda at: position.get(at, -1))
 
 
-def _find_makers(graph: Graph, rank: int, step: StepBuckets, behind: dict[int, list[int]]) -> None:
-    """Add to `behind`, by the activity that has made it, the activities that put a step's gradients into buckets."""
-    launched = _compute_launches(graph, rank, step)
+def _find_makers(
+    graph: Graph,
+    rank: int,
+    step: StepBuckets,
+    launched: Sequence[int],
+    thread: Mapping[int, int],
+    behind: dict[int, list[int]],
+) -> None:
+    """Add to `behind`, by the activity that has made it, the activities that put a step's gradients into buckets.
+
+    `launched`: the step's compute in order; `thread`: the one that launched each activity.
+    """
     position = {at: index for index, at in enumerate(launched)}
-    begin = _backward_begins(graph, rank, launched, step)
-    for burst in _bursts(graph, rank, step):
+    begin = _backward_begins(graph, rank, launched, thread, step)
+    for burst in _bursts(graph, rank, step, launched):
         first = position.get(burst[0].activity, begin)
         made_by = launched[begin:first]
         if made_by:
@@ -69,9 +80,8 @@ def _find_makers(graph: Graph, rank: int, step: StepBuckets, behind: dict[int, l
         begin = position.get(burst[-1].activity, first) + 1
 
 
-def _bursts(graph: Graph, rank: int, step: StepBuckets) -> list[list[Gradient]]:
+def _bursts(graph: Graph, rank: int, step: StepBuckets, launched: Sequence[int]) -> list[list[Gradient]]:
     """Return a step's gradients in groups between which something worth the name is computed."""
-    launched = _compute_launches(graph, rank, step)
     place = {at: index for index, at in enumerate(launched)}
     done = [0.0, *accumulate(graph.work_ns[at] for at in launched)]
     bursts: list[list[Gradient]] = []
@@ -85,21 +95,19 @@ def _bursts(graph: Graph, rank: int, step: StepBuckets) -> list[list[Gradient]]:
     return bursts
 
 
-def _compute_launches(graph: Graph, rank: int, step: StepBuckets) -> list[int]:
-    """Return the compute that a rank launches in a step, in order."""
-    number = graph.activities[step.gradients[rank][0].activity].step
-    return [
-        call.launches
-        for call in graph.calls[rank]
-        if call.launches >= 0
-        and graph.activities[call.launches].kind == COMPUTE
-        and graph.activities[call.launches].step == number
-    ]
+def _compute_launches(graph: Graph, rank: int) -> dict[int, list[int]]:
+    """Return the compute that a rank launches, in order, by the step's number."""
+    found: dict[int, list[int]] = {}
+    for call in graph.calls[rank]:
+        if call.launches >= 0 and graph.activities[call.launches].kind == COMPUTE:
+            found.setdefault(graph.activities[call.launches].step, []).append(call.launches)
+    return found
 
 
-def _backward_begins(graph: Graph, rank: int, launched: Sequence[int], step: StepBuckets) -> int:
+def _backward_begins(
+    graph: Graph, rank: int, launched: Sequence[int], thread: Mapping[int, int], step: StepBuckets
+) -> int:
     """Return where among the launches the backward pass begins: with the first of the thread that makes gradients."""
-    thread = {call.launches: call.thread for call in graph.calls[rank] if call.launches >= 0}
     first = step.gradients[rank][0].activity
     until = launched.index(first) if first in launched else len(launched)
     own = thread.get(first)

@@ -13,7 +13,7 @@ from scaling.answer import RunAnalysis, read_run_answer
 from scaling.costs.model import CostModel, NotKnown
 from scaling.costs.points import Launch, launch_of
 from scaling.rank import read_rank
-from scaling.replay.record import MOST_RANKS, RankRecord
+from scaling.replay.record import MOST_ACTIVITIES, MOST_RANKS, RankRecord
 from scaling.replay.times import CollectiveTimes, ModelTimes
 from scaling.replay.whatif import Replayer
 from scaling.sources import find_sources
@@ -92,7 +92,16 @@ def read_records(path: Path, analysis: RunAnalysis | None = None) -> dict[int, R
 
 
 def _with_steps(records: Mapping[int, RankRecord]) -> dict[int, RankRecord]:
-    return {rank: one for rank, one in sorted(records.items()) if one.start and one.steps}
+    """Return the records that hold steps, by rank. Raises UserError where there is too much to replay."""
+    found = {rank: one for rank, one in sorted(records.items()) if one.start and one.steps}
+    count = sum(len(one.start) for one in found.values())
+    if count > MOST_ACTIVITIES:
+        steps = max(len(one.steps) for one in found.values())
+        raise UserError(
+            f"{count:,} activities in {steps} step{'s' * (steps > 1)} of {len(found)} rank{'s' * (len(found) > 1)} are "
+            f"more than the {MOST_ACTIVITIES:,} that are replayed; mark steps by profiler.step()"
+        )
+    return found
 
 
 def _chosen(ranks: Sequence[int], analysis: RunAnalysis | None) -> list[int]:

@@ -1,5 +1,6 @@
 """What one rank's trace says for a replay: its activities, and the host calls that launch, order and await them."""
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +11,7 @@ from scaling.cpu import CpuTimeline
 from scaling.families import HANDOVER_OPS
 from scaling.intervals import Intervals, covered_before, union
 from scaling.loading import data_loading
-from scaling.partition import device_windows
+from scaling.partition import Windows, device_windows
 from scaling.timeline import COMMUNICATION, COMPUTE, Timeline
 from scaling.trace import Trace
 
@@ -19,6 +20,11 @@ LAUNCH, WAIT, SYNC = 0, 1, 2
 
 #: More ranks are not replayed: those that come last most often, and as many others as fit, stand for all.
 MOST_RANKS = 8
+
+#: Of a trace's steps, the first so many are replayed: more tell little more, and each change costs a run through them.
+MOST_STEPS = 8
+#: More activities, of all ranks, are not replayed: that takes too long.
+MOST_ACTIVITIES = 300_000
 
 #: Launches that have not begun on the device: with so many outstanding, a launch waits for room in the queue.
 _QUEUE_IS_FULL = 512
@@ -74,39 +80,47 @@ class RankRecord:
     gradients: list[GradientReady] = field(default_factory=list)
 
 
+def _until(windows: Windows) -> float:
+    """Return the instant from which on nothing is kept: no effect precedes its cause."""
+    return math.inf if len(windows) <= MOST_STEPS else int(windows.edges[MOST_STEPS])
+
+
 def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
     """Return what a rank with a device says for a replay."""
     windows = device_windows(timeline)
-    raw = trace.activities
-    order = np.argsort(raw.start, kind="stable")  # the timeline's own order
+    until = _until(windows)
+    rows = int((timeline.start < until).sum())  # they ascend by start
+    order = np.argsort(trace.activities.start, kind="stable")[:rows]  # the timeline's own order
     numbers = [*timeline.steps.numbers.tolist(), -1]
-    collective = np.full(timeline.start.size, -1, np.int64)
-    collective[timeline.kind == COMMUNICATION] = np.arange(len(timeline.collectives))
+    communicates = timeline.kind[:rows] == COMMUNICATION
+    collectives = timeline.collectives[: int(communicates.sum())]
+    collective = np.full(rows, -1, np.int64)
+    collective[communicates] = np.arange(len(collectives))
     result = RankRecord(
         rank=trace.header.distributed.rank if trace.header.distributed.rank >= 0 else None,
         host=trace.header.host or trace.header.own.host,
         device=next((device.name for device in trace.header.devices), None),
         activity="gpu",
-        start=timeline.start.tolist(),
-        end=timeline.end.tolist(),
-        kind=timeline.kind.tolist(),
-        stream=timeline.stream.tolist(),
-        step=[numbers[step] for step in timeline.step.tolist()],
-        name=[trace.names[name] for name in timeline.name.tolist()],
+        start=timeline.start[:rows].tolist(),
+        end=timeline.end[:rows].tolist(),
+        kind=timeline.kind[:rows].tolist(),
+        stream=timeline.stream[:rows].tolist(),
+        step=[numbers[step] for step in timeline.step[:rows].tolist()],
+        name=[trace.names[name] for name in timeline.name[:rows].tolist()],
         collective=collective.tolist(),
-        collectives=timeline.collectives,
-        calls=_calls(trace, raw.correlation[order].tolist()),
+        collectives=collectives,
+        calls=_calls(trace, trace.activities.correlation[order].tolist(), until),
         data=union(data_loading(trace, timeline.steps)),
-        edges=windows.edges.tolist(),
-        steps=windows.numbers,
+        edges=windows.edges[: MOST_STEPS + 1].tolist(),
+        steps=windows.numbers[:MOST_STEPS],
     )
     _find_awaited(result)
     _add_gradients(trace, result)
     return result
 
 
-def _calls(trace: Trace, correlation: list[int]) -> list[Call]:
-    """Return the calls that launch activities, make streams wait, or wait themselves."""
+def _calls(trace: Trace, correlation: list[int], until: float) -> list[Call]:
+    """Return the calls, up to an instant, that launch activities, make streams wait, or wait themselves."""
     runtime, base = trace.runtime, trace.header.base_ns
     launched = {number: row for row, number in enumerate(correlation) if number > 0}
     waits = np.array(["StreamWaitEvent" in name for name in trace.names], bool)
@@ -118,10 +132,9 @@ def _calls(trace: Trace, correlation: list[int]) -> list[Call]:
         by_thread[thread] = np.array([call.start for call in own]), np.array([call.end for call in own])
     found: list[Call] = []
     seen: set[int] = set()
-    columns = zip(
-        np.argsort(runtime.start, kind="stable").tolist(), np.sort(runtime.start, kind="stable").tolist(), strict=True
-    )
-    for row, start in columns:
+    rows = np.argsort(runtime.start, kind="stable")
+    rows = rows[: int(np.searchsorted(runtime.start[rows], until - base))]
+    for row, start in zip(rows.tolist(), runtime.start[rows].tolist(), strict=True):
         name, number = int(runtime.name[row]), int(runtime.correlation[row])
         activity = launched.get(number, -1)
         if activity >= 0 and number not in seen:
@@ -171,13 +184,20 @@ def _find_awaited(record: RankRecord) -> None:
             call.awaits, call.room = -1, False  # another thread launched it meanwhile: it cannot be what was awaited
 
 
+def _gradient_rows(trace: Trace, record: RankRecord) -> list[int]:
+    """Return the operators that put gradients into buckets, in order, as far as the record goes."""
+    until = record.calls[-1].end - trace.header.base_ns if record.calls else 0
+    began = {row: int(trace.operators.start[row]) for row in trace.gradients}
+    return sorted((row for row, start in began.items() if start <= until), key=began.__getitem__)
+
+
 def _add_gradients(trace: Trace, record: RankRecord) -> None:
     """Note which calls put which gradients into buckets, in order."""
     if not trace.gradients:
         return
     base = trace.header.base_ns
     starts = np.array([call.start for call in record.calls], np.int64)
-    for row in sorted(trace.gradients, key=lambda row: int(trace.operators.start[row])):
+    for row in _gradient_rows(trace, record):
         left, right = int(trace.operators.start[row]) + base, int(trace.operators.end[row]) + base
         thread = int(trace.operators.thread[row])
         for at in range(int(np.searchsorted(starts, left)), int(np.searchsorted(starts, right, side="right"))):
@@ -196,14 +216,16 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
     """
     names = [trace.names[name] for name in timeline.operator_name.tolist()]
     base = trace.header.base_ns
-    spans = list(zip(timeline.operators.starts.tolist(), timeline.operators.ends.tolist(), names, strict=True))
-    ops = [(start, end, name) for start, end, name in spans if not name.startswith(HANDOVER_OPS)]
-    edges = timeline.windows.edges.tolist()
-    numbers = timeline.windows.numbers
+    until = _until(timeline.windows)
+    spans = zip(timeline.operators.starts.tolist(), timeline.operators.ends.tolist(), names, strict=True)
+    ops = [(start, end, name) for start, end, name in spans if start < until and not name.startswith(HANDOVER_OPS)]
+    edges = timeline.windows.edges[: MOST_STEPS + 1].tolist()
+    numbers = timeline.windows.numbers[:MOST_STEPS]
+    collectives = [one for one in timeline.collectives if one.start < until]
     rows: list[tuple[int, int, int, int, str, int]] = [(start, end, COMPUTE, 0, name, -1) for start, end, name in ops]
     rows += [
         (one.start, one.end, COMMUNICATION, 1 + one.stream, one.operation or "collective", index)
-        for index, one in enumerate(timeline.collectives)
+        for index, one in enumerate(collectives)
     ]
     rows.sort(key=lambda row: row[:2])
     bounds = np.array(edges, np.int64)
@@ -219,13 +241,13 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
         step=[_step_of(row[0], bounds, numbers) for row in rows],
         name=[row[4] for row in rows],
         collective=[row[5] for row in rows],
-        collectives=timeline.collectives,
+        collectives=collectives,
         calls=[],
         data=union(timeline.data),
         edges=edges,
         steps=numbers,
     )
-    _host_calls(trace, result, base)
+    _host_calls(trace, result, base, until)
     return result
 
 
@@ -234,11 +256,11 @@ def _step_of(instant: int, edges: "np.ndarray", numbers: list[int]) -> int:
     return numbers[at] if 0 <= at < len(numbers) else -1
 
 
-def _host_calls(trace: Trace, record: RankRecord, base: int) -> None:
+def _host_calls(trace: Trace, record: RankRecord, base: int, until: float) -> None:
     handed = [
         (int(trace.operators.start[row]) + base, int(trace.operators.end[row]) + base)
         for row in trace.operator_communication
-        if trace.names[trace.operators.name[row]].startswith("c10d::")
+        if trace.names[trace.operators.name[row]].startswith("c10d::") and trace.operators.start[row] + base < until
     ]
     handed.sort()
     waiting = [at for at, kind in enumerate(record.kind) if kind == COMMUNICATION]
@@ -259,7 +281,7 @@ def _host_calls(trace: Trace, record: RankRecord, base: int) -> None:
     record.calls = calls
     launches = [at for at, call in enumerate(calls) if call.kind == LAUNCH and not call.in_collective]
     starts = np.array([calls[at].start for at in launches], np.int64)
-    for row in sorted(trace.gradients, key=lambda row: int(trace.operators.start[row])):
+    for row in _gradient_rows(trace, record):
         # the operator itself, or the one that it stands in
         at = int(np.searchsorted(starts, int(trace.operators.start[row]) + base, side="right")) - 1
         if at >= 0:

@@ -94,12 +94,12 @@ class Replayer:
             raise UserError("there are no traces to replay")
         self.on_cpu = all(one.activity == "cpu" for one in records.values())  # that is where the ranks compute
         contention = measure_contention(records, alone)
-        plain = self._plain = build_graph(records)
-        known = times if times is not None and _covers(plain, times) else None
-        rate = measure_transfer_rate(plain, known) if known is not None else None
+        self.traced = build_graph(records)
+        known = times if times is not None and _covers(self.traced, times) else None
+        rate = measure_transfer_rate(self.traced, known) if known is not None else None
         self._rate_known = rate is not None
         self.contention = replace(contention, transfer_rate=rate) if rate is not None else contention
-        self.graph = plain.under(self.contention)
+        self.graph = self.traced.under(self.contention)
         self.times: CollectiveTimes = known if known is not None else TraceTimes(self.graph.transfers)
         self._jobs = jobs
         self._assumed_at: dict[int, _Assumed] = {}
@@ -230,7 +230,7 @@ class Replayer:
             return _Assumed(self.graph, self.base, 0.5)
         if which not in self._assumed_at:
             contention, place = self._corners[which - 1]
-            graph = self._plain.under(contention)
+            graph = self.traced.under(contention)
             self._assumed_at[which] = _Assumed(graph, simulate_steps(graph), place)
         return self._assumed_at[which]
 
