@@ -1,11 +1,12 @@
-"""How long reading a large trace takes, and how much memory: scalescope, and HolisticTraceAnalysis if it is installed.
+"""How long analysing traces takes, and how much memory: scalescope, and HolisticTraceAnalysis if it is installed.
 
-    python benchmarks/trace_reading.py                    5, 50 and 511 MB, made by repeating a real trace
+    python benchmarks/trace_reading.py                    5, 50 and 511 MB, made by repeating a real trace; four ranks
     python benchmarks/trace_reading.py --mb 511 --hta ~/hta/bin/python     with HTA on the same file, in the same run
 
 The trace repeats `tests/data/gpt_ddp_n1`, each time with later times, other correlations and further steps, so that it
-is what a profiler would have written over more steps. Each reader runs in a process of its own; time is from the
-shell's side (imports included), memory is the peak resident size of that process.
+is what a profiler would have written over more steps. The four ranks are `tests/data/gpt_ddp_compile_n4`. What is run
+is `scalescope analyze`, replay and advice included, in a process of its own; time is from the shell's side (imports
+included), memory is the peak resident size of that process.
 """
 
 import argparse
@@ -22,16 +23,16 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "tests" / "data" / "gpt_ddp_n1" / "rank0.json.gz"
 
+FOUR_RANKS = SOURCE.parent.parent / "gpt_ddp_compile_n4"
+
 _NUMBERS = re.compile(
     rb'("ts": )(\d+)(?=\.\d{3})|("correlation": |"External id": |"id": (?=\d+, "pid"))(\d+)|(ProfilerStep#)(\d+)'
 )
 
 SCALESCOPE = """
 import sys
-from pathlib import Path
-from scaling.analyze import analyze_run
-answer = analyze_run(Path(sys.argv[1]))
-print(answer.ranks[0].steps, round(answer.ranks[0].window_ms, 3))
+from scalescope import main
+sys.exit(main(["analyze", sys.argv[1]]))
 """
 
 HTA = """
@@ -93,6 +94,13 @@ def measure(code: str, trace: Path, python: str = sys.executable) -> dict[str, o
     }
 
 
+def fastest(traces: Path, repeats: int) -> dict[str, object]:
+    """Return the fastest of some runs of `scalescope analyze`; what it says, by its first line."""
+    runs = [measure(SCALESCOPE, traces) for _ in range(repeats)]
+    best = min(runs, key=lambda run: run.get("seconds", 1e9))  # type: ignore[arg-type,return-value]
+    return {**best, "says": str(best.get("says", "")).partition("\n")[0]}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mb", type=int, nargs="+", default=[5, 50, 511], help="sizes, uncompressed")
@@ -100,12 +108,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="runs of each; the fastest counts")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        print(json.dumps({"reader": "scalescope", "ranks": 4, **fastest(FOUR_RANKS, options.repeats)}), flush=True)
         for size in sorted(options.mb):
             trace = make(Path(folder) / "rank0.json.gz", size)
-            runs = [measure(SCALESCOPE, trace) for _ in range(options.repeats)]
-            best = min(runs, key=lambda run: run.get("seconds", 1e9))  # type: ignore[arg-type,return-value]
-            row = {"reader": "scalescope", "mb": size, "gz_mb": round(trace.stat().st_size / 1e6, 1), **best}
-            print(json.dumps(row), flush=True)
+            row = {"reader": "scalescope", "mb": size, "gz_mb": round(trace.stat().st_size / 1e6, 1)}
+            print(json.dumps({**row, **fastest(trace, options.repeats)}), flush=True)
         if options.hta:
             print(json.dumps({"reader": "hta", "mb": size, **measure(HTA, trace, options.hta)}), flush=True)
 

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from scaling.analyze import analyze_run
+from scaling.analyze import analyze, analyze_run
+from scaling.answer import RunAnalysis
+from scaling.rank import read_rank
+from scaling.replay import load as loading
 from scaling.replay import record as recording
 from scaling.replay.change import Change
 from scaling.replay.load import read_records
@@ -63,6 +66,19 @@ def test_what_later_steps_are_left_out_changes_nothing_before(name: str, monkeyp
     gains = [one.predict(Change(overlap="perfect"), quick=True).change_ms for one in (whole, cut)]
     assert gains[0] is not None and gains[1] is not None
     assert gains[1] < 0 and gains[1] == pytest.approx(gains[0], rel=0.15)
+
+
+def test_of_more_than_can_be_replayed_nothing_is_kept_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "MOST_ACTIVITIES", 3000)
+    monkeypatch.setattr(loading, "MOST_ACTIVITIES", 3000)
+    reading = read_rank(DATA / "gpt_ddp_n1" / "rank0.json.gz", for_replay=True)
+    assert reading.record is not None and reading.record.count == 3848
+    assert reading.record.start == [] == reading.record.calls
+    (answer,) = analyze([DATA / "gpt_ddp_n1"])
+    assert isinstance(answer, RunAnalysis)
+    assert answer.quality.verdict == "good" and answer.ranks[0].steps == 3
+    (why,) = answer.quality.reasons
+    assert "3,848 activities in 3 steps of 1 rank" in why and "profiler.step()" in why
 
 
 def test_a_long_trace_takes_no_more_memory_than_its_columns(long_trace: Path) -> None:

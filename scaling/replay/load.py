@@ -93,8 +93,8 @@ def read_records(path: Path, analysis: RunAnalysis | None = None) -> dict[int, R
 
 def _with_steps(records: Mapping[int, RankRecord]) -> dict[int, RankRecord]:
     """Return the records that hold steps, by rank. Raises UserError where there is too much to replay."""
-    found = {rank: one for rank, one in sorted(records.items()) if one.start and one.steps}
-    count = sum(len(one.start) for one in found.values())
+    found = {rank: one for rank, one in sorted(records.items()) if one.count and one.steps}
+    count = sum(one.count for one in found.values())
     if count > MOST_ACTIVITIES:
         steps = max(len(one.steps) for one in found.values())
         raise UserError(

@@ -9,7 +9,7 @@ from scaling.collective import RankCollective
 from scaling.communication import communication_calls
 from scaling.cpu import CpuTimeline
 from scaling.families import HANDOVER_OPS
-from scaling.intervals import Intervals, covered_before, union
+from scaling.intervals import Intervals, Ints, covered_before, union
 from scaling.loading import data_loading
 from scaling.partition import Windows, device_windows
 from scaling.timeline import COMMUNICATION, COMPUTE, Timeline
@@ -65,6 +65,7 @@ class RankRecord:
     host: str
     device: str | None
     activity: str  # "gpu" | "cpu"
+    count: int  # of activities in its first MOST_STEPS steps; where that is too many to replay, the lists are empty
     start: list[int]
     end: list[int]
     kind: list[int]  # timeline.COMPUTE, COMMUNICATION or COPY
@@ -80,15 +81,20 @@ class RankRecord:
     gradients: list[GradientReady] = field(default_factory=list)
 
 
-def _until(windows: Windows) -> float:
-    """Return the instant from which on nothing is kept: no effect precedes its cause."""
-    return math.inf if len(windows) <= MOST_STEPS else int(windows.edges[MOST_STEPS])
+def _kept(windows: Windows, starts: Ints) -> tuple[float, int]:
+    """Return the instant from which on nothing is kept, since no effect precedes its cause, and how much begins before.
+
+    Of more than can be replayed nothing is kept.
+    """
+    until = math.inf if len(windows) <= MOST_STEPS else int(windows.edges[MOST_STEPS])
+    count = int((starts < until).sum())
+    return (until, count) if count <= MOST_ACTIVITIES else (-math.inf, count)
 
 
 def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
     """Return what a rank with a device says for a replay."""
     windows = device_windows(timeline)
-    until = _until(windows)
+    until, count = _kept(windows, timeline.start)
     rows = int((timeline.start < until).sum())  # they ascend by start
     order = np.argsort(trace.activities.start, kind="stable")[:rows]  # the timeline's own order
     numbers = [*timeline.steps.numbers.tolist(), -1]
@@ -101,6 +107,7 @@ def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
         host=trace.header.host or trace.header.own.host,
         device=next((device.name for device in trace.header.devices), None),
         activity="gpu",
+        count=count,
         start=timeline.start[:rows].tolist(),
         end=timeline.end[:rows].tolist(),
         kind=timeline.kind[:rows].tolist(),
@@ -216,7 +223,7 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
     """
     names = [trace.names[name] for name in timeline.operator_name.tolist()]
     base = trace.header.base_ns
-    until = _until(timeline.windows)
+    until, count = _kept(timeline.windows, timeline.operators.starts)
     spans = zip(timeline.operators.starts.tolist(), timeline.operators.ends.tolist(), names, strict=True)
     ops = [(start, end, name) for start, end, name in spans if start < until and not name.startswith(HANDOVER_OPS)]
     edges = timeline.windows.edges[: MOST_STEPS + 1].tolist()
@@ -234,6 +241,7 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
         host=trace.header.host or trace.header.own.host,
         device=None,
         activity="cpu",
+        count=count,
         start=[row[0] for row in rows],
         end=[row[1] for row in rows],
         kind=[row[2] for row in rows],
