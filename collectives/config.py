@@ -6,7 +6,9 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
+from launch.bounds import COUNT, COUNT_OR_NONE, POSITIVE, SECONDS, check_numbers
 from launch.config import JobConfig
+from records.errors import UserError
 
 
 @dataclass
@@ -46,6 +48,22 @@ class SweepConfig(JobConfig):
     check: bool = MISSING  # compare every element of one separate operation
     hang_limit_s: float = MISSING  # an operation that takes longer ends the job, and says who did not arrive
     csv: str | None = MISSING  # a file for the same rows as a table, written at the end
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_numbers(
+            self,
+            warmup_iterations=COUNT_OR_NONE,
+            min_iterations=COUNT,
+            max_iterations=COUNT,
+            budget_s=SECONDS,
+            relative_interval=POSITIVE,
+            percentile_iterations=COUNT_OR_NONE,
+            hang_limit_s=SECONDS,
+        )
+        if self.min_iterations > self.max_iterations:
+            raise UserError(f"min_iterations={self.min_iterations} is above max_iterations={self.max_iterations}; "
+                            "lower it, or raise the other")  # fmt: skip
 
     @property
     def what(self) -> str:

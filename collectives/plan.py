@@ -180,7 +180,7 @@ def placed(size: int, hosts: Sequence[str], placement: str) -> tuple[int, ...]:
 
 def as_list(value: object) -> list[Any]:
     """Return a config value that may be one or several as several."""
-    return [value] if isinstance(value, str | int) else list(value)  # type: ignore[call-overload]
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _natural_mode(name: str, path: str) -> str:

@@ -1,5 +1,6 @@
 """Message sizes as users write them: `8B..8GiB x2`, `1MiB..64MiB +1MiB`, `4KiB, 1MB`, or a list. Torch-free."""
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -11,6 +12,8 @@ UNITS = {
     "kB": 1000, "MB": 1000**2, "GB": 1000**3,
 }  # fmt: skip
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)$")
+_NO_MEMORY = 2**60
+_MOST_SIZES = 10_000
 _RANGE = re.compile(r"(.+?)\s*\.\.\s*(.+?)\s+([x*+])\s*(.+)$")
 _GRAMMAR = 'write "8B..4GiB x2" (times 2), "1MiB..8MiB +1MiB" (plus 1 MiB), or a list such as [4KiB,1MB]'
 
@@ -35,6 +38,8 @@ def parse_size(text: object) -> int:
         hint = f"did you mean {' or '.join(near)}?" if near else _GRAMMAR
         raise UserError(f"sizes: {str(text).strip()!r} is no size; {hint}")
     size = float(match[1]) * UNITS[unit]
+    if size >= _NO_MEMORY:
+        raise UserError(f"sizes: {str(text).strip()[:40]!r} is more than any memory holds; {_GRAMMAR}")
     if size < 1 or size != int(size):
         raise UserError(f"sizes: {str(text).strip()!r} is {size:g} bytes; a size is a whole number of bytes above 0")
     return int(size)
@@ -62,17 +67,27 @@ def _parse_item(item: object) -> list[int]:
 
 
 def _steps(text: str, first: int, last: int, sign: str, step: str) -> list[int]:
-    sizes = []
     if sign == "+":
-        return list(range(first, last + 1, parse_size(step)))
+        distance = parse_size(step)
+        _refuse_too_many(text, (last - first) / distance)
+        return list(range(first, last + 1, distance))
     try:
         factor = float(step)
     except ValueError:
         raise UserError(f"sizes: {text!r}: the factor {step!r} is no number; {_GRAMMAR}") from None
-    if factor <= 1:
-        raise UserError(f"sizes: {text!r}: the factor must be above 1")
+    if not 1 < factor < math.inf:
+        raise UserError(f"sizes: {text!r}: the factor must be above 1, and finite")
+    _refuse_too_many(text, math.log(last / first) / math.log(factor))
+    sizes = []
     size = float(first)
     while size <= last:
         sizes.append(int(size))
         size *= factor
     return sizes
+
+
+def _refuse_too_many(text: str, count: float) -> None:
+    if count > _MOST_SIZES:
+        raise UserError(
+            f"sizes: {text!r} is about {count:.0f} sizes, and a sweep takes {_MOST_SIZES}; take longer steps"
+        )

@@ -20,6 +20,13 @@ from records.errors import UserError
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
 Schema = TypeVar("Schema")
+_WANTED = (
+    ("converted to Integer$", "must be a whole number"),
+    ("converted to Float$", "must be a number"),
+    ("not a valid bool", "must be true or false"),
+    ("is not a ListConfig", "must be a list, such as [A,B]"),
+    ("is not Optional$", "cannot be null"),
+)
 
 
 def register_resolvers() -> None:
@@ -95,7 +102,7 @@ def explain(error: Exception, verb: str) -> str:
         if options:
             return f"{group}={option}: there is no such choice; choose one of {', '.join(options)}"
     if text.startswith("Error merging override") and cause is not None:
-        return f"{text.removeprefix('Error merging override ').strip()}: {str(cause).splitlines()[0]}"
+        return f"{text.removeprefix('Error merging override ').strip()}: {_wanted(str(cause).splitlines()[0])}"
     if match := re.search(r"Ambiguous value for argument '([^=']+)=(.*)'", text):
         each = "" if verb == "study" else f", or add -m for a {verb} each"
         return f"{match[1]}={match[2]} is several values; write {match[1]}=[{match[2]}] for a list{each}"
@@ -131,6 +138,11 @@ def _unreadable(override: str, why: str) -> str:
         advice = "write KEY=VALUE, in quotes where the shell would take it apart"
         return f"cannot read the override {override!r} ({why}); {advice}"
     return f'cannot read {override!r}: blanks and other signs take quotes of their own: "{key}={quoted(value)}"'
+
+
+def _wanted(said: str) -> str:
+    """Return what a key takes, instead of OmegaConf's words for a value of another type."""
+    return next((wanted for pattern, wanted in _WANTED if re.search(pattern, said)), said)
 
 
 def _near(key: str, known: list[str]) -> str:

@@ -6,6 +6,18 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
+from launch.bounds import (
+    COUNT,
+    COUNT_OR_NONE,
+    NOT_NEGATIVE,
+    SECONDS,
+    SEED,
+    THREADS,
+    as_written,
+    check_number,
+    check_numbers,
+    is_whole,
+)
 from records.errors import UserError
 
 DEVICES = ("auto", "cuda", "cpu")
@@ -31,15 +43,16 @@ class LaunchConfig:
             raise UserError(f"launch.device={self.device}: choose one of {', '.join(DEVICES)}")
         if self.backend not in BACKENDS:
             raise UserError(f"launch.backend={self.backend}: choose one of {', '.join(BACKENDS)}")
-        if self.ranks is not None and self.ranks < 1:
-            raise UserError(f"launch.ranks={self.ranks}: a job has at least one rank")
-        if self.threads_per_rank is not None and self.threads_per_rank < 1:
-            raise UserError(f"launch.threads_per_rank={self.threads_per_rank}: must be at least 1")
-        for key in ("timeout_s", "init_limit_s", "step_limit_s"):
-            if getattr(self, key) <= 0:
-                raise UserError(f"launch.{key}={getattr(self, key)}: must be above 0")
-        if self.max_restarts < 0:
-            raise UserError(f"launch.max_restarts={self.max_restarts}: cannot be below 0")
+        check_numbers(
+            self,
+            "launch.",
+            ranks=COUNT.or_null("for one a device"),
+            threads_per_rank=THREADS.or_null("for an equal share of the cores"),
+            timeout_s=SECONDS,
+            init_limit_s=SECONDS,
+            step_limit_s=SECONDS,
+            max_restarts=COUNT_OR_NONE,
+        )
 
 
 @dataclass
@@ -59,6 +72,10 @@ class JobConfig:
         """One word for the run folder's name: what is measured."""
         return "job"
 
+    def __post_init__(self) -> None:
+        check_numbers(self, seed=SEED)
+        _check_sinks(self.logger)
+
 
 @dataclass
 class StudyConfig:
@@ -77,11 +94,22 @@ class StudyConfig:
     def __post_init__(self) -> None:
         if self.scaling not in ("weak", "strong"):
             raise UserError(f"scaling={self.scaling}: choose weak or strong")
+        _check_sinks(self.logger)
         if self.gpu_counts != "auto":
             counts = self.gpu_counts
-            if not isinstance(counts, list) or not counts or not all(isinstance(n, int) and n > 0 for n in counts):
-                raise UserError(f"gpu_counts={counts}: give auto, or a list of whole numbers such as [1,2,4]")
+            if not isinstance(counts, list) or not counts or not all(is_whole(n) and n > 0 for n in counts):
+                raise UserError(
+                    f"gpu_counts={as_written(counts)}: give auto, or a list of whole numbers such as [1,2,4]"
+                )
             self.gpu_counts = sorted(set(counts))
+
+
+def _check_sinks(logger: dict[str, Any]) -> None:
+    """Raise UserError for a number that no sink can use. Which keys there are, a sink knows itself."""
+    for name, settings in logger.items():
+        for key, value in settings.items():
+            if is_whole(value) or isinstance(value, float):
+                check_number(f"logger.{name}.{key}", value, NOT_NEGATIVE)
 
 
 def register() -> None:

@@ -7,6 +7,7 @@ from records.environment import usable_cores
 from records.errors import UserError
 
 CPU_RANKS = 2  # where nobody says how many: enough for communication, few enough for a laptop
+_MOST_A_CORE = 64  # ranks; nobody means more, and as many processes would stop the machine
 
 
 @dataclass(frozen=True)
@@ -45,5 +46,8 @@ def resolve(launch: LaunchConfig, world_size: int | None = None, local_size: int
     if device == "cuda" and here > devices and not one_each:
         raise UserError(f"{here} ranks on a machine with {devices} GPU{'s' if devices != 1 else ''}: two ranks cannot "
                         f"share one; use launch.ranks={devices} at most")  # fmt: skip
+    if world_size is None and ranks > _MOST_A_CORE * cores:
+        raise UserError(f"{ranks} ranks on {cores} core{'s' if cores != 1 else ''} are no job: launch.ranks can be "
+                        f"{_MOST_A_CORE * cores} here at most")  # fmt: skip
     threads = launch.threads_per_rank or max(1, cores // here)
     return Place(device=device, backend=backend, ranks=ranks, threads_per_rank=threads)

@@ -1,5 +1,6 @@
 """One rank of a job, from joining its world to leaving it: the same whoever started the ranks."""
 
+import math
 import os
 import socket
 import sys
@@ -23,6 +24,7 @@ from hardware.ceiling import ceilings
 from hardware.detect import describe, versions
 from hardware.doctor import topology
 from launch import flight
+from launch.bounds import SECONDS
 from launch.compose import CONF, compose_job, quoted, thaw
 from launch.config import JobConfig
 from launch.freeze import plan_job
@@ -165,9 +167,10 @@ def _init_limit_s(overrides: Sequence[str]) -> float:
         override.removeprefix("launch.") for override in overrides if override.startswith("launch.init_limit_s=")
     ]))  # fmt: skip
     try:
-        return float(node.init_limit_s)
-    except (TypeError, ValueError):  # rank 0 says what is wrong with it
-        return 60.0
+        limit_s = float(node.init_limit_s)
+    except (TypeError, ValueError):
+        limit_s = math.nan
+    return limit_s if SECONDS.missed_by(limit_s) is None else 60.0  # rank 0 says what is wrong with it
 
 
 def _watch(store: dist.Store, world: World, limit_s: float) -> Watch:

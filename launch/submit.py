@@ -15,8 +15,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from launch.compose import compose_job, quoted
+from omegaconf import DictConfig
+
+from launch.compose import compose_job, quoted, refuse_strangers, typed
 from launch.study import Member, Outline, grid
+from launch.verb import Verb
 from records.errors import RunError, UserError
 from records.folder import RunFolder
 
@@ -128,14 +131,14 @@ def job_batch(verb: str, overrides: Sequence[str], request: Request, ranks: int 
     return Batch(script=script, options=options, words=list(overrides), label=label)
 
 
-def grid_batch(order: Order) -> Batch:
+def grid_batch(order: Order, verb: Verb) -> Batch:
     """Return the call for a training job or a sweep; comma lists make it an array, a task a combination.
 
     Raises UserError for overrides that a job would refuse on its node.
     """
     tasks = grid(order.overrides)
     for task in tasks:
-        compose_job(order.verb, task)
+        _refuse_wrong(compose_job(order.verb, task), verb)
     if len(tasks) == 1:
         return job_batch(order.verb, tasks[0], order.request, None, order.verb)
     if named := [word for word in order.overrides if word.startswith("name=") and "," not in word]:
@@ -150,7 +153,7 @@ def study_batches(outline: Outline, request: Request) -> tuple[list[Batch], Batc
     """Return one call a job of the study, and the one that analyses when they have ended."""
     batches = []
     for member in outline.members:
-        member.compose(outline.path)  # a wrong key is found here, not in an hour on a node
+        _refuse_wrong(member.compose(outline.path), member.verb)
         batches.append(job_batch(member.verb.name, _words(member, outline.path), request, member.ranks, member.name))
     finish = Batch(
         script=SCRIPTS / "analyze.sbatch",
@@ -159,6 +162,12 @@ def study_batches(outline: Outline, request: Request) -> tuple[list[Batch], Batc
         label="analysis and report",
     )
     return batches, finish
+
+
+def _refuse_wrong(config: DictConfig, verb: Verb) -> None:
+    """Raise UserError for what no node could run: it is found here, not in an hour there."""
+    refuse_strangers(config, verb)
+    typed(config, verb.schema)
 
 
 def submit(batches: Sequence[Batch], finish: Batch | None, say: Callable[[str], None]) -> list[int]:

@@ -6,8 +6,21 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
+from launch.bounds import (
+    BELOW_ONE,
+    COUNT,
+    COUNT_OR_NONE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    PROCESSES,
+    SHARE,
+    Bounds,
+    check_numbers,
+)
 from launch.config import JobConfig
 from records.errors import UserError
+
+_BUCKET = Bounds(above=0, most=10**6)  # torch takes it in bytes
 
 
 def _choose(where: str, value: str, choices: tuple[str, ...]) -> None:
@@ -24,8 +37,7 @@ class ModelConfig:
     batch_size: int = MISSING  # samples a rank and step (the smallest rank count's, when scaling is strong)
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise UserError(f"model.batch_size={self.batch_size}: must be at least 1")
+        check_numbers(self, "model.", batch_size=COUNT)
 
 
 @dataclass
@@ -42,6 +54,7 @@ class GptConfig(ModelConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         _choose("model.attention", self.attention, ("auto", "flash", "cudnn", "efficient", "math"))
+        check_numbers(self, "model.", layers=COUNT, heads=COUNT, width=COUNT, context=COUNT, vocabulary=COUNT)
         if self.width % self.heads:
             raise UserError(f"model.width={self.width} is not a multiple of model.heads={self.heads}")
 
@@ -52,6 +65,10 @@ class ResNetConfig(ModelConfig):
 
     classes: int = MISSING
     image_size: int = MISSING
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_numbers(self, "model.", classes=COUNT, image_size=COUNT)
 
 
 @dataclass
@@ -75,10 +92,13 @@ class DataConfig:
         _choose("data.corrupt", self.corrupt, ("skip", "refuse"))
         if self.kind != "synthetic" and not self.path:
             raise UserError(f"data={self.kind} needs data.path={'FOLDER' if self.kind == 'image_folder' else 'FILE'}")
-        if not 0 <= self.validation_fraction < 1:
-            raise UserError(f"data.validation_fraction={self.validation_fraction}: must be at least 0 and below 1")
-        if self.validation_samples < 0 or (self.workers or 0) < 0:
-            raise UserError("data.validation_samples and data.workers must be at least 0")
+        check_numbers(
+            self,
+            "data.",
+            validation_fraction=BELOW_ONE,
+            validation_samples=COUNT_OR_NONE,
+            workers=PROCESSES.or_null("for as many as cores are left"),
+        )
 
 
 @dataclass
@@ -105,8 +125,7 @@ class StrategyConfig:
         _choose("strategy.gradient_dtype", self.gradient_dtype, ("fp32", "bf16"))
         if self.stage not in (1, 2, 3):
             raise UserError(f"strategy.stage={self.stage}: ZeRO has the stages 1, 2 and 3")
-        if self.bucket_mb <= 0:
-            raise UserError(f"strategy.bucket_mb={self.bucket_mb}: must be above 0")
+        check_numbers(self, "strategy.", bucket_mb=_BUCKET, prefetch=COUNT_OR_NONE)
 
 
 @dataclass
@@ -136,8 +155,17 @@ class OptimizerConfig:
         _choose("optimizer.kind", self.kind, ("adamw", "sgd"))
         if self.kind == "adamw" and len(self.betas) != 2:
             raise UserError(f"optimizer.betas={self.betas}: AdamW has two")
-        if self.learning_rate <= 0 or self.warmup_steps < 0:
-            raise UserError("optimizer.learning_rate must be above 0, optimizer.warmup_steps at least 0")
+        check_numbers(
+            self,
+            "optimizer.",
+            learning_rate=POSITIVE,
+            weight_decay=NOT_NEGATIVE,
+            momentum=BELOW_ONE,
+            betas=BELOW_ONE,
+            gradient_clip=POSITIVE.or_null("for none"),
+            warmup_steps=COUNT_OR_NONE,
+            final_fraction=SHARE,
+        )
 
 
 @dataclass
@@ -156,10 +184,16 @@ class ProfilerConfig:
     max_mib: float | None = MISSING  # a rank's traces, gzipped: windows end early or are left out; null = no limit
 
     def __post_init__(self) -> None:
-        if self.enabled and (self.active < 1 or self.warmup < 0 or self.repeat < 1):
-            raise UserError("profiler: active and repeat must be at least 1, warmup at least 0")
-        if self.max_mib is not None and self.max_mib <= 0:
-            raise UserError(f"profiler.max_mib={self.max_mib:g}: must be above 0, or null for no limit")
+        check_numbers(
+            self,
+            "profiler.",
+            wait=COUNT_OR_NONE.or_null("for as late as possible"),
+            warmup=COUNT_OR_NONE,
+            active=COUNT,
+            repeat=COUNT,
+            ranks=COUNT_OR_NONE.or_null("for every rank's"),
+            max_mib=POSITIVE.or_null("for no limit"),
+        )
 
 
 @dataclass
@@ -193,27 +227,30 @@ class TrainConfig(JobConfig):
         return self.model.name
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         self._refuse_values()
         self._refuse_combinations()
 
     def _refuse_values(self) -> None:
         """Raise UserError for a value that no other makes right."""
+        check_numbers(
+            self,
+            steps=COUNT,
+            warmup_steps=COUNT_OR_NONE,
+            global_batch_size=COUNT.or_null("for model.batch_size a rank"),
+            accumulate=COUNT,
+            validate_every=COUNT.or_null("for first and last"),
+            checkpoint_every=COUNT.or_null("for none"),
+            keep_checkpoints=COUNT,
+        )
         window = (self.profiler.warmup + self.profiler.active) * self.profiler.repeat if self.profiler.enabled else 0
         least = self.warmup_steps + window + 1
         if self.steps < least:
             raise UserError(f"steps={self.steps} leaves no step to measure: {self.warmup_steps} warm-up steps and "
                             f"{window} of the profiler need steps={least} at least")  # fmt: skip
-        if self.accumulate < 1:
-            raise UserError(f"accumulate={self.accumulate}: must be at least 1")
-        if self.validate_every is not None and self.validate_every < 1:
-            raise UserError(f"validate_every={self.validate_every}: must be at least 1, or null for first and last")
-        if self.checkpoint_every is not None and self.checkpoint_every < 1:
-            raise UserError(f"checkpoint_every={self.checkpoint_every}: must be at least 1, or null for none")
         if self.compile not in ("auto", True, False):
             raise UserError(f"compile={self.compile}: choose one of auto, true, false")
         _choose("checkpoint_mode", self.checkpoint_mode, ("auto", "sync", "background"))
-        if self.keep_checkpoints < 1:
-            raise UserError(f"keep_checkpoints={self.keep_checkpoints}: must be at least 1")
         if self.resume and self.name is None:
             raise UserError("resume=true needs name=RUN, the run folder to go on with")
 

@@ -50,7 +50,8 @@ class Schedule:
 
     @property
     def steady_steps(self) -> int:
-        return sum(self.phase(step) == "steady" for step in range(self.steps))
+        first = min(self.first_step + self.warmup_steps, self.steps)
+        return self.steps - first - sum(max(0, window.end - max(window.first, first)) for window in self.windows)
 
 
 def make_schedule(config: TrainConfig) -> Schedule:

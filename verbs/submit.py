@@ -23,8 +23,7 @@ def run(words: list[str]) -> int:
                             "slurm/study.sbatch")  # fmt: skip
         batches, finish = slurm.study_batches(outline, order.request)
     else:
-        (train if order.verb == "train" else sweep).verb()
-        batches = [slurm.grid_batch(order)]
+        batches = [slurm.grid_batch(order, (train if order.verb == "train" else sweep).verb())]
     if order.dry_run:
         for batch in [*batches, *([finish] if finish else [])]:
             print(slurm.script_text(batch, "<the others>" if batch is finish else ""))

@@ -10,6 +10,7 @@ from typing import Any, cast
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from launch.bounds import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, POSITIVE, SECONDS, check_numbers
 from records.errors import UserError
 from train.config import ProfilerConfig
 
@@ -39,8 +40,17 @@ class ScriptConfig:
     profiler: ProfilerConfig = MISSING
 
     def __post_init__(self) -> None:
-        if self.samples is not None and self.samples < 1:
-            raise UserError(f"profile_steps: samples={self.samples} must be at least 1; leave it out if unknown")
+        check_numbers(
+            self,
+            "profile_steps: ",
+            samples=COUNT,
+            tokens_per_sample=COUNT,
+            flops_per_sample=POSITIVE,
+            parameters=NOT_NEGATIVE,
+            first_step=COUNT_OR_NONE,
+            warmup_steps=COUNT_OR_NONE,
+            timeout_s=SECONDS,
+        )
         if self.precision not in ("fp32", "tf32", "bf16", "fp16", "fp8"):
             raise UserError(f"profile_steps: precision={self.precision}: choose one of fp32, tf32, bf16, fp16, fp8")
         if self.profiler.wait is None or self.profiler.wait < 1:
