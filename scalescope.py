@@ -122,7 +122,21 @@ def _answer(words: list[str]) -> int:
 
         print(f"scalescope {version('scalescope')}")
         return 0
-    return int(import_module(_module(words[0])).run(words[1:]))
+    module = _module(words[0])
+    if words[0] in (*_MEASURING, "submit"):
+        _refuse_undecodable([*words, str(Path.cwd())])
+    return int(import_module(module).run(words[1:]))
+
+
+def _refuse_undecodable(words: Sequence[str]) -> None:
+    """Raise UserError for a word that this locale's encoding cannot read: no config or JSON file could hold it."""
+    from records.errors import UserError
+
+    for word in words:
+        if any("\ud800" <= sign <= "\udfff" for sign in word):
+            said = os.fsencode(word).decode("utf-8", "replace")
+            raise UserError(f"{said} is no text in this locale, whose encoding is {sys.getfilesystemencoding()}; set "
+                            "LC_ALL=C.UTF-8 or PYTHONUTF8=1, or use names that it has")  # fmt: skip
 
 
 def _ready_streams() -> None:
@@ -137,7 +151,7 @@ def _ready_streams() -> None:
             os.dup2(nowhere, number)
             setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
         stream = getattr(sys, name)
-        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
             stream.reconfigure(errors="replace")
 
 

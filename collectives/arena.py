@@ -124,9 +124,9 @@ def _free_host_bytes() -> int | None:
     """Return what this machine or this container has left, whichever is less; None where nothing tells."""
     free = []
     with contextlib.suppress(OSError):
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
         free += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")]
     with contextlib.suppress(OSError, ValueError):  # "max" is no number: no limit
-        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
-        free.append(limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
+        limit = int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8"))
+        free.append(limit - int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="utf-8")))
     return min(free, default=None)

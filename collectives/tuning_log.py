@@ -32,7 +32,7 @@ class TuningLog:
         """Return "algorithm/protocol" of the last operation since the last call; None where the log is silent."""
         if not self._path.exists():
             return None
-        with self._path.open(errors="replace") as file:
+        with self._path.open(encoding="utf-8", errors="replace") as file:
             file.seek(self._read)
             text = file.read()
             self._read = file.tell()

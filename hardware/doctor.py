@@ -214,8 +214,9 @@ def _slurm() -> Finding:
         return note("Slurm", "not here; jobs start by torchrun or mpirun")
     try:
         done = subprocess.run(
-            ["sinfo", "-h", "-o", "%P %D %T"], capture_output=True, text=True, timeout=10, check=False
-        )
+            ["sinfo", "-h", "-o", "%P %D %T"],
+            capture_output=True, encoding="utf-8", errors="replace", timeout=10, check=False,
+        )  # fmt: skip
     except subprocess.TimeoutExpired:
         return note("Slurm", "sinfo does not answer within 10 s", "ask whether slurmctld is up")
     if done.returncode != 0:
@@ -237,12 +238,14 @@ def _mpi() -> Finding:
         )
     # in processes of their own: an MPI library that fails to start takes its process along
     try:
-        asked = subprocess.run([mpirun, "--version"], capture_output=True, text=True, timeout=10, check=False)
+        asked = subprocess.run(
+            [mpirun, "--version"], capture_output=True, encoding="utf-8", errors="replace", timeout=10, check=False
+        )
         open_mpi = "Open MPI" in asked.stdout or "OpenRTE" in asked.stdout
         library = library_beside(open_mpi)
         done = subprocess.run(
             [sys.executable, "-c", "from mpi4py import MPI; print(MPI.Get_library_version().splitlines()[0])"],
-            capture_output=True, text=True, timeout=30, check=False,
+            capture_output=True, encoding="utf-8", errors="replace", timeout=30, check=False,
             env={**({"MPI4PY_LIBMPI": library} if library else {}), **os.environ},
         )  # fmt: skip
     except (subprocess.TimeoutExpired, OSError):
@@ -264,7 +267,9 @@ def _wandb() -> Finding:
         return note("W&B", "not installed; jobs run with logger=none", "pip install wandb")
     netrc = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()
     try:
-        logged_in = "WANDB_API_KEY" in os.environ or "api.wandb.ai" in netrc.read_text()
+        logged_in = "WANDB_API_KEY" in os.environ or "api.wandb.ai" in netrc.read_text(
+            encoding="utf-8", errors="replace"
+        )
     except OSError:
         logged_in = False
     if logged_in:

@@ -185,6 +185,6 @@ def _children(path: Path) -> list[Path]:
 
 def _text(path: Path) -> str | None:
     try:
-        return path.read_text().strip()
+        return path.read_text(encoding="utf-8").strip()
     except OSError:
         return None

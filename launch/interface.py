@@ -64,7 +64,7 @@ def _address(interface: str) -> str | None:
 def _of_default_route(interfaces: dict[str, str]) -> str | None:
     """Return the interface of the default route, or the only one that is no loopback."""
     try:
-        routes = [line.split() for line in Path("/proc/net/route").read_text().splitlines()[1:]]
+        routes = [line.split() for line in Path("/proc/net/route").read_text(encoding="utf-8").splitlines()[1:]]
     except OSError:
         routes = []
     found = [fields[0] for fields in routes if fields[1] == "00000000" and fields[0] in interfaces]

@@ -86,14 +86,14 @@ def _kill(pid: int) -> None:
 def _stat(pid: int) -> list[str]:
     """Return the fields of /proc/<pid>/stat after the command's name; none where there is no such process."""
     try:
-        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        return (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     except OSError:
         return []
 
 
 def _space() -> str:
     try:
-        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         return f"{boot}/{(_PROC / 'self/ns/pid').readlink()}"
     except OSError:  # no /proc to look into: nobody's fate is seen
         return f"{socket.gethostname()}/{os.getpid()}"

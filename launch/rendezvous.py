@@ -66,7 +66,9 @@ def _slurm_master() -> tuple[str, int]:
     if os.environ.get("SLURM_STEP_NUM_NODES") == "1":
         return "127.0.0.1", port
     if scontrol := shutil.which("scontrol"):
-        answer = subprocess.run([scontrol, "show", "hostnames", nodes], capture_output=True, text=True, check=False)
+        answer = subprocess.run(
+            [scontrol, "show", "hostnames", nodes], capture_output=True, encoding="utf-8", errors="replace", check=False
+        )
         if answer.returncode == 0 and answer.stdout.strip():
             return answer.stdout.split()[0], port
     return first_host(nodes), port

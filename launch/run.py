@@ -59,7 +59,7 @@ class _Shared(msgspec.Struct):
 
 def run_frozen(verb: Verb, config: Path, world: World) -> ExitCode:
     """Run one rank of a job whose folder and frozen config exist already; every rank reads that file only."""
-    text, folder = config.read_text(), RunFolder(config.parent)
+    text, folder = config.read_text(encoding="utf-8"), RunFolder(config.parent)
     limit_s = thaw(text, verb.schema, verb.variants).launch.init_limit_s
     try:
         with _while_launcher_lives(folder, world):

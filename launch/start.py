@@ -153,7 +153,7 @@ def _ranks() -> set[int]:
     for thread in Path("/proc/self/task").glob("*/children"):
         children: list[str] = []
         with suppress(OSError):  # the thread has ended meanwhile
-            children = thread.read_text().split()
+            children = thread.read_text(encoding="utf-8").split()
         for child in children:
             with suppress(OSError):  # it has gone meanwhile
                 if b"\0--frozen\0" in Path("/proc", child, "cmdline").read_bytes():

@@ -188,7 +188,8 @@ def script_text(batch: Batch, after: str) -> str:
     """Return what --dry-run shows: the call, and the script that it runs."""
     dependency = f" --dependency=afterany:{after}" if after else ""
     call = " ".join(shlex.quote(word) for word in batch.command())
-    return f"# {batch.label}\n{call.replace(' --parsable', ' --parsable' + dependency)}\n\n{batch.script.read_text()}"
+    script = batch.script.read_text(encoding="utf-8")
+    return f"# {batch.label}\n{call.replace(' --parsable', ' --parsable' + dependency)}\n\n{script}"
 
 
 def wait(ids: Sequence[int], say: Callable[[str], None]) -> None:
@@ -259,7 +260,7 @@ def _common(request: Request, name: str) -> list[str]:
 
 
 def _sbatch(batch: Batch, after: Sequence[int], earlier: Sequence[int]) -> int:
-    done = subprocess.run(batch.command(after), capture_output=True, text=True, check=False)
+    done = subprocess.run(batch.command(after), capture_output=True, encoding="utf-8", errors="replace", check=False)
     if done.returncode == 0:
         return int(done.stdout.strip().split(";")[0])
     if earlier:
@@ -286,8 +287,9 @@ def _hint(stderr: str) -> str:
 def _states(job: int) -> dict[str, tuple[str, str]]:
     """Return state and reason of a job, or of each task of an array, by what Slurm calls it; nothing once forgotten."""
     done = subprocess.run(
-        ["scontrol", "show", "job", str(job), "--oneliner"], capture_output=True, text=True, check=False
-    )
+        ["scontrol", "show", "job", str(job), "--oneliner"],
+        capture_output=True, encoding="utf-8", errors="replace", check=False,
+    )  # fmt: skip
     states = {}
     for line in done.stdout.splitlines():
         fields = dict(word.split("=", 1) for word in line.split() if "=" in word)

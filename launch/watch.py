@@ -372,7 +372,7 @@ class Watch:
         """Keep where every thread of this rank stands."""
         try:
             folder.logs.mkdir(parents=True, exist_ok=True)
-            with (folder.logs / f"rank{self._rank}.hang.txt").open("w") as file:
+            with (folder.logs / f"rank{self._rank}.hang.txt").open("w", encoding="utf-8") as file:
                 faulthandler.dump_traceback(file)
         except OSError as error:
             print(f"scalescope: rank {self._rank} could not keep its stack: {error}", file=sys.stderr)

@@ -49,7 +49,7 @@ def usable_cores() -> int:
 def cpu_name() -> str:
     """Return the processor's name as the kernel tells it."""
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     except OSError:

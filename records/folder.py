@@ -103,7 +103,7 @@ class RunFolder:
     def resume(cls, path: Path, config: str) -> "RunFolder":
         """Return an existing run folder to go on with. Raises UserError where it was made with another config."""
         folder = cls.open(path)
-        then, now = _settings(folder.config.read_text()), _settings(config)
+        then, now = _settings(folder.config.read_text(encoding="utf-8")), _settings(config)
         if changed := sorted(set(then) ^ set(now)):
             raise UserError(f"{path} was made with another config, and cannot be gone on with: "
                             f"{'; '.join(changed[:4])}; leave these as they were, or choose another name")  # fmt: skip

@@ -103,5 +103,5 @@ def _read_run(folder: RunFolder) -> Run:
             answer = read_run_answer(folder.analysis)
         except UserError as error:
             reason = str(error)
-    config = folder.config.read_text(errors="replace") if folder.config.is_file() else ""
+    config = folder.config.read_text(encoding="utf-8", errors="replace") if folder.config.is_file() else ""
     return Run(folder, info, folder.read_facts(), folder.read_steps(), answer, reason, config)

@@ -109,7 +109,7 @@ def _identity(folder: Path) -> str:
     """Return the run's W&B id: kept beside it, so that a requeued job goes on in the same W&B run."""
     kept = folder / "wandb" / "id"
     if kept.is_file():
-        return kept.read_text().strip()
+        return kept.read_text(encoding="utf-8").strip()
     new = secrets.token_hex(4)
     write_atomic(kept, new)
     return new

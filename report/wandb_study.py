@@ -101,7 +101,7 @@ def study_tables(material: Material) -> dict[str, Table]:
 
 
 def _config(folder: RunFolder) -> dict[str, Any]:
-    loaded = yaml.safe_load(folder.config.read_text()) if folder.config.is_file() else None
+    loaded = yaml.safe_load(folder.config.read_text(encoding="utf-8")) if folder.config.is_file() else None
     return loaded if isinstance(loaded, dict) else {}
 
 

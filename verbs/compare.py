@@ -54,7 +54,7 @@ def read_sweep(path: Path) -> list[SweepRow]:
     elif path.suffix == ".jsonl":
         rows = RunFolder(path.parent).read_sweep()
     elif path.is_file():
-        rows = read_log(path.read_text(errors="replace"), path.name).rows
+        rows = read_log(path.read_text(encoding="utf-8", errors="replace"), path.name).rows
     else:
         raise UserError(f"{path}: there is no such folder or file")
     if not rows:

@@ -13,7 +13,7 @@ def end_loggers(folders: Iterable[RunFolder]) -> None:
     for folder in folders:
         if not folder.config.is_file():
             continue
-        config = yaml.safe_load(folder.config.read_text())
+        config = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
         loggers = config.get("logger") if isinstance(config, dict) else None
         for settings in (loggers or {}).values():
             if isinstance(settings, dict) and settings.get("_target_") == TARGET:

@@ -22,7 +22,7 @@ from verbs.show import show
 def run(words: list[str], before: Callable[[], None] = lambda: None) -> int:
     """Measure and show a study; `before` is called once nothing is wrong with the words and nothing has begun."""
     if words[:1] in (["-h"], ["--help"]):
-        print((CONF / "study.yaml").read_text(), end="")
+        print((CONF / "study.yaml").read_text(encoding="utf-8"), end="")
         return int(ExitCode.OK)
     words = ["try_advice=true" if word == "--try-advice" else word for word in words]
     if flags := [word for word in words if word.startswith("-")]:

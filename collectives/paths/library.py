@@ -117,7 +117,7 @@ def _loaded() -> ctypes.CDLL:
 def _mapped() -> list[str]:
     """Return the files in this process's memory that look like the library, for wheels that name it their own way."""
     try:
-        lines = Path("/proc/self/maps").read_text().splitlines()
+        lines = Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
     paths = {line.split()[-1] for line in lines if "/" in line}

@@ -59,7 +59,7 @@ def read_launches(path: Path) -> list[Launch]:
             else [Launch(path.parent.name, folder.read_sweep())]
         )
     elif path.is_file():
-        log = read_log(path.read_text(errors="replace"), path.name)
+        log = read_log(path.read_text(encoding="utf-8", errors="replace"), path.name)
         launches = [_launch(path.name, log.rows, log.devices)]
     else:
         raise UserError(f"{path}: there is no such folder or file")

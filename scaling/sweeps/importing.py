@@ -17,7 +17,7 @@ def import_logs(logs: Sequence[Path], out: Path, operation: str | None) -> tuple
     read = Log()
     for path in logs:
         try:
-            text = path.read_text(errors="replace")
+            text = path.read_text(encoding="utf-8", errors="replace")
         except OSError as error:
             raise UserError(f"{path}: {error.strerror}; give a log of nccl-tests or rccl-tests") from None
         log = read_log(text, path.name, operation)
