@@ -4,15 +4,20 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
+import torch
+import torch.distributed as dist
 
 from records.files import read_rows
 from records.folder import RunFolder
 from records.rows import StepRow
 from tests.train_runs import SMALL_GPT, ranks_of, start, train_in_world, wait_for
+from train.strategies import Strategy
 
 STEPS = 30
 JOB = (*SMALL_GPT, "data=python_stdlib", "global_batch_size=8", "profiler=none", "warmup_steps=2", f"steps={STEPS}")
@@ -139,3 +144,29 @@ def test_a_checkpoint_that_cannot_be_written_costs_no_step(undisturbed: RunFolde
         assert job.returncode == 0 and folder.read_info().status == "done", said
         assert said.count("could not be written") == 3 and "there is none yet" in said
         assert losses(folder) == pytest.approx(losses(undisturbed), rel=1e-4)
+
+
+def test_the_thread_that_writes_stands_on_its_ranks_own_device_and_not_in_the_steps_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread of Python's begins on device 0; which calls it makes is all that can be seen without one."""
+    strategy = Strategy.__new__(Strategy)
+    strategy.device = torch.device("cuda", 1)
+    monkeypatch.setattr(strategy, "state", lambda: {"weight": torch.ones(3)}, raising=False)
+    told: list[tuple[str, object, str]] = []
+
+    def note(what: str) -> Callable[[object], object]:
+        def called(value: object) -> object:
+            told.append((what, value, threading.current_thread().name))
+            return value
+
+        return called
+
+    for name in ("set_device", "Stream", "set_stream"):
+        monkeypatch.setattr(torch.cuda, name, note(name))
+    future = strategy.save_in_background(tmp_path / "saved", cast(dist.ProcessGroup, None))
+    future.result(timeout=60)
+    assert (tmp_path / "saved" / ".metadata").is_file()
+    device = strategy.device
+    assert [call[:2] for call in told] == [("set_device", device), ("Stream", device), ("set_stream", device)]
+    assert {thread for _, _, thread in told} == {"checkpoint_0"}

@@ -1,6 +1,6 @@
 """What a strategy is: how one step's arithmetic runs over the ranks. Alone, it is the plain step of one process."""
 
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -93,10 +93,31 @@ class Strategy:
     def save_in_background(self, path: Path, group: dist.ProcessGroup) -> "Future[object]":
         """Copy the state to the host, and return the future of its being written by a thread, with `group` its own."""
         import torch.distributed.checkpoint as dcp
+        from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
-        future = dcp.async_save(self.state(), checkpoint_id=path, process_group=group)
-        assert isinstance(future, Future)  # the copy is made when it returns
+        stager = DefaultStager(
+            StagingOptions(
+                use_pinned_memory=False, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=False
+            )
+        )
+        on_host = stager.stage(self.state())  # which the device has made when it returns
+        writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint", initializer=self._stand_aside)
+        future: Future[object] = writer.submit(dcp.save, on_host, checkpoint_id=path, process_group=group)
+        writer.shutdown(wait=False)
+        future.add_done_callback(lambda _: stager.close())
         return future
+
+    def _stand_aside(self) -> None:
+        """Keep the thread that writes away from the steps, which dcp.async_save does not do for its own.
+
+        On a GPU machine DCP waits every few MB for the thread's current stream, also where all is on the host already
+        (`_OverlappingCpuLoader`). A new thread's is the default stream of device 0: on rank 0 the one that steps are
+        queued in, so that each wait would be as long as they are; on every other rank another rank's device, on which
+        it would make a context of half a GB.
+        """
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+            torch.cuda.set_stream(torch.cuda.Stream(self.device))
 
     def load(self, path: Path, group: dist.ProcessGroup) -> None:
         """Take over what `save` wrote. Raises RuntimeError, ValueError or OSError where it cannot be read."""
