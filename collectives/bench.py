@@ -89,6 +89,9 @@ class Bench:
                 self._agree_on(self._start_compute)
             bound = self._arena.buffers(point, self._messages.rank)
             calls = [OPERATIONS[point.operation].run(self._path, io) for io in bound]
+            if point.execution == "graph" and OPERATIONS[point.operation].waits_on_host:
+                # tried, it would leave torch's allocator as if a capture were still under way
+                raise NotAvailable(f"{point.operation} waits on the host, and a graph holds the device's work alone")
             wrong = self._try_once(point, bound[0], calls[0])
             run = self._path.rotating(calls)
             self._warm_up(point, run)

@@ -22,6 +22,7 @@ _MEASURED = 20  # matrix products that are timed
 _COVER = 3  # times the expected length, so that what disturbs outlasts what is timed
 _TRIED = 5  # calls of a trial batch
 _TRIALS = 16  # each with twice the products of the one before
+_PATIENCE_S = 10.0  # of products in one trial: a collective that waits for all of them would wait for ever longer ones
 _FORGIVEN = 5  # of so many batches one may outlast its products, for a host that was held up; of many, a tenth
 
 
@@ -99,6 +100,8 @@ class ContendedClock:
             if messages.least(int(trial.covers)):
                 return cls(clock, compute, max(call_s, taken_s))
             call_s = max(2 * call_s, taken_s)
+            if not messages.least(int(_COVER * (_TRIED + 1) * call_s < _PATIENCE_S)):
+                break
         raise NotAvailable("the collective outlasts whatever matrix products run beside it")
 
     @property

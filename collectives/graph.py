@@ -34,4 +34,7 @@ def capture(run: Run, count: int, device: torch.device, follow: Callable[[torch.
             run(count)
     finally:
         follow(before)
+        # torch leaves the stream of a capture that it cannot end as the current one: what follows would run there,
+        # and be timed here
+        torch.cuda.set_stream(before)
     return graph.replay

@@ -51,6 +51,19 @@ def test_the_products_outlast_the_collectives_however_much_they_slow_them(slowdo
     assert clock.covers and not device.busy()
 
 
+def test_a_collective_that_waits_for_all_products_is_given_up_before_they_take_minutes() -> None:
+    """As where the products leave it no multiprocessor: however many there are, it outlasts them."""
+    device = Device(1.0)
+    expected: list[float] = []
+
+    def starved(count: int) -> None:
+        device.now = max(device.now, device.until) + count * ALONE_S
+
+    with pytest.raises(NotAvailable, match="outlasts"):
+        ContendedClock.covering(starved, device, device, 1e-3, Alone(), expected.append)
+    assert len(expected) > 5 and sum(expected) == pytest.approx(device.now, rel=0.5) and device.now < 20
+
+
 def test_what_no_products_cover_is_refused_and_what_they_stopped_covering_is_known() -> None:
     device = Device(1.0)
     device.busy = lambda: False  # type: ignore[method-assign]

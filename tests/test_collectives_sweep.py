@@ -101,6 +101,16 @@ def test_a_row_and_its_point_are_the_same_key() -> None:
         assert Point.of(msgspec.json.decode(msgspec.json.encode(row), type=SweepRow)) == point
 
 
+def test_what_waits_on_the_host_is_captured_by_no_graph(tmp_path: Path) -> None:
+    """On a GPU a capture that fails leaves its stream and torch's allocator behind, so it is not tried."""
+    axes = ("operations=[barrier,all_reduce]", "sizes=[8B]", "execution=[graph,eager]")
+    code, said = finish(start(tmp_path, "graphs", 2, *axes, *QUICK), within_s=60)
+    assert code == 0, said
+    told = {(row.operation, row.execution): row.reason or row.status for row in rows_of(tmp_path, "graphs")}
+    assert "waits on the host" in told.pop(("barrier", "graph")) and "run on CPUs" in told.pop(("all_reduce", "graph"))
+    assert told == {("barrier", "eager"): "measured", ("all_reduce", "eager"): "measured"}
+
+
 def test_mpi_moves_host_buffers_with_the_same_checks(tmp_path: Path) -> None:
     axes = ("sizes=[8B,40KiB]", f"operations=[{','.join(OPERATIONS)}]", "dtypes=[float32,bfloat16]", "path=mpi")
     command = [

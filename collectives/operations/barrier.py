@@ -8,4 +8,5 @@ BARRIER = Operation(
     bus_factor=lambda n: 0.0,
     expected=lambda chunk, rank, n, root: [],
     moves_data=False,
+    waits_on_host=True,
 )

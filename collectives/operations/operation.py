@@ -72,6 +72,7 @@ class Operation:
     moves_data: bool = True
     in_place: bool = True  # whether it can work in one buffer at all
     natural_mode: str = "in_place"  # what training calls: the mode that `auto` stands for
+    waits_on_host: bool = False  # its call returns when it is done, which no captured graph can hold
 
     def chunk_elements(self, size: int, itemsize: int, group_size: int) -> int:
         """Return the elements of a chunk for S near `size`, at least one, cut as nccl-tests cuts it.
