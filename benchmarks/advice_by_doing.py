@@ -57,7 +57,11 @@ def main(arguments: Sequence[str]) -> int:
                 from image_loading import make_folder
 
                 extra.append(f"data.path={make_folder(out / 'jpegs', options.images)}")
-            tried = _study(out, case, options.ranks, extra)
+            try:
+                tried = _study(out, case, options.ranks, extra)
+            except JobFailed as error:  # the other cases may not
+                print(f"{case.name}: {error}", file=sys.stderr)
+                tried = None
             right = tried is not None and is_right(tried, case)
             fine = fine and right
             rows.append(_cells(case, tried, right))

@@ -9,7 +9,7 @@ or temperature meets both. What is compared is the median of the repeats; Ctrl-C
 
 Their in-place column is taken, but for operations that cannot work in place (all_to_all, send_recv). Ours is timed
 with the host's clock, as theirs. Graphs are compared up to --graphs-to only: above it a launch costs nothing beside the
-transfer. A repeat that OUT holds already is read and not measured again, so a sitting can be made of several calls.
+transfer. A repeat that OUT holds whole is read and not measured again, so a sitting can be made of several calls.
 --nccl-library makes nccl-tests load torch's own library, so that one library is
 compared with itself (needs a build that links it dynamically, which is the default).
 
@@ -20,6 +20,7 @@ each claim holds.
 import argparse
 import os
 import re
+import shutil
 import signal
 import statistics
 import subprocess
@@ -91,7 +92,10 @@ def main() -> int:
 
 def measure(options: argparse.Namespace, repeat: int, measured: Measured) -> None:
     """Run theirs and then ours over the same points, and add the figures."""
-    known = all(_folder(options, execution, repeat).exists() for execution in options.executions)
+    ours = [_folder(options, execution, repeat) for execution in options.executions]
+    known = all(map(_is_whole, ours))
+    for folder in () if known else ours:
+        shutil.rmtree(folder, ignore_errors=True)  # of a repeat that was cut short
     began = time.monotonic()
     for operation, group_size, execution in product(options.operations, options.group_sizes, options.executions):
         log = options.out / "theirs" / f"{operation}-n{group_size}-{execution}-{repeat}.txt"
@@ -103,8 +107,8 @@ def measure(options: argparse.Namespace, repeat: int, measured: Measured) -> Non
     theirs_s = time.monotonic() - began
     began = time.monotonic()
     folders = [
-        RunFolder.open(_folder(options, execution, repeat)) if known else run_ours(options, execution, repeat)
-        for execution in options.executions
+        RunFolder.open(folder) if known else run_ours(options, execution, repeat)
+        for execution, folder in zip(options.executions, ours, strict=True)
     ]
     ours_s = time.monotonic() - began
     refused = set()
@@ -135,7 +139,10 @@ def run_theirs(options: argparse.Namespace, operation: str, group_size: int, exe
     if options.nccl_library:
         folder = str(Path(options.nccl_library).parent)
         environment["LD_LIBRARY_PATH"] = f"{folder}:{environment.get('LD_LIBRARY_PATH', '')}"
-    return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+    done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command)} ended with exit code {done.returncode}\n{done.stderr[-2000:]}")
+    return done.stdout
 
 
 def read_theirs(text: str, in_place: bool) -> Iterator[tuple[int, float]]:
@@ -226,6 +233,10 @@ def claims(measured: Measured) -> Iterator[str]:
 
 def _folder(options: argparse.Namespace, execution: str, repeat: int) -> Path:
     return Path(options.out) / "ours" / f"{execution}-{repeat}"
+
+
+def _is_whole(folder: Path) -> bool:
+    return (folder / "run.json").is_file() and RunFolder(folder).read_info().status == "done"
 
 
 def _sizes(options: argparse.Namespace, execution: str) -> str:

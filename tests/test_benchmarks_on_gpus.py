@@ -15,16 +15,17 @@ from verbs import sweep, train
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "benchmarks"))
 
-from on_gpus import PIECES, Piece, run, side_by_side  # noqa: E402 - the folder is no package
+import on_gpus  # noqa: E402 - the folder is no package
+from on_gpus import PIECES, Piece, run, side_by_side  # noqa: E402
 
 WORDS: dict[str, object] = {
     "gpus": 2, "counts": "[1,2]", "ends": "[1,2]", "several": "[2]", "groups": "2",
-    "nccl_tests": "build", "nanogpt": None,
+    "nccl_tests": "build", "nccl_library": "libnccl.so.2", "nanogpt": None, "root": "",
 }  # fmt: skip
 
 
-def say(name: str, words: str, seconds: float = 1.0, **more: bool) -> Piece:
-    return Piece(name, f"{sys.executable} -c '{words}'", seconds, **more)
+def say(name: str, words: str, seconds: float = 1.0, one_gpu: bool = False, least_gpus: int = 1) -> Piece:
+    return Piece(name, f"{sys.executable} -c '{words}'", seconds, one_gpu, least_gpus)
 
 
 def test_what_ran_is_not_run_again_and_what_does_not_fit_is_left(
@@ -45,6 +46,45 @@ def test_pieces_for_one_gpu_each_have_their_own(tmp_path: Path) -> None:
     assert [len(group) for group in side_by_side([*pieces, say("all", see)], gpus=2)] == [1, 2, 1]
     assert run(pieces, WORDS, tmp_path, limit_s=50) == 0
     assert [(tmp_path / f"{name}.log").read_text() for name in "abc"] == ["0\n", "1\n", "0\n"]
+
+
+def test_a_piece_that_hangs_is_ended_with_all_below_it_and_begun_anew_where_only_the_minutes_were_over(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rank below it is stopped, and its folder is there, as after a hang."""
+    leave = f"from pathlib import Path; Path({str(tmp_path)!r}, name, str(time.time())).parent.mkdir()"
+    hang = (
+        "import os, signal, subprocess, sys, time; name = sys.argv[1]; " + leave + "; "
+        'rank = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True); '
+        "print(rank.pid, flush=True); os.kill(rank.pid, signal.SIGSTOP); time.sleep(600)"
+    )
+    code = tmp_path / "hang.py"
+    code.write_text(hang)
+    pieces = [Piece("hangs", f"{sys.executable} {code} hangs", 3)]
+    assert run(pieces, WORDS, tmp_path, limit_s=4) == 1
+    assert "hangs: ended with the minutes; the next call begins it anew" in capsys.readouterr().out
+    rank = Path("/proc", (tmp_path / "hangs.log").read_text().strip(), "stat")
+    assert not rank.exists() or rank.read_text().rpartition(")")[2].split()[0] == "Z"  # a container's init may not reap
+    assert (tmp_path / "hangs").is_dir()
+
+    monkeypatch.setattr(on_gpus, "START_S", -2.0)
+    assert run(pieces, WORDS, tmp_path, limit_s=60) == 1  # its folder has given way, or it would have failed at once
+    assert "hangs: exit code ended, since it took too long" in capsys.readouterr().out
+    assert run(pieces, WORDS, tmp_path, limit_s=60) == 0 and capsys.readouterr().out == ""
+
+
+def test_what_needs_two_gpus_is_left_out_where_there_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    alone = [piece for piece in PIECES if piece.least_gpus == 1]
+    assert {piece.name for piece in alone} == {
+        "study", "precisions", "images", "profiling", "logging", "gpt", "resnet",
+    }  # fmt: skip
+    assert run([say("pair", "print(1)", least_gpus=2)], {**WORDS, "gpus": 1}, tmp_path, limit_s=50) == 0
+    assert capsys.readouterr().out == "pair: left out, it needs 2 GPUs\n"
+
+
+@pytest.mark.parametrize("piece", PIECES, ids=lambda piece: piece.name)
+def test_no_path_leads_through_a_folder_that_may_not_be_there(piece: Piece) -> None:
+    assert "/../" not in piece.command
 
 
 def test_a_piece_without_what_it_needs_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
