@@ -13,12 +13,12 @@ from scaling.replay.buckets import cut_by, find_buckets
 from scaling.replay.build import build_graph
 from scaling.replay.change import Change
 from scaling.replay.contention import measure_contention
-from scaling.replay.graph import Activity, Contention, Graph, Transfer
+from scaling.replay.graph import Activity, Contention, Graph, HostCall, Transfer
 from scaling.replay.load import find_targets, open_replayer, read_records
-from scaling.replay.simulate import bounded, mean_step_ns, simulate
+from scaling.replay.simulate import bounded, mean_step_ns, simulate, simulate_steps
 from scaling.replay.whatif import Replayer
-from scaling.timeline import COMMUNICATION, COMPUTE
-from tests.replay_oracle import settle, tick
+from scaling.timeline import COMMUNICATION, COMPUTE, COPY
+from tests.replay_oracle import settle, tick, walk
 
 DATA = Path(__file__).parent / "data"
 SETS = ("gpt_ddp_n1", "gpt_ddp_n2", "gpt_ddp_compile_n4", "resnet50_ddp_n4", "cpu_ddp_n2", "cpu_fsdp2_n2")
@@ -145,6 +145,61 @@ def test_changes_have_the_sign_that_physics_gives_them(gpt: Replayer) -> None:
     assert change["perfect"] < 0 < change["none"]
     assert change["whole"] > 0  # one bucket travels after all of the backward pass
     assert change["calm"] <= 0
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    """Two or three ranks: kernels, copies and collectives on three streams, launched by hosts that wait at times."""
+    ns = st.integers(0, 400).map(float)
+    ranks = list(range(draw(st.integers(2, 3))))
+    inflation, rate = draw(st.sampled_from([(0.0, 1.0), (0.3, 1.0), (0.0, 0.5), (0.4, 0.6)]))
+    graph = Graph(ranks, [], [], {}, {}, {}, {}, [], {}, {}, {}, {}, [0],
+                  Contention(inflation, inflation, inflation, rate))  # fmt: skip
+    plan = draw(st.lists(st.sampled_from("kkkkxct"), min_size=4, max_size=9))  # what each rank runs, in order
+    members: list[dict[int, int]] = [{} for what in plan if what == "t"]
+    for rank in ranks:
+        streams: dict[int, list[int]] = {7: [], 9: [], 11: []}
+        calls: list[HostCall] = []
+        transfers = 0
+        for what in plan:
+            stream = {"k": 7, "x": 11, "c": 11, "t": 9}[what]
+            collective = transfers if what == "t" else -1
+            kind = COMPUTE if what in "kx" else COPY if what == "c" else COMMUNICATION
+            node = Activity(rank, stream, kind, draw(ns) / 10, 0, what, collective, skew_ns=draw(ns) / 20)
+            known = [at for other, own in streams.items() for at in own if other != stream]
+            after = draw(st.lists(st.sampled_from(known), max_size=1)) if known else []
+            at = graph.add(node, draw(ns) + 1, after)
+            if what == "t":
+                members[transfers][rank] = at
+                transfers += 1
+            streams[stream].append(at)
+            calls.append(HostCall(draw(ns) / 4, 0.0, draw(ns) / 8, launches=at))
+            if draw(st.integers(0, 3)) == 0:  # the host waits for what was launched by now
+                awaited = draw(st.sampled_from([call.launches for call in calls if call.launches >= 0]))
+                calls.append(HostCall(1.0, 0.0, 0.0, awaits=awaited, room=draw(st.booleans()), until_ns=draw(ns) / 20))
+        graph.order[rank] = [own for own in streams.values() if own]
+        graph.calls[rank], graph.begins[rank], graph.latency[rank] = calls, draw(ns), draw(ns) / 10
+        graph.steps[rank], graph.edges[rank], graph.gradients[rank] = [streams[7][0] if streams[7] else at], [0, 1], []
+    for own in members:
+        graph.transfers.append(Transfer(own, draw(ns) + 1, "all_reduce", MIB, "float32", len(own), 0, 1.0, 0.0))
+    return graph
+
+
+@settings(max_examples=150, deadline=None)
+@given(graphs())
+def test_the_replay_is_what_looking_at_everything_at_each_instant_gives(graph: Graph) -> None:
+    timing = simulate(graph)
+    begin, end = walk(graph)
+    for at in graph.living():
+        assert timing.begin[at] == pytest.approx(begin[at], abs=1e-3)
+        assert timing.end[at] == pytest.approx(end[at], abs=1e-3)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_steps_that_a_next_one_bounds_need_no_more_than_its_begin(name: str) -> None:
+    records = read_records(DATA / name)
+    graph = build_graph(records, measure_contention(records, None))
+    assert simulate_steps(graph) == bounded(simulate(graph).step_ns(graph))
 
 
 def test_without_overlap_all_that_was_hidden_is_laid_bare(gpt: Replayer) -> None:
