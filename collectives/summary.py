@@ -12,6 +12,7 @@ _NORMAL = 0.92  # of the figure on record: clocks, drivers and library versions 
 
 _SLOW = 0.5  # of what the faster pairs of its kind have
 _LEAST_PAIRS = 3
+_REASONS = 3
 
 _Series = tuple[object, ...]
 
@@ -38,6 +39,15 @@ def summarise(rows: Sequence[SweepRow], devices: Sequence[Device]) -> list[str]:
         kinds = {status: sum(row.status == status for row in missing) for status in sorted({r.status for r in missing})}
         lines.append(f"not measured: {', '.join(f'{count} {status}' for status, count in kinds.items())}")
     return lines
+
+
+def why_nothing(rows: Sequence[SweepRow]) -> str | None:
+    """Return why a sweep has measured no point, in a line; None where it has measured one."""
+    if any(row.time_us is not None for row in rows):
+        return None
+    reasons = list(dict.fromkeys(row.reason or row.status for row in rows))
+    more = f"; and {len(reasons) - _REASONS} reasons more" if len(reasons) > _REASONS else ""
+    return f"no point of the sweep could be measured: {'; '.join(reasons[:_REASONS])}{more}"
 
 
 def verdict(row: SweepRow, devices: Sequence[Device]) -> str:

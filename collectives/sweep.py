@@ -18,17 +18,21 @@ from collectives.groups import Rows, turn
 from collectives.ledger import Ledger
 from collectives.plan import Group, Point, by_group, plan
 from collectives.progress import Display
-from collectives.summary import summarise
+from collectives.summary import summarise, why_nothing
 from collectives.table import write_csv
 from launch.job import Job
 from launch.watch import Verdict
+from records.errors import NothingMeasured
 from records.rows import SweepRow
 
 _FORMING_S = 10.0  # what a collective library may take to connect its ranks
 
 
 def run(job: Job[SweepConfig]) -> None:
-    """Measure every planned point that has no row yet; rank 0 leaves one row each in the run folder."""
+    """Measure every planned point that has no row yet; rank 0 leaves one row each in the run folder.
+
+    Raises NothingMeasured, on every rank alike, where no point of the whole sweep could be measured.
+    """
     planned = plan(job.config, [device.host for device in job.devices], job.device.type)
     if any(point.algorithm or point.protocol for point in planned):
         tuning_log.begin(job.folder.logs, job.world.rank)
@@ -40,8 +44,10 @@ def run(job: Job[SweepConfig]) -> None:
             for row in _rows_of(job, group):
                 ledger.keep(row)
                 display.show(row)
-    if job.is_rank0:
-        _conclude(job)
+    refusal = [_conclude(job) if job.is_rank0 else None]
+    dist.broadcast_object_list(refusal, src=0, group=job.host_group)
+    if refusal[0] is not None:
+        raise NothingMeasured(refusal[0])
 
 
 def _left_to_do(job: Job[SweepConfig], planned: list[Point]) -> tuple[list[Point], int]:
@@ -81,12 +87,13 @@ def _rows_of(job: Job[SweepConfig], group: Group) -> Iterator[SweepRow]:
             rows.finish()
 
 
-def _conclude(job: Job[SweepConfig]) -> None:
-    """Say what the sweep comes to, and write the table that was asked for."""
+def _conclude(job: Job[SweepConfig]) -> str | None:
+    """Say what the sweep comes to, and write the table that was asked for. Returns why it measured nothing, if so."""
     rows = job.folder.read_sweep()
     print("", *summarise(rows, job.devices), sep="\n", flush=True)
     if job.config.csv is not None:
         write_csv(Path(job.config.csv), rows)
+    return why_nothing(rows)
 
 
 def _give_up(job: Job[SweepConfig], points: list[Point], ledger: Ledger, verdict: Verdict) -> None:

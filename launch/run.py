@@ -37,7 +37,7 @@ from launch.verb import Verb
 from launch.watch import END, FORMING, MEASURING, PREPARING, Verdict, Watch
 from launch.world import World
 from records.environment import capture
-from records.errors import ExitCode, Preempted, RunError, UserError
+from records.errors import ExitCode, NothingMeasured, Preempted, RunError, UserError
 from records.files import write_atomic
 from records.folder import RunFolder, find_runs
 from records.rows import Ceilings, Device, RunStatus
@@ -230,6 +230,14 @@ def _work(verb: Verb, job: Job[Any], rank: "_Rank") -> ExitCode:
         watch.end()
         # torchrun would turn any other code into 1; run.json says what it was
         return ExitCode.OK if job.world.source == "torchrun" else ExitCode.PREEMPTED
+    except NothingMeasured as reason:
+        watch.wait()
+        rank.end("failed", str(reason))
+        if job.world.rank == 0:
+            print(f"scalescope: {reason}", file=sys.stderr)
+        dist.barrier(group=job.host_group)
+        watch.end()
+        return ExitCode.RUN_FAILED
     return ExitCode.OK
 
 

@@ -25,6 +25,10 @@ class RunError(Exception):
     exit_code = ExitCode.RUN_FAILED
 
 
+class NothingMeasured(RunError):
+    """A job that came to its end on every rank, and has nothing to show for it."""
+
+
 class Stopped(RunError):
     """A job that somebody stopped: what would have come after it is not started either."""
 

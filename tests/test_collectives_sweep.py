@@ -11,7 +11,7 @@ import pytest
 from collectives.operations import OPERATIONS
 from collectives.plan import Point
 from records.rows import SweepRow
-from tests.collectives_runs import finish, planned, points_of, rows_of, start
+from tests.collectives_runs import finish, folder_of, planned, points_of, rows_of, start
 
 QUICK = ("min_iterations=5", "budget_s=0.002", "warmup_iterations=1", "percentile_iterations=3")
 AXES = (
@@ -45,6 +45,26 @@ def test_all_operations_are_right_in_every_element(swept: tuple[Path, list[Sweep
         if row.dtype in ("float32", "bfloat16"):
             continue
         assert row.dtype == "none" or not OPERATIONS[row.operation].reduces
+
+
+def test_a_sweep_that_can_measure_nothing_fails_with_the_reason_and_keeps_its_rows(tmp_path: Path) -> None:
+    for more in ((), ("resume=true",)):
+        code, said = finish(start(tmp_path, "none", 2, "sizes=[8B,64B]", "algorithm=Ring", *QUICK, *more), within_s=90)
+        assert code == 3, said
+        reason = "no point of the sweep could be measured: gloo cannot be told an algorithm, a protocol or channels"
+        assert reason in said and "Traceback" not in said
+        info = folder_of(tmp_path, "none").read_info()
+        assert (info.status, info.message) == ("failed", reason)
+        assert [row.status for row in rows_of(tmp_path, "none")] == ["not_available", "not_available"]
+
+
+def test_a_sweep_that_measured_some_points_is_fine_and_still_is_with_nothing_left_to_do(tmp_path: Path) -> None:
+    words = ("sizes=[8B]", "modes=[in_place,out_of_place]", *QUICK)
+    for more in ((), ("resume=true",)):
+        code, said = finish(start(tmp_path, "some", 2, *words, *more), within_s=90)
+        assert code == 0, said
+        assert folder_of(tmp_path, "some").read_info().status == "done"
+        assert [row.status for row in rows_of(tmp_path, "some")] == ["measured", "not_available"]
 
 
 def test_what_cannot_run_is_a_row_with_its_reason(swept: tuple[Path, list[SweepRow], str]) -> None:
