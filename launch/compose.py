@@ -30,8 +30,12 @@ _WANTED = (
 
 
 def register_resolvers() -> None:
-    """Make the values known that only the machine can tell: `${python_stdlib:}` is the standard library's folder."""
+    """Make the values known that no file can hold.
+
+    `${python_stdlib:}` is the standard library's folder, `${choices:model}` what there is to choose in conf/model.
+    """
     OmegaConf.register_new_resolver("python_stdlib", lambda: sysconfig.get_paths()["stdlib"], replace=True)
+    OmegaConf.register_new_resolver("choices", lambda group: ", ".join(_choices(group)), replace=True)
 
 
 def compose_job(verb: str, overrides: Sequence[str]) -> DictConfig:
@@ -39,9 +43,11 @@ def compose_job(verb: str, overrides: Sequence[str]) -> DictConfig:
     register_resolvers()
     try:
         with initialize_config_dir(str(CONF), version_base="1.3", job_name=verb):
-            return compose(verb, overrides=list(overrides))
+            config = compose(verb, overrides=list(overrides))
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(explain(error, verb)) from error
+    _refuse_gaps(config)
+    return config
 
 
 def typed(config: DictConfig, schema: type[Schema]) -> Schema:
@@ -57,11 +63,20 @@ def typed(config: DictConfig, schema: type[Schema]) -> Schema:
 
 def refuse_strangers(config: DictConfig, verb: Verb) -> None:
     """Raise UserError for a key that a composed config has and its schema has not, as `+stpes=5` adds it."""
+    _refuse_gaps(config)
     try:
         _fitted(freeze(config), verb.schema, verb.variants)
     except ConfigKeyError as error:
         known = [key for key in _keys_of(config) if key != error.full_key]
         raise UserError(_unknown(str(error.full_key), known, verb.name)) from error
+
+
+def _refuse_gaps(config: DictConfig) -> None:
+    """Raise UserError for a key without a value, which a choice leaves that is a type and no file: model=gpt_schema."""
+    if gaps := sorted(OmegaConf.missing_keys(config)):
+        group = gaps[0].partition(".")[0]
+        raise UserError(f"{group}: this choice leaves {gaps[0]} without a value; choose one of "
+                        f"{', '.join(_choices(group))}")  # fmt: skip
 
 
 def freeze(config: DictConfig) -> str:
@@ -98,7 +113,7 @@ def explain(error: Exception, verb: str) -> str:
         return _unknown(match[1] or match[2], _all_keys(verb), verb)
     if match := re.search(r"Could not find '([^']+)'", text):
         group, _, option = match[1].rpartition("/")
-        options = sorted(path.stem for path in (CONF / group).glob("*.yaml")) if group else []
+        options = _choices(group) if group else []
         if options:
             return f"{group}={option}: there is no such choice; choose one of {', '.join(options)}"
     if text.startswith("Error merging override") and cause is not None:
@@ -111,6 +126,10 @@ def explain(error: Exception, verb: str) -> str:
     if isinstance(cause, OmegaConfBaseException):
         text = f"{text.splitlines()[0]} ({str(cause).splitlines()[0]})"
     return text.splitlines()[0]
+
+
+def _choices(group: str) -> list[str]:
+    return sorted(path.stem for path in (CONF / group).glob("*.yaml"))
 
 
 def quoted(value: str) -> str:

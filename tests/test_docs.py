@@ -141,6 +141,18 @@ def test_every_verb_tells_what_it_does(verb: str, capsys: pytest.CaptureFixture[
     assert len(capsys.readouterr().out.splitlines()) > 3
 
 
+def test_the_help_of_training_lists_what_can_be_chosen_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):  # Hydra ends so
+        scalescope.main(["train", "--help"])
+    said = capsys.readouterr().out
+    section = said.partition("== Choices ==")[2].partition("==")[0]
+    listed = {group: set(files.split(", ")) for group, files in re.findall(r"(\w+)=…\s+(.+)", section)}
+    assert {"model", "data", "strategy", "precision", "optimizer", "profiler", "logger"} == listed.keys()
+    for group, files in listed.items():
+        assert files == {path.stem for path in (ROOT / "conf" / group).glob("*.yaml")}, group
+    assert "_schema" not in said and "preset" not in said
+
+
 def test_every_verb_is_in_the_reference_and_in_the_help() -> None:
     reference = (ROOT / "docs" / "reference.md").read_text()
     for verb in scalescope.VERBS:

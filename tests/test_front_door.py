@@ -122,6 +122,8 @@ def test_multirun_makes_a_run_folder_each(hostile: Path) -> None:
         (["train", "modle=gpt_tiny"], "unknown config key 'modle'; did you mean model"),
         (["train", "model.widht=3"], "did you mean model.width"),
         (["train", "model=gpt_huge"], "choose one of gpt_large, gpt_medium, gpt_small, gpt_tiny"),
+        (["train", "model=gpt_schema"], "choose one of gpt_large, gpt_medium, gpt_small, gpt_tiny"),
+        (["study", "model=resnet_schema"], "choose one of gpt_large, gpt_medium, gpt_small, gpt_tiny"),
         (["train", "model.layers=many"], "model.layers=many"),
         (["train", "data=text", "data.path=/no/such/file"], "/no/such/file"),
         (["train", "runs=/proc/nowhere", "precision=fp32"], "cannot make the run folder /proc/nowhere"),
