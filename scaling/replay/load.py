@@ -12,7 +12,7 @@ from records.rows import TrainFacts
 from scaling.answer import RunAnalysis, read_run_answer
 from scaling.costs.model import CostModel, NotKnown
 from scaling.costs.points import Launch, launch_of
-from scaling.rank import read_rank
+from scaling.ranks import read_ranks
 from scaling.replay.record import MOST_ACTIVITIES, MOST_RANKS, RankRecord
 from scaling.replay.times import CollectiveTimes, ModelTimes
 from scaling.replay.whatif import Replayer
@@ -67,7 +67,7 @@ def open_replayer(
     `sweeps` are other than the study's own; `jobs`: see Replayer. Raises UserError where there are no traces.
     """
     told = analysis if analysis is not None else _analysis(target.path)
-    records = _with_steps(known) if known else read_records(target.path, told)
+    records = _with_steps(known) if known else read_records(target.path, told, jobs)
     launches, alone = _helpers(target, len(records))
     device = next((one.device for one in records.values() if one.device is not None), None)
     launches = [one for one in [*launches, *sweeps] if device is None or one.device in (None, device)]
@@ -79,16 +79,12 @@ def open_replayer(
     return Replayer(records, times, alone, jobs)
 
 
-def read_records(path: Path, analysis: RunAnalysis | None = None) -> dict[int, RankRecord]:
+def read_records(path: Path, analysis: RunAnalysis | None = None, jobs: int | None = None) -> dict[int, RankRecord]:
     """Return the ranks' records, at most MOST_RANKS of them. Raises UserError where no file is a trace."""
     sources = find_sources(path)
     numbered = {source.rank if source.rank is not None else at: source for at, source in enumerate(sources)}
-    found: dict[int, RankRecord] = {}
-    for rank in _chosen(sorted(numbered), analysis):
-        one = read_rank(numbered[rank].path, for_replay=True).record
-        assert one is not None
-        found[one.rank if one.rank is not None else rank] = one
-    return _with_steps(found)
+    chosen = [numbered[rank] for rank in _chosen(sorted(numbered), analysis)]
+    return _with_steps(read_ranks(chosen, jobs, for_replay=True).records)
 
 
 def _with_steps(records: Mapping[int, RankRecord]) -> dict[int, RankRecord]:
