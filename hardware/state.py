@@ -1,5 +1,6 @@
 """What the device is doing now: clocks, power, temperature, throttling. `None` where it does not tell."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,8 @@ _THROTTLE_REASONS = {
     0x40: "thermal (hardware)",
     0x80: "power brake",
 }
+# the socket's watts in amdsmi_get_power_info: MI300 and later tell the first alone, MI200 and earlier the second
+_POWERS = ("current_socket_power", "average_socket_power", "socket_power")
 
 
 def read_state(pci_bus: str | None) -> State:
@@ -73,10 +76,18 @@ def _amdsmi(smi: Any, pci_bus: str | None) -> State | None:
     here = [h for h in handles if pci_bus and smi.amdsmi_get_gpu_device_bdf(h).lower() == pci_bus.lower()]
     if not here:
         return State(driver=driver)
-    clock = smi.amdsmi_get_clock_info(here[0], smi.AmdSmiClkType.GFX).get("clk")
-    power = smi.amdsmi_get_power_info(here[0]).get("average_socket_power")
-    return State(
-        driver=driver,
-        sm_clock_mhz=float(clock) if isinstance(clock, int | float) else None,
-        power_w=float(power) if isinstance(power, int | float) else None,
-    )
+
+    def ask(name: str, *arguments: object) -> Mapping[str, object]:
+        try:
+            return dict(getattr(smi, name)(here[0], *arguments))
+        except smi.AmdSmiException:  # not in a virtual machine, say
+            return {}
+
+    clocks, powers = ask("amdsmi_get_clock_info", smi.AmdSmiClkType.GFX), ask("amdsmi_get_power_info")
+    return State(driver=driver, sm_clock_mhz=_number(clocks, "clk"), power_w=_number(powers, *_POWERS))
+
+
+def _number(answer: Mapping[str, object], *keys: str) -> float | None:
+    """Return the first of these that the device tells: amdsmi gives a word ("N/A") for what it does not."""
+    told = [value for key in keys if isinstance(value := answer.get(key), int | float)]
+    return float(told[0]) if told else None

@@ -1,11 +1,15 @@
 """Ceilings are the data sheet's dense figures, and what physics allows is computed from links, not guessed."""
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from hardware.ceiling import measure_matmul
 from hardware.detect import describe
 from hardware.peaks import PEAKS, find_peak, link_ceiling_gb_s
+from hardware.state import read_state
 
 
 @pytest.mark.parametrize(
@@ -53,3 +57,36 @@ def test_this_cpu_has_a_measured_ceiling() -> None:
     assert 0.001 < tflops < 50
     assert what == "1024³ fp32"
     assert describe(0, torch.device("cpu")).name
+
+
+class SmiError(Exception):
+    pass
+
+
+def refuses(handle: str, clock: str) -> dict[str, object]:
+    raise SmiError("not supported")
+
+
+@pytest.mark.parametrize(
+    ("watts", "power_w"),
+    [
+        ({"socket_power": 0, "current_socket_power": 742, "average_socket_power": "N/A"}, 742.0),  # MI300 and later
+        ({"current_socket_power": "N/A", "average_socket_power": 311}, 311.0),  # MI200 and earlier
+        ({"current_socket_power": "N/A", "average_socket_power": "N/A"}, None),
+    ],
+)
+def test_an_amd_device_tells_its_power_under_either_name_and_what_it_refuses_costs_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, watts: dict[str, object], power_w: float | None
+) -> None:
+    """amdsmi's answers as its Python interface forms them: it does not run without the driver."""
+    smi = SimpleNamespace(
+        AmdSmiException=SmiError, AmdSmiClkType=SimpleNamespace(GFX="gfx"),
+        amdsmi_init=lambda: None, amdsmi_shut_down=lambda: None,
+        amdsmi_get_processor_handles=lambda: ["0000:01:00.0"], amdsmi_get_gpu_device_bdf=str,
+        amdsmi_get_gpu_driver_info=lambda handle: {"driver_version": "6.12.12"},
+        amdsmi_get_clock_info=refuses, amdsmi_get_power_info=lambda handle: watts,
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setitem(sys.modules, "amdsmi", smi)
+    state = read_state("0000:01:00.0")
+    assert (state.driver, state.power_w, state.sm_clock_mhz) == ("6.12.12", power_w, None)
