@@ -195,6 +195,8 @@ def _run(verb: Verb, text: str, folder: RunFolder, world: World, store: dist.Sto
     try:
         config = thaw(text, verb.schema, verb.variants)
         watch.attend(folder, config.launch.step_limit_s, rank.leave)
+        if config.launch.device == "cuda":
+            watch.post_sentry(folder)  # a full queue of launches can hold Python's lock for ever
         job = _enter(config, text, folder, world, store, watch)
         rank.sinks = job.sinks
         code = _work(verb, job, rank)

@@ -26,6 +26,7 @@ import torch.distributed as dist
 
 from launch import flight
 from launch.presence import Sign, end_sibling, end_stopped, fate, own_sign
+from launch.sentry import Sentry
 from records.errors import ExitCode
 from records.folder import RunFolder
 from records.rows import RunStatus
@@ -90,6 +91,7 @@ class Watch:
         self._ended = threading.Event()
         self._departure = threading.Lock()  # taken once, by the thread that leaves with this rank
         self._folder: RunFolder | None = None
+        self._sentry: Sentry | None = None
         self._leave: Callable[[Verdict, bool], None] = _say
         #: What the job's body saves when it is left in the middle; called on every rank, from the watching thread.
         self.rescue: Callable[[Verdict], None] = lambda verdict: None
@@ -113,6 +115,10 @@ class Watch:
         self._folder, self._leave = folder, leave
         self._lost_s = max(lost_s, _LOST_LEAST_S)
 
+    def post_sentry(self, folder: RunFolder) -> None:
+        """Have a process beside end this rank where even the watch's own threads run no more."""
+        self._sentry = Sentry(self._rank, folder.path)
+
     def end(self) -> None:
         """Stop watching: this rank has come to the job's end. Does not return where it is made to leave already."""
         self._claim()
@@ -121,6 +127,9 @@ class Watch:
             self._beat()
         for thread in self._threads:  # Python ends by an abort where a thread is still inside the store
             thread.join(timeout=_GONE_S)
+        if (sentry := self._sentry) is not None:
+            self._sentry = None
+            sentry.dismiss()
 
     # --- said by the working thread ---------------------------------------------------------------------------------
 
@@ -163,6 +172,7 @@ class Watch:
         if not self._ended.is_set() and not self._departure.acquire(blocking=False):
             threading.Event().wait()  # a watching thread is leaving with it, and ends the process
         self._ended.set()
+        self._tell_sentry(_LEAVE_S)
 
     def part(self) -> None:
         """Wait a moment before leaving, until those that have something to write have done it."""
@@ -194,6 +204,7 @@ class Watch:
         """Look whether the store still answers: who serves it may be what has stopped."""
         unanswered, last = 0, self._answered  # counted, not timed: a job that was suspended as a whole is not late
         while not self._ended.wait(_BEAT_S):
+            self._tell_sentry(self._lost_s)
             unanswered, last = (unanswered + 1, last) if last == self._answered else (0, self._answered)
             silence_s, stage = unanswered * _BEAT_S, self._stage
             overdue = stage is not None and time.monotonic() > stage.deadline
@@ -209,9 +220,8 @@ class Watch:
             return self._post(Verdict(self._rank, self._obituary(confirmed), silent=tuple(sorted(confirmed))))
         if lost := self._lost():
             words = where_they_are(self._signs(range(self._size)), lost)
-            return self._post(
-                Verdict(self._rank, f"no sign of life for {self._lost_s:g} s; {words}", silent=tuple(lost))
-            )
+            words = f"no sign of life for {self._lost_s:g} s; {words}"
+            return self._post(Verdict(self._rank, words, silent=tuple(lost)))
         stage = self._stage
         if stage is None or time.monotonic() < stage.deadline:
             return None
@@ -234,6 +244,7 @@ class Watch:
 
     def _depart(self, verdict: Verdict, alone: bool) -> NoReturn:
         _leave_after(_LEAVE_S)  # whatever does not come to an end here
+        self._tell_sentry(_LEAVE_S)
         try:
             if self._folder is not None:
                 self._keep_stack(self._folder)
@@ -274,6 +285,11 @@ class Watch:
         self._depart(verdict, alone)
 
     # --- what they share ---------------------------------------------------------------------------------------------
+
+    def _tell_sentry(self, limit_s: float) -> None:
+        """Say that this rank runs, and how long it may take until it says so again."""
+        if self._sentry is not None:
+            self._sentry.beat(self._sign.name, limit_s + _SPEAK_S)  # the watch, where one still runs, is the first
 
     def _beat(self) -> None:
         self._sign.beat += 1

@@ -1,0 +1,88 @@
+"""A rank in which no thread runs Python any more is ended from beside it, with its stacks and its reason kept."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from records.folder import RunFolder
+from tests.processes import await_that, descendants
+
+ROOT = Path(__file__).resolve().parent.parent
+WATCHED = """
+import ctypes, os, sys, time
+from pathlib import Path
+import torch.distributed as dist
+import launch.watch
+from launch.watch import Watch
+from records.folder import RunFolder
+
+launch.watch._LOST_LEAST_S, launch.watch._SPEAK_S = 2.0, 1.0
+folder = RunFolder(Path(sys.argv[1]))
+store = dist.TCPStore("127.0.0.1", 0, 1, True)
+watch = Watch(store, 0, 1)
+watch.begin(1.0)
+watch.attend(folder, 1.0, lambda verdict, writes: None)
+watch.post_sentry(folder)
+watch.arrive(57, "step 57", 600.0)
+time.sleep(1.5)  # the watch gives its first signs
+print("ready", flush=True)
+if sys.argv[2] == "hangs":
+    ctypes.PyDLL(None).sleep(600)  # a library's call, with Python's lock held
+time.sleep(float(sys.argv[3]))
+watch.end()
+print(Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split())
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    return RunFolder.create(tmp_path / "run", "train", "{}\n")
+
+
+def rank(folder: RunFolder, *words: str) -> subprocess.Popen[str]:
+    job = subprocess.Popen(
+        [sys.executable, "-c", WATCHED, str(folder.path), *words], env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert job.stdout is not None and job.stdout.readline() == "ready\n", job.stderr
+    return job
+
+
+def test_a_rank_that_hangs_with_pythons_lock_is_ended_and_its_stacks_are_kept(folder: RunFolder) -> None:
+    began = time.monotonic()
+    job = rank(folder, "hangs", "0")
+    _, said = job.communicate(timeout=60)
+    assert job.returncode == -signal.SIGKILL and time.monotonic() - began < 30
+    info = folder.read_info()
+    assert info.status == "failed" and info.message is not None
+    assert "has run no Python for 3 s" in info.message and "last heard from at step 57" in info.message
+    assert info.message in said
+    stacks = (folder.logs / "rank0.hang.txt").read_text()
+    assert 'File "<string>", line 20 in <module>' in stacks and "in _guard" in stacks
+
+
+def test_a_rank_that_runs_is_left_alone_and_leaves_no_sentry_behind(folder: RunFolder) -> None:
+    job = rank(folder, "runs", "5")
+    out, said = job.communicate(timeout=60)
+    assert (job.returncode, out, said) == (0, "[]\n", "")
+    assert not folder.logs.exists()
+
+
+def test_a_rank_that_is_stopped_is_not_ended_and_one_that_dies_takes_its_sentry_along(folder: RunFolder) -> None:
+    job = rank(folder, "runs", "600")
+    (sentry,) = descendants(job.pid)
+    job.send_signal(signal.SIGSTOP)
+    time.sleep(6)
+    assert Path(f"/proc/{job.pid}").exists() and folder.read_info().status == "running"
+    job.send_signal(signal.SIGCONT)
+    time.sleep(1)
+    assert job.poll() is None
+    job.kill()
+    job.communicate()
+    stat = Path(f"/proc/{sentry}/stat")
+    await_that(lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z", 10)
