@@ -65,7 +65,7 @@ def refuse_strangers(config: DictConfig, verb: Verb) -> None:
     """Raise UserError for a key that a composed config has and its schema has not, as `+stpes=5` adds it."""
     _refuse_gaps(config)
     try:
-        _fitted(freeze(config), verb.schema, verb.variants)
+        _refuse_gaps(_fitted(freeze(config), verb.schema, verb.variants))
     except ConfigKeyError as error:
         known = [key for key in _keys_of(config) if key != error.full_key]
         raise UserError(_unknown(str(error.full_key), known, verb.name)) from error
@@ -75,8 +75,11 @@ def _refuse_gaps(config: DictConfig) -> None:
     """Raise UserError for a key without a value, which a choice leaves that is a type and no file: model=gpt_schema."""
     if gaps := sorted(OmegaConf.missing_keys(config)):
         group = gaps[0].partition(".")[0]
-        raise UserError(f"{group}: this choice leaves {gaps[0]} without a value; choose one of "
-                        f"{', '.join(_choices(group))}")  # fmt: skip
+        if choices := _choices(group):
+            raise UserError(
+                f"{group}: this choice leaves {gaps[0]} without a value; choose one of {', '.join(choices)}"
+            )
+        raise UserError(f"{gaps[0]} has no value; write {gaps[0]}=VALUE")
 
 
 def freeze(config: DictConfig) -> str:
@@ -122,7 +125,7 @@ def explain(error: Exception, verb: str) -> str:
         each = "" if verb == "study" else f", or add -m for a {verb} each"
         return f"{match[1]}={match[2]} is several values; write {match[1]}=[{match[2]}] for a list{each}"
     if isinstance(error, OverrideParseException):
-        return _unreadable(str(error.override), text.splitlines()[0])
+        return _unreadable(str(error.override), text.splitlines()[0], _all_keys(verb))
     if isinstance(cause, OmegaConfBaseException):
         text = f"{text.splitlines()[0]} ({str(cause).splitlines()[0]})"
     return text.splitlines()[0]
@@ -151,8 +154,12 @@ def _unknown(key: str, known: list[str], verb: str) -> str:
     return f"unknown config key '{key}'{_near(key, known)}; scalescope {verb} --help lists them"
 
 
-def _unreadable(override: str, why: str) -> str:
+def _unreadable(override: str, why: str, known: Sequence[str]) -> str:
     key, equals, value = override.partition("=")
+    if not equals and re.fullmatch(r"[\w.]+", override):
+        groups = [folder.name for folder in sorted(CONF.iterdir()) if override in _choices(folder.name)]
+        wanted = f"{groups[0]}={override}" if groups else f"{override if override in known else 'KEY'}=VALUE"
+        return f"{override!r} sets nothing; write {wanted}"
     if not equals or re.search(r"[\[\]{}()'\"]", value):  # quotes or brackets of its own, which do not fit together
         advice = "write KEY=VALUE, in quotes where the shell would take it apart"
         return f"cannot read the override {override!r} ({why}); {advice}"

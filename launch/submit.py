@@ -17,6 +17,7 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
+from launch.bounds import COUNT, check_number
 from launch.compose import compose_job, quoted, refuse_strangers, typed
 from launch.study import Member, Outline, grid
 from launch.verb import Verb
@@ -45,6 +46,8 @@ class Request:
     extra: list[str] = field(default_factory=list)  # handed to sbatch as they are
 
     def __post_init__(self) -> None:
+        for key in ("gpus_per_node", "ranks_per_node", "nodes"):
+            check_number(f"--{key.replace('_', '-')}", getattr(self, key), COUNT)
         if self.style not in ("torchrun", "srun"):
             raise UserError(f"--style={self.style}: choose torchrun or srun")
 
@@ -93,6 +96,7 @@ def parse(words: Sequence[str]) -> Order:
         ranks_per_node=options.ranks_per_node, nodes=options.nodes, time=options.time, style=options.style,
         extra=[word for word in rest if word.startswith("-")],
     )  # fmt: skip
+    check_number("--at-once", options.at_once, COUNT)
     return Order(options.verb, overrides, request, options.wait, options.dry_run, options.at_once)
 
 

@@ -10,6 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from records.errors import RunError, UserError
 from records.files import write_atomic
 
 _NAME = "scalescope"
@@ -44,7 +45,25 @@ def write_dashboard(folder: Path, entity: str, project: str) -> Dashboard:
 
 
 def publish_dashboard(entity: str, project: str, workspace_url: str | None, report_url: str | None) -> Dashboard:
-    """Create the workspace and the report, or bring those at the given addresses up to date. Raises what W&B raises."""
+    """Create the workspace and the report, or bring those at the given addresses up to date.
+
+    Raises UserError where nobody is logged in, RunError where W&B cannot be reached or refuses.
+    """
+    from wandb.errors import Error, UsageError
+
+    try:
+        return _publish(entity, project, workspace_url, report_url)
+    except UsageError as error:
+        raise UserError(f"W&B: {_first_line(error)}; --dry-run writes the models without it") from error
+    except Error as error:
+        raise RunError(f"W&B: {_first_line(error)}; --dry-run writes the models without it") from error
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
+
+
+def _publish(entity: str, project: str, workspace_url: str | None, report_url: str | None) -> Dashboard:
     wr, ws = _reports(), _workspaces()
 
     view = workspace(entity, project)

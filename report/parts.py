@@ -17,6 +17,7 @@ class Part:
     dark: str
     remedy: str  # on GPUs
     remedy_cpu: str = ""  # on CPU ranks, where it is another one
+    shrunk: str = ""  # its name where it takes from a step, and `name` would say the opposite
 
     def remedy_for(self, activity: str | None) -> str:
         """Return what may help against this part as the largest loss, on GPUs or on CPU ranks."""
@@ -116,6 +117,7 @@ INFLATION = Part(
     BY_KEY["compute"].dark,
     BY_KEY["compute"].remedy,
     BY_KEY["compute"].remedy_cpu,
+    shrunk="faster compute",
 )
 MORE_WORK = Part(
     "compute_more_work",
@@ -124,6 +126,7 @@ MORE_WORK = Part(
     "#8fb0d6",
     "#3f6fa8",
     "look for what only the larger run does: bucket copies, gradient scaling, casts",
+    shrunk="less compute",
 )
 
 

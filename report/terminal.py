@@ -211,7 +211,7 @@ def _print_waterfall(console: Console, fall: Waterfall, activity: str | None) ->
     grown = fall.growth_ms
     rows: list[list[Cell]] = [[f"step of {fall.from_world_size}", fall.from_step_ms, None]]
     rows += [
-        [f"{'+' if ms >= 0 else '-'} {part.name}", abs(ms), ms / grown if grown > 0 else None]
+        [f"+ {part.name}" if ms >= 0 else f"- {part.shrunk or part.name}", abs(ms), ms / grown if grown > 0 else None]
         for part, ms in waterfall_steps(fall)
         if abs(ms) >= 0.005
     ]

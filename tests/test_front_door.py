@@ -137,6 +137,11 @@ def test_multirun_makes_a_run_folder_each(hostile: Path) -> None:
         (["train", "--steps=5"], "write steps=5"),
         (["train", "--batch-size", "5"], "write model.batch_size=VALUE"),
         (["train", "steps=10,20"], "write steps=[10,20] for a list, or add -m for a train each"),
+        (["train", "resnet50"], "'resnet50' sets nothing; write model=resnet50"),
+        (["train", "steps"], "'steps' sets nothing; write steps=VALUE"),
+        (["train", "~steps"], "steps has no value; write steps=VALUE"),
+        (["train", "-x"], "train does not know -x; settings are KEY=VALUE"),
+        (["sweep", "--quick"], "sweep does not know --quick; settings are KEY=VALUE"),
         (["sweep", "operations=[all_redcue]"], "all_redcue"),
         (["sweep", "sizes=8B..1GB"], "sizes"),
         (["study", "gpu_counts=[0]"], "gpu_counts"),
@@ -149,6 +154,12 @@ def test_multirun_makes_a_run_folder_each(hostile: Path) -> None:
         (["report", "nowhere"], "nowhere does not exist; give a run folder"),
         (["report", "."], "no run.json; train, sweep and study make them"),
         (["import", "nowhere", "--out", "o"], "give a log of nccl-tests"),
+        (["compare", "a", "b", "--fail-under", "nan"], "--fail-under=nan: must be a finite number"),
+        (["compare", "a", "b", "--fail-under", "95"], "--fail-under=95: must be at most 10"),
+        (["submit", "train", "--nodes=0", "--dry-run"], "--nodes=0: must be at least 1"),
+        (["submit", "train", "--gpus-per-node=-3", "--dry-run"], "--gpus-per-node=-3: must be at least 1"),
+        (["submit", "train", "seed=1,2", "--at-once=0", "--dry-run"], "--at-once=0: must be at least 1"),
+        (["dashboard", "--workspace-url", "mine"], "--workspace-url mine: give the address"),
         (["trian"], "did you mean train"),
     ],
 )
@@ -169,6 +180,37 @@ def test_a_verb_for_studies_leaves_a_run_as_it_is(tmp_path: Path, capsys: pytest
     assert run.read_info().status == "done" and "only a study is finished" in capsys.readouterr().err
     assert scalescope.main(["report", str(tmp_path)]) == 2
     assert "it holds 1 of them, such as run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ("--nic-gb-s nan --nic-latency-us 5", "--nic-gb-s=nan: must be a finite number"),
+        ("--nic-gb-s 50 --nic-latency-us inf", "--nic-latency-us=inf: must be a finite number"),
+        ("--nics-per-node 0 --nic-gb-s 50 --nic-latency-us 0", "--nics-per-node=0: must be above 0"),
+    ],
+)
+def test_a_projection_takes_no_senseless_network(
+    flags: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = RunFolder.create(tmp_path / "study", "study", "x: 1")
+    assert scalescope.main(["project", str(study.path), "--gpus", "8", "--gpus-per-node", "4", *flags.split()]) == 2
+    assert says in capsys.readouterr().err
+    assert not study.analysis.exists()
+
+
+def test_a_dashboard_without_a_login_is_one_line(tmp_path: Path) -> None:
+    done = call(SCALESCOPE, "dashboard", "--entity", "me", cwd=tmp_path, HOME=str(tmp_path), WANDB_API_KEY="",
+                WANDB_MODE="online")  # fmt: skip
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("scalescope: W&B: ") and "--dry-run" in done.stderr
+
+
+def test_a_study_s_help_says_what_it_takes_and_nothing_of_hydra(capsys: pytest.CaptureFixture[str]) -> None:
+    assert scalescope.main(["study", "--help"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("usage: scalescope study [KEY=VALUE …]") and "gpu_counts" in said and "scaling: weak" in said
+    assert "defaults" not in said and "hydra" not in said and "schema" not in said
 
 
 def test_a_study_s_ranks_are_packed_run_by_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

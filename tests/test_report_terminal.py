@@ -70,6 +70,17 @@ def test_a_part_that_shrank_is_taken_off_once():
     assert "- exposed wait           1.50" in text and "-1.50" not in text
 
 
+def test_compute_that_became_faster_is_not_called_slower() -> None:
+    study = study_answer("h200", RUNS)
+    fall = study.waterfall[-1]
+    fall.compute_inflation_ms, fall.compute_more_work_ms = -1.25, -0.5
+    next(piece for piece in fall.parts if piece.part == "compute").ms = -1.75
+    text = printed(lambda console: print_study(study, [], [], console), width=120, terminal=False)
+    lines = text.partition("from 1 GPU to 4 GPUs")[2].splitlines()
+    assert any(line.split()[:4] == ["-", "faster", "compute", "1.25"] for line in lines), text
+    assert any(line.split()[:4] == ["-", "less", "compute", "0.50"] for line in lines), text
+
+
 def test_a_reason_is_said_once_for_all_the_columns_that_it_is_for():
     columns = [Column("a", "apples", digits=0), Column("b", "pears", digits=0), Column("c", "plums", digits=0)]
     table = Table(columns, [[None, None, None]], {"a": "no tree", "b": "no tree", "c": "no stones"})

@@ -3,11 +3,14 @@
 import argparse
 from pathlib import Path
 
+from launch.bounds import Bounds, check_number
 from records.errors import ExitCode, UserError
 from records.folder import RunFolder, find_runs
 from records.rows import SweepRow
 from scaling.sweeps.comparison import compare, describe
 from scaling.sweeps.nccl_tests_log import read_log
+
+_RATIO = Bounds(above=0, most=10)  # 95 is meant as 0.95
 
 
 def run(words: list[str]) -> int:
@@ -24,6 +27,8 @@ def run(words: list[str]) -> int:
         help="exit 1 if a point has less than this share of the baseline's bandwidth, beyond its uncertainty",
     )  # fmt: skip
     options = parser.parse_args(words)
+    if options.fail_under is not None:
+        check_number("--fail-under", options.fail_under, _RATIO)
     comparison = compare(read_sweep(options.baseline), read_sweep(options.other))
     if not comparison.pairs and not comparison.only_baseline:
         raise UserError(f"{options.baseline} and {options.other} have no point in common")

@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from records.errors import UserError
+
 
 def run(words: list[str]) -> int:
     """Write the models (a dry run), or make or update them at W&B, and print where they are."""
@@ -21,6 +23,9 @@ def run(words: list[str]) -> int:
     if options.dry_run:
         made = dashboard.write_dashboard(options.out, options.entity, options.project)
     else:
+        for name in ("workspace_url", "report_url"):
+            if (url := getattr(options, name)) is not None and not url.startswith("http"):
+                raise UserError(f"--{name.replace('_', '-')} {url}: give the address that W&B shows it at, https://…")
         made = dashboard.publish_dashboard(options.entity, options.project, options.workspace_url, options.report_url)
     print(f"workspace: {made.workspace}\nreport:    {made.report}")
     return 0

@@ -16,7 +16,9 @@ def run(words: list[str]) -> int:
         "Slurm's last job of `scalescope submit study` calls it.",
     )
     parser.add_argument("study", type=Path, metavar="STUDY", help="a study folder")
-    parser.add_argument("jobs", nargs="*", metavar="JOB", help="the jobs that it should have, by their folders' names")
+    parser.add_argument(
+        "jobs", nargs="*", default=[], metavar="JOB", help="the jobs that it should have, by their folders' names"
+    )
     options = parser.parse_args(words)
     folder = RunFolder.open_study(options.study, "only a study is finished: give the folder that it lies in")
     runs = folder.read_children()

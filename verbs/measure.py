@@ -80,6 +80,9 @@ def _compose_and_start(verb: Verb, words: list[str]) -> int:
     for word in words:
         if word.startswith("--") and (said := dashed(word, verb.name)) is not None:
             raise UserError(said)
+        if word.startswith("-") and not _is_hydras(word):
+            raise UserError(f"{verb.name} does not know {word}; settings are KEY=VALUE, without dashes, and "
+                            f"scalescope {verb.name} --help lists them")  # fmt: skip
     # argparse, which Hydra's flags go through, takes the overrides in one piece
     several = [word for word in words if word in ("-m", "--multirun")]
     words = [*several, *(word for word in words if word not in several)]
@@ -93,6 +96,15 @@ def _compose_and_start(verb: Verb, words: list[str]) -> int:
     finally:
         sys.argv = before
     return max(codes, default=int(ExitCode.OK))
+
+
+def _is_hydras(flag: str) -> bool:
+    """Return whether Hydra's own command line takes a flag; what its parser says of others is a page of its flags."""
+    from hydra._internal.utils import get_args_parser
+
+    known = [option for action in get_args_parser()._actions for option in action.option_strings]
+    name = flag.partition("=")[0]
+    return any(option.startswith(name) for option in known) if name.startswith("--") else name[:2] in known
 
 
 def _start(verb: Verb, config: "DictConfig") -> int:

@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from launch.bounds import NOT_NEGATIVE, POSITIVE, check_number
 from records.errors import ExitCode, UserError
 from records.folder import RunFolder
 
@@ -28,6 +29,9 @@ of which were measured, unless you say what joins them (marked as assumed):
   scalescope project runs/STUDY --gpus 8,64,1024 --gpus-per-node 8 --nic-gb-s 50 --nic-latency-us 5
 
 What it finds goes into the study's analysis.json and report.html, too."""
+
+
+_MOST_GPUS = 1_000_000
 
 
 def run(words: list[str]) -> int:
@@ -83,8 +87,8 @@ def _counts(text: str) -> tuple[int, ...]:
         counts = tuple(sorted({int(word) for word in text.split(",")}))
     except ValueError:
         counts = (0,)
-    if min(counts) < 2:
-        raise argparse.ArgumentTypeError(f"{text!r} are no GPU counts; write --gpus 8,16,64")
+    if min(counts) < 2 or max(counts) > _MOST_GPUS:
+        raise argparse.ArgumentTypeError(f"{text!r} are no GPU counts from 2 to {_MOST_GPUS}; write --gpus 8,16,64")
     return counts
 
 
@@ -101,8 +105,8 @@ def _topology(options: argparse.Namespace) -> "Topology | None":
         raise UserError("a network is its bandwidth and its latency: give --nic-gb-s and --nic-latency-us, or neither")
     figures = {"gpus_per_node": options.gpus_per_node, **given}
     for name, value in figures.items():
-        if value is not None and (value < 0 or (value == 0 and name != "nic_latency_us")):
-            raise UserError(f"--{name.replace('_', '-')} {value:g}: give a figure above 0")
+        if value is not None:
+            check_number(f"--{name.replace('_', '-')}", value, NOT_NEGATIVE if name == "nic_latency_us" else POSITIVE)
     return Topology(
         gpus_per_node=options.gpus_per_node,
         nic_gb_s=options.nic_gb_s,

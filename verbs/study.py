@@ -22,7 +22,7 @@ from verbs.show import show
 def run(words: list[str], before: Callable[[], None] = lambda: None) -> int:
     """Measure and show a study; `before` is called once nothing is wrong with the words and nothing has begun."""
     if words[:1] in (["-h"], ["--help"]):
-        print((CONF / "study.yaml").read_text(encoding="utf-8"), end="")
+        print(_help(), end="")
         return int(ExitCode.OK)
     words = ["try_advice=true" if word == "--try-advice" else word for word in words]
     if flags := [word for word in words if word.startswith("-")]:
@@ -33,6 +33,14 @@ def run(words: list[str], before: Callable[[], None] = lambda: None) -> int:
     register()
     with outlived_console():
         return _run(words, before)
+
+
+def _help() -> str:
+    """Return what conf/study.yaml says of itself and of its keys, without what is for Hydra alone."""
+    head, _, rest = (CONF / "study.yaml").read_text(encoding="utf-8").partition("defaults:\n")
+    _, _, keys = rest.partition("\n\n")
+    about = "".join(line.removeprefix("# ") for line in head.splitlines(keepends=True))
+    return f"usage: scalescope study [KEY=VALUE …] [--try-advice]\n\n{about}\n{keys}"
 
 
 def _run(words: list[str], before: Callable[[], None]) -> int:
