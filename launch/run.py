@@ -346,7 +346,8 @@ def _open_sinks(config: JobConfig, folder: RunFolder) -> Sinks:
                 )
             )
         except (HydraException, ImportError, TypeError, ValueError) as error:
-            print(f"scalescope: logger {name} is left out: {next(iter(str(error).splitlines()), '')}", file=sys.stderr)
+            said = str(error.__cause__ or error)  # Hydra's own words say only whom it called
+            print(f"scalescope: logger {name} is left out: {next(iter(said.splitlines()), '')}", file=sys.stderr)
     return Sinks(sinks)
 
 

@@ -93,6 +93,13 @@ def test_train_makes_one_run_folder_with_a_trace_of_every_rank(hostile: Path) ->
     assert run.analysis.is_file() and run.report.is_file()
 
 
+def test_a_logger_that_cannot_be_made_is_left_out_with_its_reason(tmp_path: Path) -> None:
+    words = [word for word in TINY if word != "logger=none"]
+    done = call(SCALESCOPE, "train", *words, "logger.wandb.mode=ofline", "launch.ranks=1", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "logger wandb is left out: logger.wandb.mode=ofline: choose offline, online or disabled" in done.stderr
+
+
 def test_torchrun_makes_one_run_folder(hostile: Path) -> None:
     torchrun = [str(BIN / "torchrun"), "--standalone", "--nproc-per-node", "2"]
     done = call(*torchrun, "-m", "scalescope", "train", *TINY, cwd=hostile)
