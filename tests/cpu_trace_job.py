@@ -34,7 +34,7 @@ def main(strategy: str, folder: Path) -> None:
             fully_shard(block, mesh=mesh)
         fully_shard(model, mesh=mesh)
     optimizer = torch.optim.AdamW(model.parameters())
-    batches = iter(torch.utils.data.DataLoader(torch.randint(0, 256, (64, 64)), batch_size=8))
+    batches = iter(torch.utils.data.DataLoader(torch.randint(0, 256, (64, 64)), batch_size=8))  # type: ignore[arg-type]
 
     def write(profiler: profile) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -39,14 +39,16 @@ def run(folder: Path, disturbance: Disturbance, world_size: int = 4, steps: int 
             clock[rank] = loaded + (10_000 if loaded > start else 0)
             launched[rank] = loaded if loaded > start else start - MS // 8
 
-        def compute(rank: int, name: str, length: int, launched=launched, clock=clock) -> None:
+        def compute(
+            rank: int, name: str, length: int, launched: dict[int, int] = launched, clock: dict[int, int] = clock
+        ) -> None:
             length = round(length * disturbance.slower.get(rank, 1.0))
             one = Activity(name, "kernel", clock[rank], clock[rank] + length, 7, launched[rank], 101, {})
             activities[rank].append(one)
             clock[rank] += length
 
         def reduce(
-            operation: str, arrival: dict[int, int], length: int, elements: int, launched=launched
+            operation: str, arrival: dict[int, int], length: int, elements: int, launched: dict[int, int] = launched
         ) -> dict[int, int]:
             root_only = operation == "broadcast"
             ready = arrival[0] if root_only else max(arrival.values())

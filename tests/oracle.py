@@ -8,9 +8,13 @@ import gzip
 import json
 import re
 from collections import defaultdict
+from collections.abc import Callable
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
+from typing import Any, cast
+
+Json = dict[str, Any]
 
 PARTS = ("compute", "transfer", "wait", "unsplit", "memory", "data", "launch", "queued")
 SYMMETRIC = (
@@ -26,17 +30,17 @@ FROM_ROOT = ("broadcast", "scatter")
 TO_ROOT = ("reduce", "gather")
 
 
-def load(path: Path) -> dict:
+def load(path: Path) -> Json:
     """Return a trace's JSON with exact decimals."""
     raw = gzip.decompress(path.read_bytes()) if path.name.endswith(".gz") else path.read_bytes()
-    return json.loads(raw, parse_float=Decimal)
+    return cast(Json, json.loads(raw, parse_float=Decimal))
 
 
-def ns(value) -> int:
+def ns(value: Decimal | float) -> int:
     return int(Decimal(value) * 1000)
 
 
-def spans(trace: dict, *categories: str) -> list[dict]:
+def spans(trace: Json, *categories: str) -> list[Json]:
     base = trace.get("baseTimeNanoseconds", 0)
     found = []
     for event in trace["traceEvents"]:
@@ -46,7 +50,7 @@ def spans(trace: dict, *categories: str) -> list[dict]:
     return found
 
 
-def profiler_steps(trace: dict) -> list[tuple[int, int, int]]:
+def profiler_steps(trace: Json) -> list[tuple[int, int, int]]:
     """Return (number, start, end) of the ProfilerSteps."""
     found = []
     for event in spans(trace, "user_annotation"):
@@ -66,7 +70,7 @@ def step_at(steps: list[tuple[int, int, int]], instant: int) -> int | None:
     return number
 
 
-def is_communication(event: dict, recorded: set[int]) -> bool:
+def is_communication(event: Json, recorded: set[int]) -> bool:
     return event["cat"] == "kernel" and (
         "nccl" in event["name"].lower()
         or "Collective name" in event["args"]
@@ -77,9 +81,9 @@ def is_communication(event: dict, recorded: set[int]) -> bool:
 class DeviceRank:
     """One rank's device activity, launches and collectives."""
 
-    def __init__(self, trace: dict) -> None:
+    def __init__(self, trace: Json) -> None:
         self.steps = profiler_steps(trace)
-        calls = {}
+        calls: dict[int, Json] = {}
         for call in spans(trace, "cuda_runtime", "cuda_driver"):
             number = call["args"].get("correlation", 0)
             if number > 0 and (number not in calls or call["start"] < calls[number]["start"]):
@@ -87,7 +91,7 @@ class DeviceRank:
         self.activities = spans(trace, "kernel", "gpu_memcpy", "gpu_memset")
         records = {op["args"]["External id"]: op["args"] for op in spans(trace, "cpu_op")
                    if op["name"] == "record_param_comms" and op["args"].get("Collective name") != "wait"}  # fmt: skip
-        first = {}  # when the first kernel of a launch starts: a graph has many
+        first: dict[int, int] = {}  # when the first kernel of a launch starts: a graph has many
         for activity in self.activities:
             if activity["cat"] == "kernel":
                 number = activity["args"].get("correlation")
@@ -112,7 +116,7 @@ class DeviceRank:
         """Return (step, start, end) of the device steps."""
         linked = [activity for activity in self.activities if activity["launch"] is not None]
         computing = [a for a in self.activities if a["cat"] == "kernel" and not a["communication"]]
-        busy = defaultdict(int)
+        busy: dict[int, int] = defaultdict(int)
         for activity in computing:
             busy[activity["args"].get("stream")] += activity["end"] - activity["start"]
         busiest = sorted(stream for stream in busy if busy[stream] == max(busy.values()))[:1]
@@ -133,15 +137,15 @@ class DeviceRank:
         return [(number, first[number], end) for number, end in zip(numbers, ends, strict=True)]
 
 
-def operation(collective: dict) -> str:
+def operation(collective: Json) -> str:
     told = collective["args"].get("Collective name") or collective["record"].get("Collective name")
     if told:
-        return told.lower()
+        return str(told).lower()
     match = re.search(r"(AllReduce|AllGather|ReduceScatter|Broadcast|SendRecv|Reduce)", collective["name"])
     return match[1].lower() if match else ""
 
 
-def group_of(collective: dict) -> str:
+def group_of(collective: Json) -> str:
     told = {**collective["record"], **collective["args"]}
     return f"{told.get('Process Group Name')}|{told.get('Process Group Ranks')}"
 
@@ -168,7 +172,7 @@ def ready_times(ranks: dict[int, DeviceRank], world_size: int) -> dict[int, list
             seen[group] += 1
             names[number].append(one["args"].get("truth", (group, seen[group])))
         names[number].reverse()
-    members: dict[object, dict[int, dict]] = defaultdict(dict)
+    members: dict[object, dict[int, Json]] = defaultdict(dict)
     for number, rank in ranks.items():
         for name, one in zip(names[number], rank.collectives, strict=True):
             members[name][number] = one
@@ -181,23 +185,26 @@ def ready_times(ranks: dict[int, DeviceRank], world_size: int) -> dict[int, list
     }
 
 
-def ready_time(one: dict, members: dict[int, dict], world_size: int) -> int | None:
+def ready_time(one: Json, members: dict[int, Json], world_size: int) -> int | None:
+    start, end = cast(int, one["start"]), cast(int, one["end"])
     size = one["args"].get("Group size") or one["record"].get("Group size") or world_size
     if len(members) != size:
         return None
     name = operation(one)
+    latest = max(int(member["start"]) for member in members.values())
     if name in SYMMETRIC:
-        return min(max(max(member["start"] for member in members.values()), one["start"]), one["end"])
+        return min(max(latest, start), end)
     if name not in FROM_ROOT + TO_ROOT or "Rank" not in one["record"]:
         return None
     root = members[sorted(members)[one["record"]["Rank"]]]
     if name in FROM_ROOT:
-        return min(max(root["start"], one["start"]), one["end"])
-    last = max(member["start"] for member in members.values())
-    return min(max(last, one["start"]), one["end"]) if one is root else one["start"]
+        return min(max(int(root["start"]), start), end)
+    return min(max(latest, start), end) if one is root else start
 
 
-def account(window: tuple[int, int], layers: list[tuple[str, int, int]], idle) -> dict[str, int]:
+def account(
+    window: tuple[int, int], layers: list[tuple[str, int, int]], idle: Callable[[int, int, bool], list[tuple[str, int]]]
+) -> dict[str, int]:
     """Share out one window: `layers` are (part, start, end); `idle` names what no layer covers, by pieces."""
     begin, finish = window
     edges = defaultdict(list)
@@ -225,11 +232,11 @@ def account(window: tuple[int, int], layers: list[tuple[str, int, int]], idle) -
     return shares
 
 
-def device_partitions(traces: dict[int, dict], world_size: int) -> dict[int, dict[int, dict[str, int]]]:
+def device_partitions(traces: dict[int, Json], world_size: int) -> dict[int, dict[int, dict[str, int]]]:
     """Return, by rank and step, the parts in ns (and "window")."""
     ranks = {number: DeviceRank(trace) for number, trace in traces.items()}
     ready = ready_times(ranks, world_size)
-    result = {}
+    result: dict[int, dict[int, dict[str, int]]] = {}
     for number, rank in ranks.items():
         layers = [("data", start, end) for start, end in rank.loading]
         for activity in rank.activities:
@@ -245,7 +252,7 @@ def device_partitions(traces: dict[int, dict], world_size: int) -> dict[int, dic
         starts = sorted((activity["start"], activity["enqueued"] if activity["enqueued"] is not None else -1)
                         for activity in rank.activities)  # fmt: skip
 
-        def idle(start: int, end: int, loading: bool, starts=starts) -> list[tuple[str, int]]:
+        def idle(start: int, end: int, loading: bool, starts: list[tuple[int, int]] = starts) -> list[tuple[str, int]]:
             if loading:
                 return [("data", end - start)]
             following = next(((begin, launch) for begin, launch in starts if begin >= end), None)
@@ -263,11 +270,11 @@ def device_partitions(traces: dict[int, dict], world_size: int) -> dict[int, dic
 @cache
 def account_of(folder: Path) -> dict[int, dict[int, dict[str, int]]]:
     """Return the device partitions of a folder of traces named rank<r>…, by rank and step."""
-    traces = {int(re.search(r"rank(\d+)", path.name)[1]): load(path) for path in sorted(folder.iterdir())}
+    traces = {int(path.name.removeprefix("rank").partition(".")[0]): load(path) for path in sorted(folder.iterdir())}
     return device_partitions(traces, next(iter(traces.values()))["distributedInfo"]["world_size"])
 
 
-def cpu_partitions(traces: dict[int, dict]) -> dict[int, dict[int, dict[str, int]]]:
+def cpu_partitions(traces: dict[int, Json]) -> dict[int, dict[int, dict[str, int]]]:
     """The same for CPU traces: one host thread each, collectives on gloo's run-loop threads."""
     collectives = {
         number: sorted(
@@ -275,7 +282,7 @@ def cpu_partitions(traces: dict[int, dict]) -> dict[int, dict[int, dict[str, int
         )
         for number, trace in traces.items()
     }  # fmt: skip
-    order: dict[int, dict[str, list[dict]]] = {}
+    order: dict[int, dict[str, list[Json]]] = {}
     for number, own in collectives.items():
         order[number] = defaultdict(list)
         for one in own:
@@ -294,7 +301,8 @@ def cpu_partitions(traces: dict[int, dict]) -> dict[int, dict[int, dict[str, int
                 layers += [("wait", one["start"], until), ("transfer", until, one["end"])]
         loading = [(e["start"], e["end"]) for e in spans(trace, "user_annotation")
                    if e["name"] == "scalescope:data" or e["name"].startswith("enumerate(DataLoader)")]  # fmt: skip
-        handover, work = [], []
+        handover: list[tuple[int, int]] = []
+        work: list[tuple[int, int]] = []
         for op in spans(trace, "cpu_op"):
             if op["tid"] != thread or op["name"].startswith("autograd::engine::evaluate_function"):
                 continue

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from records.folder import RunFolder
-from records.rows import Ceilings, Device, Environment, StepRow, SweepRow, TrainFacts, Versions
+from records.rows import Ceilings, Device, Environment, StepPhase, StepRow, SweepRow, TrainFacts, Versions
 from scaling.analyze import analyze
 from scaling.answer import (
     Collective,
@@ -107,7 +107,7 @@ def kernels(world_size: int) -> list[KernelRow]:
 def collectives(world_size: int, steps: int) -> list[Collective]:
     if world_size == 1:
         return []
-    found = []
+    found: list[Collective] = []
     for step in range(10, 10 + steps):
         for bucket, size in enumerate((96 * MIB, 28 * MIB, 27 * MIB, 26 * MIB, 4 * MIB, 16)):
             transfer = 26 + size / (BUS[world_size][1] * 1e3) * 2 * (world_size - 1) / world_size
@@ -172,7 +172,7 @@ def step_rows(world_size: int, count: int = 40) -> list[StepRow]:
     noise = np.random.default_rng(7)
     rows = []
     for step in range(count):
-        phase = "warmup" if step < 5 else "profile" if 10 <= step < 15 else "steady"
+        phase: StepPhase = "warmup" if step < 5 else "profile" if 10 <= step < 15 else "steady"
         times = [GPT_STEP[world_size] - 0.5 + abs(0.2 * noise.standard_normal()) + (40 if step == 0 else 0)
                  for _ in range(world_size)]  # fmt: skip
         rate = 32 * world_size / max(times) * 1e3

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 ACCOUNTING = ("slurmdbd", "mariadbd", "mariadb-install-db", "sacctmgr")  # Debian's slurmdbd, mariadb-server
@@ -137,7 +138,10 @@ class SlurmCluster:
         )
         named = (["cluster", "scalescope"], ["account", str(self.account)], ["user", "root", f"account={self.account}"])
         for words in named:
-            self.wait_until(lambda add=words: self._run("sacctmgr", "-i", "add", *add, check=False).returncode == 0, 30)
+            self.wait_until(partial(self._is_added, words), 30)
+
+    def _is_added(self, words: list[str]) -> bool:
+        return self._run("sacctmgr", "-i", "add", *words, check=False).returncode == 0
 
     def submit(self, *words: str, cwd: Path) -> int:
         """Submit a batch script and return the job's id."""

@@ -10,6 +10,9 @@ import random
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
 
 BASE_NS = 1_790_857_026_000_000_000
 #: Ends of one collective differ by less than this between ranks, and successive ones are further apart.
@@ -53,11 +56,11 @@ class Activity:
     stream: int
     launch: int
     thread: int
-    args: dict
-    record: dict | None = None
+    args: Json
+    record: Json | None = None
 
 
-def make(job: Job) -> dict[int, dict]:
+def make(job: Job) -> dict[int, Json]:
     """Return the traces' JSON by rank."""
     dice = random.Random(job.seed)
     step_ns = 4_000_000
@@ -76,7 +79,7 @@ def make(job: Job) -> dict[int, dict]:
                 clock += length
     truth = 0
     for at, group in enumerate(job.groups):
-        clock = dict.fromkeys(group, 0)
+        clocks = dict.fromkeys(group, 0)
         lost = dict.fromkeys(group, 0)
         for number in range(job.steps * job.collectives):
             truth += 1
@@ -87,12 +90,12 @@ def make(job: Job) -> dict[int, dict]:
             root = dice.randrange(len(group))
             arrival = {}
             for rank in group:
-                earliest = max(clock[rank], begin) + GAP_NS
+                earliest = max(clocks[rank], begin) + GAP_NS
                 arrival[rank] = earliest + dice.choice((0, dice.randrange(0, 300_000)))
             common = max(arrival.values()) + dice.randrange(20_000, 200_000)
             for rank in group:
                 end = common + dice.randrange(0, JITTER_NS)
-                clock[rank] = end
+                clocks[rank] = end
                 record = {
                     "Collective name": operation, "In msg nelems": elements, "Out msg nelems": elements, "dtype":
                     "Float", "Group size": len(group), "Process Group Name": f"g{at}", "Process Group Ranks":
@@ -111,10 +114,10 @@ def make(job: Job) -> dict[int, dict]:
     return {rank: trace_of(rank, job, activities[rank], step_ns) for rank in range(job.world_size)}
 
 
-def trace_of(rank: int, job: Job, activities: list[Activity], step_ns: int) -> dict:
-    events: list[dict] = []
+def trace_of(rank: int, job: Job, activities: list[Activity], step_ns: int) -> Json:
+    events: list[Json] = []
 
-    def event(category: str, name: str, tid: int, start: int, end: int, args: dict, pid: int = 1000) -> None:
+    def event(category: str, name: str, tid: int, start: int, end: int, args: Json, pid: int = 1000) -> None:
         events.append({"ph": "X", "cat": category, "name": name, "pid": pid, "tid": tid,
                        "ts": _us(start), "dur": _us(end - start), "args": args})  # fmt: skip
 
@@ -150,7 +153,7 @@ class _Plain(json.JSONEncoder):
         return float(value) if isinstance(value, Decimal) else super().default(value)
 
 
-def write(traces: dict[int, dict], folder: Path) -> Path:
+def write(traces: dict[int, Json], folder: Path) -> Path:
     """Write traces as rank<r>.json.gz; the numbers stay exact, being below 2^43 µs."""
     folder.mkdir(parents=True, exist_ok=True)
     for rank, trace in traces.items():

@@ -1,5 +1,7 @@
 """The check of a collective's result, against numpy as an independent judge."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -19,7 +21,7 @@ def by_numpy(operation: str, sends: list[np.ndarray], rank: int, chunk: int, red
     n = len(sends)
     folded = FOLDS[reduction].reduce(np.stack(sends).astype(np.float64)) / (n if reduction == "avg" else 1)
     part = slice(rank * chunk, (rank + 1) * chunk)
-    answers = {
+    answers: dict[str, Callable[[], np.ndarray]] = {
         "all_reduce": lambda: folded,
         "reduce": lambda: folded,
         "reduce_scatter": lambda: folded[part],

@@ -1,5 +1,7 @@
 """A collective beside matrix products, on a simulated device: what is timed is covered by products to its end."""
 
+from typing import Any
+
 import pytest
 
 from collectives.contention import ContendedClock
@@ -14,6 +16,9 @@ class Alone:
 
     def least(self, number: int) -> int:
         return number
+
+
+ALONE: Any = Alone()
 
 
 class Device:
@@ -45,31 +50,31 @@ class Device:
 
 @pytest.mark.parametrize("slowdown", [1.0, 2.5, 8.0, 200.0])
 def test_the_products_outlast_the_collectives_however_much_they_slow_them(slowdown: float) -> None:
-    device = Device(slowdown)
-    clock = ContendedClock.covering(device.call, device, device, ALONE_S, Alone(), lambda seconds: None)
+    device: Any = Device(slowdown)
+    clock = ContendedClock.covering(device.call, device, device, ALONE_S, ALONE, lambda seconds: None)
     assert clock.batch(device.call, 100) / 100 == pytest.approx(slowdown * ALONE_S)
     assert clock.covers and not device.busy()
 
 
 def test_a_collective_that_waits_for_all_products_is_given_up_before_they_take_minutes() -> None:
     """As where the products leave it no multiprocessor: however many there are, it outlasts them."""
-    device = Device(1.0)
+    device: Any = Device(1.0)
     expected: list[float] = []
 
     def starved(count: int) -> None:
         device.now = max(device.now, device.until) + count * ALONE_S
 
     with pytest.raises(NotAvailable, match="outlasts"):
-        ContendedClock.covering(starved, device, device, 1e-3, Alone(), expected.append)
+        ContendedClock.covering(starved, device, device, 1e-3, ALONE, expected.append)
     assert len(expected) > 5 and sum(expected) == pytest.approx(device.now, rel=0.5) and device.now < 20
 
 
 def test_what_no_products_cover_is_refused_and_what_they_stopped_covering_is_known() -> None:
-    device = Device(1.0)
-    device.busy = lambda: False  # type: ignore[method-assign]
+    device: Any = Device(1.0)
+    device.busy = lambda: False
     with pytest.raises(NotAvailable, match="outlasts"):
-        ContendedClock.covering(device.call, device, device, ALONE_S, Alone(), lambda seconds: None)
-    changed = Device(8.0)
+        ContendedClock.covering(device.call, device, device, ALONE_S, ALONE, lambda seconds: None)
+    changed: Any = Device(8.0)
     clock = ContendedClock(changed, changed, ALONE_S)  # as if it were not slowed at all
     for _ in range(5):
         clock.batch(changed.call, 100)

@@ -70,9 +70,9 @@ def test_killed_stopped_interrupted_and_out_of_disk_a_sweep_keeps_its_rows_and_f
     if disk.is_mount():
         job = go_on()
         fill = disk / "somebody-elses"
-        with fill.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+        with fill.open("wb", buffering=0) as other, pytest.raises(OSError, match="No space left"):
             while True:
-                file.write(b"x" * 4096)
+                other.write(b"x" * 4096)
         assert "No space left" in end(job, within_s=60)
         fill.unlink()
 

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -217,12 +218,12 @@ def test_rccl_tests_records_are_read_as_csv_and_json() -> None:
     assert read_log(as_csv, "x").faults
 
 
-def row(size: int, time_us: float | None, half_us: float | None = None, **axes: object) -> SweepRow:
+def row(size: int, time_us: float | None, half_us: float | None = None, **axes: Any) -> SweepRow:
     interval = (time_us - half_us, time_us + half_us) if time_us and half_us else None
     return SweepRow(
         "all_reduce", size, "float32", 4, "measured" if time_us else "out_of_memory", time_us=time_us,
         interval_us=interval, reduction="sum", **axes,
-    )  # type: ignore[arg-type] # fmt: skip
+    )  # fmt: skip
 
 
 def test_a_ratio_comes_with_the_uncertainty_of_both_sides() -> None:

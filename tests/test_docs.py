@@ -81,8 +81,8 @@ def test_every_command_is_one_that_there_is(capsys: pytest.CaptureFixture[str]) 
             assert flags <= flags_of(verb, capsys), words
     for register in (register_study, register_train, register_sweep):
         register()
-    for verb, given in settings.items():
-        for together in packed([job for words in given for job in grid(words)]):
+    for verb, settings_of_verb in settings.items():
+        for together in packed([job for words in settings_of_verb for job in grid(words)]):
             assert compose_job(verb, together)
 
 

@@ -46,14 +46,14 @@ def page(written: Path) -> str:
     return re.sub(r"<script>.*?</script>", "", text, flags=re.S).replace("\N{NO-BREAK SPACE}", " ")
 
 
-def test_the_verdict_says_how_much_and_where(written: Path):
+def test_the_verdict_says_how_much_and_where(written: Path) -> None:
     text = page(written)
     assert "gpt_small · 4 GPUs: after is 8.0% faster than before." in text
     assert "In the traces a step is 5.0 ms shorter: exposed wait −5.0 ms." in text
     assert "356.5 GB/s busbw, where before has 356.5 (+0.0%)" in text
 
 
-def test_the_parts_changes_add_up_to_the_steps(studies: tuple[RunFolder, RunFolder]):
+def test_the_parts_changes_add_up_to_the_steps(studies: tuple[RunFolder, RunFolder]) -> None:
     left, right = (read_material(study) for study in studies)
     pair = next(pair for pair in pairs_of(left, right) if pair.world_size == 4)
     changes = part_changes(pair)
@@ -62,7 +62,7 @@ def test_the_parts_changes_add_up_to_the_steps(studies: tuple[RunFolder, RunFold
     assert sum(change for *_, change in changes) == pytest.approx(windows[1] - windows[0])
 
 
-def test_what_differs_is_named(studies: tuple[RunFolder, RunFolder], written: Path):
+def test_what_differs_is_named(studies: tuple[RunFolder, RunFolder], written: Path) -> None:
     text = page(written)
     differences = text[text.index('<section id="configuration"') :].split("</section>")[0]
     assert "NCCL_NVLS_ENABLE" in differences and "bucket_mb: 50" in differences
@@ -70,21 +70,21 @@ def test_what_differs_is_named(studies: tuple[RunFolder, RunFolder], written: Pa
     assert any("slower" in card.verdict.headline for card in shown.cards), "the other way round it is slower"
 
 
-def test_two_that_have_nothing_in_common_say_so(studies: tuple[RunFolder, RunFolder], tmp_path: Path):
+def test_two_that_have_nothing_in_common_say_so(studies: tuple[RunFolder, RunFolder], tmp_path: Path) -> None:
     alone = write_run(tmp_path / "other", 2)
     shown = comparison(read_material(alone), read_material(RunFolder(studies[0].path / "sweep")))
     assert shown.cards[0].verdict.headline == "other and sweep have nothing in common to compare."
     assert shown.notes == ["only other has gpt_small at world size 2"]
 
 
-def test_a_study_beside_itself_is_as_long_in_every_step(studies: tuple[RunFolder, RunFolder]):
+def test_a_study_beside_itself_is_as_long_in_every_step(studies: tuple[RunFolder, RunFolder]) -> None:
     same = read_material(studies[1])
     text = " ".join(card.verdict.text for card in comparison(same, same).cards)
     assert "In the traces a step is as long." in text and "0.00 ms" not in text
 
 
 @needs_chromium
-def test_the_comparison_is_drawn_offline(written: Path):
+def test_the_comparison_is_drawn_offline(written: Path) -> None:
     assert written.stat().st_size < 2_000_000
     seen = open_page(written, probe=True)
     marks = seen.marks()

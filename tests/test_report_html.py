@@ -47,14 +47,14 @@ def outside_scripts(text: str) -> str:
     return re.sub(r"<script>.*?</script>", "", text, flags=re.S).replace("\N{NO-BREAK SPACE}", " ")
 
 
-def test_a_study_of_four_runs_is_one_file_below_2_mb(study_page: Path):
+def test_a_study_of_four_runs_is_one_file_below_2_mb(study_page: Path) -> None:
     assert study_page.name == "report.html"
     assert study_page.stat().st_size < 2_000_000
 
 
 def test_a_run_of_64_ranks_stays_below_2_mb_and_says_what_it_leaves_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+) -> None:
     monkeypatch.setitem(report_samples.GPT_PARTS, 64, report_samples.GPT_PARTS[4])
     monkeypatch.setitem(report_samples.GPT_STEP, 64, report_samples.GPT_STEP[4])
     monkeypatch.setitem(report_samples.BUS, 64, report_samples.BUS[4])
@@ -65,7 +65,7 @@ def test_a_run_of_64_ranks_stays_below_2_mb_and_says_what_it_leaves_out(
     assert "The first 250 of 3,200 rows." in text and "The CSV holds 2,000; the run folder has all." in text
 
 
-def test_the_page_names_nothing_to_load(study_page: Path):
+def test_the_page_names_nothing_to_load(study_page: Path) -> None:
     text = study_page.read_text()
     assert not re.search(r"""(?:src|href)\s*=\s*["'](?!data:|#)""", outside_scripts(text))
     assert "@import" not in text and "url(" not in outside_scripts(text)
@@ -74,7 +74,7 @@ def test_the_page_names_nothing_to_load(study_page: Path):
     assert "default-src 'none'" in text
 
 
-def test_only_the_pages_own_two_scripts_may_run(study_page: Path):
+def test_only_the_pages_own_two_scripts_may_run(study_page: Path) -> None:
     text = study_page.read_text()
     allowed = re.search(r"script-src ([^\"]*)\"", text)
     scripts = re.findall(r"<script>(.*?)</script>", text, re.S)
@@ -83,13 +83,13 @@ def test_only_the_pages_own_two_scripts_may_run(study_page: Path):
     assert html.unescape(allowed[1]).split() == [f"'sha256-{digest}'" for digest in digests]
 
 
-def test_the_verdict_stands_before_everything_else(study_page: Path):
+def test_the_verdict_stands_before_everything_else(study_page: Path) -> None:
     text = outside_scripts(study_page.read_text())
     headline = text.index("4 GPUs do 3.77× the work of one: 94.3% weak scaling efficiency.")
     assert headline < text.index('id="scaling"') < text.index('id="growth"') < text.index('id="partition"')
 
 
-def test_the_bar_under_a_verdict_is_filled_also_where_less_than_a_ms_was_lost(tmp_path: Path):
+def test_the_bar_under_a_verdict_is_filled_also_where_less_than_a_ms_was_lost(tmp_path: Path) -> None:
     folder = write_study(tmp_path / "s")
     study = read_study_answer(folder.analysis)
     for fall in study.waterfall:
@@ -103,7 +103,7 @@ def test_the_bar_under_a_verdict_is_filled_also_where_less_than_a_ms_was_lost(tm
     assert len(weights) > 2 and sum(map(float, weights)) >= 1, "a browser fills that share of a bar, if it is below 1"
 
 
-def test_a_real_studys_page_tells_what_its_traces_say(real_study: RunFolder):
+def test_a_real_studys_page_tells_what_its_traces_say(real_study: RunFolder) -> None:
     text = outside_scripts(real_study.report.read_text())
     study = read_study_answer(real_study.analysis)
     fall = next(fall for fall in study.waterfall if fall.to_world_size == 2)
@@ -120,7 +120,7 @@ def test_a_real_studys_page_tells_what_its_traces_say(real_study: RunFolder):
     assert "The traces of 4 GPUs are degraded" in text and "exposed comm. (unsplit)" in text
 
 
-def test_every_section_has_its_sentence_and_its_figures(study_page: Path):
+def test_every_section_has_its_sentence_and_its_figures(study_page: Path) -> None:
     text = outside_scripts(study_page.read_text())
     for section in ("scaling", "growth", "partition", "waits", "collectives", "sweep", "kernels", "profiling", "steps"):
         body = text[text.index(f'<section id="{section}"') :].split("</section>")[0]
@@ -130,7 +130,7 @@ def test_every_section_has_its_sentence_and_its_figures(study_page: Path):
     assert "profiling overhead" in text and "perfect weak scaling (dashed) would be 2,049,120" in text
 
 
-def test_the_csv_holds_the_tables_own_figures(study_page: Path):
+def test_the_csv_holds_the_tables_own_figures(study_page: Path) -> None:
     text = study_page.read_text()
     links = dict(re.findall(r'download="([^"]+)" href="data:text/csv;charset=utf-8;base64,([^"]+)"', text))
     rows = list(csv.DictReader(io.StringIO(base64.b64decode(links["growth-gpt_small-4.csv"]).decode())))
@@ -143,7 +143,7 @@ def test_the_csv_holds_the_tables_own_figures(study_page: Path):
         assert sum(float(row[part]) for part in parts) == pytest.approx(float(row["window_ms"]))
 
 
-def test_the_longest_kernels_stand_with_their_share_and_what_grew(study_page: Path):
+def test_the_longest_kernels_stand_with_their_share_and_what_grew(study_page: Path) -> None:
     text = study_page.read_text()
     body = text[text.index('<section id="kernels"') :].split("</section>")[0].replace("\N{NO-BREAK SPACE}", " ")
     assert "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT takes the most compute, 7.8 ms a step" in body
@@ -158,16 +158,17 @@ def test_the_longest_kernels_stand_with_their_share_and_what_grew(study_page: Pa
     assert "communication is no part of the compute" in body
 
 
-def test_a_spreadsheet_takes_no_name_for_a_formula():
+def test_a_spreadsheet_takes_no_name_for_a_formula() -> None:
     table = Table([Column("name", "name"), Column("ms", "ms", digits=1)], [["=HYPERLINK(1)", -1.5], ["@x", None]])
     assert table_csv(table) == "name,ms\n'=HYPERLINK(1),-1.5\n'@x,\n"
 
 
-def test_a_missing_value_has_a_reason_and_is_never_zero(tmp_path: Path):
+def test_a_missing_value_has_a_reason_and_is_never_zero(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", 4)
     answer = run_answer("run", 4)
     blind = [msgspec.structs.replace(call, transfer_us=None, bus_gb_s=None, wait_us={}, in_situ_efficiency=None)
              for call in answer.collectives]  # fmt: skip
+    assert answer.throughput is not None
     done = msgspec.structs.replace(answer.throughput, mfu=None, mfu_of_measured=None)
     write_answer(folder.analysis, msgspec.structs.replace(answer, collectives=blind, throughput=done))
     text = write_report(folder).read_text()
@@ -183,7 +184,7 @@ def test_a_missing_value_has_a_reason_and_is_never_zero(tmp_path: Path):
     assert '<dt>MFU, measured ceiling</dt><dd>36.1%</dd><dd class="why">no data sheet' in text
 
 
-def test_a_train_run_alone_and_a_sweep_alone_have_their_pages(tmp_path: Path):
+def test_a_train_run_alone_and_a_sweep_alone_have_their_pages(tmp_path: Path) -> None:
     run = outside_scripts(write_report(write_run(tmp_path / "train", 2)).read_text())
     assert re.search(r"gpt_small · ddp · 2 GPUs: 96.\d% of the 65.\d ms step is compute", run)
     assert 'id="partition"' in run and 'id="steps"' in run and 'id="scaling"' not in run
@@ -192,14 +193,14 @@ def test_a_train_run_alone_and_a_sweep_alone_have_their_pages(tmp_path: Path):
     assert not (tmp_path / "sweep" / "report.html").exists()
 
 
-def test_a_run_without_analysis_still_has_a_page_that_says_what_to_do(tmp_path: Path):
+def test_a_run_without_analysis_still_has_a_page_that_says_what_to_do(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "train", 2)
     folder.analysis.unlink()
     text = write_report(folder).read_text()
     assert "where its time goes is not known yet" in text and "scalescope analyze" in text and 'id="steps"' in text
 
 
-def test_one_broken_run_hides_no_other(tmp_path: Path):
+def test_one_broken_run_hides_no_other(tmp_path: Path) -> None:
     study = write_study(tmp_path / "s")
     (study.path / "gpt_small-n2" / "run.json").write_text("{")
     (study.path / "sweep" / "sweep.jsonl").write_text('{"operation": 3}\n{"operation": 3}\n')
@@ -208,12 +209,12 @@ def test_one_broken_run_hides_no_other(tmp_path: Path):
     assert "4 GPUs do 3.77× the work of one" in text
 
 
-def test_a_folder_that_is_none_is_the_users_error(tmp_path: Path):
+def test_a_folder_that_is_none_is_the_users_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"run\.json"):
         write_report(RunFolder(tmp_path))
 
 
-def test_without_the_drawing_library_the_page_has_its_tables_and_says_so(tmp_path: Path):
+def test_without_the_drawing_library_the_page_has_its_tables_and_says_so(tmp_path: Path) -> None:
     folder = write_study(tmp_path / "s")
     script = (
         "import sys; sys.modules['altair'] = sys.modules['vl_convert'] = None\n"
@@ -228,7 +229,7 @@ def test_without_the_drawing_library_the_page_has_its_tables_and_says_so(tmp_pat
     assert "<script" not in text and text.count('<details class="figures" open>') >= 8
 
 
-def test_writing_a_report_imports_no_torch(tmp_path: Path):
+def test_writing_a_report_imports_no_torch(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "train", 2)
     script = (
         "import sys; from pathlib import Path\n"
@@ -239,7 +240,7 @@ def test_writing_a_report_imports_no_torch(tmp_path: Path):
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=200, check=True)
 
 
-def test_json_inside_the_page_cannot_end_its_script():
+def test_json_inside_the_page_cannot_end_its_script() -> None:
     text = inline_json({"name": HOSTILE + "<!-- \u2028"})
     assert "<" not in text and ">" not in text and "\u2028" not in text
     assert json.loads(text)["name"].startswith(HOSTILE)
@@ -275,7 +276,7 @@ def hostile_run(path: Path) -> RunFolder:
     return folder
 
 
-def test_names_from_traces_and_configs_are_text_in_the_page(tmp_path: Path):
+def test_names_from_traces_and_configs_are_text_in_the_page(tmp_path: Path) -> None:
     text = write_report(hostile_run(tmp_path / "hostile")).read_text()
     assert "<img src=x" not in text and "<script>document.title" not in text
     assert "&lt;/script&gt;&lt;script&gt;" in text
@@ -283,7 +284,7 @@ def test_names_from_traces_and_configs_are_text_in_the_page(tmp_path: Path):
 
 
 @needs_chromium
-def test_every_chart_is_drawn_offline_with_an_empty_console(study_page: Path):
+def test_every_chart_is_drawn_offline_with_an_empty_console(study_page: Path) -> None:
     seen = open_page(study_page)
     assert seen.console == []
     marks = seen.marks()
@@ -296,7 +297,7 @@ def test_every_chart_is_drawn_offline_with_an_empty_console(study_page: Path):
 
 
 @needs_chromium
-def test_a_real_studys_charts_are_drawn(real_study: RunFolder):
+def test_a_real_studys_charts_are_drawn(real_study: RunFolder) -> None:
     seen = open_page(real_study.report)
     marks = seen.marks()
     assert seen.console == [] and len(marks) >= 14 and all(count > 0 for count in marks.values())
@@ -304,7 +305,7 @@ def test_a_real_studys_charts_are_drawn(real_study: RunFolder):
 
 @needs_chromium
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (700, True)])
-def test_nothing_runs_over_the_pages_edge_and_dark_is_dark(study_page: Path, width: int, dark: bool):
+def test_nothing_runs_over_the_pages_edge_and_dark_is_dark(study_page: Path, width: int, dark: bool) -> None:
     seen = open_page(study_page, width=width, dark=dark, probe=True)
     assert seen.console == [] and all(count > 0 for count in seen.marks().values())
     assert 'data-overflow="0"' in seen.dom
@@ -312,7 +313,7 @@ def test_nothing_runs_over_the_pages_edge_and_dark_is_dark(study_page: Path, wid
 
 
 @needs_chromium
-def test_hostile_names_do_no_harm_in_a_browser(tmp_path: Path):
+def test_hostile_names_do_no_harm_in_a_browser(tmp_path: Path) -> None:
     page = write_report(hostile_run(tmp_path / "hostile"))
     for probe in (False, True):  # the second time without the page's policy, so that escaping alone must hold
         seen = open_page(page, probe=probe)
@@ -323,7 +324,7 @@ def test_hostile_names_do_no_harm_in_a_browser(tmp_path: Path):
 
 
 @pytest.mark.parametrize("width", [330, 430, 1100])
-def test_the_labels_beside_the_growth_s_bars_have_their_room_on_every_page(width: int):
+def test_the_labels_beside_the_growth_s_bars_have_their_room_on_every_page(width: int) -> None:
     import vl_convert
 
     from report import charts

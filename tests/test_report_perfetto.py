@@ -37,7 +37,7 @@ def processes(events: list[dict[str, Any]]) -> dict[int, str]:
     return {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
 
 
-def test_no_event_of_any_rank_is_lost(packed: tuple[Packed, list[dict[str, Any]]]):
+def test_no_event_of_any_rank_is_lost(packed: tuple[Packed, list[dict[str, Any]]]) -> None:
     done, events = packed
     names = processes(events)
     for rank in (0, 1):
@@ -50,7 +50,7 @@ def test_no_event_of_any_rank_is_lost(packed: tuple[Packed, list[dict[str, Any]]
         assert sum(event.get("dur", 0) for event in ours) == pytest.approx(sum(event.get("dur", 0) for event in kept))
 
 
-def test_it_is_valid_trace_event_json(packed: tuple[Packed, list[dict[str, Any]]]):
+def test_it_is_valid_trace_event_json(packed: tuple[Packed, list[dict[str, Any]]]) -> None:
     _, events = packed
     for event in events:
         assert event["ph"] in PHASES and isinstance(event["name"], str)
@@ -61,7 +61,7 @@ def test_it_is_valid_trace_event_json(packed: tuple[Packed, list[dict[str, Any]]
         assert event["ph"] not in ("s", "f") or isinstance(event["id"], int)
 
 
-def test_processes_are_named_by_rank_and_none_is_shared(packed: tuple[Packed, list[dict[str, Any]]]):
+def test_processes_are_named_by_rank_and_none_is_shared(packed: tuple[Packed, list[dict[str, Any]]]) -> None:
     _, events = packed
     names = processes(events)
     assert {"rank 0 · CPU", "rank 0 · GPU 0", "rank 1 · CPU", "rank 1 · GPU 1", "rank 0 · collectives"} <= set(
@@ -75,7 +75,7 @@ def test_processes_are_named_by_rank_and_none_is_shared(packed: tuple[Packed, li
     assert by_rank[0][-1] < by_rank[1][0]
 
 
-def test_every_flow_that_starts_in_a_rank_stays_there(packed: tuple[Packed, list[dict[str, Any]]]):
+def test_every_flow_that_starts_in_a_rank_stays_there(packed: tuple[Packed, list[dict[str, Any]]]) -> None:
     _, events = packed
     names = processes(events)
     starts: dict[tuple[str, int], int] = {}
@@ -93,7 +93,7 @@ def test_every_flow_that_starts_in_a_rank_stays_there(packed: tuple[Packed, list
     assert crossing > 10, "arrows from the rank that was awaited"
 
 
-def test_a_collectives_ends_line_up_within_the_clocks_residual(packed: tuple[Packed, list[dict[str, Any]]]):
+def test_a_collectives_ends_line_up_within_the_clocks_residual(packed: tuple[Packed, list[dict[str, Any]]]) -> None:
     _, events = packed
     names = processes(events)
     ends: dict[str, list[float]] = {}
@@ -106,7 +106,7 @@ def test_a_collectives_ends_line_up_within_the_clocks_residual(packed: tuple[Pac
     assert apart[len(apart) // 2] < 50, "one host: tens of microseconds"
 
 
-def test_waiting_and_transfer_fill_each_collective(packed: tuple[Packed, list[dict[str, Any]]]):
+def test_waiting_and_transfer_fill_each_collective(packed: tuple[Packed, list[dict[str, Any]]]) -> None:
     _, events = packed
     marks = [event for event in events if event.get("cat") == "collective"]
     parts = sum(event["dur"] for event in marks if event["name"].startswith(("wait for", "transfer")))
@@ -115,13 +115,13 @@ def test_waiting_and_transfer_fill_each_collective(packed: tuple[Packed, list[di
     assert 0.9 * matched < parts <= matched * 1.000001, "all but collectives cut off at the window's edge are split"
 
 
-def test_a_straggler_is_marked_on_its_own_rank(packed: tuple[Packed, list[dict[str, Any]]]):
+def test_a_straggler_is_marked_on_its_own_rank(packed: tuple[Packed, list[dict[str, Any]]]) -> None:
     _, events = packed
     (mark,) = (event for event in events if event.get("cat") == "straggler")
     assert processes(events)[mark["pid"]] == "rank 1 · collectives" and "slower compute" in mark["name"]
 
 
-def test_traces_with_other_bases_and_broken_events_come_onto_one_clock(tmp_path: Path):
+def test_traces_with_other_bases_and_broken_events_come_onto_one_clock(tmp_path: Path) -> None:
     """The second rank's times count from one second later, and one of its names holds a raw newline."""
     own = DATA.parent / "cpu_ddp_n2"
     for rank in (0, 1):
@@ -144,7 +144,7 @@ def test_traces_with_other_bases_and_broken_events_come_onto_one_clock(tmp_path:
     assert starts[0] - starts[1] == pytest.approx(1e6, abs=2e5)
 
 
-def test_a_file_that_is_no_trace_and_a_time_that_is_none_cost_the_others_nothing(tmp_path: Path):
+def test_a_file_that_is_no_trace_and_a_time_that_is_none_cost_the_others_nothing(tmp_path: Path) -> None:
     source = DATA / "rank0.json.gz"
     trace = json.loads(gzip.decompress(source.read_bytes()))
     timed = [event for event in trace["traceEvents"] if event.get("cat") == "cpu_op"]

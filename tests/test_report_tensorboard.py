@@ -41,7 +41,7 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return folder
 
 
-def test_every_step_is_a_scalar_event(logged: RunFolder):
+def test_every_step_is_a_scalar_event(logged: RunFolder) -> None:
     events = EventAccumulator(str(logged.path / "tensorboard"))
     events.Reload()
     losses = events.Scalars("train/loss")
@@ -54,7 +54,7 @@ def test_every_step_is_a_scalar_event(logged: RunFolder):
     assert (best.step, best.value) == (30, pytest.approx(356.5))
 
 
-def test_the_plugin_returns_every_ranks_overview_operators_trace_and_communication(logged: RunFolder):
+def test_the_plugin_returns_every_ranks_overview_operators_trace_and_communication(logged: RunFolder) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -4,6 +4,7 @@ import io
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from tests.report_samples import run_answer, study_answer, sweep_rows
 RUNS = ["gpt_small-n1", "gpt_small-n2", "gpt_small-n4"]
 
 
-def printed(show, *, width: int, terminal: bool) -> str:
+def printed(show: Callable[[Console], None], *, width: int, terminal: bool) -> str:
     out = io.StringIO()
     show(Console(file=out, width=width, force_terminal=terminal, color_system=None, highlight=False))
     return out.getvalue()
@@ -30,7 +31,7 @@ def show_study(console: Console) -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])
-def test_no_figure_is_cut_at_any_width(width: int):
+def test_no_figure_is_cut_at_any_width(width: int) -> None:
     run = run_answer("r", 4)
     text = printed(lambda console: print_run(run, console), width=width, terminal=True)
     assert all(len(line) <= width for line in text.splitlines())
@@ -42,7 +43,7 @@ def test_no_figure_is_cut_at_any_width(width: int):
                 assert column.show(cell) in text
 
 
-def test_factors_that_compare_ranks_are_not_told_where_ranks_are_missing():
+def test_factors_that_compare_ranks_are_not_told_where_ranks_are_missing() -> None:
     run = run_answer("r", 4)
     assert "= load balance 0.999" in printed(lambda console: print_run(run, console), width=200, terminal=False)
     run.quality.missing_ranks, run.ranks = [1, 2, 3], run.ranks[:1]
@@ -51,19 +52,19 @@ def test_factors_that_compare_ranks_are_not_told_where_ranks_are_missing():
     assert "Parallel efficiency 95.3% of the ranks traced; how they balance, only traces of all 4 ranks" in text
 
 
-def test_what_is_noted_of_a_good_trace_is_printed_too():
+def test_what_is_noted_of_a_good_trace_is_printed_too() -> None:
     run = run_answer("r", 4)
     run.quality.reasons = ["rank 0: no ProfilerStep in the trace, so all of it is taken as one step"]
     text = printed(lambda console: print_run(run, console), width=200, terminal=False)
     assert "Noted: rank 0: no ProfilerStep in the trace, so all of it is taken as one step." in text
 
 
-def test_the_verdict_comes_first():
+def test_the_verdict_comes_first() -> None:
     lines = [line for line in printed(show_study, width=120, terminal=True).splitlines() if line.strip()]
     assert lines[0].startswith("gpt_small: 4 GPUs do 3.77× the work of one")
 
 
-def test_a_part_that_shrank_is_taken_off_once():
+def test_a_part_that_shrank_is_taken_off_once() -> None:
     study = study_answer("h200", RUNS)
     next(piece for piece in study.waterfall[-1].parts if piece.part == "exposed_wait").ms = -1.5
     text = printed(lambda console: print_study(study, [], [], console), width=120, terminal=False)
@@ -81,21 +82,22 @@ def test_compute_that_became_faster_is_not_called_slower() -> None:
     assert any(line.split()[:4] == ["-", "less", "compute", "0.50"] for line in lines), text
 
 
-def test_a_reason_is_said_once_for_all_the_columns_that_it_is_for():
+def test_a_reason_is_said_once_for_all_the_columns_that_it_is_for() -> None:
     columns = [Column("a", "apples", digits=0), Column("b", "pears", digits=0), Column("c", "plums", digits=0)]
     table = Table(columns, [[None, None, None]], {"a": "no tree", "b": "no tree", "c": "no stones"})
     assert table.absent() == [(["apples", "pears"], "no tree"), (["plums"], "no stones")]
 
 
-def test_the_waterfall_stands_in_ms_and_percent_and_adds_up():
+def test_the_waterfall_stands_in_ms_and_percent_and_adds_up() -> None:
     text = printed(show_study, width=120, terminal=False)
     fall = study_answer("h200", RUNS).waterfall[-1]
-    shown = waterfall_table(fall).rows
-    assert f"+ slower compute         {shown[0][1]:.2f}      {100 * shown[0][2]:.1f}" in text
+    _, ms, share, *_ = waterfall_table(fall).rows[0]
+    assert isinstance(ms, float) and isinstance(share, float)
+    assert f"+ slower compute         {ms:.2f}      {100 * share:.1f}" in text
     assert "step of 1               64.03" in text and "step of 4               67.83" in text
 
 
-def test_the_sweep_has_nccl_tests_columns():
+def test_the_sweep_has_nccl_tests_columns() -> None:
     text = printed(lambda console: print_sweep(sweep_rows(), console), width=80, terminal=False)
     lines = text.splitlines()
     at = next(index for index, line in enumerate(lines) if "redop" in line)
@@ -106,7 +108,7 @@ def test_the_sweep_has_nccl_tests_columns():
     assert row.split()[:5] == ["1073741824", "268435456", "float32", "sum", "-1"]
 
 
-def test_a_point_that_was_not_measured_says_why_and_shows_no_zero():
+def test_a_point_that_was_not_measured_says_why_and_shows_no_zero() -> None:
     rows = [SweepRow("all_reduce", 8, "float8_e4m3fn", 2, "not_available", "gloo rejects float8", "sum")]
     text = printed(lambda console: print_sweep(rows, console), width=100, terminal=False)
     assert "not_available: gloo rejects float8" in text
@@ -114,7 +116,7 @@ def test_a_point_that_was_not_measured_says_why_and_shows_no_zero():
     assert "0.00" not in line and line.count("–") == 4
 
 
-def test_a_pipe_gets_plain_lines_and_no_color_is_obeyed():
+def test_a_pipe_gets_plain_lines_and_no_color_is_obeyed() -> None:
     script = (
         "import sys; sys.path.insert(0, '.')\n"
         "from tests.report_samples import run_answer\n"

@@ -7,7 +7,16 @@ from records.rows import SweepRow
 from report.numbers import figure, milliseconds, rate, size
 from report.verdict import loss_sentence, run_verdict, study_verdicts, sweep_verdict
 from report.views import waterfall_steps, waterfall_table
-from scaling.answer import Quality, Replay, ScalingPoint, Straggler, StudyAnalysis, Waterfall, WaterfallPart
+from scaling.answer import (
+    Quality,
+    Replay,
+    RunAnalysis,
+    ScalingPoint,
+    Straggler,
+    StudyAnalysis,
+    Waterfall,
+    WaterfallPart,
+)
 from tests.report_samples import run_answer, study_answer, sweep_rows
 
 RUNS = ["gpt_small-n1", "gpt_small-n2", "gpt_small-n4"]
@@ -17,11 +26,11 @@ def study() -> StudyAnalysis:
     return study_answer("h200", RUNS)
 
 
-def answers():
+def answers() -> list[RunAnalysis]:
     return [run_answer(name, n) for name, n in zip(RUNS, (1, 2, 4), strict=True)]
 
 
-def test_a_study_leads_with_speedup_and_efficiency_and_says_where_the_loss_went():
+def test_a_study_leads_with_speedup_and_efficiency_and_says_where_the_loss_went() -> None:
     verdict = study_verdicts(study(), answers())[0]
     assert verdict.headline == "gpt_small: 4 GPUs do 3.77× the work of one: 94.3% weak scaling efficiency."
     assert verdict.sentences[0] == (
@@ -33,13 +42,13 @@ def test_a_study_leads_with_speedup_and_efficiency_and_says_where_the_loss_went(
     assert "1,932,316 tokens/s" in verdict.text and "43.1%" in verdict.text
 
 
-def test_the_shares_of_a_loss_are_those_of_its_parts():
+def test_the_shares_of_a_loss_are_those_of_its_parts() -> None:
     fall = study().waterfall[-1]
     assert sum(ms for _, ms in waterfall_steps(fall)) == pytest.approx(fall.growth_ms)
     assert [part.name for part, _ in waterfall_steps(fall)][:2] == ["slower compute", "more compute"]
 
 
-def test_what_became_shorter_is_said_as_given_back():
+def test_what_became_shorter_is_said_as_given_back() -> None:
     parts = [WaterfallPart(part="exposed_transfer", ms=3.0), WaterfallPart(part="idle_launch", ms=-1.0)]
     fall = Waterfall(series="s", from_world_size=1, to_world_size=2, from_step_ms=10.0, to_step_ms=12.0, growth_ms=2.0,
                      parts=parts)  # fmt: skip
@@ -54,14 +63,14 @@ def test_what_became_shorter_is_said_as_given_back():
     assert loss_sentence(still) == "The profiled step did not grow (10.0 ms to 10.0 ms in the traces)."
 
 
-def test_ranks_on_cpus_are_not_called_gpus():
+def test_ranks_on_cpus_are_not_called_gpus() -> None:
     runs = [msgspec.structs.replace(run, activity="cpu") for run in answers()]
     verdict = study_verdicts(study(), runs)[0]
     assert "4 CPU ranks do 3.77× the work of one" in verdict.headline
     assert "share its cores" in verdict.advice and "GPU" not in verdict.text and "NCCL" not in verdict.text
 
 
-def test_strong_scaling_names_the_perfect_split_instead_of_a_growth():
+def test_strong_scaling_names_the_perfect_split_instead_of_a_growth() -> None:
     points = [
         ScalingPoint(series="s", model="m", world_size=n, scaling="strong", run=f"r{n}", step_ms=step, samples_per_s=n,
                      tokens_per_s=None, speedup=40 / step, efficiency=40 / step / n, compute_factor=None,
@@ -73,32 +82,33 @@ def test_strong_scaling_names_the_perfect_split_instead_of_a_growth():
     assert "16.0 ms where 10.0 ms would be a perfect split of 40.0 ms" in verdict.text
 
 
-def test_more_than_perfect_scaling_is_doubted():
+def test_more_than_perfect_scaling_is_doubted() -> None:
     points = [msgspec.structs.replace(point, efficiency=1.82, speedup=3.64) for point in study().efficiency]
     verdict = study_verdicts(msgspec.structs.replace(study(), efficiency=points), answers())[0]
     assert verdict.level == "unknown" and "measure again on a quiet machine" in verdict.text
 
 
-def test_profiled_steps_unlike_the_measured_ones_are_said():
+def test_profiled_steps_unlike_the_measured_ones_are_said() -> None:
     run = run_answer("r", 4)
+    assert run.step_times is not None
     times = msgspec.structs.replace(run.step_times, profiling_overhead_fraction=-0.28)
     text = run_verdict(msgspec.structs.replace(run, step_times=times)).text
     assert "On 4 GPUs the profiled steps are 28% shorter than the measured ones" in text
 
 
-def test_one_count_alone_claims_no_scaling():
+def test_one_count_alone_claims_no_scaling() -> None:
     alone = msgspec.structs.replace(study(), efficiency=study().efficiency[:1], waterfall=[])
     verdict = study_verdicts(alone, answers())[0]
     assert verdict.level == "unknown" and "no other count to compare with" in verdict.headline
     assert "efficiency" not in verdict.headline
 
 
-def test_an_empty_study_says_so_with_its_reasons():
+def test_an_empty_study_says_so_with_its_reasons() -> None:
     empty = StudyAnalysis(name="s", reasons=["no run was analysed"])
     assert study_verdicts(empty, [])[0].text == "This study holds no analysed run yet. no run was analysed."
 
 
-def test_a_straggler_and_bad_traces_are_in_the_verdict():
+def test_a_straggler_and_bad_traces_are_in_the_verdict() -> None:
     run = msgspec.structs.replace(
         run_answer("r", 4),
         stragglers=[
@@ -111,20 +121,20 @@ def test_a_straggler_and_bad_traces_are_in_the_verdict():
     assert "are degraded: rank 3 is cut off." in text
 
 
-def test_a_run_says_what_its_step_is_made_of():
+def test_a_run_says_what_its_step_is_made_of() -> None:
     verdict = run_verdict(run_answer("r", 4))
     assert verdict.headline.startswith("gpt_small · ddp · 4 GPUs: 95.3% of the 67.8 ms step is compute")
     assert "1.5 ms idle (queued)" in verdict.text and "0.93 ms exposed transfer" in verdict.text
 
 
-def test_a_remedy_does_not_contradict_the_replay():
+def test_a_remedy_does_not_contradict_the_replay() -> None:
     run = run_answer("r", 4)
     assert run_verdict(run).advice.endswith("fewer dependencies between streams.")
     run.replay = Replay(traced_ms=67.8, replayed_ms=67.8, error=0.0, unexplained_ms=0.0, faithful=True)
     assert run_verdict(run).advice.endswith("No setting that the replay can try is sure to bring 0.5% of the step.")
 
 
-def test_traces_that_say_nothing_give_no_figure():
+def test_traces_that_say_nothing_give_no_figure() -> None:
     run = msgspec.structs.replace(
         run_answer("r", 4), ranks=[], quality=Quality(verdict="unusable", reasons=["no step"])
     )
@@ -132,7 +142,7 @@ def test_traces_that_say_nothing_give_no_figure():
     assert verdict.level == "unknown" and "do not say where its time goes" in verdict.headline
 
 
-def test_the_sweep_is_judged_at_its_largest_group_under_the_ceiling_it_assumes():
+def test_the_sweep_is_judged_at_its_largest_group_under_the_ceiling_it_assumes() -> None:
     verdict = sweep_verdict(sweep_rows())
     assert verdict.headline == (
         "all_reduce reaches 356.5 GB/s busbw at 1 GiB on 4 ranks, 79.2% of the 450 GB/s that the links allow "
@@ -142,7 +152,7 @@ def test_the_sweep_is_judged_at_its_largest_group_under_the_ceiling_it_assumes()
     assert verdict.level == "good"
 
 
-def test_wrong_results_are_never_good():
+def test_wrong_results_are_never_good() -> None:
     row = SweepRow("all_reduce", 2**30, "float32", 4, "measured", time_us=1.0, alg_gb_s=1.0, bus_gb_s=440.0,
                    ceiling_gb_s=450.0, wrong=17)  # fmt: skip
     verdict = sweep_verdict([row])
@@ -157,5 +167,5 @@ def test_wrong_results_are_never_good():
         (size(8), "8 B"), (size(2**30), "1 GiB"), (size(3 * 2**19), "1.50 MiB"), (figure(-0.0001, 2), "0.00"),
     ],
 )  # fmt: skip
-def test_figures_read_the_same_everywhere(shown: str, expected: str):
+def test_figures_read_the_same_everywhere(shown: str, expected: str) -> None:
     assert shown == expected

@@ -39,7 +39,7 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, list[An
     return folder, list(read_records(find_transactions(folder.path)))
 
 
-def test_every_step_is_a_row_of_history_on_its_own_axis(logged: tuple[RunFolder, list[Any]]):
+def test_every_step_is_a_row_of_history_on_its_own_axis(logged: tuple[RunFolder, list[Any]]) -> None:
     _, records = logged
     rows = [row for row in history(records) if "train/step" in row]
     assert [row["train/step"] for row in rows] == list(range(40))
@@ -54,7 +54,7 @@ def test_every_step_is_a_row_of_history_on_its_own_axis(logged: tuple[RunFolder,
     assert axes["sweep/all_reduce-4-float32/*"] == "sweep/bytes"
 
 
-def test_the_run_has_its_config_group_tags_and_headline_figures(logged: tuple[RunFolder, list[Any]]):
+def test_the_run_has_its_config_group_tags_and_headline_figures(logged: tuple[RunFolder, list[Any]]) -> None:
     _, records = logged
     run = next(record.run for record in records if record.HasField("run"))
     assert (run.run_group, run.job_type, run.display_name, run.project) == ("study-7", "train", "gpt-n4", "scalescope")
@@ -66,7 +66,7 @@ def test_the_run_has_its_config_group_tags_and_headline_figures(logged: tuple[Ru
     assert headline["sweep/points.nrows"] == 85
 
 
-def test_the_traces_are_an_artifact_of_type_profile_up_to_the_size_cap(logged: tuple[RunFolder, list[Any]]):
+def test_the_traces_are_an_artifact_of_type_profile_up_to_the_size_cap(logged: tuple[RunFolder, list[Any]]) -> None:
     folder, records = logged
     artifact = next(record.artifact for record in records if record.artifact.type == "profile")
     files = {entry.path: entry for entry in artifact.manifest.contents}
@@ -78,7 +78,7 @@ def test_the_traces_are_an_artifact_of_type_profile_up_to_the_size_cap(logged: t
     assert not (folder.path / "wandb/traces/rank2.10.pt.trace.json").exists()
 
 
-def test_what_stays_in_place_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_what_stays_in_place_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_run(tmp_path / "r", 1)
     write_traces(folder, {0: 5_000_000})
     sink = WandbSink(**options(artifact_limit_mb=0.0001, expand_traces=False), dir=str(folder.path))
@@ -88,7 +88,7 @@ def test_what_stays_in_place_is_said(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "W&B gets no copy of 1 of 1 files" in capsys.readouterr().err
 
 
-def test_no_secret_of_the_environment_is_in_any_file(logged: tuple[RunFolder, list[Any]]):
+def test_no_secret_of_the_environment_is_in_any_file(logged: tuple[RunFolder, list[Any]]) -> None:
     folder, _ = logged
     files = [path for path in folder.path.rglob("*") if path.is_file()]
     assert len(files) > 8
@@ -98,7 +98,7 @@ def test_no_secret_of_the_environment_is_in_any_file(logged: tuple[RunFolder, li
 
 
 @pytest.mark.quiet
-def test_logging_a_step_costs_the_job_next_to_nothing(tmp_path: Path):
+def test_logging_a_step_costs_the_job_next_to_nothing(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "r", 4)
     sink = WandbSink(**options(), dir=str(folder.path))
     sink.start({}, "r")
@@ -114,12 +114,12 @@ def test_logging_a_step_costs_the_job_next_to_nothing(tmp_path: Path):
     assert len(history(list(read_records(find_transactions(folder.path))))) == 200
 
 
-def test_a_mode_that_is_none_is_refused_by_name(tmp_path: Path):
+def test_a_mode_that_is_none_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="choose offline, online or disabled"):
         WandbSink(**options(mode="ofline"), dir=str(tmp_path))
 
 
-def test_a_requeued_job_goes_on_in_the_same_wandb_run(tmp_path: Path):
+def test_a_requeued_job_goes_on_in_the_same_wandb_run(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "r", 1)
     seen = []
     for attempt in range(2):

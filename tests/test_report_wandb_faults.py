@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from tests.wandb_runs import ROOT, options
 from tests.wandb_transactions import find_transactions, history, read_records, summary
 
 
-def test_a_wandb_that_cannot_be_reached_does_not_stop_the_job(tmp_path: Path):
+def test_a_wandb_that_cannot_be_reached_does_not_stop_the_job(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "r", 1)
     script = (
         "import sys; sys.path.insert(0, '.')\n"
@@ -44,7 +45,7 @@ def test_a_wandb_that_cannot_be_reached_does_not_stop_the_job(tmp_path: Path):
     assert "WandbSink failed and is left out from here on" in done.stderr
 
 
-def test_a_killed_wandb_process_does_not_stop_the_job(tmp_path: Path):
+def test_a_killed_wandb_process_does_not_stop_the_job(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "r", 1)
     script = (
         "import os, sys, time; sys.path.insert(0, '.')\n"
@@ -74,7 +75,7 @@ def children(pid: int) -> list[int]:
     ]
 
 
-def test_a_row_that_wandb_chokes_on_is_told_at_the_next_call():
+def test_a_row_that_wandb_chokes_on_is_told_at_the_next_call() -> None:
     work = Background("W&B")
     failed = threading.Event()
 
@@ -89,7 +90,7 @@ def test_a_row_that_wandb_chokes_on_is_told_at_the_next_call():
         work.do(lambda: None)
 
 
-def test_calls_are_done_in_bursts_and_the_end_waits_for_no_pause():
+def test_calls_are_done_in_bursts_and_the_end_waits_for_no_pause() -> None:
     work = Background("W&B", pause_s=60)
     first = threading.Event()
     done: list[int] = []
@@ -97,23 +98,27 @@ def test_calls_are_done_in_bursts_and_the_end_waits_for_no_pause():
     assert first.wait(5)
     time.sleep(0.2)
     for call in range(10):
-        work.do(lambda call=call: done.append(call))
+        work.do(partial(done.append, call))
     time.sleep(0.1)
     assert done == [], "what comes in a pause waits for its end"
     work.finish(5)
     assert done == list(range(10))
 
 
-def test_a_stuck_service_is_given_up():
+def test_a_stuck_service_is_given_up() -> None:
     work = Background("W&B")
     release = threading.Event()
-    work.do(lambda: release.wait(10) and None)
+
+    def stuck() -> None:
+        release.wait(10)
+
+    work.do(stuck)
     with pytest.raises(TimeoutError, match=r"did not answer within 0\.2 s"):
         work.finish(0.2)
     release.set()
 
 
-def test_a_failed_job_sends_an_alert_and_its_small_files(tmp_path: Path):
+def test_a_failed_job_sends_an_alert_and_its_small_files(tmp_path: Path) -> None:
     """A real job, from its first step to the loss that ends it."""
     overrides = ["steps=12", "profiler=none", "optimizer.learning_rate=1e30", "optimizer.gradient_clip=null"]
     folder, done = train_in_world(tmp_path, "nan", 1, *SMALL_GPT, *overrides, "logger=wandb")
@@ -143,7 +148,7 @@ def test_a_failed_job_sends_an_alert_and_its_small_files(tmp_path: Path):
 )
 def test_the_alert_says_what_ended_the_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: RunStatus, message: str | None, title: str | None
-):
+) -> None:
     folder = write_run(tmp_path / "r", 1)
     folder.set_status(status, message)
     sent: list[dict[str, str]] = []
@@ -164,7 +169,7 @@ def test_the_alert_says_what_ended_the_job(
     assert [(alert["title"], alert["text"]) for alert in sent] == ([(title, message)] if title else [])
 
 
-def test_a_job_whose_rank_0_is_killed_is_ended_and_told_by_who_started_it(tmp_path: Path):
+def test_a_job_whose_rank_0_is_killed_is_ended_and_told_by_who_started_it(tmp_path: Path) -> None:
     """Rank 0 holds the sink; the command that started it sends what it no longer can."""
     overrides = ["steps=100000", "profiler=none", "logger=wandb", "checkpoint_every=null"]
     job = start(tmp_path, "killed", 2, *SMALL_GPT, *overrides)
@@ -182,7 +187,7 @@ def test_a_job_whose_rank_0_is_killed_is_ended_and_told_by_who_started_it(tmp_pa
     assert [record.exit.exit_code for record in records if record.HasField("exit")] == [1]
 
 
-def test_a_full_disk_under_wandb_does_not_stop_the_job(tmp_path: Path):
+def test_a_full_disk_under_wandb_does_not_stop_the_job(tmp_path: Path) -> None:
     """W&B writes to a disk that is full; the run folder, on another, has every row."""
     folder = write_run(tmp_path / "r", 1)
     full = folder.path / "wandb"
@@ -213,7 +218,7 @@ def test_a_full_disk_under_wandb_does_not_stop_the_job(tmp_path: Path):
         assert "the disk of" in done.stderr and "is full" in done.stderr
 
 
-def test_a_job_that_leaves_at_once_has_everything_on_disk(tmp_path: Path):
+def test_a_job_that_leaves_at_once_has_everything_on_disk(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "r", 1)
     script = (
         "import os, sys; sys.path.insert(0, '.')\n"

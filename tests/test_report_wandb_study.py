@@ -25,7 +25,9 @@ def logged_study(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, l
     return study, list(read_records(find_transactions(study.path)))
 
 
-def test_a_study_has_one_analysis_run_with_tables_charts_and_an_alert(logged_study: tuple[RunFolder, list[Any]]):
+def test_a_study_has_one_analysis_run_with_tables_charts_and_an_alert(
+    logged_study: tuple[RunFolder, list[Any]],
+) -> None:
     study, records = logged_study
     tables = {}
     (row,) = history(records)
@@ -58,7 +60,7 @@ def test_a_study_has_one_analysis_run_with_tables_charts_and_an_alert(logged_stu
 
 def test_an_analysis_that_wandb_refuses_is_said_and_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+) -> None:
     study = write_study(tmp_path / "h200")
 
     def refuse(*_: object, **__: object) -> None:

@@ -57,7 +57,7 @@ def test_a_count_that_was_measured_is_projected_from_the_smaller_ones(study: Run
     (tested,) = answer.projection.backtests
     assert (tested.from_world_sizes, tested.world_size) == ([1, 2], 4)
     assert tested.measured_step_ms == pytest.approx(65.2, rel=0.002)
-    assert tested.step_ms is not None and tested.off is not None
+    assert tested.step_ms is not None and tested.off is not None and tested.measured_step_ms is not None
     assert tested.off == pytest.approx(tested.step_ms.value / tested.measured_step_ms - 1)
     assert abs(tested.off) < 0.03 and tested.inside is True
     # nothing of what 4 GPUs measured has come in: a sweep without them says the same

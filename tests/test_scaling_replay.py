@@ -3,6 +3,7 @@
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -70,7 +71,7 @@ def test_each_activity_replays_where_the_trace_has_it() -> None:
 
 def _two_streams(work: list[float], moves: float, inflation: float, rate: float) -> Graph:
     """Two ranks: kernels one after another, and an all-reduce that begins with the first one."""
-    nothing: dict[int, list] = {0: [], 1: []}
+    nothing: dict[int, list[Any]] = {0: [], 1: []}
     graph = Graph([0, 1], [], [], {}, {}, nothing, {0: 0.0, 1: 0.0}, [], {0: [0], 1: [len(work) + 1]},
                   {0: [0, 1], 1: [0, 1]}, {0: 0.0, 1: 0.0}, {0: [], 1: []}, [0],
                   Contention(inflation, inflation, inflation, rate))  # fmt: skip

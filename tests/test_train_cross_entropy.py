@@ -37,9 +37,9 @@ def test_loss_and_gradients_are_torchs(dtype: torch.dtype, tolerance: float, com
     function = torch.compile(linear_cross_entropy, backend=BACKEND) if compiled else linear_cross_entropy
     loss = function(x, weight, targets)
     (loss * 3).backward()  # what comes from above is not 1
-    expected = reference(*(x_weight.detach().requires_grad_() for x_weight in (x, weight)), targets)
+    expected = reference(x.detach().requires_grad_(), weight.detach().requires_grad_(), targets)
     twins = [tensor.detach().requires_grad_() for tensor in (x, weight)]
-    (reference(*twins, targets) * 3).backward()
+    (reference(twins[0], twins[1], targets) * 3).backward()
     assert gap(loss.detach(), expected.detach()) < tolerance / 10
     assert gap(x.grad, twins[0].grad) < tolerance
     assert gap(weight.grad, twins[1].grad) < tolerance

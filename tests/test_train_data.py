@@ -1,6 +1,7 @@
 """Ranks read disjoint samples of real files, the held-out part is never trained on, and bad input is named early."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +17,8 @@ from train.schedule import make_schedule
 from train.windows import Windows
 
 
-def data(kind: str, path: Path, **changes: object) -> DataConfig:
-    values = {"validation_path": None, "pattern": "*", "exclude": [], "validation_fraction": 0.1}
+def data(kind: str, path: Path, **changes: Any) -> DataConfig:
+    values: dict[str, Any] = {"validation_path": None, "pattern": "*", "exclude": [], "validation_fraction": 0.1}
     return DataConfig(
         kind=kind,
         path=str(path),

@@ -3,6 +3,7 @@
 import io
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,8 +50,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def data(path: Path, **changes: object) -> DataConfig:
-    values: dict[str, object] = {"kind": "image_folder", "path": str(path), "validation_path": None, "pattern": "*",
+def data(path: Path, **changes: Any) -> DataConfig:
+    values: dict[str, Any] = {"kind": "image_folder", "path": str(path), "validation_path": None, "pattern": "*",
                                  "exclude": [], "validation_fraction": 0.1, "validation_samples": 4, "workers": 0,
                                  "decoder": "pillow", "corrupt": "skip"}  # fmt: skip
     return DataConfig(**{**values, **changes})

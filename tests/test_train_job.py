@@ -6,6 +6,7 @@ import os
 import signal
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from torch_tb_profiler.io import Cache
@@ -99,8 +100,8 @@ def test_windows_are_named_by_their_first_step_and_keep_beside_each_other(togeth
     assert together.folder.find_traces().keys() == {0, 1}
 
 
-def read_trace(path: Path) -> dict[str, object]:
-    return json.loads(gzip.decompress(path.read_bytes()))
+def read_trace(path: Path) -> dict[str, Any]:
+    return cast(dict[str, Any], json.loads(gzip.decompress(path.read_bytes())))
 
 
 def test_a_trace_holds_its_steps_by_the_jobs_numbers_and_says_whose_it_is(together: Run) -> None:

@@ -94,7 +94,7 @@ def test_resnet50_has_torchvisions_parameters_and_names() -> None:
     assert state["layer4.2.bn3.running_var"].shape == (2048,)
     assert state["layer3.5.conv2.weight"].shape == (256, 256, 3, 3)
     assert state["fc.weight"].shape == (1000, 2048)
-    assert model.network.layer2[0].conv2.stride == (2, 2)  # v1.5: the stride is the 3×3's
+    assert model.network.get_submodule("layer2.0.conv2").stride == (2, 2)  # v1.5: the stride is the 3×3's
 
 
 def test_gpt_flops_are_those_a_step_does() -> None:

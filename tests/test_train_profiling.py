@@ -62,13 +62,14 @@ def test_windows_end_early_and_are_left_out_where_their_traces_would_outgrow_the
     assert steps_in(tmp_path / "all" / "4.json.gz") == [4, 5, 6, 7]
     step_mib = (tmp_path / "all" / "4.json.gz").stat().st_size / 4 / 2**20
 
-    limited = replace(config, max_mib=6 * step_mib)
+    limit_mib = 6 * step_mib
+    limited = replace(config, max_mib=limit_mib)
     tracer = record(limited, train_step, tmp_path / "limited")
     kept = sorted((tmp_path / "limited").iterdir(), key=lambda path: int(path.name.partition(".")[0]))
     recorded = [steps_in(path) for path in kept]
     assert recorded[0] == list(range(4, 4 + len(recorded[0])))
     assert 1 <= sum(map(len, recorded)) <= 6
-    assert sum(path.stat().st_size for path in kept) <= limited.max_mib * 2**20
+    assert sum(path.stat().st_size for path in kept) <= limit_mib * 2**20
     assert tracer.remarks and all("profiler.max_mib" in remark for remark in tracer.remarks)
     assert "of 4 steps" in tracer.remarks[0] or "was left out" in tracer.remarks[0]
 
