@@ -6,7 +6,6 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from collectives.dtypes import DTYPES
 from collectives.summary import ways
 from records.rows import SweepRow
 
@@ -67,7 +66,7 @@ class Display:
 
 def line(row: SweepRow) -> str:
     """Return a row as one line: what was measured, or why it was not."""
-    count = row.bytes // DTYPES[row.dtype].itemsize if row.dtype in DTYPES else 0
+    count = "n/a" if row.count is None else row.count
     root = -1 if row.root is None else row.root
     start = f"{row.bytes:>12} {count:>12} {row.dtype:>13} {row.reduction or 'none':>5} {root:>4} {row.group_size:>3} "
     if row.time_us is None:

@@ -73,12 +73,17 @@ def outline_study(overrides: Sequence[str], train: Verb, sweep: Verb, counts: li
     counts = cast(list[int], settings.gpu_counts)
     name = settings.name or new_name("study", _what(settings, for_train))
     members: list[Member] = []
+    sends: dict[str, None] = {}  # by any of the jobs, each once, in order
     for case in settings.cases or [[]]:
         for combination in grid([*case, *for_train]):
-            members += _series(train, [*combination, *shared], settings.scaling, counts)
+            overrides = [*combination, *shared]
+            job = compose_job(train.name, overrides)
+            members += _series(train, job, overrides, settings.scaling, counts)
+            sends |= dict.fromkeys(job.strategy.sends)
     if settings.with_sweep and max(counts) > 1:
-        groups = [count for count in counts if count > 1]
-        members.append(Member(sweep, "sweep", [f"group_sizes={groups}", *shared, *for_sweep], max(counts)))
+        axes = [f"group_sizes={[count for count in counts if count > 1]}"]
+        axes += [f"operations=[{','.join(sends)}]"] if sends else []
+        members.append(Member(sweep, "sweep", [*axes, *shared, *for_sweep], max(counts)))
     path = Path(settings.runs).expanduser().resolve() / name
     return Outline(path=path, text=freeze(config), settings=settings, members=_distinct(members))
 
@@ -155,9 +160,8 @@ def follow_advice(study: Study, base: str, overrides: Sequence[str], say: Callab
     return start_job(plan)
 
 
-def _series(train: Verb, overrides: list[str], scaling: str, counts: list[int]) -> list[Member]:
-    """Return one training job at every count."""
-    config = compose_job(train.name, overrides)
+def _series(train: Verb, config: DictConfig, overrides: list[str], scaling: str, counts: list[int]) -> list[Member]:
+    """Return one training job, composed of its overrides, at every count."""
     if scaling == "strong":
         overrides = [*overrides, f"global_batch_size={config.model.batch_size * min(counts)}"]
     name = f"{config.model.name}-{config.strategy.kind}"

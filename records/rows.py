@@ -138,6 +138,13 @@ class StepRow(msgspec.Struct, frozen=True):
     joules_per_sample: float | None = None  # of all devices, by their own counters
 
 
+_DTYPE_BYTES = {
+    "float64": 8, "int64": 8, "uint64": 8, "complex64": 8, "float32": 4, "int32": 4, "uint32": 4, "float16": 2,
+    "bfloat16": 2, "half": 2, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
+}  # fmt: skip
+_SHARDED = {"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"}
+
+
 class SweepRow(msgspec.Struct, frozen=True):
     """One planned point of a collectives sweep: measured, or with the reason why it was not.
 
@@ -187,3 +194,15 @@ class SweepRow(msgspec.Struct, frozen=True):
     source: str = "scalescope"
     attempt: int = 0
     unix_s: float | None = None  # when it was written
+
+    @property
+    def count(self) -> int | None:
+        """nccl-tests' `count` of elements: of one rank's part where an operation is sharded, else of the buffer.
+
+        None where the data type's size is not known.
+        """
+        width = _DTYPE_BYTES.get(self.dtype, 1 if self.dtype.startswith("float8") else 0)
+        if not width:
+            return None
+        count = self.bytes // width
+        return count // self.group_size if self.operation in _SHARDED else count

@@ -22,7 +22,6 @@ from report.views import (
     activities,
     devices,
     efficiency_table,
-    element_count,
     partition_table,
     points_of,
     series_names,
@@ -159,7 +158,7 @@ def print_sweep(rows: Sequence[SweepRow], console: Console) -> None:
         groups.setdefault((row.operation, row.group_size, sweep_variant(row)), []).append(row)
     for (operation, group_size, variant), members in groups.items():
         cells: list[list[Cell]] = [
-            [str(row.bytes), _text(element_count(row)), row.dtype, row.reduction or "none",
+            [str(row.bytes), _text(row.count), row.dtype, row.reduction or "none",
              str(-1 if row.root is None else row.root), row.time_us, row.alg_gb_s, row.bus_gb_s, row.wrong]
             for row in members
         ]  # fmt: skip

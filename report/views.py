@@ -9,12 +9,6 @@ from report.numbers import listing, size
 from report.tables import Cell, Column, Table
 from scaling.answer import PARTS, Collective, RankLoss, RunAnalysis, ScalingPoint, StudyAnalysis, Waterfall
 
-_DTYPE_BYTES = {
-    "float64": 8, "int64": 8, "uint64": 8, "complex64": 8, "float32": 4, "int32": 4, "uint32": 4, "float16": 2,
-    "bfloat16": 2, "half": 2, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
-}  # fmt: skip
-_SHARDED = {"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"}
-
 _NO_PEAK = "no peak is known for this device, or no FLOP count for this model"
 _NO_TOKENS = "the model counts samples, not tokens"
 _ONE_RANK = "a single rank's trace: waiting and moving cannot be told apart"
@@ -218,7 +212,7 @@ def sweep_table(rows: Sequence[SweepRow]) -> Table:
         Column("status", "status"),
     ]
     cells: list[list[Cell]] = [
-        [row.operation, row.group_size, row.bytes, element_count(row), row.dtype, row.reduction or "none",
+        [row.operation, row.group_size, row.bytes, row.count, row.dtype, row.reduction or "none",
          -1 if row.root is None else row.root, sweep_variant(row), row.time_us, row.alg_gb_s, row.bus_gb_s,
          row.ceiling_gb_s, row.wrong, f"{row.status}: {row.reason}" if row.reason else row.status]
         for row in rows
@@ -236,15 +230,6 @@ def sweep_table(rows: Sequence[SweepRow]) -> Table:
             "wrong": "results were not checked at this point",
         },
     )
-
-
-def element_count(row: SweepRow) -> int | None:
-    """Return nccl-tests' `count`: of one rank's part where an operation is sharded, else of the whole buffer."""
-    width = _DTYPE_BYTES.get(row.dtype, 1 if row.dtype.startswith("float8") else 0)
-    if not width:
-        return None
-    count = row.bytes // width
-    return count // row.group_size if row.operation in _SHARDED else count
 
 
 def sweep_variant(row: SweepRow) -> str:

@@ -1,11 +1,15 @@
 """What rank 0 shows while it measures."""
 
 import threading
+from pathlib import Path
 
 import pytest
 
 from collectives.progress import Display
+from scaling.sweeps.nccl_tests_log import read_log
 from tests.collectives_runs import planned
+
+LOGS = Path(__file__).parent / "data" / "nccl_tests"
 
 
 def test_the_bar_of_a_terminal_is_drawn_with_the_rows_and_by_no_thread_of_its_own(
@@ -20,3 +24,17 @@ def test_the_bar_of_a_terminal_is_drawn_with_the_rows_and_by_no_thread_of_its_ow
             assert threading.active_count() == before
     said = capsys.readouterr().out
     assert "2/2" in said and said.index("1/2") < said.index("2/2")
+
+
+@pytest.mark.parametrize("name", ["plain", "alltoall", "sendrecv", "dtypes"])
+def test_a_line_has_the_count_that_nccl_tests_prints_for_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (LOGS / f"{name}.txt").read_text()
+    theirs = {words[0]: words[1] for line in text.splitlines() if (words := line.split()) and words[0].isdigit()}
+    rows = read_log(text, f"{name}.txt").rows
+    assert rows
+    with Display(total=len(rows), shown=True) as display:
+        for row in rows:
+            display.show(row)
+    shown = [line.split() for line in capsys.readouterr().out.splitlines() if line.split()[:1] != ["#"]]
+    shown = [words for words in shown if words and words[0].isdigit()]
+    assert len(shown) == len(rows) and {words[0]: words[1] for words in shown} == theirs

@@ -106,6 +106,7 @@ class StrategyConfig:
     """conf/strategy: how the ranks share the work."""
 
     kind: str = MISSING  # ddp | fsdp2 | zero (DeepSpeed) | local (no communication)
+    sends: list[str] = MISSING  # the collectives that carry its parameters and gradients: what a study's sweep measures
     bucket_mb: float = MISSING  # ddp, zero: gradients are exchanged in buckets of this size
     gradient_as_bucket_view: bool = MISSING  # ddp: gradients live in the buckets, which saves a copy
     static_graph: bool = MISSING  # ddp: the same parameters take part in every step

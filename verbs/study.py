@@ -1,4 +1,4 @@
-"""`scalescope study`: train at several GPU counts, sweep all-reduce, analyse, report."""
+"""`scalescope study`: train at several GPU counts, sweep what is sent, analyse, report."""
 
 from collections.abc import Callable
 

@@ -1,0 +1,41 @@
+"""A study's outline: which jobs its words ask for, and a sweep of what those send."""
+
+from pathlib import Path
+
+import pytest
+
+from launch.compose import compose_job
+from launch.config import register
+from launch.study import outline_study
+from scaling.analyze import analyze_run
+from verbs import sweep, train
+
+DATA = Path(__file__).parent / "data"
+
+
+@pytest.mark.parametrize(
+    ("words", "operations"),
+    [
+        (["model=gpt_tiny"], ["all_reduce"]),
+        (["model=gpt_tiny", "strategy=fsdp2"], ["all_gather", "reduce_scatter"]),
+        (["model=gpt_tiny", "strategy=zero1"], ["all_reduce", "all_gather"]),
+        (["model=gpt_tiny", "strategy=ddp,fsdp2"], ["all_reduce", "all_gather", "reduce_scatter"]),
+        (["model=gpt_tiny", "strategy=local"], ["all_reduce"]),  # it sends nothing; the sweep's own choice stands
+        (["model=gpt_tiny", "strategy=fsdp2", "sweep.operations=[broadcast]"], ["broadcast"]),
+    ],
+)
+def test_a_study_sweeps_what_its_jobs_send(words: list[str], operations: list[str]) -> None:
+    register()
+    outline = outline_study([*words, "gpu_counts=[1,2]", "name=s"], train.verb(), sweep.verb())
+    (member,) = [one for one in outline.members if one.verb.name == "sweep"]
+    assert list(member.compose(outline.path).operations) == operations
+
+
+@pytest.mark.parametrize(("strategy", "traces"), [("ddp", "cpu_ddp_n2"), ("fsdp2", "cpu_fsdp2_n2")])
+def test_what_a_strategy_is_said_to_send_is_what_its_traces_hold(strategy: str, traces: str) -> None:
+    register()
+    said = set(compose_job("train", ["model=gpt_tiny", f"strategy={strategy}"]).strategy.sends)
+    moved: dict[str, int] = {}
+    for one in analyze_run(DATA / traces).collectives:
+        moved[one.operation] = moved.get(one.operation, 0) + (one.bytes or 0)
+    assert {operation for operation, size in moved.items() if size > 0.01 * sum(moved.values())} == said
