@@ -108,5 +108,6 @@ def _note(folder: Path, words: str) -> None:
 
 def _is_stopped(pid: int) -> bool:
     with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")  # a name may be any bytes
+        return stat.rpartition(")")[2].split()[0] in "Tt"
     return False
