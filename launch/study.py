@@ -45,6 +45,26 @@ class Member:
 
 
 @dataclass(frozen=True)
+class _Sent:
+    """Which collectives a training job sends, of which dtypes: what a sweep must have for them to be held against."""
+
+    operations: list[str]
+    dtypes: list[str]
+
+    @classmethod
+    def by(cls, job: DictConfig) -> "_Sent":
+        """Return what a job sends. FSDP2's bf16 parameters are gathered, not reduced: any dtype stands for them."""
+        strategy = job.strategy
+        if strategy.kind == "ddp" and strategy.gradient_dtype == "bf16":
+            dtypes = ["bfloat16"]
+        elif strategy.kind == "zero" and job.precision.kind == "bf16":
+            dtypes = ["float32", "bfloat16"]  # of parameters that autocast leaves in fp32, and of the others
+        else:
+            dtypes = ["float32"]
+        return cls(list(strategy.sends), dtypes if strategy.sends else [])
+
+
+@dataclass(frozen=True)
 class Outline:
     """What a study is: its folder, its own config, its jobs. Nothing is on disk yet."""
 
@@ -73,16 +93,18 @@ def outline_study(overrides: Sequence[str], train: Verb, sweep: Verb, counts: li
     counts = cast(list[int], settings.gpu_counts)
     name = settings.name or new_name("study", _what(settings, for_train))
     members: list[Member] = []
-    sends: dict[str, None] = {}  # by any of the jobs, each once, in order
+    sent: list[_Sent] = []
     for case in settings.cases or [[]]:
         for combination in grid([*case, *for_train]):
             overrides = [*combination, *shared]
             job = compose_job(train.name, overrides)
             members += _series(train, job, overrides, settings.scaling, counts)
-            sends |= dict.fromkeys(job.strategy.sends)
+            sent.append(_Sent.by(job))
     if settings.with_sweep and max(counts) > 1:
         axes = [f"group_sizes={[count for count in counts if count > 1]}"]
-        axes += [f"operations=[{','.join(sends)}]"] if sends else []
+        for axis, some in (("operations", [one.operations for one in sent]), ("dtypes", [one.dtypes for one in sent])):
+            each = dict.fromkeys(itertools.chain.from_iterable(some))  # once, in order
+            axes += [f"{axis}=[{','.join(each)}]"] if each else []  # else the sweep's own choice stands
         members.append(Member(sweep, "sweep", [*axes, *shared, *for_sweep], max(counts)))
     path = Path(settings.runs).expanduser().resolve() / name
     return Outline(path=path, text=freeze(config), settings=settings, members=_distinct(members))

@@ -1,7 +1,8 @@
 """In-situ efficiency: what a collective takes alone, as a sweep measured it, over its transfer time in training.
 
 The sweep must be of the same device, operation, dtype and group size, and bracket the size; between two sizes the time
-is interpolated log-log. What a kind of collective loses is told apart as far as the data allow, in µs a call:
+is interpolated log-log. Of an operation that reduces nothing, as many bytes of another dtype do as well. What a kind of
+collective loses is told apart as far as the data allow, in µs a call:
 
     what a rank sees = ideal + size + contention + rest + skew
 
@@ -25,11 +26,13 @@ from scaling.answer import Collective, InSitu, RunAnalysis
 from scaling.costs.points import Launch, is_plain
 from scaling.exchanges import RankExchanges
 from scaling.families import bus_factor
+from scaling.sweeps.names import REDUCING
 
 #: Smaller collectives are latency, which the sweep and the profiler see too differently to compare.
 SMALLEST_BYTES = 1 << 20
 
 _Kind = tuple[str, int, str | None, int | None]
+_Key = tuple[str, str, int]  # operation, dtype, group size
 _Curve = dict[int, float]
 
 
@@ -47,7 +50,7 @@ def add_in_situ(run: RunAnalysis, exchanges: Mapping[int, RankExchanges], launch
             kinds.setdefault((one.operation, one.bytes, one.dtype, one.group_size), []).append(one)
     for (operation, size, dtype, group_size), calls in sorted(kinds.items(), key=lambda item: str(item[0])):
         key = (operation, dtype or "", group_size or 0)
-        curve = alone.get(key, {})
+        curve = _like(alone, key)
         reason = refusal or _missing(run, operation, dtype, group_size, size, curve, calls)
         row = InSitu(operation=operation, bytes=size, dtype=dtype, group_size=group_size, calls=len(calls))
         run.in_situ.append(row)
@@ -59,7 +62,7 @@ def add_in_situ(run: RunAnalysis, exchanges: Mapping[int, RankExchanges], launch
         for one in calls:
             if one.transfer_us:
                 one.in_situ_efficiency = time_us / one.transfer_us
-        slowdown = _interpolate(contended.get(key, {}), size)
+        slowdown = _interpolate(_like(contended, key), size)
         _explain(row, calls, time_us, curve, slowdown, covered)
 
 
@@ -123,10 +126,18 @@ def _missing(
     return None
 
 
-def _curves(rows: Iterable[SweepRow]) -> tuple[dict[tuple[str, str, int], _Curve], dict[tuple[str, str, int], _Curve]]:
+def _like(curves: Mapping[_Key, _Curve], key: _Key) -> _Curve:
+    """Return the curve of a kind; of an operation that reduces nothing, of whichever dtype there is. Empty: none."""
+    operation, _, group_size = key
+    if key in curves or operation in REDUCING:
+        return curves.get(key, {})
+    return next((curve for other, curve in curves.items() if (other[0], other[2]) == (operation, group_size)), {})
+
+
+def _curves(rows: Iterable[SweepRow]) -> tuple[dict[_Key, _Curve], dict[_Key, _Curve]]:
     """Return the time alone, and the slowdown beside compute, by size, of each (operation, dtype, group size)."""
-    alone: dict[tuple[str, str, int], dict[int, tuple[bool, float]]] = {}
-    beside: dict[tuple[str, str, int], _Curve] = {}
+    alone: dict[_Key, dict[int, tuple[bool, float]]] = {}
+    beside: dict[_Key, _Curve] = {}
     for row in rows:
         key = (row.operation, row.dtype, row.group_size)
         if is_plain(row) and row.time_us is not None:

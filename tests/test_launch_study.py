@@ -14,21 +14,23 @@ DATA = Path(__file__).parent / "data"
 
 
 @pytest.mark.parametrize(
-    ("words", "operations"),
+    ("words", "operations", "dtypes"),
     [
-        (["model=gpt_tiny"], ["all_reduce"]),
-        (["model=gpt_tiny", "strategy=fsdp2"], ["all_gather", "reduce_scatter"]),
-        (["model=gpt_tiny", "strategy=zero1"], ["all_reduce", "all_gather"]),
-        (["model=gpt_tiny", "strategy=ddp,fsdp2"], ["all_reduce", "all_gather", "reduce_scatter"]),
-        (["model=gpt_tiny", "strategy=local"], ["all_reduce"]),  # it sends nothing; the sweep's own choice stands
-        (["model=gpt_tiny", "strategy=fsdp2", "sweep.operations=[broadcast]"], ["broadcast"]),
+        ([], ["all_reduce"], ["float32"]),
+        (["strategy.gradient_dtype=fp32,bf16"], ["all_reduce"], ["float32", "bfloat16"]),
+        (["strategy=fsdp2"], ["all_gather", "reduce_scatter"], ["float32"]),
+        (["strategy=zero1"], ["all_reduce", "all_gather"], ["float32", "bfloat16"]),
+        (["strategy=ddp,fsdp2"], ["all_reduce", "all_gather", "reduce_scatter"], ["float32"]),
+        (["strategy=local"], ["all_reduce"], ["float32"]),  # it sends nothing; the sweep's own choice stands
+        (["strategy=fsdp2", "sweep.operations=[broadcast]", "sweep.dtypes=[int8]"], ["broadcast"], ["int8"]),
     ],
 )
-def test_a_study_sweeps_what_its_jobs_send(words: list[str], operations: list[str]) -> None:
+def test_a_study_sweeps_what_its_jobs_send(words: list[str], operations: list[str], dtypes: list[str]) -> None:
     register()
-    outline = outline_study([*words, "gpu_counts=[1,2]", "name=s"], train.verb(), sweep.verb())
+    outline = outline_study(["model=gpt_tiny", *words, "gpu_counts=[1,2]", "name=s"], train.verb(), sweep.verb())
     (member,) = [one for one in outline.members if one.verb.name == "sweep"]
-    assert list(member.compose(outline.path).operations) == operations
+    config = member.compose(outline.path)
+    assert (list(config.operations), list(config.dtypes)) == (operations, dtypes)
 
 
 @pytest.mark.parametrize(("strategy", "traces"), [("ddp", "cpu_ddp_n2"), ("fsdp2", "cpu_fsdp2_n2")])

@@ -9,9 +9,10 @@ import pytest
 
 import scalescope
 from records.folder import RunFolder
-from scaling.analyze import analyze, analyze_study
+from scaling.analyze import analyze, analyze_run, analyze_study
 from scaling.answer import RunAnalysis
 from scaling.costs.points import Launch, read_launches
+from scaling.insitu import add_in_situ
 from scaling.projection.outlook import Outlook
 from tests.projection_studies import DATA, H200, MIB, alone_us, make_pair, sweep_rows
 
@@ -77,6 +78,18 @@ def test_sizes_outside_the_sweep_and_a_rank_alone_are_refused(pair: RunFolder) -
     (pair.path / "gpt-2" / "traces").joinpath("rank1.3.pt.trace.json.gz").unlink()
     _, runs = analyze_study(pair)
     assert all("not all ranks' traces" in (row.reason or "") for row in in_situ(runs, 2).in_situ)
+
+
+def test_what_only_moves_data_is_held_against_as_many_bytes_of_any_dtype() -> None:
+    """FSDP2 gathers parameters as bf16, and a sweep measures float32 where nobody says otherwise."""
+    for operation, told in (("all_gather", True), ("all_reduce", False)):
+        run = analyze_run(DATA / "gpt_ddp_n2")
+        for one in run.collectives:
+            one.operation, one.dtype = operation, "bfloat16"
+        rows = [msgspec.structs.replace(row, operation=operation) for row in sweep_rows((2,))]
+        add_in_situ(run, {}, [Launch("sweep", rows, H200, 4)])
+        assert run.in_situ and all((row.efficiency is not None) == told for row in run.in_situ)
+        assert told or all("no all_reduce bfloat16 on 2 ranks" in (row.reason or "") for row in run.in_situ)
 
 
 def test_a_run_alone_is_held_against_a_sweep_that_is_given(pair: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
