@@ -12,6 +12,20 @@ from scaling.replay.load import Target, find_targets, open_replayer
 from scaling.replay.record import RankRecord
 from scaling.steady import slowed_by_profiling
 
+#: How reasons in an analysis' quality begin that say why there can be no advice.
+_WHY_NONE = ("the step is not replayed", "nothing is predicted", "nothing is advised")
+
+
+def why_no_advice(analysis: RunAnalysis) -> str:
+    """Return in words why a run that was looked at has no advice that a setting could follow."""
+    told = next((reason for reason in analysis.quality.reasons if reason.startswith(_WHY_NONE)), None)
+    return told or "nothing that a setting could change is worth trying"
+
+
+def is_looked_at(analysis: RunAnalysis) -> bool:
+    """Tell whether a run was one to give advice on: a study's largest of each job."""
+    return analysis.replay is not None or any(one.startswith(_WHY_NONE) for one in analysis.quality.reasons)
+
 
 def add_advice(
     path: Path,
@@ -51,7 +65,8 @@ def _advise(
         return
     analysis.replay = replayer.replay
     config = RunFolder(target.path).config
-    analysis.advice = advise(replayer, analysis, config.read_text(errors="replace") if config.is_file() else "")
+    text = config.read_text("utf-8", errors="replace") if config.is_file() else ""
+    analysis.advice = advise(replayer, analysis, text)
     if replayer.stalled is not None:
         analysis.quality.reasons.append(f"nothing is predicted: {replayer.stalled}")
     elif slowed_by_profiling(analysis) and not analysis.advice:

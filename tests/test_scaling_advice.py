@@ -12,8 +12,11 @@ from launch.config import register
 from launch.study import outline_study, plan_study, run_study
 from report.verdict import run_verdict
 from scaling.advice import advise
+from scaling.advised import is_looked_at, why_no_advice
 from scaling.analyze import analyze, analyze_run
 from scaling.answer import RunAnalysis, StepTimes, read_study_answer
+from scaling.replay import load as loading
+from scaling.replay import whatif
 from scaling.replay.buckets import find_buckets
 from scaling.replay.bursts import comes_in_bursts
 from scaling.replay.change import Change
@@ -162,6 +165,18 @@ def test_try_advice_is_a_setting_of_a_study() -> None:
     register()
     outline = outline_study([*TINY, "try_advice=true", "gpu_counts=[1]"], train.verb(), sweep.verb())
     assert outline.settings.try_advice
+
+
+def test_why_a_run_has_no_advice_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = _advised("gpt_ddp_n2")
+    assert is_looked_at(answer) and why_no_advice(answer) == "nothing that a setting could change is worth trying"
+    assert not is_looked_at(analyze_run(DATA / "gpt_ddp_n2"))  # as a study's smaller runs, which nobody replays
+    monkeypatch.setattr(whatif, "FAITHFUL", -1.0)
+    answer = _advised("gpt_ddp_n2")
+    assert is_looked_at(answer) and "nothing is predicted: replayed, the step is" in why_no_advice(answer)
+    monkeypatch.setattr(loading, "MOST_ACTIVITIES", 100)
+    answer = _advised("gpt_ddp_n2")
+    assert is_looked_at(answer) and "the step is not replayed: 8,665 activities" in why_no_advice(answer)
 
 
 def test_the_interval_of_what_advice_brought_holds_where_neighbouring_steps_are_alike() -> None:

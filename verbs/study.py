@@ -12,6 +12,7 @@ from records.files import RowWriter
 from records.folder import RunFolder
 from records.rows import TriedRow
 from report.wandb import TARGET, log_study
+from scaling.advised import is_looked_at, why_no_advice
 from scaling.analyze import analyze
 from scaling.answer import RunAnalysis
 from verbs import sweep, train
@@ -50,8 +51,8 @@ def _run(words: list[str], before: Callable[[], None]) -> int:
     try:
         folder, failed = run_study(study, _say)
         if study.outline.settings.try_advice:
-            answers = analyze([folder.path])
-            failed += follow(study, folder, [one for one in answers if isinstance(one, RunAnalysis) and one.replay])
+            runs = [one for one in analyze([folder.path]) if isinstance(one, RunAnalysis)]
+            failed += follow(study, folder, [run for run in runs if is_looked_at(run)])
     finally:
         end_loggers(RunFolder(study.outline.path).read_children())
     show([folder.path])
@@ -68,7 +69,7 @@ def follow(study: Study, folder: RunFolder, answers: list[RunAnalysis]) -> list[
     for answer in answers:
         advice = next((one for one in answer.advice if one.overrides), None)
         if advice is None:
-            _say(f"[advice] {answer.name}: nothing that a setting could change is worth trying")
+            _say(f"[advice] {answer.name}: {why_no_advice(answer)}")
             continue
         writer.append(
             TriedRow(
