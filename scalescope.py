@@ -46,7 +46,7 @@ USAGE = """\
 scalescope: why does my training job not scale, and what would make it?
 
   scalescope demo                             measure this machine with both models, and show where the time goes
-  scalescope study   [KEY=VALUE …]            train at several GPU counts, sweep all-reduce, analyse, report
+  scalescope study   [KEY=VALUE …]            train at several GPU counts, sweep what they send, analyse, report
   scalescope train   [KEY=VALUE …] [-m]       one training job on this machine's devices
   scalescope sweep   [KEY=VALUE …] [-m]       collectives over sizes and GPU counts
   scalescope analyze PATH … [--json FILE]     traces → analysis.json and a table; PATH: runs, studies, traces
