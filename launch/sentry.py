@@ -37,7 +37,7 @@ class Sentry:
         try:
             # ended by itself once the rank has gone: the pipe ends, or the parent changes
             self._process = subprocess.Popen(
-                [sys.executable, "-c", code, *words], pass_fds=(beats, stacks), stdin=subprocess.DEVNULL,
+                [sys.executable, "-P", "-c", code, *words], pass_fds=(beats, stacks), stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
             )  # fmt: skip
         finally:

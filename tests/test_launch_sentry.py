@@ -44,10 +44,10 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder.create(tmp_path / "run", "train", "{}\n")
 
 
-def rank(folder: RunFolder, *words: str) -> subprocess.Popen[str]:
+def rank(folder: RunFolder, *words: str, cwd: Path | None = None) -> subprocess.Popen[str]:
     job = subprocess.Popen(
-        [sys.executable, "-c", WATCHED, str(folder.path), *words], env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-P", "-c", WATCHED, str(folder.path), *words], env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd,
     )  # fmt: skip
     assert job.stdout is not None and job.stdout.readline() == "ready\n", job.stderr
     return job
@@ -71,6 +71,13 @@ def test_a_rank_that_runs_is_left_alone_and_leaves_no_sentry_behind(folder: RunF
     out, said = job.communicate(timeout=60)
     assert (job.returncode, out, said) == (0, "[]\n", "")
     assert not folder.logs.exists()
+
+
+def test_nothing_is_imported_from_the_folder_that_a_rank_stands_in(folder: RunFolder, tmp_path: Path) -> None:
+    for name in ("launch", "records", "socket", "select"):
+        (tmp_path / f"{name}.py").write_text(f"raise SystemExit('the stranger\\'s {name}.py was imported')\n")
+    out, said = rank(folder, "runs", "1", cwd=tmp_path).communicate(timeout=60)
+    assert (out, said) == ("[]\n", "")
 
 
 def test_a_rank_that_is_stopped_is_not_ended_and_one_that_dies_takes_its_sentry_along(folder: RunFolder) -> None:

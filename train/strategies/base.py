@@ -95,11 +95,8 @@ class Strategy:
         import torch.distributed.checkpoint as dcp
         from torch.distributed.checkpoint.staging import DefaultStager, StagingOptions
 
-        stager = DefaultStager(
-            StagingOptions(
-                use_pinned_memory=False, use_shared_memory=False, use_async_staging=False, use_non_blocking_copy=False
-            )
-        )
+        # neither pinned nor shared memory, neither a thread nor a stream of its own; the last one's name has changed
+        stager = DefaultStager(StagingOptions(False, False, False, False))
         on_host = stager.stage(self.state())  # which the device has made when it returns
         writer = ThreadPoolExecutor(1, thread_name_prefix="checkpoint", initializer=self._stand_aside)
         future: Future[object] = writer.submit(dcp.save, on_host, checkpoint_id=path, process_group=group)
