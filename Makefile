@@ -29,9 +29,9 @@ lint: $(READY)
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet . && $(BIN)/mypy --no-error-summary && $(BIN)/lint-imports
 
 test: lint
-	@$(BIN)/pytest -m "not cluster and not long and not quiet" -n 2 --dist worksteal -rs
+	@$(BIN)/pytest -m "not cluster and not long and not quiet" -n 2 --dist loadgroup -rs
 	@$(BIN)/pytest -m quiet -rs
-	@echo "Not run here, since it takes long: Slurm, MPI, several hosts, faults. make test-cluster runs what it can of it."
+	@echo "Not run here, since it takes long: Slurm, MPI, several hosts, faults, jobs without a locale. make test-cluster runs what it can of it."
 
 ## needs root; Debian's slurm-wlm, munge (slurmdbd, mariadb-server for accounts), openmpi-bin, iproute2
 test-cluster: $(READY)

@@ -41,6 +41,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return RunFolder(root / "runs" / "größe")
 
 
+@pytest.mark.long
 def test_every_reading_verb_reads_it_without_a_locale(study: RunFolder, tmp_path: Path) -> None:
     copied = shutil.copytree(study.path, tmp_path / "study")
     (copied / "report.html").unlink()
@@ -58,6 +59,7 @@ def test_what_it_prints_in_the_c_locale_is_ascii(tmp_path: Path) -> None:
     assert done.returncode == 0 and "load balance 1.000 ? serialisation" in done.stdout, done.stderr
 
 
+@pytest.mark.long
 def test_a_job_of_ascii_names_is_measured_without_a_locale(tmp_path: Path) -> None:
     words = [word for word in TINY if word != "logger=none"]
     for resume in ("false", "true"):
