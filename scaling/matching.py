@@ -5,7 +5,7 @@ the ranks' windows are cut at different places, so pairing from the start mis-pa
 collective. What anchors an alignment is time: no member of a symmetric collective ends before the last one has started,
 so its members overlap. Among all pairs that overlap and agree in operation, elements and dtype, the heaviest chain that
 keeps both orders is taken; pairs of rooted collectives, which need not overlap, are filled in between anchors, in
-order.
+order, as far as the root's times allow: nobody receives before it sends, and it is not through before all have sent.
 """
 
 from bisect import bisect_left
@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from scaling.collective import RankCollective
-from scaling.families import SYMMETRIC
+from scaling.families import FROM_ROOT, SYMMETRIC, TO_ROOT
 
 #: Clocks of one host agree to tens of µs: so far apart can two members seem to lie that did overlap.
 CLOCK_SLACK_NS = 50_000
@@ -51,6 +51,7 @@ class _Slot(msgspec.Struct):
     start: int
     end: int
     model: RankCollective  # the member that tells most about the content
+    spans: dict[int, tuple[int, int]]  # by rank, of a rooted one: when each member ran
 
 
 def match_collectives(
@@ -161,12 +162,15 @@ def _align(
     slots: list[_Slot] = []
     for rank in sorted(by_rank, key=lambda rank: (-len(by_rank[rank]), rank)):
         own, offset = collectives[rank], shift.get(rank, 0)
-        new = [
-            _Slot({rank: index}, own[index].start + offset, own[index].end + offset, own[index])
-            for index in by_rank[rank]
-        ]
+        new = [_slot(rank, index, own[index], offset) for index in by_rank[rank]]
         slots = _merge(slots, new) if slots else new
     return slots
+
+
+def _slot(rank: int, index: int, one: RankCollective, offset: int) -> _Slot:
+    start, end = one.start + offset, one.end + offset
+    rooted = one.operation in FROM_ROOT or one.operation in TO_ROOT
+    return _Slot({rank: index}, start, end, one, {rank: (start, end)} if rooted else {})
 
 
 def _merge(slots: list[_Slot], new: list[_Slot]) -> list[_Slot]:
@@ -180,6 +184,7 @@ def _merge(slots: list[_Slot], new: list[_Slot]) -> list[_Slot]:
         if left < len(slots):
             slot, other = slots[left], new[right]
             slot.members |= other.members
+            slot.spans |= other.spans
             slot.start, slot.end = sorted((max(slot.start, other.start), min(slot.end, other.end)))
             if _tells_more(other.model, slot.model):
                 slot.model = other.model
@@ -245,7 +250,7 @@ def _running_minimum(values: list[int]) -> list[int]:
 def _weight(slot: _Slot, one: _Slot) -> float:
     """Return what speaks for a pair: 0 nothing, up to 0.5 near in time, 1 to 2 overlapping, 4 one sequence number."""
     left, right = slot.model, one.model
-    if not _compatible(left, right):
+    if not _compatible(left, right) or _against_its_root(slot, one):
         return 0.0
     if left.sequence is not None and right.sequence is not None:
         return 4.0 if left.sequence == right.sequence else 0.0
@@ -266,6 +271,23 @@ def _compatible(left: RankCollective, right: RankCollective) -> bool:
     # an uneven all_gather or all_to_all has other counts on every rank
     even = (left.operation or right.operation) in ("all_reduce", "broadcast", "reduce")
     return not even or left.elements is None or right.elements is None or left.elements == right.elements
+
+
+def _against_its_root(slot: _Slot, one: _Slot) -> bool:
+    """Tell whether the root's times forbid that two descriptions are of one rooted collective.
+
+    What a root sends has not arrived before it began, and a root that receives does not end before the last began.
+    """
+    told = next((own.model for own in (slot, one) if own.model.root is not None and own.model.group_ranks), None)
+    if told is None or told.root is None or told.root >= len(told.group_ranks):
+        return False
+    spans = slot.spans | one.spans
+    root = spans.pop(told.group_ranks[told.root], None)
+    if root is None:
+        return False
+    if told.operation in FROM_ROOT:
+        return any(end < root[0] - CLOCK_SLACK_NS for _, end in spans.values())
+    return told.operation in TO_ROOT and any(start > root[1] + CLOCK_SLACK_NS for start, _ in spans.values())
 
 
 def _heaviest_chain(candidates: list[tuple[int, int, float]]) -> list[tuple[int, int]]:
@@ -335,7 +357,12 @@ def _fill(slots: list[_Slot], new: list[_Slot], left: range, right: range, ancho
         for step in range(at, len(rights)):
             one = new[rights[step]]
             same_number = slot.model.sequence == one.model.sequence or None in (slot.model.sequence, one.model.sequence)
-            if one.model.operation not in SYMMETRIC and same_number and _compatible(slot.model, one.model):
+            if (
+                one.model.operation not in SYMMETRIC
+                and same_number
+                and _compatible(slot.model, one.model)
+                and not _against_its_root(slot, one)
+            ):
                 pairs.append((position, rights[step]))
                 at = step + 1
                 break

@@ -14,6 +14,7 @@ from tests import disks
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep tests that share a module's fixture in one of pytest's processes: another would make it again."""
     for item in items:
