@@ -29,7 +29,7 @@ lint: $(READY)
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet . && $(BIN)/mypy --no-error-summary && $(BIN)/lint-imports
 
 test: lint
-	@$(BIN)/pytest -m "not cluster and not long and not quiet" -n 2 --dist loadgroup -rs
+	@$(BIN)/pytest -m "not cluster and not long and not quiet" -n 2 --dist worksteal -rs
 	@$(BIN)/pytest -m quiet -rs
 	@echo "Not run here, since it takes long: Slurm, MPI, several hosts, faults, jobs without a locale. make test-cluster runs what it can of it."
 

@@ -14,16 +14,6 @@ from tests import disks
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep tests that share a module's fixture in one of pytest's processes: another would make it again."""
-    for item in items:
-        if isinstance(item, pytest.Function):
-            fixtures = (one for several in item._fixtureinfo.name2fixturedefs.values() for one in several)
-            if any(one.scope == "module" for one in fixtures):
-                item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
-
-
 @pytest.fixture(autouse=True)
 def own_environment() -> Iterator[None]:
     """What a test's calls set for processes of their own (PYTHONSAFEPATH, threads) reaches no other test's."""
