@@ -25,7 +25,7 @@ sys.path.insert(0, str(HERE.parent.parent))
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
-from launch.watch import Watch  # noqa: E402
+from scalescope.launch.watch.progress_watchdog import Watch  # noqa: E402
 
 BATCH = 300
 ROUNDS, ROUND_S = 4, 3.0

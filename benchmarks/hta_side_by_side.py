@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from scaling.intervals import Intervals, Ints, intersect, length, union
-from scaling.reader import read_trace
-from scaling.sources import find_sources
-from scaling.timeline import COMMUNICATION, COMPUTE, Timeline, build_timeline
+from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, Timeline, build_timeline
+from scalescope.scaling.trace.intervals import Intervals, Ints, intersect, length, union
+from scalescope.scaling.trace.reader import read_trace
+from scalescope.scaling.trace.sources import find_sources
 
 HTA = """
 import json, sys

@@ -26,8 +26,8 @@ import numpy as np
 from jobs import JobFailed, figure, markdown, runs_folder, train
 from PIL import Image
 
-from records.environment import usable_cores
-from scaling.answer import read_run_answer
+from scalescope.records.environment import usable_cores
+from scalescope.scaling.answer import read_run_answer
 
 DECODERS = ("pillow", "torchvision", "nvjpeg")
 DEFAULTS = ("model=resnet50", "launch.ranks=1", "steps=500", "warmup_steps=300", "data.validation_samples=0")

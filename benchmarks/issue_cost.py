@@ -16,8 +16,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from collectives.paths.issue import Enqueue, Grouping, Issuer, LibraryCall
-from collectives.rotation import Run, rotating
+from scalescope.collectives.transports.issue import Enqueue, Grouping, Issuer, LibraryCall
+from scalescope.collectives.transports.rotation import Run, rotating
 
 SLOTS = 64
 COUNT = 20_000

@@ -11,10 +11,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from launch.compose import compose_job, typed
-from records.errors import UserError
-from records.folder import RunFolder
-from train.config import TrainConfig, register
+from scalescope.launch.compose import compose_job, typed
+from scalescope.records.errors import UserError
+from scalescope.records.folder import RunFolder
+from scalescope.train.config import TrainConfig, register
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from known_truth_cases import DATA, INJECTED, LATE_ROOT, SLOW_COMPUTE, SLOW_DATA, Case
 
-from records.errors import UserError
-from scaling.answer import PARTS, Collective
-from scaling.losses import lost_time
-from scaling.run import Explained, explain_run
-from scaling.stragglers import GUILTY_FRACTION
+from scalescope.records.errors import UserError
+from scalescope.scaling.answer import PARTS, Collective
+from scalescope.scaling.losses import lost_time
+from scalescope.scaling.run import Explained, explain_run
+from scalescope.scaling.verdicts.stragglers import GUILTY_FRACTION
 
 IDLE = ("idle_data", "idle_launch", "idle_queued")
 

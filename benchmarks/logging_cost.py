@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import yaml
 
-from records.folder import RunFolder
-from records.rows import StepRow
-from report.wandb import WandbSink
+from scalescope.records.folder import RunFolder
+from scalescope.records.rows import StepRow
+from scalescope.report.sinks.wandb import WandbSink
 
 ROOT = Path(__file__).resolve().parent.parent
 TINY = ("model=gpt_tiny", "launch.device=cpu", "launch.ranks=1", "precision=fp32", "steps=200")
@@ -126,7 +126,6 @@ def _verdict(ratios: list[float]) -> str:
 def processor_time(out: Path) -> str:
     """Log rows as a job of PACE_MS a step does, and return what that takes of the processors: no noise hides it."""
     node = yaml.safe_load((ROOT / "conf/logger/wandb.yaml").read_text())["wandb"]
-    node.pop("_target_")
     folder = RunFolder.create(out / "processor-time", "train", "{}\n")
     sink = WandbSink(**node, dir=str(folder.path))
     sink.start({}, "processor-time")

@@ -18,8 +18,8 @@ import time
 from concurrent.futures import Executor
 from pathlib import Path
 
-from scaling.analyze import analyze_run
-from scaling.workers import mpi_workers
+from scalescope.scaling.analyze import analyze_run
+from scalescope.scaling.ranks.mpi_executor import mpi_workers
 
 SOURCE = Path(__file__).resolve().parent.parent / "tests" / "data" / "gpt_ddp_compile_n4"
 

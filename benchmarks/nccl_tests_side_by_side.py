@@ -35,9 +35,9 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(HERE))
 
-from collectives.operations import OPERATIONS  # noqa: E402 - the checkout, without an installation
-from collectives.sizes import format_size, parse_size  # noqa: E402
-from records.folder import RunFolder  # noqa: E402
+from scalescope.collectives.operations import OPERATIONS  # noqa: E402 - the checkout, without an installation
+from scalescope.collectives.sizes import format_size, parse_size  # noqa: E402
+from scalescope.records.folder import RunFolder  # noqa: E402
 
 PROGRAMS = {
     "all_reduce": "all_reduce_perf",

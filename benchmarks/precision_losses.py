@@ -18,7 +18,7 @@ from statistics import median
 
 from jobs import JobFailed, figure, markdown, runs_folder, train
 
-from records.rows import StepRow
+from scalescope.records.rows import StepRow
 
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 DEFAULTS = ("model=gpt_small", "model.batch_size=16", "data=python_stdlib", "launch.ranks=1", "profiler=none",

@@ -16,9 +16,9 @@ from statistics import median
 
 from jobs import JobFailed, UserError, composed, figure, markdown, runs_folder, train
 
-from records.folder import RunFolder
-from records.rows import StepRow
-from train.schedule import make_schedule
+from scalescope.records.folder import RunFolder
+from scalescope.records.rows import StepRow
+from scalescope.train.measure.schedule import make_schedule
 
 TINY = ("model=gpt_tiny", "launch.device=cpu", "launch.ranks=1", "precision=fp32", "steps=205", "profiler.active=5")
 GOAL = 0.01

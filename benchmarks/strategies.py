@@ -20,9 +20,9 @@ from statistics import fmean, median
 
 from jobs import JobFailed, UserError, composed, figure, markdown, runs_folder, train
 
-from records.folder import RunFolder
-from records.rows import StepRow
-from scaling.answer import RunAnalysis, read_run_answer
+from scalescope.records.folder import RunFolder
+from scalescope.records.rows import StepRow
+from scalescope.scaling.answer import RunAnalysis, read_run_answer
 
 STRATEGIES: dict[str, tuple[str, ...]] = {
     "local": ("strategy=local",),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from records.folder import RunFolder
+from scalescope.records.folder import RunFolder
 
 
 def main(path: str) -> None:

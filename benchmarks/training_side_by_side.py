@@ -31,11 +31,11 @@ from torch.nn import functional as F
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the checkout, without an installation
 
-from launch.compose import compose_job, typed
-from train.config import TrainConfig, register
-from train.models import build_model
-from train.precision import Precision
-from train.strategies import build_strategy
+from scalescope.launch.compose import compose_job, typed
+from scalescope.train.config import TrainConfig, register
+from scalescope.train.models.precision import Precision
+from scalescope.train.models.table import build_model
+from scalescope.train.strategies import build_strategy
 
 DEVICE = torch.device("cuda", 0)
 WARMUP = 5  # steps of each block that are not timed: clocks and the allocator settle

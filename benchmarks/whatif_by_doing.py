@@ -23,10 +23,10 @@ from statistics import fmean, median
 
 from jobs import ROOT, JobFailed, figure, markdown, runs_folder, train
 
-from records.folder import RunFolder
-from scaling.replay.change import Change
-from scaling.replay.load import Target, find_targets, open_replayer
-from scaling.replay.whatif import Prediction, Replayer
+from scalescope.records.folder import RunFolder
+from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.load import Target, find_targets, open_replayer
+from scalescope.scaling.replay.whatif import Prediction, Replayer
 
 HEADER = ("change", "step ms", "predicted ms", "95% interval", "measured ms", "off by", "right")
 CHANGE_SHARE, STEP_SHARE = 0.30, 0.01

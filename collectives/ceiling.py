@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from collectives.operations import OPERATIONS
-from collectives.plan import Point
-from hardware.peaks import find_peak, link_ceiling_gb_s
-from records.rows import Device
+from scalescope.collectives.operations import OPERATIONS
+from scalescope.collectives.plan import Point
+from scalescope.hardware.peaks import find_peak, link_ceiling_gb_s
+from scalescope.records.rows import Device
 
 
 def ceiling_of(point: Point, devices: Sequence[Device]) -> tuple[float | None, str | None]:

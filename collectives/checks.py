@@ -3,13 +3,13 @@
 import difflib
 from collections.abc import Iterable, Sequence
 
-from collectives.config import SweepConfig
-from collectives.dtypes import DTYPES, REDUCTIONS
-from collectives.operations import OPERATIONS
-from collectives.plan import as_list, group_sizes
-from collectives.sizes import parse_sizes
-from launch.bounds import is_whole
-from records.errors import UserError
+from scalescope.collectives.config import SweepConfig
+from scalescope.collectives.dtypes import DTYPES, REDUCTIONS
+from scalescope.collectives.operations import OPERATIONS
+from scalescope.collectives.plan import as_list, group_sizes
+from scalescope.collectives.sizes import parse_sizes
+from scalescope.launch.bounds import is_whole
+from scalescope.records.errors import UserError
 
 MODES = ("in_place", "out_of_place")
 PATHS = ("c10d", "direct", "mpi")
@@ -44,7 +44,7 @@ def check(config: SweepConfig, world_size: int) -> None:
             parse_sizes(sizes)
     if config.launch.backend == "mpi":
         raise UserError("MPI is a path of a sweep, not its backend: mpirun -n 4 scalescope sweep path=mpi "
-                        "launch.backend=gloo, or mpirun -n 4 python -m collectives backend=mpi")  # fmt: skip
+                        "launch.backend=gloo, or mpirun -n 4 scalescope sweep path=mpi launch.device=cpu")  # fmt: skip
     _check_groups(config, world_size)
 
 

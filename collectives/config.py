@@ -6,9 +6,9 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
-from launch.bounds import COUNT, COUNT_OR_NONE, POSITIVE, SECONDS, check_numbers
-from launch.config import JobConfig
-from records.errors import UserError
+from scalescope.launch.bounds import COUNT, COUNT_OR_NONE, POSITIVE, SECONDS, check_numbers
+from scalescope.launch.config import JobConfig
+from scalescope.records.errors import UserError
 
 
 @dataclass

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from itertools import combinations, groupby, product
 from typing import Any
 
-from collectives.config import SweepConfig
-from collectives.dtypes import DTYPES, NO_DTYPE
-from collectives.operations import OPERATIONS
-from collectives.sizes import parse_sizes
-from records.rows import SweepRow
+from scalescope.collectives.config import SweepConfig
+from scalescope.collectives.dtypes import DTYPES, NO_DTYPE
+from scalescope.collectives.operations import OPERATIONS
+from scalescope.collectives.sizes import parse_sizes
+from scalescope.records.rows import SweepRow
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterable
 
-from records.errors import UserError
+from scalescope.records.errors import UserError
 
 UNITS = {
     "B": 1,

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from collectives import tuning_log
-from collectives.bench import Bench
-from collectives.config import SweepConfig
-from collectives.groups import Rows, turn
-from collectives.ledger import Ledger
-from collectives.plan import Group, Point, by_group, plan
-from collectives.progress import Display
-from collectives.summary import summarise, why_nothing
-from collectives.table import write_csv
-from launch.job import Job
-from launch.watch import Verdict
-from records.errors import NothingMeasured
-from records.rows import SweepRow
+from scalescope.collectives.config import SweepConfig
+from scalescope.collectives.measure import tuning_log
+from scalescope.collectives.measure.bench import Bench
+from scalescope.collectives.measure.groups import Rows, turn
+from scalescope.collectives.plan import Group, Point, by_group, plan
+from scalescope.collectives.row_recorder import Ledger
+from scalescope.collectives.show.progress import Display
+from scalescope.collectives.show.summary import summarise, why_nothing
+from scalescope.collectives.show.table import write_csv
+from scalescope.launch.job import Job
+from scalescope.launch.watch.progress_watchdog import Verdict
+from scalescope.records.errors import NothingMeasured
+from scalescope.records.rows import SweepRow
 
 _FORMING_S = 10.0  # what a collective library may take to connect its ranks
 

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 
-from records.errors import UserError
+from scalescope.records.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ import difflib
 import re
 import sysconfig
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from hydra import compose, initialize_config_dir
@@ -15,10 +14,10 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
-from launch.verb import Verb
-from records.errors import UserError
+from scalescope.launch.verb import Verb
+from scalescope.records.errors import UserError
+from scalescope.records.package import CONF
 
-CONF = Path(__file__).resolve().parent.parent / "conf"
 Schema = TypeVar("Schema")
 _WANTED = (
     ("converted to Integer$", "must be a whole number"),

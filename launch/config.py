@@ -6,7 +6,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
-from launch.bounds import (
+from scalescope.launch.bounds import (
     COUNT,
     COUNT_OR_NONE,
     NOT_NEGATIVE,
@@ -18,7 +18,7 @@ from launch.bounds import (
     check_numbers,
     is_whole,
 )
-from records.errors import UserError
+from scalescope.records.errors import UserError
 
 DEVICES = ("auto", "cuda", "cpu")
 BACKENDS = ("auto", "nccl", "gloo", "mpi")
@@ -65,7 +65,7 @@ class JobConfig:
     resume: bool = MISSING  # go on with the run folder `name` where it stopped; what is measured already stays
     seed: int = MISSING
     launch: LaunchConfig = MISSING
-    logger: dict[str, Any] = MISSING  # conf/logger: live sinks by name, each with its _target_
+    logger: dict[str, Any] = MISSING  # conf/logger: live sinks by name (launch/sinks.py)
 
     @property
     def what(self) -> str:

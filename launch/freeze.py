@@ -7,11 +7,11 @@ from typing import cast
 
 from omegaconf import DictConfig, open_dict
 
-from launch.compose import freeze, refuse_strangers, typed
-from launch.place import Place, resolve
-from launch.verb import Verb
-from launch.world import World
-from records.folder import RunFolder, new_name
+from scalescope.launch.compose import freeze, refuse_strangers, typed
+from scalescope.launch.devices import Place, resolve
+from scalescope.launch.verb import Verb
+from scalescope.launch.world import World
+from scalescope.records.folder import RunFolder, new_name
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ from typing import Any, Generic, TypeVar
 import torch
 import torch.distributed as dist
 
-from launch.config import JobConfig
-from launch.watch import Watch
-from launch.world import World
-from records.folder import RunFolder
-from records.rows import Ceilings, Device
-from records.sink import Sinks
+from scalescope.launch.config import JobConfig
+from scalescope.launch.watch.progress_watchdog import Watch
+from scalescope.launch.world import World
+from scalescope.records.folder import RunFolder
+from scalescope.records.rows import Ceilings, Device
+from scalescope.records.sink import Sinks
 
 Config = TypeVar("Config", bound=JobConfig)
 

@@ -13,10 +13,10 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from launch.world import World
-from records.environment import module_or_none
-from records.errors import RunError, UserError
-from records.mpi import choose_library
+from scalescope.launch.world import World
+from scalescope.records.environment import module_or_none
+from scalescope.records.errors import RunError, UserError
+from scalescope.records.mpi import choose_library
 
 
 def join(world: World, timeout_s: float) -> dist.Store:

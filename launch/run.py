@@ -16,34 +16,34 @@ from typing import Any, NoReturn, cast
 import msgspec
 import torch
 import torch.distributed as dist
-from hydra.errors import HydraException
-from hydra.utils import instantiate
 from omegaconf import OmegaConf
 
-from hardware.ceiling import ceilings
-from hardware.detect import describe, versions
-from hardware.doctor import topology
-from launch import flight
-from launch.bounds import SECONDS
-from launch.compose import CONF, compose_job, quoted, thaw
-from launch.config import JobConfig
-from launch.freeze import plan_job
-from launch.interface import choose_interface
-from launch.job import Job
-from launch.presence import launcher_has_died
-from launch.rendezvous import join, restarts
-from launch.termination import let_terminate, on_termination
-from launch.verb import Verb
-from launch.watch import END, FORMING, MEASURING, PREPARING, Verdict, Watch
-from launch.world import World
-from records.environment import capture
-from records.errors import ExitCode, NothingMeasured, Preempted, RunError, UserError
-from records.files import write_atomic
-from records.folder import RunFolder, find_runs
-from records.rows import Ceilings, Device, RunStatus
-from records.shell import as_typed
-from records.sink import Sink, Sinks
-from records.stop import note_requests
+from scalescope.hardware.ceiling import ceilings
+from scalescope.hardware.detect import describe, versions
+from scalescope.hardware.doctor import topology
+from scalescope.launch.bounds import SECONDS
+from scalescope.launch.compose import compose_job, quoted, thaw
+from scalescope.launch.config import JobConfig
+from scalescope.launch.freeze import plan_job
+from scalescope.launch.interface import choose_interface
+from scalescope.launch.job import Job
+from scalescope.launch.rendezvous import join, restarts
+from scalescope.launch.sinks import open_sinks
+from scalescope.launch.verb import Verb
+from scalescope.launch.watch import flight_recorder
+from scalescope.launch.watch.presence import launcher_has_died
+from scalescope.launch.watch.progress_watchdog import END, FORMING, MEASURING, PREPARING, Verdict, Watch
+from scalescope.launch.watch.termination import let_terminate, on_termination
+from scalescope.launch.world import World
+from scalescope.records.environment import capture
+from scalescope.records.errors import ExitCode, NothingMeasured, Preempted, RunError, UserError
+from scalescope.records.files import write_atomic
+from scalescope.records.folder import RunFolder, find_runs
+from scalescope.records.package import CONF
+from scalescope.records.rows import Ceilings, Device, RunStatus
+from scalescope.records.shell import as_typed
+from scalescope.records.sink import Sinks
+from scalescope.records.stop import note_requests
 
 _KEY = "scalescope/job"
 _LOOK_S = 0.5
@@ -254,7 +254,7 @@ def _enter(config: JobConfig, text: str, folder: RunFolder, world: World, store:
     elif launch.threads_per_rank is not None:
         torch.set_num_threads(launch.threads_per_rank)
     timeout = timedelta(seconds=launch.timeout_s)
-    flight.record_into(folder, launch.backend)
+    flight_recorder.record_into(folder, launch.backend)
     watch.arrive(FORMING, "forming the process groups", launch.init_limit_s)
     if world.local_size is None or world.local_size < world.size:
         chosen = choose_interface(os.environ["MASTER_ADDR"])
@@ -278,7 +278,7 @@ def _enter(config: JobConfig, text: str, folder: RunFolder, world: World, store:
     sinks = Sinks()
     if world.rank == 0:
         _complete_info(folder, config, world, devices, own_ceilings)
-        sinks = _open_sinks(config, folder)
+        sinks = open_sinks(config.logger, folder)
         sinks.start(cast(dict[str, Any], OmegaConf.to_container(OmegaConf.create(text))), folder.path.name)
     dist.barrier(group=host_group)  # run.json is complete before any rank can have a failure to write into it
     return Job(
@@ -334,23 +334,6 @@ def _complete_info(
         print(f"scalescope: {info.topology}", flush=True)
 
 
-def _open_sinks(config: JobConfig, folder: RunFolder) -> Sinks:
-    """Make the sinks of conf/logger. One that cannot be made is said and left out: it never stops a job."""
-    info = folder.read_info()
-    sinks: list[Sink] = []
-    for name, node in config.logger.items():
-        try:
-            sinks.append(
-                instantiate(
-                    node, dir=str(folder.path), group=info.study or info.name, job_type=info.kind, run_name=info.name
-                )
-            )
-        except (HydraException, ImportError, TypeError, ValueError) as error:
-            said = str(error.__cause__ or error)  # Hydra's own words say only whom it called
-            print(f"scalescope: logger {name} is left out: {next(iter(said.splitlines()), '')}", file=sys.stderr)
-    return Sinks(sinks)
-
-
 class _Rank:
     """How this rank ends, whichever of its threads finds out that it must."""
 
@@ -363,7 +346,7 @@ class _Rank:
     def end(self, status: RunStatus, message: str | None = None) -> None:
         """Write down how a job ended that came to its end."""
         if self._world.rank == 0:
-            flight.tidy(self._folder)
+            flight_recorder.tidy(self._folder)
             self._folder.set_status(status, message)
             self._close(status)
 
@@ -383,7 +366,7 @@ class _Rank:
         else:
             print(f"scalescope: {message}", file=sys.stderr)
         if code == ExitCode.RUN_FAILED:
-            flight.keep(self._folder, self._world.rank)
+            flight_recorder.keep(self._folder, self._world.rank)
         self._close("failed")
         self._watch.part()
         sys.stdout.flush()

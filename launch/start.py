@@ -3,7 +3,6 @@
 import logging
 import os
 import signal
-import site
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -17,14 +16,14 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig as ElasticConfig
 from torch.distributed.launcher.api import elastic_launch
 
-from hardware.doctor import preflight
-from launch.freeze import Plan
-from launch.presence import LAUNCHER
-from records.errors import ExitCode, RunError, Stopped, UserError
-from records.folder import RunFolder
-from records.stop import held_back, note_requests, noted
+from scalescope.hardware.doctor import preflight
+from scalescope.launch.freeze import Plan
+from scalescope.launch.watch.presence import LAUNCHER
+from scalescope.records.errors import ExitCode, RunError, Stopped, UserError
+from scalescope.records.folder import RunFolder
+from scalescope.records.package import COMMAND, importable
+from scalescope.records.stop import held_back, note_requests, noted
 
-_HOUSE = Path(__file__).resolve().parent.parent
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # what torchrun's engine passes on
 _LOOK_S = 0.1  # for ranks that have not been told of a request to stop
 
@@ -69,9 +68,7 @@ def _start(plan: Plan, ending: Sequence[signal.Signals]) -> RunFolder:
     )
     try:
         with _stop_signal_to_ranks():
-            elastic_launch(config, sys.executable)(
-                "-u", "-m", "scalescope", plan.verb.name, "--frozen", str(folder.config)
-            )
+            elastic_launch(config, sys.executable)("-u", *COMMAND, plan.verb.name, "--frozen", str(folder.config))
     except ChildFailedError as error:
         if folder.read_info().status != "preempted":  # else every rank had saved its state by then
             _explain_failure(folder, error)
@@ -162,19 +159,16 @@ def _ranks() -> set[int]:
 
 
 def _max_restarts(plan: Plan) -> int:
-    from launch.compose import thaw
+    from scalescope.launch.compose import thaw
 
     return thaw(plan.text, plan.verb.schema, plan.verb.variants).launch.max_restarts
 
 
 def _prepare_environment(threads: int) -> None:
-    """Set what the ranks inherit: their share of the cores, and no import from a folder that is not ours."""
+    """Set what the ranks inherit: their share of the cores, and where this package lies."""
     os.environ["OMP_NUM_THREADS"] = str(threads)  # torchrun would set 1, and only above one rank
     os.environ[LAUNCHER] = str(os.getpid())
-    os.environ["PYTHONSAFEPATH"] = "1"  # somebody's train.py in the current folder is not our train/
-    if str(_HOUSE) not in {*site.getsitepackages(), site.getusersitepackages()}:
-        paths = [str(_HOUSE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    os.environ.update(importable(os.environ))
     # torchrun's own block of text says less than the failed rank's own words, which follow
     for name in list(logging.root.manager.loggerDict):  # each has a level of its own
         if name.startswith("torch.distributed.elastic"):

@@ -12,14 +12,14 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
-from launch.compose import compose_job, explain, freeze, typed
-from launch.config import StudyConfig
-from launch.freeze import Plan, plan_job
-from launch.place import resolve
-from launch.verb import Verb
-from records.environment import usable_cores
-from records.errors import RunError, Stopped, UserError
-from records.folder import RunFolder, new_name
+from scalescope.launch.compose import compose_job, explain, freeze, typed
+from scalescope.launch.config import StudyConfig
+from scalescope.launch.devices import resolve
+from scalescope.launch.freeze import Plan, plan_job
+from scalescope.launch.verb import Verb
+from scalescope.records.environment import usable_cores
+from scalescope.records.errors import RunError, Stopped, UserError
+from scalescope.records.folder import RunFolder, new_name
 
 _SHARED = ("launch", "seed", "logger")  # go to every job of the study, and `launch` to the study itself
 
@@ -135,7 +135,7 @@ def run_study(study: Study, say: Callable[[str], None]) -> tuple[RunFolder, list
     A job that fails costs the study its own point, not the others'. Raises RunError where none succeeded, and on an
     interrupt, which ends the study.
     """
-    from launch.start import start_job  # loads torch, which a mistyped key need not wait for
+    from scalescope.launch.start import start_job  # loads torch, which a mistyped key need not wait for
 
     folder = RunFolder.create(study.outline.path, "study", study.outline.text)
     failed: list[str] = []
@@ -174,7 +174,7 @@ def follow_advice(study: Study, base: str, overrides: Sequence[str], say: Callab
 
     Raises UserError for overrides that do not fit the job, RunError where it fails.
     """
-    from launch.start import start_job  # loads torch, which a mistyped key need not wait for
+    from scalescope.launch.start import start_job  # loads torch, which a mistyped key need not wait for
 
     member = next(one for one in study.outline.members if one.name == base)
     plan = _plan(replace(member, name=followed(base), overrides=[*member.overrides, *overrides]), study.outline)

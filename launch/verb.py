@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from launch.config import JobConfig
-from records.rows import RunKind
+from scalescope.launch.config import JobConfig
+from scalescope.records.rows import RunKind
 
 if TYPE_CHECKING:  # it loads torch, which a mistyped key need not wait for
-    from launch.job import Body
+    from scalescope.launch.job import Body
 
 
 @dataclass(frozen=True)

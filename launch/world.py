@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from records.errors import UserError
+from scalescope.records.errors import UserError
 
 
 @dataclass(frozen=True)

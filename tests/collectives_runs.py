@@ -7,12 +7,12 @@ import sys
 import time
 from pathlib import Path
 
-from collectives.config import SweepConfig, register
-from collectives.plan import Point, plan
-from launch.compose import compose_job, typed
-from records.files import read_rows
-from records.folder import RunFolder
-from records.rows import SweepRow
+from scalescope.collectives.config import SweepConfig, register
+from scalescope.collectives.plan import Point, plan
+from scalescope.launch.compose import compose_job, typed
+from scalescope.records.files import read_rows
+from scalescope.records.folder import RunFolder
+from scalescope.records.rows import SweepRow
 
 FAST = ("launch.device=cpu", "launch.threads_per_rank=1", "logger=none")
 

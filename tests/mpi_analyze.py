@@ -5,8 +5,8 @@ from pathlib import Path
 
 import msgspec
 
-from scaling.analyze import analyze
-from scaling.workers import mpi_workers
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.ranks.mpi_executor import mpi_workers
 
 with mpi_workers() as executor:
     if executor is not None:

@@ -2,14 +2,14 @@
 
 import sys
 
+import hardware
+import records
+import scaling
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-import hardware
 import launch
-import records
-import scaling
 from scalescope import profile_steps
 
 settings: dict[str, object] = {"study": "scaling", "samples": 4, "tokens_per_sample": 8, "flops_per_sample": 1e6}

@@ -7,9 +7,9 @@ from typing import Literal
 
 import numpy as np
 
-from records.folder import RunFolder
-from records.rows import Device, StepRow, SweepRow, TrainFacts
-from scaling.sources import find_sources
+from scalescope.records.folder import RunFolder
+from scalescope.records.rows import Device, StepRow, SweepRow, TrainFacts
+from scalescope.scaling.trace.sources import find_sources
 
 DATA = Path(__file__).parent / "data"
 MIB = 1 << 20

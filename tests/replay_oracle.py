@@ -7,8 +7,8 @@ each instant to the next at which anything begins or ends, and looks at everythi
 
 from itertools import pairwise
 
-from scaling.replay.graph import Graph
-from scaling.timeline import COMMUNICATION, COMPUTE
+from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
+from scalescope.scaling.replay.graph import Graph
 
 
 def settle(graph: Graph) -> tuple[dict[int, float], dict[int, float]]:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from records.folder import RunFolder
-from records.rows import Ceilings, Device, Environment, StepPhase, StepRow, SweepRow, TrainFacts, Versions
-from scaling.analyze import analyze
-from scaling.answer import (
+from scalescope.records.folder import RunFolder
+from scalescope.records.rows import Ceilings, Device, Environment, StepPhase, StepRow, SweepRow, TrainFacts, Versions
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import (
     Collective,
     Efficiency,
     KernelRow,

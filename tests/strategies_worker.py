@@ -16,13 +16,13 @@ import torch.distributed as dist
 from torch import Tensor
 from train_runs import SMALL_GPT, compose
 
-import train.gpt
-from train.config import TrainConfig
-from train.data import Share, synthetic_batch
-from train.kernels.cross_entropy import linear_cross_entropy
-from train.models import build_model
-from train.precision import Precision
-from train.strategies import Strategy, build_strategy
+import scalescope.train.models.gpt
+from scalescope.train.config import TrainConfig
+from scalescope.train.data.samples import Share, synthetic_batch
+from scalescope.train.kernels.cross_entropy import linear_cross_entropy
+from scalescope.train.models.precision import Precision
+from scalescope.train.models.table import build_model
+from scalescope.train.strategies import Strategy, build_strategy
 
 CPU = torch.device("cpu")
 STEPS = 4
@@ -84,8 +84,8 @@ def fused_loss(wanted: bool) -> Iterator[None]:
         return linear_cross_entropy(*arguments)
 
     with (
-        mock.patch.object(train.gpt, "can_fuse", lambda _, dtype: wanted and dtype == torch.bfloat16),
-        mock.patch.object(train.gpt, "linear_cross_entropy", count),
+        mock.patch.object(scalescope.train.models.gpt, "can_fuse", lambda _, dtype: wanted and dtype == torch.bfloat16),
+        mock.patch.object(scalescope.train.models.gpt, "linear_cross_entropy", count),
     ):
         yield
     assert (calls > 0) == wanted

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from scaling.analyze import analyze, analyze_run
-from scaling.answer import RunAnalysis
-from scaling.rank import read_rank
-from scaling.replay import load as loading
-from scaling.replay import record as recording
-from scaling.replay.change import Change
-from scaling.replay.load import read_records
-from scaling.replay.record import MOST_STEPS
-from scaling.replay.whatif import Replayer
+from scalescope.scaling.analyze import analyze, analyze_run
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.rank import record as recording
+from scalescope.scaling.rank.record import MOST_STEPS
+from scalescope.scaling.rank.summary import read_rank
+from scalescope.scaling.replay import load as loading
+from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.load import read_records
+from scalescope.scaling.replay.whatif import Replayer
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "benchmarks"))
@@ -85,7 +85,7 @@ def test_a_long_trace_takes_no_more_memory_than_its_columns(long_trace: Path) ->
     code = """
 import sys
 from pathlib import Path
-from scaling.analyze import analyze
+from scalescope.scaling.analyze import analyze
 analyze([Path(sys.argv[1])])
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:")))
 """
@@ -100,7 +100,7 @@ def test_changes_worked_out_in_processes_of_their_own_are_the_same() -> None:
 import json, resource, sys
 from pathlib import Path
 import msgspec
-from scaling.analyze import analyze
+from scalescope.scaling.analyze import analyze
 (answer,) = analyze([Path(sys.argv[1])], jobs=int(sys.argv[2]))
 forked = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime > 0
 print(json.dumps([forked, msgspec.to_builtins(answer.advice), msgspec.to_builtins(answer.replay)]))

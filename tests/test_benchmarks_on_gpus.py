@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from launch.compose import compose_job, typed
-from launch.config import register
-from launch.study import outline_study, plan_study
-from verbs import sweep, train
+from scalescope.cli import sweep, train
+from scalescope.launch.compose import compose_job, typed
+from scalescope.launch.config import register
+from scalescope.launch.study import outline_study, plan_study
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "benchmarks"))

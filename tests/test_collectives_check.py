@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from collectives.check import Check
-from collectives.dtypes import DTYPES
-from collectives.operations import OPERATIONS
-from collectives.operations.operation import Bound
-from collectives.plan import Point
+from scalescope.collectives.dtypes import DTYPES
+from scalescope.collectives.measure.check import Check
+from scalescope.collectives.operations import OPERATIONS
+from scalescope.collectives.operations.operation import Bound
+from scalescope.collectives.plan import Point
 
 CPU = torch.device("cpu")
 FOLDS = {"sum": np.add, "avg": np.add, "min": np.minimum, "max": np.maximum, "prod": np.multiply}

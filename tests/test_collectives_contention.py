@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from collectives.contention import ContendedClock
-from collectives.operations.operation import NotAvailable
-from collectives.rotation import Run
+from scalescope.collectives.measure.contention import ContendedClock
+from scalescope.collectives.operations.operation import NotAvailable
+from scalescope.collectives.transports.rotation import Run
 
 PRODUCT_S, ALONE_S = 1e-3, 10e-6
 

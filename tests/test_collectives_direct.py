@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from collectives.paths import compiled
-from collectives.paths.issue import Issuer
+from scalescope.collectives.transports import compiled
+from scalescope.collectives.transports.issue import Issuer
 
 ROOT = Path(__file__).resolve().parent.parent
 STANDIN = r"""
@@ -57,11 +57,11 @@ DRIVER = """
 import ctypes, sys, threading, time, types, torch
 ctypes.CDLL(sys.argv[1])  # torch of a GPU machine has loaded its own
 if torch.version.cuda or torch.version.hip:  # as this one has, which is not to be found here
-    from collectives.paths import library
+    from scalescope.collectives.transports import library
     library._NAMES = (sys.argv[1],)
 torch.cuda.current_stream = lambda device=None: types.SimpleNamespace(cuda_stream=0x57)
 torch.cuda.synchronize = lambda device=None: None
-from collectives.paths.direct import DirectPath
+from scalescope.collectives.transports.direct import DirectPath
 messages = types.SimpleNamespace(rank=1, size=4, leads=True, share_bytes=lambda content: content,
                                  least=lambda number: number)
 path = DirectPath(messages, torch.device("cpu"))
@@ -108,8 +108,8 @@ messages.least = lambda number: 0  # another rank cannot
 path = DirectPath(messages, torch.device("cpu"), channels=8)
 print("issued by", path.issued_by, file=sys.stderr)
 path.close()
-from collectives.paths import direct
-from collectives.operations.operation import NotAvailable
+from scalescope.collectives.transports import direct
+from scalescope.collectives.operations.operation import NotAvailable
 messages.texts = lambda text: [None, text]
 print("opened:", type(direct.open_path(messages, torch.device("cuda"), None)).__name__, file=sys.stderr)
 for answer in (lambda text: [None, text], lambda text: [text and "elsewhere: " + text, text]):
@@ -187,7 +187,7 @@ def test_processes_that_compile_at_once_all_load_a_whole_library(library: Path, 
                     'sleep 0.5\nexec cc "$@"\n')  # fmt: skip
     slow.chmod(0o755)
     cache = tmp_path / "cache"
-    ask = "from collectives.paths.issue import Issuer; print(Issuer.find())"
+    ask = "from scalescope.collectives.transports.issue import Issuer; print(Issuer.find())"
     environment = {**os.environ, "CC": str(slow), "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(ROOT)}
     found = [
         subprocess.Popen([sys.executable, "-c", ask], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from collectives.progress import Display
-from scaling.sweeps.nccl_tests_log import read_log
+from scalescope.collectives.show.progress import Display
+from scalescope.scaling.sweeps.nccl_tests_log import read_log
 from tests.collectives_runs import planned
 
 LOGS = Path(__file__).parent / "data" / "nccl_tests"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from records.rows import SweepRow
+from scalescope.records.rows import SweepRow
 from tests.collectives_runs import await_rows, finish, folder_of, planned, points_of, process_of, rows_of, start
 
 # points for all the faults, however many are measured before a busy machine comes to make the next one

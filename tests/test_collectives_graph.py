@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from collectives.graph import capture
+from scalescope.collectives.measure.graph import capture
 
 
 class Streams:

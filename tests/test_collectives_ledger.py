@@ -3,10 +3,10 @@
 import threading
 from pathlib import Path
 
-from collectives.ledger import Ledger
-from collectives.plan import Point
-from records.folder import RunFolder
-from records.sink import Sinks
+from scalescope.collectives.plan import Point
+from scalescope.collectives.row_recorder import Ledger
+from scalescope.records.folder import RunFolder
+from scalescope.records.sink import Sinks
 from tests.collectives_runs import planned
 
 

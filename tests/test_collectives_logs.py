@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from records.errors import UserError
-from records.rows import SweepRow
-from scaling.sweeps.comparison import compare
-from scaling.sweeps.nccl_tests_log import read_log
-from verbs import compare as compare_verb
-from verbs import import_logs
+from scalescope.cli import compare as compare_verb
+from scalescope.cli import import_logs
+from scalescope.records.errors import UserError
+from scalescope.records.rows import SweepRow
+from scalescope.scaling.sweeps.comparison import compare
+from scalescope.scaling.sweeps.nccl_tests_log import read_log
 
 LOGS = Path(__file__).parent / "data" / "nccl_tests"
 FIGURES = [(1024, 11.02, 10.11), (1048576, 30.55, 29.87), (1073741824, 5400.1, 5391.2)]  # bytes, out of place, in place

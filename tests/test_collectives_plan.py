@@ -2,10 +2,10 @@
 
 import pytest
 
-from collectives.checks import check
-from collectives.plan import placed
-from collectives.sizes import format_size, parse_sizes
-from records.errors import UserError
+from scalescope.collectives.checks import check
+from scalescope.collectives.plan import placed
+from scalescope.collectives.sizes import format_size, parse_sizes
+from scalescope.records.errors import UserError
 from tests.collectives_runs import compose, planned
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from collectives.ceiling import ceiling_of
-from collectives.plan import Point
-from collectives.summary import matrix, summarise, verdict
-from collectives.table import write_csv
-from records.rows import Device, SweepRow
+from scalescope.collectives.ceiling import ceiling_of
+from scalescope.collectives.plan import Point
+from scalescope.collectives.show.summary import matrix, summarise, verdict
+from scalescope.collectives.show.table import write_csv
+from scalescope.records.rows import Device, SweepRow
 
 GIB = 1 << 30
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from collectives.operations import OPERATIONS
-from collectives.plan import Point
-from records.rows import SweepRow
+from scalescope.collectives.operations import OPERATIONS
+from scalescope.collectives.plan import Point
+from scalescope.records.rows import SweepRow
 from tests.collectives_runs import finish, folder_of, planned, points_of, rows_of, start
 
 QUICK = ("min_iterations=5", "budget_s=0.002", "warmup_iterations=1", "percentile_iterations=3")

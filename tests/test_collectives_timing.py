@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from collectives.rotation import rotating
-from collectives.timing import (
+from scalescope.collectives.measure.timing import (
     Limits,
     first_batch,
     mean_and_half_interval,
@@ -19,6 +18,7 @@ from collectives.timing import (
     verdict,
     without_stalls,
 )
+from scalescope.collectives.transports.rotation import rotating
 
 LIMITS = Limits(min_iterations=20, max_iterations=2000, budget_s=0.5, relative_interval=0.02, percentile_iterations=20)
 

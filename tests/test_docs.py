@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-import scalescope
-from collectives.config import register as register_sweep
-from launch.compose import compose_job
-from launch.config import StudyConfig
-from launch.config import register as register_study
-from launch.study import grid
-from launch.submit import parse
-from train.config import register as register_train
+from scalescope.cli import front_door
+from scalescope.collectives.config import register as register_sweep
+from scalescope.launch.compose import compose_job
+from scalescope.launch.config import StudyConfig
+from scalescope.launch.config import register as register_study
+from scalescope.launch.slurm.submit import parse
+from scalescope.launch.study import grid
+from scalescope.train.config import register as register_train
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -37,14 +37,14 @@ def commands(page: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield each command of scalescope on a page: an indented line, or one between backticks."""
     for indented, quoted in re.findall(r"^    (.*)$|`([^`\n]+(?:\n[^`\n]+)?)`", page.read_text(), re.MULTILINE):
         found = _COMMAND.search((indented or quoted).replace("\\|", "|").replace("\n", " "))
-        if found and found[1] in scalescope.VERBS:
+        if found and found[1] in front_door.VERBS:
             words = shlex.split(re.split(r"\s#\s|\s{2,}\(", found[2])[0])
             yield found[1], [word for word in words if word != "…"]
 
 
 def flags_of(verb: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
     with pytest.raises(SystemExit) as ended:
-        import_module(scalescope.VERBS[verb]).run(["--help"])
+        import_module(front_door.VERBS[verb]).run(["--help"])
     assert ended.value.code == 0
     return set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
 
@@ -61,7 +61,9 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_file_that_is_named_is_there(page: Path) -> None:
-    named = re.findall(r"\b(?:benchmarks|conf|scaling|slurm|tests|train|records)/[\w/.*-]*\w", page.read_text())
+    named = re.findall(
+        r"(?<![\w/])(?:benchmarks|collectives|conf|launch|scalescope|slurm|tests|train)/[\w/.*-]*\w", page.read_text()
+    )
     assert not [path for path in named if not list(ROOT.glob(path))]
 
 
@@ -131,10 +133,10 @@ def test_every_setting_is_explained_where_its_default_is(group: str) -> None:
         assert not {key: file for key, file in keys.items() if key not in explained}
 
 
-@pytest.mark.parametrize("verb", sorted(set(scalescope.VERBS) - {"train", "sweep"}))
+@pytest.mark.parametrize("verb", sorted(set(front_door.VERBS) - {"train", "sweep"}))
 def test_every_verb_tells_what_it_does(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     try:
-        code = scalescope.main([verb, "--help"])
+        code = front_door.main([verb, "--help"])
     except SystemExit as ended:  # argparse
         code = int(ended.code or 0)
     assert code == 0
@@ -143,7 +145,7 @@ def test_every_verb_tells_what_it_does(verb: str, capsys: pytest.CaptureFixture[
 
 def test_the_help_of_training_lists_what_can_be_chosen_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):  # Hydra ends so
-        scalescope.main(["train", "--help"])
+        front_door.main(["train", "--help"])
     said = capsys.readouterr().out
     section = said.partition("== Choices ==")[2].partition("==")[0]
     listed = {group: set(files.split(", ")) for group, files in re.findall(r"(\w+)=…\s+(.+)", section)}
@@ -155,6 +157,6 @@ def test_the_help_of_training_lists_what_can_be_chosen_and_nothing_else(capsys: 
 
 def test_every_verb_is_in_the_reference_and_in_the_help() -> None:
     reference = (ROOT / "docs" / "reference.md").read_text()
-    for verb in scalescope.VERBS:
+    for verb in front_door.VERBS:
         assert re.search(rf"^\| `{verb}\b", reference, re.MULTILINE), verb
-        assert re.search(rf"^  scalescope {verb}\b", scalescope.USAGE, re.MULTILINE), verb
+        assert re.search(rf"^  scalescope {verb}\b", front_door.USAGE, re.MULTILINE), verb

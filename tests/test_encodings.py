@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from records.folder import RunFolder
+from scalescope.records.folder import RunFolder
 from tests.test_front_door import SCALESCOPE, TINY
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from records.errors import ExitCode
-from records.folder import RunFolder
+from scalescope.records.errors import ExitCode
+from scalescope.records.folder import RunFolder
 from tests.collectives_runs import await_rows, finish, process_of, rows_of
 from tests.collectives_runs import start as start_sweep
 from tests.faults import FAULTS, PAGE, Fault, page_with_table
@@ -403,7 +403,7 @@ def test_a_rank_that_hangs_in_its_own_code_is_told_from_those_that_wait_for_it(t
     hang.write_text(
         "import os, sys, threading\n"
         "if os.environ.get('RANK') == '1':\n"
-        "    import train.loader as loader\n"
+        "    import scalescope.train.loader as loader\n"
         "    inner, count = loader.split_tokens, [0]\n"
         "    def split(rows):\n"
         "        count[0] += 1\n"

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hardware.ceiling import measure_matmul
-from hardware.detect import describe
-from hardware.peaks import PEAKS, find_peak, link_ceiling_gb_s
-from hardware.state import read_state
+from scalescope.hardware.ceiling import measure_matmul
+from scalescope.hardware.detect import describe
+from scalescope.hardware.peaks import PEAKS, find_peak, link_ceiling_gb_s
+from scalescope.hardware.state import read_state
 
 
 @pytest.mark.parametrize(

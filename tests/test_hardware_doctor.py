@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hardware.doctor import check_run_folder, examine, preflight
-from hardware.finding import Finding
-from hardware.host import check_clock, check_locked_memory, check_network, check_rocm, check_shared_memory
-from hardware.visible import check_visible
+from scalescope.hardware.doctor import check_run_folder, examine, preflight
+from scalescope.hardware.finding import Finding
+from scalescope.hardware.host import check_clock, check_locked_memory, check_network, check_rocm, check_shared_memory
+from scalescope.hardware.visible import check_visible
 
 
 def broken(findings: list[Finding]) -> list[str]:
@@ -81,7 +81,7 @@ def test_missing_permissions_on_kfd_are_found(tmp_path: Path) -> None:
             parent.chmod(parent.stat().st_mode | 0o011)
     code = (
         "import os, sys; sys.path.insert(0, sys.argv[2]); os.setgid(65534); os.setuid(65534)\n"
-        "from pathlib import Path\nfrom hardware.host import check_rocm\n"
+        "from pathlib import Path\nfrom scalescope.hardware.host import check_rocm\n"
         "print([f.fix for f in check_rocm({}, {'nogroup'}, root=Path(sys.argv[1])) if f.level == 'broken'])"
     )
     # imported before the change of user, since a home folder may be closed to others

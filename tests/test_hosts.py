@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from records.folder import RunFolder
-from scaling.analyze import analyze_run
+from scalescope.records.folder import RunFolder
+from scalescope.scaling.analyze import analyze_run
 from tests.hosts import Hosts, missing
 from tests.train_runs import FAST, SMALL_GPT
 

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-import scalescope
-from launch.compose import compose_job
-from launch.freeze import plan_job
-from records.errors import UserError
-from train.config import GptConfig, ModelConfig, ResNetConfig
-from train.script.config import ScriptConfig, script_config
-from verbs import sweep, train
+from scalescope.cli import front_door, sweep, train
+from scalescope.launch.compose import compose_job
+from scalescope.launch.freeze import plan_job
+from scalescope.records.errors import UserError
+from scalescope.train.config import GptConfig, ModelConfig, ResNetConfig
+from scalescope.train.script.config import ScriptConfig, script_config
 
 VERBS = {"train": train.verb(), "sweep": sweep.verb()}
 JOBS: list[tuple[str, list[str], type[ModelConfig] | None]] = [
@@ -110,7 +109,7 @@ def test_it_is_one_line_that_names_the_key_and_nothing_is_left(
     words: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert scalescope.main(shlex.split(words)) == 2
+    assert front_door.main(shlex.split(words)) == 2
     out, err = capfd.readouterr()
     assert len(err.strip().splitlines()) == 1 and says in err and out == "", (out, err)
     assert list(tmp_path.iterdir()) == []

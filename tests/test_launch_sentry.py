@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from records.folder import RunFolder
+from scalescope.records.folder import RunFolder
 from tests.processes import await_that, descendants
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -17,11 +17,11 @@ WATCHED = """
 import ctypes, os, sys, time
 from pathlib import Path
 import torch.distributed as dist
-import launch.watch
-from launch.watch import Watch
-from records.folder import RunFolder
+import scalescope.launch.watch.progress_watchdog
+from scalescope.launch.watch.progress_watchdog import Watch
+from scalescope.records.folder import RunFolder
 
-launch.watch._LOST_LEAST_S, launch.watch._SPEAK_S = 2.0, 1.0
+scalescope.launch.watch.progress_watchdog._LOST_LEAST_S, scalescope.launch.watch.progress_watchdog._SPEAK_S = 2.0, 1.0
 folder = RunFolder(Path(sys.argv[1]))
 store = dist.TCPStore("127.0.0.1", 0, 1, True)
 watch = Watch(store, 0, 1)

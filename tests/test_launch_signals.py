@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from launch.start import _ranks
-from records.errors import Preempted
-from records.stop import held_back, note_requests
-from train.preemption import StopRequest
+from scalescope.launch.start import _ranks
+from scalescope.records.errors import Preempted
+from scalescope.records.stop import held_back, note_requests
+from scalescope.train.measure.preemption import StopRequest
 
 HOUSE = Path(__file__).resolve().parent.parent
 
 # then(): the rank says what it heard, and leaves
 LISTENING = """
 import os, signal, sys, time
-from launch.termination import on_termination
+from scalescope.launch.watch.termination import on_termination
 def then(number):
     os.write(1, f"heard {number.name}\\n".encode())
     os._exit(3)
@@ -73,7 +73,7 @@ def test_what_is_ignored_stays_ignored() -> None:
 
 
 def test_a_request_to_stop_waits_for_a_process_that_is_still_loading() -> None:
-    loads = "import time\ntime.sleep(0.3)\nfrom records.stop import *\nnote_requests()\nprint(noted())"
+    loads = "import time\ntime.sleep(0.3)\nfrom scalescope.records.stop import *\nnote_requests()\nprint(noted())"
     with held_back():
         job = subprocess.Popen([sys.executable, "-c", loads], cwd=HOUSE, stdout=subprocess.PIPE, text=True)
     job.send_signal(signal.SIGUSR1)
@@ -100,7 +100,7 @@ def test_a_rank_that_obeys_a_request_to_stop_is_not_ended_by_a_second_one(handle
 def test_a_request_to_stop_that_came_before_training_began_is_obeyed(
     handlers: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("records.stop._noted", [])
+    monkeypatch.setattr("scalescope.records.stop._noted", [])
     note_requests()
     stop = StopRequest()
     os.kill(os.getpid(), signal.SIGUSR1)

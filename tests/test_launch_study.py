@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from launch.compose import compose_job
-from launch.config import register
-from launch.study import outline_study
-from scaling.analyze import analyze_run
-from verbs import sweep, train
+from scalescope.cli import sweep, train
+from scalescope.launch.compose import compose_job
+from scalescope.launch.config import register
+from scalescope.launch.study import outline_study
+from scalescope.scaling.analyze import analyze_run
 
 DATA = Path(__file__).parent / "data"
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from launch.rendezvous import first_host
-from launch.world import World, discover
-from records.errors import UserError
+from scalescope.launch.rendezvous import first_host
+from scalescope.launch.world import World, discover
+from scalescope.records.errors import UserError
 
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "1", "RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
 SRUN = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from records.folder import RunFolder
+from scalescope.records.folder import RunFolder
 from tests.train_runs import FAST, SMALL_GPT, train_in_world
 
 BIN = Path(sys.executable).parent
@@ -89,7 +89,7 @@ def test_mpirun_gives_the_losses_of_torchrun(mpi: Mpi, by_torchrun: list[float |
 def test_ranks_have_their_places_on_a_machine_with_fewer_cores(mpi: Mpi, tmp_path: Path) -> None:
     ranks = 2 * (os.cpu_count() or 1) + 1
     told = (
-        "import os; from launch.world import discover; w = discover()\n"
+        "import os; from scalescope.launch.world import discover; w = discover()\n"
         "os.write(1, f'rank {w.rank} {w.size} {w.local_rank} {w.local_size}\\n'.encode())"  # whole lines
     )
     done = subprocess.run(mpi.command(ranks, sys.executable, "-c", told), env=mpi.environment, capture_output=True,

@@ -9,13 +9,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from records.environment import allowed_variables
-from records.errors import UserError
-from records.files import RowWriter, read_rows, write_atomic
-from records.folder import RunFolder, find_runs
-from records.rows import StepRow
-from records.shell import as_typed
-from records.sink import Sinks
+from scalescope.records.environment import allowed_variables
+from scalescope.records.errors import UserError
+from scalescope.records.files import RowWriter, read_rows, write_atomic
+from scalescope.records.folder import RunFolder, find_runs
+from scalescope.records.rows import StepRow
+from scalescope.records.shell import as_typed
+from scalescope.records.sink import Sinks
 from tests import disks
 
 
@@ -54,8 +54,8 @@ def test_a_bad_line_in_the_middle_is_named(tmp_path: Path) -> None:
 def test_a_killed_writer_loses_no_finished_row(tmp_path: Path) -> None:
     path = tmp_path / "steps.jsonl"
     code = (
-        "import sys, os, signal\nfrom pathlib import Path\nfrom records.files import RowWriter\n"
-        "from records.rows import StepRow\nwriter = RowWriter(Path(sys.argv[1]))\n"
+        "import sys, os, signal\nfrom pathlib import Path\nfrom scalescope.records.files import RowWriter\n"
+        "from scalescope.records.rows import StepRow\nwriter = RowWriter(Path(sys.argv[1]))\n"
         "for step in range(100):\n"
         "    writer.append(StepRow(step=step, phase='steady', step_ms=[1.0], samples_per_s=1))\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
@@ -153,7 +153,7 @@ def test_a_failed_run_folder_takes_no_neighbour_along(tmp_path: Path, monkeypatc
         (tmp_path / "runs" / "neighbour").mkdir()  # another job starts at the same moment
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("records.folder.write_atomic", full)
+    monkeypatch.setattr("scalescope.records.folder.write_atomic", full)
     with pytest.raises(UserError, match="No space left"):
         RunFolder.create(tmp_path / "runs" / "mine", "train", "")
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["neighbour"]
@@ -179,7 +179,7 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(tmp_path: Pat
     words = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-all"] if os.geteuid() == 0 else []
     if words and shutil.which(words[0]) is None:
         pytest.skip("NOT TESTED: root may write everywhere, and there is no setpriv here to give that up")
-    code = f"import scalescope; raise SystemExit(scalescope.main(['analyze', {str(study.path)!r}]))"
+    code = f"from scalescope.cli import front_door; raise SystemExit(front_door.main(['analyze', {str(study.path)!r}]))"
     words += [sys.executable, "-c", code]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     run.path.chmod(0o755)

@@ -6,10 +6,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from records.folder import RunFolder
-from report.compare import comparison, pairs_of, part_changes, write_comparison
-from report.material import read_material
-from scaling.answer import read_run_answer, write_answer
+from scalescope.records.folder import RunFolder
+from scalescope.report.compare import comparison, pairs_of, part_changes, write_comparison
+from scalescope.report.report_data import read_material
+from scalescope.scaling.answer import read_run_answer, write_answer
 from tests.report_browser import needs_chromium, open_page
 from tests.report_samples import write_run, write_study
 

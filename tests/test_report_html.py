@@ -14,14 +14,22 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from records.errors import UserError
-from records.folder import RunFolder
-from records.rows import SweepRow
-from report.html import write_report
-from report.page import inline_json, table_csv
-from report.tables import Column, Table
-from report.verdict import loss_sentence
-from scaling.answer import Collective, KernelRow, Quality, Straggler, read_run_answer, read_study_answer, write_answer
+from scalescope.records.errors import UserError
+from scalescope.records.folder import RunFolder
+from scalescope.records.rows import SweepRow
+from scalescope.report.drawing.tables import Column, Table
+from scalescope.report.html import write_report
+from scalescope.report.page import inline_json, table_csv
+from scalescope.report.sentences import loss_sentence
+from scalescope.scaling.answer import (
+    Collective,
+    KernelRow,
+    Quality,
+    Straggler,
+    read_run_answer,
+    read_study_answer,
+    write_answer,
+)
 from tests import report_samples
 from tests.report_browser import needs_chromium, open_page
 from tests.report_samples import run_answer, write_real_study, write_run, write_study, write_sweep
@@ -220,7 +228,8 @@ def test_without_the_drawing_library_the_page_has_its_tables_and_says_so(tmp_pat
         "import sys; sys.modules['altair'] = sys.modules['vl_convert'] = None\n"
         "import importlib.util as u; find = u.find_spec\n"
         "u.find_spec = lambda name, *a: None if name in ('altair', 'vl_convert') else find(name, *a)\n"
-        "from pathlib import Path; from records.folder import RunFolder; from report.html import write_report\n"
+        "from pathlib import Path; from scalescope.records.folder import RunFolder\n"
+        "from scalescope.report.html import write_report\n"
         f"write_report(RunFolder(Path({str(folder.path)!r})))\n"
     )
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=200, check=True)
@@ -233,7 +242,8 @@ def test_writing_a_report_imports_no_torch(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "train", 2)
     script = (
         "import sys; from pathlib import Path\n"
-        "from records.folder import RunFolder; from report.html import write_report\n"
+        "from scalescope.records.folder import RunFolder\n"
+        "from scalescope.report.html import write_report\n"
         f"write_report(RunFolder(Path({str(folder.path)!r})))\n"
         "assert 'torch' not in sys.modules and 'hydra' not in sys.modules\n"
     )
@@ -327,7 +337,7 @@ def test_hostile_names_do_no_harm_in_a_browser(tmp_path: Path) -> None:
 def test_the_labels_beside_the_growth_s_bars_have_their_room_on_every_page(width: int) -> None:
     import vl_convert
 
-    from report import charts
+    from scalescope.report.drawing import charts
 
     spec = charts.waterfall([("slower compute", "#36c", 166.8), ("exposed wait", "#c33", 55.1)], 221.9)
     svg = vl_convert.vegalite_to_svg({**spec, "width": width})

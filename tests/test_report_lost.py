@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import scalescope
-from records.folder import RunFolder
-from report.html import page_of
-from report.lost import lost_table
-from report.material import read_material
-from scaling.analyze import analyze_against
-from scaling.answer import read_run_answer
+from scalescope.cli import front_door
+from scalescope.records.folder import RunFolder
+from scalescope.report.html import page_of
+from scalescope.report.panels.lost import lost_table
+from scalescope.report.report_data import read_material
+from scalescope.scaling.analyze import analyze_against
+from scalescope.scaling.answer import read_run_answer
 from tests import data_parallel
 from tests.data_parallel import MS, Disturbance
 from tests.report_samples import write_run
@@ -35,7 +35,7 @@ def test_the_terminal_says_what_was_lost_and_a_row_adds_up(
     calm: Path, late: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = tmp_path / "answer.json"
-    assert scalescope.main(["analyze", str(late), "--against", str(calm), "--json", str(answer)]) == 0
+    assert front_door.main(["analyze", str(late), "--against", str(calm), "--json", str(answer)]) == 0
     said = capsys.readouterr().out
     assert "Against calm a step of the mean rank is 4.0 ms longer (26.5 ms to 30.5 ms): 2.2 ms exposed wait" in said
     table = said[said.index("What a step lost against calm, a rank") :].splitlines()
@@ -56,7 +56,7 @@ def test_several_references_count_as_their_mean(calm: Path, late: Path) -> None:
 def test_a_run_folders_answer_and_page_hold_it(calm: Path, late: Path, tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", 4)
     late.rename(folder.traces)
-    assert scalescope.main(["analyze", str(folder.path), "--against", str(calm)]) == 0
+    assert front_door.main(["analyze", str(folder.path), "--against", str(calm)]) == 0
     losses = read_run_answer(folder.analysis).lost
     page = html.unescape(folder.report.read_text())
     assert "What was lost against a reference" in page and "4 GPUs, against calm" in page
@@ -90,5 +90,5 @@ def test_what_cannot_be_compared_is_one_clear_line(
     study = RunFolder.create(tmp_path / "study", "study", "{}\n")
     two = data_parallel.run(tmp_path / "two", Disturbance(), world_size=2)
     named = [word.format(late=late, calm=calm, study=study.path, two=two) for word in words]
-    assert scalescope.main(["analyze", *named]) == 2
+    assert front_door.main(["analyze", *named]) == 2
     assert says in capsys.readouterr().err

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from report.perfetto import Packed, base_ns, write_perfetto
-from scaling.analyze import analyze_run
-from scaling.answer import Straggler
+from scalescope.report.perfetto import Packed, base_ns, write_perfetto
+from scalescope.scaling.analyze import analyze_run
+from scalescope.scaling.answer import Straggler
 
 DATA = Path(__file__).parent / "data" / "gpt_ddp_n2"
 PHASES = {"B", "E", "X", "i", "I", "M", "s", "t", "f", "C", "b", "e", "n", "P"}

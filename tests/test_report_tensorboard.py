@@ -16,8 +16,8 @@ import pytest
 import yaml
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from records.folder import RunFolder
-from report.tensorboard import TensorBoardSink
+from scalescope.records.folder import RunFolder
+from scalescope.report.sinks.tensorboard import TensorBoardSink
 from tests.report_samples import step_rows, sweep_rows, write_run
 
 ROOT = Path(__file__).parent.parent
@@ -31,7 +31,6 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     for rank in (0, 1):
         shutil.copy(DATA / f"rank{rank}.3.pt.trace.json.gz", folder.trace_of(rank, 10))
     node = yaml.safe_load((ROOT / "conf/logger/tensorboard.yaml").read_text())["tensorboard"]
-    assert node.pop("_target_") == "report.tensorboard.TensorBoardSink"
     sink = TensorBoardSink(**node, dir=str(folder.path), group="s", job_type="train", run_name="gpt-n2")
     sink.start({}, "gpt-n2")
     for row in [*step_rows(2), *sweep_rows()]:

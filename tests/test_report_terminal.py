@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from records.rows import SweepRow
-from report.tables import Column, Table
-from report.terminal import print_run, print_study, print_sweep
-from report.views import partition_table, waterfall_table
+from scalescope.records.rows import SweepRow
+from scalescope.report.drawing.tables import Column, Table
+from scalescope.report.terminal import print_run, print_study, print_sweep
+from scalescope.report.views import partition_table, waterfall_table
 from tests.report_samples import run_answer, study_answer, sweep_rows
 
 RUNS = ["gpt_small-n1", "gpt_small-n2", "gpt_small-n4"]
@@ -120,7 +120,7 @@ def test_a_pipe_gets_plain_lines_and_no_color_is_obeyed() -> None:
     script = (
         "import sys; sys.path.insert(0, '.')\n"
         "from tests.report_samples import run_answer\n"
-        "from report.terminal import make_console, print_run\n"
+        "from scalescope.report.terminal import make_console, print_run\n"
         "print_run(run_answer('r', 4), make_console())\n"
         "assert 'torch' not in sys.modules and 'altair' not in sys.modules and 'wandb' not in sys.modules\n"
     )

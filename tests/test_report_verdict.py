@@ -3,11 +3,12 @@
 import msgspec
 import pytest
 
-from records.rows import SweepRow
-from report.numbers import figure, milliseconds, rate, size
-from report.verdict import loss_sentence, run_verdict, study_verdicts, sweep_verdict
-from report.views import waterfall_steps, waterfall_table
-from scaling.answer import (
+from scalescope.records.rows import SweepRow
+from scalescope.report.drawing.numbers import figure, milliseconds, rate, size
+from scalescope.report.sentences import loss_sentence, sweep_verdict
+from scalescope.report.verdict import run_verdict, study_verdicts
+from scalescope.report.views import waterfall_steps, waterfall_table
+from scalescope.scaling.answer import (
     Quality,
     Replay,
     RunAnalysis,

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from records.folder import RunFolder
-from records.rows import StepRow
-from records.sink import Sinks
-from report.wandb import WandbSink
+from scalescope.records.folder import RunFolder
+from scalescope.records.rows import StepRow
+from scalescope.records.sink import Sinks
+from scalescope.report.sinks.wandb import WandbSink
 from tests.report_samples import step_rows, sweep_rows, write_run
 from tests.wandb_runs import options, write_traces
 from tests.wandb_transactions import config, find_transactions, history, read_records, summary

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from records.folder import RunFolder
-from records.rows import RunStatus
-from report.background import Background
-from report.wandb import WandbSink
+from scalescope.records.folder import RunFolder
+from scalescope.records.rows import RunStatus
+from scalescope.report.sinks.background import Background
+from scalescope.report.sinks.wandb import WandbSink
 from tests import disks
 from tests.report_samples import write_run
 from tests.train_runs import SMALL_GPT, ranks_of, start, train_in_world, wait_for_rows
@@ -30,8 +30,8 @@ def test_a_wandb_that_cannot_be_reached_does_not_stop_the_job(tmp_path: Path) ->
     script = (
         "import sys; sys.path.insert(0, '.')\n"
         "from tests.report_samples import step_rows\n"
-        "from records.sink import Sinks\n"
-        "from report.wandb import WandbSink\n"
+        "from scalescope.records.sink import Sinks\n"
+        "from scalescope.report.sinks.wandb import WandbSink\n"
         f"options = {options(mode='online', init_timeout_s=3, finish_timeout_s=3)!r}\n"
         f"sinks = Sinks([WandbSink(**options, dir={str(folder.path)!r})])\n"
         "sinks.start({}, 'r')\n"
@@ -50,8 +50,8 @@ def test_a_killed_wandb_process_does_not_stop_the_job(tmp_path: Path) -> None:
     script = (
         "import os, sys, time; sys.path.insert(0, '.')\n"
         "from tests.report_samples import step_rows\n"
-        "from records.sink import Sinks\n"
-        "from report.wandb import WandbSink\n"
+        "from scalescope.records.sink import Sinks\n"
+        "from scalescope.report.sinks.wandb import WandbSink\n"
         f"options = {options(finish_timeout_s=2)!r}\n"
         f"sinks = Sinks([WandbSink(**options, dir={str(folder.path)!r})])\n"
         "sinks.start({}, 'r')\n"
@@ -195,9 +195,9 @@ def test_a_full_disk_under_wandb_does_not_stop_the_job(tmp_path: Path) -> None:
     script = (
         "import sys; sys.path.insert(0, '.')\n"
         "from pathlib import Path\n"
-        "from records.folder import RunFolder\n"
-        "from records.sink import Sinks\n"
-        "from report.wandb import WandbSink\n"
+        "from scalescope.records.folder import RunFolder\n"
+        "from scalescope.records.sink import Sinks\n"
+        "from scalescope.report.sinks.wandb import WandbSink\n"
         "from tests.report_samples import step_rows\n"
         f"folder = RunFolder(Path({str(folder.path)!r})); folder.steps.unlink()\n"
         f"sinks = Sinks([WandbSink(**{options(finish_timeout_s=3)!r}, dir=str(folder.path))])\n"
@@ -223,7 +223,7 @@ def test_a_job_that_leaves_at_once_has_everything_on_disk(tmp_path: Path) -> Non
     script = (
         "import os, sys; sys.path.insert(0, '.')\n"
         "from tests.report_samples import step_rows\n"
-        "from report.wandb import WandbSink\n"
+        "from scalescope.report.sinks.wandb import WandbSink\n"
         f"sink = WandbSink(**{options()!r}, dir={str(folder.path)!r})\n"
         "sink.start({}, 'r')\n"
         "for row in step_rows(1): sink.log(row)\n"

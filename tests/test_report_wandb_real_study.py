@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from records.folder import RunFolder
-from report.dashboard import write_dashboard
-from report.material import read_material
-from report.wandb_study import study_tables
+from scalescope.records.folder import RunFolder
+from scalescope.report.dashboard import write_dashboard
+from scalescope.report.report_data import read_material
+from scalescope.report.sinks.wandb_study import study_tables
 from tests.wandb_transactions import config, find_transactions, history, read_records, summary
 
 SECRET = "planted-9d2e-secret"

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from records.folder import RunFolder
-from report.wandb import log_study
-from scaling.answer import Straggler, write_answer
+from scalescope.records.folder import RunFolder
+from scalescope.report.sinks.wandb_study import log_study
+from scalescope.scaling.answer import Straggler, write_answer
 from tests.report_samples import run_answer, write_study
 from tests.wandb_runs import options
 from tests.wandb_transactions import config, find_transactions, history, read_records, summary

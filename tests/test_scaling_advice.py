@@ -7,27 +7,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import scalescope
-from launch.config import register
-from launch.study import outline_study, plan_study, run_study
-from report.verdict import run_verdict
-from scaling.advice import advise
-from scaling.advised import is_looked_at, why_no_advice
-from scaling.analyze import analyze, analyze_run
-from scaling.answer import RunAnalysis, StepTimes, read_study_answer
-from scaling.replay import load as loading
-from scaling.replay import whatif
-from scaling.replay.buckets import find_buckets
-from scaling.replay.bursts import comes_in_bursts
-from scaling.replay.change import Change
-from scaling.replay.graph import Graph
-from scaling.replay.load import read_records
-from scaling.replay.simulate import mean_step_ns, simulate_steps
-from scaling.replay.whatif import Replayer
-from scaling.tried import gain_half_ms
+from scalescope.cli import front_door, sweep, train
+from scalescope.cli.study import follow
+from scalescope.launch.config import register
+from scalescope.launch.study import outline_study, plan_study, run_study
+from scalescope.report.verdict import run_verdict
+from scalescope.scaling.advice.add import is_looked_at, why_no_advice
+from scalescope.scaling.advice.advice import advise
+from scalescope.scaling.advice.tried import gain_half_ms
+from scalescope.scaling.analyze import analyze, analyze_run
+from scalescope.scaling.answer import RunAnalysis, StepTimes, read_study_answer
+from scalescope.scaling.replay import load as loading
+from scalescope.scaling.replay import whatif
+from scalescope.scaling.replay.buckets import find_buckets
+from scalescope.scaling.replay.bursts import comes_in_bursts
+from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.graph import Graph
+from scalescope.scaling.replay.load import read_records
+from scalescope.scaling.replay.simulate import mean_step_ns, simulate_steps
+from scalescope.scaling.replay.whatif import Replayer
 from tests.test_front_door import TINY
-from verbs import sweep, train
-from verbs.study import follow
 
 DATA = Path(__file__).parent / "data"
 
@@ -149,7 +148,7 @@ def test_a_study_follows_its_advice_and_tells_what_came_of_it(
     answer = _advised("cpu_tiny_buckets_n2")
     answer.name = "gpt_tiny-ddp-n2"
     assert follow(study, folder, [answer]) == []
-    assert scalescope.main(["analyze", str(folder.path)]) == 0
+    assert front_door.main(["analyze", str(folder.path)]) == 0
     assert "Advice followed: expected and measured" in capsys.readouterr().out
     (tried,) = read_study_answer(folder.analysis).tried
     assert tried.run == "gpt_tiny-ddp-n2-advice" and tried.overrides == answer.advice[0].overrides

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import scalescope
-from records.rows import SweepRow
-from scaling.costs.fit import fit
-from scaling.costs.holdout import hold_out
-from scaling.costs.model import CostModel, NotKnown
-from scaling.costs.nonnegative import solve
-from scaling.costs.points import Launch, Point, plain_points, read_launches
-from scaling.costs.topology import Topology
+from scalescope.cli import front_door
+from scalescope.records.rows import SweepRow
+from scalescope.scaling.costs.fit import fit
+from scalescope.scaling.costs.holdout import hold_out
+from scalescope.scaling.costs.model import CostModel, NotKnown
+from scalescope.scaling.costs.nonnegative import solve
+from scalescope.scaling.costs.points import Launch, Point, plain_points, read_launches
+from scalescope.scaling.costs.topology import Topology
 
 DATA = Path(__file__).parent / "data"
 MIB = 1 << 20
@@ -227,13 +227,13 @@ def test_a_log_of_nccl_tests_is_a_sweep_with_its_device() -> None:
 
 def test_the_verb_teaches_fits_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
-        scalescope.main(["fit", "--help"])
+        front_door.main(["fit", "--help"])
     assert stop.value.code == 0
     assert "2(n-1)/n" in capsys.readouterr().out
     log = tmp_path / "all_reduce.txt"
     shutil.copy(DATA / "nccl_tests" / "plain.txt", log)
     out, page = tmp_path / "fit.json", tmp_path / "fit.html"
-    assert scalescope.main(["fit", str(log), "--json", str(out), "--html", str(page)]) == 0
+    assert front_door.main(["fit", str(log), "--json", str(out), "--html", str(page)]) == 0
     printed = capsys.readouterr().out
     assert "one group size alone checks nothing" in printed
     answer = json.loads(out.read_text())
@@ -244,4 +244,4 @@ def test_the_verb_teaches_fits_and_writes(tmp_path: Path, capsys: pytest.Capture
     last = operation["points"][-1]
     assert last["ceiling_us"] == pytest.approx(last["bytes"] / 450e3)
     assert "What collectives cost" in page.read_text()
-    assert scalescope.main(["fit", str(tmp_path / "nothing")]) == 2
+    assert front_door.main(["fit", str(tmp_path / "nothing")]) == 2

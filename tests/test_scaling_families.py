@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from scaling.families import bus_factor, dtype_of, element_bytes, is_communication_kernel, operation_of
-from scaling.run import Explained, explain_traces
-from scaling.sources import find_sources
+from scalescope.scaling.run import Explained, explain_traces
+from scalescope.scaling.trace.families import bus_factor, dtype_of, element_bytes, is_communication_kernel, operation_of
+from scalescope.scaling.trace.sources import find_sources
 
 DATA = Path(__file__).parent / "data"
 

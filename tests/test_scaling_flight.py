@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from records.folder import RunFolder
-from scaling.flight import read_flight, read_plain
+from scalescope.records.folder import RunFolder
+from scalescope.scaling.verdicts.flight import read_flight, read_plain
 
 
 def entry(number: int, operation: str = "all_reduce", ended: bool = True) -> dict[str, object]:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scaling.analyze import analyze_run
-from scaling.answer import Collective, RunAnalysis
+from scalescope.scaling.analyze import analyze_run
+from scalescope.scaling.answer import Collective, RunAnalysis
 from tests.gloo_root_job import ELEMENTS, ROOT
 
 WORLD = 3

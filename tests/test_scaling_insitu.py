@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-import scalescope
-from records.folder import RunFolder
-from scaling.analyze import analyze, analyze_run, analyze_study
-from scaling.answer import RunAnalysis
-from scaling.costs.points import Launch, read_launches
-from scaling.insitu import add_in_situ
-from scaling.projection.outlook import Outlook
+from scalescope.cli import front_door
+from scalescope.records.folder import RunFolder
+from scalescope.scaling.analyze import analyze, analyze_run, analyze_study
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.costs.points import Launch, read_launches
+from scalescope.scaling.projection.outlook import Outlook
+from scalescope.scaling.verdicts.insitu import add_in_situ
 from tests.projection_studies import DATA, H200, MIB, alone_us, make_pair, sweep_rows
 
 
@@ -101,7 +101,7 @@ def test_a_run_alone_is_held_against_a_sweep_that_is_given(pair: RunFolder, caps
     (plain,) = analyze([pair.path / "gpt-2"])
     assert isinstance(plain, RunAnalysis) and plain.in_situ == []
     log = DATA / "nccl_tests" / "plain.txt"
-    assert scalescope.main(["analyze", str(pair.path / "gpt-2"), "--sweep", str(log)]) == 0
+    assert front_door.main(["analyze", str(pair.path / "gpt-2"), "--sweep", str(log)]) == 0
     written = json.loads((pair.path / "gpt-2" / "analysis.json").read_text())
     large = [row for row in written["in_situ"] if row["bytes"] > 16 * MIB]  # where the log ends
     assert large and all("outside the sweep's sizes" in row["reason"] for row in large)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.intervals import (
+from scalescope.scaling.trace.intervals import (
     Intervals,
     clip,
     covered_before,

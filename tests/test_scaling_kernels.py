@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from scaling.answer import KernelRow
-from scaling.run import Explained, explain_traces
-from scaling.sources import find_sources
-from scaling.top_kernels import kernel_label
+from scalescope.scaling.answer import KernelRow
+from scalescope.scaling.run import Explained, explain_traces
+from scalescope.scaling.trace.sources import find_sources
+from scalescope.scaling.verdicts.top_kernels import kernel_label
 
 DATA = Path(__file__).parent / "data"
 

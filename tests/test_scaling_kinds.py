@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from report.panels_kinds import inflation_sentence
-from scaling.answer import KindGrowth, Waterfall
-from scaling.kernel_kinds import (
+from scalescope.report.panels.kinds import inflation_sentence
+from scalescope.scaling.answer import KindGrowth, Waterfall
+from scalescope.scaling.run import Explained, explain_traces
+from scalescope.scaling.trace.kernel_kinds import (
     ATTENTION,
     COMMUNICATION,
     CONVOLUTION,
@@ -21,9 +22,8 @@ from scaling.kernel_kinds import (
     OTHER,
     kind_of,
 )
-from scaling.run import Explained, explain_traces
-from scaling.sources import find_sources
-from scaling.waterfall import compute_split, mean_step, waterfall
+from scalescope.scaling.trace.sources import find_sources
+from scalescope.scaling.verdicts.waterfall import compute_split, mean_step, waterfall
 
 DATA = Path(__file__).parent / "data"
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from scaling.answer import RankSplit
-from scaling.run import explain_traces
-from scaling.sources import find_sources
+from scalescope.scaling.answer import RankSplit
+from scalescope.scaling.run import explain_traces
+from scalescope.scaling.trace.sources import find_sources
 
 
 def idle(folder: Path, *events: tuple[str, str, int, int, int]) -> RankSplit:

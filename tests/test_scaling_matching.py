@@ -5,11 +5,11 @@ from pathlib import Path
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from scaling.clocks import host_offsets
-from scaling.collective import RankCollective
-from scaling.matching import match_collectives
-from scaling.rank import RankSummary, summarise
-from scaling.waits import wait_of
+from scalescope.scaling.rank.collective import RankCollective
+from scalescope.scaling.rank.summary import RankSummary, summarise
+from scalescope.scaling.ranks.clocks import host_offsets
+from scalescope.scaling.ranks.matching import match_collectives
+from scalescope.scaling.ranks.waits import wait_of
 
 DATA = Path(__file__).parent / "data"
 

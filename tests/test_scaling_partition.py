@@ -7,9 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from scaling.answer import PARTS
-from scaling.run import Explained, explain_traces
-from scaling.sources import find_sources
+from scalescope.scaling.answer import PARTS
+from scalescope.scaling.run import Explained, explain_traces
+from scalescope.scaling.trace.sources import find_sources
 from tests import oracle, synthetic
 
 DATA = Path(__file__).parent / "data"

@@ -10,23 +10,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import scalescope
-from records.folder import RunFolder
-from report.panels_projection import expectation_sentence
-from scaling.analyze import analyze_study
-from scaling.answer import Projected, StudyAnalysis
-from scaling.costs.interval import Interval
-from scaling.costs.model import CostModel, NotKnown
-from scaling.costs.points import Launch
-from scaling.costs.topology import Topology
-from scaling.exchanges import Exchange, RankExchanges
-from scaling.intervals import intervals, union
-from scaling.projection.hiding import replay
-from scaling.projection.laws import doublings, expected_last, inflation_growth, wait_growth
-from scaling.projection.noise import repeat_half_ms
-from scaling.projection.outlook import Outlook
-from scaling.run import explain_traces
-from scaling.sources import find_sources
+from scalescope.cli import front_door
+from scalescope.records.folder import RunFolder
+from scalescope.report.panels.projection import expectation_sentence
+from scalescope.scaling.analyze import analyze_study
+from scalescope.scaling.answer import Projected, StudyAnalysis
+from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.costs.model import CostModel, NotKnown
+from scalescope.scaling.costs.points import Launch
+from scalescope.scaling.costs.topology import Topology
+from scalescope.scaling.projection.hiding import replay
+from scalescope.scaling.projection.laws import doublings, expected_last, inflation_growth, wait_growth
+from scalescope.scaling.projection.noise import repeat_half_ms
+from scalescope.scaling.projection.outlook import Outlook
+from scalescope.scaling.rank.exchanges import Exchange, RankExchanges
+from scalescope.scaling.run import explain_traces
+from scalescope.scaling.trace.intervals import intervals, union
+from scalescope.scaling.trace.sources import find_sources
 from tests.projection_studies import DATA, H200, MIB, add_run, add_sweep, make_pair, sweep_rows
 
 
@@ -293,7 +293,7 @@ def test_the_verb_projects_prints_and_writes(
 ) -> None:
     out = tmp_path / "projection.json"
     words = ["project", str(pair.path), "--gpus", "16,8", "--gpus-per-node", "8", "--nic-gb-s", "50"]
-    assert scalescope.main([*words, "--nic-latency-us", "5", "--json", str(out)]) == 0
+    assert front_door.main([*words, "--nic-latency-us", "5", "--json", str(out)]) == 0
     printed = capsys.readouterr().out
     assert "Efficiency to expect: 8 GPUs" in printed and "Not tested: that takes three measured counts" in printed
     written = json.loads(out.read_text())
@@ -317,20 +317,20 @@ def test_the_verb_projects_prints_and_writes(
 def test_a_machine_that_is_half_said_is_refused(
     pair: RunFolder, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert scalescope.main(["project", str(pair.path), *words]) == 2
+    assert front_door.main(["project", str(pair.path), *words]) == 2
     assert says in capsys.readouterr().err
 
 
 def test_a_projection_that_is_refused_is_no_success_and_says_of_which_series(
     pair: RunFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert scalescope.main(["project", str(pair.path), "--gpus", "64"]) == 2
+    assert front_door.main(["project", str(pair.path), "--gpus", "64"]) == 2
     assert "\ngpt: 64 GPUs: refused, since the links of no more than" in capsys.readouterr().out
 
 
 def test_a_run_is_no_study_and_counts_are_counts(pair: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    assert scalescope.main(["project", str(pair.path / "gpt-2")]) == 2
+    assert front_door.main(["project", str(pair.path / "gpt-2")]) == 2
     assert "needs a study" in capsys.readouterr().err
     with pytest.raises(SystemExit) as stop:
-        scalescope.main(["project", str(pair.path), "--gpus", "eight"])
+        front_door.main(["project", str(pair.path), "--gpus", "eight"])
     assert stop.value.code == 2 and "no GPU counts" in capsys.readouterr().err

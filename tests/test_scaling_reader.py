@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from records.errors import UserError
-from scaling.rank import summarise
-from scaling.reader import read_trace
-from scaling.run import explain_traces
-from scaling.sources import find_sources
-from scaling.trace import Trace
+from scalescope.records.errors import UserError
+from scalescope.scaling.rank.summary import summarise
+from scalescope.scaling.run import explain_traces
+from scalescope.scaling.trace.reader import read_trace
+from scalescope.scaling.trace.sources import find_sources
+from scalescope.scaling.trace.trace import Trace
 from tests import oracle
 
 DATA = Path(__file__).parent / "data"

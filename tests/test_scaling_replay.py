@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from records.errors import UserError
-from scaling.replay.buckets import cut_by, find_buckets
-from scaling.replay.build import build_graph
-from scaling.replay.change import Change
-from scaling.replay.contention import measure_contention
-from scaling.replay.graph import Activity, Contention, Graph, HostCall, Transfer
-from scaling.replay.load import find_targets, open_replayer, read_records
-from scaling.replay.simulate import bounded, mean_step_ns, simulate, simulate_steps
-from scaling.replay.whatif import Replayer
-from scaling.timeline import COMMUNICATION, COMPUTE, COPY
+from scalescope.records.errors import UserError
+from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, COPY
+from scalescope.scaling.replay.buckets import cut_by, find_buckets
+from scalescope.scaling.replay.build import build_graph
+from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.contention import measure_contention
+from scalescope.scaling.replay.graph import Activity, Contention, Graph, HostCall, Transfer
+from scalescope.scaling.replay.load import find_targets, open_replayer, read_records
+from scalescope.scaling.replay.simulate import bounded, mean_step_ns, simulate, simulate_steps
+from scalescope.scaling.replay.whatif import Replayer
 from tests.replay_oracle import settle, tick, walk
 
 DATA = Path(__file__).parent / "data"

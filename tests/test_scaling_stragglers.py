@@ -7,18 +7,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from records.errors import UserError
-from scaling.analyze import analyze_against
-from scaling.answer import PARTS
-from scaling.intervals import Intervals
-from scaling.kernel_names import short_name
-from scaling.kernels import KernelTable, kernel_table
-from scaling.losses import lost_time
-from scaling.partition import Partition, Windows
-from scaling.run import Explained, explain_traces
-from scaling.sources import find_sources
-from scaling.stragglers import name_stragglers
-from scaling.waterfall import mean_step, waterfall
+from scalescope.records.errors import UserError
+from scalescope.scaling.analyze import analyze_against
+from scalescope.scaling.answer import PARTS
+from scalescope.scaling.losses import lost_time
+from scalescope.scaling.rank.kernels import KernelTable, kernel_table
+from scalescope.scaling.rank.partition import Partition, Windows
+from scalescope.scaling.run import Explained, explain_traces
+from scalescope.scaling.trace.intervals import Intervals
+from scalescope.scaling.trace.kernel_names import short_name
+from scalescope.scaling.trace.sources import find_sources
+from scalescope.scaling.verdicts.stragglers import name_stragglers
+from scalescope.scaling.verdicts.waterfall import mean_step, waterfall
 from tests import data_parallel, oracle
 from tests.data_parallel import MS, Disturbance
 

@@ -10,16 +10,16 @@ from typing import Literal
 import msgspec
 import pytest
 
-from records.errors import UserError
-from records.folder import RunFolder
-from records.rows import StepRow, SweepRow, TrainFacts
-from scaling.analyze import analyze, analyze_run, analyze_study
-from scaling.answer import PARTS, RunAnalysis, StudyAnalysis, read_run_answer, read_study_answer
-from scaling.efficiency import efficiency_of
-from scaling.partition import total
-from scaling.run import explain_traces
-from scaling.sources import find_sources
-from scaling.waterfall import compute_split, mean_step, waterfall
+from scalescope.records.errors import UserError
+from scalescope.records.folder import RunFolder
+from scalescope.records.rows import StepRow, SweepRow, TrainFacts
+from scalescope.scaling.analyze import analyze, analyze_run, analyze_study
+from scalescope.scaling.answer import PARTS, RunAnalysis, StudyAnalysis, read_run_answer, read_study_answer
+from scalescope.scaling.rank.partition import total
+from scalescope.scaling.run import explain_traces
+from scalescope.scaling.trace.sources import find_sources
+from scalescope.scaling.verdicts.efficiency import efficiency_of
+from scalescope.scaling.verdicts.waterfall import compute_split, mean_step, waterfall
 from tests import oracle, synthetic
 
 DATA = Path(__file__).parent / "data"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from scaling.analyze import analyze, analyze_run
-from scaling.answer import RunAnalysis
+from scalescope.scaling.analyze import analyze, analyze_run
+from scalescope.scaling.answer import RunAnalysis
 
 ROOT = Path(__file__).parent.parent
 SET = Path(__file__).parent / "data" / "gpt_ddp_compile_n4"
@@ -29,7 +29,8 @@ def test_the_ranks_of_an_mpi_job_give_the_answer_that_one_process_gives() -> Non
 
 def test_reading_never_imports_torch() -> None:
     code = (
-        "import sys, scaling.analyze; print(sorted({name.split('.')[0] for name in sys.modules} & {'torch', 'mpi4py'}))"
+        "import sys, scalescope.scaling.analyze; loaded = {name.split('.')[0] for name in sys.modules}; "
+        "print(sorted(loaded & {'torch', 'mpi4py'}))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=200, check=True

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from records.folder import RunFolder, find_runs
 from scalescope import profile_steps
-from scaling.analyze import analyze
-from scaling.answer import RunAnalysis, StudyAnalysis, read_run_answer
+from scalescope.records.folder import RunFolder, find_runs
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import RunAnalysis, StudyAnalysis, read_run_answer
 
 TESTS = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent

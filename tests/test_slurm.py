@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from records.folder import RunFolder, find_runs
+from scalescope.records.folder import RunFolder, find_runs
 from tests.faults import FAULTS
 from tests.slurm_cluster import ACCOUNTING, SlurmCluster, missing_programs
 from tests.test_front_door import SCALESCOPE, TINY

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from train.kernels.cross_entropy import IGNORED, can_fuse, linear_cross_entropy
+from scalescope.train.kernels.cross_entropy import IGNORED, can_fuse, linear_cross_entropy
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 BACKEND = "inductor" if torch.cuda.is_available() else "aot_eager"  # the same graph, without a C++ compiler

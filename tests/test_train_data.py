@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from records.errors import UserError
+from scalescope.records.errors import UserError
+from scalescope.train.checks import check
+from scalescope.train.config import DataConfig, GptConfig, TrainConfig
+from scalescope.train.data.corpus import LLM_C_MAGIC, read_corpus
+from scalescope.train.data.samples import HeldOutBatches, Share, TokenBatches, synthetic_batch
+from scalescope.train.data.windows import Windows
+from scalescope.train.measure.schedule import make_schedule
 from tests.train_runs import compose
-from train.checks import check
-from train.config import DataConfig, GptConfig, TrainConfig
-from train.corpus import LLM_C_MAGIC, read_corpus
-from train.data import HeldOutBatches, Share, TokenBatches, synthetic_batch
-from train.schedule import make_schedule
-from train.windows import Windows
 
 
 def data(kind: str, path: Path, **changes: Any) -> DataConfig:

@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from hardware.energy import open_energy_counter
-from records.rows import StepRow
-from train.accounting import Accounting
-from train.energy import PowerMeter
-from train.schedule import Schedule
-from train.summary import summarise
+from scalescope.hardware.energy import open_energy_counter
+from scalescope.records.rows import StepRow
+from scalescope.train.measure.accounting import Accounting
+from scalescope.train.measure.energy import PowerMeter
+from scalescope.train.measure.schedule import Schedule
+from scalescope.train.measure.summary import summarise
 
 
 class Device:

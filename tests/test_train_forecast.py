@@ -1,7 +1,7 @@
 """A step that takes minutes is told before it is waited for."""
 
-from records.rows import Ceilings, TrainFacts
-from train.forecast import forecast
+from scalescope.records.rows import Ceilings, TrainFacts
+from scalescope.train.measure.forecast import forecast
 
 # GPT-2 small as conf/ has it: 64 samples of 1024 tokens
 GPT = TrainFacts(

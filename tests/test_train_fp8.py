@@ -3,16 +3,16 @@
 import pytest
 import torch
 
-from hardware.ceiling import measure_matmul
-from hardware.fp8 import fp8_product
-from records.errors import UserError
+from scalescope.hardware.ceiling import measure_matmul
+from scalescope.hardware.fp8 import fp8_product
+from scalescope.records.errors import UserError
+from scalescope.train.checks import check
+from scalescope.train.config import TrainConfig
+from scalescope.train.data.samples import Share, synthetic_batch
+from scalescope.train.models.fp8 import convert_to_fp8, has_package
+from scalescope.train.models.table import build_model
 from tests.test_train_models import gpt
 from tests.train_runs import compose
-from train.checks import check
-from train.config import TrainConfig
-from train.data import Share, synthetic_batch
-from train.fp8 import convert_to_fp8, has_package
-from train.models import build_model
 
 CPU = torch.device("cpu")
 
@@ -43,7 +43,7 @@ def test_fp8_is_refused_before_anything_starts_with_the_reason(monkeypatch: pyte
     with pytest.raises(UserError, match=r"H200 has compute capability 8\.0, below 8\.9"):
         check(on_a_gpu(monkeypatch, (8, 0)), 1)
     config = on_a_gpu(monkeypatch, (9, 0))
-    monkeypatch.setattr("train.fp8.find_spec", lambda name: None)  # as where torchao is not installed
+    monkeypatch.setattr("scalescope.train.models.fp8.find_spec", lambda name: None)  # as where torchao is not installed
     with pytest.raises(UserError, match=r"pip install 'scalescope\[fp8\]'"):
         check(config, 1)
 

@@ -10,18 +10,18 @@ import pytest
 import torch
 from PIL import Image
 
-from records.errors import UserError
+from scalescope.records.errors import UserError
+from scalescope.train.checks import check
+from scalescope.train.config import DataConfig
+from scalescope.train.data.crops import Crop, centre_crop, random_crop
+from scalescope.train.data.decoder_choice import choose_decoder, image_workers
+from scalescope.train.data.decoders import UnreadableImage, decode_pillow, pack
+from scalescope.train.data.device_images import Resizer, normalise
+from scalescope.train.data.image_batches import HeldOutImages, HostImages, ImageBatches, PackedImages, Refusal
+from scalescope.train.data.image_loader import Images as DeviceImages
+from scalescope.train.data.images import read_image_folder
+from scalescope.train.data.samples import Share
 from tests.train_runs import compose, train_in_world
-from train.checks import check
-from train.config import DataConfig
-from train.crops import Crop, centre_crop, random_crop
-from train.data import Share
-from train.decoder_choice import choose_decoder, image_workers
-from train.decoders import UnreadableImage, decode_pillow, pack
-from train.device_images import Resizer, normalise
-from train.image_batches import HeldOutImages, HostImages, ImageBatches, PackedImages, Refusal
-from train.image_loader import Images as DeviceImages
-from train.images import read_image_folder
 
 CPU = torch.device("cpu")
 SIDE = 16

@@ -12,8 +12,8 @@ import pytest
 from torch_tb_profiler.io import Cache
 from torch_tb_profiler.profiler import RunLoader
 
-from records.folder import RunFolder
-from records.rows import StepRow
+from scalescope.records.folder import RunFolder
+from scalescope.records.rows import StepRow
 from tests.train_runs import SMALL_GPT, ranks_of, start, train, train_in_world, wait_for, wait_for_rows
 
 STEPS = 24

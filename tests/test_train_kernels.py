@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-import train.kernels
-from scaling.kernel_kinds import ELEMENTWISE, LOSS, kind_of
+import scalescope.train.kernels
+from scalescope.scaling.trace.kernel_kinds import ELEMENTWISE, LOSS, kind_of
+from scalescope.train.kernels import devices
+from scalescope.train.kernels.cross_entropy import can_fuse
+from scalescope.train.kernels.max_pool import max_pool
+from scalescope.train.models.compiling import compiles
+from scalescope.train.models.gpt import _gelu
+from scalescope.train.models.stem import folded_convolution
 from tests.train_runs import compose
-from train.compiling import compiles
-from train.gpt import _gelu
-from train.kernels import devices
-from train.kernels.cross_entropy import can_fuse
-from train.kernels.max_pool import max_pool
-from train.stem import folded_convolution
 
 ROOT = Path(__file__).resolve().parent.parent
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -64,7 +64,7 @@ def test_gelu_compiled_is_gelus_tanh_form() -> None:
 INTERPRETED = """
 import torch
 from torch.nn import functional as F
-from train.kernels import cross_entropy, max_pool
+from scalescope.train.kernels import cross_entropy, max_pool
 cross_entropy.can_fuse = lambda device, dtype: True
 cross_entropy._BLOCK = 256  # several to a row
 close = torch.testing.assert_close
@@ -100,7 +100,7 @@ def test_the_kernels_are_right_in_tritons_interpreter() -> None:
 
 
 def test_a_trace_tells_the_kind_of_our_own_kernels_by_their_names() -> None:
-    sources = "".join(path.read_text() for path in Path(train.kernels.__path__[0]).glob("*.py"))
+    sources = "".join(path.read_text() for path in Path(scalescope.train.kernels.__path__[0]).glob("*.py"))
     launched = re.findall(r"^ +(\w+)\[.+\]\(", sources, re.MULTILINE)
     assert {name: kind_of(name) for name in launched} == {
         "cross_entropy_rows": LOSS,

@@ -15,20 +15,20 @@ import os, sys
 from datetime import timedelta
 from pathlib import Path
 import torch, torch.distributed as dist
-from launch.job import Job
-from launch.watch import Watch
-from launch.world import World
-from records.folder import RunFolder
-from records.rows import Ceilings
-from records.sink import Sinks
+from scalescope.launch.job import Job
+from scalescope.launch.watch.progress_watchdog import Watch
+from scalescope.launch.world import World
+from scalescope.records.folder import RunFolder
+from scalescope.records.rows import Ceilings
+from scalescope.records.sink import Sinks
 from tests.train_runs import FAST, SMALL_GPT, compose
-from train.accounting import Accounting
-from train.clock import CpuClock
-from train.energy import PowerMeter
-from train.ledger import Ledger
-from train.places import Places
-from train.preemption import StopRequest
-from train.schedule import make_schedule
+from scalescope.train.measure.accounting import Accounting
+from scalescope.train.measure.clock import CpuClock
+from scalescope.train.measure.energy import PowerMeter
+from scalescope.train.measure.step_recorder import Ledger
+from scalescope.train.measure.progress_markers import Places
+from scalescope.train.measure.preemption import StopRequest
+from scalescope.train.measure.schedule import make_schedule
 
 rank, folder = int(sys.argv[1]), Path(sys.argv[2])
 store = dist.TCPStore("127.0.0.1", int(sys.argv[3]), 2, is_master=rank == 0)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from records.folder import RunFolder
+from scalescope.records.folder import RunFolder
+from scalescope.train.memory_advice import Way, ways_to_need_less
+from scalescope.train.out_of_memory import is_out_of_memory
 from tests.train_runs import FAST, compose
-from train.memory_advice import Way, ways_to_need_less
-from train.out_of_memory import is_out_of_memory
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT_BYTES = 12 * 2**30  # of address space: torch alone takes several GB of it

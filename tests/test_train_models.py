@@ -8,16 +8,16 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from records.errors import UserError
+from scalescope.records.errors import UserError
+from scalescope.train.config import GptConfig, ResNetConfig, TrainConfig
+from scalescope.train.data.samples import Share, synthetic_batch
+from scalescope.train.models.attention import choose_attention, chosen_attention
+from scalescope.train.models.flops import gpt_flops, resnet_multiply_adds
+from scalescope.train.models.gpt import Gpt, from_gpt2
+from scalescope.train.models.precision import Precision
+from scalescope.train.models.table import build_model
+from scalescope.train.strategies import build_strategy
 from tests.train_runs import compose
-from train.attention import choose_attention, chosen_attention
-from train.config import GptConfig, ResNetConfig, TrainConfig
-from train.data import Share, synthetic_batch
-from train.flops import gpt_flops, resnet_multiply_adds
-from train.gpt import Gpt, from_gpt2
-from train.models import build_model
-from train.precision import Precision
-from train.strategies import build_strategy
 
 META = torch.device("meta")
 CPU = torch.device("cpu")

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from scalescope.train.config import ProfilerConfig
+from scalescope.train.measure.kineto import Tracer
+from scalescope.train.measure.schedule import Window
 from tests.train_runs import compose
-from train.config import ProfilerConfig
-from train.kineto import Tracer
-from train.schedule import Window
 
 WINDOWS = (Window(2, 4, 8), Window(10, 12, 16))
 

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from train.config import GptConfig, ResNetConfig
-from train.gpt import Gpt, from_gpt2
-from train.resnet import ResNet50
+from scalescope.train.config import GptConfig, ResNetConfig
+from scalescope.train.models.gpt import Gpt, from_gpt2
+from scalescope.train.models.resnet import ResNet50
 
 TOLERANCE = 1e-4  # relative, fp32
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -13,11 +13,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from records.files import read_rows
-from records.folder import RunFolder
-from records.rows import StepRow
+from scalescope.records.files import read_rows
+from scalescope.records.folder import RunFolder
+from scalescope.records.rows import StepRow
+from scalescope.train.strategies import Strategy
 from tests.train_runs import SMALL_GPT, ranks_of, start, train_in_world, wait_for
-from train.strategies import Strategy
 
 STEPS = 30
 JOB = (*SMALL_GPT, "data=python_stdlib", "global_batch_size=8", "profiler=none", "warmup_steps=2", f"steps={STEPS}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from train.fp8 import has_package
+from scalescope.train.models.fp8 import has_package
 
 Case = dict[str, object]
 LOCAL: Case = {"strategy.kind": "local"}

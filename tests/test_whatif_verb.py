@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-import scalescope
+from scalescope.cli import front_door
 
 DATA = Path(__file__).parent / "data"
 
@@ -13,7 +13,7 @@ DATA = Path(__file__).parent / "data"
 def test_predictions_are_a_table_with_what_they_assume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "whatif.json"
     words = [str(DATA / "gpt_ddp_n2"), "--bucket-mib", "5,50", "--link", "2x", "--no-straggler", "--json", str(file)]
-    assert scalescope.main(["whatif", *words]) == 0
+    assert front_door.main(["whatif", *words]) == 0
     said = capsys.readouterr().out
     for word in ("buckets of 5 MiB", "buckets of 50 MiB", "links 2 times as fast", "no slower than the others",
                  "interval", "Assumed: inflation"):  # fmt: skip
@@ -26,7 +26,7 @@ def test_predictions_are_a_table_with_what_they_assume(tmp_path: Path, capsys: p
 
 
 def test_changes_made_together_are_one_prediction(capsys: pytest.CaptureFixture[str]) -> None:
-    assert scalescope.main(["whatif", str(DATA / "gpt_ddp_n2"), "--link", "2", "--data-free", "--together"]) == 0
+    assert front_door.main(["whatif", str(DATA / "gpt_ddp_n2"), "--link", "2", "--data-free", "--together"]) == 0
     assert "links 2 times as fast, data loading free" in capsys.readouterr().out
 
 
@@ -42,10 +42,10 @@ def test_changes_made_together_are_one_prediction(capsys: pytest.CaptureFixture[
     ],
 )
 def test_wrong_words_are_told(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert scalescope.main(["whatif", str(DATA / "cpu_ddp_n2"), *words]) == 2
+    assert front_door.main(["whatif", str(DATA / "cpu_ddp_n2"), *words]) == 2
     assert says in capsys.readouterr().err
 
 
 def test_what_cannot_be_told_says_why(capsys: pytest.CaptureFixture[str]) -> None:
-    assert scalescope.main(["whatif", str(DATA / "cpu_fsdp2_n2"), "--bucket-mib", "5"]) == 0
+    assert front_door.main(["whatif", str(DATA / "cpu_fsdp2_n2"), "--bucket-mib", "5"]) == 0
     assert "no gradients of DDP in the traces" in capsys.readouterr().out

@@ -6,9 +6,9 @@ import sys
 import time
 from pathlib import Path
 
-from launch.compose import compose_job, typed
-from records.folder import RunFolder
-from train.config import TrainConfig, register
+from scalescope.launch.compose import compose_job, typed
+from scalescope.records.folder import RunFolder
+from scalescope.train.config import TrainConfig, register
 
 SMALL_GPT = ("model=gpt_tiny", "model.layers=2", "model.width=64", "model.context=64")
 FAST = ("precision=fp32", "launch.device=cpu", "launch.threads_per_rank=1", "logger=none")

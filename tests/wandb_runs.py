@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from records.folder import RunFolder
+from scalescope.records.folder import RunFolder
 
 ROOT = Path(__file__).parent.parent
 
@@ -15,7 +15,6 @@ ROOT = Path(__file__).parent.parent
 def options(**changes: Any) -> dict[str, Any]:
     """Return conf/logger/wandb.yaml's own arguments."""
     node: dict[str, Any] = yaml.safe_load((ROOT / "conf/logger/wandb.yaml").read_text())["wandb"]
-    assert node.pop("_target_") == "report.wandb.WandbSink"
     return {**node, "system_metrics": False, **changes}
 
 

@@ -23,10 +23,10 @@ from typing import cast
 
 import torch.distributed as dist
 
-from launch.job import Job
-from records.errors import RunError
-from train.config import TrainConfig
-from train.strategies import Strategy
+from scalescope.launch.job import Job
+from scalescope.records.errors import RunError
+from scalescope.train.config import TrainConfig
+from scalescope.train.strategies import Strategy
 
 _NAME = re.compile(r"step-(\d+)$")
 _PART = ".step-*.part"

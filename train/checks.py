@@ -2,14 +2,14 @@
 
 from typing import cast
 
-from launch.config import JobConfig
-from records.errors import UserError
-from train.config import GptConfig, ResNetConfig, TrainConfig
-from train.corpus import BYTE_VALUES, corpus_sizes
-from train.decoder_choice import choose_decoder
-from train.images import read_image_folder
-from train.schedule import make_schedule
-from train.windows import count_windows
+from scalescope.launch.config import JobConfig
+from scalescope.records.errors import UserError
+from scalescope.train.config import GptConfig, ResNetConfig, TrainConfig
+from scalescope.train.data.corpus import BYTE_VALUES, corpus_sizes
+from scalescope.train.data.decoder_choice import choose_decoder
+from scalescope.train.data.images import read_image_folder
+from scalescope.train.data.windows import count_windows
+from scalescope.train.measure.schedule import make_schedule
 
 
 def check(job: JobConfig, world_size: int) -> None:
@@ -57,8 +57,8 @@ def _check_mpi() -> None:
 
 
 def _check_fp8(device: str) -> None:
-    from hardware.fp8 import fp8_obstacle  # loads torch, which the other checks do without
-    from train.fp8 import PACKAGE, has_package
+    from scalescope.hardware.fp8 import fp8_obstacle  # loads torch, which the other checks do without
+    from scalescope.train.models.fp8 import PACKAGE, has_package
 
     if obstacle := "the job runs on CPUs" if device == "cpu" else fp8_obstacle():
         raise UserError(f"precision=fp8 needs a GPU of NVIDIA's compute capability 8.9 or AMD's gfx942 or later, and "

@@ -6,7 +6,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
-from launch.bounds import (
+from scalescope.launch.bounds import (
     BELOW_ONE,
     COUNT,
     COUNT_OR_NONE,
@@ -17,8 +17,8 @@ from launch.bounds import (
     Bounds,
     check_numbers,
 )
-from launch.config import JobConfig
-from records.errors import UserError
+from scalescope.launch.config import JobConfig
+from scalescope.records.errors import UserError
 
 _BUCKET = Bounds(above=0, most=10**6)  # torch takes it in bytes
 

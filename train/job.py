@@ -6,34 +6,34 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from hardware.energy import open_energy_counter
-from launch.job import Job
-from records.errors import Preempted, RunError
-from records.rows import RunInfo, TrainFacts
-from train.accounting import Accounting
-from train.attention import chosen_attention
-from train.checkpoints import Checkpoints
-from train.checks import samples_per_rank
-from train.clock import Clock, make_clock
-from train.config import GptConfig, TrainConfig
-from train.data import Share
-from train.energy import PowerMeter
-from train.forecast import forecast
-from train.kineto import Tracer
-from train.ledger import Ledger
-from train.loader import Loader, open_loader
-from train.memory import record_history
-from train.models import Model, build_model
-from train.out_of_memory import explain_out_of_memory, is_out_of_memory
-from train.places import Places
-from train.precision import Precision
-from train.preemption import StopRequest
-from train.publisher import Publisher
-from train.schedule import Schedule, make_schedule
-from train.strategies import Strategy, build_strategy
-from train.summary import summarise
-from train.traces import describe_run, rescue_traces, write_traces
-from train.validation import HeldOut
+from scalescope.hardware.energy import open_energy_counter
+from scalescope.launch.job import Job
+from scalescope.records.errors import Preempted, RunError
+from scalescope.records.rows import RunInfo, TrainFacts
+from scalescope.train.checkpoints import Checkpoints
+from scalescope.train.checks import samples_per_rank
+from scalescope.train.config import GptConfig, TrainConfig
+from scalescope.train.data.samples import Share
+from scalescope.train.loader import Loader, open_loader
+from scalescope.train.measure.accounting import Accounting
+from scalescope.train.measure.clock import Clock, make_clock
+from scalescope.train.measure.energy import PowerMeter
+from scalescope.train.measure.forecast import forecast
+from scalescope.train.measure.kineto import Tracer
+from scalescope.train.measure.memory import record_history
+from scalescope.train.measure.preemption import StopRequest
+from scalescope.train.measure.progress_markers import Places
+from scalescope.train.measure.publisher import Publisher
+from scalescope.train.measure.schedule import Schedule, make_schedule
+from scalescope.train.measure.step_recorder import Ledger
+from scalescope.train.measure.summary import summarise
+from scalescope.train.measure.traces import describe_run, rescue_traces, write_traces
+from scalescope.train.models.attention import chosen_attention
+from scalescope.train.models.precision import Precision
+from scalescope.train.models.table import Model, build_model
+from scalescope.train.out_of_memory import explain_out_of_memory, is_out_of_memory
+from scalescope.train.strategies import Strategy, build_strategy
+from scalescope.train.validation import HeldOut
 
 
 def run(job: Job[TrainConfig]) -> None:

@@ -8,15 +8,23 @@ from torch import Tensor
 from torch.profiler import record_function
 from torch.utils.data import DataLoader
 
-from launch.job import Job
-from train.config import GptConfig, ResNetConfig, TrainConfig
-from train.corpus import read_corpus
-from train.data import ANNOTATION, Batch, HeldOutBatches, Share, TokenBatches, split_tokens, synthetic_batch
-from train.decoder_choice import choose_decoder, image_workers
-from train.image_batches import HeldOutImages, ImageBatches
-from train.image_loader import DeviceImageLoader, HostBatches, HostImageLoader, Images
-from train.images import read_image_folder
-from train.validation import HeldOut
+from scalescope.launch.job import Job
+from scalescope.train.config import GptConfig, ResNetConfig, TrainConfig
+from scalescope.train.data.corpus import read_corpus
+from scalescope.train.data.decoder_choice import choose_decoder, image_workers
+from scalescope.train.data.image_batches import HeldOutImages, ImageBatches
+from scalescope.train.data.image_loader import DeviceImageLoader, HostBatches, HostImageLoader, Images
+from scalescope.train.data.images import read_image_folder
+from scalescope.train.data.samples import (
+    ANNOTATION,
+    Batch,
+    HeldOutBatches,
+    Share,
+    TokenBatches,
+    split_tokens,
+    synthetic_batch,
+)
+from scalescope.train.validation import HeldOut
 
 
 class SyntheticLoader:

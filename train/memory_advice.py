@@ -2,7 +2,7 @@
 
 from typing import NamedTuple, cast
 
-from train.config import GptConfig, TrainConfig
+from scalescope.train.config import GptConfig, TrainConfig
 
 #: Bytes of a parameter: the weight and its gradient in fp32, and what the optimiser keeps.
 WEIGHT, GRADIENT = 4, 4

@@ -6,10 +6,10 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
-from launch.job import Job
-from train.config import TrainConfig
-from train.data import Batch
-from train.strategies import Strategy
+from scalescope.launch.job import Job
+from scalescope.train.config import TrainConfig
+from scalescope.train.data.samples import Batch
+from scalescope.train.strategies import Strategy
 
 
 class HostBatches(Protocol):

@@ -1,16 +1,16 @@
 """The collectives, one file each. A new one is its file and its name here."""
 
-from collectives.operations.all_gather import ALL_GATHER
-from collectives.operations.all_reduce import ALL_REDUCE
-from collectives.operations.all_to_all import ALL_TO_ALL
-from collectives.operations.barrier import BARRIER
-from collectives.operations.broadcast import BROADCAST
-from collectives.operations.gather import GATHER
-from collectives.operations.operation import Operation
-from collectives.operations.reduce import REDUCE
-from collectives.operations.reduce_scatter import REDUCE_SCATTER
-from collectives.operations.scatter import SCATTER
-from collectives.operations.send_recv import SEND_RECV
+from scalescope.collectives.operations.all_gather import ALL_GATHER
+from scalescope.collectives.operations.all_reduce import ALL_REDUCE
+from scalescope.collectives.operations.all_to_all import ALL_TO_ALL
+from scalescope.collectives.operations.barrier import BARRIER
+from scalescope.collectives.operations.broadcast import BROADCAST
+from scalescope.collectives.operations.gather import GATHER
+from scalescope.collectives.operations.operation import Operation
+from scalescope.collectives.operations.reduce import REDUCE
+from scalescope.collectives.operations.reduce_scatter import REDUCE_SCATTER
+from scalescope.collectives.operations.scatter import SCATTER
+from scalescope.collectives.operations.send_recv import SEND_RECV
 
 OPERATIONS: dict[str, Operation] = {
     operation.name: operation

@@ -1,6 +1,6 @@
 """all_gather: every rank ends with the chunks of all ranks, in rank order."""
 
-from collectives.operations.operation import Operation, Segment
+from scalescope.collectives.operations.operation import Operation, Segment
 
 ALL_GATHER = Operation(
     name="all_gather",

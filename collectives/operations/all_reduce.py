@@ -1,6 +1,6 @@
 """all_reduce: every rank ends with the reduction of all ranks' buffers."""
 
-from collectives.operations.operation import Operation, whole
+from scalescope.collectives.operations.operation import Operation, whole
 
 ALL_REDUCE = Operation(
     name="all_reduce",

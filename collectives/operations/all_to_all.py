@@ -1,6 +1,6 @@
 """all_to_all: rank r ends with chunk r of every rank, in rank order."""
 
-from collectives.operations.operation import Operation, Segment
+from scalescope.collectives.operations.operation import Operation, Segment
 
 ALL_TO_ALL = Operation(
     name="all_to_all",

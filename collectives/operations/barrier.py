@@ -1,6 +1,6 @@
 """barrier: no rank leaves before the last one has entered. It moves no data and has no bandwidth."""
 
-from collectives.operations.operation import Operation
+from scalescope.collectives.operations.operation import Operation
 
 BARRIER = Operation(
     name="barrier",

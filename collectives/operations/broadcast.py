@@ -1,6 +1,6 @@
 """broadcast: every rank ends with the root's buffer."""
 
-from collectives.operations.operation import Operation, whole
+from scalescope.collectives.operations.operation import Operation, whole
 
 BROADCAST = Operation(
     name="broadcast",

@@ -1,6 +1,6 @@
 """gather: the root ends with the chunks of all ranks, in rank order."""
 
-from collectives.operations.operation import Operation, Segment
+from scalescope.collectives.operations.operation import Operation, Segment
 
 GATHER = Operation(
     name="gather",

@@ -1,6 +1,6 @@
 """reduce: the root ends with the reduction of all ranks' buffers; what the others hold is undefined."""
 
-from collectives.operations.operation import Operation, whole
+from scalescope.collectives.operations.operation import Operation, whole
 
 REDUCE = Operation(
     name="reduce",

@@ -1,6 +1,6 @@
 """reduce_scatter: rank r ends with chunk r of the reduction of all ranks' buffers."""
 
-from collectives.operations.operation import Operation, Segment
+from scalescope.collectives.operations.operation import Operation, Segment
 
 REDUCE_SCATTER = Operation(
     name="reduce_scatter",

@@ -1,6 +1,6 @@
 """scatter: rank r ends with chunk r of the root's buffer."""
 
-from collectives.operations.operation import Operation, Segment
+from scalescope.collectives.operations.operation import Operation, Segment
 
 SCATTER = Operation(
     name="scatter",

@@ -1,6 +1,6 @@
 """send_recv: every rank sends its buffer to the next rank and receives the previous one's, as in nccl-tests."""
 
-from collectives.operations.operation import Operation, whole
+from scalescope.collectives.operations.operation import Operation, whole
 
 SEND_RECV = Operation(
     name="send_recv",

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from train.kernels.devices import triton_takes
+from scalescope.train.kernels.devices import triton_takes
 
 try:
     import triton

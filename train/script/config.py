@@ -10,11 +10,10 @@ from typing import Any, cast
 from omegaconf import MISSING, DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from launch.bounds import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, POSITIVE, SECONDS, check_numbers
-from records.errors import UserError
-from train.config import ProfilerConfig
-
-CONF = Path(__file__).resolve().parents[2] / "conf"
+from scalescope.launch.bounds import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, POSITIVE, SECONDS, check_numbers
+from scalescope.records.errors import UserError
+from scalescope.records.package import CONF
+from scalescope.train.config import ProfilerConfig
 
 
 @dataclass
@@ -34,7 +33,7 @@ class ScriptConfig:
     precision: str = MISSING  # fp32 | tf32 | bf16 | fp16 | fp8: whose data-sheet peak MFU is over
     first_step: int = MISSING  # the number of the first step: above 0 where the script goes on with a checkpoint
     warmup_steps: int = MISSING  # first steps, kept out of every figure
-    logger: dict[str, Any] = MISSING  # live sinks by name, each with its _target_
+    logger: dict[str, Any] = MISSING  # live sinks by name (launch/sinks.py)
     analyze: bool = MISSING  # analyse and report at the end, on rank 0
     timeout_s: float = MISSING  # how long rank 0 waits for the other ranks' last word
     profiler: ProfilerConfig = MISSING
@@ -118,6 +117,6 @@ def _sinks(choice: str | Sequence[str] | Mapping[str, Mapping[str, Any]]) -> dic
         if isinstance(choice, Mapping):
             if unknown := set(choice[name]) - set(nodes[name]):
                 raise UserError(f"profile_steps: logger {name} has no {sorted(unknown)[0]!r}; it takes "
-                                f"{', '.join(key for key in nodes[name] if key != '_target_')}")  # fmt: skip
+                                f"{', '.join(nodes[name])}")  # fmt: skip
             sinks[name] = {**nodes[name], **choice[name]}
     return sinks

@@ -10,7 +10,7 @@ import time
 import msgspec
 import torch.distributed as dist
 
-from records.rows import Device
+from scalescope.records.rows import Device
 
 _SECONDS_APART = 1.0
 _RANKS_A_SECOND = 16  # more ranks than these speak less often, so that rank 0 need not listen all the time

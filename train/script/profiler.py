@@ -26,19 +26,19 @@ from typing import Any, Concatenate, ParamSpec
 
 import torch
 
-from hardware.detect import describe, versions
-from records.folder import RunFolder
-from records.rows import RunStatus, StepPhase
-from train.clock import Clock, make_clock
-from train.kineto import Tracer
-from train.memory import peak_bytes
-from train.schedule import Window
-from train.script.config import script_config
-from train.script.exchange import Exchange, Lap, Message
-from train.script.keeper import Keeper
-from train.script.place import Place, find_place
+from scalescope.hardware.detect import describe, versions
+from scalescope.records.folder import RunFolder
+from scalescope.records.package import COMMAND, importable
+from scalescope.records.rows import RunStatus, StepPhase
+from scalescope.train.measure.clock import Clock, make_clock
+from scalescope.train.measure.kineto import Tracer
+from scalescope.train.measure.memory import peak_bytes
+from scalescope.train.measure.schedule import Window
+from scalescope.train.script.config import script_config
+from scalescope.train.script.exchange import Exchange, Lap, Message
+from scalescope.train.script.membership import Place, find_place
+from scalescope.train.script.run_recorder import Keeper
 
-_FRONT_DOOR = Path(__file__).resolve().parents[2] / "scalescope.py"
 _BRIEFLY_S = 2.0  # an error of the script's is not held up for longer
 _CHECK_EVERY = 100  # messages between two looks at whether rank 0 still listens
 
@@ -333,10 +333,8 @@ def _how_it_ended(error: BaseException | None) -> tuple[RunStatus, str | None]:
 
 
 def _analyze(run: Path) -> None:
-    """Analyse and report in a process of its own: in this one, modules of other people may have our modules' names."""
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONSAFEPATH"}
-    # a file that is called puts its own folder first, before PYTHONPATH
-    subprocess.run([sys.executable, str(_FRONT_DOOR), "analyze", str(run)], env=environment, stdout=2, check=False)
+    """Analyse and report in a process of its own, which holds no GPU memory and is gone afterwards."""
+    subprocess.run([sys.executable, *COMMAND, "analyze", str(run)], env=importable(os.environ), stdout=2, check=False)
 
 
 def _say(line: str) -> None:

@@ -6,15 +6,15 @@ from typing import cast
 import torch
 from torch import nn
 
-from train.config import TrainConfig
-from train.precision import Precision
-from train.strategies.base import Strategy as Strategy  # the name that callers know it by
+from scalescope.train.config import TrainConfig
+from scalescope.train.models.precision import Precision
+from scalescope.train.strategies.base import Strategy as Strategy  # the name that callers know it by
 
 STRATEGIES = {  # by strategy.kind; loaded when chosen, since some take seconds
-    "ddp": "train.strategies.ddp:Ddp",
-    "fsdp2": "train.strategies.fsdp2:Fsdp2",
-    "local": "train.strategies.local:Local",
-    "zero": "train.strategies.zero:Zero",
+    "ddp": "scalescope.train.strategies.ddp:Ddp",
+    "fsdp2": "scalescope.train.strategies.fsdp2:Fsdp2",
+    "local": "scalescope.train.strategies.local:Local",
+    "zero": "scalescope.train.strategies.zero:Zero",
 }
 
 

@@ -9,11 +9,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from train.compiling import compile_module, compiles, uncompiled
-from train.config import TrainConfig
-from train.data import Batch
-from train.optimizers import build_optimizer, clip_gradients, learning_rate, set_learning_rate
-from train.precision import Precision
+from scalescope.train.config import TrainConfig
+from scalescope.train.data.samples import Batch
+from scalescope.train.models.compiling import compile_module, compiles, uncompiled
+from scalescope.train.models.precision import Precision
+from scalescope.train.strategies.optimizers import build_optimizer, clip_gradients, learning_rate, set_learning_rate
 
 
 class Strategy:

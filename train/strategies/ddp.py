@@ -10,8 +10,8 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from train.compiling import compile_module
-from train.strategies.base import Strategy
+from scalescope.train.models.compiling import compile_module
+from scalescope.train.strategies.base import Strategy
 
 
 class Ddp(Strategy):

@@ -11,9 +11,9 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
-from train.compiling import hush_dynamo
-from train.optimizers import build_optimizer
-from train.strategies.base import Strategy
+from scalescope.train.models.compiling import hush_dynamo
+from scalescope.train.strategies.base import Strategy
+from scalescope.train.strategies.optimizers import build_optimizer
 
 
 class Fsdp2(Strategy):

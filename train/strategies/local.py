@@ -4,7 +4,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from train.strategies.base import Strategy
+from scalescope.train.strategies.base import Strategy
 
 
 class Local(Strategy):

@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from train.optimizers import build_optimizer, learning_rate, set_learning_rate
-from train.strategies.base import Strategy
+from scalescope.train.strategies.base import Strategy
+from scalescope.train.strategies.optimizers import build_optimizer, learning_rate, set_learning_rate
 
 if not torch.cuda.is_available():
     os.environ.setdefault("DS_ACCELERATOR", "cpu")  # or DeepSpeed warns that it found nothing better

@@ -1,0 +1,1 @@
+"""One group at work: its memory, its clock, its patterns."""

@@ -1,0 +1,155 @@
+"""One launch, all group sizes: groups take turns, and a rank outside the group at work waits on the store.
+
+Waiting on the store costs a look every few milliseconds on the host; no device is touched, so that an idle rank
+takes no link, no multiprocessor and no power from those that measure.
+"""
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import msgspec
+import torch
+import torch.distributed as dist
+
+from scalescope.collectives.config import SweepConfig
+from scalescope.collectives.operations.operation import Path
+from scalescope.collectives.plan import Group
+from scalescope.collectives.transports import direct, mpi
+from scalescope.collectives.transports.c10d import C10dPath
+from scalescope.collectives.transports.closed import ClosedPath
+from scalescope.collectives.transports.messages import Messages, form
+from scalescope.collectives.transports.rotation import IssuedBy, Run
+from scalescope.launch.job import Job
+from scalescope.records.rows import SweepRow
+
+_LOOK_S = 0.01
+
+
+class Way(Path, Protocol):
+    """A path that was opened for a group."""
+
+    @property
+    def issued_by(self) -> IssuedBy | None:
+        """Return the language of the loop that enqueues eager operations; None where nothing can be."""
+
+    def rotating(self, calls: Sequence[Any]) -> Run:
+        """Return a function that runs so many of this path's calls, all the same operation, going round them."""
+
+    def use(self, stream: torch.cuda.Stream) -> None:
+        """Run on this stream from here on, as a graph's capture needs it."""
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Member:
+    """One rank's place in the group at work."""
+
+    messages: Messages
+    path: Way
+
+
+@contextmanager
+def turn(job: Job[SweepConfig], group: Group) -> Iterator[Member | None]:
+    """Give this rank its place in the group whose turn it is, or None where it is outside.
+
+    Every rank of the job enters, since torch forms a group with all of them. A process group stays until the job
+    ends: ending a NCCL one that was split from the default group, while that lives on, can wait for ever.
+    """
+    told = bool(told_to_library(group))
+    everyone = len(group.ranks) == job.world.size
+    timeout_s = job.config.launch.timeout_s
+    host_group, process_group = job.host_group, cast(dist.ProcessGroup, dist.group.WORLD)
+    if not everyone:  # the default groups span everyone
+        host_group = form(group.ranks, timeout_s, "gloo")
+    if group.path == "c10d" and (not everyone or told):  # what a library is told counts for fresh communicators
+        process_group = form(group.ranks, timeout_s, options=_options(job, group))
+    if job.world.rank not in group.ranks:
+        yield None
+        return
+    messages = Messages(host_group, group.ranks, job.world.rank)
+    with _environment(group), _stream(job, group):
+        path = _open(job, group, process_group, messages)
+        yield Member(messages=messages, path=path)
+        path.close()
+
+
+def told_to_library(group: Group) -> dict[str, str]:
+    """Return what a communicator is told instead of choosing, by the library's names."""
+    told = {"NCCL_ALGO": group.algorithm, "NCCL_PROTO": group.protocol, "CTAs": group.channels}
+    return {name: str(value) for name, value in told.items() if value is not None}
+
+
+@contextmanager
+def _environment(group: Group) -> Iterator[None]:
+    """Set the variables that NCCL and RCCL read whenever a communicator forms."""
+    variables = {name: value for name, value in told_to_library(group).items() if name.startswith("NCCL_")}
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def _options(job: Job[SweepConfig], group: Group) -> object:
+    """Return torch's options for the group's communicator; the library reads their variables once a process."""
+    if group.channels is None or job.backend != "nccl":
+        return None
+    options = dist.ProcessGroupNCCL.Options()
+    options.config.min_ctas = options.config.max_ctas = group.channels
+    return options
+
+
+def _open(job: Job[SweepConfig], group: Group, process_group: dist.ProcessGroup, messages: Messages) -> Way:
+    if group.path == "direct":
+        return cast(Way, direct.open_path(messages, job.device, group.channels))
+    if group.path == "mpi":
+        reason = mpi.refusal(job.world.rank, job.world.size, job.world.source, job.device)
+        if reasons := list(filter(None, messages.texts(reason))):
+            return cast(Way, ClosedPath(reasons[0]))
+        return mpi.MpiPath(group.ranks)
+    return C10dPath(process_group, group.ranks, job.device)
+
+
+def _stream(job: Job[SweepConfig], group: Group) -> AbstractContextManager[object]:
+    # the library by itself runs as nccl-tests runs it, on a stream that waits for no other; torch.distributed
+    # runs where training calls it
+    if group.path == "direct" and job.device.type == "cuda":
+        return torch.cuda.stream(torch.cuda.Stream(job.device))
+    return nullcontext()
+
+
+class Rows:
+    """How rows get from a group's first rank to rank 0, which alone writes them."""
+
+    def __init__(self, job: Job[SweepConfig], group: Group) -> None:
+        self._store = dist.PrefixStore(f"sweep/{group.index}", job.store)
+
+    def send(self, number: int, row: SweepRow) -> None:
+        """Hand a row to rank 0."""
+        self._store.set(f"row/{number}", msgspec.json.encode(row).decode())
+
+    def receive(self, number: int) -> SweepRow:
+        """Wait for a row of a group that rank 0 is outside of."""
+        _await(self._store, f"row/{number}")
+        return msgspec.json.decode(self._store.get(f"row/{number}"), type=SweepRow)
+
+    def finish(self) -> None:
+        """Say that the group's turn is over."""
+        self._store.set("done", "1")
+
+    def await_finish(self) -> None:
+        """Wait until it is; for ranks outside the group."""
+        _await(self._store, "done")
+
+
+def _await(store: dist.Store, key: str) -> None:
+    # looking now and then instead of a blocking wait: Ctrl-C gets through, and the store stays free for others
+    while not store.check([key]):
+        time.sleep(_LOOK_S)

@@ -1,0 +1,1 @@
+"""A sweep's rows as people read them."""

@@ -1,0 +1,1 @@
+"""Ranks that stop arriving: found in bounded time, named, and ended."""

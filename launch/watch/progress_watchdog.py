@@ -1,0 +1,450 @@
+"""A rank that stops arriving: found in bounded time, and told with which ranks arrived where.
+
+A thread in every rank gives signs of life on the job's store. The thread that does the work says at each place in the
+job which one it has come to, and how long the way to the next may take. When that is over, or when a rank of this host
+has died, the thread that finds it writes a verdict on the store; every rank reads it, keeps its stack and its flight
+record, saves what it has, and leaves: a rank that hangs in a library cannot be called back. One rank writes the reason
+into run.json, rank 0 where it can.
+
+Any rank may also fail by itself, by an exception. It announces that as a verdict before it leaves, so that the others
+do not wait for it until their launcher loses its patience.
+"""
+
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import msgspec
+import torch.distributed as dist
+
+from scalescope.launch.watch import flight_recorder
+from scalescope.launch.watch.presence import Sign, end_sibling, end_stopped, fate, own_sign
+from scalescope.launch.watch.process_watchdog import Sentry
+from scalescope.records.errors import ExitCode
+from scalescope.records.folder import RunFolder
+from scalescope.records.rows import RunStatus
+
+_BEAT_S = 0.5
+_BEATS_A_SECOND = 256  # of all ranks together: the store of a large job is spared
+_MISSED = 5  # beats without which a rank does not respond
+_SPEAK_S = 10.0  # what the others leave the rank that writes the reason, before they leave too
+_LEAVE_S = 60.0  # what leaving may take at most: a W&B that does not answer, a trace on a slow disk
+_LOST_LEAST_S = 10.0  # a rank may hold Python's lock for seconds, and give no sign meanwhile
+_LOOKS = 4  # for lost ranks, in the time after which they are lost
+_GONE_S = 5.0  # what the working thread has, when the store has gone, to say why by itself
+_BLAME_S = 1.5  # how long a rank that fails, or is asked to end, looks whether another one failed before
+
+_VERDICT = "verdict"
+
+JOINING = -(1 << 20)  # the places of a job's start, which lie before those of its body
+FORMING, MEASURING, PREPARING = JOINING + 1, JOINING + 2, JOINING + 3
+END = 1 << 60
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Why the job ends, and by whose word."""
+
+    by: int
+    words: str
+    status: RunStatus = "failed"
+    place: int | None = None  # the place that was not passed in time, where that is the reason
+    silent: tuple[int, ...] = ()  # ranks that will not read this
+
+
+@dataclass(frozen=True)
+class _Stage:
+    number: int
+    name: str
+    ranks: Sequence[int]
+    limit_s: float
+    deadline: float
+
+
+class Watch:
+    """One rank's watch over itself and the others; it begins when the rank has joined its world."""
+
+    def __init__(self, store: dist.Store, rank: int, size: int) -> None:
+        # a connection of its own: the working thread may sit in a blocking call on the other
+        self._store = dist.PrefixStore("watch", store.clone())  # type: ignore[attr-defined] # torch's stub lacks it
+        self._rank = rank
+        self._size = size
+        self._beat_s = max(_BEAT_S, size / _BEATS_A_SECOND)
+        self._sign = own_sign()
+        self._stage: _Stage | None = None
+        self._neighbours: dict[int, Sign] = {}  # the ranks of this host, this one left out
+        self._dying: set[int] = set()
+        self._answered = time.monotonic()  # when the store did so last
+        self._lost_s = _LOST_LEAST_S
+        self._heard: dict[int, tuple[int, float]] = {}  # a rank's last beat, and when it was new
+        self._looked = time.monotonic()
+        self._threads = [
+            threading.Thread(target=target, name=f"watch-{target.__name__.strip('_')}", daemon=True)
+            for target in (self._listen, self._guard)
+        ]
+        self._ended = threading.Event()
+        self._departure = threading.Lock()  # taken once, by the thread that leaves with this rank
+        self._folder: RunFolder | None = None
+        self._sentry: Sentry | None = None
+        self._leave: Callable[[Verdict, bool], None] = _say
+        #: What the job's body saves when it is left in the middle; called on every rank, from the watching thread.
+        self.rescue: Callable[[Verdict], None] = lambda verdict: None
+
+    def begin(self, limit_s: float) -> None:
+        """Start watching, with a limit for all ranks to join."""
+        self._lost_s = max(limit_s, _LOST_LEAST_S)
+        self.arrive(JOINING, "joining the job", limit_s)
+        self._store.append(  # type: ignore[attr-defined] # torch's stub lacks it
+            f"here/{self._sign.space}", f"{self._rank} "
+        )
+        self._beat()
+        for thread in self._threads:
+            thread.start()
+
+    def attend(self, folder: RunFolder, lost_s: float, leave: Callable[[Verdict, bool], None]) -> None:
+        """Say where stacks and flight records go, and what to do last; `leave` is told whether it writes the reason.
+
+        A rank that gives no sign for `lost_s` is lost, wherever the others are: compiling or saving keeps none from it.
+        """
+        self._folder, self._leave = folder, leave
+        self._lost_s = max(lost_s, _LOST_LEAST_S)
+
+    def post_sentry(self, folder: RunFolder) -> None:
+        """Have a process beside end this rank where even the watch's own threads run no more."""
+        self._sentry = Sentry(self._rank, folder.path)
+
+    def end(self) -> None:
+        """Stop watching: this rank has come to the job's end. Does not return where it is made to leave already."""
+        self._claim()
+        self._sign.left = True
+        with suppress(RuntimeError):  # rank 0, which may serve the store, has gone already
+            self._beat()
+        for thread in self._threads:  # Python ends by an abort where a thread is still inside the store
+            thread.join(timeout=_GONE_S)
+        if (sentry := self._sentry) is not None:
+            self._sentry = None
+            sentry.dismiss()
+
+    # --- said by the working thread ---------------------------------------------------------------------------------
+
+    def arrive(self, number: int, name: str, limit_s: float, ranks: Sequence[int] | None = None) -> None:
+        """Say that this rank has come to a place in the job, which these ranks (all) pass within a limit."""
+        deadline = time.monotonic() + limit_s
+        self._stage = _Stage(number, name, range(self._size) if ranks is None else ranks, limit_s, deadline)
+        self._sign.place, self._sign.name = number, name
+
+    def expect(self, seconds: float) -> None:
+        """Say how long the next piece of work should take: it may take three times that, and the limit on top."""
+        stage = self._stage
+        if stage is not None:
+            deadline = time.monotonic() + stage.limit_s + 3 * seconds
+            self._stage = _Stage(stage.number, stage.name, stage.ranks, stage.limit_s, deadline)
+
+    def wait(self) -> None:
+        """Say that this rank waits for others from here on, and may do so as long as they need."""
+        self._stage = None
+
+    def blame(self) -> str | None:
+        """Return why the job ends already, where this rank's failure is but a consequence of another's."""
+        cause = self._cause()
+        return cause.words if cause else None
+
+    def announce(self, words: str) -> bool:
+        """Say that this rank fails and leaves; returns whether it is the one to write the reason down.
+
+        Does not return where the watching thread leaves with this rank already.
+        """
+        self._claim()
+        _leave_after(_LEAVE_S)
+        try:
+            return self._post(Verdict(self._rank, words)).by == self._rank
+        except RuntimeError:  # the store has gone: nobody else can be told, or tells
+            return True
+
+    def _claim(self) -> None:
+        """Be the thread that leaves with this rank, from its end or of its own failure."""
+        if not self._ended.is_set() and not self._departure.acquire(blocking=False):
+            threading.Event().wait()  # a watching thread is leaving with it, and ends the process
+        self._ended.set()
+        self._tell_sentry(_LEAVE_S)
+
+    def part(self) -> None:
+        """Wait a moment before leaving, until those that have something to write have done it."""
+        try:
+            self._store.set(f"done/{self._rank}", "1")
+            verdict = self._read_verdict()
+            if verdict is not None:
+                self._await_done({0, self._writer(verdict)} - set(verdict.silent))
+                self._end_silent(verdict)
+        except RuntimeError:
+            return
+
+    # --- the watching threads ---------------------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        """Beat, read the verdict, judge: all that goes through the store."""
+        while not self._ended.wait(self._beat_s):
+            try:
+                self._beat()
+                verdict = self._read_verdict() or self._judge()
+            except RuntimeError as error:
+                self._store_has_gone(error)
+                return
+            self._answered = time.monotonic()
+            if verdict is not None:
+                self._carry_out(verdict)
+
+    def _guard(self) -> None:
+        """Look whether the store still answers: who serves it may be what has stopped."""
+        unanswered, last = 0, self._answered  # counted, not timed: a job that was suspended as a whole is not late
+        while not self._ended.wait(_BEAT_S):
+            self._tell_sentry(self._lost_s)
+            unanswered, last = (unanswered + 1, last) if last == self._answered else (0, self._answered)
+            silence_s, stage = unanswered * _BEAT_S, self._stage
+            overdue = stage is not None and time.monotonic() > stage.deadline
+            if silence_s > self._lost_s or (overdue and silence_s > 2 * _MISSED * self._beat_s):
+                words = f"rank {self._rank} waits at {self._sign.name}; {self._of_store('does not answer')}"
+                self._carry_out(Verdict(self._rank, words), alone=True)
+
+    def _judge(self) -> Verdict | None:
+        """Return what this rank finds by itself: a neighbour that died, or a place that is not passed in time."""
+        dead = self._dead()
+        confirmed, self._dying = dead & self._dying, dead
+        if confirmed:  # seen twice: what ends all ranks at once, as a launcher's signal does, has ended this one too
+            return self._post(Verdict(self._rank, self._obituary(confirmed), silent=tuple(sorted(confirmed))))
+        if lost := self._lost():
+            words = where_they_are(self._signs(range(self._size)), lost)
+            words = f"no sign of life for {self._lost_s:g} s; {words}"
+            return self._post(Verdict(self._rank, words, silent=tuple(lost)))
+        stage = self._stage
+        if stage is None or time.monotonic() < stage.deadline:
+            return None
+        before = self._signs(stage.ranks)
+        for _ in range(_MISSED):
+            time.sleep(self._beat_s)
+            self._beat()
+            self._answered = time.monotonic()
+        if self._ended.is_set() or self._stage is not stage:
+            return None  # it has come back meanwhile
+        after = self._signs(stage.ranks)
+        silent = [rank for rank, sign in after.items() if rank != self._rank and _same_beat(before[rank], sign)]
+        words = f"{_overdue(stage)}; {where_they_are(after, silent)}"
+        return self._post(Verdict(self._rank, words, place=stage.number, silent=tuple(silent)))
+
+    def _carry_out(self, verdict: Verdict, alone: bool = False) -> None:
+        """Leave, with everything kept that can be. Does not return, but where another thread is leaving already."""
+        if self._departure.acquire(blocking=False):
+            self._depart(verdict, alone)
+
+    def _depart(self, verdict: Verdict, alone: bool) -> NoReturn:
+        _leave_after(_LEAVE_S)  # whatever does not come to an end here
+        self._tell_sentry(_LEAVE_S)
+        try:
+            if self._folder is not None:
+                self._keep_stack(self._folder)
+                flight_recorder.keep(self._folder, self._rank)
+            self.rescue(verdict)
+            self._leave(verdict, alone or self._writer(verdict) == self._rank)
+            if not alone:
+                self.part()
+        except Exception as error:  # noqa: BLE001 - whatever could not be kept, the job ends here, and says so
+            print(f"scalescope: rank {self._rank} left without all it had: {error}", file=sys.stderr)
+        finally:
+            _exit()
+
+    def _store_has_gone(self, error: RuntimeError) -> None:
+        if not self._ended.wait(_GONE_S):
+            reason = f"{self._of_store('has gone')} ({next(iter(str(error).splitlines()), '')[:120]})"
+            if cause := self._cause():
+                reason = f"{cause.words}; {reason}"
+            self._carry_out(Verdict(self._rank, f"{reason}, while this rank was at {self._sign.name}"), alone=True)
+
+    def terminate(self, number: signal.Signals) -> None:
+        """Leave, since a signal asks for it: as a launcher does where another rank has failed, or as a user does.
+
+        For the thread that hears of the signal. A rank that fails or ends by itself is leaving already.
+        """
+        if self._ended.is_set():
+            return
+        words = f"rank {self._rank} was asked to end by {number.name}"
+        if number == signal.SIGINT:
+            words = "interrupted from the keyboard"  # as all ranks are at once
+        verdict = self._cause() or Verdict(self._rank, words, "interrupted")
+        if not self._departure.acquire(blocking=False):
+            return  # it has come to its end meanwhile, or to another one: nobody is to hear of this
+        try:
+            verdict, alone = self._post(verdict), False
+        except RuntimeError:  # the store has gone
+            alone = True
+        self._depart(verdict, alone)
+
+    # --- what they share ---------------------------------------------------------------------------------------------
+
+    def _tell_sentry(self, limit_s: float) -> None:
+        """Say that this rank runs, and how long it may take until it says so again."""
+        if self._sentry is not None:
+            self._sentry.beat(self._sign.name, limit_s + _SPEAK_S)  # the watch, where one still runs, is the first
+
+    def _beat(self) -> None:
+        self._sign.beat += 1
+        self._store.set(str(self._rank), msgspec.json.encode(self._sign).decode())
+
+    def _post(self, verdict: Verdict) -> Verdict:
+        """Write a verdict where there is none, and return the one that stands."""
+        return msgspec.json.decode(
+            self._store.compare_set(_VERDICT, "", msgspec.json.encode(verdict).decode()), type=Verdict
+        )
+
+    def _read_verdict(self) -> Verdict | None:
+        if not self._store.check([_VERDICT]):
+            return None
+        return msgspec.json.decode(self._store.get(_VERDICT), type=Verdict)
+
+    def _cause(self) -> Verdict | None:
+        """Return what ends the job on another rank, by its word or its death; looks for it for a moment."""
+        until = time.monotonic() + _BLAME_S
+        try:
+            while time.monotonic() < until:
+                if (verdict := self._read_verdict()) is not None:
+                    return verdict if verdict.by != self._rank else None
+                if dead := self._dead():
+                    return Verdict(self._rank, self._obituary(dead), silent=tuple(sorted(dead)))
+                time.sleep(0.05)
+        except RuntimeError:  # the store has gone, perhaps with the rank that served it
+            if gone := self._gone():
+                words = "; ".join(f"rank {rank} ({sign}) has died" for rank, sign in sorted(gone.items()))
+                return Verdict(self._rank, words, silent=tuple(gone))
+        return None
+
+    def _signs(self, ranks: Iterable[int]) -> dict[int, Sign | None]:
+        """Return each rank's last sign; None of one that never gave any."""
+        signs: dict[int, Sign | None] = {}
+        for rank in ranks:
+            known = self._store.check([str(rank)])
+            signs[rank] = msgspec.json.decode(self._store.get(str(rank)), type=Sign) if known else None
+        return signs
+
+    def _dead(self) -> set[int]:
+        """Return the ranks of this host whose processes have ended, without having come to the job's end."""
+        here = {int(rank) for rank in self._store.get(f"here/{self._sign.space}").split()} - {self._rank}
+        for rank, sign in self._signs(here - self._neighbours.keys()).items():
+            if sign is not None:
+                self._neighbours[rank] = sign
+        last = self._signs(self._gone())
+        return {rank for rank, sign in last.items() if sign is not None and not sign.left}
+
+    def _gone(self) -> dict[int, Sign]:
+        """Return the ranks of this host whose processes have ended, with their first signs; asks no store."""
+        neighbours = self._neighbours.copy()  # another thread may be adding one
+        return {rank: sign for rank, sign in neighbours.items() if fate(sign) == "has died"}
+
+    def _lost(self) -> list[int]:
+        """Return the ranks without a sign for long; rank 0 looks after all others, and rank 1 after rank 0."""
+        now, every_s = time.monotonic(), self._lost_s / _LOOKS
+        if self._rank > 1 or now < self._looked + every_s:
+            return []
+        if now > self._looked + 2 * every_s:  # this rank was itself held up: the others are given their time anew
+            self._heard.clear()
+        self._looked = now
+        for rank, sign in self._signs(range(1, self._size) if self._rank == 0 else (0,)).items():
+            if sign is not None and sign.left:
+                self._heard.pop(rank, None)
+            elif sign is not None and self._heard.get(rank, (-1, now))[0] != sign.beat:
+                self._heard[rank] = (sign.beat, now)
+        return [rank for rank, (_, since) in self._heard.items() if now > since + self._lost_s]
+
+    def _obituary(self, dead: Iterable[int]) -> str:
+        signs = self._signs(sorted(dead))
+        return "; ".join(
+            f"rank {rank} ({sign}) has died, last heard from at {sign.name}" for rank, sign in signs.items() if sign
+        )
+
+    def _writer(self, verdict: Verdict) -> int:
+        """Return the rank that writes the reason down: rank 0, or the lowest that still can."""
+        return min((rank for rank in range(self._size) if rank not in verdict.silent), default=verdict.by)
+
+    def _await_done(self, ranks: set[int]) -> None:
+        until = time.monotonic() + _SPEAK_S
+        present = {rank for rank, sign in self._signs(ranks - {self._rank}).items() if sign is not None}
+        while present and time.monotonic() < until:
+            present = {rank for rank in present if not self._store.check([f"done/{rank}"])} - self._dead()
+            time.sleep(0.05)
+
+    def _end_silent(self, verdict: Verdict) -> None:
+        """End what is stopped of this job on this host: its launcher would wait for it for half a minute."""
+        signs = self._signs(verdict.silent)
+        end_stopped(sign for sign in signs.values() if sign is not None)
+        for rank, sign in signs.items():
+            if sign is None:
+                end_sibling(rank)
+
+    def _keep_stack(self, folder: RunFolder) -> None:
+        """Keep where every thread of this rank stands."""
+        try:
+            folder.logs.mkdir(parents=True, exist_ok=True)
+            with (folder.logs / f"rank{self._rank}.hang.txt").open("w", encoding="utf-8") as file:
+                faulthandler.dump_traceback(file)
+        except OSError as error:
+            print(f"scalescope: rank {self._rank} could not keep its stack: {error}", file=sys.stderr)
+
+    def _of_store(self, what: str) -> str:
+        at = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+        return f"the job's store at {at} {what}: rank 0, or the launcher that serves it, is stopped, dead or cut off"
+
+
+def where_they_are(signs: dict[int, Sign | None], silent: Sequence[int]) -> str:
+    """Return in words which ranks arrived where, and what has become of those that say nothing."""
+    places: dict[tuple[int, str], list[int]] = {}
+    for rank, sign in signs.items():
+        if rank not in silent and sign is not None:
+            places.setdefault((sign.place, sign.name), []).append(rank)
+    furthest = max(places)
+    words = [f"rank {rank} {_what_became_of(signs[rank], furthest[0])}" for rank in silent]
+    words += [f"{_ranks(places[place])} did not arrive: at {place[1]}" for place in sorted(places) if place != furthest]
+    if not words:
+        return "every rank arrived: the library or the network hangs"
+    return "; ".join([*words, f"{_ranks(places[furthest])} arrived"])
+
+
+def _what_became_of(sign: Sign | None, furthest: int) -> str:
+    if sign is None:
+        return "never joined: not started, stopped or dead"
+    where = "here" if sign.place == furthest else f"at {sign.name}"
+    return f"({sign}) {fate(sign) or 'does not respond: stopped, dead or cut off'}, last heard from {where}"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    listed = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
+    return f"rank{'s' if len(ranks) > 1 else ''} {listed}"
+
+
+def _overdue(stage: _Stage) -> str:
+    return f"{stage.name} did not return within {stage.limit_s:g} s"
+
+
+def _same_beat(before: Sign | None, after: Sign | None) -> bool:
+    return (before.beat if before else None) == (after.beat if after else None)
+
+
+def _say(verdict: Verdict, writes: bool) -> None:
+    """Say why the job ends that has no run folder yet."""
+    if writes:
+        print(f"scalescope: {verdict.words}", file=sys.stderr)
+
+
+def _leave_after(seconds: float) -> None:
+    timer = threading.Timer(seconds, os._exit, [ExitCode.RUN_FAILED])  # no flush: the console may be what hangs
+    timer.daemon = True
+    timer.start()
+
+
+def _exit(*_: Any) -> NoReturn:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(ExitCode.RUN_FAILED)

@@ -1,0 +1,23 @@
+"""`scalescope doctor`: what of this machine is fine, worth knowing, or broken, and the fix."""
+
+import argparse
+from pathlib import Path
+
+from scalescope.hardware.doctor import examine
+from scalescope.records.errors import ExitCode
+from scalescope.report.doctor_lines import print_findings
+from scalescope.report.terminal import make_console
+
+
+def run(words: list[str]) -> int:
+    """Print the findings; exit code 1 where something is broken."""
+    parser = argparse.ArgumentParser(
+        prog="scalescope doctor",
+        description="Check this machine and environment, line by line: fine, worth knowing, or broken with the fix. "
+        "Exit code 1 where something is broken.",
+    )
+    parser.add_argument("--runs", type=Path, default=Path("runs"), help="where run folders would be made (runs)")
+    options = parser.parse_args(words)
+    findings = examine(options.runs)
+    print_findings(findings, make_console())
+    return int(ExitCode.CHECK_FAILED if any(finding.level == "broken" for finding in findings) else ExitCode.OK)

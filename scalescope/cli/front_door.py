@@ -1,0 +1,158 @@
+"""The front door: `scalescope VERB …`.
+
+A verb's file is loaded when it is called, so that help is instant and the reading verbs never load torch.
+"""
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+# a verb → the module whose run(words) it is
+VERBS = {
+    "demo": "scalescope.cli.demo",
+    "study": "scalescope.cli.study",
+    "train": "scalescope.cli.train",
+    "sweep": "scalescope.cli.sweep",
+    "analyze": "scalescope.cli.analyze",
+    "report": "scalescope.cli.report",
+    "perfetto": "scalescope.cli.perfetto",
+    "dashboard": "scalescope.cli.dashboard",
+    "import": "scalescope.cli.import_logs",
+    "compare": "scalescope.cli.compare",
+    "fit": "scalescope.cli.fit",
+    "whatif": "scalescope.cli.whatif",
+    "project": "scalescope.cli.project",
+    "submit": "scalescope.cli.submit",
+    "finish": "scalescope.cli.finish",
+    "doctor": "scalescope.cli.doctor",
+}
+
+_MEASURING = ("demo", "study", "train", "sweep")
+
+USAGE = """\
+scalescope: why does my training job not scale, and what would make it?
+
+  scalescope demo                             measure this machine with both models, and show where the time goes
+  scalescope study   [KEY=VALUE …]            train at several GPU counts, sweep what they send, analyse, report
+  scalescope train   [KEY=VALUE …] [-m]       one training job on this machine's devices
+  scalescope sweep   [KEY=VALUE …] [-m]       collectives over sizes and GPU counts
+  scalescope analyze PATH … [--json FILE]     traces → analysis.json and a table; PATH: runs, studies, traces
+  scalescope report  PATH [OTHER]             report.html, one file that needs no network; of two, side by side
+  scalescope perfetto RUN [--out FILE]        all ranks' traces as one file for ui.perfetto.dev
+  scalescope dashboard [--dry-run]            a W&B workspace and report of the scaling figures, as code
+  scalescope import  LOG … --out FOLDER       logs of nccl-tests and rccl-tests → a sweep like ours
+  scalescope compare BASELINE OTHER           two sweeps row by row; --fail-under 0.95 exits 1
+  scalescope fit     SWEEP … [--html FILE]    what a collective costs at any size and GPU count, and how well that fits
+  scalescope whatif  PATH [--bucket-mib 5,50] what a change would do to the step: the traced step, replayed changed
+  scalescope project STUDY --gpus 8,64        a study's step on other GPU counts, with intervals
+  scalescope submit  VERB [KEY=VALUE …]       train, sweep or study by Slurm's sbatch (--wait, --dry-run)
+  scalescope finish  STUDY                    end a study whose jobs ran one by one: its status, analysis, report
+  scalescope doctor                           what of this machine is fine, worth knowing, or broken, and the fix
+
+Examples:
+  scalescope study model=gpt_small gpu_counts=[1,2,4]
+  scalescope train model=resnet50 steps=100 launch.ranks=2
+  scalescope train -m model=gpt_tiny,resnet50_64px        one run folder each (Hydra's multirun)
+  scalescope sweep sizes="1MiB..1GiB x4" group_sizes=[2,4]
+  torchrun --nproc-per-node 4 -m scalescope train         inside a world that torchrun, srun or mpirun made
+
+KEY=VALUE are Hydra overrides; `scalescope train --help` lists the keys and choices, conf/ holds their defaults.
+Exit codes: 0 fine, 1 a failed check, 2 your input, 3 failed while running (what was measured is kept), 75 run me again.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one verb and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    from scalescope.records.errors import ExitCode, Preempted, RunError, UserError
+
+    _ready_streams()
+    if words[:1] and words[0] in _MEASURING and arguments is None:
+        from scalescope.records.stop import note_requests
+
+        note_requests()
+    try:
+        code = _answer(words)
+        sys.stdout.flush()  # a pipe or a disk that takes no more says so here, not while Python ends
+        return code
+    except (UserError, RunError, Preempted) as error:
+        print(f"scalescope: {error}", file=sys.stderr)
+        return int(error.exit_code)
+    except BrokenPipeError:
+        _let_go_of_stdout()  # the reader of a pipe (head, less) has gone: not worth a traceback
+        return int(ExitCode.OK)
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"scalescope: {where}{error.strerror or error}", file=sys.stderr)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _let_go_of_stdout()
+        return int(ExitCode.RUN_FAILED)
+    except KeyboardInterrupt:
+        print("scalescope: interrupted", file=sys.stderr)
+        return int(ExitCode.RUN_FAILED)
+
+
+def _answer(words: list[str]) -> int:
+    """Run the verb, or say what there is."""
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(USAGE, end="")
+        return 0
+    if words[0] in ("-V", "--version"):
+        from importlib.metadata import version
+
+        print(f"scalescope {version('scalescope')}")
+        return 0
+    module = _module(words[0])
+    if words[0] in (*_MEASURING, "submit"):
+        _refuse_undecodable([*words, str(Path.cwd())])
+    return int(import_module(module).run(words[1:]))
+
+
+def _refuse_undecodable(words: Sequence[str]) -> None:
+    """Raise UserError for a word that this locale's encoding cannot read: no config or JSON file could hold it."""
+    from scalescope.records.errors import UserError
+
+    for word in words:
+        if any("\ud800" <= sign <= "\udfff" for sign in word):
+            said = os.fsencode(word).decode("utf-8", "replace")
+            raise UserError(f"{said} is no text in this locale, whose encoding is {sys.getfilesystemencoding()}; set "
+                            "LC_ALL=C.UTF-8 or PYTHONUTF8=1, or use names that it has")  # fmt: skip
+
+
+def _ready_streams() -> None:
+    """Let nothing that is said end what it is said of: for ranks and libraries, too, there is somewhere to print to.
+
+    What the terminal's encoding has not (× in a Latin or ASCII locale) prints as `?`. A stream that the caller has
+    closed (`>&-`) leads nowhere; left closed, the next file that is opened would get its number.
+    """
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, number)
+            setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stream.reconfigure(errors="replace")
+
+
+def _let_go_of_stdout() -> None:
+    """Send what is still to be printed nowhere: Python would try again as it ends, and exit with a code of its own."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _module(verb: str) -> str:
+    """Return the module of a verb. Raises UserError with the nearest one."""
+    if verb in VERBS:
+        return VERBS[verb]
+    import difflib
+
+    from scalescope.records.errors import UserError
+
+    near = difflib.get_close_matches(verb, VERBS, n=1)
+    hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(VERBS)}"
+    raise UserError(f"there is no verb '{verb}'; {hint}")

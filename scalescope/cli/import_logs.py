@@ -1,0 +1,25 @@
+"""`scalescope import`: logs of nccl-tests and rccl-tests → a sweep like ours."""
+
+import argparse
+from pathlib import Path
+
+from scalescope.records.errors import ExitCode
+from scalescope.scaling.sweeps.importing import import_logs
+
+
+def run(words: list[str]) -> int:
+    """Turn logs of other tools into a sweep folder. Returns 0; raises UserError."""
+    parser = argparse.ArgumentParser(
+        prog="scalescope import",
+        description="Turn the output of nccl-tests or rccl-tests (text, JSON, CSV) into a sweep folder, so that theirs "
+        "and ours stand in one plot.",
+    )
+    parser.add_argument("logs", nargs="+", type=Path, metavar="LOG")
+    parser.add_argument("--out", required=True, type=Path, metavar="FOLDER")
+    parser.add_argument("--operation", help="what the logs are of, where an old one does not say: all_reduce, …")
+    options = parser.parse_args(words)
+    folder, log = import_logs(options.logs, options.out, options.operation)
+    print(f"{len(log.rows)} rows → {folder.path}")
+    for fault in log.faults:
+        print(f"note: {fault}")
+    return int(ExitCode.OK)

@@ -1,0 +1,129 @@
+"""What the measuring verbs share: the world that a process is in decides whether it starts ranks or is one."""
+
+import atexit
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scalescope.launch.verb import Verb
+from scalescope.launch.world import World, discover
+from scalescope.records.console import outlived_console
+from scalescope.records.errors import ExitCode, RunError, Stopped, UserError
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+
+
+def measure(verb: Verb, words: list[str]) -> int:
+    """Start a job's ranks, or be one of them. Returns the exit code; raises UserError or RunError."""
+    with outlived_console():
+        return _measure(verb, words)
+
+
+def _measure(verb: Verb, words: list[str]) -> int:
+    world = discover()
+    if world is None:
+        return _compose_and_start(verb, words)
+    from scalescope.launch.run import run_frozen, run_in_world
+
+    if words[:1] == ["--frozen"]:
+        return _left(run_frozen(verb, Path(words[1]), world), world)
+    if flags := [word for word in words if word.startswith("-") and "=" not in word]:
+        raise UserError(f"{flags[0]} does not go with ranks that {world.source} has started; "
+                        f"leave it out, or call scalescope {verb.name} outside of it")  # fmt: skip
+    return _left(run_in_world(verb, words, world), world)
+
+
+def _left(code: int, world: World) -> int:
+    """End a rank that has come to its end, here and now; under MPI return the code, since MPI ends with Python.
+
+    While Python ends, threads of torch's own may still be inside C++: now and then such a process aborts ("terminate
+    called without an active exception"), and its launcher takes a job that is done for one that failed.
+    """
+    if world.source == "mpi":
+        return int(code)
+    atexit._run_exitfuncs()  # what libraries leave for then: W&B's service, loading processes
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(int(code))
+
+
+def _compose_and_start(verb: Verb, words: list[str]) -> int:
+    """Let Hydra compose the config (its flags, multirun and launchers included) and start the ranks of each job."""
+    import hydra
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    from scalescope.launch.compose import dashed, explain, register_resolvers
+    from scalescope.records.package import CONF
+
+    register_resolvers()
+    codes: list[int] = []
+    stopped = False
+    front = os.getpid()
+
+    def task(config: "DictConfig") -> None:
+        nonlocal stopped
+        if stopped:
+            return  # who stops one job of a multirun means the others, too
+        # said here, since Hydra would put a line of its own before it; the other jobs of a multirun go on
+        try:
+            codes.append(_start(verb, config))
+            stopped = codes[-1] == ExitCode.PREEMPTED
+        except (UserError, RunError) as error:
+            print(f"scalescope: {error}", file=sys.stderr)
+            codes.append(int(error.exit_code))
+            stopped = isinstance(error, Stopped)
+            if os.getpid() != front:
+                raise  # a launcher of Hydra's runs this elsewhere: only what is raised gets back from there
+
+    for word in words:
+        if word.startswith("--") and (said := dashed(word, verb.name)) is not None:
+            raise UserError(said)
+        if word.startswith("-") and not _is_hydras(word):
+            raise UserError(f"{verb.name} does not know {word}; settings are KEY=VALUE, without dashes, and "
+                            f"scalescope {verb.name} --help lists them")  # fmt: skip
+    # argparse, which Hydra's flags go through, takes the overrides in one piece
+    several = [word for word in words if word in ("-m", "--multirun")]
+    words = [*several, *(word for word in words if word not in several)]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, and we say it in one line
+    before = sys.argv
+    sys.argv = [f"scalescope {verb.name}", *words]
+    try:
+        hydra.main(version_base="1.3", config_path=str(CONF), config_name=verb.name)(task)()
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(explain(error, verb.name)) from error
+    finally:
+        sys.argv = before
+    return max(codes, default=int(ExitCode.OK))
+
+
+def _is_hydras(flag: str) -> bool:
+    """Return whether Hydra's own command line takes a flag; what its parser says of others is a page of its flags."""
+    from hydra._internal.utils import get_args_parser
+
+    known = [option for action in get_args_parser()._actions for option in action.option_strings]
+    name = flag.partition("=")[0]
+    return any(option.startswith(name) for option in known) if name.startswith("--") else name[:2] in known
+
+
+def _start(verb: Verb, config: "DictConfig") -> int:
+    """Run one composed job to its end and show what it measured."""
+    from scalescope.cli.loggers import end_loggers
+    from scalescope.cli.show import show
+    from scalescope.launch.freeze import plan_job
+    from scalescope.launch.start import start_job
+    from scalescope.records.folder import RunFolder
+
+    plan = plan_job(verb, config)
+    print(f"scalescope: {plan.place.ranks} × {plan.place.device} ({plan.place.backend}) → {plan.path}", flush=True)
+    try:
+        folder = start_job(plan)
+    finally:
+        end_loggers([RunFolder(plan.path)])
+    if folder.read_info().status == "preempted":
+        print(f"scalescope: state is saved in {folder.path}; run the same command with resume=true", file=sys.stderr)
+        return int(ExitCode.PREEMPTED)
+    show([folder.path])
+    return int(ExitCode.OK)

@@ -1,0 +1,32 @@
+"""`scalescope perfetto`: the traces of all ranks as one file that ui.perfetto.dev opens."""
+
+import argparse
+from pathlib import Path
+
+from scalescope.records.errors import UserError
+from scalescope.records.folder import RunFolder
+from scalescope.report.perfetto import write_perfetto
+from scalescope.scaling.answer import read_run_answer
+
+
+def run(words: list[str]) -> int:
+    """Pack a run's traces and print where they are, and what could not be packed."""
+    parser = argparse.ArgumentParser(
+        prog="scalescope perfetto",
+        description="Pack the traces of all ranks into one file that ui.perfetto.dev opens: one clock, processes named "
+        "by rank, marks where ranks wait.",
+    )
+    parser.add_argument("path", type=Path, metavar="PATH", help="a run folder or a folder of traces")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write it")
+    options = parser.parse_args(words)
+    folder = RunFolder(options.path)
+    if (folder.path / "run.json").is_file() and folder.read_info().kind == "study":
+        inside = [str(run.path) for run in folder.read_children() if run.find_traces()]
+        raise UserError(f"{folder.path} is a study; give one of its runs: {', '.join(inside) or 'none has traces'}")
+    answer = read_run_answer(folder.analysis) if folder.analysis.is_file() else None
+    packed = write_perfetto(options.path, options.out, answer)
+    count = sum(packed.events.values())
+    print(f"{packed.path}: {count:,} events of {len(packed.events)} ranks; open it in ui.perfetto.dev")
+    for reason in packed.reasons:
+        print(reason)
+    return 0

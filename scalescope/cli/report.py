@@ -1,0 +1,31 @@
+"""`scalescope report`: report.html of a study or a run, or of two side by side."""
+
+import argparse
+from pathlib import Path
+
+from scalescope.records.folder import RunFolder
+from scalescope.scaling.analyze import analyze
+
+
+def run(words: list[str]) -> int:
+    """Analyse afresh, write the page and print where it is."""
+    parser = argparse.ArgumentParser(
+        prog="scalescope report", description="Make report.html of a study or a run: one file that needs no network."
+    )
+    parser.add_argument("path", type=Path, metavar="PATH", help="a run folder or a study folder")
+    parser.add_argument("other", type=Path, nargs="?", metavar="OTHER", help="a second one: both side by side")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="where to write it (PATH/report.html)")
+    options = parser.parse_args(words)
+    folder = RunFolder.open(options.path)
+    analyze([folder.path])
+    if options.other is None:
+        from scalescope.report.html import write_report
+
+        print(write_report(folder, options.html))
+        return 0
+    from scalescope.report.compare import write_comparison
+
+    other = RunFolder.open(options.other)
+    analyze([other.path])
+    print(write_comparison(folder, other, options.html or other.path / "comparison.html"))
+    return 0

@@ -1,0 +1,97 @@
+"""`scalescope study`: train at several GPU counts, sweep what is sent, analyse, report."""
+
+from collections.abc import Callable
+
+from scalescope.cli import sweep, train
+from scalescope.cli.loggers import end_loggers, wandb_options
+from scalescope.cli.show import show
+from scalescope.launch.config import register
+from scalescope.launch.study import Study, follow_advice, followed, outline_study, plan_study, run_study
+from scalescope.launch.world import discover
+from scalescope.records.console import outlived_console
+from scalescope.records.errors import ExitCode, RunError, Stopped, UserError
+from scalescope.records.files import RowWriter
+from scalescope.records.folder import RunFolder
+from scalescope.records.package import CONF
+from scalescope.records.rows import TriedRow
+from scalescope.report.sinks.wandb_study import log_study
+from scalescope.scaling.advice.add import is_looked_at, why_no_advice
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import RunAnalysis
+
+
+def run(words: list[str], before: Callable[[], None] = lambda: None) -> int:
+    """Measure and show a study; `before` is called once nothing is wrong with the words and nothing has begun."""
+    if words[:1] in (["-h"], ["--help"]):
+        print(_help(), end="")
+        return int(ExitCode.OK)
+    words = ["try_advice=true" if word == "--try-advice" else word for word in words]
+    if flags := [word for word in words if word.startswith("-")]:
+        raise UserError(f"study does not know {flags[0]}; comma lists such as model=gpt_small,resnet50 need no flag")
+    if (world := discover()) is not None:
+        raise UserError(f"a study starts its own ranks, and this process is one of {world.size} that {world.source} "
+                        "started; call it once, outside of them")  # fmt: skip
+    register()
+    with outlived_console():
+        return _run(words, before)
+
+
+def _help() -> str:
+    """Return what conf/study.yaml says of itself and of its keys, without what is for Hydra alone."""
+    head, _, rest = (CONF / "study.yaml").read_text(encoding="utf-8").partition("defaults:\n")
+    _, _, keys = rest.partition("\n\n")
+    about = "".join(line.removeprefix("# ") for line in head.splitlines(keepends=True))
+    return f"usage: scalescope study [KEY=VALUE …] [--try-advice]\n\n{about}\n{keys}"
+
+
+def _run(words: list[str], before: Callable[[], None]) -> int:
+    study = plan_study(outline_study(words, train.verb(), sweep.verb()))
+    before()
+    print(f"scalescope: study of {len(study.jobs)} jobs → {study.outline.path}", flush=True)
+    try:
+        folder, failed = run_study(study, _say)
+        if study.outline.settings.try_advice:
+            runs = [one for one in analyze([folder.path]) if isinstance(one, RunAnalysis)]
+            failed += follow(study, folder, [run for run in runs if is_looked_at(run)])
+    finally:
+        end_loggers(RunFolder(study.outline.path).read_children())
+    show([folder.path])
+    for name, node in study.outline.settings.logger.items():
+        if settings := wandb_options(name, node):
+            log_study(folder, settings)
+    return int(ExitCode.RUN_FAILED if failed else ExitCode.OK)
+
+
+def follow(study: Study, folder: RunFolder, answers: list[RunAnalysis]) -> list[str]:
+    """Follow the best advice for each of a study's runs in one run more; return the reasons of those that failed."""
+    failed = []
+    writer = RowWriter(folder.tried)
+    for answer in answers:
+        advice = next((one for one in answer.advice if one.overrides), None)
+        if advice is None:
+            _say(f"[advice] {answer.name}: {why_no_advice(answer)}")
+            continue
+        writer.append(
+            TriedRow(
+                base=answer.name,
+                run=followed(answer.name),
+                what=advice.what,
+                overrides=advice.overrides,
+                expected_ms=advice.gain_ms,
+                expected_low_ms=advice.low_ms,
+                expected_high_ms=advice.high_ms,
+                at_most=advice.at_most,
+            )
+        )
+        try:
+            follow_advice(study, answer.name, advice.overrides, _say)
+        except Stopped:
+            raise
+        except (RunError, UserError) as error:
+            failed.append(f"advice for {answer.name}: {error}")
+            _say(f"    failed: {error}")
+    return failed
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

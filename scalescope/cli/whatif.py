@@ -1,0 +1,127 @@
+"""`scalescope whatif`: what a change would do to a step, before it is made."""
+
+import argparse
+import math
+from collections.abc import Collection
+from pathlib import Path
+
+import msgspec
+
+from scalescope.records.errors import UserError
+from scalescope.records.files import write_atomic
+
+_TEACH = """\
+The traced step is replayed: what waits for what on the hosts and the devices of all ranks, collectives that wait for
+their last member, and compute and communication slowing each other as measured. Then it is replayed changed. Each flag
+is one change (a list is several); --together makes all of them at once. Without flags, the usual ones are shown.
+
+  scalescope whatif runs/STUDY --bucket-mib 5,50 --gradients bf16
+  scalescope whatif runs/STUDY/gpt_small-ddp-n4 --link 2x --no-straggler
+  scalescope whatif TRACE_FOLDER --no-overlap --perfect-overlap
+
+PATH is a study (its largest run of each job), a run, or a folder of traces. A study's sweep tells what collectives of
+other sizes take, and its run on one rank how much compute is slowed; without them the traces themselves have to do, and
+intervals are wider. The interval covers what is assumed, which is printed with it. Where the unchanged replay is more
+than 1% off the trace, nothing is predicted."""
+
+
+def run(words: list[str]) -> int:
+    """Replay, print the table, and write the figures where asked."""
+    options = _parse(words)
+    from scalescope.report.panels.whatif import replay_panel
+    from scalescope.report.terminal import make_console, print_panel
+    from scalescope.scaling.replay.load import find_targets, open_replayer
+    from scalescope.scaling.replay.whatif import WhatIf, usual_changes
+
+    console = make_console()
+    answers = []
+    for target in find_targets(options.path):
+        replayer = open_replayer(target)
+        straggler = replayer.latest_rank if options.no_straggler == "latest" else None
+        _refuse_stranger(options.no_straggler, replayer.graph.ranks, target.name)
+        changes = _changes(options, straggler) or usual_changes(replayer)
+        replayer.work_out(changes)
+        answer = WhatIf(
+            name=target.name, replay=replayer.replay, predictions=[replayer.predict(change) for change in changes]
+        )
+        answers.append(answer)
+        print_panel(replay_panel(answer), console)
+    if options.json is not None:
+        write_atomic(options.json, msgspec.json.format(msgspec.json.encode(answers)))
+    return 0
+
+
+def _parse(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="scalescope whatif",
+        description="Tell what a change would do to a step, before it is made.\n\n" + _TEACH,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("path", type=Path, metavar="PATH")
+    parser.add_argument("--bucket-mib", metavar="MIB[,…]", default="", help="DDP's gradient buckets cut anew")
+    parser.add_argument("--gradients", metavar="DTYPE", help="what gradients travel as: bf16 or fp32")
+    parser.add_argument("--link", metavar="K[,…]", default="", help="links that are k times as fast: 2x, 0.5x")
+    parser.add_argument("--no-overlap", action="store_true", help="collectives begin when the backward pass ends")
+    parser.add_argument("--perfect-overlap", action="store_true", help="nothing waits for a collective")
+    parser.add_argument(
+        "--no-straggler", nargs="?", const="latest", metavar="RANK",
+        help="this rank takes no longer than the others; without a number, the one most often last",
+    )  # fmt: skip
+    parser.add_argument("--no-inflation", action="store_true", help="compute takes no longer beside collectives")
+    parser.add_argument("--data-free", action="store_true", help="batches are there when they are asked for")
+    parser.add_argument("--host-free", action="store_true", help="launching takes no time")
+    parser.add_argument("--together", action="store_true", help="make all of these changes at once")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
+    return parser.parse_args(words)
+
+
+def _changes(options: argparse.Namespace, latest: int | None) -> list["Change"]:  # type: ignore[name-defined] # noqa: F821
+    """Return the changes asked for. Raises UserError for values that make no sense."""
+    from scalescope.scaling.replay.change import Change
+
+    single: list[dict[str, object]] = [{"bucket_mib": value} for value in _numbers("--bucket-mib", options.bucket_mib)]
+    if options.gradients is not None:
+        single.append({"gradients": options.gradients})
+    single += [{"link": value} for value in _numbers("--link", options.link)]
+    single += [{"overlap": "none"}] if options.no_overlap else []
+    single += [{"overlap": "perfect"}] if options.perfect_overlap else []
+    if options.no_straggler is not None:
+        single.append({"no_straggler": latest if latest is not None else _rank(options.no_straggler)})
+    for flag in ("no_inflation", "data_free", "host_free"):
+        single += [{flag: True}] if getattr(options, flag) else []
+    if not options.together:
+        return [Change(**one) for one in single]  # type: ignore[arg-type]
+    whole: dict[str, object] = {}
+    for one in single:
+        if whole.keys() & one.keys():
+            raise UserError(f"--together takes one value a flag, and {next(iter(one)).replace('_', '-')} has two")
+        whole |= one
+    return [Change(**whole)] if whole else []  # type: ignore[arg-type]
+
+
+def _refuse_stranger(text: str | None, ranks: Collection[int], name: str) -> None:
+    if text is not None and text.isdigit() and int(text) not in ranks:
+        raise UserError(
+            f"--no-straggler {text}: not a rank of {name} that is replayed; choose one of {', '.join(map(str, ranks))}"
+        )
+
+
+def _numbers(flag: str, text: str) -> list[float]:
+    found = []
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        try:
+            value = float(word[:-1] if flag == "--link" and word[-1] in "xX×" else word)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise UserError(f"{flag} {text}: '{word}' is no number; give e.g. {flag} 5,50")
+        found.append(value)
+    return found
+
+
+def _rank(text: str) -> int:
+    if text == "latest":
+        raise UserError("--no-straggler: the traces hold no collective of several ranks, so no rank is last")
+    if not text.isdigit():
+        raise UserError(f"--no-straggler {text}: give a rank's number, or none for the one most often last")
+    return int(text)

@@ -1,0 +1,190 @@
+"""The host around the devices: limits, shared memory, network, clock, permissions. Torch-free.
+
+Everything is read below a root folder, so that a test can lay out a machine that it has not got.
+"""
+
+import ipaddress
+import os
+import re
+import resource
+import shutil
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from scalescope.hardware.finding import Finding, broken, fine, note
+
+_GIB = 1024**3
+SHARED_MEMORY_LEAST = _GIB  # NCCL's and the loaders' shared segments; Docker's default of 64 MiB is not enough
+OPEN_FILES_LEAST = 4096  # every pair of ranks holds sockets and shared segments open
+
+
+def check_shared_memory(path: Path = Path("/dev/shm")) -> Finding:
+    """Say whether shared memory is large enough for NCCL and loading processes."""
+    try:
+        size = shutil.disk_usage(path).total
+    except OSError as error:
+        return broken("shared memory", f"{path}: {error.strerror}", "mount a tmpfs there; in a container: --ipc=host")
+    text = f"{path} has {size / _GIB:.1f} GiB"
+    if size < SHARED_MEMORY_LEAST:
+        return broken(
+            "shared memory",
+            f"{text}, less than {SHARED_MEMORY_LEAST / _GIB:g}",
+            "start the container with --ipc=host or --shm-size=8g",
+        )
+    return fine("shared memory", text)
+
+
+def check_open_files() -> Finding:
+    """Say whether a process may open as many files as a large job needs."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= OPEN_FILES_LEAST:
+        return fine("open files", f"up to {soft} a process")
+    return note("open files", f"only {soft} a process; jobs of hundreds of ranks need more", f"ulimit -n {hard}")
+
+
+def check_locked_memory(root: Path = Path("/")) -> list[Finding]:
+    """Say whether memory may be locked, where there is InfiniBand or RoCE that needs it."""
+    if not _children(root / "sys/class/infiniband"):
+        return []
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if soft == resource.RLIM_INFINITY:
+        return [fine("locked memory", "unlimited, as RDMA needs")]
+    return [
+        broken(
+            "locked memory",
+            f"only {soft / 1024:.0f} KiB, but RDMA registers whole buffers",
+            "ulimit -l unlimited (in a container: --ulimit memlock=-1; in Slurm: PropagateResourceLimitsExcept)",
+        )
+    ]
+
+
+def check_network(environ: Mapping[str, str], root: Path = Path("/")) -> list[Finding]:
+    """Say whether this host knows its own name, and whether the interfaces that were chosen exist."""
+    findings = []
+    host = socket.gethostname()
+    try:
+        addresses = sorted({str(info[4][0]) for info in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)})
+        says = f"{host} is {', '.join(addresses)}"
+        if all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses):
+            findings.append(
+                note(
+                    "host name",
+                    f"{says}, which leads other hosts to themselves; fine on one host",
+                    "for jobs over several hosts, give it its network address in /etc/hosts, or start torchrun with "
+                    "--local-addr",
+                )
+            )
+        else:
+            findings.append(fine("host name", says))
+    except OSError:
+        findings.append(
+            note(
+                "host name",
+                f"{host} does not resolve: other nodes will not find this one by name",
+                "add it to /etc/hosts, or set MASTER_ADDR to an address",
+            )
+        )
+    present = {path.name for path in _children(root / "sys/class/net")}
+    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
+        value = environ.get(name)
+        if value and present and not _interface_exists(value, present):
+            findings.append(
+                broken(
+                    name,
+                    f"{value!r} names no interface of this host ({', '.join(sorted(present))})",
+                    f"set {name} to one of them, or unset it",
+                )
+            )
+    return findings
+
+
+def check_rocm(
+    environ: Mapping[str, str], groups: set[str], root: Path = Path("/"), consumer: bool = False
+) -> list[Finding]:
+    """Say what ROCm needs of this host: its device files, their groups, and the kernel settings RCCL warns about."""
+    findings = []
+    for path in (root / "dev/kfd", root / "dev/dri"):
+        if not path.exists():
+            findings.append(
+                broken(
+                    str(path),
+                    "is missing: the GPU is not passed in, or amdgpu is not loaded",
+                    "in a container: --device=/dev/kfd --device=/dev/dri; else: modprobe amdgpu",
+                )
+            )
+        elif not os.access(path, os.R_OK | (os.W_OK if path.name == "kfd" else 0)):
+            findings.append(
+                broken(
+                    str(path),
+                    f"may not be opened by this user (groups: {', '.join(sorted(groups))})",
+                    "usermod -aG video,render $USER and log in anew; in a container: --group-add video",
+                )
+            )
+        else:
+            findings.append(fine(str(path), "can be opened"))
+    balancing = _text(root / "proc/sys/kernel/numa_balancing")
+    if balancing not in (None, "0"):
+        findings.append(
+            note(
+                "numa_balancing",
+                "is on: it moves pages under running GPUs, and RCCL warns about it",
+                "sysctl kernel.numa_balancing=0",
+            )
+        )
+    command_line = _text(root / "proc/cmdline")
+    if command_line is not None and _children(root / "sys/class/iommu") and "iommu=pt" not in command_line:
+        findings.append(
+            note("iommu", "is on without iommu=pt: peer-to-peer copies may be slow or hang", "boot with iommu=pt")
+        )
+    if environ.get("HSA_FORCE_FINE_GRAIN_PCIE") != "1" and consumer:
+        findings.append(
+            note(
+                "HSA_FORCE_FINE_GRAIN_PCIE",
+                "is not set: RCCL wants it for peer-to-peer over PCIe",
+                "export HSA_FORCE_FINE_GRAIN_PCIE=1",
+            )
+        )
+    if "RCCL_MSCCL_ENABLE" in environ:
+        findings.append(note("RCCL_MSCCL_ENABLE", "has no effect any more: MSCCL is gone from RCCL", "unset it"))
+    return findings
+
+
+def check_clock(root: Path = Path("/")) -> Finding:
+    """Say whether a time service disciplines the clock; one host needs none, several do."""
+    service = next(
+        (name for name in ("chronyd", "ntpd", "systemd-timesyncd", "ptp4l", "phc2sys") if _runs(name, root)), None
+    )
+    if service is not None:
+        return fine("clock", f"kept by {service}")
+    return note("clock", "no time service runs; fine on one host, across hosts offsets are estimated from the traces")
+
+
+def _interface_exists(value: str, present: set[str]) -> bool:
+    # NCCL's syntax: prefixes, "=exact", "^excluded"
+    if value.startswith("^"):
+        return True
+    exact = value.startswith("=")
+    wanted = value.lstrip("=").split(",")
+    return any(name == word if exact else name.startswith(word) for word in wanted for name in present)
+
+
+def _runs(program: str, root: Path) -> bool:
+    for process in _children(root / "proc"):
+        if re.fullmatch(r"\d+", process.name) and _text(process / "comm") == program[:15]:
+            return True
+    return False
+
+
+def _children(path: Path) -> list[Path]:
+    try:
+        return list(path.iterdir())
+    except OSError:
+        return []
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return None

@@ -1,0 +1,65 @@
+"""Environment capture by allow-list."""
+
+import importlib
+import os
+import platform
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+
+from scalescope.records.rows import Environment, Versions
+
+_PREFIXES = ("NCCL_", "RCCL_", "TORCH_NCCL_", "HSA_", "OMP_", "SLURM_JOB_", "GLOO_SOCKET_")
+_NAMES = {
+    "CUDA_VISIBLE_DEVICES",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "CUDA_DEVICE_MAX_CONNECTIONS",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "TORCH_SYMM_MEM_DISABLE_MULTICAST",
+}
+
+
+def allowed_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that explain a figure, by name, sorted. Nothing else of the environment is ever kept."""
+    return {key: environ[key] for key in sorted(environ) if key in _NAMES or key.startswith(_PREFIXES)}
+
+
+def capture(versions: Versions) -> Environment:
+    """Describe this process's machine; `versions` come from whoever may import torch."""
+    return Environment(
+        host=socket.gethostname(),
+        platform=platform.platform(),
+        cpu=cpu_name(),
+        cpu_cores=usable_cores(),
+        versions=versions,
+        variables=allowed_variables(os.environ),
+    )
+
+
+def usable_cores() -> int:
+    """Return the cores this process may run on, which a container or Slurm can make fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def cpu_name() -> str:
+    """Return the processor's name as the kernel tells it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def module_or_none(name: str) -> ModuleType | None:
+    """Return an optional module, or None where it is not installed or its library is missing."""
+    try:
+        return importlib.import_module(name)
+    except (ImportError, OSError, KeyError, RuntimeError):  # amdsmi without ROCm's paths, mpi4py without an MPI
+        return None

@@ -1,0 +1,240 @@
+"""A run folder: its name, its files, and how a run's state is read and written."""
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from scalescope.records.errors import UserError
+from scalescope.records.files import RowWriter, read_rows, write_atomic
+from scalescope.records.rows import RunInfo, RunKind, RunStatus, StepRow, SweepRow, TrainFacts, TriedRow
+
+# what may differ when a run goes on: where it is told and kept, and what the node at hand makes of `null`
+_UNDECISIVE_BLOCKS = ("resume", "logger", "runs", "study", "csv")
+_UNDECISIVE = (
+    "threads_per_rank:", "timeout_s:", "init_limit_s:", "step_limit_s:", "max_restarts:", "checkpoint_every:",
+    "checkpoint_mode:", "keep_checkpoints:", "workers:", "memory_history:",
+)  # fmt: skip
+
+_TRACE_NAME = re.compile(r"rank(\d+)\.(\d+)\.pt\.trace\.json(\.gz)?$")
+
+
+def new_name(verb: str, what: str) -> str:
+    """Return `<date>-<verb>-<what>-<short id>`; the id keeps names apart that start in the same second."""
+    return f"{datetime.now():%Y%m%d-%H%M%S}-{verb}-{what}-{secrets.token_hex(2)}"
+
+
+class RunFolder:
+    """The files of one run. Reading never needs torch; writing is rank 0's alone, but for traces."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, kind: RunKind, config: str, study: str | None = None) -> "RunFolder":
+        """Make a new run folder with its frozen config.
+
+        Raises UserError where the name is taken or the place cannot be written; nothing half-made is left then.
+        """
+        # os.path.exists: pathlib's raises where a parent may not be read
+        made = [parent for parent in (path, *path.parents) if not os.path.exists(parent)]  # noqa: PTH110
+        try:
+            path.mkdir(parents=True, exist_ok=False)
+            folder = cls(path)
+            write_atomic(folder.config, config)
+            folder.write_info(
+                RunInfo(
+                    kind=kind,
+                    name=path.name,
+                    status="running",
+                    started_unix_s=time.time(),
+                    study=study,
+                    config_hash=hashlib.sha256(config.encode()).hexdigest()[:12],
+                )
+            )
+        except FileExistsError:
+            raise UserError(f"the run folder {path} exists already; choose another name, or leave `name` out") from None
+        except OSError as error:
+            if path in made:
+                shutil.rmtree(path, ignore_errors=True)
+            for parent in made[1:]:
+                with contextlib.suppress(OSError):
+                    parent.rmdir()  # only where nobody else has put something meanwhile
+            raise UserError(f"cannot make the run folder {path}: {error.strerror}; set `runs=` to a folder "
+                            "that you may write") from None  # fmt: skip
+        return folder
+
+    @classmethod
+    def open(cls, path: Path) -> "RunFolder":
+        """Return an existing run folder. Raises UserError where there is none."""
+        if (path / "run.json").is_file():
+            return cls(path)
+        if not path.exists():
+            raise UserError(f"{path} does not exist; give a run folder, such as those in runs/")
+        inside = [child.path.name for child in cls(path).read_children()] if path.is_dir() else []
+        hint = f"it holds {len(inside)} of them, such as {inside[-1]}" if inside else "train, sweep and study make them"
+        raise UserError(f"{path} is no run folder: it has no run.json; {hint}")
+
+    def refuse_read_only(self) -> None:
+        """Raise UserError where what is found out cannot be written into the folder, as into somebody else's."""
+        for path in (self.path, *(run.path for run in self.read_children())):
+            if not os.access(path, os.W_OK):
+                alone = f", or read its traces alone: {path / 'traces'}" if (path / "traces").is_dir() else ""
+                raise UserError(f"{path} cannot be written, and its analysis.json and report.html go there; "
+                                f"copy it (cp -r){alone}")  # fmt: skip
+
+    @classmethod
+    def open_study(cls, path: Path, why: str) -> "RunFolder":
+        """Return an existing study folder. Raises UserError where there is none, with `why` it takes a study."""
+        folder = cls.open(path)
+        if (kind := folder.read_info().kind) != "study":
+            raise UserError(f"{path} is a {kind} run; {why}")
+        return folder
+
+    @classmethod
+    def resume(cls, path: Path, config: str) -> "RunFolder":
+        """Return an existing run folder to go on with. Raises UserError where it was made with another config."""
+        folder = cls.open(path)
+        then, now = _settings(folder.config.read_text(encoding="utf-8")), _settings(config)
+        if changed := sorted(set(then) ^ set(now)):
+            raise UserError(f"{path} was made with another config, and cannot be gone on with: "
+                            f"{'; '.join(changed[:4])}; leave these as they were, or choose another name")  # fmt: skip
+        info = folder.read_info()
+        info.status, info.ended_unix_s, info.message = "running", None, None
+        folder.write_info(info)
+        return folder
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def traces(self) -> Path:
+        return self.path / "traces"
+
+    @property
+    def steps(self) -> Path:
+        return self.path / "steps.jsonl"
+
+    @property
+    def sweep(self) -> Path:
+        return self.path / "sweep.jsonl"
+
+    @property
+    def tried(self) -> Path:
+        return self.path / "tried.jsonl"
+
+    @property
+    def analysis(self) -> Path:
+        return self.path / "analysis.json"
+
+    @property
+    def report(self) -> Path:
+        return self.path / "report.html"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def flight_recorder(self) -> Path:
+        return self.path / "flight_recorder"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    def trace_of(self, rank: int, first_step: int) -> Path:
+        """Where a rank's trace goes; torch-tb-profiler reads worker and span from this name."""
+        return self.traces / f"rank{rank}.{first_step}.pt.trace.json.gz"
+
+    def read_info(self) -> RunInfo:
+        """Return run.json. Raises UserError where it is missing or does not decode."""
+        path = self.path / "run.json"
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=RunInfo)
+        except (OSError, msgspec.DecodeError) as error:
+            raise UserError(f"{path}: {error}") from error
+
+    def write_info(self, info: RunInfo) -> None:
+        write_atomic(self.path / "run.json", msgspec.json.format(msgspec.json.encode(info)))
+
+    def set_status(self, status: RunStatus, message: str | None = None) -> None:
+        """End the run's record: status, end time, and why where that is not plain."""
+        info = self.read_info()
+        info.status = status
+        info.ended_unix_s = time.time()
+        info.message = message
+        self.write_info(info)
+
+    def write_facts(self, facts: TrainFacts) -> None:
+        write_atomic(self.path / "facts.json", msgspec.json.format(msgspec.json.encode(facts)))
+
+    def read_facts(self) -> TrainFacts | None:
+        path = self.path / "facts.json"
+        return msgspec.json.decode(path.read_bytes(), type=TrainFacts) if path.is_file() else None
+
+    def step_writer(self) -> RowWriter:
+        return RowWriter(self.steps)
+
+    def sweep_writer(self) -> RowWriter:
+        return RowWriter(self.sweep)
+
+    def read_steps(self) -> list[StepRow]:
+        """Return the rows of steps.jsonl by step; of a step done twice (a requeued job) the last attempt counts."""
+        by_step: dict[int, StepRow] = {}
+        for row in read_rows(self.steps, StepRow):
+            by_step[row.step] = row
+        return [by_step[step] for step in sorted(by_step)]
+
+    def read_tried(self) -> list[TriedRow]:
+        """Return what advice a study followed in runs of its own."""
+        return list(read_rows(self.tried, TriedRow))
+
+    def read_sweep(self) -> list[SweepRow]:
+        return list(read_rows(self.sweep, SweepRow))
+
+    def read_children(self) -> list["RunFolder"]:
+        """Return the runs of a study folder, by name."""
+        return [RunFolder(child.parent) for child in sorted(self.path.glob("*/run.json"))]
+
+    def find_traces(self) -> dict[int, list[Path]]:
+        """Return the traces of each rank, by first step."""
+        found: dict[int, list[tuple[int, Path]]] = {}
+        for path in self.traces.glob("*.json*") if self.traces.is_dir() else ():
+            if match := _TRACE_NAME.search(path.name):
+                found.setdefault(int(match[1]), []).append((int(match[2]), path))
+        return {rank: [path for _, path in sorted(found[rank])] for rank in sorted(found)}
+
+
+def _settings(config: str) -> list[str]:
+    """Return the lines of a frozen config that decide what is measured.
+
+    Where a training job's global batch is fixed, the number of ranks does not: it may go on with another.
+    """
+    lines, block = [], ""
+    for line in config.splitlines():
+        if not line.startswith((" ", "-")):
+            block = line.split(":")[0]
+        word = line.strip()
+        if block not in _UNDECISIVE_BLOCKS and not word.startswith(_UNDECISIVE):
+            lines.append(word)
+    if not any(re.fullmatch(r"global_batch_size: \d+", line) for line in lines):
+        return lines
+    return [line for line in lines if not line.startswith("ranks:")]
+
+
+def find_runs(root: Path) -> Iterator[RunFolder]:
+    """Yield every run folder below a folder, the folder itself first."""
+    for directory, names, files in os.walk(root):
+        names.sort()
+        if "run.json" in files:
+            yield RunFolder(Path(directory))

@@ -1,0 +1,208 @@
+"""The typed rows and documents of a run folder. Units are in the names; GB = 10^9 bytes."""
+
+from typing import Literal
+
+import msgspec
+
+SCHEMA = 1
+
+RunKind = Literal["train", "sweep", "study"]
+RunStatus = Literal["running", "done", "failed", "interrupted", "preempted"]
+StepPhase = Literal["warmup", "steady", "profile"]
+SweepStatus = Literal["measured", "out_of_memory", "not_available", "failed"]
+
+
+class Device(msgspec.Struct, frozen=True):
+    """One device of one rank, as the machine describes it. `None` where the device does not tell."""
+
+    rank: int
+    host: str
+    kind: Literal["cuda", "rocm", "cpu"]
+    name: str
+    memory_bytes: int | None = None
+    compute_units: int | None = None
+    pci_bus: str | None = None
+    sm_clock_mhz: float | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
+    throttled: str | None = None
+
+
+class Versions(msgspec.Struct, frozen=True):
+    """What the figures of a run depend on."""
+
+    scalescope: str
+    python: str
+    torch: str | None = None
+    cuda: str | None = None
+    hip: str | None = None
+    collective_library: str | None = None  # "nccl 2.28.9", "rccl …", "gloo"
+    driver: str | None = None
+
+
+class Environment(msgspec.Struct, frozen=True):
+    """An allow-listed capture: never the whole environment, which holds secrets."""
+
+    host: str
+    platform: str
+    cpu: str
+    cpu_cores: int
+    versions: Versions
+    variables: dict[str, str] = {}
+
+
+class Ceilings(msgspec.Struct, frozen=True):
+    """What this device can do: by its data sheet, and as measured here. `None` where it is not known."""
+
+    peak_tflops: float | None = None  # dense, for the dtype of the run
+    peak_dtype: str | None = None
+    peak_source: str | None = None
+    matmul_tflops: float | None = None  # measured, see scalescope.hardware.ceiling
+    matmul_shape: str | None = None
+    memory_tb_s: float | None = None
+    link_gb_s: float | None = None  # one direction, one device, to its peers in the node
+    link_topology: Literal["switch", "mesh", "pcie"] | None = None
+
+
+class RunInfo(msgspec.Struct):
+    """run.json: what ran, where, with what result."""
+
+    kind: RunKind
+    name: str
+    status: RunStatus
+    started_unix_s: float
+    schema: int = SCHEMA
+    ended_unix_s: float | None = None
+    study: str | None = None  # the study's name, which is also its W&B group
+    attempt: int = 0
+    config_hash: str = ""
+    backend: str | None = None
+    world_size: int | None = None
+    hosts: list[str] = []
+    launcher: str | None = None  # torchrun | slurm | mpi | env | single
+    launch: str | None = None  # which start of torchrun, whose restarts go on in the same folder
+    environment: Environment | None = None
+    devices: list[Device] = []
+    topology: str | None = None  # the hosts, and how the devices of the first are linked
+    ceilings: Ceilings | None = None
+    message: str | None = None  # why it ended as it did, where that is not plain
+
+
+class TrainFacts(msgspec.Struct, frozen=True):
+    """What a training job is, in numbers that do not change from step to step: facts.json of a train run."""
+
+    model: str
+    strategy: str
+    precision: str
+    parameters: int
+    flops_per_sample: float
+    flops_formula: str
+    samples_per_rank_step: int
+    tokens_per_sample: int | None = None
+    compiled: bool = False
+    attention: str | None = None  # torch's attention kernel: flash | cudnn | efficient | math
+    hardware_flops_per_sample: float | None = None  # with what is computed again
+    hardware_flops_formula: str | None = None
+
+
+class TriedRow(msgspec.Struct, frozen=True):
+    """Advice that a study followed in one more run: what it was expected to bring, ms a step (positive: gained)."""
+
+    base: str  # the run that the advice was for, by folder name
+    run: str
+    what: str
+    overrides: list[str]
+    expected_ms: float
+    expected_low_ms: float
+    expected_high_ms: float
+    at_most: bool = False
+
+
+class StepRow(msgspec.Struct, frozen=True):
+    """One training step. `step_ms` holds every rank's time, by rank; the step is as long as its longest."""
+
+    step: int
+    phase: StepPhase
+    step_ms: list[float]
+    samples_per_s: float
+    tokens_per_s: float | None = None
+    loss: float | None = None
+    validation_loss: float | None = None  # on held-out data: before step 0's update, after any other's
+    mfu: float | None = None  # over the data-sheet peak; see TrainFacts.flops_formula
+    mfu_of_measured: float | None = None  # over the measured matmul ceiling
+    memory_peak_bytes: int | None = None
+    attempt: int = 0
+    unix_s: float | None = None
+    hfu: float | None = None  # as mfu, with what is computed again; see TrainFacts.hardware_flops_formula
+    hfu_of_measured: float | None = None
+    joules_per_sample: float | None = None  # of all devices, by their own counters
+
+
+_DTYPE_BYTES = {
+    "float64": 8, "int64": 8, "uint64": 8, "complex64": 8, "float32": 4, "int32": 4, "uint32": 4, "float16": 2,
+    "bfloat16": 2, "half": 2, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
+}  # fmt: skip
+_SHARDED = {"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"}
+
+
+class SweepRow(msgspec.Struct, frozen=True):
+    """One planned point of a collectives sweep: measured, or with the reason why it was not.
+
+    `bytes` is S, the largest send or receive buffer of any rank; busbw follows nccl-tests.
+    """
+
+    operation: str
+    bytes: int
+    dtype: str
+    group_size: int
+    status: SweepStatus
+    reason: str | None = None
+    reduction: str | None = None
+    mode: str = "in_place"  # in_place | out_of_place
+    execution: str = "eager"  # eager | graph
+    path: str = "c10d"  # c10d | direct | mpi
+    algorithm: str | None = None
+    protocol: str | None = None
+    channels: int | None = None  # blocks a communicator was told to use
+    memory: str | None = None  # whose allocator the buffers are from: torch | library
+    issued_by: str | None = None  # the loop that enqueues eager operations: c | python
+    library_chose: str | None = None  # "algorithm/protocol" from the library's own log
+    contention: str | None = None  # what ran on the device meanwhile: matmul
+    slowdown: float | None = None  # the collective's time with contention over its time alone
+    compute_slowdown: float | None = None  # the matrix product's time beside the collective over its time alone
+    placement: str | None = None
+    root: int | None = None
+    ranks: list[int] = []
+    time_us: float | None = None  # an operation's share of a batch that ran back to back, averaged over the ranks
+    time_each_us: float | None = None  # the mean where each operation is timed by itself; so are the next five
+    time_min_us: float | None = None
+    time_max_us: float | None = None
+    time_p50_us: float | None = None
+    time_p95_us: float | None = None
+    time_p99_us: float | None = None
+    interval_us: tuple[float, float] | None = None  # 95% interval of the mean
+    stopped_by: str | None = None  # precision | budget
+    slowest_rank: int | None = None
+    alg_gb_s: float | None = None
+    bus_gb_s: float | None = None
+    ceiling_gb_s: float | None = None
+    ceiling_assumes: str | None = None
+    iterations: int = 0
+    stalls: int = 0  # batches left out of the mean, since the host was held up in them
+    wrong: int | None = None  # elements that differ from the expected result; None = not checked
+    backend: str | None = None
+    source: str = "scalescope"
+    attempt: int = 0
+    unix_s: float | None = None  # when it was written
+
+    @property
+    def count(self) -> int | None:
+        """nccl-tests' `count` of elements: of one rank's part where an operation is sharded, else of the buffer.
+
+        None where the data type's size is not known.
+        """
+        width = _DTYPE_BYTES.get(self.dtype, 1 if self.dtype.startswith("float8") else 0)
+        if not width:
+            return None
+        count = self.bytes // width
+        return count // self.group_size if self.operation in _SHARDED else count

@@ -1,0 +1,26 @@
+"""The doctor's answer in a terminal: a line a finding, the way out below what needs one."""
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from scalescope.hardware.finding import Finding, Level
+
+_MARKS: dict[Level, tuple[str, str]] = {
+    "fine": ("fine", "green"),
+    "note": ("note", "yellow"),
+    "broken": ("BROKEN", "bold red"),
+}
+
+
+def print_findings(findings: Sequence[Finding], console: Console) -> None:
+    """Print every finding, and last how many are broken."""
+    width = max((len(finding.subject) for finding in findings), default=0)
+    for finding in findings:
+        mark, style = _MARKS[finding.level]
+        console.print(Text.assemble((f"{mark:<6}", style), f"  {finding.subject:<{width}}  {finding.says}"))
+        if finding.fix is not None:
+            console.print(Text.assemble(f"{'':<{width + 8}}  → ", (finding.fix, "bold")))
+    bad = sum(finding.level == "broken" for finding in findings)
+    console.print("Nothing is broken." if not bad else f"{bad} broken: see the arrows.")

@@ -1,0 +1,1 @@
+"""What a page and a terminal are drawn with: numbers, tables, charts, colours."""

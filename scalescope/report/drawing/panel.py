@@ -1,0 +1,61 @@
+"""A panel: one claim, its charts, and the table of their figures."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
+
+from scalescope.report.drawing.tables import Column, Table
+
+Spec = dict[str, Any]
+
+NO_DRAWING = "Drawing charts needs altair and vl-convert-python, which are not installed here."
+
+
+@dataclass(frozen=True)
+class Key:
+    """One entry of a chart's legend."""
+
+    name: str
+    colour: str
+    meaning: str = ""
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One claim and its evidence. Without charts, `reason` says why there are none."""
+
+    key: str
+    title: str
+    sentence: str
+    table: Table
+    charts: list[Spec] = field(default_factory=list)
+    legend: Sequence[Key] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    key: str
+    title: str
+    panels: list[Panel]
+
+
+def can_draw() -> bool:
+    """Say whether charts can be drawn here: altair writes them, vl-convert holds their JavaScript."""
+    return find_spec("altair") is not None and find_spec("vl_convert") is not None
+
+
+def drawing() -> ModuleType | None:
+    """Return scalescope.report.drawing.charts, or None where charts cannot be drawn."""
+    if not can_draw():
+        return None
+    from scalescope.report.drawing import charts
+
+    return charts
+
+
+def of_run(table: Table, name: str) -> Table:
+    """Return a run's table with the run's name before each row."""
+    return table.led_by([Column("run", "run")], [name])

@@ -1,0 +1,136 @@
+"""The parts of a step, as people meet them: name, meaning, colour, and what helps when one of them is the loss."""
+
+from dataclasses import dataclass
+
+from scalescope.scaling.answer import PARTS
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of the partition of a step (docs/concepts.md). Its two colours, for a light and a dark page, are the
+    same everywhere."""
+
+    key: str
+    name: str
+    meaning: str
+    light: str
+    dark: str
+    remedy: str  # on GPUs
+    remedy_cpu: str = ""  # on CPU ranks, where it is another one
+    shrunk: str = ""  # its name where it takes from a step, and `name` would say the opposite
+
+    def remedy_for(self, activity: str | None) -> str:
+        """Return what may help against this part as the largest loss, on GPUs or on CPU ranks."""
+        return self.remedy_cpu if activity == "cpu" and self.remedy_cpu else self.remedy
+
+    @property
+    def variable(self) -> str:
+        """The CSS variable that holds this part's colour."""
+        return f"--part-{self.key.replace('_', '-')}"
+
+
+_ALL = (
+    Part(
+        "compute",
+        "compute",
+        "A compute kernel runs.",
+        "#3f6fa8",
+        "#6f9fd8",
+        "collectives that overlap take multiprocessors and memory bandwidth from compute: give them fewer channels "
+        "(NCCL_MAX_NCHANNELS), send less (bf16 gradients), or let them run where the kernels leave room",
+        "ranks on one machine share its cores, caches and memory bandwidth: fewer threads a rank (OMP_NUM_THREADS), "
+        "ranks bound to cores of their own, or fewer ranks",
+    ),
+    Part(
+        "exposed_transfer",
+        "exposed transfer",
+        "Data moves between ranks and no compute kernel runs.",
+        "#e08a3c",
+        "#eda362",
+        "hide the transfer: start it earlier (more, smaller buckets), send less (bf16 gradients), or step less often "
+        "(gradient accumulation)",
+        "send less or less often (gradient accumulation, larger batches); over several hosts, check that gloo uses the "
+        "fast interface (GLOO_SOCKET_IFNAME)",
+    ),
+    Part(
+        "exposed_wait",
+        "exposed wait",
+        "A collective waits for another rank and no compute kernel runs.",
+        "#c2504c",
+        "#e27d77",
+        "find the rank that comes last and what it does meanwhile; even out the batches, or its launch and input",
+    ),
+    Part(
+        "exposed_unsplit",
+        "exposed comm. (unsplit)",
+        "A collective runs alone, and one rank's trace cannot tell waiting from moving.",
+        "#a9744f",
+        "#c99873",
+        "hide the communication: start it earlier, send less (bf16 gradients), or step less often (gradient "
+        "accumulation)",
+        "send less or less often (gradient accumulation, larger batches)",
+    ),
+    Part(
+        "exposed_memory",
+        "exposed copies",
+        "A copy or a fill runs on the device and no compute kernel does.",
+        "#8566ab",
+        "#ac90cf",
+        "use pinned memory with non_blocking copies, and take copies out of the step",
+    ),
+    Part(
+        "idle_data",
+        "idle (loading data)",
+        "The device is idle while the host loads data.",
+        "#2f8f83",
+        "#5cb8ab",
+        "load ahead: more loader workers, pinned memory, prefetching",
+    ),
+    Part(
+        "idle_launch",
+        "idle (host late)",
+        "The device is idle and nothing is enqueued: the host comes too late.",
+        "#b39b2f",
+        "#d3bd5c",
+        "launch less: torch.compile, CUDA graphs, fused optimisers, no synchronisation inside the step",
+        "between operators the main thread does something else: larger batches, torch.compile, less Python in the step",
+    ),
+    Part(
+        "idle_queued",
+        "idle (queued)",
+        "The device is idle although the next kernel is enqueued: dispatch gaps and dependencies between streams.",
+        "#98a1ad",
+        "#79828f",
+        "fewer, larger kernels (torch.compile, fusion), and fewer dependencies between streams",
+    ),
+)
+
+BY_KEY = {part.key: part for part in _ALL}
+ALL = tuple(BY_KEY[key] for key in PARTS)
+
+#: Compute's share of a waterfall, where kernels match between the runs.
+INFLATION = Part(
+    "compute_inflation",
+    "slower compute",
+    "The same compute kernels take longer than in the smaller run.",
+    BY_KEY["compute"].light,
+    BY_KEY["compute"].dark,
+    BY_KEY["compute"].remedy,
+    BY_KEY["compute"].remedy_cpu,
+    shrunk="faster compute",
+)
+MORE_WORK = Part(
+    "compute_more_work",
+    "more compute",
+    "Compute kernels that the smaller run does not have, or has fewer of.",
+    "#8fb0d6",
+    "#3f6fa8",
+    "look for what only the larger run does: bucket copies, gradient scaling, casts",
+    shrunk="less compute",
+)
+
+
+def named(key: str) -> Part:
+    """Return a part by its key; a key of a later version names itself."""
+    known = BY_KEY.get(key) or {INFLATION.key: INFLATION, MORE_WORK.key: MORE_WORK}.get(key)
+    return known or Part(key, key.replace("_", " "), "", "#98a1ad", "#79828f", "")

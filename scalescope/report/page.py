@@ -1,0 +1,281 @@
+"""One HTML file that needs no network: verdict cards, sections of panels, tables with their CSV, drawn by Vega.
+
+Every name from a trace or a config is text in it, never markup or script: the template escapes, JSON is escaped for
+the inside of a script element, and a content security policy admits the page's own two scripts and nothing else.
+"""
+
+import base64
+import csv
+import hashlib
+import io
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from scalescope.report.drawing import parts
+from scalescope.report.drawing.numbers import listing
+from scalescope.report.drawing.palette import stylesheet
+from scalescope.report.drawing.panel import NO_DRAWING, Section, Spec, can_draw
+from scalescope.report.drawing.tables import Cell, Column, Table
+from scalescope.report.sentences import Verdict
+
+#: Rows of one table on the page, and in its CSV; the run folder has them all.
+_PAGE_ROWS, _CSV_ROWS = 250, 2000
+_LONG_CELL = 40  # characters
+_FIGURE_AND_UNIT = re.compile(r"(\d) (ms|µs|[kKMG]i?B/?s?|B|GPUs?|CPU ranks?|ranks?|tokens/s|samples/s)\b")
+
+_WORDS = (
+    ("efficiency", "Speedup over the smallest rank count of the series, over the ratio of the rank counts."),
+    ("compute factor, parallel factor", "How much of the efficiency is compute that stayed as fast, and how much "
+     "is time that stayed compute. Their product explains the efficiency of the profiled window."),
+    ("busbw", "Algorithm bandwidth (size over time) times nccl-tests' factor: comparable with the links' rate."),
+    ("transfer and wait", "A collective's wait on a rank is the time before its data can be there, most often before "
+     "the last member arrives; the rest is transfer."),
+    ("MFU", "Model FLOPs over the device's dense data-sheet peak. Recomputation is not counted."),
+    ("profiling overhead", "The step inside the profiler's window minus the step measured outside it."),
+    ("before the window", "Device activity launched before the window opened: its own figure, in no part."),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A headline figure; without a value it has a reason."""
+
+    label: str
+    value: str
+    unit: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """One stretch of the thin bar under a verdict."""
+
+    weight: str
+    colour: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Card:
+    """A verdict with its headline figures and, where something was lost, to what."""
+
+    verdict: Verdict
+    figures: list[Figure] = field(default_factory=list)
+    lost: list[Lost] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Machine:
+    """An environment: its facts, its devices, and long texts to unfold, such as a config."""
+
+    title: str
+    pairs: list[tuple[str, str]]
+    devices: Table
+    texts: list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a page shows, top to bottom."""
+
+    name: str
+    facts: str
+    cards: list[Card]
+    notes: list[str]
+    sections: list[Section]
+    machines: list[Machine]
+
+
+@dataclass(frozen=True)
+class _TableCell:
+    text: str
+    number: bool
+    reason: str
+    long: bool  # wraps; else a table's last columns would be out of sight
+
+
+@dataclass(frozen=True)
+class _TableView:
+    columns: Sequence[Column]
+    rows: list[list[_TableCell]]
+    absent: list[tuple[str, str]]
+    note: str
+    csv: str
+    file: str
+
+
+@dataclass(frozen=True)
+class _PanelView:
+    title: str
+    sentence: str
+    table: _TableView
+    charts: list[str]
+    legend: Sequence[Any]
+    reason: str
+    open: bool
+
+
+@dataclass(frozen=True)
+class _SectionView:
+    key: str
+    title: str
+    panels: list[_PanelView]
+
+
+@dataclass(frozen=True)
+class _MachineView:
+    title: str
+    pairs: list[tuple[str, str]]
+    table: _TableView
+    texts: list[tuple[str, str]]
+
+
+def render(page: Page) -> str:
+    """Return the page's HTML. Where charts cannot be drawn it holds the tables and says what the charts need."""
+    specs: dict[str, Spec] = {}
+    shown = [_section_view(section, specs) for section in page.sections]
+    drawn = can_draw() and bool(specs)
+    scripts = _scripts() if drawn else ("", "")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["unbroken"] = unbroken
+    return environment.from_string(_asset("page.html")).render(
+        name=page.name,
+        facts=page.facts,
+        script_sources=" ".join(f"'sha256-{_digest(script)}'" for script in scripts) if drawn else "'none'",
+        palette=stylesheet(),
+        css=_asset("page.css"),
+        cards=page.cards,
+        notes=page.notes if can_draw() else [*page.notes, NO_DRAWING],
+        sections=shown,
+        heights={key: int(spec.get("height", 200)) + 50 for key, spec in specs.items()},
+        machines=[
+            _MachineView(machine.title, machine.pairs, _table_view(machine.devices, "devices"), machine.texts)
+            for machine in page.machines
+        ],
+        parts=parts.ALL,
+        words=_WORDS,
+        version=_version(),
+        made=f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
+        drawn=drawn,
+        specs=Markup(inline_json(specs)),
+        library=Markup(scripts[0]),
+        script=Markup(scripts[1]),
+    )
+
+
+def unbroken(text: str) -> str:
+    """Return prose in which no line breaks between a figure and its unit."""
+    return _FIGURE_AND_UNIT.sub("\\1\N{NO-BREAK SPACE}\\2", text)
+
+
+def inline_json(value: object) -> str:
+    """Return JSON that can stand inside a <script> element: no character of it can end one or open a comment."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for character in ("<", ">", "&", "\u2028", "\u2029"):
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def table_csv(table: Table) -> str:
+    """Return a table as CSV under the machine's names, full precision, an empty field where a value is missing.
+
+    A text that a spreadsheet would take for a formula is quoted with an apostrophe: names come from strangers' traces.
+    """
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([column.key for column in table.columns])
+    writer.writerows([[_csv_cell(cell) for cell in row] for row in table.rows[:_CSV_ROWS]])
+    return out.getvalue()
+
+
+def _csv_cell(cell: Cell) -> str | int | float:
+    if cell is None:
+        return ""
+    return f"'{cell}" if isinstance(cell, str) and cell[:1] in tuple("=+-@\t\r") else cell
+
+
+def _scripts() -> tuple[str, str]:
+    """Return vl-convert's bundle (Vega, Vega-Lite, Vega-Embed) and the page's own script."""
+    import vl_convert
+
+    library: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]  # its stub wrongly asks for an argument
+    library = library.replace("\r\n", "\n").replace("\r", "\n")
+    # no address stays in the page but the names of XML namespaces, which are not fetched
+    library = library.replace("https://vega.github.io/editor/", "about:blank")
+    return re.sub(r"</(script)", r"<\\/\1", library, flags=re.I).replace("<!--", r"<\!--"), _asset("page.js")
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _asset(name: str) -> str:
+    return (files("scalescope.report") / name).read_text(encoding="utf-8")
+
+
+def _version() -> str:
+    try:
+        return version("scalescope")
+    except PackageNotFoundError:
+        return "(from a checkout)"
+
+
+def _section_view(section: Section, specs: dict[str, Spec]) -> _SectionView:
+    views = []
+    for panel in section.panels:
+        ids = []
+        for spec in panel.charts:
+            ids.append(f"chart-{len(specs)}")
+            specs[ids[-1]] = spec
+        views.append(
+            _PanelView(
+                panel.title,
+                panel.sentence,
+                _table_view(panel.table, panel.key),
+                ids,
+                panel.legend if panel.charts else (),
+                panel.reason or ("" if can_draw() else NO_DRAWING),
+                open=not panel.charts,
+            )
+        )
+    return _SectionView(section.key, section.title, views)
+
+
+def _table_view(table: Table, key: str) -> _TableView:
+    rows = [
+        [
+            _TableCell(
+                column.show(cell),
+                column.is_figure,
+                table.reasons.get(column.key, "not measured") if cell is None else "",
+                isinstance(cell, str) and len(cell) > _LONG_CELL,
+            )
+            for column, cell in zip(table.columns, row, strict=True)
+        ]
+        for row in table.rows[:_PAGE_ROWS]
+    ]
+    note = table.note
+    if len(table.rows) > _PAGE_ROWS:
+        note += f" The first {_PAGE_ROWS} of {len(table.rows):,} rows."
+    if len(table.rows) > _CSV_ROWS:
+        note += f" The CSV holds {_CSV_ROWS:,}; the run folder has all."
+    data = base64.b64encode(table_csv(table).encode()).decode()
+    return _TableView(
+        table.columns,
+        rows,
+        [(listing(titles), reason) for titles, reason in table.absent()],
+        note,
+        f"data:text/csv;charset=utf-8;base64,{data}",
+        f"{re.sub(r'[^A-Za-z0-9_.-]+', '-', key)}.csv",
+    )

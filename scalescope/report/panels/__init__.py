@@ -1,0 +1,1 @@
+"""A section of the report each: a claim, its charts, and the table of their figures."""

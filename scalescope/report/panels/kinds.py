@@ -1,0 +1,150 @@
+"""Kernel kinds: what a step's compute consists of, and which kinds grew with the ranks, with what ran beside them."""
+
+from scalescope.report.drawing import parts
+from scalescope.report.drawing.numbers import listing, milliseconds, percent
+from scalescope.report.drawing.panel import Panel, drawing, of_run
+from scalescope.report.drawing.tables import Cell, Column, Table, stacked
+from scalescope.report.panels.ranks import labels_of
+from scalescope.report.report_data import Material
+from scalescope.report.views import activities, devices, points_of
+from scalescope.scaling.answer import KindRow, RunAnalysis, StudyAnalysis, Waterfall
+from scalescope.scaling.trace.kernel_kinds import COMMUNICATION
+
+_WORTH_A_WORD = 0.1  # of the inflation
+_ALL = 0.95
+
+
+def kind_panels(material: Material) -> list[Panel]:
+    """Return a panel a series: the mean rank's compute by kind, a bar a run."""
+    panels = []
+    for name, members in material.by_series().items():
+        runs = [run.answer for run in members if run.answer is not None and run.answer.kinds]
+        if not runs:
+            continue
+        labels = labels_of(runs)
+        kinds = list(dict.fromkeys(row.kind for run in runs for row in run.kinds if row.kind != COMMUNICATION))
+        rows = [
+            {"label": label, "part": row.kind, "order": kinds.index(row.kind), "ms": row.ms,
+             "share": row.share_of_compute or 0.0}
+            for run, label in zip(runs, labels, strict=True) for row in run.kinds if row.kind != COMMUNICATION
+        ]  # fmt: skip
+        charts = drawing()
+        panels.append(
+            Panel(
+                f"kinds-{name}",
+                f"{name}: kinds of kernels",
+                kind_sentence(runs[-1]),
+                stacked([of_run(kinds_table(run), title) for run, title in zip(runs, labels, strict=True)])
+                or Table([], []),
+                [charts.kinds(rows, labels, kinds)] if charts else [],
+            )
+        )
+    return panels
+
+
+def kind_sentence(run: RunAnalysis) -> str:
+    """Return what the compute of a run consists of, in words."""
+    compute = sorted((row for row in run.kinds if row.kind != COMMUNICATION), key=lambda row: -row.ms)
+    told = [f"{percent(row.share_of_compute or 0.0, 0)} {row.kind}" for row in compute[:4]]
+    text = f"On {devices(run.world_size, run.activity)} compute is {listing(told)}"
+    beside = sum(row.beside_communication_ms or 0.0 for row in compute)
+    whole = sum(row.ms for row in compute)
+    if beside > 0 and whole > 0:
+        text += f"; {percent(beside / whole, 0)} of it runs with a collective beside"
+    return f"{text}."
+
+
+def kinds_table(run: RunAnalysis) -> Table:
+    """One row a kind of kernel on the mean rank, then one for communication."""
+    columns = [
+        Column("kind", "kind"),
+        Column("calls_a_step", "calls a step", digits=1),
+        Column("ms_a_step", "a step", "ms", 3),
+        Column("share_of_compute", "of the compute", "%", 1, 100),
+        Column("beside_ms", "with collectives beside", "ms", 3),
+    ]
+
+    def cells(row: KindRow) -> list[Cell]:
+        calls = None if row.kind == COMMUNICATION else row.calls
+        return [row.kind, calls, row.ms, row.share_of_compute, row.beside_communication_ms]
+
+    reasons = {
+        "calls_a_step": "communication is told as one stretch of time",
+        "share_of_compute": "communication is no part of the compute; it may run under it",
+        "beside_ms": "communication itself",
+    }
+    return Table(columns, [cells(row) for row in run.kinds], reasons)
+
+
+def inflation_panels(study: StudyAnalysis, runs: list[RunAnalysis]) -> list[Panel]:
+    """Return a panel a series: by how much each kind of kernel grew to the largest count, and what ran beside it."""
+    kinds_of = activities(runs)
+    panels = []
+    # ascending: the last one of a series counts
+    for fall in {fall.series: fall for fall in study.waterfall if fall.kinds}.values():
+        names = [point.run for point in points_of(study, fall.series)]
+        activity = kinds_of.get(names[-1]) if names else None
+        start, end = devices(fall.from_world_size, activity), devices(fall.to_world_size, activity)
+        steps = [
+            (growth.kind, f"var({parts.INFLATION.variable})", growth.inflation_ms)
+            for growth in sorted(fall.kinds, key=lambda growth: -growth.inflation_ms)
+            if abs(growth.inflation_ms) >= 0.005
+        ]
+        charts = drawing() if steps else None
+        panels.append(
+            Panel(
+                f"inflation-{fall.series}-{fall.to_world_size}",
+                f"{fall.series}, slower compute by kind: {start} → {end}",
+                inflation_sentence(fall),
+                inflation_table(fall),
+                [charts.waterfall(steps, fall.compute_inflation_ms or 0.0)] if charts else [],
+                (),
+                "" if steps else "no kind of kernel became slower",
+            )
+        )
+    return panels
+
+
+def inflation_sentence(fall: Waterfall) -> str:
+    """Return which kinds of kernels became slower, and how much of that had a collective beside, in words."""
+    inflated = sum(growth.inflation_ms for growth in fall.kinds)
+    if inflated <= 0:
+        return "The same kernels take no longer than in the smaller run."
+    worst = sorted(fall.kinds, key=lambda growth: -growth.inflation_ms)
+    told = [
+        f"{milliseconds(growth.inflation_ms)} {growth.kind}"
+        for growth in worst
+        if growth.inflation_ms >= _WORTH_A_WORD * inflated
+    ]
+    beside = sum(growth.inflation_beside_ms for growth in fall.kinds)
+    share = max(0.0, beside / inflated)
+    labels = dict.fromkeys(label for growth in worst for label in growth.beside_ms)
+    what = f" beside {listing(list(labels))}" if labels else ""
+    text = f"The same kernels take {milliseconds(inflated)} a step longer: {listing(told)}"
+    if share > 1:
+        return (
+            f"{text}. Those that run{what} take {milliseconds(beside)} longer, the others "
+            f"{milliseconds(beside - inflated)} less."
+        )
+    text += f". {percent(share, 0)} of that are kernels that run{what or ' beside a collective'}"
+    return f"{text}; the rest became slower by themselves (clocks, power)." if share < _ALL else f"{text}."
+
+
+def inflation_table(fall: Waterfall) -> Table:
+    """One row a kind: before, after, slower, more work, and how long which collectives ran beside it."""
+    labels = list(dict.fromkeys(label for growth in fall.kinds for label in growth.beside_ms))
+    columns = [
+        Column("kind", "kind"),
+        Column("from_ms", f"on {fall.from_world_size}", "ms", 3),
+        Column("to_ms", f"on {fall.to_world_size}", "ms", 3),
+        Column("inflation_ms", "slower", "ms", 3),
+        Column("inflation_beside_ms", "of that, with a collective beside", "ms", 3),
+        Column("more_work_ms", "more work", "ms", 3),
+        *(Column(f"beside_{at}_ms", f"with {label} beside", "ms", 3) for at, label in enumerate(labels)),
+    ]
+    rows: list[list[Cell]] = [
+        [growth.kind, growth.from_ms, growth.to_ms, growth.inflation_ms, growth.inflation_beside_ms,
+         growth.more_work_ms, *(growth.beside_ms.get(label, 0.0) for label in labels)]
+        for growth in fall.kinds
+    ]  # fmt: skip
+    return Table(columns, rows)

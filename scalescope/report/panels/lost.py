@@ -1,0 +1,118 @@
+"""What a run lost against a reference: each rank's step there and here, and the parts of its growth."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from scalescope.report.drawing import parts
+from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, listing, milliseconds
+from scalescope.report.drawing.panel import Key, Panel, drawing
+from scalescope.report.drawing.parts import INFLATION, MORE_WORK, Part
+from scalescope.report.drawing.tables import Cell, Column, Table
+from scalescope.report.report_data import Material
+from scalescope.report.views import run_label, waterfall_steps
+from scalescope.scaling.answer import RankLoss, RunAnalysis
+
+_WORTH_SAYING = 0.05  # of the growth
+_MOST_BARS = 160  # ranks in one chart
+_MEANING = {
+    INFLATION.key: "The same compute kernels take longer than in the reference.",
+    MORE_WORK.key: "Compute kernels that the reference does not have, or has fewer of.",
+    "compute": "Compute of steps that only one of the two accounts counts, where kernels are compared.",
+}
+
+
+def lost_table(losses: Sequence[RankLoss]) -> tuple[Table, list[str]]:
+    """Return one row a rank, in ms a step, whose parts add up to the growth; and the parts that are 0 everywhere."""
+    found = [{part.key: ms for part, ms in waterfall_steps(loss)} for loss in losses]
+    present, gone = [], []
+    for part in _all_parts():
+        seen = [ms[part.key] for ms in found if part.key in ms]
+        if any(abs(ms) >= READS_AS_ZERO_MS for ms in seen):
+            present.append(part)
+        elif seen:
+            gone.append(part.name)
+    columns = [
+        Column("rank", "rank", digits=0),
+        Column("from_step_ms", "reference step", "ms", 2),
+        Column("to_step_ms", "step", "ms", 2),
+        Column("growth_ms", "growth", "ms", 2),
+        *(Column(f"{part.key}_ms", part.name, "ms", 2) for part in present),
+    ]
+    rows: list[list[Cell]] = [
+        [loss.rank, loss.from_step_ms, loss.to_step_ms, loss.growth_ms, *(ms.get(part.key) for part in present)]
+        for loss, ms in zip(losses, found, strict=True)
+    ]
+    reason = "the kernels of the two runs are too unlike to be laid side by side"
+    split = {f"{part.key}_ms": reason for part in (INFLATION, MORE_WORK)}
+    return Table(columns, rows, split | {"compute_ms": "told apart as slower and more compute"}), gone
+
+
+def lost_sentence(run: RunAnalysis) -> str:
+    """Return by how much the mean rank's step grew against the reference, and to what the growth belongs."""
+    count = len(run.lost)
+    grown = sum(loss.growth_ms for loss in run.lost) / count
+    span = " to ".join(
+        milliseconds(sum(step) / count)
+        for step in ([loss.from_step_ms for loss in run.lost], [loss.to_step_ms for loss in run.lost])
+    )
+    text = f"Against {run.lost[0].reference} a step"
+    if grown < READS_AS_ZERO_MS:
+        return f"{text} lost nothing ({span})."
+    sums: dict[str, float] = {}
+    for loss in run.lost:
+        for part, ms in waterfall_steps(loss):
+            sums[part.key] = sums.get(part.key, 0.0) + ms / count
+    told = sorted(
+        ((key, ms) for key, ms in sums.items() if abs(ms) >= _WORTH_SAYING * grown), key=lambda item: -item[1]
+    )
+    more = [f"{milliseconds(ms)} {parts.named(key).name}" for key, ms in told if ms > 0]
+    back = [f"{milliseconds(-ms)} {parts.named(key).name}" for key, ms in reversed(told) if ms < 0]
+    returned = f"; {listing(back)} came back" if back else ""
+    return f"{text} of the mean rank is {milliseconds(grown)} longer ({span}): {listing(more)}{returned}."
+
+
+def lost_panels(material: Material) -> list[Panel]:
+    """Return a panel a run that was analysed against a reference: each rank's growth as a stack of its parts."""
+    panels = []
+    for run in material.answers:
+        if not run.lost:
+            continue
+        table, gone = lost_table(run.lost)
+        note = f"0 ms on every rank: {', '.join(gone)}." if gone else ""
+        rows = [row for loss in run.lost[:_MOST_BARS] for row in _bars(loss)]
+        present = [part for part in _all_parts() if any(row["part"] == part.name for row in rows)]
+        charts = drawing() if rows else None
+        panels.append(
+            Panel(
+                f"lost-{run.name}",
+                f"{run_label(run)}, against {run.lost[0].reference}",
+                lost_sentence(run),
+                Table(table.columns, table.rows, table.reasons, note),
+                [
+                    charts.partition(
+                        rows,
+                        list(dict.fromkeys(row["label"] for row in rows)),
+                        [(part.name, f"var({part.variable})") for part in present],
+                        "ms a step, against the reference",
+                    )
+                ]
+                if charts
+                else [],
+                [Key(part.name, f"var({part.variable})", _MEANING.get(part.key, part.meaning)) for part in present],
+                "" if rows else "no rank's step differs",
+            )
+        )
+    return panels
+
+
+def _bars(loss: RankLoss) -> list[dict[str, Any]]:
+    order = [part.key for part in _all_parts()]
+    return [
+        {"label": f"rank {loss.rank}", "part": part.name, "order": order.index(part.key), "ms": ms,
+         "share": ms / loss.from_step_ms if loss.from_step_ms else 0.0}
+        for part, ms in waterfall_steps(loss) if abs(ms) >= READS_AS_ZERO_MS
+    ]  # fmt: skip
+
+
+def _all_parts() -> list[Part]:
+    return [INFLATION, MORE_WORK, *parts.ALL]

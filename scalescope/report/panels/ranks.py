@@ -1,0 +1,122 @@
+"""Rank by rank: the partition of the mean step, and who waits in which step."""
+
+from typing import Any
+
+from scalescope.report.drawing import parts
+from scalescope.report.drawing.numbers import milliseconds, percent
+from scalescope.report.drawing.panel import Key, Panel, drawing, of_run
+from scalescope.report.drawing.tables import Table, stacked
+from scalescope.report.report_data import Material
+from scalescope.report.views import devices, partition_table, run_label, step_split_table
+from scalescope.scaling.answer import RunAnalysis
+
+_MOST_BARS = 160  # ranks in one chart
+_MOST_CELLS = 6_000  # rank × step
+_ALARM = 0.05  # of a step waited: full colour
+
+
+def partition_panels(material: Material, legends: bool) -> list[Panel]:
+    """Return a panel a series: each rank's mean step as a stack of parts, and beside it the parts but compute."""
+    panels = []
+    for name, members in material.by_series().items():
+        runs = [run.answer for run in members if run.answer is not None and run.answer.quality.verdict != "unusable"]
+        labels: list[str] = []
+        rows: list[dict[str, Any]] = []
+        for run, title in zip(runs, labels_of(runs), strict=True):
+            for rank in run.ranks:
+                label = f"{title} · rank {rank.rank}"
+                if len(labels) == _MOST_BARS:
+                    break
+                labels.append(label)
+                steps = max(rank.steps, 1)
+                rows += [
+                    {"label": label, "part": part.name, "order": order, "ms": rank.part_ms(part.key) / steps,
+                     "share": rank.part_ms(part.key) / rank.window_ms if rank.window_ms else 0.0}
+                    for order, part in enumerate(parts.ALL)
+                ]  # fmt: skip
+        if not rows:
+            continue
+        present = [part for part in parts.ALL if any(row["part"] == part.name and row["ms"] > 0 for row in rows)]
+        rows = [row for row in rows if row["part"] in {part.name for part in present}]
+        legend = [Key(part.name, f"var({part.variable})", part.meaning) for part in present]
+        table = stacked([of_run(partition_table(run), title) for run, title in zip(runs, labels_of(runs), strict=True)])
+        shades = [(part.name, f"var({part.variable})") for part in present]
+        rest = [row for row in rows if row["part"] != present[0].name]
+        charts = drawing()
+        panels.append(
+            Panel(
+                f"partition-{name}",
+                name,
+                _partition_sentence(runs[-1]),
+                table or Table([], []),
+                [
+                    charts.partition(rows, labels, shades, "ms a step", legends),
+                    charts.partition(rest, labels, shades, f"ms a step that are not {present[0].name}", legends),
+                ]
+                if charts
+                else [],
+                legend,
+            )
+        )
+    return panels
+
+
+def labels_of(runs: list[RunAnalysis]) -> list[str]:
+    """Return each run's rank count as its label; with its folder's name where two runs have the same count."""
+    plain = [devices(run.world_size, run.activity) for run in runs]
+    return [
+        label if plain.count(label) == 1 else f"{label}, {run.name}" for label, run in zip(plain, runs, strict=True)
+    ]
+
+
+def wait_panels(material: Material) -> list[Panel]:
+    """Return a panel a run: rank × step, the stronger the colour the longer the exposed wait."""
+    panels = []
+    for run in material.answers:
+        if run.world_size < 2 or not run.steps or run.quality.verdict == "unusable":
+            continue
+        split = any(row.exposed_wait_ms or row.exposed_transfer_ms for row in run.steps)
+        key = "exposed_wait" if split else "exposed_unsplit"
+        title = parts.named(key).name
+        rows = [
+            {"rank": row.rank, "step": row.step, "ms": row.part_ms(key), "length": row.window_ms} for row in run.steps
+        ]
+        worst = max(run.steps, key=lambda row: row.part_ms(key))
+        sentence = (
+            f"The longest {title} is {milliseconds(worst.part_ms(key))}, on rank {worst.rank} in step {worst.step}."
+            if worst.part_ms(key) > 0
+            else f"No rank has any {title} in the profiled steps."
+        )
+        if not split and worst.part_ms(key) > 0:
+            sentence += " Waiting and moving could not be told apart in these traces."
+        # a wait that is a hundredth of a step must not look like an alarm
+        full = max(worst.part_ms(key), _ALARM * worst.window_ms)
+        many = len(rows) > _MOST_CELLS
+        charts = drawing() if not many else None
+        panels.append(
+            Panel(
+                f"waits-{run.name}",
+                run_label(run),
+                sentence,
+                step_split_table(run),
+                [charts.heat_map(rows, f"{title}, ms", full)] if charts else [],
+                [Key(f"{milliseconds(full)} of {title} or more; paler is less", "var(--heat)")],
+                f"{len(rows):,} cells are too many for one picture; the table has them." if many else "",
+            )
+        )
+    return panels
+
+
+def _partition_sentence(run: RunAnalysis) -> str:
+    steps = sum(rank.steps for rank in run.ranks) or 1
+    window = sum(rank.window_ms for rank in run.ranks) / steps
+    means = {part.key: sum(rank.part_ms(part.key) for rank in run.ranks) / steps for part in parts.ALL}
+    compute = means.pop("compute")
+    worst = max(means, key=lambda key: means[key])
+    text = (
+        f"A mean step of {milliseconds(window)} on {devices(run.world_size, run.activity)} is "
+        f"{percent(compute / window if window else 0)} compute"
+    )
+    if means[worst] <= 0:
+        return f"{text}, and nothing else."
+    return f"{text}; the largest other part is {parts.named(worst).name}, {milliseconds(means[worst])} a step."

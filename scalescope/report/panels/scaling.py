@@ -1,0 +1,99 @@
+"""How a study scales: throughput and efficiency against the rank count, and where the step's growth went."""
+
+from scalescope.report.drawing.numbers import percent, rate
+from scalescope.report.drawing.palette import category
+from scalescope.report.drawing.panel import Key, Panel, drawing
+from scalescope.report.drawing.tables import Table
+from scalescope.report.report_data import Material
+from scalescope.report.sentences import loss_sentence
+from scalescope.report.views import (
+    activities,
+    devices,
+    efficiency_table,
+    in_tokens,
+    points_of,
+    series_names,
+    waterfall_steps,
+    waterfall_table,
+)
+from scalescope.scaling.answer import ScalingPoint
+
+_WORTH_A_BAR_MS = 0.005  # a part that reads 0.00 in the table has no bar
+
+
+def scaling_panels(material: Material) -> list[Panel]:
+    """Return a panel a series: throughput with the line of perfect scaling, and efficiency."""
+    study = material.study
+    if study is None:
+        return []
+    panels = []
+    kinds = activities(material.answers)
+    table = efficiency_table(study)
+    for series in series_names(study):
+        points = points_of(study, series)
+        if not points:
+            continue
+        noun = "CPU ranks" if kinds.get(points[-1].run) == "cpu" else "GPUs"
+        unit = "tokens/s" if in_tokens(points) else "samples/s"
+        counts = [point.world_size for point in points]
+        values = [_done(point, unit) for point in points]
+        perfect = values[0] / counts[0] * counts[-1]
+        rows = [
+            {"count": count, "value": value, "label": rate(value), "ideal": values[0] / counts[0] * count}
+            for count, value in zip(counts, values, strict=True)
+        ]
+        shares = [{"count": point.world_size, "value": point.efficiency, "label": percent(point.efficiency)}
+                  for point in points]  # fmt: skip
+        last = points[-1]
+        where = devices(last.world_size, kinds.get(last.run))
+        sentence = (
+            f"{where} do {rate(values[-1])} {unit}; perfect {last.scaling} scaling (dashed) would be {rate(perfect)}. "
+            f"Efficiency is {percent(last.efficiency)}."
+            if len(points) > 1
+            else f"{where} do {rate(values[-1])} {unit}; one count alone says nothing of scaling."
+        )
+        charts = drawing()
+        panels.append(
+            Panel(
+                f"scaling-{series}",
+                series,
+                sentence,
+                Table(table.columns, [row for row in table.rows if row[0] == series], table.reasons),
+                [charts.throughput(rows, unit, counts, noun), charts.efficiency(shares, counts, noun)]
+                if charts
+                else [],
+                [Key("measured", category(0)), Key("perfect scaling", "var(--ideal)")],
+            )
+        )
+    return panels
+
+
+def growth_panels(material: Material) -> list[Panel]:
+    """Return a panel a pair of rank counts: the parts of the step's growth, each starting where the last one ended."""
+    study = material.study
+    if study is None:
+        return []
+    kinds = activities(material.answers)
+    panels = []
+    for fall in study.waterfall:
+        runs = [point.run for point in points_of(study, fall.series)]
+        activity = kinds.get(runs[-1]) if runs else None
+        start, end = devices(fall.from_world_size, activity), devices(fall.to_world_size, activity)
+        steps = [
+            (part.name, f"var({part.variable})", ms) for part, ms in waterfall_steps(fall) if abs(ms) >= _WORTH_A_BAR_MS
+        ]
+        charts = drawing()
+        panels.append(
+            Panel(
+                f"growth-{fall.series}-{fall.to_world_size}",
+                f"{fall.series}: {start} → {end}",
+                loss_sentence(fall),
+                waterfall_table(fall),
+                [charts.waterfall(steps, fall.growth_ms)] if charts else [],
+            )
+        )
+    return panels
+
+
+def _done(point: ScalingPoint, unit: str) -> float:
+    return point.tokens_per_s if unit == "tokens/s" and point.tokens_per_s is not None else point.samples_per_s

@@ -1,0 +1,37 @@
+"""Predictions as a panel: what changes would do to a step, and what that rests on."""
+
+from scalescope.report.drawing.numbers import milliseconds, percent
+from scalescope.report.drawing.panel import Panel
+from scalescope.report.drawing.tables import Cell, Column, Table
+from scalescope.scaling.replay.whatif import Prediction, WhatIf
+
+_COLUMNS = (
+    Column("change", "change"),
+    Column("step_ms", "step", "ms", 2),
+    Column("change_ms", "change of the step", "ms", 2),
+    Column("interval_ms", "95% interval", "ms"),
+    Column("fraction", "of the step", "%", 1, 100),
+)
+
+
+def replay_panel(answer: WhatIf) -> Panel:
+    """Return the panel of one run's predictions."""
+    replay = answer.replay
+    held = "" if replay.faithful else "That is too far off: nothing is predicted. "
+    sentence = (
+        f"{answer.name}: the traced step of {milliseconds(replay.traced_ms)} replays in "
+        f"{milliseconds(replay.replayed_ms)} ({percent(abs(replay.error), 2)} off). {held}"
+    ).rstrip()
+    reasons = "; ".join(dict.fromkeys(one.reason for one in answer.predictions if one.reason))
+    table = Table(
+        _COLUMNS,
+        [_row(one) for one in answer.predictions],
+        {column.key: reasons for column in _COLUMNS[1:]},
+        note="Assumed: " + "; ".join(replay.assumptions) + "." if replay.assumptions else "",
+    )
+    return Panel(f"whatif-{answer.name}", "What a change would do", sentence, table)
+
+
+def _row(one: Prediction) -> list[Cell]:
+    interval = None if one.low_ms is None or one.high_ms is None else f"{one.low_ms:+.2f} to {one.high_ms:+.2f}"
+    return [one.what, one.step_ms, one.change_ms, interval, one.fraction]

@@ -1,0 +1,116 @@
+"""What a report says in words of one sweep and of one growth, and what a verdict is made of. Pure functions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from scalescope.records.rows import SweepRow
+from scalescope.report.drawing.numbers import (
+    READS_AS_ZERO_MS,
+    figure,
+    listing,
+    microseconds,
+    milliseconds,
+    percent,
+    rate,
+    size,
+)
+from scalescope.report.drawing.parts import Part
+from scalescope.report.views import waterfall_steps
+from scalescope.scaling.answer import Waterfall
+
+Level = Literal["good", "fair", "poor", "unknown"]
+
+#: Parts of a loss below this share are not worth a reader's sentence.
+WORTH_SAYING = 0.05
+_GOOD, _FAIR = 0.9, 0.7
+PERFECT = 1.05
+#: Smaller calls measure latency: no share of a link's rate.
+_FILLS_A_LINK = 2**20
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One subject's verdict: a headline, the sentences that explain it, and what may help most."""
+
+    subject: str
+    level: Level
+    headline: str
+    sentences: tuple[str, ...] = ()
+    advice: str = ""
+
+    @property
+    def text(self) -> str:
+        return " ".join(
+            [self.headline, *self.sentences, *([f"What may help most: {self.advice}"] if self.advice else [])]
+        )
+
+
+def sweep_verdict(rows: Sequence[SweepRow]) -> Verdict:
+    """Return what the collectives reach: the best bandwidth beside its ceiling, the shortest time, what went wrong."""
+    measured = [row for row in rows if row.bus_gb_s is not None and row.time_us is not None]
+    headlines: list[str] = []
+    level: Level = "unknown"
+    for operation in dict.fromkeys(row.operation for row in measured):
+        of_it = [row for row in measured if row.operation == operation]
+        group = max(row.group_size for row in of_it)
+        best = max((row for row in of_it if row.group_size == group), key=lambda row: row.bus_gb_s or 0.0)
+        fastest = min((row for row in of_it if row.group_size == group), key=lambda row: row.time_us or 0.0)
+        text = f"{operation} reaches {rate(best.bus_gb_s or 0)} GB/s busbw at {size(best.bytes)} on {group} ranks"
+        if best.ceiling_gb_s and best.bytes >= _FILLS_A_LINK:
+            share = (best.bus_gb_s or 0.0) / best.ceiling_gb_s
+            assumed = f" ({best.ceiling_assumes})" if best.ceiling_assumes else ""
+            text += f", {percent(share)} of the {rate(best.ceiling_gb_s)} GB/s that the links allow{assumed}"
+            level = level_of(share, good=0.7, fair=0.4) if level == "unknown" else level
+        headlines.append(f"{text}; its shortest call takes {microseconds(fastest.time_us or 0.0)}.")
+    sentences: list[str] = []
+    if not headlines:
+        headlines = ["No point of the sweep was measured."]
+    if wrong := sum(row.wrong or 0 for row in rows):
+        level = "poor"
+        sentences.append(f"{figure(wrong, 0)} elements of the results were wrong: no figure of such a call counts.")
+    if unchecked := sum(row.wrong is None for row in measured):
+        sentences.append(f"{_of_points(unchecked, len(measured))} measured without checking the result.")
+    if missing := [row for row in rows if row.time_us is None]:
+        reasons = list(dict.fromkeys(row.reason or row.status.replace("_", " ") for row in missing))
+        more = f" and {len(reasons) - 3} more reasons" if len(reasons) > 3 else ""
+        sentences.append(f"{_of_points(len(missing), len(rows))} not measured: {'; '.join(reasons[:3])}{more}.")
+    return Verdict("sweep", level, headlines[0], (*headlines[1:], *sentences))
+
+
+def loss_sentence(fall: Waterfall) -> str:
+    """Return where a step's growth went, largest part first; what became shorter is said as given back."""
+    span = f"{milliseconds(fall.from_step_ms)} to {milliseconds(fall.to_step_ms)} in the traces"
+    grown = fall.growth_ms
+    if grown < READS_AS_ZERO_MS:
+        return f"The profiled step did not grow ({span})."
+    steps = sorted(waterfall_steps(fall), key=lambda step: -step[1])
+    more = [(part, ms) for part, ms in steps if ms / grown >= WORTH_SAYING]
+    back = [f"{milliseconds(-ms)} {part.name}" for part, ms in reversed(steps) if -ms / grown >= WORTH_SAYING]
+    returned = f"; {listing(back)} came back" if back else ""
+    if more and more[0][1] > grown:
+        # no share of a whole: parts that grew and parts that shrank make up for each other
+        told = listing([f"{milliseconds(ms)} {part.name}" for part, ms in more])
+        return f"A step grew by {milliseconds(grown)} ({span}): {told}{returned}."
+    told = _shares([(part, ms / grown) for part, ms in more])
+    return f"Of the {milliseconds(grown)} by which a step grew ({span}), {told}{returned}."
+
+
+def _shares(shares: Sequence[tuple[Part, float]]) -> str:
+    """Return `60% are slower compute, 25% exposed transfer and 15% exposed wait`."""
+    if not shares:
+        return "no part makes up as much as a twentieth"
+    first, *others = ((percent(share, 0), part.name) for part, share in shares)
+    return listing([f"{first[0]} are {first[1]}", *(f"{share} {name}" for share, name in others)])
+
+
+def _of_points(count: int, of: int) -> str:
+    return f"{count} of {of} points {'was' if count == 1 else 'were'}"
+
+
+def level_of(share: float, good: float = _GOOD, fair: float = _FAIR) -> Level:
+    return "good" if share >= good else "fair" if share >= fair else "poor"
+
+
+def sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?")) else f"{text}."

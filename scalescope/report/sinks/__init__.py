@@ -1,0 +1,1 @@
+"""Where figures go while a job runs: W&B, TensorBoard."""

@@ -1,0 +1,192 @@
+"""A study in W&B: one analysis run with the study's tables and charts, in the group of its runs.
+
+The pictures are the HTML report's own panels. Charts that W&B can draw itself (throughput, efficiency, busbw) are also
+logged as its custom charts, so that they can be compared with other studies there.
+"""
+
+import io
+import json
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from scalescope.records.folder import RunFolder
+from scalescope.report.drawing.palette import resolved
+from scalescope.report.drawing.panel import can_draw
+from scalescope.report.drawing.tables import Column, Table, stacked
+from scalescope.report.panels.sections import sections
+from scalescope.report.report_data import Material, read_material
+from scalescope.report.sentences import Verdict, sweep_verdict
+from scalescope.report.sinks.wandb import WandbSink
+from scalescope.report.sinks.wandb_rows import wandb_table
+from scalescope.report.verdict import run_verdict, study_verdicts
+from scalescope.report.views import (
+    collectives_table,
+    efficiency_table,
+    in_tokens,
+    kernels_table,
+    partition_table,
+    points_of,
+    run_label,
+    series_names,
+    step_times_table,
+    sweep_table,
+    waterfall_table,
+)
+
+_WIDTH, _SCALE = 880, 2  # pixels of a picture, and how many device pixels each of them has
+
+
+def log_study(folder: RunFolder, settings: Mapping[str, Any]) -> None:
+    """Log a folder's analysis (a study's, or one run's) as one W&B run in the group of its runs.
+
+    `settings` are conf/logger/wandb.yaml's. A W&B that fails is said and left: the
+    folder has everything. Raises UserError where the folder is none.
+    """
+    material = read_material(folder)
+    name = f"{folder.path.name}-analysis"
+    try:
+        sink = WandbSink(**{**settings, "name": None}, dir=str(folder.path), group=folder.path.name,
+                         job_type="analysis", run_name=name)  # fmt: skip
+        _log(material, sink, name)
+    except Exception as error:  # noqa: BLE001 - whatever a stranger's service raises, the study is done
+        print(f"scalescope: W&B has no analysis run ({error}); {folder.path} has everything", file=sys.stderr)
+
+
+def _log(material: Material, sink: WandbSink, name: str) -> None:
+    sink.start(_config(material.folder), name)
+    verdicts = _verdicts(material)
+    sink.log_values(
+        lambda: {
+            **{key: wandb_table(table) for key, table in study_tables(material).items()},
+            **_native_charts(material),
+            **_pictures(material),
+        },
+        {**_headline(material), "verdict": "\n\n".join(verdict.text for verdict in verdicts)},
+    )
+    for run in material.answers:
+        for guilty in run.stragglers:
+            sink.alert(f"Straggler: rank {guilty.rank}", f"{run_label(run)}: {guilty.verdict}")
+    sink.artifact(material.folder.path)
+    sink.close("done")
+
+
+def study_tables(material: Material) -> dict[str, Table]:
+    """Return the tables of a study under the names that dashboards know; what has no rows is left out."""
+    falls = []
+    if material.study is not None:
+        about = [Column("series", "series"), Column("from_world_size", "from", digits=0),
+                 Column("to_world_size", "to", digits=0)]  # fmt: skip
+        falls = [
+            waterfall_table(fall).led_by(about, [fall.series, fall.from_world_size, fall.to_world_size])
+            for fall in material.study.waterfall
+        ]
+    of_run = [Column("run", "run"), Column("world_size", "ranks", digits=0)]
+    tables = {
+        "study/efficiency": efficiency_table(material.study) if material.study else None,
+        "study/waterfall": stacked(falls),
+        "study/partition": stacked([partition_table(run).led_by(of_run, [run.name, run.world_size])
+                                    for run in material.answers]),
+        "study/collectives": stacked([collectives_table(run).led_by(of_run[:1], [run.name])
+                                      for run in material.answers]),
+        "study/kernels": stacked([kernels_table(run).led_by(of_run, [run.name, run.world_size])
+                                  for run in material.answers]),
+        "study/step_times": step_times_table(material.answers),
+        "study/sweep": sweep_table(material.sweep),
+    }  # fmt: skip
+    return {key: table for key, table in tables.items() if table is not None and table.rows}
+
+
+def _config(folder: RunFolder) -> dict[str, Any]:
+    loaded = yaml.safe_load(folder.config.read_text(encoding="utf-8")) if folder.config.is_file() else None
+    return loaded if isinstance(loaded, dict) else {}
+
+
+def _verdicts(material: Material) -> list[Verdict]:
+    if material.study is not None:
+        return study_verdicts(material.study, material.answers, material.sweep)
+    found = [run_verdict(run) for run in material.answers]
+    return [*found, sweep_verdict(material.sweep)] if material.sweep else found
+
+
+def _headline(material: Material) -> dict[str, float]:
+    """Return each series' figures at its largest count, and the sweep's best bandwidth."""
+    figures: dict[str, float | None] = {}
+    if material.study is not None:
+        for series in series_names(material.study):
+            for last in points_of(material.study, series)[-1:]:
+                figures[f"{series}/efficiency"] = last.efficiency
+                figures[f"{series}/speedup"] = last.speedup
+                figures[f"{series}/step_ms"] = last.step_ms
+                figures[f"{series}/samples_per_s"] = last.samples_per_s
+                figures[f"{series}/tokens_per_s"] = last.tokens_per_s
+                figures[f"{series}/mfu"] = last.mfu
+    figures["best_busbw_gb_s"] = max((row.bus_gb_s for row in material.sweep if row.bus_gb_s), default=None)
+    return {key: value for key, value in figures.items() if value is not None}
+
+
+def _native_charts(material: Material) -> dict[str, Any]:
+    """Return the charts that W&B's own presets can draw: lines over rank counts and over sizes."""
+    import wandb
+
+    charts: dict[str, Any] = {}
+    study = material.study
+    if study is not None:
+        series = {name: points for name in series_names(study) if len(points := points_of(study, name)) > 1}
+        for name, points in series.items():
+            counts = [point.world_size for point in points]
+            done = [point.tokens_per_s if in_tokens(points) else point.samples_per_s for point in points]
+            perfect = [(done[0] or 0.0) / counts[0] * count for count in counts]
+            charts[f"charts/throughput/{_slug(name)}"] = wandb.plot.line_series(
+                xs=counts, ys=[done, perfect], keys=["measured", "perfect scaling"], xname="ranks",
+                title=f"{name}: {'tokens' if in_tokens(points) else 'samples'}/s",
+            )  # fmt: skip
+        if series:
+            charts["charts/efficiency"] = wandb.plot.line_series(
+                xs=[[point.world_size for point in points] for points in series.values()],
+                ys=[[point.efficiency for point in points] for points in series.values()],
+                keys=list(series), xname="ranks", title="efficiency",
+            )  # fmt: skip
+    for operation in dict.fromkeys(row.operation for row in material.sweep):
+        rows = [row for row in material.sweep if row.operation == operation and row.bus_gb_s is not None]
+        groups = sorted({row.group_size for row in rows})
+        if groups:
+            charts[f"charts/busbw/{_slug(operation)}"] = wandb.plot.line_series(
+                xs=[[row.bytes for row in rows if row.group_size == group] for group in groups],
+                ys=[[row.bus_gb_s for row in rows if row.group_size == group] for group in groups],
+                keys=[f"{group} ranks" for group in groups], xname="bytes", title=f"{operation}: busbw, GB/s",
+            )  # fmt: skip
+    return charts
+
+
+def _pictures(material: Material) -> dict[str, Any]:
+    """Return the report's charts as images, the claim as caption; none where they cannot be drawn here."""
+    import wandb
+
+    if not can_draw():
+        return {}
+    found: dict[str, Any] = {}
+    for section in sections(material, legends=True):
+        drawn = [(panel, spec) for panel in section.panels for spec in panel.charts]
+        for number, (panel, spec) in enumerate(drawn, 1):
+            # numbered, not named after what it shows, so that a dashboard can name it before the study is there
+            caption = f"{panel.title}: {panel.sentence}"
+            found[f"pictures/{section.key}-{number}"] = wandb.Image(_picture(spec), caption=caption)
+    return found
+
+
+def _slug(text: str) -> str:
+    """Return a name as a part of a W&B key, which becomes a file's name too."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text).strip("-")
+
+
+def _picture(spec: dict[str, Any]) -> Any:
+
+    import vl_convert
+    from PIL import Image
+
+    fixed = json.loads(resolved(json.dumps({**spec, "width": _WIDTH, "background": "white"})))
+    return Image.open(io.BytesIO(vl_convert.vegalite_to_png(fixed, scale=_SCALE)))

@@ -1,0 +1,290 @@
+"""What a terminal shows: the verdict in a sentence, then its figures. Plain lines where nobody looks at colours.
+
+A figure is never cut: a table wider than the terminal is printed in blocks that each repeat the first column, as
+numpy's and pandas' users know it.
+"""
+
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+from rich.text import Text
+
+from scalescope.records.rows import SweepRow
+from scalescope.report.drawing import parts
+from scalescope.report.drawing.numbers import figure, listing, percent
+from scalescope.report.drawing.panel import Panel
+from scalescope.report.drawing.tables import ABSENT, Cell, Column, Table
+from scalescope.report.panels.advice import advice_sentence, tried_table
+from scalescope.report.panels.lost import lost_table
+from scalescope.report.report_data import Material
+from scalescope.report.sentences import Level, Verdict, sweep_verdict
+from scalescope.report.verdict import run_verdict, study_verdicts
+from scalescope.report.views import (
+    activities,
+    devices,
+    efficiency_table,
+    partition_table,
+    points_of,
+    series_names,
+    sweep_variant,
+    waterfall_steps,
+)
+from scalescope.scaling.answer import Efficiency, RunAnalysis, StudyAnalysis, Waterfall
+
+_STYLES: dict[Level, str] = {"good": "green", "fair": "yellow", "poor": "red", "unknown": "bold"}
+_PAD = 2  # blanks between two columns
+_Pad = Callable[[str, int], str]
+_PLAIN_WIDTH = 10_000  # a log file has no width
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Leave it to the front door that the reader has gone: rich would end with 1, which is a failed check."""
+        raise BrokenPipeError
+
+
+def make_console() -> Console:
+    """Return the console that all of this prints to: colours on a terminal only, and not where NO_COLOR is set."""
+    console = _Console(highlight=False)
+    return console if console.is_terminal else _Console(highlight=False, width=_PLAIN_WIDTH)
+
+
+def print_run(answer: RunAnalysis, console: Console) -> None:
+    """Print one run: its verdict, the mean step's partition a rank, and the efficiency that follows."""
+    _print_verdict(console, run_verdict(answer))
+    if answer.ranks and answer.quality.verdict != "unusable":
+        table = partition_table(answer)
+        table, gone = table.without_zero_columns([*(f"{part.key}_ms" for part in parts.ALL[1:]), "before_window_ms"])
+        _print_table(console, table, "Where a step goes, a rank")
+        if gone:
+            _print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
+    if answer.lost:
+        table, gone = lost_table(answer.lost)
+        _print_table(console, table, f"What a step lost against {answer.lost[0].reference}, a rank")
+        if gone:
+            _print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
+    _print_advice(console, answer)
+    if answer.efficiency is not None:
+        _print_line(console, _efficiency_line(answer.efficiency, answer))
+    if answer.quality.verdict == "good":  # else the verdict says them
+        for reason in answer.quality.reasons:
+            _print_line(console, f"Noted: {reason}.", "dim")
+    times = answer.step_times
+    if times is not None and times.profiling_overhead_ms is not None and times.measured_step_ms is not None:
+        _print_line(
+            console,
+            f"A step takes {figure(times.measured_step_ms, 2)} ms, and {figure(times.window_step_ms or 0, 2)} ms while "
+            f"it is profiled: profiling overhead {figure(times.profiling_overhead_ms, 2)} ms.",
+        )
+
+
+def _efficiency_line(factors: Efficiency, answer: RunAnalysis) -> str:
+    """Return the efficiency with its factors; without those where ranks are missing: they compare all ranks."""
+    whole = f"Parallel efficiency {percent(factors.parallel)}"
+    if answer.quality.missing_ranks:
+        return f"{whole} of the ranks traced; how they balance, only traces of all {answer.world_size} ranks can tell."
+    return (
+        f"{whole} = load balance {figure(factors.load_balance, 3)} × serialisation {figure(factors.serialisation, 3)} "
+        f"× transfer {figure(factors.transfer, 3)} × memory {figure(factors.memory, 3)} "
+        f"× orchestration {figure(factors.orchestration, 3)}"
+    )
+
+
+def print_material(material: Material, console: Console) -> None:
+    """Print whatever a folder holds: a study, a training run or a sweep, and what could not be read."""
+    if material.study is not None:
+        print_study(material.study, material.answers, material.sweep, console)
+    else:
+        for answer in material.answers:
+            print_run(answer, console)
+        if material.sweep:
+            print_sweep(material.sweep, console)
+    for note in [*material.notes, *(run.reason for run in material.runs if run.reason)]:
+        _print_line(console, note, "yellow")
+
+
+def print_study(
+    study: StudyAnalysis,
+    runs: Sequence[RunAnalysis],
+    sweep_rows: Sequence[SweepRow],
+    console: Console,
+) -> None:
+    """Print a study: a verdict a series, the scaling table, and the waterfall of each series in ms and percent."""
+    verdicts = study_verdicts(study, runs)
+    for verdict in verdicts:
+        _print_verdict(console, verdict)
+    kinds = activities(runs)
+    for series in series_names(study):
+        points = points_of(study, series)
+        if points:
+            table = efficiency_table(study)
+            rows = [row[1:] for row in table.rows if row[0] == series]
+            columns = list(table.columns)[1:]
+            columns[0] = Column("world_size", "CPU ranks" if kinds.get(points[0].run) == "cpu" else "GPUs", digits=0)
+            kept = [index for index in range(len(columns)) if any(row[index] is not None for row in rows)]
+            rows = [[row[index] for index in kept] for row in rows]
+            _print_table(console, Table([columns[index] for index in kept], rows, table.reasons), series)
+        for fall in (fall for fall in study.waterfall if fall.series == series):
+            _print_waterfall(console, fall, kinds.get(points[0].run) if points else None)
+        largest = [run for run in runs if points and run.name == points[-1].run]
+        for run in largest:
+            _print_advice(console, run)
+    if study.tried:
+        _print_table(console, tried_table(study.tried), "Advice followed: expected and measured")
+    for reason in study.reasons:
+        _print_line(console, f"Note: {reason}", "yellow")
+    if sweep_rows:
+        print_sweep(sweep_rows, console)
+
+
+def print_sweep(rows: Sequence[SweepRow], console: Console) -> None:
+    """Print a sweep's points a group, under nccl-tests' column names; a point that was not measured says why."""
+    if not rows:
+        _print_line(console, "The sweep has no points yet.", "bold")
+        return
+    _print_verdict(console, sweep_verdict(rows))
+    columns = [
+        Column("size", "size", "(B)", 0),
+        Column("count", "count", "(elements)", 0),
+        Column("type", "type"),
+        Column("redop", "redop"),
+        Column("root", "root", digits=0),
+        Column("time", "time", "(us)", 2),
+        Column("algbw", "algbw", "(GB/s)", 2),
+        Column("busbw", "busbw", "(GB/s)", 2),
+        Column("wrong", "#wrong", digits=0),
+    ]
+    groups: dict[tuple[str, int, str], list[SweepRow]] = {}
+    for row in rows:
+        groups.setdefault((row.operation, row.group_size, sweep_variant(row)), []).append(row)
+    for (operation, group_size, variant), members in groups.items():
+        cells: list[list[Cell]] = [
+            [str(row.bytes), _text(row.count), row.dtype, row.reduction or "none",
+             str(-1 if row.root is None else row.root), row.time_us, row.alg_gb_s, row.bus_gb_s, row.wrong]
+            for row in members
+        ]  # fmt: skip
+        _print_table(console, Table(columns, cells), f"{operation} on {group_size} ranks, {variant}", grouped=False)
+        reasons = dict.fromkeys(
+            f"{row.status}: {row.reason or 'no reason given'}" for row in members if not row.time_us
+        )
+        for reason in reasons:
+            sizes = [str(row.bytes) for row in members if f"{row.status}: {row.reason or 'no reason given'}" == reason]
+            _print_line(console, f"{ABSENT} at {listing(sizes)} B: {reason}", "yellow")
+
+
+def print_panel(panel: Panel, console: Console) -> None:
+    """Print a panel of a report without its charts: what it says, and its table."""
+    console.print()
+    _print_line(console, panel.sentence if panel.table.rows else f"{panel.title}: {panel.sentence}")
+    if panel.table.rows:
+        _print_table(console, panel.table, panel.title)
+    if panel.table.note:
+        _print_line(console, panel.table.note, "dim")
+
+
+def _print_verdict(console: Console, verdict: Verdict) -> None:
+    console.print()
+    console.print(Text(verdict.headline, style=_STYLES[verdict.level]), soft_wrap=not console.is_terminal)
+    for sentence in verdict.sentences:
+        _print_line(console, sentence)
+    if verdict.advice:
+        _print_line(console, f"What may help most: {verdict.advice}")
+
+
+def _print_advice(console: Console, run: RunAnalysis) -> None:
+    if not run.advice:
+        return
+    console.print()
+    console.print(Text("What to do next, by the replayed step", style="bold"), soft_wrap=not console.is_terminal)
+    for number, advice in enumerate(run.advice, 1):
+        _print_line(console, f"{number}. {advice_sentence(advice)}.")
+        _print_line(console, f"   Because {advice.because}. In a script of your own: {advice.elsewhere}.", "dim")
+
+
+def _print_waterfall(console: Console, fall: Waterfall, activity: str | None) -> None:
+    title = f"{fall.series}: from {devices(fall.from_world_size, activity)} to {devices(fall.to_world_size, activity)}"
+    columns = [
+        Column("part", "the step's growth"),
+        Column("ms", "ms a step", "", 2),
+        Column("share", "% of the growth", "", 1, 100),
+    ]
+    grown = fall.growth_ms
+    rows: list[list[Cell]] = [[f"step of {fall.from_world_size}", fall.from_step_ms, None]]
+    rows += [
+        [f"+ {part.name}" if ms >= 0 else f"- {part.shrunk or part.name}", abs(ms), ms / grown if grown > 0 else None]
+        for part, ms in waterfall_steps(fall)
+        if abs(ms) >= 0.005
+    ]
+    rows.append([f"step of {fall.to_world_size}", fall.to_step_ms, None])
+    _print_table(console, Table(columns, rows), title, blank_absent=True)
+
+
+def _print_table(
+    console: Console, table: Table, title: str, *, grouped: bool = True, blank_absent: bool = False
+) -> None:
+    """Print a table in as many blocks as the width asks for; the first column leads each of them."""
+
+    def show(column: Column, value: Cell) -> str:
+        if value is None and blank_absent:
+            return ""
+        text = column.show(value)
+        return text if grouped else text.replace(",", "")
+
+    shown = [[show(column, value) for column, value in zip(table.columns, row, strict=True)] for row in table.rows]
+    heads = [_head(column) for column in table.columns]
+    widths = [
+        max([len(line) for line in heads[index]] + [len(row[index]) for row in shown])
+        for index in range(len(table.columns))
+    ]
+    console.print()
+    console.print(Text(title, style="bold"), soft_wrap=not console.is_terminal)
+    pads = [str.rjust if column.is_figure else str.ljust for column in table.columns]
+    tall = max(len(lines) for lines in heads)
+    headers = [[""] * (tall - len(lines)) + lines for lines in heads]
+    for block in _blocks(widths, console.width):
+        lines = [Text(_line(block, pads, widths, [head[at] for head in headers]), "dim") for at in range(tall)]
+        if console.is_terminal:
+            lines.append(Text("─" * (sum(widths[index] for index in block) + _PAD * (len(block) - 1)), "dim"))
+        lines += [Text(_line(block, pads, widths, row)) for row in shown]
+        for line in lines:
+            console.print(line, soft_wrap=True)  # rich would cut a column; a line that is too long wraps instead
+    for titles, reason in [] if blank_absent else table.absent():
+        if reason != "not measured":
+            _print_line(console, f"{ABSENT} under {listing(titles)}: {reason}", "dim")
+
+
+def _blocks(widths: Sequence[int], room: int) -> list[list[int]]:
+    """Return the columns of each block. One that alone is too wide still gets its block: it wraps, never cut."""
+    blocks = [[0]]
+    used = widths[0]
+    for index in range(1, len(widths)):
+        if used + _PAD + widths[index] > room and len(blocks[-1]) > 1:
+            blocks.append([0])
+            used = widths[0]
+        blocks[-1].append(index)
+        used += _PAD + widths[index]
+    return blocks
+
+
+def _line(block: list[int], pads: Sequence[_Pad], widths: Sequence[int], cells: Sequence[str]) -> str:
+    return (" " * _PAD).join(pads[index](cells[index], widths[index]) for index in block).rstrip()
+
+
+def _head(column: Column) -> list[str]:
+    """Return a column's title on one or two lines, its unit below: figures decide how wide a column is, not words."""
+    words = column.title.split(" ")
+    lines = [column.title] if len(column.title) <= 10 else _halves(words)
+    return [*lines, column.unit] if column.unit else lines
+
+
+def _halves(words: list[str]) -> list[str]:
+    best = min(range(len(words)), key=lambda cut: abs(len(" ".join(words[:cut])) - len(" ".join(words[cut:]))))
+    return [line for line in (" ".join(words[:best]), " ".join(words[best:])) if line]
+
+
+def _print_line(console: Console, text: str, style: str = "") -> None:
+    console.print(Text(text, style=style), soft_wrap=not console.is_terminal)
+
+
+def _text(value: int | None) -> str | None:
+    return None if value is None else str(value)

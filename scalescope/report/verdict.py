@@ -1,0 +1,211 @@
+"""From answers to plain sentences with figures: what a reader should know before any chart. Pure functions."""
+
+from collections.abc import Sequence
+
+from scalescope.records.rows import SweepRow
+from scalescope.report.drawing.numbers import (
+    factor,
+    listing,
+    milliseconds,
+    percent,
+    rate,
+)
+from scalescope.report.drawing.parts import ALL
+from scalescope.report.panels.advice import advice_sentence
+from scalescope.report.panels.insitu import in_situ_sentence
+from scalescope.report.panels.lost import lost_sentence
+from scalescope.report.panels.projection import expectation_sentence
+from scalescope.report.sentences import (
+    PERFECT,
+    WORTH_SAYING,
+    Level,
+    Verdict,
+    level_of,
+    loss_sentence,
+    sentence,
+    sweep_verdict,
+)
+from scalescope.report.views import activities, devices, in_tokens, points_of, run_label, series_names, waterfall_steps
+from scalescope.scaling.answer import RunAnalysis, ScalingPoint, StudyAnalysis, Waterfall
+from scalescope.scaling.verdicts.steady import UNLIKE, slowed_by_profiling
+
+_PROFILE_AGAIN = "profile again, later or for more steps: what these profiled steps wait for, the measured ones do not"
+
+
+def study_verdicts(
+    study: StudyAnalysis, runs: Sequence[RunAnalysis], sweep_rows: Sequence[SweepRow] = ()
+) -> list[Verdict]:
+    """Return a verdict a series, then one for the sweep where there is one; never an empty list."""
+    verdicts = [_series_verdict(study, name, runs) for name in series_names(study)]
+    if not verdicts:
+        verdicts = [run_verdict(run) for run in runs]
+    if sweep_rows:
+        verdicts.append(sweep_verdict(sweep_rows))
+    why = tuple(sentence(reason) for reason in study.reasons)
+    return verdicts or [Verdict(study.name, "unknown", "This study holds no analysed run yet.", why)]
+
+
+def run_verdict(run: RunAnalysis) -> Verdict:
+    """Return what one run's traces say: how much of a step computes, what is lost to what, and who is to blame."""
+    label = run_label(run)
+    sentences: list[str] = []
+    advice = ""
+    level: Level = "unknown"
+    if run.ranks and run.quality.verdict != "unusable":
+        steps = sum(rank.steps for rank in run.ranks) or 1
+        window = sum(rank.window_ms for rank in run.ranks) / steps
+        means = [(part, sum(rank.part_ms(part.key) for rank in run.ranks) / steps) for part in ALL]
+        compute = means[0][1] / window if window else 0.0
+        level = level_of(compute)
+        headline = (
+            f"{label}: {percent(compute)} of the {milliseconds(window)} step is compute; "
+            f"{milliseconds(window - means[0][1])} are not."
+        )
+        lost = sorted(((part, ms) for part, ms in means[1:] if ms > 0), key=lambda item: -item[1])
+        told = [f"{milliseconds(ms)} {part.name}" for part, ms in lost if ms >= WORTH_SAYING * (window - means[0][1])]
+        if told:
+            sentences.append(f"That is {listing(told)}.")
+        if lost and 1 - compute > 0.02:
+            advice = f"{lost[0][0].remedy_for(run.activity)}."
+        advice = _best_advice(run, advice)
+    else:
+        headline = f"{label}: the traces do not say where its time goes."
+    if run.lost:
+        sentences.append(lost_sentence(run))
+    sentences += _throughput_sentences(run)
+    sentences += _window_sentences(run)
+    sentences += _straggler_sentences(run)
+    sentences += _quality_sentences(run)
+    return Verdict(label, level, headline, tuple(sentences), advice)
+
+
+def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> Verdict:
+    points = points_of(study, series)
+    kinds = activities(runs)
+    if not points:
+        return Verdict(series, "unknown", f"{series}: no throughput was measured.", ())
+    first, last = points[0], points[-1]
+    of_series = [run for run in runs if run.name in {point.run for point in points}]
+    kind = kinds.get(last.run)
+    sentences: list[str] = []
+    advice = ""
+    if len(points) == 1:
+        done = _throughput(last, points)
+        headline = f"{series}: {devices(last.world_size, kind)} do {done}; there is no other count to compare with."
+        level: Level = "unknown"
+    else:
+        of_one = "one" if first.world_size == 1 else devices(first.world_size, kind)
+        headline = (
+            f"{series}: {devices(last.world_size, kind)} do {factor(last.speedup)} the work of {of_one}: "
+            f"{percent(last.efficiency)} {last.scaling} scaling efficiency."
+        )
+        level = level_of(last.efficiency)
+        if last.efficiency > PERFECT:
+            level = "unknown"
+            sentences.append(
+                "More than perfect scaling means that the smaller run was slower than it need be, or that the machine "
+                "had other work: measure again on a quiet machine before believing it."
+            )
+        falls = [fall for fall in study.waterfall if fall.series == series and fall.to_world_size == last.world_size]
+        if falls and last.scaling == "weak":
+            sentences.append(loss_sentence(falls[0]))
+            advice = _advice(falls[0], kind)
+        elif last.scaling == "strong":
+            ideal = first.step_ms * first.world_size / last.world_size
+            sentences.append(
+                f"A step takes {milliseconds(last.step_ms)} where {milliseconds(ideal)} would be a perfect split "
+                f"of {milliseconds(first.step_ms)}."
+            )
+        else:
+            sentences.append("Where the loss goes is not known: there are no analysed traces at both counts.")
+        largest = next((run for run in of_series if run.name == last.run), None)
+        if largest is not None:
+            advice = _best_advice(largest, advice)
+        sentences.append(f"Together they do {_throughput(last, points)}.")
+    sentences += _outlook_sentences(study, series, of_series)
+    if last.mfu is not None:
+        sentences.append(f"Each reaches {percent(last.mfu)} of its data-sheet peak (MFU).")
+    for run in of_series:
+        sentences += _window_sentences(run)
+        sentences += _straggler_sentences(run)
+        sentences += _quality_sentences(run)
+    return Verdict(series, level, headline, tuple(sentences), advice)
+
+
+def _advice(fall: Waterfall, activity: str | None) -> str:
+    """Return what helps against the largest part of a growth that is worth a word."""
+    worst, ms = max(waterfall_steps(fall), key=lambda step: step[1])
+    remedy = worst.remedy_for(activity)
+    return f"{remedy}." if fall.growth_ms > 0.01 * fall.from_step_ms and ms > 0 and remedy else ""
+
+
+def _best_advice(run: RunAnalysis, remedy: str) -> str:
+    """Return a run's best advice; without any the remedy, with what the replay says of it."""
+    if run.advice:
+        return f"{advice_sentence(run.advice[0])}."
+    if slowed_by_profiling(run):
+        return f"{_PROFILE_AGAIN}."
+    if remedy and run.replay is not None and run.replay.faithful:
+        return f"{remedy} No setting that the replay can try is sure to bring 0.5% of the step."
+    return remedy
+
+
+def _outlook_sentences(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> list[str]:
+    """Return what the sweep says: of the largest run's collectives, and of more GPUs."""
+    sentences = []
+    largest = max(runs, key=lambda run: run.world_size, default=None)
+    if largest is not None and any(row.efficiency is not None for row in largest.in_situ):
+        sentences.append(in_situ_sentence(largest))
+    if study.projection is not None:
+        expected = expectation_sentence(
+            [one for one in study.projection.points if one.series == series], largest.activity if largest else None
+        )
+        sentences += [expected] if expected else []
+    return sentences
+
+
+def _throughput_sentences(run: RunAnalysis) -> list[str]:
+    done = run.throughput
+    if done is None:
+        return ["Its throughput is not known: there are no steady steps outside the profiler's window."]
+    text = (
+        f"It does {rate(done.tokens_per_s)} tokens/s"
+        if done.tokens_per_s
+        else f"It does {rate(done.samples_per_s)} samples/s"
+    )
+    return [f"{text}, {percent(done.mfu)} MFU." if done.mfu is not None else f"{text}."]
+
+
+def _window_sentences(run: RunAnalysis) -> list[str]:
+    """Return a warning where the profiled steps are not like the measured ones, so that shares of them may mislead."""
+    times = run.step_times
+    if times is None or times.profiling_overhead_fraction is None or abs(times.profiling_overhead_fraction) < UNLIKE:
+        return []
+    more = "longer" if times.profiling_overhead_fraction > 0 else "shorter"
+    return [
+        f"On {devices(run.world_size, run.activity)} the profiled steps are "
+        f"{percent(abs(times.profiling_overhead_fraction), 0)} {more} than the measured ones: "
+        "what the traces show may not be what the throughput shows."
+    ]
+
+
+def _straggler_sentences(run: RunAnalysis) -> list[str]:
+    where = devices(run.world_size, run.activity)
+    return [
+        f"Rank {guilty.rank} of {where} costs the others {milliseconds(guilty.lost_ms)} of exposed wait a step: "
+        f"{sentence(guilty.verdict)}"
+        for guilty in run.stragglers
+    ]
+
+
+def _quality_sentences(run: RunAnalysis) -> list[str]:
+    if run.quality.verdict == "good":
+        return []
+    reasons = "; ".join(run.quality.reasons) or "no reason was given"
+    return [f"The traces of {devices(run.world_size, run.activity)} are {run.quality.verdict}: {sentence(reasons)}"]
+
+
+def _throughput(point: ScalingPoint, points: Sequence[ScalingPoint]) -> str:
+    if in_tokens(points) and point.tokens_per_s is not None:
+        return f"{rate(point.tokens_per_s)} tokens/s"
+    return f"{rate(point.samples_per_s)} samples/s"

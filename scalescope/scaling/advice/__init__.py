@@ -1,0 +1,1 @@
+"""What would shorten the step, and what came of it where it was tried."""

@@ -1,0 +1,135 @@
+"""The entry points of the reading half: traces and run folders in, analysis.json out."""
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+
+from scalescope.records.errors import UserError
+from scalescope.records.folder import RunFolder
+from scalescope.scaling.advice.add import add_advice
+from scalescope.scaling.answer import Answer, RunAnalysis, StudyAnalysis, write_answer
+from scalescope.scaling.losses import lost_time
+from scalescope.scaling.projection.outlook import NO_OUTLOOK, Outlook
+from scalescope.scaling.run import explain_run, explain_traces
+from scalescope.scaling.study import explain_study
+from scalescope.scaling.trace.sources import find_sources
+from scalescope.scaling.verdicts.insitu import add_in_situ
+
+
+def analyze_run(run: RunFolder | Path, jobs: int | None = None, executor: Executor | None = None) -> RunAnalysis:
+    """Return the analysis of a run folder, a folder of trace files, or a trace file. Nothing is written.
+
+    `jobs`: processes that read traces, one task a rank; None: as many as pay off on this machine. `executor`: a
+    concurrent.futures executor to use instead, such as mpi4py.futures.MPIPoolExecutor.
+
+    Raises UserError where there are no traces, or a file is none.
+    """
+    return explain_run(run, jobs, executor).analysis
+
+
+def analyze_against(
+    run: Path, references: Sequence[Path], jobs: int | None = None, executor: Executor | None = None
+) -> RunAnalysis:
+    """Return a run's analysis with what each rank lost a step against undisturbed runs. Nothing is written.
+
+    `references`: the same job on as many ranks; of several (one before, one after) the mean counts. Raises UserError
+    where one holds no traces, or ran on another number of ranks.
+    """
+    here = explain_run(run, jobs, executor)
+    here.analysis.lost = lost_time([explain_run(path, jobs, executor) for path in references], here)
+    return here.analysis
+
+
+def analyze_study(
+    study: RunFolder, jobs: int | None = None, executor: Executor | None = None, outlook: Outlook = NO_OUTLOOK
+) -> tuple[StudyAnalysis, list[RunAnalysis]]:
+    """Return the comparison of a study's runs, and the analysis of each of its training runs. Nothing is written.
+
+    `outlook`: other sweeps than the study's own, and the GPU counts to project to. Raises UserError where the study
+    holds no runs.
+    """
+    return explain_study(study, jobs, executor, outlook)
+
+
+def analyze(
+    paths: Sequence[Path],
+    jobs: int | None = None,
+    executor: Executor | None = None,
+    references: Sequence[Path] = (),
+    outlook: Outlook = NO_OUTLOOK,
+) -> list[Answer]:
+    """Analyse run folders, studies, trace folders and trace files; a study's answer comes before its runs'.
+
+    Writes analysis.json into each run folder and study; plain trace folders and files are left as they are. Trace
+    files given one by one are one run together. A sweep has no traces, and no answer. `references` are undisturbed runs
+    of the same job: what the one run analysed lost against them is in its answer. `outlook` gives other sweeps than a
+    study's own, and GPU counts to project to. Raises UserError for a path without traces, and for references where
+    there is not one run.
+    """
+    if references:
+        return [_analyze_against(paths, references, jobs, executor)]
+    answers: list[Answer] = []
+    files = [path for path in paths if path.is_file()]
+    if len(files) > 1:
+        sources = [source for file in files for source in find_sources(file)]
+        answers.append(explain_traces(sources, files[0].parent.name, jobs, executor).analysis)
+    for path in paths:
+        if path in files and len(files) > 1:
+            continue
+        answers.extend(_analyze_path(path, jobs, executor, outlook))
+    return answers
+
+
+def _analyze_against(
+    paths: Sequence[Path], references: Sequence[Path], jobs: int | None, executor: Executor | None
+) -> RunAnalysis:
+    if len(paths) != 1:
+        raise UserError("lost time is told of one run against its references; name one run or folder of traces")
+    (path,) = paths
+    if not (path / "run.json").is_file():
+        return analyze_against(path, references, jobs, executor)
+    folder = RunFolder.open(path)
+    kind = folder.read_info().kind
+    if kind != "train":
+        raise UserError(f"{path} is a {kind}, and lost time is told of one training run; name that run's folder")
+    folder.refuse_read_only()
+    analysis = analyze_against(path, references, jobs, executor)
+    write_answer(folder.analysis, analysis)
+    return analysis
+
+
+def _analyze_path(path: Path, jobs: int | None, executor: Executor | None, outlook: Outlook) -> list[Answer]:
+    if not (path / "run.json").is_file():
+        analysis = _analyze_alone(path, jobs, executor, outlook)
+        return [analysis]
+    folder = RunFolder.open(path)
+    kind = folder.read_info().kind
+    if kind == "sweep":
+        return []  # its rows are the answer already
+    folder.refuse_read_only()
+    if kind == "train":
+        analysis = _analyze_alone(path, jobs, executor, outlook)
+        write_answer(folder.analysis, analysis)
+        return [analysis]
+    study, runs = analyze_study(folder, jobs, executor, outlook)
+    add_advice(path, runs, outlook.sweeps, jobs=_jobs_here(jobs, executor))
+    by_name = {analysis.name: analysis for analysis in runs}
+    for child in folder.read_children():
+        if child.path.name in by_name:
+            write_answer(child.analysis, by_name[child.path.name])
+    write_answer(folder.analysis, study)
+    return [study, *runs]
+
+
+def _analyze_alone(path: Path, jobs: int | None, executor: Executor | None, outlook: Outlook) -> RunAnalysis:
+    """Return a run's analysis with advice, and its collectives beside the sweeps that were given."""
+    explained = explain_run(path, jobs, executor, for_replay=True)
+    if outlook.sweeps:
+        add_in_situ(explained.analysis, explained.exchanges, outlook.sweeps)
+    add_advice(path, [explained.analysis], outlook.sweeps, explained.records, _jobs_here(jobs, executor))
+    return explained.analysis
+
+
+def _jobs_here(jobs: int | None, executor: Executor | None) -> int | None:
+    """Return how many processes may be forked for what is not a task of the executor: none under MPI."""
+    return jobs if executor is None else 1

@@ -1,0 +1,421 @@
+"""analysis.json, typed: what the reading half answers. Stable, documented in docs/reference.md, versioned.
+
+Every duration is in the unit its name ends with. A value that the trace cannot support is `None`, with the reason in
+`Quality.reasons`; never 0.
+"""
+
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from scalescope.records.errors import UserError
+from scalescope.records.files import write_atomic
+from scalescope.scaling.costs.answer import CostAnswer
+from scalescope.scaling.costs.interval import Interval
+
+SCHEMA = 1
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+#: The parts of a rank's window, in the order in which they are shown. They add up to the window exactly.
+PARTS = (
+    "compute",
+    "exposed_transfer",
+    "exposed_wait",
+    "exposed_unsplit",
+    "exposed_memory",
+    "idle_data",
+    "idle_launch",
+    "idle_queued",
+)
+
+
+class Quality(msgspec.Struct):
+    """How far the traces can be trusted."""
+
+    verdict: Literal["good", "degraded", "unusable"]
+    missing_ranks: list[int] = []
+    unlinked_fraction: float | None = None
+    reasons: list[str] = []
+
+
+class Split(msgspec.Struct, kw_only=True):
+    """The partition of a stretch of one rank's time: compute + exposed_* + idle_* = window."""
+
+    rank: int
+    window_ms: float
+    compute_ms: float
+    exposed_transfer_ms: float
+    exposed_wait_ms: float
+    exposed_unsplit_ms: float
+    exposed_memory_ms: float
+    idle_data_ms: float
+    idle_launch_ms: float
+    idle_queued_ms: float
+
+    def part_ms(self, part: str) -> float:
+        """Return one of PARTS by its name, in ms."""
+        value: float = getattr(self, f"{part}_ms")
+        return value
+
+
+class RankSplit(Split, kw_only=True):
+    """One rank over its whole window (all profiled steps)."""
+
+    steps: int
+    communication_ms: float  # union of the collectives, hidden or not
+    overlap_fraction: float | None  # of the communication, the share under compute; None without communication
+    before_window_ms: float  # activity launched before the window opened
+
+
+class StepSplit(Split, kw_only=True):
+    """One rank in one step."""
+
+    step: int
+    open_ended: bool = False  # the last step ends at its last linked activity
+
+
+class Collective(msgspec.Struct, kw_only=True):
+    """One collective, matched across the ranks whose traces hold it."""
+
+    index: int
+    operation: str
+    bytes: int | None
+    dtype: str | None
+    group: str
+    group_size: int | None  # None where the trace does not say
+    step: int | None
+    transfer_us: float | None  # the last arriver's duration
+    wait_us: dict[int, float] = {}  # by rank: time before the data could be there
+    last_rank: int | None = None
+    bus_gb_s: float | None = None
+    in_situ_efficiency: float | None = None  # the sweep's time for it, over transfer_us
+
+
+class InSitu(msgspec.Struct, kw_only=True):
+    """One kind of collective in training beside a sweep's time for it (verdicts/insitu.py): medians over its calls.
+
+    ideal + size + contention + rest = transfer; skew comes before it.
+    """
+
+    operation: str
+    bytes: int
+    dtype: str | None
+    group_size: int | None  # None where the trace does not say
+    calls: int
+    transfer_us: float | None = None
+    alone_us: float | None = None
+    efficiency: float | None = None  # alone over transfer
+    under_compute: float | None = None  # of the transfer, the share with compute beside it
+    ideal_us: float | None = None
+    size_us: float | None = None
+    contention_us: float | None = None
+    rest_us: float | None = None
+    skew_us: float | None = None
+    reason: str | None = None  # why there is no efficiency
+
+
+class KernelRow(msgspec.Struct, kw_only=True):
+    """A kernel (on a CPU, an operator), or a kind of collective, on the mean rank, a step."""
+
+    name: str  # shortened; the same short name is one row
+    kind: str = ""  # see scalescope/scaling/trace/kernel_kinds.py
+    communication: bool
+    calls: float
+    ms: float  # compute: its own share of the compute time; communication: all of its duration, waiting included
+    share_of_compute: float | None  # None for communication, which may run under compute
+
+
+class KindRow(msgspec.Struct, kw_only=True):
+    """All kernels of one kind (trace/kernel_kinds.py), or all communication, on the mean rank, a step."""
+
+    kind: str
+    calls: float
+    ms: float  # compute: the kernels' own shares, which add up to the compute; communication: the union, hidden or not
+    share_of_compute: float | None  # None for communication
+    beside_communication_ms: float | None  # of `ms`, how long collectives ran meanwhile; None for communication
+
+
+class Straggler(msgspec.Struct, kw_only=True):
+    """A rank the others lose step time to. Being last by microseconds is no guilt: only verdicts stand here."""
+
+    rank: int
+    steps_last: int
+    lost_ms: float  # a step, on the others
+    verdict: str
+
+
+class WaterfallPart(msgspec.Struct, kw_only=True):
+    """A share of the growth of the step, in ms a step: of the mean rank, or of one rank."""
+
+    part: str
+    ms: float
+
+
+class RankLoss(msgspec.Struct, kw_only=True):
+    """By how much one rank's step is longer than in an undisturbed run on as many ranks; the parts add up to it."""
+
+    rank: int
+    reference: str  # the undisturbed run's name
+    from_step_ms: float  # from the traces' windows
+    to_step_ms: float
+    growth_ms: float
+    parts: list[WaterfallPart]
+    compute_inflation_ms: float | None = None  # the same kernels, slower; of all profiled steps, the last one too
+    compute_more_work_ms: float | None = None  # kernels the reference does not have
+
+
+class Efficiency(msgspec.Struct, kw_only=True):
+    """The POP/TALP hierarchy over the window: parallel is the product of the factors."""
+
+    model: str = "POP/TALP, scalescope 1"
+    parallel: float
+    load_balance: float
+    serialisation: float
+    transfer: float
+    memory: float
+    orchestration: float
+
+
+class StepTimes(msgspec.Struct, kw_only=True):
+    """The step outside the profiler's window beside the step inside: their difference is what profiling costs."""
+
+    measured_step_ms: float | None  # median over the steady steps of the slowest rank's time
+    measured_step_p95_ms: float | None
+    measured_steps: int
+    window_step_ms: float | None  # mean over ranks of window / steps
+    profiling_overhead_ms: float | None
+    profiling_overhead_fraction: float | None
+
+
+class Throughput(msgspec.Struct, kw_only=True):
+    """What the job did, from the steady steps of steps.jsonl (medians)."""
+
+    samples_per_s: float
+    tokens_per_s: float | None = None
+    mfu: float | None = None
+    mfu_of_measured: float | None = None
+    memory_peak_bytes: int | None = None
+    first_loss: float | None = None
+    last_loss: float | None = None
+    first_validation_loss: float | None = None
+    last_validation_loss: float | None = None
+    hfu: float | None = None
+    hfu_of_measured: float | None = None
+    joules_per_sample: float | None = None
+
+
+class Replay(msgspec.Struct, kw_only=True):
+    """The traced step replayed unchanged: how well that reproduces it, and what predictions of changes rest on."""
+
+    traced_ms: float  # the mean step over ranks, without a last one that nothing bounds
+    replayed_ms: float
+    error: float  # replayed / traced - 1
+    unexplained_ms: float  # idle a step that no dependency explains, on the worst rank
+    faithful: bool  # within 1%: else nothing is predicted
+    assumptions: list[str] = []
+
+
+class Advice(msgspec.Struct, kw_only=True):
+    """A change that would shorten the step, with what it would bring. Gains are ms a profiled step, positive."""
+
+    what: str
+    because: str
+    overrides: list[str] = []  # of scalescope's own jobs; empty where no setting does it
+    elsewhere: str = ""  # what does it in a script of one's own
+    gain_ms: float
+    low_ms: float
+    high_ms: float
+    fraction: float  # of the step
+    at_most: bool = False  # the gain is a bound, not an expectation
+
+
+class LastCollective(msgspec.Struct, kw_only=True):
+    """What a rank called last in a group, in a job that failed, by torch's flight record."""
+
+    rank: int
+    group: str
+    number: int  # in its group, counted by torch from 1
+    operation: str
+    elements: int
+    dtype: str | None
+    ended: bool
+    called_from: str | None  # file:line (function), the innermost outside of torch
+
+
+class RunAnalysis(msgspec.Struct, kw_only=True):
+    """One run's traces, explained."""
+
+    schema: int = SCHEMA
+    kind: Literal["run"] = "run"
+    name: str
+    model: str | None = None
+    strategy: str | None = None
+    world_size: int
+    activity: Literal["gpu", "cpu"]
+    device: str | None = None
+    quality: Quality
+    ranks: list[RankSplit] = []
+    steps: list[StepSplit] = []
+    collectives: list[Collective] = []
+    kernels: list[KernelRow] = []  # the longest, of the mean rank
+    kinds: list[KindRow] = []  # all kernels, of the mean rank
+    in_situ: list[InSitu] = []  # only where a sweep is at hand, or its absence is worth a word: in a study
+    stragglers: list[Straggler] = []
+    lost: list[RankLoss] = []  # only where a reference was given
+    efficiency: Efficiency | None = None
+    replay: Replay | None = None  # of a study, its largest run of each job has one
+    advice: list[Advice] = []  # what would bring most, best first
+    step_times: StepTimes | None = None
+    throughput: Throughput | None = None
+    last_collectives: list[LastCollective] = []  # only of a job that failed
+
+
+class ScalingPoint(msgspec.Struct, kw_only=True):
+    """One model at one rank count, against the smallest count of its series."""
+
+    series: str  # model, with what else tells series apart
+    model: str
+    world_size: int
+    scaling: Literal["weak", "strong"]
+    run: str  # the run's folder name
+    step_ms: float
+    samples_per_s: float
+    tokens_per_s: float | None
+    speedup: float  # of throughput, over the smallest count
+    efficiency: float  # speedup / (world_size / smallest world_size)
+    compute_factor: float | None  # mean compute of the reference over mean compute here (weak)
+    parallel_factor: float | None  # parallel efficiency here over the reference's
+    mfu: float | None = None
+
+
+class KindGrowth(msgspec.Struct, kw_only=True):
+    """By how much the kernels of one kind grew from one rank count to another, in ms a step of the mean rank."""
+
+    kind: str
+    from_ms: float
+    to_ms: float
+    inflation_ms: float  # the same kernels, by name and place in the step, slower
+    more_work_ms: float  # kernels that only one of the runs has
+    inflation_beside_ms: float  # of the inflation, that of kernels with a collective beside them
+    beside_ms: dict[str, float]  # of `to_ms`, how long which collectives ran meanwhile
+
+
+class Waterfall(msgspec.Struct, kw_only=True):
+    """Where the step's growth from one rank count to another went; the parts add up to the growth exactly."""
+
+    series: str
+    from_world_size: int
+    to_world_size: int
+    from_step_ms: float  # from the traces' windows
+    to_step_ms: float
+    growth_ms: float
+    parts: list[WaterfallPart]
+    compute_inflation_ms: float | None = None  # of the compute part: the same kernels, slower
+    compute_more_work_ms: float | None = None  # of the compute part: kernels the smaller run does not have
+    kinds: list[KindGrowth] = []  # of the compute part, kernel kind by kernel kind; empty where kernels do not match
+
+
+class ProjectedPart(msgspec.Struct, frozen=True):
+    """One part of a projected step: what it is in the largest measured run, and by how much it is said to change."""
+
+    part: str  # of PARTS, or `rest`
+    from_ms: float  # in the traces
+    change_ms: Interval
+    assumes: str
+
+
+class Projected(msgspec.Struct, kw_only=True):
+    """A series' step on a number of ranks that was not measured, or not used: then it stands beside the measured."""
+
+    series: str
+    scaling: Literal["weak", "strong"]
+    world_size: int
+    from_world_sizes: list[int]
+    step_ms: Interval | None = None  # None: refused
+    efficiency: Interval | None = None  # over the smallest count of the series
+    samples_per_s: Interval | None = None
+    parts: list[ProjectedPart] = []
+    assumed: list[str] = []  # beyond the measurements and each part's own law
+    refused: str | None = None
+    measured_step_ms: float | None = None  # of a backtest
+    off: float | None = None  # projected over measured, minus 1
+    inside: bool | None = None
+
+
+class Projection(msgspec.Struct, kw_only=True):
+    """The step on more ranks, and how projections from fewer ranks came out beside what was measured."""
+
+    model: str = "trace replay with fitted costs, scalescope 1"
+    points: list[Projected] = []
+    backtests: list[Projected] = []
+
+
+class TriedAdvice(msgspec.Struct, kw_only=True):
+    """Advice that was followed in one more run: what was expected beside what came, in ms a step (positive: gained)."""
+
+    base: str  # the run that the advice was for, by folder name
+    run: str
+    what: str
+    overrides: list[str]
+    expected_ms: float
+    expected_low_ms: float
+    expected_high_ms: float
+    at_most: bool
+    measured_ms: float | None  # from the steady steps of both; None where one has none
+    measured_low_ms: float | None = None
+    measured_high_ms: float | None = None
+    base_step_ms: float | None = None
+    run_step_ms: float | None = None
+
+
+class StudyAnalysis(msgspec.Struct, kw_only=True):
+    """What only the whole study can say."""
+
+    schema: int = SCHEMA
+    kind: Literal["study"] = "study"
+    name: str
+    runs: list[str] = []  # folder names; each holds its own analysis.json
+    efficiency: list[ScalingPoint] = []
+    waterfall: list[Waterfall] = []
+    costs: CostAnswer | None = None  # the cost model of the sweeps
+    projection: Projection | None = None
+    tried: list[TriedAdvice] = []  # advice that was followed, expected beside measured
+    reasons: list[str] = []  # why something above is missing
+
+
+Answer = RunAnalysis | StudyAnalysis
+
+
+def write_answer(path: Path, answer: Answer) -> None:
+    """Write analysis.json whole. Raises OSError."""
+    write_atomic(path, msgspec.json.format(msgspec.json.encode(answer)))
+
+
+def write_answers(path: Path, answers: list[Answer]) -> None:
+    """Write one answer as it is, several as a list. Raises UserError where the file cannot be written."""
+    content: object = answers[0] if len(answers) == 1 else answers
+    try:
+        write_atomic(path, msgspec.json.format(msgspec.json.encode(content)))
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}") from error
+
+
+def read_run_answer(path: Path) -> RunAnalysis:
+    """Return a run's analysis.json. Raises UserError where it is missing or of another schema."""
+    return _read(path, RunAnalysis)
+
+
+def read_study_answer(path: Path) -> StudyAnalysis:
+    """Return a study's analysis.json. Raises UserError where it is missing or of another schema."""
+    return _read(path, StudyAnalysis)
+
+
+def _read(path: Path, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing; make it with: scalescope analyze {path.parent}") from None
+    except msgspec.DecodeError as error:
+        raise UserError(f"{path}: {error}; make it anew with: scalescope analyze {path.parent}") from error

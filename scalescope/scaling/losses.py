@@ -1,0 +1,64 @@
+"""What each rank lost against an undisturbed run of the same job on as many ranks.
+
+Where a rank is slow, the others' steps grow as well. On each of them the growth is exposed wait, slower compute (the
+same kernels beside collectives that wait), idle time, and transfer laid bare: buckets that the backward pass used to
+hide are reduced after it. The parts add up to the growth exactly, as in the waterfall between rank counts.
+
+The last step of a window ends with its last activity, so it lacks what the host does before the next one (loading
+data). It is left out where there are others.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from scalescope.records.errors import UserError
+from scalescope.scaling.answer import PARTS, RankLoss, WaterfallPart
+from scalescope.scaling.rank.partition import Partition
+from scalescope.scaling.run import Explained
+from scalescope.scaling.verdicts.waterfall import MeanStep, compute_split, mean_step
+
+
+def lost_time(references: Sequence[Explained], run: Explained) -> list[RankLoss]:
+    """Return what each rank lost a step against the references' mean (one run, or those before and after), by rank.
+
+    Raises UserError where a reference is of another world size, or no rank has profiled steps in all of the runs.
+    """
+    name = ", ".join(one.analysis.name for one in references)
+    for one in references:
+        if one.analysis.world_size != run.analysis.world_size:
+            raise UserError(
+                f"{one.analysis.name} ran on {one.analysis.world_size} ranks and {run.analysis.name} on "
+                f"{run.analysis.world_size}: lost time is told rank by rank, against a run on as many"
+            )
+    ranks = [rank for rank in sorted(run.partitions) if all(one.partitions.get(rank) for one in (run, *references))]
+    if not ranks or not references:
+        raise UserError(f"no rank has profiled steps both in {run.analysis.name} and in {name or 'a reference'}")
+    return [_loss(rank, name, references, run) for rank in ranks]
+
+
+def _loss(rank: int, name: str, references: Sequence[Explained], run: Explained) -> RankLoss:
+    before = mean_step([_bounded(one, rank) for one in references])
+    after = mean_step([_bounded(run, rank)])
+    split = compute_split([one.kernels[rank] for one in references], [run.kernels[rank]])
+    parts = _changes(before, after)
+    return RankLoss(
+        rank=rank,
+        reference=name,
+        from_step_ms=float(before.window) / 1e6,
+        to_step_ms=float(after.window) / 1e6,
+        growth_ms=float(after.window - before.window) / 1e6,
+        parts=[WaterfallPart(part=part, ms=ms) for part, ms in parts.items()],
+        compute_inflation_ms=None if split is None else float(split[0]) / 1e6,
+        compute_more_work_ms=None if split is None else float(split[1]) / 1e6,
+    )
+
+
+def _bounded(run: Explained, rank: int) -> Sequence[Partition]:
+    """Return a rank's steps without the last one, where nothing bounds it."""
+    steps = run.partitions[rank]
+    open_ended = any(step.open_ended for step in run.analysis.steps if step.rank == rank)
+    return steps[:-1] if open_ended and len(steps) > 1 else steps
+
+
+def _changes(before: MeanStep, after: MeanStep) -> Mapping[str, float]:
+    pairs = zip(PARTS, before.parts, after.parts, strict=True)
+    return {part: float(new - old) / 1e6 for part, old, new in pairs}

@@ -1,0 +1,1 @@
+"""What one rank's trace says by itself."""

@@ -1,0 +1,113 @@
+"""One collective as one rank saw it, described by all that a trace says about it and its group."""
+
+import re
+
+import msgspec
+
+from scalescope.scaling.trace.families import dtype_of, element_bytes
+from scalescope.scaling.trace.trace import CommunicationArgs, Trace
+
+
+class RankCollective(msgspec.Struct, kw_only=True, gc=False):
+    """One collective as one rank saw it. Times are absolute ns; None where the trace is silent."""
+
+    start: int
+    end: int
+    operation: str | None = None
+    elements: int | None = None  # of the larger of the send and the receive buffer
+    bytes: int | None = None
+    dtype: str | None = None
+    group: str | None = None
+    group_ranks: tuple[int, ...] = ()
+    group_size: int | None = None
+    sequence: int | None = None
+    root: int | None = None
+    source: int | None = None
+    destination: int | None = None
+    stream: int = -1
+    step: int | None = None
+
+    @property
+    def label(self) -> str:
+        """Return its kind in words: `all_reduce float32`."""
+        return " ".join(filter(None, (self.operation or "collective", self.dtype)))
+
+
+def describe(args: CommunicationArgs | None, groups: "GroupNames") -> RankCollective:
+    """Return a collective with all that its arguments say; times are for the caller to fill in."""
+    collective = RankCollective(start=0, end=0)
+    if args is None:
+        return collective
+    counts = [count for count in (args.in_elements, args.out_elements) if count is not None]
+    collective.operation = args.operation
+    collective.elements = max(counts) if counts else None
+    collective.dtype = dtype_of(args.dtype) if args.dtype else None
+    size = element_bytes(args.dtype) if args.dtype else None
+    if collective.elements is not None and size is not None:
+        collective.bytes = collective.elements * size
+    collective.group = args.group
+    collective.group_ranks = groups.ranks_of(args)
+    collective.group_size = args.group_size or len(collective.group_ranks) or None
+    collective.sequence = args.sequence
+    collective.root = args.root
+    collective.source = args.source
+    collective.destination = args.destination
+    return collective
+
+
+#: The group of collectives in a trace that names none: torch before 2.3 does not say which there are.
+ASSUMED_GROUP = "all ranks (assumed)"
+
+
+class GroupNames:
+    """Completes what collectives say about their group from the header and from their neighbours on the stream."""
+
+    def __init__(self, trace: Trace) -> None:
+        info = trace.header.distributed
+        self._ranks = {str(group.pg_name): tuple(group.ranks) for group in info.pg_config}
+        self._world = max(info.world_size, 0)
+        # where all groups hold the same ranks, it does not matter for matching which of them an unnamed one belongs to
+        same = len(set(self._ranks.values())) == 1
+        self._only = str(info.pg_config[0].pg_name) if same else None
+
+    def ranks_of(self, args: CommunicationArgs) -> tuple[int, ...]:
+        """Return the global ranks of the group; empty where neither the arguments nor the header list them whole."""
+        if args.group_ranks and "..." not in args.group_ranks:
+            ranks = tuple(int(number) for number in re.findall(r"\d+", args.group_ranks))
+            if ranks:
+                return ranks
+        return self._ranks.get(args.group or "", ())
+
+    def complete(self, collectives: list[RankCollective], by_stream: bool = True) -> None:
+        """Give collectives without a group the one that all others on their stream have, else the only one there is.
+
+        torch runs each group on a stream of its own, so kernels without metadata, launched before the window, belong
+        to the group whose later kernels stand on the same stream. Not so on a CPU (`by_stream` False), where all groups
+        share the threads.
+        """
+        on_stream: dict[int, set[tuple[str, tuple[int, ...], int | None]]] = {}
+        for one in collectives:
+            if one.group is not None:
+                on_stream.setdefault(one.stream, set()).add((one.group, one.group_ranks, one.group_size))
+        if self._may_assume(collectives, by_stream):
+            for one in collectives:
+                one.group, one.group_ranks, one.group_size = ASSUMED_GROUP, tuple(range(self._world)), self._world
+            return
+        for one in collectives:
+            if one.group is not None:
+                continue
+            candidates = on_stream.get(one.stream, set())
+            if len(candidates) == 1:
+                one.group, one.group_ranks, one.group_size = next(iter(candidates))
+            elif self._only is not None and not candidates:
+                one.group = self._only
+                one.group_ranks = self._ranks[self._only]
+                one.group_size = len(one.group_ranks) or self._world or None
+
+    def _may_assume(self, collectives: list[RankCollective], by_stream: bool) -> bool:
+        """Tell whether all collectives can be taken as those of all ranks: none names a group, one stream runs all."""
+        if self._ranks or self._world < 2 or any(one.group is not None for one in collectives):
+            return False
+        if any(one.group_size not in (None, self._world) for one in collectives):
+            return False
+        return not by_stream or len({one.stream for one in collectives}) == 1

@@ -1,0 +1,186 @@
+"""The partition of a rank that trains on a CPU, where collectives run on threads of their own (gloo).
+
+The timeline is the training loop's thread. Compute is what its outermost operators cover (the autograd engine's own
+frames are none), without those that hand a collective over or wait for one; communication is what the `gloo:*`
+annotations of the run-loop threads cover, several at once. What is left is data loading, or Python between operators:
+the host being late, since nothing is ever enqueued ahead.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from scalescope.scaling.rank.collective import GroupNames, RankCollective, describe
+from scalescope.scaling.rank.loading import data_loading
+from scalescope.scaling.rank.partition import OneRankShares, Windows, assemble
+from scalescope.scaling.rank.steps import Steps, find_steps
+from scalescope.scaling.trace.families import ENGINE_FRAMES, HANDOVER_OPS
+from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, clip, difference, union
+from scalescope.scaling.trace.trace import CommunicationArgs, HostSpans, Trace
+
+_ON_RUN_LOOPS = ("gloo:", "mpi:")
+#: Operators with a list of lists on one side, whose shapes the profiler does not write: the other side is one rank's
+#: share of it.
+_TELL_A_SHARE = frozenset({"c10d::allgather_", "c10d::reduce_scatter_", "c10d::gather_", "c10d::scatter_"})
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTimeline:
+    """One rank's host timeline. Disjoint sets in absolute ns."""
+
+    windows: Windows
+    compute: Intervals
+    communication: Intervals
+    data: Intervals
+    collectives: list[RankCollective]
+    #: outermost operators of the loop's thread with their names, for laying two runs side by side
+    operators: Intervals
+    operator_name: Ints
+
+
+def build_cpu_timeline(trace: Trace) -> CpuTimeline:
+    """Return the host timeline of a trace without device activity."""
+    base = trace.header.base_ns
+    steps = find_steps(trace)
+    operators = trace.operators
+    thread = steps.thread if steps.thread is not None else _busiest_thread(operators)
+    data = data_loading(trace, steps)
+    frames = np.array([name.startswith(ENGINE_FRAMES) for name in trace.names], bool)
+    on_loop = np.flatnonzero((operators.thread == thread) & ~frames[operators.name])
+    starts, ends, names = operators.start[on_loop] + base, operators.end[on_loop] + base, operators.name[on_loop]
+    handover = np.array([name.startswith(HANDOVER_OPS) for name in trace.names], bool)
+    is_handover = handover[names] if names.size else np.empty(0, bool)
+    # operators that the data loader runs prepare batches: that is loading, and counted there
+    own = difference(union(Intervals(starts[~is_handover], ends[~is_handover])), data)
+    compute = difference(own, union(Intervals(starts[is_handover], ends[is_handover])))
+    outermost = _outermost(starts, ends)
+    collectives = _collectives(trace, steps)
+    communication = union(
+        Intervals(
+            np.array([one.start for one in collectives], np.int64), np.array([one.end for one in collectives], np.int64)
+        )
+    )
+    return CpuTimeline(
+        windows=_windows(steps, base, starts, ends),
+        compute=compute,
+        communication=communication,
+        data=data,
+        collectives=collectives,
+        operators=Intervals(starts[outermost], ends[outermost]),
+        operator_name=names[outermost].astype(np.int64),
+    )
+
+
+def share_out_cpu(timeline: CpuTimeline) -> OneRankShares:
+    """Partition a host timeline: compute, communication, data, and the rest as the host being late."""
+    windows = timeline.windows
+    whole = Intervals(windows.edges[:1], windows.edges[-1:])
+    busy = union(timeline.compute, timeline.communication)
+    late = difference(whole, clip(busy, int(windows.edges[0]), int(windows.edges[-1])))
+    return assemble(windows, timeline.compute, timeline.communication, EMPTY, timeline.data, late, EMPTY)
+
+
+def _windows(steps: Steps, base: int, starts: Ints, ends: Ints) -> Windows:
+    """Return the steps from each ProfilerStep's begin to the next one's; the last ends with its annotation."""
+    if len(steps):
+        edges = np.concatenate((steps.start, steps.end[-1:])) + base
+        return Windows([int(number) for number in steps.numbers], edges, False)
+    if starts.size:
+        return Windows([0], np.array([starts.min(), max(ends.max(), starts.min() + 1)], np.int64), True)
+    return Windows([], np.empty(0, np.int64), True)
+
+
+def _busiest_thread(operators: HostSpans) -> int:
+    threads, counts = np.unique(operators.thread, return_counts=True)
+    return int(threads[counts.argmax()]) if threads.size else 0
+
+
+def _outermost(starts: Ints, ends: Ints) -> Ints:
+    """Return the positions of the spans that lie in no other one, ascending by start."""
+    order = np.lexsort((-ends, starts))
+    if order.size == 0:
+        return order
+    reach = np.maximum.accumulate(ends[order])
+    outer: Ints = order[np.concatenate(([True], starts[order][1:] >= reach[:-1]))]
+    return outer
+
+
+def _collectives(trace: Trace, steps: Steps) -> list[RankCollective]:
+    """Return the collectives as the run-loop threads ran them, ascending by start."""
+    groups = GroupNames(trace)
+    base = trace.header.base_ns
+    handed_over = _HandedOver(trace)
+    found, shares = [], []
+    rows = sorted(trace.annotation_communication.items(), key=lambda item: int(trace.annotations.start[item[0]]))
+    for row, index in rows:
+        if not trace.names[trace.annotations.name[row]].startswith(_ON_RUN_LOOPS):
+            continue
+        start = int(trace.annotations.start[row])
+        told = trace.communications[index]
+        operator, args = handed_over.take(told, start) or ("", told)
+        one = describe(args, groups)
+        step = int(steps.of(np.array([start], np.int64))[0])
+        one.start, one.end = start + base, int(trace.annotations.end[row]) + base
+        one.stream = int(trace.annotations.thread[row])
+        one.step = int(steps.numbers[step]) if step >= 0 else None
+        found.append(one)
+        if operator in _TELL_A_SHARE:
+            shares.append(one)
+    found.sort(key=lambda one: one.start)
+    groups.complete(found, by_stream=False)
+    for one in shares:
+        _make_whole(one)
+    for one in found:
+        _name_both_ends(one, trace.header.distributed.rank)
+    return found
+
+
+def _make_whole(one: RankCollective) -> None:
+    """Turn one rank's share into the whole buffer, where the group's size is known; else the size is not known."""
+    size = one.group_size
+    one.elements = one.elements * size if one.elements is not None and size else None
+    one.bytes = one.bytes * size if one.bytes is not None and size else None
+
+
+def _name_both_ends(one: RankCollective, rank: int) -> None:
+    """Complete a send or receive, whose operator names the partner only, with this rank's own place in the group."""
+    if one.operation == "send_recv" and (one.source, one.destination) != (None, None) and rank in one.group_ranks:
+        own = one.group_ranks.index(rank)
+        one.source = own if one.source is None else one.source
+        one.destination = own if one.destination is None else one.destination
+
+
+class _HandedOver:
+    """The operators that hand collectives over, in order; run loops take them up in the same order.
+
+    They say what the annotations do not: gloo calls its reduce_scatter an all_reduce, and gives of an all_gather the
+    size of one rank's share.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        operators = trace.operators
+        rows = [row for row in trace.operator_communication if trace.names[operators.name[row]].startswith("c10d::")]
+        rows.sort(key=lambda row: int(operators.start[row]))
+        self._waiting = [
+            (
+                int(operators.start[row]),
+                trace.names[operators.name[row]],
+                trace.communications[trace.operator_communication[row]],
+            )
+            for row in rows
+        ]
+
+    def take(self, told: CommunicationArgs, start: int) -> tuple[str, CommunicationArgs] | None:
+        """Return, once, the earliest operator before `start` with a buffer of the size that the annotation tells.
+
+        Of some, such as a barrier and a scatter away from its root, gloo tells no size: there the operation decides.
+        """
+        for at, (handed, name, args) in enumerate(self._waiting):
+            if handed > start:
+                return None
+            same_size = told.in_elements in (args.in_elements, args.out_elements)
+            if same_size if told.in_elements is not None else told.operation == args.operation:
+                del self._waiting[at]
+                return name, msgspec.structs.replace(args, dtype=args.dtype or told.dtype)
+        return None

@@ -1,0 +1,337 @@
+"""What one rank's trace says for a replay: its activities, and the host calls that launch, order and await them."""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scalescope.scaling.rank.collective import RankCollective
+from scalescope.scaling.rank.communication import communication_calls
+from scalescope.scaling.rank.cpu import CpuTimeline
+from scalescope.scaling.rank.loading import data_loading
+from scalescope.scaling.rank.partition import Windows, device_windows
+from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, Timeline
+from scalescope.scaling.trace.families import HANDOVER_OPS
+from scalescope.scaling.trace.intervals import Intervals, Ints, covered_before, union
+from scalescope.scaling.trace.trace import Trace
+
+#: What a host call does: it launches an activity, makes a stream wait for others, or waits itself.
+LAUNCH, WAIT, SYNC = 0, 1, 2
+
+#: More ranks are not replayed: those that come last most often, and as many others as fit, stand for all.
+MOST_RANKS = 8
+
+#: Of a trace's steps, the first so many are replayed: more tell little more, and each change costs a run through them.
+MOST_STEPS = 8
+#: More activities, of all ranks, are not replayed: that takes too long.
+MOST_ACTIVITIES = 300_000
+
+#: Launches that have not begun on the device: with so many outstanding, a launch waits for room in the queue.
+_QUEUE_IS_FULL = 512
+#: A launch that takes no longer has not waited, ns.
+_QUICK_NS = 20_000
+
+_SYNCHRONISING = ("DeviceSynchronize", "StreamSynchronize", "EventSynchronize")
+
+
+@dataclass(slots=True)
+class Call:
+    """One host call. Times are absolute ns on the rank's clock."""
+
+    start: int
+    end: int
+    kind: int  # LAUNCH, WAIT or SYNC
+    thread: int
+    activity: int = -1  # that it launches
+    awaits: int = -1  # the activity whose end (or, with `room`, begin) lets it return; -1: it returns by itself
+    room: bool = False  # a launch that waited for room in the device's queue
+    in_collective: bool = False  # one of the calls by which a collective is handed over
+
+
+@dataclass(slots=True)
+class GradientReady:
+    """One parameter's gradient put into its bucket: launched by the call at this index of the calls."""
+
+    call: int
+    elements: int
+    element_bytes: int
+
+
+@dataclass(slots=True)
+class RankRecord:
+    """One rank's activities ascending by start, and its calls ascending by start. Times are absolute ns."""
+
+    rank: int | None
+    host: str
+    device: str | None
+    activity: str  # "gpu" | "cpu"
+    count: int  # of activities in its first MOST_STEPS steps; where that is too many to replay, the lists are empty
+    start: list[int]
+    end: list[int]
+    kind: list[int]  # timeline.COMPUTE, COMMUNICATION or COPY
+    stream: list[int]
+    step: list[int]  # the ProfilerStep's number, -1 for none
+    name: list[str]
+    collective: list[int]  # index into `collectives`, -1 for none
+    collectives: list[RankCollective]
+    calls: list[Call]
+    data: Intervals  # when the host loads data
+    edges: list[int]  # of the device's steps
+    steps: list[int]  # their numbers
+    gradients: list[GradientReady] = field(default_factory=list)
+
+
+def _kept(windows: Windows, starts: Ints) -> tuple[float, int]:
+    """Return the instant from which on nothing is kept, since no effect precedes its cause, and how much begins before.
+
+    Of more than can be replayed nothing is kept.
+    """
+    until = math.inf if len(windows) <= MOST_STEPS else int(windows.edges[MOST_STEPS])
+    count = int((starts < until).sum())
+    return (until, count) if count <= MOST_ACTIVITIES else (-math.inf, count)
+
+
+def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
+    """Return what a rank with a device says for a replay."""
+    windows = device_windows(timeline)
+    until, count = _kept(windows, timeline.start)
+    rows = int((timeline.start < until).sum())  # they ascend by start
+    order = np.argsort(trace.activities.start, kind="stable")[:rows]  # the timeline's own order
+    numbers = [*timeline.steps.numbers.tolist(), -1]
+    communicates = timeline.kind[:rows] == COMMUNICATION
+    collectives = timeline.collectives[: int(communicates.sum())]
+    collective = np.full(rows, -1, np.int64)
+    collective[communicates] = np.arange(len(collectives))
+    result = RankRecord(
+        rank=trace.header.distributed.rank if trace.header.distributed.rank >= 0 else None,
+        host=trace.header.host or trace.header.own.host,
+        device=next((device.name for device in trace.header.devices), None),
+        activity="gpu",
+        count=count,
+        start=timeline.start[:rows].tolist(),
+        end=timeline.end[:rows].tolist(),
+        kind=timeline.kind[:rows].tolist(),
+        stream=timeline.stream[:rows].tolist(),
+        step=[numbers[step] for step in timeline.step[:rows].tolist()],
+        name=[trace.names[name] for name in timeline.name[:rows].tolist()],
+        collective=collective.tolist(),
+        collectives=collectives,
+        calls=_calls(trace, trace.activities.correlation[order].tolist(), until),
+        data=union(data_loading(trace, timeline.steps)),
+        edges=windows.edges[: MOST_STEPS + 1].tolist(),
+        steps=windows.numbers[:MOST_STEPS],
+    )
+    _find_awaited(result)
+    _add_gradients(trace, result)
+    return result
+
+
+def _calls(trace: Trace, correlation: list[int], until: float) -> list[Call]:
+    """Return the calls, up to an instant, that launch activities, make streams wait, or wait themselves."""
+    runtime, base = trace.runtime, trace.header.base_ns
+    launched = {number: row for row, number in enumerate(correlation) if number > 0}
+    waits = np.array(["StreamWaitEvent" in name for name in trace.names], bool)
+    syncs = np.array([any(word in name for word in _SYNCHRONISING) for name in trace.names], bool)
+    collectives = communication_calls(trace)
+    by_thread: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    for thread in {call.thread for call in collectives}:
+        own = [call for call in collectives if call.thread == thread]
+        by_thread[thread] = np.array([call.start for call in own]), np.array([call.end for call in own])
+    found: list[Call] = []
+    seen: set[int] = set()
+    rows = np.argsort(runtime.start, kind="stable")
+    rows = rows[: int(np.searchsorted(runtime.start[rows], until - base))]
+    for row, start in zip(rows.tolist(), runtime.start[rows].tolist(), strict=True):
+        name, number = int(runtime.name[row]), int(runtime.correlation[row])
+        activity = launched.get(number, -1)
+        if activity >= 0 and number not in seen:
+            seen.add(number)
+            kind = LAUNCH
+        elif waits[name]:
+            kind = WAIT
+        elif syncs[name]:
+            kind = SYNC
+        else:
+            continue
+        thread = int(runtime.thread[row])
+        inside = False
+        if thread in by_thread:
+            starts, ends = by_thread[thread]
+            at = int(np.searchsorted(starts, start, side="right")) - 1
+            inside = at >= 0 and start <= ends[at]
+        found.append(
+            Call(start + base, int(runtime.end[row]) + base, kind, thread, activity if kind == LAUNCH else -1,
+                 in_collective=inside)
+        )  # fmt: skip
+    return found
+
+
+def _find_awaited(record: RankRecord) -> None:
+    """Say which activity let a call return that waited: for the device's end, or for room in its queue."""
+    starts = np.array(record.start, np.int64)
+    ends = np.array(record.end, np.int64)
+    by_end = np.argsort(ends, kind="stable")
+    sorted_ends = ends[by_end]
+    unrecorded = len(record.start) - sum(call.kind == LAUNCH for call in record.calls)
+    launches = unrecorded  # those launched before the window
+    launched_by = {call.activity: index for index, call in enumerate(record.calls) if call.kind == LAUNCH}
+    for index, call in enumerate(record.calls):
+        if call.kind == LAUNCH:
+            launches += 1
+            if call.end - call.start < _QUICK_NS:
+                continue
+            begun = int(np.searchsorted(starts, call.end, side="right"))
+            if launches - begun >= _QUEUE_IS_FULL and begun and record.start[begun - 1] > call.start:
+                call.awaits, call.room = begun - 1, True
+        elif call.kind == SYNC:
+            at = int(np.searchsorted(sorted_ends, call.end, side="right")) - 1
+            if at >= 0 and sorted_ends[at] > call.start:
+                call.awaits = int(by_end[at])
+        if call.awaits >= 0 and launched_by.get(call.awaits, -1) >= index:
+            call.awaits, call.room = -1, False  # another thread launched it meanwhile: it cannot be what was awaited
+
+
+def _gradient_rows(trace: Trace, record: RankRecord) -> list[int]:
+    """Return the operators that put gradients into buckets, in order, as far as the record goes."""
+    until = record.calls[-1].end - trace.header.base_ns if record.calls else 0
+    began = {row: int(trace.operators.start[row]) for row in trace.gradients}
+    return sorted((row for row, start in began.items() if start <= until), key=began.__getitem__)
+
+
+def _add_gradients(trace: Trace, record: RankRecord) -> None:
+    """Note which calls put which gradients into buckets, in order."""
+    if not trace.gradients:
+        return
+    base = trace.header.base_ns
+    starts = np.array([call.start for call in record.calls], np.int64)
+    for row in _gradient_rows(trace, record):
+        left, right = int(trace.operators.start[row]) + base, int(trace.operators.end[row]) + base
+        thread = int(trace.operators.thread[row])
+        for at in range(int(np.searchsorted(starts, left)), int(np.searchsorted(starts, right, side="right"))):
+            call = record.calls[at]
+            if call.kind == LAUNCH and call.thread == thread:
+                told = trace.gradients[row]
+                record.gradients.append(GradientReady(at, told.elements, told.element_bytes))
+                break
+
+
+def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
+    """Return what a rank without a device says: operators of the loop's thread are activities that the host awaits.
+
+    Operators that hand collectives over launch them; what the run loops do is on streams of its own, a thread each.
+    DDP awaits its buckets once the last one is handed over.
+    """
+    names = [trace.names[name] for name in timeline.operator_name.tolist()]
+    base = trace.header.base_ns
+    until, count = _kept(timeline.windows, timeline.operators.starts)
+    spans = zip(timeline.operators.starts.tolist(), timeline.operators.ends.tolist(), names, strict=True)
+    ops = [(start, end, name) for start, end, name in spans if start < until and not name.startswith(HANDOVER_OPS)]
+    edges = timeline.windows.edges[: MOST_STEPS + 1].tolist()
+    numbers = timeline.windows.numbers[:MOST_STEPS]
+    collectives = [one for one in timeline.collectives if one.start < until]
+    rows: list[tuple[int, int, int, int, str, int]] = [(start, end, COMPUTE, 0, name, -1) for start, end, name in ops]
+    rows += [
+        (one.start, one.end, COMMUNICATION, 1 + one.stream, one.operation or "collective", index)
+        for index, one in enumerate(collectives)
+    ]
+    rows.sort(key=lambda row: row[:2])
+    bounds = np.array(edges, np.int64)
+    result = RankRecord(
+        rank=trace.header.distributed.rank if trace.header.distributed.rank >= 0 else None,
+        host=trace.header.host or trace.header.own.host,
+        device=None,
+        activity="cpu",
+        count=count,
+        start=[row[0] for row in rows],
+        end=[row[1] for row in rows],
+        kind=[row[2] for row in rows],
+        stream=[row[3] for row in rows],
+        step=[_step_of(row[0], bounds, numbers) for row in rows],
+        name=[row[4] for row in rows],
+        collective=[row[5] for row in rows],
+        collectives=collectives,
+        calls=[],
+        data=union(timeline.data),
+        edges=edges,
+        steps=numbers,
+    )
+    _host_calls(trace, result, base, until)
+    return result
+
+
+def _step_of(instant: int, edges: "np.ndarray", numbers: list[int]) -> int:
+    at = int(np.searchsorted(edges, instant, side="right")) - 1
+    return numbers[at] if 0 <= at < len(numbers) else -1
+
+
+def _host_calls(trace: Trace, record: RankRecord, base: int, until: float) -> None:
+    handed = [
+        (int(trace.operators.start[row]) + base, int(trace.operators.end[row]) + base)
+        for row in trace.operator_communication
+        if trace.names[trace.operators.name[row]].startswith("c10d::") and trace.operators.start[row] + base < until
+    ]
+    handed.sort()
+    waiting = [at for at, kind in enumerate(record.kind) if kind == COMMUNICATION]
+    calls: list[Call] = []
+    handover_of: dict[int, int] = {}
+    for start, end in handed:
+        # run loops take collectives up in the order in which they are handed over
+        taken = next((at for at in waiting if record.start[at] >= start), None)
+        if taken is not None:
+            waiting.remove(taken)
+            handover_of[taken] = start
+            calls.append(Call(start, max(start, end), LAUNCH, 0, taken, in_collective=True))
+    for at, kind in enumerate(record.kind):
+        if kind == COMPUTE:
+            calls.append(Call(record.start[at], record.end[at], LAUNCH, 0, at, awaits=at))
+    calls += _awaited_collectives(record, handover_of, bool(trace.gradients))
+    calls.sort(key=lambda call: (call.start, call.end))
+    record.calls = calls
+    launches = [at for at, call in enumerate(calls) if call.kind == LAUNCH and not call.in_collective]
+    starts = np.array([calls[at].start for at in launches], np.int64)
+    for row in _gradient_rows(trace, record):
+        # the operator itself, or the one that it stands in
+        at = int(np.searchsorted(starts, int(trace.operators.start[row]) + base, side="right")) - 1
+        if at >= 0:
+            told = trace.gradients[row]
+            record.gradients.append(GradientReady(launches[at], told.elements, told.element_bytes))
+
+
+def _awaited_collectives(record: RankRecord, handover_of: dict[int, int], ddp: bool) -> list[Call]:
+    """Return where the loop's thread awaits the collectives: before the first operator that needs what they bring.
+
+    DDP awaits all of a step's buckets once the last one is handed over. Else that is the first operator after an idle
+    stretch in which the collective ended.
+    """
+    compute = [at for at, kind in enumerate(record.kind) if kind == COMPUTE]
+    before = dict(zip(compute[1:], compute[:-1], strict=True))
+    bounds = np.array(record.edges, np.int64)
+    last: dict[int, int] = {}  # by step: when its last collective is handed over
+    for told in handover_of.values():
+        step = _step_of(told, bounds, record.steps)
+        last[step] = max(told, last.get(step, 0))
+    starts = np.array([record.start[at] for at in compute], np.int64)
+    calls = []
+    for at in sorted(handover_of, key=lambda at: record.end[at]):
+        end, told = record.end[at], handover_of[at]
+        earliest = max(end, last[_step_of(told, bounds, record.steps)] if ddp else told)
+        after = (compute[index] for index in range(int(np.searchsorted(starts, earliest)), len(compute)))
+        user = next((one for one in after if ddp or record.end[before.get(one, one)] <= end), None)
+        if user is None:
+            continue
+        idle = max(record.end[before[user]] if user in before else end, told)
+        # it ended while the thread had nothing else to do, which then waited; else it was there already
+        begin, back = (idle, end) if idle < end else (record.start[user] - 1, record.start[user] - 1)
+        # what runs before it on its run loop was handed over, too, when it ended
+        loop = [other for other in handover_of if record.stream[other] == record.stream[at]]
+        behind = max(handover_of[other] for other in loop if record.start[other] <= record.start[at])
+        calls.append(Call(max(begin, behind + 1), max(back, behind + 1), SYNC, 0, awaits=at))
+    return calls
+
+
+def data_between(record: RankRecord, start: int, end: int) -> int:
+    """Return for how many ns of a stretch the host loads data."""
+    if record.data.starts.size == 0:
+        return 0
+    left, right = covered_before(record.data, np.array([start, end], np.int64)).tolist()
+    return int(right - left)

@@ -1,0 +1,200 @@
+"""What one rank's trace says by itself: read once, kept small, so that a thousand ranks fit beside each other."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from scalescope.scaling.rank.collective import RankCollective
+from scalescope.scaling.rank.communication import communication_calls
+from scalescope.scaling.rank.cpu import CpuTimeline, build_cpu_timeline, share_out_cpu
+from scalescope.scaling.rank.kernels import KernelTable, kernel_table
+from scalescope.scaling.rank.launches import is_kernel_launch
+from scalescope.scaling.rank.loading import data_loading
+from scalescope.scaling.rank.partition import OneRankShares, share_out
+from scalescope.scaling.rank.record import RankRecord, record_device, record_host
+from scalescope.scaling.rank.timeline import COMPUTE, Timeline, build_timeline
+from scalescope.scaling.trace.intervals import Intervals, Ints, intervals, length, union
+from scalescope.scaling.trace.reader import read_trace
+from scalescope.scaling.trace.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What speaks for or against a trace. Counts."""
+
+    events: int
+    invalid_events: int
+    mended_events: int
+    damage: tuple[str, ...]
+    unread: tuple[tuple[str, int], ...]  # categories of device activity that is not known here, and their events
+    activities: int
+    before_window: int
+    unlinked: int  # activities in the window whose launch is not in the trace
+    launches: int  # runtime calls that launch a kernel
+    launches_without_activity: int
+    lost_collectives: int  # of those, the ones inside a collective's call
+    profiler_steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankSummary:
+    """One rank's share of the analysis. Times are absolute ns on the rank's own clock."""
+
+    path: Path
+    rank: int | None  # None where the header does not say
+    world_size: int | None
+    host: str
+    device: str | None
+    backend: str
+    activity: Literal["gpu", "cpu"]
+    shares: OneRankShares | None  # None for a trace in which nothing ran
+    collectives: list[RankCollective]
+    kernels: KernelTable
+    before_window_ns: int
+    evidence: Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class RankReading:
+    """What was read of one rank's trace."""
+
+    summary: RankSummary
+    record: RankRecord | None  # what a replay needs, where it was asked for
+
+
+def read_rank(path: Path, *, for_replay: bool = False) -> RankReading:
+    """Read one trace file and keep what is needed of it. Raises UserError for a file that is no trace.
+
+    `for_replay`: keep what a replay needs, too: far more than a summary, about 1 kB an activity.
+    """
+    trace = read_trace(path)
+    timeline = build_timeline(trace)
+    if timeline.start.size:
+        return RankReading(_summarise_device(trace, timeline), record_device(trace, timeline) if for_replay else None)
+    on_cpu = build_cpu_timeline(trace)
+    return RankReading(_summarise_host(trace, on_cpu), record_host(trace, on_cpu) if for_replay else None)
+
+
+def summarise(path: Path) -> RankSummary:
+    """Read one trace file and keep what a run's analysis needs of it. Raises UserError for a file that is no trace."""
+    return read_rank(path).summary
+
+
+def _summarise_device(trace: Trace, timeline: Timeline) -> RankSummary:
+    shares = share_out(timeline, data_loading(trace, timeline.steps))
+    early = timeline.before_window(int(shares.windows.edges[0]))
+    chosen = timeline.kind == COMPUTE
+    spans = Intervals(timeline.start[chosen], timeline.end[chosen])
+    unlinked = ~timeline.linked & ~early
+    return RankSummary(
+        **_identity(trace),
+        activity="gpu",
+        shares=shares,
+        collectives=timeline.collectives,
+        kernels=kernel_table(
+            spans, timeline.name[chosen], union(spans), shares.windows, trace.names, _by_label(timeline.collectives)
+        ),
+        before_window_ns=length(union(Intervals(timeline.start[early], timeline.end[early]))),
+        evidence=_evidence(trace, len(timeline.steps), int(early.sum()), int(unlinked.sum())),
+    )
+
+
+def _summarise_host(trace: Trace, timeline: CpuTimeline) -> RankSummary:
+    empty = len(timeline.windows) == 0
+    return RankSummary(
+        **_identity(trace),
+        activity="cpu",
+        shares=None if empty else share_out_cpu(timeline),
+        collectives=timeline.collectives,
+        kernels=kernel_table(
+            timeline.operators,
+            timeline.operator_name,
+            timeline.compute,
+            timeline.windows,
+            trace.names,
+            _by_label(timeline.collectives),
+        ),
+        before_window_ns=0,
+        evidence=_evidence(trace, 0 if empty else len(timeline.windows), 0, 0),
+    )
+
+
+def _by_label(collectives: Sequence[RankCollective]) -> dict[str, Intervals]:
+    """Return when collectives run, by their kind: operation and dtype."""
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for one in collectives:
+        spans.setdefault(one.label, []).append((one.start, one.end))
+    return {label: union(intervals(pairs)) for label, pairs in spans.items()}
+
+
+def _identity(trace: Trace) -> dict[str, Any]:
+    info = trace.header.distributed
+    rank = info.rank if info.rank >= 0 else None
+    names = {device.id: device.name for device in trace.header.devices}
+    used = np.unique(trace.activities.device)
+    device = names.get(int(used[0])) if used.size else None
+    return {
+        "path": trace.path,
+        "rank": rank,
+        "world_size": info.world_size if info.world_size > 0 else None,
+        "host": trace.header.host or trace.header.own.host,
+        "device": device or next(iter(names.values()), None),
+        "backend": info.backend,
+    }
+
+
+def _evidence(trace: Trace, steps: int, before_window: int, unlinked: int) -> Evidence:
+    launching = np.array([is_kernel_launch(name) and "Graph" not in name for name in trace.names], bool)
+    chosen = np.flatnonzero(launching[trace.runtime.name]) if len(trace.runtime) else np.empty(0, np.int64)
+    chosen = chosen[~_captured(trace, chosen)]
+    calls = trace.runtime.correlation[chosen]
+    # a kernel without a correlation (ROCm has such) may be what one of the launches without a kernel launched
+    nameless = int((trace.activities.correlation <= 0).sum())
+    lost = chosen[~np.isin(calls, trace.activities.correlation)]
+    return Evidence(
+        events=trace.events,
+        invalid_events=trace.invalid_events,
+        mended_events=trace.mended_events,
+        damage=tuple(trace.damage),
+        unread=tuple(sorted(trace.unread.items())),
+        activities=len(trace.activities),
+        before_window=before_window,
+        unlinked=unlinked,
+        launches=int(calls.size),
+        launches_without_activity=max(0, lost.size - nameless),
+        lost_collectives=max(0, _inside_collectives(trace, lost) - nameless),
+        profiler_steps=steps,
+    )
+
+
+def _inside_collectives(trace: Trace, rows: Ints) -> int:
+    """Return how many collectives' calls hold at least one of these runtime calls."""
+    if not rows.size or not trace.operator_communication:
+        return 0
+    start, thread = trace.runtime.start[rows], trace.runtime.thread[rows]
+    return sum(
+        bool(((thread == call.thread) & (start >= call.start) & (start <= call.end)).any())
+        for call in communication_calls(trace)
+    )
+
+
+def _captured(trace: Trace, chosen: Ints) -> npt.NDArray[np.bool_]:
+    """Tell which runtime calls are made while their thread captures a graph: those run nothing yet."""
+    runtime = trace.runtime
+    captured = np.zeros(chosen.size, bool)
+    begins = np.array([name.endswith("StreamBeginCapture") for name in trace.names], bool)
+    ends = np.array([name.endswith("StreamEndCapture") for name in trace.names], bool)
+    if not len(runtime) or not begins[runtime.name].any():
+        return captured
+    for thread in np.unique(runtime.thread[begins[runtime.name]]).tolist():
+        own = runtime.thread == thread
+        opened = np.sort(runtime.start[own & begins[runtime.name]])
+        closed = np.sort(runtime.start[own & ends[runtime.name]])
+        at = runtime.start[chosen]
+        depth = np.searchsorted(opened, at, side="right") - np.searchsorted(closed, at, side="right")
+        captured |= (runtime.thread[chosen] == thread) & (depth > 0)
+    return captured

@@ -1,0 +1,43 @@
+"""Work shared out among processes of this machine."""
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from typing import Any, TypeVar
+
+from scalescope.records.errors import RunError
+
+Item = TypeVar("Item")
+Found = TypeVar("Found")
+
+
+def map_in_processes(function: Callable[[Item], Found], items: Sequence[Item], workers: int, doing: str) -> list[Found]:
+    """Return what `function` gives for each item, in order, worked out by as many processes forked from this one.
+
+    They see what this one holds, the function included: only items and what is found travel. For one worker, and where
+    none can be forked, this process does it all. `doing` says what ("read traces of runs/x") should a process be
+    killed: then it raises RunError.
+    """
+    workers = min(workers, len(items))
+    # a forked process has everything imported already, but must not copy the locks of other threads
+    if workers < 2 or sys.platform != "linux" or threading.active_count() > 1:
+        return [function(item) for item in items]
+    try:
+        with ProcessPoolExecutor(workers, get_context("fork"), initializer=_keep, initargs=(function,)) as pool:
+            return list(pool.map(_work, items, chunksize=max(1, len(items) // (workers * 8))))
+    except BrokenProcessPool as error:
+        raise RunError(f"a process that {doing} was killed, perhaps for memory; nothing was written") from error
+
+
+_kept: list[Callable[[Any], Any]] = []
+
+
+def _keep(function: Callable[[Any], Any]) -> None:
+    _kept[:] = [function]
+
+
+def _work(item: Any) -> Any:
+    return _kept[0](item)

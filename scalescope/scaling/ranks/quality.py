@@ -1,0 +1,125 @@
+"""How far a set of traces can be trusted: a verdict, and every reason for it in words."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from scalescope.scaling.answer import Quality
+from scalescope.scaling.rank.collective import ASSUMED_GROUP
+from scalescope.scaling.rank.summary import RankSummary
+from scalescope.scaling.ranks.matching import Match
+
+#: A larger share of unlinked activities, or of launches without an activity, makes a set of traces degraded …
+DEGRADED_FRACTION = 0.01
+#: … and this one makes the partition meaningless.
+UNUSABLE_FRACTION = 0.5
+
+
+def judge(
+    summaries: Mapping[int, RankSummary], world_size: int, matches: Sequence[Match], unsplit: Sequence[Match]
+) -> Quality:
+    """Return the verdict on a run's traces; `unsplit` are the matches whose waiting cannot be told from transfer."""
+    missing = [rank for rank in range(world_size) if rank not in summaries]
+    degraded: list[str] = []
+    notes: list[str] = []
+    if missing:
+        degraded.append(f"no trace of {_ranks(missing)}: collectives with them cannot be split into wait and transfer")
+    for rank, summary in summaries.items():
+        degraded.extend(f"rank {rank}: {reason}" for reason in _faults(summary))
+        if summary.shares is not None and summary.evidence.profiler_steps == 0:
+            notes.append(f"rank {rank}: no ProfilerStep in the trace, so all of it is taken as one step")
+    windows = {tuple(one.shares.windows.numbers) for one in summaries.values() if one.shares is not None}
+    if len(windows) > 1:
+        notes.append("the ranks' traces do not hold the same steps")
+    notes.extend(_unmatched(matches))
+    if any(match.group == ASSUMED_GROUP for match in matches):
+        notes.append("the traces name no process group: their collectives are taken as those of all ranks")
+    if not missing and (groupless := sum(match.missing == "trace" for match in matches)):
+        notes.append(
+            f"{groupless} collectives whose group's ranks are not in the traces: not split into wait and transfer"
+        )
+    unknown = Counter(match.group for match in unsplit if match.missing is None)
+    notes.extend(
+        f"group {group}: {count} collectives whose waiting cannot be told (root or operation not in the trace)"
+        for group, count in unknown.items()
+    )
+    activities = sum(one.evidence.activities for one in summaries.values())
+    unlinked = sum(one.evidence.unlinked for one in summaries.values())
+    fraction = unlinked / activities if activities else None
+    blind = [rank for rank, one in summaries.items() if one.shares is None or lacks_its_device(one)]
+    launches = sum(one.evidence.launches for one in summaries.values())
+    lost = sum(one.evidence.launches_without_activity for one in summaries.values())
+    too_little = max(fraction or 0.0, lost / launches if launches else 0.0) > UNUSABLE_FRACTION
+    unusable = len(blind) == len(summaries) or too_little
+    lacking_members = any(match.missing == "member" for match in matches)
+    return Quality(
+        verdict="unusable" if unusable else "degraded" if degraded or lacking_members else "good",
+        missing_ranks=missing,
+        unlinked_fraction=fraction,
+        reasons=degraded + notes,
+    )
+
+
+def lacks_its_device(summary: RankSummary) -> bool:
+    """Tell whether a trace was recorded of the host only, of a job that worked elsewhere."""
+    evidence = summary.evidence
+    worked_elsewhere = evidence.launches > 0 or bool(evidence.unread) or summary.backend in ("nccl", "rccl")
+    return summary.activity == "cpu" and worked_elsewhere
+
+
+def _faults(summary: RankSummary) -> list[str]:
+    evidence = summary.evidence
+    name = summary.path.name
+    faults = [f"{name}: {damage}; read as far as it goes" for damage in evidence.damage]
+    if evidence.invalid_events:
+        faults.append(f"{name}: {evidence.invalid_events} events are no valid JSON and are left out")
+    faults += [
+        f"{name}: {count} events of category {category} stand on a device's streams and are not read: only activity "
+        "that is written as CUDA's and ROCm's is known here"
+        for category, count in evidence.unread
+    ]
+    if lacks_its_device(summary) and not evidence.unread:
+        faults.append(
+            f"{name}: the job ran on a device, and the trace holds nothing of it; profile ProfilerActivity.CUDA too"
+        )
+    elif summary.shares is None:
+        faults.append(f"{name}: neither device activity nor operators in it")
+    if evidence.activities and evidence.unlinked > DEGRADED_FRACTION * evidence.activities:
+        faults.append(
+            f"{name}: {evidence.unlinked} of {evidence.activities} device activities have lost their launch, so their "
+            "step, and whether the host was late, is a guess"
+        )
+    if evidence.launches_without_activity > DEGRADED_FRACTION * evidence.launches:
+        faults.append(
+            f"{name}: {evidence.launches_without_activity} of {evidence.launches} kernel launches have no kernel in "
+            "the trace: the profiler lost activity"
+        )
+    if evidence.lost_collectives:
+        faults.append(
+            f"{name}: {evidence.lost_collectives} collectives were launched and have no kernel in the trace (is a "
+            "stream missing?): what they cost is told as idle time"
+        )
+    return faults
+
+
+def _unmatched(matches: Sequence[Match]) -> list[str]:
+    """Return a line for each kind of incomplete match of a group, naming the ranks that have what others lack."""
+    notes = []
+    kinds = Counter(
+        (match.group, match.missing, match.missing_ranks) for match in matches if match.missing in ("window", "member")
+    )
+    for (group, missing, lacking), count in kinds.items():
+        what = "collective" if count == 1 else "collectives"
+        if missing == "window":
+            notes.append(
+                f"group {group}: {count} {what} cut off by the window's edge on {_ranks(lacking)}, not matched"
+            )
+        else:
+            notes.append(f"group {group}: {count} {what} amid others missing on {_ranks(lacking)}, not split")
+    return notes
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    shown = ", ".join(str(rank) for rank in ranks[:8])
+    return f"ranks {shown}" + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")

@@ -1,0 +1,74 @@
+"""Waiting and transfer: from when on a collective's data could be there, on each rank.
+
+For all_reduce, all_gather, reduce_scatter, all_to_all and barrier that is when the last member arrives; for broadcast
+and scatter when the root does; for reduce and gather, at the root, when the last does; for a send or receive when the
+partner does.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from scalescope.scaling.rank.collective import RankCollective
+from scalescope.scaling.ranks.matching import Match
+from scalescope.scaling.trace.families import FROM_ROOT, SYMMETRIC, TO_ROOT
+from scalescope.scaling.trace.intervals import EMPTY, Intervals
+
+
+class MatchedWait(msgspec.Struct, kw_only=True):
+    """When a match's data could be there, on each rank, in ns on that rank's own clock."""
+
+    ready: dict[int, int]  # between the member's start and its end; waiting before, transfer after
+    awaited: int  # the rank the others waited for: the last to arrive, or the root
+    last: int  # the last to arrive
+
+
+def wait_of(
+    match: Match, collectives: Mapping[int, Sequence[RankCollective]], offsets: Mapping[int, int] | None = None
+) -> MatchedWait | None:
+    """Return when each member's data could be there; None where that cannot be told (members missing, root unknown)."""
+    if match.missing is not None:
+        return None
+    shift = offsets or {}
+    members = {rank: collectives[rank][index] for rank, index in match.members.items()}
+    arrival = {rank: one.start + shift.get(rank, 0) for rank, one in members.items()}
+    last = max(arrival, key=lambda rank: (arrival[rank], rank))
+    operation = next((one.operation for one in members.values() if one.operation is not None), None)
+    due: dict[int, int]
+    awaited = last
+    if len(members) == 1 or operation in SYMMETRIC or operation == "send_recv":
+        due = dict.fromkeys(members, arrival[last])
+    elif operation in FROM_ROOT or operation in TO_ROOT:
+        root = _root(members)
+        if root is None:
+            return None
+        if operation in FROM_ROOT:
+            due, awaited = dict.fromkeys(members, arrival[root]), root
+        else:
+            due = dict(arrival) | {root: arrival[last]}
+    else:
+        return None
+    ready = {rank: min(max(due[rank] - shift.get(rank, 0), one.start), one.end) for rank, one in members.items()}
+    return MatchedWait(ready=ready, awaited=awaited, last=last)
+
+
+def _root(members: Mapping[int, RankCollective]) -> int | None:
+    """Return the global rank of the root; traces give its rank within the group."""
+    for one in members.values():
+        if one.root is not None:
+            ranks = one.group_ranks or tuple(sorted(members))
+            root = ranks[one.root] if one.root < len(ranks) else one.root
+            return root if root in members else None
+    return None
+
+
+def wait_and_transfer(collectives: Sequence[RankCollective], ready: Mapping[int, int]) -> tuple[Intervals, Intervals]:
+    """Return when one rank waits and when it transfers, not merged; `ready` by the collective's index, where known."""
+    if not ready:
+        return EMPTY, EMPTY
+    index = sorted(ready)
+    start = np.array([collectives[at].start for at in index], np.int64)
+    end = np.array([collectives[at].end for at in index], np.int64)
+    until = np.array([ready[at] for at in index], np.int64)
+    return Intervals(start, until), Intervals(until, end)

@@ -1,0 +1,327 @@
+"""What waits for what in a traced step, on all ranks: the structure that a replay follows.
+
+An activity begins when the one before it on its stream has ended, the host has launched it, and what its stream was
+made to wait for has ended. Which event a stream waits for is not in the trace, but the order of the calls is:
+
+- a collective waits for what its caller's stream had been given before it (torch records an event there);
+- the n-th wait outside of a collective call is for the n-th collective that nothing has waited for yet, which is how
+  DDP ends its backward pass; one right behind a collective's call is for that collective. The next activity launched
+  on a stream that is not a collective's waits;
+- what still begins late, right after an activity of another stream of the rank ends, waited for that one.
+
+What a call of the host takes between two launches is the host's own time; a call that waited (for the device's end, for
+room in its queue) returns once what it awaited has happened. The threads of a rank take turns (the training loop's
+waits in `backward` while autograd's launches), so one order of calls stands for all of them.
+
+A collective's data moves once its last member has begun, on every rank.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from scalescope.scaling.rank.record import LAUNCH, WAIT, RankRecord, data_between
+from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
+from scalescope.scaling.ranks.clocks import host_offsets
+from scalescope.scaling.ranks.matching import match_collectives
+from scalescope.scaling.ranks.waits import wait_of
+from scalescope.scaling.replay.graph import Activity, Contention, Gradient, Graph, HostCall, Transfer
+from scalescope.scaling.trace.intervals import Intervals, covered_before, union
+
+#: The longest that dispatching an activity takes once nothing holds it up any more, ns. What lies beyond it in a trace
+#: is for other reasons, which a replay does not know: it is left out there, and so it is found out.
+LONGEST_DISPATCH_NS = 30_000
+
+
+#: From the begin of a launch to the begin of its kernel on an idle device, ns: 7.8 to 8.4 µs on H200.
+LONGEST_LATENCY_NS = 8_000
+
+
+def build_graph(records: Mapping[int, RankRecord], contention: Contention | None = None) -> Graph:
+    """Return the structure of the ranks' traces. Times are ns since its first call or activity, on one clock."""
+    ranks = sorted(records)
+    collectives = {rank: records[rank].collectives for rank in ranks}
+    offsets = host_offsets({rank: records[rank].host for rank in ranks}, collectives).offsets
+    graph = Graph(ranks, [], [], {}, {}, {}, {}, [], {}, {}, {}, {}, [], Contention())
+    base: dict[int, int] = {}
+    # times since 1970 in ns are too large for a float to hold exactly
+    origin = min(min(record.start[:1] + [call.start for call in record.calls[:1]]) for record in records.values())
+    for rank in ranks:
+        base[rank] = len(graph.activities)
+        _add_rank(graph, rank, records[rank], offsets.get(rank, 0) - origin)
+    _add_transfers(graph, records, base, offsets)
+    for rank in ranks:
+        _add_overlap(graph, rank)
+    for rank in ranks:
+        _explain_starts(graph, rank, records[rank])
+    graph.step_numbers = records[ranks[0]].steps
+    return graph.under(contention) if contention is not None else graph
+
+
+def _add_rank(graph: Graph, rank: int, record: RankRecord, offset: int) -> None:
+    first = len(graph.activities)
+    streams: dict[int, list[int]] = {}
+    over: dict[int, int] = {}  # by stream: when its activities so far have ended
+    for at in range(len(record.start)):
+        stream = record.stream[at]
+        streams.setdefault(stream, []).append(first + at)
+        # a kernel may begin while the one before it ends (programmatic dependent launch): it counts from there
+        begun = min(max(record.start[at], over.get(stream, 0)), record.end[at])
+        over[stream] = max(record.end[at], over.get(stream, 0))
+        node = Activity(
+            rank=rank,
+            stream=stream,
+            kind=record.kind[at],
+            dispatch_ns=0.0,
+            step=record.step[at],
+            name=record.name[at],
+            traced_start=begun + offset,
+            traced_end=record.end[at] + offset,
+        )
+        graph.add(node, float(record.end[at] - begun))
+    graph.order[rank] = list(streams.values())
+    graph.edges[rank] = [edge + offset for edge in record.edges]
+    starts = np.array(record.start, np.int64)
+    begins = []
+    for edge, number in zip(record.edges[:-1], record.steps, strict=True):
+        row = int(np.searchsorted(starts, edge))
+        # of activities that begin together, the step's own
+        while row + 1 < starts.size and starts[row + 1] == edge and record.step[row] != number:
+            row += 1
+        begins.append(first + min(row, starts.size - 1))
+    graph.steps[rank] = begins
+    graph.begins[rank] = float(record.calls[0].start + offset) if record.calls else 0.0
+    graph.calls[rank] = _host_calls(record, first, graph.activities, offset)
+    graph.gradients[rank] = [
+        Gradient(first + record.calls[one.call].activity, one.elements * one.element_bytes, one.element_bytes)
+        for one in record.gradients
+    ]
+    _add_waits(graph, rank, record, first)
+
+
+def _host_calls(record: RankRecord, first: int, activities: Sequence[Activity], offset: int) -> list[HostCall]:
+    calls: list[HostCall] = []
+    returned = record.calls[0].start if record.calls else 0
+    for call in record.calls:
+        think = max(0, call.start - returned)
+        host = HostCall(
+            think_ns=float(think),
+            data_ns=float(data_between(record, returned, call.start)) if think else 0.0,
+            duration_ns=float(max(0, call.end - max(call.start, returned))),
+            launches=first + call.activity if call.activity >= 0 else -1,
+            thread=call.thread,
+        )
+        if call.awaits >= 0:
+            awaited = activities[first + call.awaits]
+            moment = (awaited.traced_start if call.room else awaited.traced_end) - offset
+            host.awaits, host.room = first + call.awaits, call.room
+            host.until_ns = float(max(0, call.end - moment))
+            host.duration_ns = 0.0
+        calls.append(host)
+        returned = max(returned, call.end)
+    handing = -1
+    for at in range(len(calls) - 1, -1, -1):
+        call = record.calls[at]
+        if call.kind == LAUNCH:
+            own = call.in_collective and record.collective[call.activity] >= 0
+            handing = first + call.activity if own else -1
+        calls[at].hands_over = handing if call.in_collective else -1
+    return calls
+
+
+def _add_waits(graph: Graph, rank: int, record: RankRecord, first: int) -> None:
+    """Add what streams are made to wait for, from the order of the calls."""
+    communicating = {
+        stream for stream, kind in zip(record.stream, record.kind, strict=True) if kind == COMMUNICATION
+    } - {_main_stream(record)}
+    last_on: dict[int, int] = {}  # by stream that is no collective's: the last activity launched
+    last_main = -1
+    pending: list[int] = []  # collectives, and what other streams made of them, that nothing waited for yet
+    due: list[int] = []  # what the next launched activity has to wait for
+    fresh = -1  # the collective whose call was the last thing the host did
+    main = _main_stream(record)
+    for call in record.calls:
+        if call.kind == WAIT and not call.in_collective:
+            if fresh >= 0:
+                due.append(fresh)
+                if fresh in pending:
+                    pending.remove(fresh)
+            elif pending:
+                due.append(pending.pop(0))
+            fresh = -1
+            continue
+        if call.kind != LAUNCH:
+            continue
+        at = call.activity
+        if record.collective[at] >= 0 and record.stream[at] in communicating:
+            producer = last_main if last_main >= 0 else max(last_on.values(), default=-1)
+            _wait_for(graph, first, at, producer)
+            pending.append(at)
+            fresh = at
+            continue
+        for producer in due:
+            _wait_for(graph, first, at, producer)
+        if due and record.stream[at] != main:
+            pending.append(at)  # a stream of its own goes on with what came (a gradient unpacked): to be awaited too
+        due = []
+        fresh = -1
+        last_on[record.stream[at]] = at
+        if record.stream[at] == main:
+            last_main = at
+
+
+def _wait_for(graph: Graph, first: int, at: int, producer: int) -> None:
+    """Let an activity wait for one of another stream, unless the trace shows that it did not."""
+    if producer < 0 or graph.activities[first + producer].stream == graph.activities[first + at].stream:
+        return
+    if graph.activities[first + producer].traced_end <= graph.activities[first + at].traced_start:
+        graph.after.setdefault(first + at, []).append(first + producer)
+
+
+def _main_stream(record: RankRecord) -> int:
+    busy: dict[int, int] = {}
+    for start, end, kind, stream in zip(record.start, record.end, record.kind, record.stream, strict=True):
+        if kind == COMPUTE:
+            busy[stream] = busy.get(stream, 0) + end - start
+    return max(busy, key=lambda stream: busy[stream]) if busy else -1
+
+
+def _add_transfers(
+    graph: Graph, records: Mapping[int, RankRecord], base: Mapping[int, int], offsets: Mapping[int, int]
+) -> None:
+    """Join the ranks' collectives; one that is not whole in the traces stays an activity of its rank alone."""
+    collectives = {rank: record.collectives for rank, record in records.items()}
+    row_of = {
+        rank: {index: row for row, index in enumerate(record.collective) if index >= 0}
+        for rank, record in records.items()
+    }
+    expected = set(records)
+    for match in match_collectives(collectives, offsets):
+        members = {rank: base[rank] + row_of[rank][index] for rank, index in match.members.items()}
+        whole = match.missing is None or (match.missing == "trace" and set(members) == expected)
+        if not whole or len(members) < 2 or (match.missing is None and wait_of(match, collectives, offsets) is None):
+            continue
+        nodes = [graph.activities[at] for at in members.values()]
+        begun = max(node.traced_start for node in nodes)
+        ended = min(node.traced_end for node in nodes)
+        if ended <= begun:
+            continue  # a rooted one whose root went on, or clocks that disagree: each rank's own duration stands
+        told = next(iter(collectives[rank][index] for rank, index in match.members.items()))
+        index = len(graph.transfers)
+        for at in members.values():
+            node = graph.activities[at]
+            node.collective, node.skew_ns = index, float(node.traced_end - ended)
+        graph.transfers.append(
+            Transfer(
+                members=members,
+                work_ns=float(ended - begun),
+                operation=told.operation or "unknown",
+                bytes=told.bytes,
+                dtype=told.dtype,
+                group_size=match.group_size or len(members),
+                step=next((node.step for node in nodes if node.step >= 0), -1),
+                traced_ns=float(ended - begun),
+                hidden=0.0,
+            )
+        )
+
+
+def _add_overlap(graph: Graph, rank: int) -> None:
+    """Note what of a rank ran side by side: its compute beside any collective, and transfers beside its compute."""
+    own = [at for stream in graph.order[rank] for at in stream]
+    communication = _spans(graph, [at for at in own if graph.activities[at].kind == COMMUNICATION])
+    compute_rows = [at for at in own if graph.activities[at].kind == COMPUTE]
+    for at, overlap in zip(compute_rows, _covered(communication, _bounds(graph, compute_rows)), strict=True):
+        graph.activities[at].beside_ns = overlap
+    mine = [one for one in graph.transfers if rank in one.members]
+    begun = [max(graph.activities[at].traced_start for at in one.members.values()) for one in mine]
+    ended = [min(graph.activities[at].traced_end for at in one.members.values()) for one in mine]
+    windows = Intervals(np.array(begun, np.int64), np.array(ended, np.int64))
+    for transfer, hidden in zip(mine, _covered(_spans(graph, compute_rows), windows), strict=True):
+        transfer.hidden += hidden / transfer.traced_ns / len(transfer.members)
+
+
+def _covered(disjoint: Intervals, spans: Intervals) -> list[int]:
+    """Return for how many ns of each span a disjoint set covers it."""
+    covered: list[int] = (covered_before(disjoint, spans.ends) - covered_before(disjoint, spans.starts)).tolist()
+    return covered
+
+
+def _spans(graph: Graph, rows: Sequence[int]) -> Intervals:
+    return union(_bounds(graph, rows))
+
+
+def _bounds(graph: Graph, rows: Sequence[int]) -> Intervals:
+    return Intervals(
+        np.array([graph.activities[at].traced_start for at in rows], np.int64),
+        np.array([graph.activities[at].traced_end for at in rows], np.int64),
+    )
+
+
+def _explain_starts(graph: Graph, rank: int, record: RankRecord) -> None:
+    """Find the launch latency, each activity's dispatch, and what of the trace nothing explains."""
+    launch: dict[int, float] = {}
+    clock = graph.begins[rank] - record.calls[0].start if record.calls else 0.0
+    for host, call in zip(graph.calls[rank], record.calls, strict=True):
+        if host.launches >= 0:
+            launch[host.launches] = call.start + clock
+    graph.latency[rank] = _latency(graph, rank, launch)
+    ends = sorted((graph.activities[at].traced_end, at) for stream in graph.order[rank] for at in stream)
+    end_times = np.array([end for end, _ in ends], np.int64)
+    edges = graph.edges[rank]
+    unexplained = 0.0
+    for stream in graph.order[rank]:
+        before = -1
+        for at in stream:
+            node = graph.activities[at]
+            free = _free(graph, at, before, launch.get(at), graph.latency[rank])
+            if free is None:
+                node.not_before = float(node.traced_start)  # launched before the trace began: it begins when it did
+                before = at
+                continue
+            gap = node.traced_start - free
+            if gap > LONGEST_DISPATCH_NS:
+                helper = _ended_right_before(graph, ends, end_times, node, before)
+                if helper >= 0:
+                    graph.after.setdefault(at, []).append(helper)
+                    gap = node.traced_start - graph.activities[helper].traced_end
+            # a run loop's thread comes when the machine lets it: all of that is its dispatch
+            longest = gap if record.activity == "cpu" and node.kind == COMMUNICATION else LONGEST_DISPATCH_NS
+            node.dispatch_ns = float(min(max(gap, 0.0), max(longest, 0.0)))
+            if gap > longest and node.kind != COMMUNICATION:
+                left, right = max(node.traced_start - gap + LONGEST_DISPATCH_NS, edges[0]), node.traced_start
+                unexplained += max(0.0, right - left)
+            before = at
+    graph.unexplained_ns[rank] = unexplained
+
+
+def _latency(graph: Graph, rank: int, launch: Mapping[int, float]) -> float:
+    """Return the least time from launch to begin that is not a fluke of the clocks: the first percentile.
+
+    Where the device is always behind, no launch shows what launching takes by itself: then a typical figure stands.
+    """
+    waits = [graph.activities[at].traced_start - instant for at, instant in launch.items()]
+    return min(max(0.0, float(np.percentile(waits, 1))), LONGEST_LATENCY_NS) if waits else 0.0
+
+
+def _free(graph: Graph, at: int, before: int, launched: float | None, latency: float) -> float | None:
+    """Return when nothing that is known held an activity up any more; None where nothing is known."""
+    moments = [float(graph.activities[other].traced_end) for other in graph.after.get(at, ())]
+    if before >= 0:
+        moments.append(float(graph.activities[before].traced_end))
+    if launched is not None:
+        moments.append(launched + latency)
+    return max(moments) if moments else None
+
+
+def _ended_right_before(
+    graph: Graph, ends: Sequence[tuple[int, int]], end_times: "np.ndarray", node: Activity, before: int
+) -> int:
+    """Return the activity of another stream whose end an idle stream most likely waited for; -1 for none."""
+    at = int(np.searchsorted(end_times, node.traced_start, side="right")) - 1
+    while at >= 0 and node.traced_start - ends[at][0] <= LONGEST_DISPATCH_NS:
+        other = graph.activities[ends[at][1]]
+        if other.stream != node.stream and ends[at][1] != before:
+            return ends[at][1]
+        at -= 1
+    return -1

@@ -1,0 +1,138 @@
+"""What can be changed of a step, and how each change looks in its graph."""
+
+from dataclasses import replace
+
+import msgspec
+
+from scalescope.records.errors import UserError
+from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
+from scalescope.scaling.replay.graph import Graph, median
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What is changed. Nothing set: nothing is. Raises UserError for values that make no sense."""
+
+    bucket_mib: float | None = None  # DDP's buckets, cut anew
+    gradients: str | None = None  # "bf16" | "fp32": what they travel as
+    link: float | None = None  # how many times as fast
+    overlap: str | None = None  # "none": collectives begin when the backward pass ends | "perfect": nothing waits
+    no_straggler: int | None = None  # this rank takes no longer than the others do
+    no_inflation: bool = False  # compute takes no longer beside collectives
+    spread: bool = False  # gradients are handed over as they are made, not all at the end
+    data_free: bool = False  # batches are there when they are asked for
+    host_free: bool = False  # launching takes no time
+
+    @property
+    def words(self) -> str:
+        """Return the change as a reader would say it."""
+        told = []
+        if self.bucket_mib is not None:
+            told.append(f"buckets of {self.bucket_mib:g} MiB")
+        if self.gradients is not None:
+            told.append(f"gradients travel as {self.gradients}")
+        if self.link is not None:
+            told.append(f"links {self.link:g} times as fast")
+        if self.overlap is not None:
+            told.append("no overlap" if self.overlap == "none" else "perfect overlap")
+        if self.no_straggler is not None:
+            told.append(f"rank {self.no_straggler} no slower than the others")
+        if self.no_inflation:
+            told.append("compute not slowed by communication")
+        if self.spread:
+            told.append("gradients handed over as they are made")
+        if self.data_free:
+            told.append("data loading free")
+        if self.host_free:
+            told.append("launching free")
+        return ", ".join(told) or "nothing"
+
+    def __post_init__(self) -> None:
+        if self.bucket_mib is not None and self.bucket_mib <= 0:
+            raise UserError(f"a bucket of {self.bucket_mib:g} MiB: must be above 0")
+        if self.link is not None and self.link <= 0:
+            raise UserError(f"a link {self.link:g} times as fast: must be above 0")
+        if self.gradients not in (None, "bf16", "fp32"):
+            raise UserError(f"gradients as {self.gradients}: choose bf16 or fp32")
+        if self.overlap not in (None, "none", "perfect"):
+            raise UserError(f"overlap {self.overlap}: choose none or perfect")
+
+
+def free_data(graph: Graph) -> None:
+    """Let every batch be there when it is asked for."""
+    for rank, calls in graph.calls.items():
+        graph.calls[rank] = [
+            replace(call, think_ns=max(0.0, call.think_ns - call.data_ns), data_ns=0.0) if call.data_ns else call
+            for call in calls
+        ]
+
+
+def free_host(graph: Graph) -> None:
+    """Let launching take no time; loading data still takes its own."""
+    for rank, calls in graph.calls.items():
+        graph.calls[rank] = [replace(call, think_ns=call.data_ns, duration_ns=0.0) for call in calls]
+
+
+def perfect_overlap(graph: Graph) -> None:
+    """Let nothing wait for a collective but collectives."""
+    carried = {at for at in graph.living() if graph.activities[at].kind == COMMUNICATION}
+    for at, others in graph.after.items():
+        if at not in carried:
+            graph.after[at] = [other for other in others if other not in carried]
+    for rank, calls in graph.calls.items():
+        graph.calls[rank] = [replace(call, awaits=-1) if call.awaits in carried else call for call in calls]
+
+
+def no_overlap(graph: Graph) -> None:
+    """Let collectives begin once all compute that is launched before their result is needed is over."""
+    for rank in graph.ranks:
+        last = -1
+        for call in graph.calls[rank]:
+            if call.awaits >= 0 and graph.activities[call.awaits].kind == COMMUNICATION:
+                _after(graph, call.awaits, last)
+            if call.launches < 0:
+                continue
+            for other in graph.after.get(call.launches, ()):
+                if graph.activities[other].kind == COMMUNICATION:
+                    _after(graph, other, last)
+            if graph.activities[call.launches].kind == COMPUTE:
+                last = call.launches
+
+
+def _after(graph: Graph, collective: int, compute: int) -> None:
+    if compute >= 0 and compute not in graph.after.setdefault(collective, []):
+        graph.after[collective].append(compute)
+
+
+def even_out(graph: Graph, rank: int) -> None:
+    """Let a rank take for each kernel, and for what its host does before each, what the other ranks take.
+
+    A kernel that it alone runs is gone. Kernels are the same by name and ordinal in the step.
+    """
+    work: dict[tuple[int, str, int], list[float]] = {}
+    think: dict[tuple[int, str, int], list[tuple[float, float]]] = {}
+    mine: dict[int, tuple[int, str, int]] = {}
+    for own in graph.ranks:
+        launched = {call.launches: call for call in graph.calls[own] if call.launches >= 0}
+        ordinals: dict[tuple[int, str], int] = {}
+        for at in sorted(
+            (at for stream in graph.order[own] for at in stream), key=lambda at: graph.activities[at].traced_start
+        ):
+            node = graph.activities[at]
+            if node.kind == COMMUNICATION:
+                continue
+            ordinal = ordinals[node.step, node.name] = ordinals.get((node.step, node.name), -1) + 1
+            key = (node.step, node.name, ordinal)
+            if own == rank:
+                mine[at] = key
+            else:
+                work.setdefault(key, []).append(graph.work_ns[at])
+                if at in launched:
+                    think.setdefault(key, []).append((launched[at].think_ns, launched[at].data_ns))
+    steps = {key[0] for key in work}
+    for at, key in mine.items():
+        if key[0] in steps:
+            graph.work_ns[at] = median(work.get(key, []))
+    for index, call in enumerate(graph.calls[rank]):
+        if call.launches in mine and (others := think.get(mine[call.launches])):
+            think_ns, data_ns = median([one[0] for one in others]), median([one[1] for one in others])
+            graph.calls[rank][index] = replace(call, think_ns=think_ns, data_ns=data_ns)

@@ -1,0 +1,372 @@
+"""What a change would do to the step: the replay of a changed graph against the replay of the traced one.
+
+Both run in the same simulation, so what it leaves out is left out of both. A figure's interval covers what is assumed:
+inflation, how fast transfers are under compute, how the times of collectives in training spread around those alone,
+and the steps' own differences.
+"""
+
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import pairwise
+
+import msgspec
+
+from scalescope.records.environment import usable_cores
+from scalescope.records.errors import RunError, UserError
+from scalescope.scaling.answer import Replay
+from scalescope.scaling.rank.record import RankRecord
+from scalescope.scaling.ranks.processes import map_in_processes
+from scalescope.scaling.replay.buckets import StepBuckets, cut_by, find_buckets, first_bucket_cap, recut
+from scalescope.scaling.replay.build import build_graph
+from scalescope.scaling.replay.bursts import comes_in_bursts, spread
+from scalescope.scaling.replay.change import Change, even_out, free_data, free_host, no_overlap, perfect_overlap
+from scalescope.scaling.replay.contention import measure_contention, measure_transfer_rate
+from scalescope.scaling.replay.graph import Contention, Graph, median
+from scalescope.scaling.replay.simulate import bounded, mean_step_ns, simulate_steps
+from scalescope.scaling.replay.times import CollectiveTimes, TraceTimes
+
+#: A replay without changes must be within this of the trace, else nothing is said of changes.
+FAITHFUL = 0.01
+#: Nothing is predicted surer than this share of the change: so far off were known delays, taken out of traces of 2 and
+#: 4×H200, from runs that never had them.
+_LEAST_SHARE = 0.05
+#: So many activities must be run in all for processes of their own to pay off.
+_WORTH_PROCESSES = 100_000
+#: How far a transfer's rate under compute may be from the one used: where it was measured, and where it was not.
+_MEASURED_SPREAD, _ASSUMED_SPREAD = 0.05, 0.15
+
+
+class Prediction(msgspec.Struct, kw_only=True):
+    """What a change would do to the profiled step, each figure with its 95% interval."""
+
+    change: Change
+    what: str
+    step_ms: float | None  # None: it cannot be told, see `reason`
+    change_ms: float | None = None
+    low_ms: float | None = None  # of the change
+    high_ms: float | None = None
+    fraction: float | None = None  # change over the replayed step
+    reason: str | None = None
+
+
+class WhatIf(msgspec.Struct, kw_only=True):
+    """A run's replay, and what changes would do to it."""
+
+    name: str
+    replay: Replay
+    predictions: list[Prediction] = []
+
+
+class _Assumed(msgspec.Struct, frozen=True):
+    """One set of assumptions: the graph under them, its unchanged replay, and how collectives of other sizes come out.
+
+    `place`: 0.5 for the most likely time of a collective, lower for faster ones, higher for slower ones.
+    """
+
+    graph: Graph
+    base: dict[int, list[float]]
+    place: float
+
+
+#: By how many ns the mean rank's steps change; in words, why that is not known.
+_Deltas = list[float] | str
+
+
+class Replayer:
+    """One run's traces, ready to be replayed under changes."""
+
+    def __init__(
+        self,
+        records: Mapping[int, RankRecord],
+        times: CollectiveTimes | None = None,
+        alone: RankRecord | None = None,
+        jobs: int | None = None,
+    ) -> None:
+        """`times`: of collectives alone, from a sweep; `alone`: the same job on one rank, to measure inflation by.
+
+        `jobs`: processes that work out what changes do; None: as many as pay off.
+        """
+        if not records:
+            raise UserError("there are no traces to replay")
+        self.on_cpu = all(one.activity == "cpu" for one in records.values())  # that is where the ranks compute
+        contention = measure_contention(records, alone)
+        self.traced = build_graph(records)
+        known = times if times is not None and _covers(self.traced, times) else None
+        rate = measure_transfer_rate(self.traced, known) if known is not None else None
+        self._rate_known = rate is not None
+        self.contention = replace(contention, transfer_rate=rate) if rate is not None else contention
+        self.graph = self.traced.under(self.contention)
+        self.times: CollectiveTimes = known if known is not None else TraceTimes(self.graph.transfers)
+        self._jobs = jobs
+        self._assumed_at: dict[int, _Assumed] = {}
+        self._known: dict[tuple[Change, int], _Deltas] = {}  # by the change, and which assumptions
+        self.stalled: str | None = None  # why the unchanged replay does not come to its end
+        self.base: dict[int, list[float]] = {rank: [] for rank in self.graph.ranks}
+        try:
+            self.base = simulate_steps(self.graph)
+        except RunError as error:
+            self.stalled = str(error)
+        self.base_ns = mean_step_ns(self.base)
+
+    @cached_property
+    def replay(self) -> Replay:
+        """How well the unchanged replay reproduces the trace."""
+        traced = {
+            rank: [float(right - left) for left, right in pairwise(edges)] for rank, edges in self.graph.edges.items()
+        }
+        mean = mean_step_ns(bounded(traced))
+        error = self.base_ns / mean - 1 if mean else 0.0
+        unexplained = max(self.graph.unexplained_ns.values(), default=0.0) / max(1, len(self.graph.step_numbers))
+        return Replay(
+            traced_ms=mean / 1e6,
+            replayed_ms=self.base_ns / 1e6,
+            error=error,
+            unexplained_ms=unexplained / 1e6,
+            faithful=abs(error) <= FAITHFUL and mean > 0,
+            assumptions=self.assumptions,
+        )
+
+    @cached_property
+    def buckets(self) -> list[StepBuckets] | str:
+        """DDP's buckets, a step; in words why there are none. They are the same under all assumptions."""
+        return find_buckets(self.graph)
+
+    @cached_property
+    def assumptions(self) -> list[str]:
+        """What predictions rest on, in words."""
+        if not self.graph.transfers:
+            return []
+        known = "measured between hidden and bare ones" if self._rate_known else "assumed"
+        ratio = median([ratio for _, ratio in self._ratios], 1.0)
+        return [
+            f"inflation {self.contention.basis}",
+            f"transfers under compute at {self.contention.transfer_rate:.2f} of their own rate, {known}",
+            f"collectives of other sizes: {self.times.source}, × {ratio:.2f} as in the trace",
+        ]
+
+    @cached_property
+    def latest_rank(self) -> int | None:
+        """The rank that comes last most often; None without collectives of several ranks."""
+        last = Counter(
+            max(one.members, key=lambda rank: self.graph.activities[one.members[rank]].traced_start)
+            for one in self.graph.transfers
+        )
+        return last.most_common(1)[0][0] if last else None
+
+    def predict(self, change: Change, *, quick: bool = False) -> Prediction:
+        """Return what a change would do; `quick`: without the interval."""
+        if self.stalled is not None:
+            return _withheld(change, self.stalled)
+        if not self.replay.faithful:
+            return _withheld(
+                change,
+                f"the unchanged replay is {100 * self.replay.error:+.1f}% off the trace "
+                f"({self.replay.unexplained_ms:.2f} ms a step wait for what the traces do not show)",
+            )
+        found = [self._deltas(change, which) for which in range(1 if quick else 1 + len(self._corners))]
+        for one in found:
+            if isinstance(one, str):
+                return _withheld(change, one)
+        return self._prediction(change, [one for one in found if not isinstance(one, str)])
+
+    def _prediction(self, change: Change, found: Sequence[list[float]]) -> Prediction:
+        center = found[0]
+        middles = [statistics.fmean(deltas) for deltas in found]
+        noise = 1.96 * statistics.stdev(center) / len(center) ** 0.5 if len(center) > 1 else 0.0
+        noise = max(noise, _LEAST_SHARE * abs(middles[0]))
+        return Prediction(
+            change=change,
+            what=change.words,
+            step_ms=(self.base_ns + middles[0]) / 1e6,
+            change_ms=middles[0] / 1e6,
+            low_ms=(min(middles) - noise) / 1e6,
+            high_ms=(max(middles) + noise) / 1e6,
+            fraction=middles[0] / self.base_ns,
+        )
+
+    def work_out(self, changes: Sequence[Change], *, quick: bool = False) -> None:
+        """Work out what changes would do, several at a time where that pays: `predict` then has it at hand."""
+        if self.stalled is not None or not self.replay.faithful or not changes:
+            return
+        if quick:
+            tasks = [(0, [change]) for change in changes]
+        else:  # a corner's unchanged replay is needed once
+            tasks = [(0, list(changes))] + [(1 + at, list(changes)) for at in range(len(self._corners))]
+        tasks = [
+            (which, new) for which, some in tasks if (new := [one for one in some if (one, which) not in self._known])
+        ]
+        runs = sum(len(new) + (which > 0) for which, new in tasks)
+        workers = self._jobs if self._jobs is not None else usable_cores()
+        if self._jobs is None and runs * len(self.graph.activities) < _WORTH_PROCESSES:
+            workers = 1
+        for (which, new), found in zip(tasks, map_in_processes(self._work, tasks, workers, "replayed"), strict=True):
+            self._known.update(zip([(change, which) for change in new], found, strict=True))
+
+    def _work(self, task: tuple[int, Sequence[Change]]) -> list[_Deltas]:
+        which, changes = task
+        return [self._deltas(change, which) for change in changes]
+
+    @cached_property
+    def _corners(self) -> list[tuple[Contention, float]]:
+        """The contention, and the place of a collective's time, between which a prediction's interval lies."""
+        own = self.contention
+        spread = _MEASURED_SPREAD if self._rate_known else _ASSUMED_SPREAD
+        slow, fast = max(0.4, own.transfer_rate - spread), min(1.0, own.transfer_rate + spread)
+        return [
+            (replace(own, inflation=inflation, transfer_rate=rate), place)
+            for inflation, rate, place in (
+                (own.inflation_low, fast, 0.1), (own.inflation_high, slow, 0.9),
+                (own.inflation_low, slow, 0.9), (own.inflation_high, fast, 0.1),
+            )
+        ]  # fmt: skip
+
+    def _assumed(self, which: int) -> _Assumed:
+        """Return the likeliest assumptions (0), or those of a corner. Raises RunError where its replay stalls."""
+        if which == 0:
+            return _Assumed(self.graph, self.base, 0.5)
+        if which not in self._assumed_at:
+            contention, place = self._corners[which - 1]
+            graph = self.traced.under(contention)
+            self._assumed_at[which] = _Assumed(graph, simulate_steps(graph), place)
+        return self._assumed_at[which]
+
+    def _deltas(self, change: Change, which: int) -> _Deltas:
+        if (change, which) not in self._known:
+            try:
+                self._known[change, which] = self._replay(change, self._assumed(which))
+            except RunError as error:
+                self._known[change, which] = str(error)
+        return self._known[change, which]
+
+    def _replay(self, change: Change, assumed: _Assumed) -> _Deltas:
+        graph = assumed.graph.copy()
+        why = self._apply(graph, change, assumed.place)
+        if why is not None:
+            return why
+        after, base = simulate_steps(graph), assumed.base
+        return [
+            statistics.fmean(after[rank][at] - base[rank][at] for rank in base)
+            for at in range(min(len(own) for own in base.values()))
+            if at not in graph.left_out
+        ]
+
+    def _apply(self, graph: Graph, change: Change, place: float) -> str | None:
+        """Change a graph in place; return in words why that cannot be done."""
+        if change.no_straggler is not None:
+            if change.no_straggler not in graph.ranks:
+                return f"there is no rank {change.no_straggler} in the traces"
+            if len(graph.ranks) < 2:
+                return "one rank has no others to be as fast as"
+            even_out(graph, change.no_straggler)
+        if change.data_free:
+            free_data(graph)
+        if change.host_free:
+            free_host(graph)
+        if change.bucket_mib is not None or change.gradients is not None or change.spread:
+            why = self._recut(graph, change, place)
+            if why is not None:
+                return why
+        if change.link is not None:
+            self._speed_up(graph, change.link)
+        if change.overlap == "none":
+            no_overlap(graph)
+        elif change.overlap == "perfect":
+            perfect_overlap(graph)
+        if change.no_inflation:
+            graph.contention = replace(graph.contention, inflation=0.0)
+        return None
+
+    def _recut(self, graph: Graph, change: Change, place: float) -> str | None:
+        steps = self.buckets
+        if isinstance(steps, str):
+            return steps
+        told = {step.step for step in steps}
+        graph.left_out = {at for at, number in enumerate(graph.step_numbers) if number not in told}
+        if len(graph.left_out) == len(graph.step_numbers) - 1 and len(graph.step_numbers) - 1 not in graph.left_out:
+            return "the all-reduces add up to the gradients in the last step alone, which nothing bounds"
+        first_rank = graph.ranks[0]
+        scale = steps[0].scale
+        if change.gradients is not None:
+            width = steps[0].gradients[first_rank][0].element_bytes
+            scale = min(1.0, (2 if change.gradients == "bf16" else 4) / width)
+        cuts = [step.cut for step in steps]
+        if change.bucket_mib is not None:
+            cap = round(change.bucket_mib * (1 << 20))
+            first = first_bucket_cap(graph, steps)
+            cuts = [
+                cut_by([one.bytes for one in step.gradients[first_rank]], cap, min(first, cap) if first else None)
+                for step in steps
+            ]
+        model = graph.transfers[steps[0].transfers[0]]
+        work: dict[int, float] = {}
+        for size in {round(held * scale) for cut in cuts for _, held in cut}:
+            alone = self.times.time_us(model.operation, size, model.dtype, model.group_size)
+            if alone is None:
+                return (
+                    f"what an {model.operation} of {size / (1 << 20):.3g} MiB takes on {model.group_size} ranks is not "
+                    "known; a study's sweep tells"
+                )
+            bound = alone.value if place == 0.5 else alone.low if place < 0.5 else alone.high
+            work[size] = bound * self._ratio(size, place)
+        # a model compiled around DDP is cut at bucket edges: with smaller buckets, its gradients come in smaller bursts
+        if change.spread and comes_in_bursts(graph, steps) is None:
+            return "gradients are handed over one by one already"
+        if change.spread or (change.bucket_mib is not None and comes_in_bursts(graph, steps) == "a bucket"):
+            spread(graph, steps)
+        recut(graph, steps, cuts, scale, work)
+        return None
+
+    def _speed_up(self, graph: Graph, factor: float) -> None:
+        """Divide what of each transfer is not latency."""
+        for index, one in enumerate(graph.transfers):
+            latency = self.times.time_us(one.operation, 8, one.dtype, one.group_size)
+            fixed = min(one.work_ns, latency.value * 1e3 if latency is not None else 0.0)
+            graph.transfers[index] = replace(one, work_ns=fixed + (one.work_ns - fixed) / factor)
+
+    @cached_property
+    def _ratios(self) -> list[tuple[int, float]]:
+        """Bytes of the transfers, and their work over their time alone; of those from 1 MiB up, where there are."""
+        sized = [one for one in self.graph.transfers if one.bytes]
+        found = []
+        for one in [one for one in sized if (one.bytes or 0) >= 1 << 20] or sized:
+            if one.bytes is None:
+                continue
+            alone = self.times.time_us(one.operation, one.bytes, one.dtype, one.group_size)
+            if alone is not None and alone.value > 0:
+                found.append((one.bytes, one.work_ns / 1e3 / alone.value))
+        return found
+
+    def _ratio(self, size: int, place: float) -> float:
+        """Return what transfers of about a size take in training over what they take alone, at a place among them."""
+        if not self._ratios:
+            return 1.0
+        near = sorted(self._ratios, key=lambda one: abs(math.log(one[0] / size)))[: max(6, len(self._ratios) // 3)]
+        ratios = sorted(ratio for _, ratio in near)
+        return ratios[round(place * (len(ratios) - 1))]
+
+
+def usual_changes(replayer: Replayer) -> list[Change]:
+    """Return the changes worth a look at any run."""
+    changes = []
+    if any(replayer.graph.gradients.values()) and replayer.graph.transfers:
+        changes += [Change(bucket_mib=size) for size in (5.0, 25.0, 100.0)] + [Change(gradients="bf16")]
+    if replayer.graph.transfers:
+        changes += [Change(link=2.0), Change(overlap="none"), Change(overlap="perfect"), Change(no_inflation=True)]
+    if replayer.latest_rank is not None:
+        changes.append(Change(no_straggler=replayer.latest_rank))
+    return [*changes, Change(data_free=True), Change(host_free=True)]
+
+
+def _withheld(change: Change, reason: str) -> Prediction:
+    return Prediction(change=change, what=change.words, step_ms=None, reason=reason)
+
+
+def _covers(graph: Graph, times: CollectiveTimes) -> bool:
+    sized = [one for one in graph.transfers if one.bytes]
+    return bool(sized) and all(
+        times.time_us(one.operation, one.bytes or 1, one.dtype, one.group_size) is not None for one in sized
+    )

@@ -1,0 +1,309 @@
+"""One run's traces, explained: the ranks' summaries joined into a RunAnalysis."""
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from scalescope.records.errors import UserError
+from scalescope.records.folder import RunFolder
+from scalescope.scaling.answer import (
+    Collective,
+    Quality,
+    RankSplit,
+    RunAnalysis,
+    StepSplit,
+)
+from scalescope.scaling.rank.collective import RankCollective
+from scalescope.scaling.rank.exchanges import RankExchanges, rank_exchanges
+from scalescope.scaling.rank.kernels import KernelTable
+from scalescope.scaling.rank.partition import Partition, complete, total
+from scalescope.scaling.rank.record import MOST_RANKS, RankRecord
+from scalescope.scaling.rank.summary import RankSummary
+from scalescope.scaling.ranks.clocks import host_offsets
+from scalescope.scaling.ranks.matching import Match, match_collectives
+from scalescope.scaling.ranks.quality import judge, lacks_its_device
+from scalescope.scaling.ranks.read import read_ranks
+from scalescope.scaling.ranks.waits import MatchedWait, wait_and_transfer, wait_of
+from scalescope.scaling.trace.families import bus_factor
+from scalescope.scaling.trace.sources import Source, find_sources
+from scalescope.scaling.verdicts.efficiency import efficiency_of
+from scalescope.scaling.verdicts.flight import read_flight
+from scalescope.scaling.verdicts.kinds import kernel_kinds
+from scalescope.scaling.verdicts.steady import add_steps
+from scalescope.scaling.verdicts.stragglers import AwaitedWaits, exposed_wait_by_rank, name_stragglers
+from scalescope.scaling.verdicts.top_kernels import top_kernels
+
+
+class Explained(msgspec.Struct, frozen=True):
+    """A run's analysis, with what a study compares between runs: exact partitions a step, and kernels, by rank."""
+
+    analysis: RunAnalysis
+    partitions: dict[int, list[Partition]]
+    kernels: dict[int, KernelTable]
+    exchanges: dict[int, RankExchanges] = {}
+    records: dict[int, RankRecord] = {}  # what a replay needs, where that was asked for and the ranks are few
+
+
+def explain_traces(
+    sources: Sequence[Source],
+    name: str,
+    jobs: int | None,
+    executor: Executor | None = None,
+    *,
+    for_replay: bool = False,
+) -> Explained:
+    """Read the traces, one task a rank, and join them.
+
+    `executor`: any concurrent.futures executor (MPIPoolExecutor for ranks on many nodes); None: processes of this
+    machine where there is enough to read. `for_replay`: keep what a replay needs, where all ranks would be replayed. A
+    file that is no trace is named in the answer's reasons. Raises UserError where none of them is one.
+    """
+    ranks = read_ranks(sources, jobs, executor, for_replay=for_replay and len(sources) <= MOST_RANKS)
+    explained = msgspec.structs.replace(join(ranks.summaries, name), records=ranks.records)
+    if ranks.refused:
+        quality = explained.analysis.quality
+        quality.reasons[:0] = ranks.refused
+        quality.verdict = "degraded" if quality.verdict == "good" else quality.verdict
+    return explained
+
+
+def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
+    """Join the ranks' summaries into one run's analysis."""
+    world_size = _world_size(summaries)
+    collectives = {rank: one.collectives for rank, one in summaries.items()}
+    clocks = host_offsets({rank: one.host for rank, one in summaries.items()}, collectives)
+    matches = match_collectives(collectives, clocks.offsets)
+    waits = [wait_of(match, collectives, clocks.offsets) for match in matches]
+    ready: dict[int, dict[int, int]] = {rank: {} for rank in summaries}
+    awaited: dict[int, dict[int, int]] = {rank: {} for rank in summaries}
+    for match, wait in zip(matches, waits, strict=True):
+        if wait is not None:
+            for rank, index in match.members.items():
+                ready[rank][index] = wait.ready[rank]
+                awaited[rank][index] = wait.awaited
+    partitions, lost = _partition(summaries, ready, awaited)
+    kernels = {rank: summaries[rank].kernels for rank in partitions}
+    indices: dict[int, dict[int, int]] = {rank: {} for rank in summaries}
+    for number, match in enumerate(matches):
+        for rank, index in match.members.items():
+            indices[rank][index] = number
+    quality = judge(summaries, world_size, matches, [m for m, wait in zip(matches, waits, strict=True) if wait is None])
+    quality.reasons.extend(clocks.reasons)
+    open_ended = {rank for rank, one in summaries.items() if one.shares is not None and one.shares.windows.open_ended}
+    totals = {rank: total(steps) for rank, steps in partitions.items()}
+    usable = quality.verdict != "unusable"  # else the partition is of what the profiler happened to see
+    splits = [_rank_split(rank, summaries[rank], totals[rank], len(partitions[rank])) for rank in partitions]
+    analysis = RunAnalysis(
+        name=name,
+        world_size=world_size,
+        activity=_activity(summaries),
+        device=next((one.device for one in summaries.values() if one.device), None),
+        quality=quality,
+        ranks=splits,
+        steps=[
+            _step_split(rank, summaries[rank], index, part)
+            for rank, steps in partitions.items()
+            for index, part in enumerate(steps)
+        ],
+        collectives=[
+            _collective(index, match, wait, collectives)
+            for index, (match, wait) in enumerate(zip(matches, waits, strict=True))
+        ],
+        kernels=top_kernels(kernels, collectives),
+        kinds=kernel_kinds(kernels, splits),
+        stragglers=name_stragglers(partitions, lost, kernels, open_ended) if usable else [],
+        efficiency=efficiency_of(_in_common(summaries, partitions)) if usable else None,
+    )
+    sizes = {one.index: one.bytes for one in analysis.collectives}
+    exchanges = {
+        rank: rank_exchanges(one.shares, one.collectives, ready[rank], indices[rank], sizes)
+        for rank, one in summaries.items()
+        if one.shares is not None
+    }
+    return Explained(analysis, partitions, kernels, exchanges)
+
+
+def _partition(
+    summaries: Mapping[int, RankSummary],
+    ready: Mapping[int, Mapping[int, int]],
+    awaited: Mapping[int, Mapping[int, int]],
+) -> tuple[dict[int, list[Partition]], dict[int, dict[int, list[int]]]]:
+    """Return each rank's steps, cut into parts, and its exposed wait for each other rank, ns a step.
+
+    `ready` and `awaited`: by rank and its collective's index, when the data can be there and which rank it is of. Ranks
+    without steps are left out.
+    """
+    partitions: dict[int, list[Partition]] = {}
+    lost: dict[int, dict[int, list[int]]] = {}
+    for rank, summary in summaries.items():
+        if summary.shares is None:
+            continue
+        waiting, transfer = wait_and_transfer(summary.collectives, ready[rank])
+        partitions[rank] = complete(summary.shares, transfer, waiting)
+        order = sorted(ready[rank])
+        lost[rank] = exposed_wait_by_rank(
+            summary.shares,
+            AwaitedWaits(
+                start=tuple(summary.collectives[index].start for index in order),
+                ready=tuple(ready[rank][index] for index in order),
+                awaited=tuple(awaited[rank][index] for index in order),
+            ),
+            transfer,
+        )
+    return partitions, lost
+
+
+def explain_run(
+    run: RunFolder | Path, jobs: int | None = None, executor: Executor | None = None, *, for_replay: bool = False
+) -> Explained:
+    """Explain a run folder, a folder of trace files, or a trace file; `for_replay`: see `explain_traces`.
+
+    A run folder without traces (the job ran with the profiler off) still has its steps. Raises UserError where there is
+    neither.
+    """
+    path = run.path if isinstance(run, RunFolder) else run
+    folder = RunFolder(path) if (path / "run.json").is_file() else None
+    try:
+        sources = find_sources(path)
+    except UserError as error:
+        if folder is None or not (folder.steps.is_file() or folder.flight_recorder.is_dir()):
+            raise
+        return explain_steps_only(folder, str(error))
+    explained = explain_traces(sources, _name_of(path), jobs, executor, for_replay=for_replay)
+    if folder is not None:
+        _add_run_folder(explained.analysis, folder)
+    return explained
+
+
+def explain_steps_only(folder: RunFolder, reason: str) -> Explained:
+    """Return what a run folder without usable traces still says: its throughput."""
+    info = folder.read_info()
+    analysis = RunAnalysis(
+        name=folder.path.name,
+        world_size=info.world_size or 1,
+        activity="cpu" if info.devices and info.devices[0].kind == "cpu" else "gpu",
+        quality=Quality(verdict="unusable", reasons=[reason]),
+    )
+    _add_run_folder(analysis, folder)
+    return Explained(analysis, {}, {})
+
+
+def _add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
+    info = folder.read_info()
+    facts = folder.read_facts()
+    if facts is not None:
+        analysis.model, analysis.strategy = facts.model, facts.strategy
+    if info.world_size:
+        analysis.world_size = info.world_size
+    if info.devices:
+        analysis.device = info.devices[0].name
+    try:
+        rows = folder.read_steps()
+    except msgspec.DecodeError as error:
+        analysis.quality.reasons.append(f"steps.jsonl: {error}")
+        rows = []
+    add_steps(analysis, rows)
+    analysis.last_collectives, _ = read_flight(folder, info.world_size)
+
+
+def _name_of(path: Path) -> str:
+    resolved = path.resolve()
+    return resolved.parent.name if resolved.name == "traces" else resolved.name
+
+
+#: A larger world is no world but a damaged header, or a file's name that holds another number.
+_LARGEST_WORLD = 10_000_000
+
+
+def _world_size(summaries: Mapping[int, RankSummary]) -> int:
+    told = [len(summaries), max(summaries) + 1, *(one.world_size or 0 for one in summaries.values())]
+    return max(size for size in told if size <= max(_LARGEST_WORLD, len(summaries)))
+
+
+def _in_common(summaries: Mapping[int, RankSummary], partitions: Mapping[int, Sequence[Partition]]) -> list[Partition]:
+    """Return each rank's partition over the steps that all ranks hold; over all that it has where they share none.
+
+    One rank's trace may end earlier than the others': what it lacks is no imbalance.
+    """
+    held = {rank: _numbers(summaries[rank]) for rank in partitions}
+    shared = set.intersection(*map(set, held.values())) if held else set()
+    return [
+        total([step for number, step in zip(held[rank], steps, strict=True) if number in shared or not shared])
+        for rank, steps in partitions.items()
+    ]
+
+
+def _numbers(summary: RankSummary) -> list[int]:
+    return summary.shares.windows.numbers if summary.shares is not None else []
+
+
+def _activity(summaries: Mapping[int, RankSummary]) -> Literal["gpu", "cpu"]:
+    return "gpu" if any(one.activity == "gpu" or lacks_its_device(one) for one in summaries.values()) else "cpu"
+
+
+def _rank_split(rank: int, summary: RankSummary, whole: Partition, steps: int) -> RankSplit:
+    assert summary.shares is not None
+    communication = summary.shares.communication_ns
+    return RankSplit(
+        rank=rank,
+        **_milliseconds(whole),
+        steps=steps,
+        communication_ms=communication / 1e6,
+        overlap_fraction=summary.shares.hidden_ns / communication if communication else None,
+        before_window_ms=summary.before_window_ns / 1e6,
+    )
+
+
+def _step_split(rank: int, summary: RankSummary, index: int, part: Partition) -> StepSplit:
+    assert summary.shares is not None
+    windows = summary.shares.windows
+    last = index == len(windows) - 1
+    return StepSplit(
+        rank=rank, **_milliseconds(part), step=windows.numbers[index], open_ended=last and windows.open_ended
+    )
+
+
+def _milliseconds(part: Partition) -> dict[str, float]:
+    return {
+        "window_ms": part.window / 1e6,
+        "compute_ms": part.compute / 1e6,
+        "exposed_transfer_ms": part.transfer / 1e6,
+        "exposed_wait_ms": part.wait / 1e6,
+        "exposed_unsplit_ms": part.unsplit / 1e6,
+        "exposed_memory_ms": part.memory / 1e6,
+        "idle_data_ms": part.data / 1e6,
+        "idle_launch_ms": part.launch / 1e6,
+        "idle_queued_ms": part.queued / 1e6,
+    }
+
+
+def _collective(
+    index: int, match: Match, wait: MatchedWait | None, collectives: Mapping[int, Sequence[RankCollective]]
+) -> Collective:
+    members = {rank: collectives[rank][at] for rank, at in match.members.items()}
+    operation = next((one.operation for one in members.values() if one.operation is not None), "unknown")
+    size = max((one.bytes for one in members.values() if one.bytes is not None), default=None)
+    transfer_us = bus = None
+    if wait is not None:
+        transfer_ns = members[wait.last].end - members[wait.last].start
+        transfer_us = transfer_ns / 1e3
+        ranks = match.group_size or 0
+        factor = bus_factor(operation, ranks) if ranks > 1 else None
+        if factor is not None and size and transfer_ns > 0:
+            bus = size / transfer_ns * factor
+    return Collective(
+        index=index,
+        operation=operation,
+        bytes=size,
+        dtype=next((one.dtype for one in members.values() if one.dtype is not None), None),
+        group=match.group,
+        group_size=match.group_size,
+        step=next((one.step for one in members.values() if one.step is not None), None),
+        transfer_us=transfer_us,
+        wait_us={} if wait is None else {r: (wait.ready[r] - one.start) / 1e3 for r, one in members.items()},
+        last_rank=None if wait is None else wait.last,
+        bus_gb_s=bus,
+    )

@@ -1,0 +1,141 @@
+"""Reads a Kineto trace: blocks of text → typed events → columns, in one pass and in bounded memory.
+
+Natively written traces are cut at Kineto's own event separator, others by a scan for whole events; a block that does
+not decode as a whole is gone through event by event. What a file holds is read as far as it goes: a truncated one
+gives everything before the cut, and says so.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from scalescope.records.errors import UserError
+from scalescope.scaling.trace.blocks import Blocks
+from scalescope.scaling.trace.columns import Columns
+from scalescope.scaling.trace.header import read_header
+from scalescope.scaling.trace.splitting import NATIVE, NATIVE_END, scan
+from scalescope.scaling.trace.trace import Trace
+
+_ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
+_EVENT_START = re.compile(rb'\{\s*"(?:ph|name|cat|pid|tid|ts|args|dur)"\s*:')
+#: A text this long without one whole event in it is not waited for any longer.
+_LONGEST_EVENT = 64 << 20
+
+
+def read_trace(path: Path) -> Trace:
+    """Return a trace file's content. Raises UserError where the file is no trace at all or cannot be opened."""
+    columns = Columns()
+    before, after, damage = b"", b"", []
+    try:
+        with Blocks(path) as blocks:
+            before, after, found_end = _read_events(iter(blocks), columns, path)
+            if blocks.damage:
+                damage.append(blocks.damage)
+    except OSError as error:
+        raise UserError(f"cannot read the trace {path}: {error.strerror or error}") from error
+    if not found_end and not damage:
+        damage.append("its event list has no end: the file is cut off")
+    header, whole = read_header(before, after)
+    if not whole and found_end:
+        damage.append("its header does not decode")
+    return columns.trace(path, header, damage)
+
+
+def _read_events(blocks: Iterator[bytes], columns: Columns, path: Path) -> tuple[bytes, bytes, bool]:
+    """Feed all events to the columns; return the text before the array's key and after its end, and if it has one."""
+    text = b""
+    while True:
+        block = next(blocks, b"")
+        text += block
+        if match := _ARRAY.search(text):
+            before, text = text[: match.start()], text[match.end() :]
+            break
+        if text.lstrip()[:1] == b"[" and _EVENT_START.match(text.lstrip()[1:].lstrip()):
+            before, text = b"", text.lstrip()[1:]  # the bare list that the oldest profilers wrote
+            break
+        if not block or len(text) > _LONGEST_EVENT:
+            raise UserError(f"{path} is no Kineto trace: it has no traceEvents; "
+                            "give what torch.profiler's export_chrome_trace wrote")  # fmt: skip
+    for block in blocks:
+        cut = block.rfind(NATIVE)
+        if cut < 0:
+            text += block  # the separator may lie across the two
+            block, text = text, b""
+            cut = block.rfind(NATIVE)
+        if cut >= 0:
+            # a block is 4 MiB: it is copied once, into the array that is decoded
+            rest = _feed_native(text, memoryview(block)[: cut + NATIVE_END], columns)
+            if rest is not None:
+                return before, rest + block[cut + NATIVE_END :] + b"".join(blocks), True
+            text = block[cut + NATIVE_END + 1 :]
+        else:
+            text, after = _feed_scanned(block, columns)
+            if after is not None:
+                return before, after + b"".join(blocks), True
+    # the last stretch: its events, the array's end and what follows
+    cut = text.rfind(NATIVE)
+    if cut >= 0:
+        rest = _feed_native(b"", memoryview(text)[: cut + NATIVE_END], columns)
+        if rest is not None:
+            return before, rest + text[cut + NATIVE_END :], True
+        text = text[cut + NATIVE_END + 1 :]
+    text, after = _feed_scanned(text, columns)
+    if after is None and (native_end := text.rfind(b"\n  }\n  ]")) >= 0:
+        # an unbalanced quote in the last event hides the end from the scan
+        columns.add_anyhow(text[: native_end + NATIVE_END])
+        after = text[native_end + len(b"\n  }\n  ]") :]
+    return before, after or b"", after is not None
+
+
+def _feed_native(begin: bytes, more: memoryview, columns: Columns) -> bytes | None:
+    """Feed events separated as Kineto separates them; return what follows the array where it ends in this text."""
+    array = b"".join((b"[", begin, more, b"]"))
+    try:
+        columns.add(array)
+        return None
+    except msgspec.DecodeError:
+        pass
+    pieces = array[1:-1].split(b",\n  {")
+    pieces = [pieces[0], *[b"\n  {" + piece for piece in pieces[1:]]]
+    at = 0
+    while at < len(pieces):
+        piece, at = pieces[at], at + 1
+        if columns.try_add(piece):
+            continue
+        found = scan(piece)
+        if found.array_end is not None and piece[found.array_end - 4 : found.array_end].strip() in (b"", b"}"):
+            for start, end in found.events:
+                columns.add_anyhow(piece[start:end])
+            return piece[found.array_end + 1 :] + b"".join(b"," + later for later in pieces[at:])
+        # a separator inside a name cuts one event in two: it is whole again with the piece behind it
+        if columns.mend(piece):
+            continue
+        if at < len(pieces) and columns.mend(piece + b"," + pieces[at]):
+            at += 1
+        else:
+            columns.invalid_events += 1
+    return None
+
+
+def _feed_scanned(text: bytes, columns: Columns) -> tuple[bytes, bytes | None]:
+    """Feed the whole events that a scan finds; return the text behind them, and behind the array where it ends here."""
+    found = scan(text)
+    if found.events:
+        first, last = found.events[0][0], found.events[-1][1]
+        try:
+            columns.add(b"[" + text[first:last] + b"]")
+        except msgspec.DecodeError:
+            for start, end in found.events:
+                columns.add_anyhow(text[start:end])
+        if found.array_end is None:
+            return text[last:], None
+    if found.array_end is not None:
+        return b"", text[found.array_end + 1 :]
+    if len(text) > _LONGEST_EVENT:
+        # an unbalanced quote swallows all that follows: begin anew at the next place that looks like an event
+        columns.invalid_events += 1
+        again = _EVENT_START.search(text, 1)
+        return (text[again.start() :] if again else b""), None
+    return text, None

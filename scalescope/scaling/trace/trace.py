@@ -1,0 +1,96 @@
+"""One rank's trace in memory: columns of integers, interned names, and a small table of what collectives carry."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from scalescope.scaling.trace.header import Header
+from scalescope.scaling.trace.intervals import Ints
+
+Ids = npt.NDArray[np.int32]
+
+KERNEL, MEMCPY, MEMSET = 0, 1, 2
+
+
+class CommunicationArgs(msgspec.Struct, frozen=True, kw_only=True):
+    """What the profiler says about one collective on one rank. Counts are elements; None where the trace is silent."""
+
+    operation: str | None = None  # canonical, see scalescope.scaling.trace.families
+    in_elements: int | None = None
+    out_elements: int | None = None
+    dtype: str | None = None  # as the trace spells it
+    group: str | None = None
+    group_ranks: str | None = None  # as the trace spells it; cut past 30 ranks
+    group_size: int | None = None
+    sequence: int | None = None
+    root: int | None = None  # in the group; of rooted collectives
+    source: int | None = None
+    destination: int | None = None
+
+
+class Gradient(msgspec.Struct, frozen=True):
+    """One parameter's gradient, as DDP puts it into its bucket."""
+
+    elements: int
+    element_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostSpans:
+    """Operators, annotations or runtime calls of the host, in file order. Times in ns."""
+
+    start: Ints
+    end: Ints
+    thread: Ints
+    name: Ids
+    correlation: Ints  # of runtime calls; -1 otherwise
+    external: Ints  # the id that a kernel's own external id refers to
+
+    def __len__(self) -> int:
+        return int(self.start.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Activities:
+    """What ran on the device: kernels, copies and sets, in file order. Times in ns."""
+
+    start: Ints
+    end: Ints
+    name: Ids
+    kind: Ids  # KERNEL, MEMCPY or MEMSET
+    stream: Ints
+    device: Ints
+    correlation: Ints
+    external: Ints
+    communication: Ids  # index into Trace.communications, -1 without metadata of its own
+
+    def __len__(self) -> int:
+        return int(self.start.size)
+
+
+@dataclass(slots=True)
+class Trace:
+    """A trace file, read as far as it goes. Times are ns of the file's clock; `header.base_ns` makes them absolute."""
+
+    path: Path
+    header: Header
+    names: list[str]
+    activities: Activities
+    runtime: HostSpans
+    operators: HostSpans
+    annotations: HostSpans
+    communications: list[CommunicationArgs]
+    #: index into `communications` of an operator or annotation, by its row there; only of those that have one
+    operator_communication: dict[int, int] = field(default_factory=dict)
+    annotation_communication: dict[int, int] = field(default_factory=dict)
+    #: gradients that DDP's reducer moves, by the row of the operator; empty where shapes were not recorded
+    gradients: dict[int, Gradient] = field(default_factory=dict)
+    threads: dict[int, str] = field(default_factory=dict)
+    events: int = 0  # events decoded, of every kind
+    invalid_events: int = 0  # events that could not be mended
+    mended_events: int = 0  # events that decoded only after mending
+    unread: dict[str, int] = field(default_factory=dict)  # events on a device's streams, of categories not known here
+    damage: list[str] = field(default_factory=list)  # why the file ends early, and other faults of the whole

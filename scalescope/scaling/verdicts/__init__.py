@@ -1,0 +1,1 @@
+"""From partitions to statements: efficiency, stragglers, waterfall, kinds of kernels, collectives beside a sweep."""

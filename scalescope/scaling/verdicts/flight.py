@@ -1,0 +1,185 @@
+"""torch's flight records, which a job that failed leaves: what each rank called last, and where the ranks part.
+
+A record is a pickle. It is read by an unpickler that admits plain containers and scalars alone, so that a record from
+a stranger's run folder can run no code.
+"""
+
+import io
+import math
+import pickle
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from scalescope.records.folder import RunFolder
+from scalescope.scaling.answer import LastCollective
+
+_NAME = re.compile(r"^(?:nccl\.)?rank(\d+)(?:\.pickle)?$")  # ours, and what torch's own watchdog writes
+
+
+class _Frame(msgspec.Struct):
+    name: str
+    filename: str
+    line: int
+
+
+class _Entry(msgspec.Struct):
+    """One recorded call, as torch names its fields; `state` is scheduled, started or completed."""
+
+    process_group: tuple[str, str]  # its name, its description
+    collective_seq_id: int
+    profiling_name: str
+    state: str
+    retired: bool
+    is_p2p: bool = False
+    input_sizes: list[list[int]] = []
+    input_dtypes: list[str] = []
+    frames: list[_Frame] = []
+
+
+class _Dump(msgspec.Struct):
+    entries: list[_Entry] = []
+
+
+class _Call(msgspec.Struct, frozen=True):
+    """One rank's collective."""
+
+    operation: str
+    elements: int
+    dtype: str | None
+    ended: bool
+    called_from: str | None
+
+    def __str__(self) -> str:
+        return f"{self.operation} of {self.elements:,} {self.dtype or 'elements'}"
+
+
+#: By group, by the collective's number in it; by rank.
+Calls = Mapping[int, Mapping[str, Mapping[int, _Call]]]
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"it wants to load {module}.{name}, and a flight record holds plain data only")
+
+    def persistent_load(self, pid: object) -> NoReturn:
+        raise pickle.UnpicklingError("it refers to data elsewhere, and a flight record holds all of its own")
+
+
+def read_plain(data: bytes) -> Any:
+    """Return what a pickle of plain containers and scalars holds. Raises pickle.UnpicklingError for any other."""
+    try:
+        return _PlainUnpickler(io.BytesIO(data)).load()
+    except pickle.UnpicklingError:
+        raise
+    except Exception as error:  # a damaged pickle raises nearly anything
+        raise pickle.UnpicklingError(f"it is damaged: {type(error).__name__}: {error}") from error
+
+
+def read_flight(folder: RunFolder, world_size: int | None) -> tuple[list[LastCollective], list[str]]:
+    """Return the last collective of each rank and group, and in sentences where the ranks part; nothing of a good run.
+
+    A record that cannot be read is a sentence, too.
+    """
+    calls: dict[int, dict[str, dict[int, _Call]]] = {}
+    said: list[str] = []
+    for path in sorted(folder.flight_recorder.glob("*")) if folder.flight_recorder.is_dir() else ():
+        match = _NAME.match(path.name)
+        if match is None or int(match[1]) in calls:
+            continue
+        try:
+            calls[int(match[1])] = _calls_of(path)
+        except (OSError, pickle.UnpicklingError, msgspec.ValidationError) as error:
+            said.append(f"flight_recorder/{path.name} is left out: {error}")
+    if not calls:
+        return [], said
+    missing = sorted(set(range(world_size or 0)) - calls.keys())
+    if missing:
+        said.append(f"no flight record of {_ranks(missing)}: stopped or dead before it could be kept")
+    return _last(calls), [*said, *where_they_part(calls)]
+
+
+def where_they_part(calls: Calls) -> list[str]:
+    """Return a sentence for each group: who has called less than the others, another collective, or what hangs."""
+    said = []
+    for group in sorted({group for own in calls.values() for group in own}):
+        of_group = {rank: own[group] for rank, own in calls.items() if own.get(group)}
+        last = {rank: max(own) for rank, own in of_group.items()}
+        most = max(last.values())
+        behind = [rank for rank in last if last[rank] < most]
+        ahead = [rank for rank in last if last[rank] == most]
+        if (parting := _first_difference(of_group)) is not None:
+            said.append(f"{group}: the ranks called different collectives as number {parting}: " + ", ".join(
+                f"rank {rank} {own[parting]}" for rank, own in of_group.items()))  # fmt: skip
+        elif behind:
+            call = of_group[ahead[0]][most]
+            said.append(
+                f"{group}: {_ranks(behind)} never called collective number {min(last[r] for r in behind) + 1}; "
+                f"{_ranks(ahead)} came to number {most}, {call}{_from(call)}"
+            )
+        elif hanging := [rank for rank in ahead if not of_group[rank][most].ended]:
+            call = of_group[hanging[0]][most]
+            said.append(
+                f"{group}: every rank recorded called collective number {most}, {call}{_from(call)}; it did not end on "
+                f"{_ranks(hanging)}"
+            )
+    return said
+
+
+def _calls_of(path: Path) -> dict[str, dict[int, _Call]]:
+    dump = msgspec.convert(read_plain(path.read_bytes()), type=_Dump)
+    found: dict[str, dict[int, _Call]] = {}
+    for entry in dump.entries:
+        if entry.is_p2p:
+            continue
+        name, description = entry.process_group
+        group = f"group {name}" + (f" ({description})" if description not in ("", "undefined") else "")
+        found.setdefault(group, {})[entry.collective_seq_id] = _Call(
+            operation=entry.profiling_name.partition(":")[2] or entry.profiling_name,
+            elements=sum(math.prod(size) for size in entry.input_sizes),
+            dtype=entry.input_dtypes[0].lower() if entry.input_dtypes else None,
+            ended=entry.retired or entry.state == "completed",
+            called_from=_caller(entry.frames),
+        )
+    return found
+
+
+def _last(calls: Calls) -> list[LastCollective]:
+    rows = []
+    for rank in sorted(calls):
+        for group, own in sorted(calls[rank].items()):
+            number = max(own)
+            call = own[number]
+            rows.append(
+                LastCollective(rank=rank, group=group, number=number, operation=call.operation,
+                               elements=call.elements, dtype=call.dtype, ended=call.ended, called_from=call.called_from)
+            )  # fmt: skip
+    return rows
+
+
+def _first_difference(of_group: Mapping[int, Mapping[int, _Call]]) -> int | None:
+    """Return the first number, of those that every rank still remembers, at which the operations differ."""
+    shared = set.intersection(*(set(own) for own in of_group.values()))
+    for number in sorted(shared):
+        if len({own[number].operation for own in of_group.values()}) > 1:
+            return number
+    return None
+
+
+def _caller(frames: Sequence[_Frame]) -> str | None:
+    """Return where in the user's own code a collective was called: the innermost frame outside of torch."""
+    for frame in frames:
+        if "/torch/" not in frame.filename and frame.filename.endswith(".py"):
+            return f"{frame.filename}:{frame.line} ({frame.name})"
+    return None
+
+
+def _from(call: _Call) -> str:
+    return f", called from {call.called_from}" if call.called_from else ""
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, sorted(ranks)))}"

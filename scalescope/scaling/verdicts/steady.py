@@ -1,0 +1,74 @@
+"""What a job did outside the profiler's window: its steady steps, beside those that were profiled."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+
+from scalescope.records.rows import StepRow
+from scalescope.scaling.answer import RunAnalysis, StepTimes, Throughput
+
+#: Profiled steps that differ by more from the measured ones are not like them.
+UNLIKE = 0.1
+
+
+def slowed_by_profiling(analysis: RunAnalysis) -> bool:
+    """Tell whether a device's profiled steps are much longer than the measured ones.
+
+    Profiling slows the host: what a device waits for then is no loss of the job's. (Where the host computes it slows
+    everything alike.)
+    """
+    times = analysis.step_times
+    if times is None or times.profiling_overhead_fraction is None or analysis.activity != "gpu":
+        return False
+    return times.profiling_overhead_fraction >= UNLIKE
+
+
+def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
+    """Add what steps.jsonl says: the steps outside the profiler's window beside those inside, and the throughput."""
+    steady = [row for row in rows if row.phase == "steady" and row.step_ms]
+    window = None
+    profiled = [rank for rank in analysis.ranks if rank.steps]
+    if profiled:
+        window = statistics.fmean(rank.window_ms / rank.steps for rank in profiled)
+    times = sorted(max(row.step_ms) for row in steady)
+    measured = statistics.median(times) if times else None
+    overhead = window - measured if window is not None and measured is not None else None
+    analysis.step_times = StepTimes(
+        measured_step_ms=measured,
+        measured_step_p95_ms=_percentile(times, 0.95) if times else None,
+        measured_steps=len(times),
+        window_step_ms=window,
+        profiling_overhead_ms=overhead,
+        profiling_overhead_fraction=overhead / measured if overhead is not None and measured else None,
+    )
+    if not steady:
+        return
+    losses = [row.loss for row in rows if row.loss is not None]
+    validation = [row.validation_loss for row in rows if row.validation_loss is not None]
+    analysis.throughput = Throughput(
+        samples_per_s=statistics.median(row.samples_per_s for row in steady),
+        tokens_per_s=_median(row.tokens_per_s for row in steady),
+        mfu=_median(row.mfu for row in steady),
+        mfu_of_measured=_median(row.mfu_of_measured for row in steady),
+        memory_peak_bytes=max(
+            (row.memory_peak_bytes for row in rows if row.memory_peak_bytes is not None), default=None
+        ),
+        first_loss=losses[0] if losses else None,
+        last_loss=losses[-1] if losses else None,
+        first_validation_loss=validation[0] if validation else None,
+        last_validation_loss=validation[-1] if validation else None,
+        hfu=_median(row.hfu for row in steady),
+        hfu_of_measured=_median(row.hfu_of_measured for row in steady),
+        joules_per_sample=_median(row.joules_per_sample for row in steady),
+    )
+
+
+def _percentile(ascending: Sequence[float], share: float) -> float:
+    position = share * (len(ascending) - 1)
+    below = int(position)
+    above = min(below + 1, len(ascending) - 1)
+    return ascending[below] + (ascending[above] - ascending[below]) * (position - below)
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    given = [value for value in values if value is not None]
+    return statistics.median(given) if given else None

@@ -1,0 +1,190 @@
+"""Which rank the others lose step time to, and what it does meanwhile.
+
+Being last is no guilt: in an undisturbed run one rank can be last in every collective, by microseconds. So the exposed
+waits of the other ranks are dealt out to the rank they waited for, a step at a time; steps are the samples. A verdict
+needs a median loss of at least 1% of the step. Raw wait is not used: waiting that compute hides costs no step time, and
+every bucket waits again for one and the same delay.
+
+What the rank did is where its own partition stands out against the other ranks' mean. Two things would make that figure
+smaller than the truth. The others' compute takes longer while their collectives wait, which hides a part of what this
+rank computes more: so kernels that it alone runs, or runs more often, are counted by themselves. And the last step of a
+window ends with its last activity, so what a host does between two steps (it loads data) is not in it: idle time is
+averaged over the other steps.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence, Set
+
+import msgspec
+import numpy as np
+
+from scalescope.scaling.answer import Straggler
+from scalescope.scaling.rank.kernels import CARRIED, KernelTable
+from scalescope.scaling.rank.partition import OneRankShares, Partition
+from scalescope.scaling.trace.intervals import Intervals, covered_before, difference, intersect, union
+from scalescope.scaling.trace.kernel_names import short_name
+
+#: The share of a step that a rank must cost the others, in the median over steps.
+GUILTY_FRACTION = 0.01
+#: The share of the steps in which it must cost them more than any other rank does.
+GUILTY_STEPS = 0.75
+
+
+class AwaitedWaits(msgspec.Struct, frozen=True):
+    """One rank's waits in order of their start: `[start, ready)` in ns, and the rank each was for."""
+
+    start: tuple[int, ...]
+    ready: tuple[int, ...]
+    awaited: tuple[int, ...]
+
+
+def exposed_wait_by_rank(shares: OneRankShares, waits: AwaitedWaits, transfer: Intervals) -> dict[int, list[int]]:
+    """Return the exposed wait of one rank, ns a step, by the rank it waited for; the sum over ranks is the partition's.
+
+    An instant of several waits belongs to the one that began first.
+    """
+    if not waits.start:
+        return {}
+    start, ready = np.array(waits.start, np.int64), np.array(waits.ready, np.int64)
+    order = np.argsort(start, kind="stable")
+    start, ready, awaited = start[order], ready[order], np.array(waits.awaited, np.int64)[order]
+    exposed = difference(intersect(shares.exposed, union(Intervals(start, ready))), union(transfer))
+    reach = np.concatenate((start[:1], np.maximum.accumulate(ready)[:-1]))
+    own = np.minimum(np.maximum(start, reach), ready)
+    edges = shares.windows.edges
+    found: dict[int, list[int]] = {}
+    for step in range(len(shares.windows)):
+        left, right = edges[step], edges[step + 1]
+        share = covered_before(exposed, np.clip(ready, left, right)) - covered_before(
+            exposed, np.clip(own, left, right)
+        )
+        for rank in np.unique(awaited).tolist():
+            found.setdefault(rank, [0] * len(shares.windows))[step] = int(share[awaited == rank].sum())
+    return found
+
+
+def name_stragglers(
+    partitions: Mapping[int, Sequence[Partition]],
+    lost: Mapping[int, Mapping[int, Sequence[int]]],
+    kernels: Mapping[int, KernelTable],
+    open_ended: Set[int] = frozenset(),
+) -> list[Straggler]:
+    """Return the verdicts, worst first.
+
+    `partitions`: by rank, a step each. `lost`: by waiting rank and awaited rank, exposed wait in ns a step.
+    `open_ended`: the ranks whose last step no next one bounds.
+    """
+    ranks = sorted(partitions)
+    if len(ranks) < 2:
+        return []
+    steps = min(len(partitions[rank]) for rank in ranks)
+    step_ns = statistics.fmean(part.window for rank in ranks for part in partitions[rank][:steps])
+    # loss[awaited][step]: mean over the other ranks, in ns
+    loss = {rank: [0.0] * steps for rank in ranks}
+    for waiting, found_waits in lost.items():
+        for awaited, waits in found_waits.items():
+            if awaited == waiting or awaited not in loss:
+                continue
+            for step, wait in enumerate(waits[:steps]):
+                loss[awaited][step] += wait / (len(ranks) - 1)
+    most = [max(loss[rank][step] for rank in ranks) for step in range(steps)]
+    bounded = {
+        rank: list(partitions[rank][:-1] if rank in open_ended and len(partitions[rank]) > 1 else partitions[rank])
+        for rank in ranks
+    }
+    found = []
+    for rank in ranks:
+        typical = statistics.median(loss[rank]) if loss[rank] else 0.0
+        worst = sum(loss[rank][step] == most[step] for step in range(steps))
+        # ranks that wait for each other in turn are no stragglers: one that is holds the others up step after step
+        if typical < GUILTY_FRACTION * step_ns or worst < GUILTY_STEPS * steps:
+            continue
+        found.append(
+            Straggler(
+                rank=rank,
+                steps_last=worst,
+                lost_ms=statistics.fmean(loss[rank]) / 1e6,
+                verdict=_what_it_did(rank, bounded, kernels),
+            )
+        )
+    return sorted(found, key=lambda straggler: -straggler.lost_ms)
+
+
+_DOING = {
+    "compute": "slower compute",
+    "memory": "more copying",
+    "data": "loading data",
+    "launch": "its host launches late",
+    "queued": "idle on the device although work was enqueued",
+}
+
+
+def _what_it_did(rank: int, bounded: Mapping[int, Sequence[Partition]], kernels: Mapping[int, KernelTable]) -> str:
+    """Return in words what this rank does longer than the others, in ms a step."""
+    others = [other for other in bounded if other != rank]
+    excess = {}
+    for part in _DOING:
+        mine = statistics.fmean(getattr(step, part) for step in bounded[rank])
+        theirs = statistics.fmean(getattr(step, part) for other in others for step in bounded[other])
+        excess[part] = (mine - theirs) / 1e6
+    own = _work_of_its_own(rank, kernels)
+    slower = excess["compute"]
+    if own is not None:
+        excess["compute"] = max(slower, own.milliseconds)
+    part = max(excess, key=lambda part: excess[part])
+    if excess[part] <= 0:
+        return "arrives late, though no part of its own step is longer"
+    if part == "compute" and own is not None and own.milliseconds > slower / 2:
+        how = "which the others do not run" if own.alone else "which it runs more often than the others"
+        return f"its own delay: +{own.milliseconds:.2f} ms a step in {short_name(own.name)}, {how}"
+    return f"{_DOING[part]}: +{excess[part]:.2f} ms a step"
+
+
+class OwnWork(msgspec.Struct, frozen=True):
+    """What one rank computes that the others do not."""
+
+    name: str  # of the kernel that most of it is
+    milliseconds: float  # a step, of this kernel
+    alone: bool  # no other rank runs it at all
+
+
+def _work_of_its_own(rank: int, kernels: Mapping[int, KernelTable]) -> OwnWork | None:
+    """Return the kernel that a rank runs more often than every other one does, and longest; None if there is none.
+
+    Ranks may choose different kernels for the same work, so what all others run more often than this rank is taken off.
+    """
+    mine = _by_name(kernels.get(rank))
+    theirs = [_by_name(table) for other, table in kernels.items() if other != rank and table.steps]
+    if not mine or not theirs:
+        return None
+    nothing = (0.0, 0.0)
+    more: dict[str, float] = {}
+    instead = 0.0
+    for name in mine.keys() | {name for one in theirs for name in one}:
+        runs, time = mine.get(name, nothing)
+        other_runs = [one.get(name, nothing)[0] for one in theirs]
+        excess = time - statistics.fmean(one.get(name, nothing)[1] for one in theirs)
+        if runs > max(other_runs):
+            more[name] = excess
+        elif runs < min(other_runs):
+            instead -= excess
+    if not more:
+        return None
+    name = max(more, key=lambda name: more[name])
+    time = more[name] - max(instead, 0.0)
+    if time <= 0:
+        return None
+    return OwnWork(name, time, not any(name in one for one in theirs))
+
+
+def _by_name(table: KernelTable | None) -> dict[str, tuple[float, float]]:
+    """Return of each kernel how often it runs in a step, and for how many ms."""
+    if table is None or table.steps == 0:
+        return {}
+    found: dict[str, tuple[float, float]] = {}
+    for (name, _), kernel in table.items():
+        if name == CARRIED:
+            continue
+        runs, time = found.get(name, (0.0, 0.0))
+        found[name] = (runs + kernel.steps / table.steps, time + kernel.total_ns / table.steps / 1e6)
+    return found

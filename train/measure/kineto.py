@@ -1,0 +1,188 @@
+"""Kineto traces of the scheduled windows; outside them nothing of the profiler runs.
+
+The low-level profiler behind torch.profiler.profile is driven directly, so that a step is called by the job's own
+number in the trace (`ProfilerStep#57`) and no step outside a window is annotated.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from isal import igzip
+from torch.profiler import ProfilerActivity, _KinetoProfile, record_function
+
+from scalescope.train.config import ProfilerConfig
+from scalescope.train.measure.schedule import Window
+from scalescope.train.measure.trace_budget import TraceBudget
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """A window that was recorded, and waits to be written."""
+
+    steps: list[int]
+    profile: _KinetoProfile
+    unfinished: int | None  # a step that was annotated and never ended
+
+
+class Tracer:
+    """Records this rank's windows, where it is one of `profiler.ranks`, and writes them after the timed steps.
+
+    The first step of the first window's warm-up is recorded, counted and thrown away: it tells how many steps fit into
+    `profiler.max_mib`. A window then ends early, or is left out, and `remarks` says so.
+    """
+
+    def __init__(self, config: ProfilerConfig, device: torch.device, rank: int, metadata: dict[str, Any]) -> None:
+        self._config = config
+        self._traced = config.ranks is None or rank in config.ranks
+        self._on_gpu = device.type == "cuda"
+        self._metadata = metadata
+        self._budget = TraceBudget(config.max_mib)
+        self._counting: _KinetoProfile | None = None
+        self._open: _KinetoProfile | None = None
+        self._end = 0  # the step before which the open window's recording ends
+        self._left_out: set[Window] = set()
+        self._done: list[_Recorded] = []
+        self.remarks: list[str] = []
+
+    @contextmanager
+    def step(self, window: Window | None, step: int) -> Iterator[None]:
+        """The context of one step: annotated while its window records, untouched otherwise."""
+        if not self._traced or window is None or step < window.active:
+            yield
+            return
+        with record_function(f"ProfilerStep#{step}"):
+            yield
+
+    def before(self, window: Window, step: int) -> None:
+        """Begin what begins before a step of a window: counting, the profiler's warm-up, or recording."""
+        if not self._traced or window in self._left_out or (self._open is None and step > window.active):
+            return
+        if step == window.first and self._budget.wants_count and window.active - window.first > 1:
+            self._counting = self._prepare()
+            self._counting.start_trace()
+            return
+        if self._open is None and not self._fit(window):
+            return
+        self._open = self._open or self._prepare()
+        if step == window.active:
+            self._open.start_trace()
+
+    def after(self, window: Window, step: int) -> None:
+        """End the recording after a window's last step."""
+        if self._counting is not None:
+            self._counting.stop_trace()
+            self._count(self._counting, 1)
+            self._counting = None
+        elif self._open is not None and step == self._end - 1:
+            self._finish(window, self._end)
+
+    def break_off(self, window: Window, next_step: int) -> None:
+        """End a window before its time: the loop has ended inside it. The steps before `next_step` are kept, if any."""
+        if self._counting is not None:
+            self.after(window, next_step)
+        elif self._open is not None and next_step > window.active:
+            self._finish(window, next_step, unfinished=True)
+        elif self._open is not None:
+            if next_step < window.active:
+                self._open.start_trace()  # Kineto would stay prepared, and the next profiler find it so
+            self._open.stop_trace()
+            self._open = None
+
+    def _prepare(self) -> _KinetoProfile:
+        if not self._on_gpu:  # its start and stop lines are noise; on a GPU its warnings are worth them
+            os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+        # each window has a profiler of its own, so nothing that is still wanted is cleared
+        warnings.filterwarnings("ignore", message=".*Profiler clears events at the end of each cycle")
+        profile = _KinetoProfile(
+            activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._on_gpu else [])],
+            record_shapes=self._config.shapes,
+            with_stack=self._config.stacks,
+            profile_memory=self._config.memory,
+        )
+        profile.prepare_trace()
+        return profile
+
+    def _fit(self, window: Window) -> bool:
+        """Set where a window's recording ends; False where there is no room for a step of it."""
+        wanted = window.end - window.active
+        steps = self._budget.steps_that_fit(wanted)
+        self._end = window.active + steps
+        if steps < wanted:
+            why = (
+                f"a step's trace takes about {self._budget.packed_mib(1):,.1f} MiB, and of profiler.max_mib="
+                f"{self._budget.max_mib:g} about {self._budget.spent_mib:,.1f} are taken; raise it, or record less"
+            )
+            what = f"ended after {steps} of {wanted} steps" if steps else "was left out"
+            self.remarks.append(f"the Kineto window at step {window.active} {what}: {why}")
+        if not steps:
+            self._left_out.add(window)
+        return steps > 0
+
+    def _finish(self, window: Window, end: int, unfinished: bool = False) -> None:
+        assert self._open is not None
+        steps = list(range(window.active, end))
+        self._open.add_metadata_json("scalescope", json.dumps({**self._metadata, "steps": steps}))
+        self._open.stop_trace()
+        if self._budget.wants_count:
+            self._count(self._open, len(steps))
+        self._budget.spend(len(steps))
+        self._done.append(_Recorded(steps, self._open, end if unfinished else None))
+        self._open = None
+
+    def _count(self, profile: _KinetoProfile, steps: int) -> None:
+        assert profile.profiler is not None and profile.profiler.kineto_results is not None
+        self._budget.events_per_step = len(profile.profiler.kineto_results.events()) // steps
+
+    @property
+    def count(self) -> int:
+        """How many windows are ready to be written."""
+        return len(self._done)
+
+    def first_step(self, index: int) -> int:
+        """Return the first recorded step of a window."""
+        return self._done[index].steps[0]
+
+    def forget(self, index: int) -> None:
+        """Let go of a window that has been written; those after it move up."""
+        del self._done[index]
+
+    def export(self, index: int, path: Path) -> None:
+        """Write one window's trace, gzipped, whole or not at all. Raises OSError where it does not fit."""
+        recorded = self._done[index]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        needed, free = self._budget.plain_bytes(len(recorded.steps)), shutil.disk_usage(path.parent).free
+        if needed > free:  # said before the disk is full for everybody else, too
+            raise OSError(f"writing the trace needs about {needed >> 20:,} MiB, and {free >> 20:,} are free")
+        handle, raw = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".json")
+        os.close(handle)
+        packed = Path(f"{raw}.gz")
+        try:
+            recorded.profile.export_chrome_trace(raw)
+            _check_whole(Path(raw))
+            with Path(raw).open("rb") as plain, igzip.open(packed, "wb", compresslevel=2) as file:
+                while block := b"".join(plain.readlines(1 << 20)):
+                    if recorded.unfinished is not None:
+                        block = block.replace(b'"ProfilerStep#%d"' % recorded.unfinished, b'"unfinished step"')
+                    file.write(block)
+            packed.replace(path)
+        finally:
+            Path(raw).unlink(missing_ok=True)
+            packed.unlink(missing_ok=True)
+
+
+def _check_whole(path: Path) -> None:
+    """Kineto writes through a stream that says nothing of a full disk: a trace that is whole ends with a brace."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 64))
+        if not file.read().rstrip().endswith(b"}"):
+            raise OSError(f"{path.parent}: the trace was cut off after {size} bytes (is the disk full?)")

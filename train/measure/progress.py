@@ -1,0 +1,61 @@
+"""What rank 0 says while steps go by: a bar on a terminal, a plain line every few seconds elsewhere."""
+
+import sys
+import time
+from types import TracebackType
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from scalescope.records.rows import StepRow
+
+_LINE_EVERY_S = 5.0
+
+
+class StepProgress:
+    """Shows each finished row."""
+
+    def __init__(self, what: str, steps: int) -> None:
+        self._what = what
+        self._steps = steps
+        self._bar: Progress | None = None
+        self._last_line_s = 0.0
+        if sys.stdout.isatty():
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[now]}"),
+            )
+            self._task = self._bar.add_task(what, total=steps, now="")
+
+    def show(self, row: StepRow) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=row.step + 1, now=describe(row))
+        elif time.monotonic() - self._last_line_s >= _LINE_EVERY_S:
+            self._last_line_s = time.monotonic()
+            print(f"{self._what}: step {row.step + 1}/{self._steps}, {describe(row)}", flush=True)
+
+    def __enter__(self) -> "StepProgress":
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def describe(row: StepRow) -> str:
+    """Return a row in a few words."""
+    words = [
+        f"{max(row.step_ms):,.1f} ms" + (" (warm-up)" if row.phase == "warmup" else ""),
+        f"{row.samples_per_s:,.0f} samples/s",
+    ]
+    if row.tokens_per_s is not None:
+        words.append(f"{row.tokens_per_s:,.0f} tokens/s")
+    if row.loss is not None:
+        words.append(f"loss {row.loss:.3f}")
+    if row.mfu is not None:
+        words.append(f"MFU {row.mfu:.1%}")
+    return ", ".join(words)

@@ -1,0 +1,1 @@
+"""The networks, what they cost, and the arithmetic that they run in."""

@@ -1,0 +1,48 @@
+"""torch.compile: when it is used, and how."""
+
+import logging
+import shutil
+from contextlib import AbstractContextManager
+from typing import cast
+
+import torch
+from torch import nn
+
+from scalescope.train.config import TrainConfig
+from scalescope.train.kernels.devices import triton_takes
+
+
+def compiles(config: TrainConfig, device: torch.device, dtype: torch.dtype) -> bool:
+    """Return what `compile` comes to: `auto` compiles on GPUs, wherever the strategy and the machine allow it.
+
+    Not for DeepSpeed, whose hooks cannot be compiled, nor for DDP's static graph or buckets below 1 MiB; and Triton has
+    to be there for this device and what it multiplies in (`dtype`), with a C compiler for what it builds.
+    """
+    if config.compile != "auto":
+        return bool(config.compile)
+    if device.type != "cuda" or config.strategy.kind == "zero" or config.strategy.static_graph:
+        return False
+    if config.strategy.cuts_below_a_mebibyte:
+        return False
+    if not triton_takes(device, dtype):
+        return False
+    return any(shutil.which(name) for name in ("cc", "gcc", "clang"))
+
+
+def compile_module(module: nn.Module) -> nn.Module:
+    """Return the module compiled whole; shapes are fixed, so nothing is recompiled for another batch size."""
+    hush_dynamo()
+    compiled = torch.compile(module, dynamic=False)
+    assert isinstance(compiled, nn.Module)
+    return compiled
+
+
+def uncompiled() -> AbstractContextManager[object]:
+    """The context in which what was compiled runs as it was written, so that nothing is compiled again for it."""
+    return cast(AbstractContextManager[object], torch.compiler.set_stance("force_eager"))
+
+
+def hush_dynamo() -> None:
+    """Silence the word that DDP's own annotation is left out of the compiled graph, which changes nothing."""
+    for name in ("ctx_manager", "torch"):
+        logging.getLogger(f"torch._dynamo.variables.{name}").setLevel(logging.ERROR)

@@ -1,0 +1,187 @@
+"""What rank 0 keeps of a stranger's script: the run folder, its rows in the order of steps, and who watches live."""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+
+from scalescope.hardware.detect import versions
+from scalescope.hardware.doctor import topology
+from scalescope.hardware.peaks import find_peak
+from scalescope.launch.sinks import open_sinks
+from scalescope.records.environment import capture
+from scalescope.records.errors import UserError
+from scalescope.records.folder import RunFolder, new_name
+from scalescope.records.rows import Ceilings, Device, RunStatus, StepPhase, TrainFacts
+from scalescope.train.measure.accounting import Accounting
+from scalescope.train.script.config import ScriptConfig
+from scalescope.train.script.exchange import Lap, Message
+from scalescope.train.script.membership import Place
+
+
+class Keeper:
+    """Writes a row once every rank has told its lap of a step. `phase` says which phase a step is in."""
+
+    def __init__(
+        self, config: ScriptConfig, text: str, place: Place, device: Device, phase: Callable[[int], StepPhase]
+    ) -> None:
+        self._size = place.size
+        self._phase = phase
+        self._laps: dict[int, dict[int, Lap]] = {}  # by step, then by rank
+        self._memory: dict[int, int] = {}
+        self._devices = {device.rank: device}
+        self._next_step = config.first_step
+        self.ended: set[int] = set()
+        self.remarks: list[str] = []
+        self.folder = _make_folder(config, text, place)
+        ceilings = _ceilings(config, device)
+        self._accounting = Accounting(
+            ranks=place.size,
+            samples_per_step=(config.samples or 1) * place.size,
+            tokens_per_sample=config.tokens_per_sample,
+            flops_per_sample=config.flops_per_sample,
+            hardware_flops_per_sample=None,  # what a script computes again, it does not tell
+            peak_tflops=ceilings.peak_tflops,
+            matmul_tflops=None,
+        )
+        self.folder.write_facts(_facts(config))
+        self._complete_info(place, device, ceilings)
+        self._writer = self.folder.step_writer()
+        self._sinks = open_sinks(config.logger, self.folder)
+        self._sinks.start(_as_dict(text), self.folder.path.name)
+
+    def take(self, messages: Sequence[Message]) -> None:
+        """Take what the ranks told, and write the rows that are complete now."""
+        for message in messages:
+            for lap in message.laps:
+                self._laps.setdefault(lap.step, {})[message.rank] = lap
+            self._memory[message.rank] = message.memory_peak_bytes
+            self.remarks += [f"rank {message.rank}: {remark}" for remark in message.remarks]
+            if message.device is not None:
+                self._devices[message.rank] = message.device
+            if message.ended:
+                self.ended.add(message.rank)
+        while len(self._laps.get(self._next_step, ())) == self._size:
+            self._write(self._next_step)
+
+    def complete(self) -> bool:
+        """Whether every rank has said its last word."""
+        return len(self.ended) == self._size
+
+    def end(self, status: RunStatus, message: str | None) -> list[str]:
+        """Write what is left, end the record, and return what a reader has to know."""
+        if missing := sorted(set(range(self._size)) - self.ended):
+            self.remarks.append(f"of {self._size} ranks, {_some(missing)} did not say a last word; rows may lack them")
+        for step in sorted(self._laps):
+            self._write(step)
+        self._writer.close()
+        info = self.folder.read_info()
+        info.devices = [self._devices[rank] for rank in sorted(self._devices)]
+        info.hosts = sorted({device.host for device in info.devices})
+        info.topology = topology(info.devices)
+        self.folder.write_info(info)
+        if info.status == "running":  # else a rank that failed first has said why
+            self.folder.set_status(status, message)
+        if self.folder.traces.is_dir():
+            self._sinks.artifact(self.folder.traces)
+        self._sinks.artifact(self.folder.path)
+        self._sinks.close(status)
+        return self.remarks
+
+    def _write(self, step: int) -> None:
+        laps = self._laps.pop(step)
+        self._next_step = step + 1
+        # a place in step_ms is a rank: where one is missing, the list ends before it
+        known = [laps[rank] for rank in range(next(rank for rank in range(self._size + 1) if rank not in laps))]
+        if not known:
+            return
+        row = self._accounting.row(
+            step=step,
+            phase=self._phase(step),
+            step_ms=[lap.ms for lap in known],
+            losses=[lap.loss for lap in known if lap.loss is not None and math.isfinite(lap.loss)],
+            memory_peak_bytes=max(self._memory.values()) or None,
+            power_w=math.nan,
+            validation_loss=None,
+            attempt=0,
+            unix_s=time.time(),
+        )
+        self._writer.append(row)
+        self._sinks.log(row)
+
+    def _complete_info(self, place: Place, device: Device, ceilings: Ceilings) -> None:
+        info = self.folder.read_info()
+        info.backend = place.backend
+        info.world_size = place.size
+        info.launcher = place.source
+        info.devices = [device]
+        info.hosts = [device.host]
+        info.ceilings = ceilings
+        info.environment = capture(versions(place.backend))
+        self.folder.write_info(info)
+
+
+def _make_folder(config: ScriptConfig, text: str, place: Place) -> RunFolder:
+    """Make the run folder, in its study's where one is named. A name that is taken gets a number. Raises UserError."""
+    runs = Path(config.runs).expanduser().resolve()
+    if config.study is not None:
+        _make_study(runs / config.study)
+        runs /= config.study
+        name = config.name or f"{config.what}-n{place.size}"
+    else:
+        name = config.name or new_name("script", config.what)
+    path, number = runs / name, 1
+    while path.exists():
+        number += 1
+        path = runs / f"{name}-{number}"
+    return RunFolder.create(path, "train", text, config.study)
+
+
+def _make_study(path: Path) -> None:
+    if (path / "run.json").is_file():
+        return
+    try:
+        RunFolder.create(path, "study", f"study: {path.name}\n").set_status("done")
+    except UserError:  # another script's rank 0 has just made it
+        RunFolder.open(path)
+
+
+def _facts(config: ScriptConfig) -> TrainFacts:
+    return TrainFacts(
+        model=config.what,
+        strategy=config.strategy,
+        precision=config.precision,
+        parameters=config.parameters,
+        flops_per_sample=config.flops_per_sample or 0.0,
+        flops_formula=config.flops_formula,
+        samples_per_rank_step=config.samples or 1,
+        tokens_per_sample=config.tokens_per_sample,
+    )
+
+
+def _ceilings(config: ScriptConfig, device: Device) -> Ceilings:
+    """The data sheet's ceiling, where MFU is wanted; none is measured on a device that somebody else is using."""
+    peak = find_peak(device.name) if config.flops_per_sample and device.kind != "cpu" else None
+    if peak is None:
+        return Ceilings()
+    return Ceilings(
+        peak_tflops=peak.tflops(config.precision),
+        peak_dtype=config.precision,
+        peak_source=peak.source,
+        memory_tb_s=peak.memory_tb_s,
+        link_gb_s=peak.link_gb_s,
+        link_topology=peak.topology,
+    )
+
+
+def _as_dict(text: str) -> dict[str, Any]:
+    config = OmegaConf.to_container(OmegaConf.create(text))
+    assert isinstance(config, dict)
+    return {str(key): value for key, value in config.items()}
+
+
+def _some(ranks: Sequence[int]) -> str:
+    return f"{', '.join(map(str, ranks[:8]))}{' …' if len(ranks) > 8 else ''}"
