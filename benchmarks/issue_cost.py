@@ -1,4 +1,4 @@
-"""What issuing an operation of `path=direct` costs the host: the loop in C against the loop in Python.
+"""What issuing an operation of `transport=direct` costs the host: the loop in C against the loop in Python.
 
     python benchmarks/issue_cost.py
 

@@ -71,7 +71,7 @@ class Measured:
 
     theirs: dict[Cell, list[float]] = field(default_factory=lambda: defaultdict(list))
     ours: dict[tuple[str, Cell], list[float]] = field(default_factory=lambda: defaultdict(list))
-    seconds: list[tuple[float, float]] = field(default_factory=list)  # theirs, ours a path
+    seconds: list[tuple[float, float]] = field(default_factory=list)  # theirs, ours a transport
 
 
 def main() -> int:
@@ -114,13 +114,13 @@ def measure(options: argparse.Namespace, repeat: int, measured: Measured) -> Non
     refused = set()
     for row in (row for folder in folders for row in folder.read_sweep()):
         if row.time_us is None:
-            refused.add(f"# {row.operation} {row.path} {row.execution}: {row.status}: {row.reason}")
+            refused.add(f"# {row.operation} {row.transport} {row.execution}: {row.status}: {row.reason}")
             continue
         cell = Cell(row.operation, row.group_size, row.bytes, row.execution)
-        measured.ours[row.path, cell].append(row.time_us)
+        measured.ours[row.transport, cell].append(row.time_us)
     print("\n".join(sorted(refused)), end="\n" if refused else "")
-    ways = len(options.paths)  # theirs has one
-    took = f"nccl-tests took {theirs_s:.1f} s, ours {ours_s:.1f} s for {ways} paths"
+    ways = len(options.transports)  # theirs has one
+    took = f"nccl-tests took {theirs_s:.1f} s, ours {ours_s:.1f} s for {ways} transports"
     print(f"# repeat {repeat + 1} of {options.repeats}: {'known already' if known else took}", flush=True)
     if not known:
         measured.seconds.append((theirs_s, ours_s / ways))
@@ -155,12 +155,12 @@ def read_theirs(text: str, in_place: bool) -> Iterator[tuple[int, float]]:
 
 
 def run_ours(options: argparse.Namespace, execution: str, repeat: int) -> RunFolder:
-    """Run one sweep of ours over the same points, all paths in one launch, and return its folder."""
+    """Run one sweep of ours over the same points, all transports in one launch, and return its folder."""
     axes = {
         "operations": options.operations,
         "group_sizes": options.group_sizes,
         "execution": [execution],
-        "path": options.paths,
+        "transport": options.transports,
     }
     settings = {
         **{key: f"[{','.join(map(str, values))}]" for key, values in axes.items()},
@@ -175,8 +175,10 @@ def run_ours(options: argparse.Namespace, execution: str, repeat: int) -> RunFol
     }
     overrides = [*(f"{key}={value}" for key, value in settings.items()), *options.overrides]
     command = [sys.executable, "-m", "scalescope", "sweep", *overrides]
-    paths = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, check=False, capture_output=True, text=True)
+    search_path = os.pathsep.join(filter(None, [str(HERE), os.environ.get("PYTHONPATH")]))
+    done = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": search_path}, check=False, capture_output=True, text=True
+    )
     if done.returncode != 0:
         print(done.stdout[-2000:], done.stderr[-4000:], sep="\n")
     return RunFolder.open(_folder(options, execution, repeat))
@@ -185,21 +187,23 @@ def run_ours(options: argparse.Namespace, execution: str, repeat: int) -> RunFol
 def table(measured: Measured) -> Iterator[str]:
     """Yield the table: median times, and how often theirs our bandwidth is (above 1: we are faster)."""
     theirs, ours = measured.theirs, measured.ours
-    paths = sorted({path for path, _ in ours})
-    heads = [f"{path} µs | {path}/theirs" for path in paths]
-    if set(paths) >= {"c10d", "direct"}:
+    transports = sorted({transport for transport, _ in ours})
+    heads = [f"{transport} µs | {transport}/theirs" for transport in transports]
+    if set(transports) >= {"c10d", "direct"}:
         heads.append("dispatch µs")
     yield f"| operation | n | size | as | theirs µs | theirs busbw GB/s | {' | '.join(heads)} |"
-    yield "|" + "---|" * (6 + 2 * len(paths) + ({"c10d", "direct"} <= set(paths)))
+    yield "|" + "---|" * (6 + 2 * len(transports) + ({"c10d", "direct"} <= set(transports)))
     for cell in sorted(theirs, key=lambda cell: (cell.operation, cell.execution, cell.group_size, cell.bytes)):
         their_us = statistics.median(theirs[cell])
         bus = OPERATIONS[cell.operation].bus_factor(cell.group_size) * cell.bytes / their_us / 1e3
-        medians = {path: statistics.median(ours[path, cell]) for path in paths if (path, cell) in ours}
+        medians = {
+            transport: statistics.median(ours[transport, cell]) for transport in transports if (transport, cell) in ours
+        }
         if not medians:
             continue
         figures = [
-            f"{medians[path]:.2f} | {their_us / medians[path]:.3f}" if path in medians else "n/a | n/a"
-            for path in paths
+            f"{medians[transport]:.2f} | {their_us / medians[transport]:.3f}" if transport in medians else "n/a | n/a"
+            for transport in transports
         ]
         if {"c10d", "direct"} <= medians.keys():
             figures.append(f"{medians['c10d'] - medians['direct']:.2f}")
@@ -210,25 +214,25 @@ def table(measured: Measured) -> Iterator[str]:
 def claims(measured: Measured) -> Iterator[str]:
     """Yield a line a claim: what was claimed, what was measured, and whether it holds."""
     theirs, ours = measured.theirs, measured.ours
-    for path, least, within in (("direct", MIB, 0.05), ("direct", 1, 0.10), ("c10d", 16 * MIB, 0.05)):
+    for transport, least, within in (("direct", MIB, 0.05), ("direct", 1, 0.10), ("c10d", 16 * MIB, 0.05)):
         ratios = {
-            cell: statistics.median(times) / statistics.median(ours[path, cell])
+            cell: statistics.median(times) / statistics.median(ours[transport, cell])
             for cell, times in theirs.items()
-            if (path, cell) in ours and cell.bytes >= least and (least > 1 or cell.bytes < MIB)
+            if (transport, cell) in ours and cell.bytes >= least and (least > 1 or cell.bytes < MIB)
         }
         if not ratios:
             continue
         band = f"from {format_size(least)} up" if least > 1 else "below 1MiB"
         bad = {cell: ratio for cell, ratio in ratios.items() if abs(ratio - 1) > within}
         median = statistics.median(ratios.values())
-        yield (f"- {path}, {band}: {len(ratios) - len(bad)} of {len(ratios)} rows within {within:.0%}, "
+        yield (f"- {transport}, {band}: {len(ratios) - len(bad)} of {len(ratios)} rows within {within:.0%}, "
                f"median ratio {median:.4f}: {'holds' if not bad else 'does not hold'}")  # fmt: skip
         for cell, ratio in sorted(bad.items(), key=lambda item: abs(item[1] - 1), reverse=True)[:20]:
             yield (f"  - {cell.operation} n={cell.group_size} {format_size(cell.bytes)} {cell.execution}: {ratio:.3f}")
     if measured.seconds:
         theirs_s, ours_s = (statistics.mean(took) for took in zip(*measured.seconds, strict=True))
-        yield (f"- time for the same points: theirs {theirs_s:.1f} s, ours {ours_s:.1f} s a path with its share of the "
-               f"start: {ours_s / theirs_s:.2f} times")  # fmt: skip
+        yield (f"- time for the same points: theirs {theirs_s:.1f} s, ours {ours_s:.1f} s a transport with its share "
+               f"of the start: {ours_s / theirs_s:.2f} times")  # fmt: skip
 
 
 def _folder(options: argparse.Namespace, execution: str, repeat: int) -> Path:
@@ -271,12 +275,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--sizes", default="8B..4GiB x2", type=_range)
     parser.add_argument("--executions", default="eager,graph")
     parser.add_argument("--graphs-to", default="4MiB", metavar="SIZE", help="the largest size timed as a graph")
-    parser.add_argument("--paths", default="direct,c10d")
+    parser.add_argument("--transports", default="direct,c10d")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", default=Path("side_by_side"), type=lambda text: Path(text).resolve())
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for scalescope sweep, after --")
     options = parser.parse_args()
-    for key in ("operations", "executions", "paths"):
+    for key in ("operations", "executions", "transports"):
         setattr(options, key, getattr(options, key).split(","))
     options.group_sizes = [int(size) for size in options.group_sizes.split(",")]
     return options

@@ -23,7 +23,8 @@ def main(path: str) -> None:
         between = (row.unix_s or before) - before
         counted = row.iterations * (row.time_us or 0) / 1e6
         before, total, timed = row.unix_s or before, total + between, timed + counted
-        print(f"{row.operation:>14} {row.path:>7} {row.group_size:>3} {row.bytes:>12} {between:>10.3f} {counted:>9.3f} "
+        print(f"{row.operation:>14} {row.transport:>7} "
+              f"{row.group_size:>3} {row.bytes:>12} {between:>10.3f} {counted:>9.3f} "
               f"{row.stopped_by or row.status}")  # fmt: skip
     print(f"all: {total:.1f} s, of which timed {timed:.1f} s")
 

@@ -12,7 +12,7 @@ from scalescope.launch.bounds import is_whole
 from scalescope.records.errors import UserError
 
 MODES = ("in_place", "out_of_place")
-PATHS = ("c10d", "direct", "mpi")
+TRANSPORTS = ("c10d", "direct", "mpi")
 EXECUTIONS = ("eager", "graph")
 PLACEMENTS = ("packed", "spread", "pairs")
 ALGORITHMS = ("Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT")
@@ -28,7 +28,7 @@ def check(config: SweepConfig, world_size: int) -> None:
     _known("reductions", config.reductions, REDUCTIONS)
     if config.modes != "auto":
         _known("modes", as_list(config.modes), MODES)
-    _known("path", as_list(config.path), PATHS)
+    _known("transport", as_list(config.transport), TRANSPORTS)
     _known("execution", as_list(config.execution), EXECUTIONS)
     _known("placement", as_list(config.placement), PLACEMENTS)
     for key, known in (("algorithm", ALGORITHMS), ("protocol", PROTOCOLS), ("contention", ("matmul",))):
@@ -43,8 +43,8 @@ def check(config: SweepConfig, world_size: int) -> None:
         if sizes != "auto":
             parse_sizes(sizes)
     if config.launch.backend == "mpi":
-        raise UserError("MPI is a path of a sweep, not its backend: mpirun -n 4 scalescope sweep path=mpi "
-                        "launch.backend=gloo, or mpirun -n 4 scalescope sweep path=mpi launch.device=cpu")  # fmt: skip
+        raise UserError("MPI is a transport of a sweep, not its backend: "
+                        "mpirun -n 4 scalescope sweep transport=mpi launch.device=cpu")  # fmt: skip
     _check_groups(config, world_size)
 
 

@@ -4,7 +4,7 @@ A point is one combination of the axes, and ends as exactly one row of sweep.jso
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import combinations, groupby, product
 from typing import Any
 
@@ -26,7 +26,7 @@ class Point:
     reduction: str | None
     mode: str
     execution: str
-    path: str
+    transport: str
     root: int | None
     placement: str | None
     algorithm: str | None = None  # that the library is told to use; None leaves it to the library
@@ -45,47 +45,19 @@ class Point:
 
     def row(self, **measured: Any) -> SweepRow:
         """Return this point's row with what was measured, or with its status and reason."""
-        return SweepRow(
-            operation=self.operation,
-            bytes=self.bytes,
-            dtype=self.dtype,
-            group_size=self.group_size,
-            reduction=self.reduction,
-            mode=self.mode,
-            execution=self.execution,
-            path=self.path,
-            placement=self.placement,
-            root=self.root,
-            ranks=list(self.ranks),
-            algorithm=self.algorithm,
-            protocol=self.protocol,
-            channels=self.channels,
-            contention=self.contention,
-            **measured,
-        )
+        axes = {name: getattr(self, name) for name in _AXES}
+        return SweepRow(**{**axes, "ranks": list(self.ranks)}, group_size=self.group_size, **measured)
 
     @classmethod
     def of(cls, row: SweepRow) -> "Point":
         """Return the point that a row answers."""
-        return cls(
-            operation=row.operation,
-            bytes=row.bytes,
-            dtype=row.dtype,
-            ranks=tuple(row.ranks),
-            reduction=row.reduction,
-            mode=row.mode,
-            execution=row.execution,
-            path=row.path,
-            root=row.root,
-            placement=row.placement,
-            algorithm=row.algorithm,
-            protocol=row.protocol,
-            channels=row.channels,
-            contention=row.contention,
-        )
+        return cls(**{**{name: getattr(row, name) for name in _AXES}, "ranks": tuple(row.ranks)})
 
     def __str__(self) -> str:
         return f"{self.operation} of {self.bytes} B {self.dtype}, {self.mode}, over ranks {list(self.ranks)}"
+
+
+_AXES = tuple(field.name for field in fields(Point))  # a row has them all, by the same names
 
 
 @dataclass(frozen=True)
@@ -94,7 +66,7 @@ class Group:
 
     index: int  # the order of its turn, the same on every rank
     ranks: tuple[int, ...]
-    path: str
+    transport: str
     algorithm: str | None
     protocol: str | None
     channels: int | None
@@ -115,14 +87,14 @@ def plan(config: SweepConfig, hosts: Sequence[str], device: str) -> list[Point]:
         _or_none(config.algorithm),
         _or_none(config.protocol),
         _or_none(config.channels),
-        as_list(config.path),
+        as_list(config.transport),
     )
-    for (placement, ranks), algorithm, protocol, channels, path in communicators:
+    for (placement, ranks), algorithm, protocol, channels, transport in communicators:
         ways = product(config.operations, as_list(config.execution), _or_none(config.contention))
         for name, execution, contention in ways:
             operation = OPERATIONS[name]
-            modes = [_natural_mode(name, path)] if config.modes == "auto" else as_list(config.modes)
-            reductions: list[str | None] = list(config.reductions) if operation.reduces else [None]
+            modes = [_natural_mode(name, transport)] if config.modes == "auto" else as_list(config.modes)
+            reductions: list[str | None] = list(config.reductions) if operation.facts.reduces else [None]
             dtypes = config.dtypes if operation.moves_data else [NO_DTYPE]
             for mode, dtype, reduction in product(modes, dtypes, reductions):
                 for size in sizes if operation.moves_data else [0]:
@@ -134,8 +106,8 @@ def plan(config: SweepConfig, hosts: Sequence[str], device: str) -> list[Point]:
                         reduction=reduction,
                         mode=mode if operation.moves_data else "in_place",
                         execution=execution,
-                        path=path,
-                        root=0 if operation.rooted else None,
+                        transport=transport,
+                        root=0 if operation.facts.rooted else None,
                         placement=placement,
                         algorithm=algorithm,
                         protocol=protocol,
@@ -148,10 +120,10 @@ def plan(config: SweepConfig, hosts: Sequence[str], device: str) -> list[Point]:
 
 def by_group(points: Sequence[Point]) -> Iterator[Group]:
     """Yield the points a communicator at a time, in their order."""
-    runs = groupby(points, key=lambda each: (each.ranks, each.path, each.algorithm, each.protocol, each.channels))
+    runs = groupby(points, key=lambda each: (each.ranks, each.transport, each.algorithm, each.protocol, each.channels))
     first = 0
-    for index, ((ranks, path, algorithm, protocol, channels), members) in enumerate(runs):
-        group = Group(index, ranks, path, algorithm, protocol, channels, tuple(members), first)
+    for index, ((ranks, transport, algorithm, protocol, channels), members) in enumerate(runs):
+        group = Group(index, ranks, transport, algorithm, protocol, channels, tuple(members), first)
         first += len(group.points)
         yield group
 
@@ -183,9 +155,9 @@ def as_list(value: object) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def _natural_mode(name: str, path: str) -> str:
-    # MPI's reduce_scatter in place would leave its result elsewhere than the other paths do
-    return "out_of_place" if (name, path) == ("reduce_scatter", "mpi") else OPERATIONS[name].natural_mode
+def _natural_mode(name: str, transport: str) -> str:
+    # MPI's reduce_scatter in place would leave its result elsewhere than the others do
+    return "out_of_place" if (name, transport) == ("reduce_scatter", "mpi") else OPERATIONS[name].natural_mode
 
 
 def _or_none(value: object) -> list[str | None]:

@@ -13,7 +13,7 @@ from scalescope.records.sink import Sinks
 _PATIENCE_S = 5.0  # for a row that the working thread is writing just now, perhaps to a disk that hangs
 
 
-class Ledger:
+class RowRecorder:
     """Written by the thread that measures; closed by the thread that watches, where the job hangs."""
 
     def __init__(self, folder: RunFolder, sinks: Sinks, attempt: int) -> None:

@@ -16,7 +16,7 @@ from scalescope.collectives.measure import tuning_log
 from scalescope.collectives.measure.bench import Bench
 from scalescope.collectives.measure.groups import Rows, turn
 from scalescope.collectives.plan import Group, Point, by_group, plan
-from scalescope.collectives.row_recorder import Ledger
+from scalescope.collectives.row_recorder import RowRecorder
 from scalescope.collectives.show.progress import Display
 from scalescope.collectives.show.summary import summarise, why_nothing
 from scalescope.collectives.show.table import write_csv
@@ -37,7 +37,7 @@ def run(job: Job[SweepConfig]) -> None:
     if any(point.algorithm or point.protocol for point in planned):
         tuning_log.begin(job.folder.logs, job.world.rank)
     open_points, attempt = _left_to_do(job, planned)
-    ledger = Ledger(job.folder, job.sinks, attempt)
+    ledger = RowRecorder(job.folder, job.sinks, attempt)
     job.watch.rescue = partial(_give_up, job, open_points, ledger)
     with Display(total=len(planned), done=len(planned) - len(open_points), shown=job.is_rank0) as display:
         for group in by_group(open_points):
@@ -96,7 +96,7 @@ def _conclude(job: Job[SweepConfig]) -> str | None:
     return why_nothing(rows)
 
 
-def _give_up(job: Job[SweepConfig], points: list[Point], ledger: Ledger, verdict: Verdict) -> None:
+def _give_up(job: Job[SweepConfig], points: list[Point], ledger: RowRecorder, verdict: Verdict) -> None:
     """On the way out of a job that hangs: the point that did not return has its row with the reason; on rank 0."""
     if job.is_rank0 and verdict.place is not None and 0 <= verdict.place < len(points):
         ledger.close(points[verdict.place].row(status="failed", reason=verdict.words, backend=job.backend))

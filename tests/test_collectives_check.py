@@ -43,7 +43,7 @@ def test_the_expected_result_is_numpys_and_any_other_is_counted(name: str, dtype
     kind = getattr(torch, dtype)
     folds = ("sum", "min", "max", "prod", "avg") if kind.is_floating_point else ("sum", "min", "max", "prod")
     check = Check(n, CPU, n * chunk)
-    for reduction in folds if operation.reduces else (None,):
+    for reduction in folds if operation.facts.reduces else (None,):
         point = Point(name, chunk, dtype, tuple(range(n)), reduction, "out_of_place", "eager", "c10d", 0, None)
         bounds = [
             Bound(

@@ -74,7 +74,7 @@ def test_every_figure_of_a_text_log_becomes_a_row() -> None:
         4,
     )
     assert row.alg_gb_s == pytest.approx(199.16, abs=0.01) and row.wrong == 0 and row.iterations == 20
-    assert (row.source, row.path, row.execution) == ("nccl-tests 2.19.6", "direct", "eager")
+    assert (row.source, row.transport, row.execution) == ("nccl-tests 2.19.6", "direct", "eager")
 
 
 def test_per_iteration_columns_timestamps_and_unchecked_rows_are_read() -> None:
@@ -234,7 +234,7 @@ def test_a_ratio_comes_with_the_uncertainty_of_both_sides() -> None:
 
 
 def test_without_a_path_in_common_each_is_laid_beside_the_other() -> None:
-    ours, theirs = [row(8, 17.0, path="c10d")], [row(8, 8.5, path="direct")]
+    ours, theirs = [row(8, 17.0, transport="c10d")], [row(8, 8.5, transport="direct")]
     (pair,) = compare(theirs, ours).pairs
     assert pair.ratio == pytest.approx(0.5)
     assert not compare([*ours, *theirs], theirs).pairs[0].fails(0.99)

@@ -42,7 +42,7 @@ def test_a_wrong_size_is_named_with_the_way_out(sizes: str, words: str) -> None:
         ("dtypes=[bf16]", "did you mean bfloat16"),
         ("reductions=[mean]", "there is no 'mean'"),
         ("modes=[inplace]", "did you mean in_place"),
-        ("path=directly", "did you mean direct"),
+        ("transport=directly", "did you mean direct"),
         ("group_sizes=[2,8]", "a group of 8 in a world of 4 ranks"),
         ("group_sizes=[1]", "no group has two ranks"),
         ("group_sizes=[two]", "'two' is no group size"),

@@ -67,14 +67,14 @@ def test_the_summary_has_peak_latency_and_half_of_the_peak() -> None:
 
 
 def test_the_dispatch_overhead_is_the_two_paths_apart() -> None:
-    rows = [row(1.0, 8, time_us=16.7), row(1.0, 8, time_us=8.6, path="direct")]
+    rows = [row(1.0, 8, time_us=16.7), row(1.0, 8, time_us=8.6, transport="direct")]
     assert "torch.distributed adds 8.10 µs to the library's 8.60 µs at 8B" in summarise(rows, [])[-1]
 
 
 def test_figures_that_python_issued_are_said_to_be_the_hosts() -> None:
-    rows = [row(1.0, 8, path="direct", issued_by="python"), row(1.0, 8, issued_by="python")]
+    rows = [row(1.0, 8, transport="direct", issued_by="python"), row(1.0, 8, issued_by="python")]
     assert "for want of a C compiler" in summarise(rows, [])[-1]
-    rows = [row(1.0, 8, path="direct", issued_by="c"), row(1.0, 8, issued_by="python")]
+    rows = [row(1.0, 8, transport="direct", issued_by="c"), row(1.0, 8, issued_by="python")]
     assert not any("compiler" in line for line in summarise(rows, []))
 
 

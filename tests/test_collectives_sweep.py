@@ -44,7 +44,7 @@ def test_all_operations_are_right_in_every_element(swept: tuple[Path, list[Sweep
     for row in measured:
         if row.dtype in ("float32", "bfloat16"):
             continue
-        assert row.dtype == "none" or not OPERATIONS[row.operation].reduces
+        assert row.dtype == "none" or not OPERATIONS[row.operation].facts.reduces
 
 
 def test_a_sweep_that_can_measure_nothing_fails_with_the_reason_and_keeps_its_rows(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_what_waits_on_the_host_is_captured_by_no_graph(tmp_path: Path) -> None:
 
 
 def test_mpi_moves_host_buffers_with_the_same_checks(tmp_path: Path) -> None:
-    axes = ("sizes=[8B,40KiB]", f"operations=[{','.join(OPERATIONS)}]", "dtypes=[float32,bfloat16]", "path=mpi")
+    axes = ("sizes=[8B,40KiB]", f"operations=[{','.join(OPERATIONS)}]", "dtypes=[float32,bfloat16]", "transport=mpi")
     command = [
         str(Path(sys.executable).parent / "mpirun"),
         "-n",

@@ -155,7 +155,7 @@ def test_points_of_other_ways_to_run_a_collective_are_not_mixed_in() -> None:
     rows = rows_of([2])
     others = (
         rows_of([2], contention="matmul") + rows_of([2], algorithm="Tree") + rows_of([2], execution="graph")
-        + rows_of([2], channels=4) + rows_of([2], placement="spread") + rows_of([2], path="mpi")
+        + rows_of([2], channels=4) + rows_of([2], placement="spread") + rows_of([2], transport="mpi")
     )  # fmt: skip
     for row in others:
         assert row.time_us is not None
@@ -164,7 +164,7 @@ def test_points_of_other_ways_to_run_a_collective_are_not_mixed_in() -> None:
     ]
     found = plain_points([Launch("one", [*fast, *rows])], "all_reduce", "float32")
     assert sorted((point.bytes, point.time_us) for point in found) == [(size, known_us(size, 2)) for size in SIZES]
-    both = plain_points([Launch("one", [*rows_of([2], path="direct"), *rows])], "all_reduce", "float32")
+    both = plain_points([Launch("one", [*rows_of([2], transport="direct"), *rows])], "all_reduce", "float32")
     assert len(both) == len(SIZES)  # what training gets stands for both
 
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from scalescope.records.dtypes import canonical_dtype, element_bytes
+from scalescope.records.operations import bus_factor, canonical_operation
 from scalescope.scaling.run import Explained, explain_traces
-from scalescope.scaling.trace.families import bus_factor, dtype_of, element_bytes, is_communication_kernel, operation_of
+from scalescope.scaling.trace.families import is_communication_kernel
 from scalescope.scaling.trace.sources import find_sources
 
 DATA = Path(__file__).parent / "data"
@@ -63,11 +65,11 @@ def test_operations_and_dtypes_have_one_name_however_they_are_spelt() -> None:
         "ALLGATHER",
         "all_gather_into_tensor",
     )
-    assert {operation_of(name) for name in spelt} == {"all_gather"}
+    assert {canonical_operation(name) for name in spelt} == {"all_gather"}
     others = ("c10d::alltoall_base_", "nccl:all_to_all", "all_to_allv", "ALLTOALL_BASE")
-    assert {operation_of(name) for name in others} == {"all_to_all"}
-    assert operation_of("c10d::reduce_scatter_tensor_coalesced_") == "reduce_scatter"
-    assert dtype_of("c10::BFloat16") == dtype_of("BFloat16") == "bfloat16"
+    assert {canonical_operation(name) for name in others} == {"all_to_all"}
+    assert canonical_operation("c10d::reduce_scatter_tensor_coalesced_") == "reduce_scatter"
+    assert canonical_dtype("c10::BFloat16") == canonical_dtype("BFloat16") == "bfloat16"
     assert element_bytes("BFloat16") == 2 and element_bytes("Float8_e4m3fn") == 1 and element_bytes("Foo") is None
 
 

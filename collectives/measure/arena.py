@@ -57,7 +57,7 @@ class Arena:
             return [Bound(None, None, rank, n, "", 0)]
         dtype: torch.dtype = getattr(torch, point.dtype)
         itemsize = DTYPES[point.dtype].itemsize
-        chunk = point.bytes // itemsize // (n if operation.split else 1)
+        chunk = point.bytes // itemsize // (n if operation.facts.sharded else 1)
         sends, receives = operation.send_elements(chunk, n), operation.receive_elements(chunk, n)
         stride = _aligned(bytes_needed(point))
         bound = []
@@ -80,8 +80,8 @@ def bytes_needed(point: Point) -> int:
     if not operation.moves_data or point.mode == "in_place":
         return point.bytes
     part = point.bytes // point.group_size
-    sends = part if operation.split and not operation.splits_send else point.bytes
-    receives = part if operation.split and not operation.splits_receive else point.bytes
+    sends = part if operation.facts.sharded and not operation.splits_send else point.bytes
+    receives = part if operation.facts.sharded and not operation.splits_receive else point.bytes
     return _aligned(sends) + receives
 
 

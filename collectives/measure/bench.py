@@ -45,10 +45,10 @@ class Bench:
         self._config = job.config
         self._device = job.device
         self._devices = job.devices
-        self._backend = "mpi" if group.path == "mpi" else job.backend
+        self._backend = "mpi" if group.transport == "mpi" else job.backend
         self._messages = member.messages
-        self._path = member.path
-        self._follow = member.path.use
+        self._transport = member.transport
+        self._follow = member.transport.use
         self._watch = job.watch
         here = job.devices[job.world.rank].host
         neighbours = sum(job.devices[rank].host == here for rank in group.ranks)
@@ -88,12 +88,12 @@ class Bench:
             if point.contention is not None and self._compute is None:
                 self._agree_on(self._start_compute)
             bound = self._arena.buffers(point, self._messages.rank)
-            calls = [OPERATIONS[point.operation].run(self._path, io) for io in bound]
+            calls = [OPERATIONS[point.operation].run(self._transport, io) for io in bound]
             if point.execution == "graph" and OPERATIONS[point.operation].waits_on_host:
                 # tried, it would leave torch's allocator as if a capture were still under way
                 raise NotAvailable(f"{point.operation} waits on the host, and a graph holds the device's work alone")
             wrong = self._try_once(point, bound[0], calls[0])
-            run = self._path.rotating(calls)
+            run = self._transport.rotating(calls)
             self._warm_up(point, run)
             run, operations = self._as_executed(point, run)
             timing, slowdowns = self._time(point, run, operations)
@@ -224,7 +224,7 @@ class Bench:
             ceiling_assumes=assumes,
             wrong=wrong,
             memory=self._memory,
-            issued_by=self._path.issued_by if point.execution == "eager" else None,
+            issued_by=self._transport.issued_by if point.execution == "eager" else None,
             library_chose=self._log.last_choice() if self._log is not None else None,
             slowdown=slowdowns.collective if slowdowns is not None else None,
             compute_slowdown=slowdowns.compute if slowdowns is not None else None,
@@ -236,7 +236,7 @@ class Bench:
 
 def _memory(job: Job[SweepConfig], group: Group, member: Member) -> str:
     """Return whose allocator gives the buffers: torch's, or the library's own where every rank has one."""
-    wanted = job.config.memory == "library" or (job.config.memory == "auto" and group.path == "direct")
+    wanted = job.config.memory == "library" or (job.config.memory == "auto" and group.transport == "direct")
     usable = wanted and direct.refusal(job.device) is None and Library().has("ncclMemAlloc")
     return "library" if member.messages.least(int(usable)) else "torch"
 

@@ -18,7 +18,7 @@ def captured_count(estimate_s: float, most: int) -> int:
 def capture(run: Run, count: int, device: torch.device, follow: Callable[[torch.cuda.Stream], None]) -> Call:
     """Return a call that launches `count` operations, as `run` issues them, as one graph.
 
-    `follow` tells the path which stream to run on. Raises NotAvailable off a GPU, RuntimeError where the operation
+    `follow` tells the transport which stream to run on. Raises NotAvailable off a GPU, RuntimeError where the operation
     cannot be captured.
     """
     if device.type != "cuda":

@@ -16,12 +16,12 @@ import torch
 import torch.distributed as dist
 
 from scalescope.collectives.config import SweepConfig
-from scalescope.collectives.operations.operation import Path
+from scalescope.collectives.operations.operation import Transport
 from scalescope.collectives.plan import Group
 from scalescope.collectives.transports import direct, mpi
-from scalescope.collectives.transports.c10d import C10dPath
-from scalescope.collectives.transports.closed import ClosedPath
+from scalescope.collectives.transports.c10d import C10dTransport
 from scalescope.collectives.transports.messages import Messages, form
+from scalescope.collectives.transports.refused import RefusedTransport
 from scalescope.collectives.transports.rotation import IssuedBy, Run
 from scalescope.launch.job import Job
 from scalescope.records.rows import SweepRow
@@ -29,15 +29,15 @@ from scalescope.records.rows import SweepRow
 _LOOK_S = 0.01
 
 
-class Way(Path, Protocol):
-    """A path that was opened for a group."""
+class OpenTransport(Transport, Protocol):
+    """A transport that was opened for a group."""
 
     @property
     def issued_by(self) -> IssuedBy | None:
         """Return the language of the loop that enqueues eager operations; None where nothing can be."""
 
     def rotating(self, calls: Sequence[Any]) -> Run:
-        """Return a function that runs so many of this path's calls, all the same operation, going round them."""
+        """Return a function that runs so many of this transport's calls, all the same operation, going round them."""
 
     def use(self, stream: torch.cuda.Stream) -> None:
         """Run on this stream from here on, as a graph's capture needs it."""
@@ -50,7 +50,7 @@ class Member:
     """One rank's place in the group at work."""
 
     messages: Messages
-    path: Way
+    transport: OpenTransport
 
 
 @contextmanager
@@ -66,16 +66,16 @@ def turn(job: Job[SweepConfig], group: Group) -> Iterator[Member | None]:
     host_group, process_group = job.host_group, cast(dist.ProcessGroup, dist.group.WORLD)
     if not everyone:  # the default groups span everyone
         host_group = form(group.ranks, timeout_s, "gloo")
-    if group.path == "c10d" and (not everyone or told):  # what a library is told counts for fresh communicators
+    if group.transport == "c10d" and (not everyone or told):  # what a library is told counts for fresh communicators
         process_group = form(group.ranks, timeout_s, options=_options(job, group))
     if job.world.rank not in group.ranks:
         yield None
         return
     messages = Messages(host_group, group.ranks, job.world.rank)
     with _environment(group), _stream(job, group):
-        path = _open(job, group, process_group, messages)
-        yield Member(messages=messages, path=path)
-        path.close()
+        transport = _open(job, group, process_group, messages)
+        yield Member(messages=messages, transport=transport)
+        transport.close()
 
 
 def told_to_library(group: Group) -> dict[str, str]:
@@ -106,21 +106,21 @@ def _options(job: Job[SweepConfig], group: Group) -> object:
     return options
 
 
-def _open(job: Job[SweepConfig], group: Group, process_group: dist.ProcessGroup, messages: Messages) -> Way:
-    if group.path == "direct":
-        return cast(Way, direct.open_path(messages, job.device, group.channels))
-    if group.path == "mpi":
+def _open(job: Job[SweepConfig], group: Group, process_group: dist.ProcessGroup, messages: Messages) -> OpenTransport:
+    if group.transport == "direct":
+        return cast(OpenTransport, direct.open_transport(messages, job.device, group.channels))
+    if group.transport == "mpi":
         reason = mpi.refusal(job.world.rank, job.world.size, job.world.source, job.device)
         if reasons := list(filter(None, messages.texts(reason))):
-            return cast(Way, ClosedPath(reasons[0]))
-        return mpi.MpiPath(group.ranks)
-    return C10dPath(process_group, group.ranks, job.device)
+            return cast(OpenTransport, RefusedTransport(reasons[0]))
+        return mpi.MpiTransport(group.ranks)
+    return C10dTransport(process_group, group.ranks, job.device)
 
 
 def _stream(job: Job[SweepConfig], group: Group) -> AbstractContextManager[object]:
     # the library by itself runs as nccl-tests runs it, on a stream that waits for no other; torch.distributed
     # runs where training calls it
-    if group.path == "direct" and job.device.type == "cuda":
+    if group.transport == "direct" and job.device.type == "cuda":
         return torch.cuda.stream(torch.cuda.Stream(job.device))
     return nullcontext()
 

@@ -1,4 +1,4 @@
-"""How long a collective takes: one engine for every operation, path and device.
+"""How long a collective takes: one engine for every operation, transport and device.
 
 As nccl-tests does, operations run back to back without a synchronisation between them, and a batch's time over its
 count is averaged over the ranks. Every batch begins with one untimed operation, which brings the ranks together

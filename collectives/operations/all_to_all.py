@@ -1,13 +1,12 @@
 """all_to_all: rank r ends with chunk r of every rank, in rank order."""
 
 from scalescope.collectives.operations.operation import Operation, Segment
+from scalescope.records.operations import OPERATION_FACTS
 
 ALL_TO_ALL = Operation(
-    name="all_to_all",
-    run=lambda path, io: path.all_to_all(io.send, io.receive),
-    bus_factor=lambda n: (n - 1) / n,
+    facts=OPERATION_FACTS["all_to_all"],
+    run=lambda transport, io: transport.all_to_all(io.send, io.receive),
     expected=lambda chunk, rank, n, root: [Segment(peer * chunk, chunk, rank * chunk, peer) for peer in range(n)],
-    split=True,
     splits_send=True,
     splits_receive=True,
     in_place=False,

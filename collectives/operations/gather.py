@@ -1,16 +1,14 @@
 """gather: the root ends with the chunks of all ranks, in rank order."""
 
 from scalescope.collectives.operations.operation import Operation, Segment
+from scalescope.records.operations import OPERATION_FACTS
 
 GATHER = Operation(
-    name="gather",
-    run=lambda path, io: path.gather(io.send, io.receive, io.root),
-    bus_factor=lambda n: (n - 1) / n,
+    facts=OPERATION_FACTS["gather"],
+    run=lambda transport, io: transport.gather(io.send, io.receive, io.root),
     expected=lambda chunk, rank, n, root: (
         [Segment(peer * chunk, chunk, 0, peer) for peer in range(n)] if rank == root else []
     ),
-    split=True,
     splits_receive=True,
-    rooted=True,
     natural_mode="out_of_place",
 )

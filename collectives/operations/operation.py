@@ -1,6 +1,6 @@
 """What a collective is, as a table that each file beside this one fills in. Torch-free.
 
-S is the largest send or receive buffer of any rank. Operations that give every rank its own part (`split`) cut S
+S is the largest send or receive buffer of any rank. Sharded operations, which give every rank its own part, cut S
 into n chunks; the others move all of S. A rank below is a rank in the group, not in the job.
 """
 
@@ -8,15 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from scalescope.records.operations import OperationFacts
+
 Call = Callable[[], Any]
-Tensor = Any  # whatever the path moves: a torch tensor or a numpy array
+Tensor = Any  # whatever the transport moves: a torch tensor or a numpy array
 
 
 class NotAvailable(Exception):
-    """This path cannot run this point; the message says why, and becomes the row's reason."""
+    """This transport cannot run this point; the message says why, and becomes the row's reason."""
 
 
-class Path(Protocol):
+class Transport(Protocol):
     """A way to the wires. Each method binds buffers and returns a call that runs the operation once."""
 
     def all_reduce(self, send: Tensor, receive: Tensor, reduction: str) -> Call: ...
@@ -58,29 +60,32 @@ class Bound:
 
 @dataclass(frozen=True)
 class Operation:
-    """One collective. `chunk` counts elements: S / n where the operation is split, else S."""
+    """How one collective is run and checked. `chunk` counts elements: S / n where the operation is sharded, else S."""
 
-    name: str
-    run: Callable[[Path, Bound], Call]
-    bus_factor: Callable[[int], float]  # busbw = S / t × factor(n)
+    facts: OperationFacts
+    run: Callable[[Transport, Bound], Call]
     expected: Callable[[int, int, int, int], list[Segment]]  # (chunk, rank, n, root)
-    split: bool = False
     splits_send: bool = False  # the send buffer is n chunks long
     splits_receive: bool = False  # the receive buffer is n chunks long
-    reduces: bool = False
-    rooted: bool = False
-    moves_data: bool = True
     in_place: bool = True  # whether it can work in one buffer at all
     natural_mode: str = "in_place"  # what training calls: the mode that `auto` stands for
     waits_on_host: bool = False  # its call returns when it is done, which no captured graph can hold
 
+    @property
+    def name(self) -> str:
+        return self.facts.name
+
+    @property
+    def moves_data(self) -> bool:
+        return self.facts.sent_share is not None
+
     def chunk_elements(self, size: int, itemsize: int, group_size: int) -> int:
         """Return the elements of a chunk for S near `size`, at least one, cut as nccl-tests cuts it.
 
-        A chunk of a split operation is rounded down to 16 bytes where it is that long.
+        A chunk of a sharded operation is rounded down to 16 bytes where it is that long.
         """
         elements = max(1, size // itemsize)
-        if not self.split:
+        if not self.facts.sharded:
             return elements
         chunk = max(1, elements // group_size)
         aligned = chunk & -max(1, 16 // itemsize)
@@ -88,7 +93,7 @@ class Operation:
 
     def total_elements(self, chunk: int, group_size: int) -> int:
         """Return S in elements."""
-        return chunk * group_size if self.split else chunk
+        return chunk * group_size if self.facts.sharded else chunk
 
     def send_elements(self, chunk: int, group_size: int) -> int:
         return chunk * group_size if self.splits_send else chunk

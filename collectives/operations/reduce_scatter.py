@@ -1,13 +1,11 @@
 """reduce_scatter: rank r ends with chunk r of the reduction of all ranks' buffers."""
 
 from scalescope.collectives.operations.operation import Operation, Segment
+from scalescope.records.operations import OPERATION_FACTS
 
 REDUCE_SCATTER = Operation(
-    name="reduce_scatter",
-    run=lambda path, io: path.reduce_scatter(io.send, io.receive, io.reduction),
-    bus_factor=lambda n: (n - 1) / n,
+    facts=OPERATION_FACTS["reduce_scatter"],
+    run=lambda transport, io: transport.reduce_scatter(io.send, io.receive, io.reduction),
     expected=lambda chunk, rank, n, root: [Segment(0, chunk, rank * chunk, None)],
-    split=True,
     splits_send=True,
-    reduces=True,
 )

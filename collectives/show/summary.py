@@ -29,9 +29,9 @@ def summarise(rows: Sequence[SweepRow], devices: Sequence[Device]) -> list[str]:
     pairs = [row for own in series.values() for row in own if row.placement == "pairs"]
     lines += matrix(pairs)
     lines += slow_pairs(pairs, devices)
-    if any(row.path == "direct" and row.issued_by == "python" for row in rows):
-        lines.append("path=direct was issued from Python, for want of a C compiler on every rank: the figures of small "
-                     "eager operations are the host's")  # fmt: skip
+    if any(row.transport == "direct" and row.issued_by == "python" for row in rows):
+        lines.append("transport=direct was issued from Python, for want of the C helper on every rank: the figures of "
+                     "small eager operations are the host's")  # fmt: skip
     wrong = [row for row in rows if row.wrong]
     lines += [f"WRONG: {row.wrong} elements of {row.operation} {row.bytes} B {row.dtype}" for row in wrong]
     missing = [row for row in rows if row.time_us is None]
@@ -71,8 +71,8 @@ def matrix(rows: Sequence[SweepRow]) -> list[str]:
         return []
     ranks = sorted({rank for row in rows for rank in row.ranks})
     lines = []
-    for name in dict.fromkeys((row.operation, row.path) for row in rows):
-        own = [row for row in rows if (row.operation, row.path) == name]
+    for name in dict.fromkeys((row.operation, row.transport) for row in rows):
+        own = [row for row in rows if (row.operation, row.transport) == name]
         largest, smallest = max(row.bytes for row in own), min(row.bytes for row in own)
         bandwidth = {tuple(row.ranks): row.bus_gb_s for row in own if row.bytes == largest}
         latency = {tuple(row.ranks): row.time_us for row in own if row.bytes == smallest}
@@ -93,8 +93,8 @@ def slow_pairs(rows: Sequence[SweepRow], devices: Sequence[Device]) -> list[str]
     """
     host = {device.rank: device.host for device in devices}
     lines = []
-    for name in dict.fromkeys((row.operation, row.path, row.dtype) for row in rows):
-        own = [row for row in rows if (row.operation, row.path, row.dtype) == name and row.bus_gb_s]
+    for name in dict.fromkeys((row.operation, row.transport, row.dtype) for row in rows):
+        own = [row for row in rows if (row.operation, row.transport, row.dtype) == name and row.bus_gb_s]
         largest = max((row.bytes for row in own), default=0)
         for across in (False, True):
             speeds = {
@@ -157,11 +157,11 @@ def _line(rows: Sequence[SweepRow], devices: Sequence[Device]) -> str:
 
 def _dispatch(series: Sequence[Sequence[SweepRow]]) -> Iterator[str]:
     """Yield what torch.distributed adds to the library's own time, at the smallest size of each pair of series."""
-    direct = {_series(rows[0])[1:]: rows[0] for rows in series if rows[0].path == "direct"}
+    direct = {_series(rows[0])[1:]: rows[0] for rows in series if rows[0].transport == "direct"}
     for rows in series:
         other = direct.get(_series(rows[0])[1:])
         own = next((row for row in rows if other is not None and row.bytes == other.bytes), None)
-        if rows[0].path == "c10d" and own is not None and other is not None:
+        if rows[0].transport == "c10d" and own is not None and other is not None:
             if own.time_us is None or other.time_us is None:
                 continue
             yield (f"{own.operation} over {own.group_size} ranks, {own.execution}: torch.distributed adds "
@@ -171,7 +171,7 @@ def _dispatch(series: Sequence[Sequence[SweepRow]]) -> Iterator[str]:
 
 def _series(row: SweepRow) -> _Series:
     return (
-        row.path, row.operation, row.dtype, row.group_size, row.reduction, row.mode, row.execution, row.placement,
+        row.transport, row.operation, row.dtype, row.group_size, row.reduction, row.mode, row.execution, row.placement,
         row.algorithm, row.protocol, row.channels, row.contention, tuple(row.ranks),
     )  # fmt: skip
 
@@ -180,7 +180,7 @@ def ways(row: SweepRow) -> str:
     """Return how a row was measured, in words: path, execution, and what differs from the plain case."""
     channels = f"{row.channels} channels" if row.channels is not None else None
     beside = f"beside {row.contention}" if row.contention is not None else None
-    told = (row.path, row.execution, row.placement, row.algorithm, row.protocol, channels, beside)
+    told = (row.transport, row.execution, row.placement, row.algorithm, row.protocol, channels, beside)
     return ", ".join(filter(None, told))
 
 

@@ -1,4 +1,4 @@
-"""`path=c10d`: torch.distributed, which is what training gets, with its dispatch on the host."""
+"""`transport=c10d`: torch.distributed, which is what training gets, with its dispatch on the host."""
 
 from collections.abc import Callable
 from functools import partial
@@ -22,7 +22,7 @@ _all_gather: Callable[..., Any] = getattr(dist, "all_gather_single", None) or di
 _reduce_scatter: Callable[..., Any] = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
-class C10dPath:
+class C10dTransport:
     """The operations of one process group, each as a call with its buffers bound."""
 
     issued_by: IssuedBy = "python"

@@ -1,4 +1,4 @@
-"""`path=direct`: the collective library itself, on the same buffers, without torch.distributed's dispatch.
+"""`transport=direct`: the collective library itself, on the same buffers, without torch.distributed's dispatch.
 
 A call is bound once to its C arguments, and a row of calls is issued from C, so that it costs what the library's own
 enqueueing costs.
@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from scalescope.collectives.operations.operation import NotAvailable
-from scalescope.collectives.transports.closed import ClosedPath
 from scalescope.collectives.transports.issue import Enqueue, Grouping, Issuer, LibraryCall
 from scalescope.collectives.transports.library import Library
 from scalescope.collectives.transports.messages import Messages
+from scalescope.collectives.transports.refused import RefusedTransport
 from scalescope.collectives.transports.rotation import IssuedBy, Run, rotating
 
 # ncclDataType_t and ncclRedOp_t, the same numbers in NCCL and RCCL
@@ -35,7 +35,7 @@ _REDUCTIONS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 def refusal(device: torch.device) -> str | None:
     """Return why this rank cannot go this way, or None where it can."""
     if device.type != "cuda":
-        return "path=direct calls the GPU's collective library, and these ranks run on CPUs"
+        return "transport=direct calls the GPU's collective library, and these ranks run on CPUs"
     try:
         Library()
     except NotAvailable as reason:
@@ -43,20 +43,22 @@ def refusal(device: torch.device) -> str | None:
     return None
 
 
-def open_path(messages: Messages, device: torch.device, channels: int | None) -> "DirectPath | ClosedPath":
+def open_transport(
+    messages: Messages, device: torch.device, channels: int | None
+) -> "DirectTransport | RefusedTransport":
     """Return this way with a communicator of its own, or, on every rank alike, a closed one with the reason of one."""
-    path: DirectPath | None = None
+    transport: DirectTransport | None = None
     reason = refusal(device)
     if not (reasons := list(filter(None, messages.texts(reason)))):
         try:
-            path = DirectPath(messages, device, channels)
+            transport = DirectTransport(messages, device, channels)
         except RuntimeError as error:
             reason = f"the library makes no communicator{'' if channels is None else f' of {channels} CTAs'}: {error}"
         reasons = list(filter(None, messages.texts(reason)))
-    return ClosedPath(reasons[0]) if path is None or reasons else path
+    return RefusedTransport(reasons[0]) if transport is None or reasons else transport
 
 
-class DirectPath:
+class DirectTransport:
     """One communicator of the library's own, and its operations with their buffers bound.
 
     Making it raises RuntimeError where the library refuses what the communicator is told.

@@ -1,6 +1,6 @@
 """The collective library that torch itself has loaded, through its C interface: NCCL, or RCCL, which speaks the same.
 
-Only a library that is in this process already is taken, never another one from the disk: figures of `path=direct`
+Only a library that is in this process already is taken, never another one from the disk: figures of `transport=direct`
 are of the very library that training uses.
 """
 
@@ -111,7 +111,9 @@ def _loaded() -> ctypes.CDLL:
             return ctypes.CDLL(name, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
         except OSError:
             continue
-    raise NotAvailable("path=direct needs the collective library as a file that torch has loaded, and there is none")
+    raise NotAvailable(
+        "transport=direct needs the collective library as a file that torch has loaded, and there is none"
+    )
 
 
 def _mapped() -> list[str]:

@@ -1,4 +1,4 @@
-"""`path=mpi`: MPI on host buffers, through mpi4py; for ranks that mpirun or srun started."""
+"""`transport=mpi`: MPI on host buffers, through mpi4py; for ranks that mpirun or srun started."""
 
 from functools import partial
 from typing import Any
@@ -22,9 +22,9 @@ _REDUCTIONS = {"sum": "SUM", "min": "MIN", "max": "MAX", "prod": "PROD"}
 def refusal(rank: int, size: int, source: str, device: torch.device) -> str | None:
     """Return why this rank cannot go this way, or None where it can."""
     if source not in ("mpi", "slurm"):
-        return f"path=mpi needs ranks that mpirun started, and these came from {source}"
+        return f"transport=mpi needs ranks that mpirun started, and these came from {source}"
     if device.type != "cpu":
-        return "path=mpi moves host buffers; start it with launch.device=cpu"
+        return "transport=mpi moves host buffers; start it with launch.device=cpu"
     from mpi4py import MPI
 
     if (MPI.COMM_WORLD.Get_rank(), MPI.COMM_WORLD.Get_size()) != (rank, size):
@@ -32,7 +32,7 @@ def refusal(rank: int, size: int, source: str, device: torch.device) -> str | No
     return None
 
 
-class MpiPath:
+class MpiTransport:
     """One MPI communicator, and its operations with their buffers bound."""
 
     issued_by: IssuedBy = "python"

@@ -37,7 +37,7 @@ def run(words: list[str]) -> int:
     for side, rows in ((options.baseline, comparison.only_baseline), (options.other, comparison.only_other)):
         if rows:
             print(f"only in {side}: {len(rows)} points, such as {rows[0].operation} {rows[0].bytes} B "
-                  f"n={rows[0].group_size} {rows[0].mode} {rows[0].execution} {rows[0].path}")  # fmt: skip
+                  f"n={rows[0].group_size} {rows[0].mode} {rows[0].execution} {rows[0].transport}")  # fmt: skip
     if not comparison.pairs:
         print("no point in common: both sides have to measure the same sizes, group sizes, modes and paths")
     if options.fail_under is None:
@@ -46,7 +46,7 @@ def run(words: list[str]) -> int:
     for pair in failed:
         print(f"FAILED, under {options.fail_under:g}: {describe(pair)}")
     for row in comparison.only_baseline:
-        print(f"FAILED, not measured: {row.operation} {row.bytes} B n={row.group_size} {row.mode} {row.path}")
+        print(f"FAILED, not measured: {row.operation} {row.bytes} B n={row.group_size} {row.mode} {row.transport}")
     bad = bool(failed or comparison.only_baseline)
     print(f"{len(comparison.pairs) - len(failed)} of {len(comparison.pairs)} points hold {options.fail_under:g}")
     return int(ExitCode.CHECK_FAILED if bad else ExitCode.OK)

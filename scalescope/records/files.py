@@ -9,6 +9,8 @@ from typing import TypeVar
 
 import msgspec
 
+from scalescope.records.rows import FORMER_KEYS
+
 Row = TypeVar("Row", bound=msgspec.Struct)
 
 
@@ -82,8 +84,11 @@ def read_rows(path: Path, row_type: type[Row]) -> Iterator[Row]:
     if not path.exists():
         return
     decoder = msgspec.json.Decoder(row_type)
+    renamed = FORMER_KEYS.get(row_type, {})
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
+            for former, key in renamed.items():
+                line = line.replace(former, key)
             try:
                 row = decoder.decode(line)
             except msgspec.DecodeError as error:

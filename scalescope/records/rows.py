@@ -4,6 +4,9 @@ from typing import Literal
 
 import msgspec
 
+from scalescope.records.dtypes import element_bytes
+from scalescope.records.operations import OPERATION_FACTS
+
 SCHEMA = 1
 
 RunKind = Literal["train", "sweep", "study"]
@@ -138,13 +141,6 @@ class StepRow(msgspec.Struct, frozen=True):
     joules_per_sample: float | None = None  # of all devices, by their own counters
 
 
-_DTYPE_BYTES = {
-    "float64": 8, "int64": 8, "uint64": 8, "complex64": 8, "float32": 4, "int32": 4, "uint32": 4, "float16": 2,
-    "bfloat16": 2, "half": 2, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
-}  # fmt: skip
-_SHARDED = {"all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"}
-
-
 class SweepRow(msgspec.Struct, frozen=True):
     """One planned point of a collectives sweep: measured, or with the reason why it was not.
 
@@ -160,7 +156,7 @@ class SweepRow(msgspec.Struct, frozen=True):
     reduction: str | None = None
     mode: str = "in_place"  # in_place | out_of_place
     execution: str = "eager"  # eager | graph
-    path: str = "c10d"  # c10d | direct | mpi
+    transport: str = "c10d"  # c10d | direct | mpi
     algorithm: str | None = None
     protocol: str | None = None
     channels: int | None = None  # blocks a communicator was told to use
@@ -201,8 +197,13 @@ class SweepRow(msgspec.Struct, frozen=True):
 
         None where the data type's size is not known.
         """
-        width = _DTYPE_BYTES.get(self.dtype, 1 if self.dtype.startswith("float8") else 0)
-        if not width:
+        width = element_bytes(self.dtype)
+        facts = OPERATION_FACTS.get(self.operation)
+        if width is None:
             return None
         count = self.bytes // width
-        return count // self.group_size if self.operation in _SHARDED else count
+        return count // self.group_size if facts is not None and facts.sharded else count
+
+
+#: Keys that rows had in files of earlier versions, by row type.
+FORMER_KEYS: dict[type[msgspec.Struct], dict[bytes, bytes]] = {SweepRow: {b'"path":': b'"transport":'}}

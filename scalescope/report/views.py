@@ -238,7 +238,7 @@ def sweep_variant(row: SweepRow) -> str:
         [
             row.mode.replace("_", " "),
             *([row.execution] if row.execution != "eager" else []),
-            *([row.path] if row.path != "c10d" else []),
+            *([row.transport] if row.transport != "c10d" else []),
             *(text for text in (row.algorithm, row.protocol, row.placement) if text),
         ]
     )

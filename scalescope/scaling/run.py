@@ -9,6 +9,7 @@ import msgspec
 
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
+from scalescope.records.operations import bus_factor
 from scalescope.scaling.answer import (
     Collective,
     Quality,
@@ -27,7 +28,6 @@ from scalescope.scaling.ranks.matching import Match, match_collectives
 from scalescope.scaling.ranks.quality import judge, lacks_its_device
 from scalescope.scaling.ranks.read import read_ranks
 from scalescope.scaling.ranks.waits import MatchedWait, wait_and_transfer, wait_of
-from scalescope.scaling.trace.families import bus_factor
 from scalescope.scaling.trace.sources import Source, find_sources
 from scalescope.scaling.verdicts.efficiency import efficiency_of
 from scalescope.scaling.verdicts.flight import read_flight

@@ -6,11 +6,11 @@ import msgspec
 import numpy as np
 
 from scalescope.hardware.peaks import find_peak, link_ceiling_gb_s
+from scalescope.records.operations import bus_factor
 from scalescope.scaling.costs.fit import Branch, Fit
 from scalescope.scaling.costs.holdout import Holdout, hold_out
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.costs.model import CostModel
-from scalescope.scaling.trace.families import bus_factor
 
 
 class Term(msgspec.Struct, frozen=True):

@@ -113,11 +113,11 @@ def is_plain(row: SweepRow) -> bool:
         row.status == "measured"
         and bool(row.time_us)
         and row.execution == "eager"
-        and row.path != "mpi"
+        and row.transport != "mpi"
         and row.placement in (None, "packed")
         and all(value is None for value in told)
     )
 
 
 def _rank(row: SweepRow) -> tuple[bool, bool]:
-    return (row.path != "c10d", row.mode != "in_place")
+    return (row.transport != "c10d", row.mode != "in_place")

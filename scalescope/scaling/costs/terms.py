@@ -19,13 +19,12 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
+from scalescope.records.operations import OPERATION_FACTS, Waiting
+
 Floats = npt.NDArray[np.float64]
 
-_PAIRED = ("all_reduce",)
-_SHARDED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
-_WHOLE = ("broadcast", "reduce")
 #: Operations whose cost has a formula.
-KNOWN = (*_PAIRED, *_SHARDED, *_WHOLE, "send_recv", "barrier")
+KNOWN = tuple(OPERATION_FACTS)
 
 Form = tuple[str, ...]
 
@@ -35,23 +34,20 @@ _BANDWIDTH: tuple[Form, ...] = (("moved",), ("own",), ("moved", "own"))
 
 def steps(operation: str, n: Floats) -> Floats:
     """Return the sequential messages of a ring of n."""
-    if operation == "send_recv":
-        return np.ones_like(n)
-    return (2 if operation in (*_PAIRED, "barrier") else 1) * (n - 1)
+    facts = OPERATION_FACTS[operation]
+    return np.ones_like(n) if facts.waiting is Waiting.PARTNER else facts.rounds * (n - 1)
 
 
 def levels(operation: str, n: Floats) -> Floats:
     """Return the sequential messages of a binary tree of n."""
-    if operation == "send_recv":
-        return np.ones_like(n)
-    return (2 if operation in (*_PAIRED, "barrier") else 1) * np.log2(n)
+    facts = OPERATION_FACTS[operation]
+    return np.ones_like(n) if facts.waiting is Waiting.PARTNER else facts.rounds * np.log2(n)
 
 
 def moved(operation: str, n: Floats) -> Floats:
     """Return the share of S that each of n ranks sends."""
-    if operation in _PAIRED:
-        return 2 * (n - 1) / n
-    return (n - 1) / n if operation in _SHARDED else np.ones_like(n)
+    share = OPERATION_FACTS[operation].sent_share
+    return np.ones_like(n) if share is None else np.array([share(float(one)) for one in n.ravel()]).reshape(n.shape)
 
 
 def features(form: Form, operation: str, sizes: Floats, groups: Floats) -> Floats:

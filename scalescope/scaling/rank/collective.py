@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from scalescope.scaling.trace.families import dtype_of, element_bytes
+from scalescope.records.dtypes import canonical_dtype, element_bytes
 from scalescope.scaling.trace.trace import CommunicationArgs, Trace
 
 
@@ -41,7 +41,7 @@ def describe(args: CommunicationArgs | None, groups: "GroupNames") -> RankCollec
     counts = [count for count in (args.in_elements, args.out_elements) if count is not None]
     collective.operation = args.operation
     collective.elements = max(counts) if counts else None
-    collective.dtype = dtype_of(args.dtype) if args.dtype else None
+    collective.dtype = canonical_dtype(args.dtype) if args.dtype else None
     size = element_bytes(args.dtype) if args.dtype else None
     if collective.elements is not None and size is not None:
         collective.bytes = collective.elements * size

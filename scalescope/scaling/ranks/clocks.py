@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
+from scalescope.records.operations import SYMMETRIC
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.ranks.matching import match_collectives
-from scalescope.scaling.trace.families import SYMMETRIC
 
 #: Spreads of the ends of matched collectives, over their count, that differ by less do not tell lags apart: members of
 #: one end together within µs, over a slow link within a part of the transfer.

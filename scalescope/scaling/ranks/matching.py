@@ -15,8 +15,8 @@ from typing import Literal
 
 import msgspec
 
+from scalescope.records.operations import FROM_ROOT, SYMMETRIC, TO_ROOT
 from scalescope.scaling.rank.collective import RankCollective
-from scalescope.scaling.trace.families import FROM_ROOT, SYMMETRIC, TO_ROOT
 
 #: Clocks of one host agree to tens of µs: so far apart can two members seem to lie that did overlap.
 CLOCK_SLACK_NS = 50_000

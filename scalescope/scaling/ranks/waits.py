@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
+from scalescope.records.operations import FROM_ROOT, SYMMETRIC, TO_ROOT
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.ranks.matching import Match
-from scalescope.scaling.trace.families import FROM_ROOT, SYMMETRIC, TO_ROOT
 from scalescope.scaling.trace.intervals import EMPTY, Intervals
 
 

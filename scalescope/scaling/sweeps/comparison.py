@@ -40,11 +40,11 @@ class Comparison:
 def compare(baseline: Sequence[SweepRow], other: Sequence[SweepRow]) -> Comparison:
     """Pair the points of two sweeps.
 
-    Points are the same if all their axes are. Where the two sweeps share no path (ours through torch.distributed, a
-    log of the library's own), each path is laid beside the other's.
+    Points are the same if all their axes are. Where the two sweeps share no transport (ours through torch.distributed,
+    a log of the library's own), each transport is laid beside the other's.
     """
     measured = [row for row in baseline if row.time_us is not None]
-    shared = {row.path for row in measured} & {row.path for row in other}
+    shared = {row.transport for row in measured} & {row.transport for row in other}
     theirs: dict[_Key, list[SweepRow]] = {}
     for row in other:
         theirs.setdefault(_key(row, bool(shared)), []).append(row)
@@ -65,11 +65,11 @@ def describe(pair: Pair) -> str:
     """Return a pair as one line."""
     row, other = pair.baseline, pair.other
     point = f"{row.operation} {row.bytes} B {row.dtype} n={row.group_size} {row.mode} {row.execution}"
-    path = row.path if row.path == other.path else f"{row.path} → {other.path}"
+    transport = row.transport if row.transport == other.transport else f"{row.transport} → {other.transport}"
     if pair.ratio is None or other.time_us is None or row.time_us is None:
-        return f"{point} {path}: {other.status} ({other.reason})"
+        return f"{point} {transport}: {other.status} ({other.reason})"
     known = f" ± {pair.uncertainty:.3f}" if pair.uncertainty is not None else ""
-    return f"{point} {path}: {row.time_us:.2f} → {other.time_us:.2f} µs, ratio {pair.ratio:.3f}{known}"
+    return f"{point} {transport}: {row.time_us:.2f} → {other.time_us:.2f} µs, ratio {pair.ratio:.3f}{known}"
 
 
 def _pair(row: SweepRow, other: SweepRow) -> Pair:
@@ -87,9 +87,9 @@ def _relative_half(row: SweepRow) -> float | None:
     return (row.interval_us[1] - row.interval_us[0]) / 2 / row.time_us
 
 
-def _key(row: SweepRow, with_path: bool) -> _Key:
+def _key(row: SweepRow, with_transport: bool) -> _Key:
     return (
         row.operation, row.bytes, row.dtype, row.group_size, row.reduction, row.mode, row.execution, row.root,
-        row.algorithm, row.protocol, row.channels, row.contention, row.placement, row.path if with_path else None,
-        tuple(row.ranks) if row.placement == "pairs" else None,
+        row.algorithm, row.protocol, row.channels, row.contention, row.placement,
+        row.transport if with_transport else None, tuple(row.ranks) if row.placement == "pairs" else None,
     )  # fmt: skip

@@ -204,7 +204,7 @@ def _row(
         root=None if root is None or int(root) < 0 else int(root),
         mode=mode,
         execution=test.execution,
-        path="direct",
+        transport="direct",
         ranks=list(range(test.group_size)),
         time_us=time_us,
         alg_gb_s=alg_gb_s,

@@ -11,8 +11,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from scalescope.records.dtypes import element_bytes
+from scalescope.records.operations import FROM_ROOT, TO_ROOT, canonical_operation
 from scalescope.scaling.trace.events import EXACT_FLOAT_US, AnyEvent, Args, decode_event_anyhow, decode_events
-from scalescope.scaling.trace.families import FROM_ROOT, NO_COLLECTIVE, TO_ROOT, element_bytes, operation_of
+from scalescope.scaling.trace.families import NO_COLLECTIVE
 from scalescope.scaling.trace.header import Header
 from scalescope.scaling.trace.intervals import Ints
 from scalescope.scaling.trace.trace import (
@@ -234,7 +236,7 @@ class Columns:
         if described.lower() in NO_COLLECTIVE:
             return -1
         # torch before 2.0 recorded that there is a collective, not which
-        operation = None if described == "record_param_comms" else operation_of(described)
+        operation = None if described == "record_param_comms" else canonical_operation(described)
         in_elements = args.in_elements if args.in_elements >= 0 else args.in_elements_old
         out_elements = args.out_elements if args.out_elements >= 0 else args.out_elements_old
         dtype = args.dtype

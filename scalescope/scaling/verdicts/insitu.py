@@ -21,12 +21,12 @@ import statistics
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
+from scalescope.records.operations import bus_factor
 from scalescope.records.rows import SweepRow
 from scalescope.scaling.answer import Collective, InSitu, RunAnalysis
 from scalescope.scaling.costs.points import Launch, is_plain
 from scalescope.scaling.rank.exchanges import RankExchanges
 from scalescope.scaling.sweeps.names import REDUCING
-from scalescope.scaling.trace.families import bus_factor
 
 #: Smaller collectives are latency, which the sweep and the profiler see too differently to compare.
 SMALLEST_BYTES = 1 << 20
@@ -142,7 +142,7 @@ def _curves(rows: Iterable[SweepRow]) -> tuple[dict[_Key, _Curve], dict[_Key, _C
         key = (row.operation, row.dtype, row.group_size)
         if is_plain(row) and row.time_us is not None:
             # through torch.distributed, as training calls it, before the library by itself; of several the fastest
-            ranked = (row.path != "c10d", row.time_us)
+            ranked = (row.transport != "c10d", row.time_us)
             curve = alone.setdefault(key, {})
             curve[row.bytes] = min(ranked, curve.get(row.bytes, ranked))
         elif row.contention is not None and row.slowdown is not None and row.execution == "eager":

@@ -1,4 +1,4 @@
-"""A path that a rank of the group cannot go: every point on it gets the reason as its row."""
+"""A transport that a rank of the group cannot use: every point on it gets the reason as its row."""
 
 from collections.abc import Callable
 from typing import NoReturn
@@ -6,7 +6,7 @@ from typing import NoReturn
 from scalescope.collectives.operations.operation import NotAvailable
 
 
-class ClosedPath:
+class RefusedTransport:
     """Refuses every operation with the same words."""
 
     def __init__(self, reason: str) -> None:

@@ -1,0 +1,111 @@
+"""What a collective is, whoever measures or reads it: its name, what it moves, and who waits for whom. Torch-free.
+
+One row an operation. S is the largest send or receive buffer of any rank, n the group's size.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Waiting(Enum):
+    """Whose arrival a member's data waits for."""
+
+    ALL = "all"  # of all members: none ends before the last has started
+    ROOT = "root"  # of the root, which the data comes from
+    MEMBERS = "members"  # at the root, of the members that send to it
+    PARTNER = "partner"  # of the other end
+
+
+@dataclass(frozen=True)
+class OperationFacts:
+    """One operation. `sent_share` is nccl-tests' bus factor: the share of S that each rank sends over its link."""
+
+    name: str
+    waiting: Waiting
+    sent_share: Callable[[float], float] | None  # by n; None: it moves no data
+    sharded: bool = False  # every rank has a part of its own, S / n
+    reduces: bool = False
+    rounds: int = 1  # trips round a ring of n − 1 messages each, or up or down a tree of log2(n)
+    spellings: tuple[str, ...] = ()  # squashed names that traces have for it, beside its own
+
+    @property
+    def symmetric(self) -> bool:
+        return self.waiting is Waiting.ALL
+
+    @property
+    def rooted(self) -> bool:
+        return self.waiting in (Waiting.ROOT, Waiting.MEMBERS)
+
+    def bus_factor(self, group_size: int) -> float | None:
+        """Return busbw / algbw as nccl-tests defines it, or None for an operation that moves no data."""
+        return None if self.sent_share is None else self.sent_share(group_size)
+
+
+def _twice(n: float) -> float:
+    return 2 * (n - 1) / n
+
+
+def _others(n: float) -> float:
+    return (n - 1) / n
+
+
+def _whole(n: float) -> float:
+    return 1.0
+
+
+#: Every operation, by its name.
+OPERATION_FACTS = {
+    facts.name: facts
+    for facts in (
+        OperationFacts("all_reduce", Waiting.ALL, _twice, reduces=True, rounds=2,
+                       spellings=("allreducecoalesced", "allreducesparse")),
+        OperationFacts("all_gather", Waiting.ALL, _others, sharded=True,
+                       spellings=("allgatherbase", "allgatherinto", "allgatherintotensor",
+                                  "allgatherintotensorcoalesced", "allgathercoalesced", "allgathersingle",
+                                  "allgatherv")),
+        OperationFacts("reduce_scatter", Waiting.ALL, _others, sharded=True, reduces=True,
+                       spellings=("reducescatterbase", "reducescattertensor", "reducescattertensorcoalesced",
+                                  "reducescattercoalesced", "reducescattersingle", "reducescatterv")),
+        OperationFacts("broadcast", Waiting.ROOT, _whole, spellings=("broadcastoop",)),
+        OperationFacts("reduce", Waiting.MEMBERS, _whole, reduces=True, spellings=("reduceoop",)),
+        OperationFacts("all_to_all", Waiting.ALL, _others, sharded=True,
+                       spellings=("alltoallbase", "alltoallv", "alltoallsingle")),
+        OperationFacts("gather", Waiting.MEMBERS, _others, sharded=True),
+        OperationFacts("scatter", Waiting.ROOT, _others, sharded=True),
+        OperationFacts("send_recv", Waiting.PARTNER, _whole, spellings=("send", "recv", "recvanysource")),
+        OperationFacts("barrier", Waiting.ALL, None, rounds=2),
+    )
+}  # fmt: skip
+
+_BY_SPELLING = {
+    re.sub(r"[^a-z]", "", spelling): facts.name
+    for facts in OPERATION_FACTS.values()
+    for spelling in (facts.name, *facts.spellings)
+}
+
+
+def canonical_operation(name: str) -> str:
+    """Return the one name of an operation for a trace's `Collective name` or an annotation such as `gloo:all_reduce`.
+
+    A name that no operation has comes back without its prefix.
+    """
+    bare = name.rsplit(":", 1)[-1]
+    return _BY_SPELLING.get(re.sub(r"[^a-z]", "", bare.lower()), bare)
+
+
+def bus_factor(operation: str, group_size: int) -> float | None:
+    """Return busbw / algbw of an operation by its name, or None where it has none or is not known."""
+    facts = OPERATION_FACTS.get(operation)
+    return None if facts is None else facts.bus_factor(group_size)
+
+
+def named(where: Callable[[OperationFacts], bool]) -> frozenset[str]:
+    """Return the names of the operations for which something holds."""
+    return frozenset(name for name, facts in OPERATION_FACTS.items() if where(facts))
+
+
+SYMMETRIC = named(lambda facts: facts.symmetric)
+FROM_ROOT = named(lambda facts: facts.waiting is Waiting.ROOT)
+TO_ROOT = named(lambda facts: facts.waiting is Waiting.MEMBERS)
