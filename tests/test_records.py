@@ -1,5 +1,6 @@
 """The run folder keeps what was measured, whatever happens to the process that writes it."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from scalescope.records.environment import allowed_variables
 from scalescope.records.errors import UserError
 from scalescope.records.files import RowWriter, read_rows, write_atomic
 from scalescope.records.folder import RunFolder, find_runs
-from scalescope.records.rows import StepRow
+from scalescope.records.rows import StepRow, SweepRow
 from scalescope.records.shell import as_typed
 from scalescope.records.sink import Sinks
 from tests import disks
@@ -192,3 +193,10 @@ def test_a_path_is_printed_as_one_types_it(tmp_path: Path, monkeypatch: pytest.M
     assert as_typed(tmp_path / "runs" / "a") == "runs/a"
     assert as_typed(tmp_path / "mit Ä b") == "'mit Ä b'"
     assert as_typed(Path("/elsewhere/a b")) == "'/elsewhere/a b'"
+
+
+def test_sweep_rows_of_earlier_versions_keep_their_transport(tmp_path: Path) -> None:
+    row = {"operation": "all_reduce", "bytes": 8, "dtype": "float32", "group_size": 2, "status": "measured"}
+    (tmp_path / "sweep.jsonl").write_text(json.dumps({**row, "path": "direct"}, separators=(",", ":")) + "\n")
+    (read,) = read_rows(tmp_path / "sweep.jsonl", SweepRow)
+    assert read.transport == "direct"

@@ -4,15 +4,15 @@ import threading
 from pathlib import Path
 
 from scalescope.collectives.plan import Point
-from scalescope.collectives.row_recorder import Ledger
+from scalescope.collectives.row_recorder import RowRecorder
 from scalescope.records.folder import RunFolder
 from scalescope.records.sink import Sinks
 from tests.collectives_runs import planned
 
 
-def ledger_in(path: Path) -> tuple[Ledger, RunFolder]:
+def recorder_in(path: Path) -> tuple[RowRecorder, RunFolder]:
     folder = RunFolder(path)
-    return Ledger(folder, Sinks(), attempt=3), folder
+    return RowRecorder(folder, Sinks(), attempt=3), folder
 
 
 def points() -> list[Point]:
@@ -20,19 +20,19 @@ def points() -> list[Point]:
 
 
 def test_a_point_that_came_back_is_not_given_up_as_well(tmp_path: Path) -> None:
-    ledger, folder = ledger_in(tmp_path)
+    recorder, folder = recorder_in(tmp_path)
     one, _ = points()
-    ledger.keep(one.row(status="measured", time_us=1.0))
-    ledger.close(one.row(status="failed", reason="did not return"))
+    recorder.keep(one.row(status="measured", time_us=1.0))
+    recorder.close(one.row(status="failed", reason="did not return"))
     assert [(row.status, row.attempt) for row in folder.read_sweep()] == [("measured", 3)]
 
 
 def test_no_row_follows_the_one_that_was_given_up(tmp_path: Path) -> None:
-    ledger, folder = ledger_in(tmp_path)
+    recorder, folder = recorder_in(tmp_path)
     one, other = points()
-    ledger.close(one.row(status="failed", reason="did not return"))
+    recorder.close(one.row(status="failed", reason="did not return"))
     for point in (one, other):
-        late = threading.Thread(target=ledger.keep, args=(point.row(status="measured", time_us=1.0),), daemon=True)
+        late = threading.Thread(target=recorder.keep, args=(point.row(status="measured", time_us=1.0),), daemon=True)
         late.start()
         late.join(0.2)
         assert late.is_alive(), "the working thread waits for the process's end"
