@@ -195,7 +195,7 @@ def table(measured: Measured) -> Iterator[str]:
     yield "|" + "---|" * (6 + 2 * len(transports) + ({"c10d", "direct"} <= set(transports)))
     for cell in sorted(theirs, key=lambda cell: (cell.operation, cell.execution, cell.group_size, cell.bytes)):
         their_us = statistics.median(theirs[cell])
-        bus = OPERATIONS[cell.operation].bus_factor(cell.group_size) * cell.bytes / their_us / 1e3
+        bus = (OPERATIONS[cell.operation].facts.bus_factor(cell.group_size) or 0.0) * cell.bytes / their_us / 1e3
         medians = {
             transport: statistics.median(ours[transport, cell]) for transport in transports if (transport, cell) in ours
         }

@@ -200,7 +200,7 @@ class Bench:
         self, point: Point, timing: Timing, wrong: int | None, slowdowns: Slowdowns | None
     ) -> SweepRow | None:
         algorithm_gb_s = point.bytes / timing.time_us / 1e3 if point.bytes else None
-        factor = OPERATIONS[point.operation].bus_factor(point.group_size)
+        factor = OPERATIONS[point.operation].facts.bus_factor(point.group_size) or 0.0
         ceiling, assumes = ceiling_of(point, self._devices)
         spread = timing.spread
         return self._row(
