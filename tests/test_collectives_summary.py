@@ -73,7 +73,7 @@ def test_the_dispatch_overhead_is_the_two_paths_apart() -> None:
 
 def test_figures_that_python_issued_are_said_to_be_the_hosts() -> None:
     rows = [row(1.0, 8, path="direct", issued_by="python"), row(1.0, 8, issued_by="python")]
-    assert "for want of a C compiler" in summarise(rows, [])[-1]
+    assert "for want of the C helper" in summarise(rows, [])[-1]
     rows = [row(1.0, 8, path="direct", issued_by="c"), row(1.0, 8, issued_by="python")]
     assert not any("compiler" in line for line in summarise(rows, []))
 
