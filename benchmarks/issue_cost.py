@@ -2,8 +2,9 @@
 
     python benchmarks/issue_cost.py
 
-Needs a C compiler and no GPU: a library with NCCL's interface that does nothing stands in for NCCL, so that what is
-left is the loop itself. The rounds alternate; printed is the median of the rounds, in ns an operation.
+Needs a C compiler, the C helper that the installation built with it, and no GPU: a library with NCCL's interface that
+does nothing stands in for NCCL, so that what is left is the loop itself. The rounds alternate; printed is the median of
+the rounds, in ns an operation.
 """
 
 import ctypes
@@ -35,7 +36,7 @@ int ncclGroupEnd(void) { return 0; }
 def main() -> int:
     issuer = Issuer.find()
     if issuer is None:
-        print("no C compiler here", file=sys.stderr)
+        print("the C helper is not built: see scalescope doctor", file=sys.stderr)
         return 3
     library, stream = stand_in(), ctypes.c_void_p(0x57)
     for name, operations in (("all_reduce", reductions(library, stream)), ("send_recv", exchanges(library, stream))):

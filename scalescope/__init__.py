@@ -4,6 +4,7 @@ The command line is `scalescope VERB …`; in Python, `profile_steps` measures a
 Nothing is loaded before it is used, so that the reading half never loads torch.
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,6 +25,20 @@ def profile_steps(what: str, **settings: Any) -> "StepProfiler":
     folder; `logger` ("wandb"). Raises TypeError for a key that there is not, UserError for a value that cannot be;
     whatever fails later is said, and does not reach the loop.
     """
+    if lacks := missing():
+        raise ImportError(lacks)
     from scalescope.train.script.profiler import StepProfiler
 
     return StepProfiler(what, settings)
+
+
+def missing() -> str | None:
+    """Return what this copy of scalescope lacks, in a line, and where a whole one is had; None of a whole one.
+
+    A checkout has symbolic links to its folders at the top; some programs unpack those as small text files.
+    """
+    here = os.path.dirname(__file__)  # pathlib is not loaded for this  # noqa: PTH120
+    if os.path.isdir(os.path.join(here, "train")):  # noqa: PTH112, PTH118
+        return None
+    return (f"{here} is not whole: what unpacked it wrote no symbolic links, as Python's zipfile does not; "
+            "use git clone, unzip, a wheel or an sdist")  # fmt: skip

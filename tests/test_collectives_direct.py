@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scalescope.collectives.transports import compiled
-from scalescope.collectives.transports.issue import Issuer
+from scalescope.collectives.transports import issue_library
 
 ROOT = Path(__file__).resolve().parent.parent
 STANDIN = r"""
@@ -62,6 +61,9 @@ if torch.version.cuda or torch.version.hip:  # as this one has, which is not to 
 torch.cuda.current_stream = lambda device=None: types.SimpleNamespace(cuda_stream=0x57)
 torch.cuda.synchronize = lambda device=None: None
 from scalescope.collectives.transports.direct import DirectPath
+from scalescope.collectives.transports.issue import Issuer
+if sys.argv[2] == "python":  # as after an installation without a compiler
+    Issuer.find = classmethod(lambda cls: None)
 messages = types.SimpleNamespace(rank=1, size=4, leads=True, share_bytes=lambda content: content,
                                  least=lambda number: number)
 path = DirectPath(messages, torch.device("cpu"))
@@ -134,14 +136,13 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-@pytest.mark.parametrize(("path", "issued_by"), [(None, "c"), ("/nowhere", "python")], ids=["cc", "no compiler"])
-def test_the_library_gets_every_argument_in_its_place(
-    library: Path, tmp_path: Path, path: str | None, issued_by: str
-) -> None:
-    environment = {"PATH": path or os.environ["PATH"], "XDG_CACHE_HOME": str(tmp_path / "cache")}
+@pytest.mark.parametrize("issued_by", ["c", "python"])
+def test_the_library_gets_every_argument_in_its_place(library: Path, tmp_path: Path, issued_by: str) -> None:
+    if issued_by == "c" and issue_library.load() is None:
+        pytest.skip("the C helper is not built here: scalescope was not installed, or without a C compiler")
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER, str(library)], cwd=tmp_path,
-        env={**environment, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120, check=False,
+        [sys.executable, "-c", DRIVER, str(library), issued_by], cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     at = "0xc0 0x57"
@@ -181,39 +182,13 @@ def test_the_library_gets_every_argument_in_its_place(
     ]
 
 
-def test_processes_that_compile_at_once_all_load_a_whole_library(library: Path, tmp_path: Path) -> None:
-    slow = tmp_path / "slow-cc"
-    slow.write_text('#!/bin/sh\nfor file; do case "$last" in -o) printf half > "$file";; esac; last="$file"; done\n'
-                    'sleep 0.5\nexec cc "$@"\n')  # fmt: skip
-    slow.chmod(0o755)
-    cache = tmp_path / "cache"
-    ask = "from scalescope.collectives.transports.issue import Issuer; print(Issuer.find())"
-    environment = {**os.environ, "CC": str(slow), "XDG_CACHE_HOME": str(cache), "PYTHONPATH": str(ROOT)}
-    found = [
-        subprocess.Popen([sys.executable, "-c", ask], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
-        for _ in range(4)
-    ]
-    said = [process.communicate(timeout=60)[0] for process in found]
-    assert all("Issuer object" in words for words in said), said
-    (kept,) = (cache / "scalescope").iterdir()
-    assert kept.name.startswith("issue-") and kept.suffix == ".so"
-
-
-@pytest.mark.parametrize("state", ["torn", "no folder", "kept"])
-def test_whatever_the_cache_holds_the_loop_is_found(
-    library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    folder = compiled.cache_folder()
-    assert folder is not None
-    if state == "no folder":
-        folder.parent.write_text("a file stands where the folder would")
-    else:
-        assert Issuer.find() is not None
-        (kept,) = folder.iterdir()
-    if state == "torn":
-        kept.unlink()  # what is loaded here already stays whole
-        kept.write_bytes(b"\x7fELF torn")
-    if state == "kept":
-        monkeypatch.setenv("PATH", str(tmp_path))  # nothing here compiles any more
-    assert Issuer.find() is not None
+def test_the_doctor_says_whether_operations_are_issued_from_c(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built = issue_library.library_file()
+    found = issue_library.check_library()
+    assert (found.level, found.fix is None) == (("note", False) if built is None else ("fine", True))
+    torn = tmp_path / "_issue.so"
+    torn.write_bytes(b"\x7fELF torn")  # as of another machine
+    monkeypatch.setattr(issue_library, "library_file", lambda: torn)
+    assert issue_library.load() is None
+    found = issue_library.check_library()
+    assert found.level == "note" and "does not load on this machine" in found.says

@@ -1,19 +1,17 @@
 """An operation as a C library takes it, and many of them in a row, issued from C (issue.c) or from Python.
 
 A call through ctypes takes the host microseconds, which a small collective on the device does not: from Python the
-figure would be the host's. Where no C compiler is at hand, it is Python's loop all the same, and the rows say so.
+figure would be the host's. Where the C helper was not built, it is Python's loop all the same, and the rows say so.
 """
 
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from scalescope.collectives.transports.compiled import load
+from scalescope.collectives.transports.issue_library import load
 from scalescope.collectives.transports.rotation import Run
 
-_SOURCE = Path(__file__).with_name("issue.c")
 _WORDS = 8
 _Check = Callable[[int], None]
 
@@ -85,8 +83,8 @@ class Issuer:
 
     @classmethod
     def find(cls) -> "Issuer | None":
-        """Return the loop, compiled now or before; None where this machine cannot."""
-        library = load(_SOURCE)
+        """Return the loop; None where the installation could not compile it."""
+        library = load()
         return cls(library) if library is not None else None
 
     def rotating(self, operations: Sequence[Enqueue], stream: ctypes.c_void_p) -> Run:

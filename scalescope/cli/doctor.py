@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from scalescope.collectives.transports.issue_library import check_library
 from scalescope.hardware.doctor import examine
 from scalescope.records.errors import ExitCode
 from scalescope.report.doctor_lines import print_findings
@@ -18,6 +19,6 @@ def run(words: list[str]) -> int:
     )
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where run folders would be made (runs)")
     options = parser.parse_args(words)
-    findings = examine(options.runs)
+    findings = [*examine(options.runs), check_library()]
     print_findings(findings, make_console())
     return int(ExitCode.CHECK_FAILED if any(finding.level == "broken" for finding in findings) else ExitCode.OK)

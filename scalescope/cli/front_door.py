@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
+from scalescope import missing
+
 # a verb → the module whose run(words) it is
 VERBS = {
     "demo": "scalescope.cli.demo",
@@ -70,6 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from scalescope.records.errors import ExitCode, Preempted, RunError, UserError
 
     _ready_streams()
+    if lacks := missing():
+        print(f"scalescope: {lacks}", file=sys.stderr)
+        return int(ExitCode.USER_INPUT)
     if words[:1] and words[0] in _MEASURING and arguments is None:
         from scalescope.records.stop import note_requests
 
