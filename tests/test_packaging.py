@@ -157,7 +157,7 @@ def test_without_a_compiler_it_is_installed_all_the_same(builds: Path, tmp_path:
     install(python, *(builds / "archive").iterdir(), CC="/nowhere/cc")
     ask = "from scalescope.collectives.transports import issue_library as c; print(c.check_library().says)"
     answer = said(python, "-c", ask, cwd=tmp_path)
-    assert answer.startswith("is not built: path=direct issues its operations from Python"), answer
+    assert answer.startswith("is not built: transport=direct issues its operations from Python"), answer
 
 
 def test_a_zip_that_lost_its_links_says_so_in_one_line(builds: Path, tmp_path: Path) -> None:

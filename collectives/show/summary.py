@@ -30,8 +30,8 @@ def summarise(rows: Sequence[SweepRow], devices: Sequence[Device]) -> list[str]:
     lines += matrix(pairs)
     lines += slow_pairs(pairs, devices)
     if any(row.transport == "direct" and row.issued_by == "python" for row in rows):
-        lines.append("transport=direct was issued from Python, for want of the C helper on every rank (scalescope doctor): "
-                     "the figures of small eager operations are the host's")  # fmt: skip
+        lines.append("transport=direct was issued from Python, for want of the C helper on every rank (scalescope "
+                     "doctor): the figures of small eager operations are the host's")  # fmt: skip
     wrong = [row for row in rows if row.wrong]
     lines += [f"WRONG: {row.wrong} elements of {row.operation} {row.bytes} B {row.dtype}" for row in wrong]
     missing = [row for row in rows if row.time_us is None]

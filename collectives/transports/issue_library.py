@@ -30,10 +30,10 @@ def load() -> ctypes.CDLL | None:
 
 
 def check_library() -> Finding:
-    """Say whether operations of `path=direct` are issued from C."""
+    """Say whether operations of `transport=direct` are issued from C."""
     file = library_file()
     if load() is not None:
-        return fine(_SUBJECT, f"{file}: path=direct issues its operations from C")
+        return fine(_SUBJECT, f"{file}: transport=direct issues its operations from C")
     why = "is not built" if file is None else f"{file} does not load on this machine"
-    return note(_SUBJECT, f"{why}: path=direct issues its operations from Python, and the figures of small ones are "
+    return note(_SUBJECT, f"{why}: transport=direct issues its operations from Python, and the figures of small ones are "
                 "the host's", _FIX)  # fmt: skip
