@@ -35,5 +35,5 @@ def check_library() -> Finding:
     if load() is not None:
         return fine(_SUBJECT, f"{file}: transport=direct issues its operations from C")
     why = "is not built" if file is None else f"{file} does not load on this machine"
-    return note(_SUBJECT, f"{why}: transport=direct issues its operations from Python, and the figures of small ones are "
+    return note(_SUBJECT, f"{why}: transport=direct issues its operations from Python, and figures of small ones are "
                 "the host's", _FIX)  # fmt: skip
