@@ -8,6 +8,7 @@ from omegaconf import MISSING
 
 from scalescope.launch.bounds import COUNT, COUNT_OR_NONE, POSITIVE, SECONDS, check_numbers
 from scalescope.launch.config import JobConfig
+from scalescope.launch.keys import key
 from scalescope.records.errors import UserError
 
 
@@ -47,7 +48,7 @@ class SweepConfig(JobConfig):
     clock: str = MISSING  # auto | device (events on the stream) | host (as nccl-tests)
     check: bool = MISSING  # compare every element of one separate operation
     hang_limit_s: float = MISSING  # an operation that takes longer ends the job, and says who did not arrive
-    csv: str | None = MISSING  # a file for the same rows as a table, written at the end
+    csv: str | None = key(resumable=True)  # a file for the same rows as a table, written at the end
 
     def __post_init__(self) -> None:
         super().__post_init__()
