@@ -32,7 +32,7 @@ class SweepConfig(JobConfig):
     reductions: list[str] = MISSING
     modes: Any = MISSING  # auto (as training calls the operation) | in_place | out_of_place | a list
     execution: Any = MISSING  # eager | graph (captured once, launched again) | a list
-    transport: Any = MISSING  # c10d (torch.distributed) | direct (the library itself) | mpi | a list
+    transport: Any = key(formerly="path")  # c10d (torch.distributed) | direct (the library itself) | mpi | a list
     memory: str = MISSING  # auto (library for transport=direct) | torch (its allocator) | library (ncclMemAlloc)
     placement: Any = MISSING  # packed (one host after another) | spread (round the hosts) | pairs (every two) | a list
     algorithm: Any = MISSING  # null (the library chooses) | Ring | Tree | NVLS | … as in NCCL_ALGO | a list

@@ -38,12 +38,13 @@ NETWORKS = {
 
 @cache
 def composed(network: str, strategy: str) -> TrainConfig:
-    """Composing takes longer than the steps."""
-    return compose(*NETWORKS[network], f"strategy={strategy}")
+    """Return a network's config under a strategy; once, since composing takes longer than the steps."""
+    config: TrainConfig = compose(*NETWORKS[network], f"strategy={strategy}")
+    return config
 
 
 def configured(case: dict[str, Any]) -> TrainConfig:
-    config: TrainConfig = copy.deepcopy(composed(case.get("network", "gpt"), case["strategy"]))
+    config = copy.deepcopy(composed(case.get("network", "gpt"), case["strategy"]))
     settings = {key: value for key, value in case.items() if key not in CHOICES}
     for key, value in settings.items():
         *path, last = key.split(".")

@@ -80,6 +80,12 @@ def test_a_sweep_writes_its_table_elsewhere_when_it_goes_on(tmp_path: Path) -> N
         goes_on(plan_job(SWEEP, compose_job("sweep", [*words, "sizes=8B"])))
 
 
+def test_a_sweep_whose_config_still_says_path_goes_on(tmp_path: Path) -> None:
+    plan = plan_job(SWEEP, compose_job("sweep", [*FIXED, f"runs={tmp_path}", "name=one"]))
+    plan.make_folder().config.write_text(plan.text.replace("transport: c10d", "path: c10d"))
+    goes_on(plan)
+
+
 def test_a_run_of_another_kind_does_not_go_on(tmp_path: Path) -> None:
     plan_job(SWEEP, compose_job("sweep", [*FIXED, f"runs={tmp_path}", "name=one"])).make_folder()
     with pytest.raises(UserError, match="is a sweep run"):
@@ -109,6 +115,7 @@ def test_a_key_that_there_never_was_is_still_refused(tmp_path: Path) -> None:
 
 
 def test_a_former_name_is_taken_with_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+    assert former_names(SWEEP.schema, SWEEP.variants) == {"path": "transport"}
     assert former_names(TRAIN.schema, TRAIN.variants) == {"strategy.bucket_mb": "strategy.bucket_mib"}
     words = with_present_names(["strategy.bucket_mb=1,5", "+strategy.bucket_mb=2", "steps=5", "--flag"], TRAIN)
     assert words == ["strategy.bucket_mib=1,5", "+strategy.bucket_mib=2", "steps=5", "--flag"]
