@@ -32,7 +32,7 @@ class Case:
 
 
 CASES = (
-    Case("tiny_buckets", ("model=gpt_small", "compile=false", "strategy.bucket_mb=0.01"), "strategy.bucket_mb"),
+    Case("tiny_buckets", ("model=gpt_small", "compile=false", "strategy.bucket_mib=0.01"), "strategy.bucket_mib"),
     Case("compile_order", ("model=gpt_small", "compile=true", "strategy.compile_by_bucket=false"),
          "strategy.compile_by_bucket"),
     Case("slow_loader", ("model=resnet50", "data=image_folder", "data.decoder=pillow", "data.workers=0",

@@ -23,8 +23,8 @@ from known_truth_cases import DATA, DEVICE_DELAY, INJECTED, LATE_ROOT, SLOW_COMP
 from torch import nn
 from torch.profiler import ProfilerActivity, _KinetoProfile, record_function
 
-from scalescope.train.config import GptConfig
-from scalescope.train.models.gpt import Gpt
+from scalescope.train.models.gpt.config import GptConfig
+from scalescope.train.models.gpt.network import Gpt
 
 PREPARE, START, FIRST, END = 8, 10, 12, 17  # steps: CUPTI gets ready, recording begins, annotated steps begin, and end
 MIB = 1 << 20

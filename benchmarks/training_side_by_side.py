@@ -33,9 +33,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the checkout,
 
 from scalescope.launch.compose import compose_job, typed
 from scalescope.train.config import TrainConfig, register
+from scalescope.train.models.network import build_model
 from scalescope.train.models.precision import Precision
-from scalescope.train.models.table import build_model
-from scalescope.train.strategies import build_strategy
+from scalescope.train.strategies.build import build_strategy
 
 DEVICE = torch.device("cuda", 0)
 WARMUP = 5  # steps of each block that are not timed: clocks and the allocator settle

@@ -97,7 +97,7 @@ def by_doing(
     replayer = open_replayer(Target(base.path, base.path.name, base.path.parent))
     print("; ".join([f"replay {100 * replayer.replay.error:+.2f}% off", *replayer.assumptions]), file=sys.stderr)
     before = _steady_ms(base)
-    changes = [(f"bucket-{size:g}", Change(bucket_mib=size), f"strategy.bucket_mb={size:g}") for size in buckets]
+    changes = [(f"bucket-{size:g}", Change(bucket_mib=size), f"strategy.bucket_mib={size:g}") for size in buckets]
     if bf16:
         changes.append(("bf16", Change(gradients="bf16"), "strategy.gradient_dtype=bf16"))
     for name, change, override in changes:

@@ -8,6 +8,7 @@ from omegaconf import MISSING
 
 from scalescope.launch.bounds import COUNT, COUNT_OR_NONE, POSITIVE, SECONDS, check_numbers
 from scalescope.launch.config import JobConfig
+from scalescope.launch.keys import key
 from scalescope.records.errors import UserError
 
 
@@ -31,7 +32,7 @@ class SweepConfig(JobConfig):
     reductions: list[str] = MISSING
     modes: Any = MISSING  # auto (as training calls the operation) | in_place | out_of_place | a list
     execution: Any = MISSING  # eager | graph (captured once, launched again) | a list
-    transport: Any = MISSING  # c10d (torch.distributed) | direct (the library itself) | mpi | a list
+    transport: Any = key(formerly="path")  # c10d (torch.distributed) | direct (the library itself) | mpi | a list
     memory: str = MISSING  # auto (library for transport=direct) | torch (its allocator) | library (ncclMemAlloc)
     placement: Any = MISSING  # packed (one host after another) | spread (round the hosts) | pairs (every two) | a list
     algorithm: Any = MISSING  # null (the library chooses) | Ring | Tree | NVLS | … as in NCCL_ALGO | a list
@@ -47,7 +48,7 @@ class SweepConfig(JobConfig):
     clock: str = MISSING  # auto | device (events on the stream) | host (as nccl-tests)
     check: bool = MISSING  # compare every element of one separate operation
     hang_limit_s: float = MISSING  # an operation that takes longer ends the job, and says who did not arrive
-    csv: str | None = MISSING  # a file for the same rows as a table, written at the end
+    csv: str | None = key(resumable=True)  # a file for the same rows as a table, written at the end
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -44,6 +44,7 @@ NOT_NEGATIVE = Bounds(least=0)
 SHARE = Bounds(least=0, most=1)
 BELOW_ONE = Bounds(least=0, below=1)
 SEED = Bounds(least=0, most=2**32 - 1)
+MEBIBYTES = Bounds(above=0, most=10**6)  # torch takes them in bytes
 THREADS = Bounds(least=1, most=4096)
 PROCESSES = Bounds(least=0, most=4096)
 SECONDS = Bounds(above=0, most=7 * 24 * 3600)  # a week: torch's store counts milliseconds in 32 bits, and waits thrice

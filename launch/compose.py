@@ -6,7 +6,7 @@ A config is composed once a job. The ranks read the frozen text only, so that no
 import difflib
 import re
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from hydra import compose, initialize_config_dir
@@ -14,6 +14,8 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
+from scalescope.launch.former_keys import bring_up_to_date
+from scalescope.launch.keys import Variants
 from scalescope.launch.verb import Verb
 from scalescope.records.errors import UserError
 from scalescope.records.package import CONF
@@ -64,7 +66,9 @@ def refuse_strangers(config: DictConfig, verb: Verb) -> None:
     """Raise UserError for a key that a composed config has and its schema has not, as `+stpes=5` adds it."""
     _refuse_gaps(config)
     try:
-        _refuse_gaps(_fitted(freeze(config), verb.schema, verb.variants))
+        frozen = cast(DictConfig, OmegaConf.create(freeze(config)))
+        chosen = {group: cast(type[Any], OmegaConf.get_type(config, group)) for group in verb.variants}
+        _refuse_gaps(_fitted(frozen, verb.schema, chosen))
     except ConfigKeyError as error:
         known = [key for key in _keys_of(config) if key != error.full_key]
         raise UserError(_unknown(str(error.full_key), known, verb.name)) from error
@@ -86,24 +90,26 @@ def freeze(config: DictConfig) -> str:
     return OmegaConf.to_yaml(config, resolve=True)
 
 
-def thaw(text: str, schema: type[Schema], variants: dict[str, dict[str, type[Any]]]) -> Schema:
-    """Return the typed config of a frozen text.
+def thaw(text: str, schema: type[Schema], variants: Variants) -> Schema:
+    """Return the typed config of a frozen text, also of one that an earlier version wrote.
 
-    `variants` says which class types a node whose class depends on its `kind`, as {"model": {"gpt": GptConfig}}.
-    Raises UserError where the text does not fit the schema (an edited file, another version's).
+    Raises UserError where the text does not fit the schema (an edited file, another kind of job's).
     """
     try:
-        return typed(_fitted(text, schema, variants), schema)
-    except (OmegaConfBaseException, KeyError) as error:
+        raw = cast(DictConfig, OmegaConf.create(text))
+        bring_up_to_date(raw, schema, variants)
+        chosen = {group: kinds[raw[group].kind] for group, kinds in variants.items()}
+        return typed(_fitted(raw, schema, chosen), schema)
+    except (OmegaConfBaseException, KeyError, AttributeError) as error:
         said = str(error).splitlines()[0]
         raise UserError(f"the frozen config does not fit this version of scalescope: {said}") from error
 
 
-def _fitted(text: str, schema: type[Any], variants: dict[str, dict[str, type[Any]]]) -> DictConfig:
-    raw = cast(DictConfig, OmegaConf.create(text))
+def _fitted(raw: DictConfig, schema: type[Any], chosen: Mapping[str, type[Any]]) -> DictConfig:
+    """Return a config with its types; `chosen` has those of the nodes that may be one of several."""
     base = OmegaConf.structured(schema)
-    for key, kinds in variants.items():
-        base[key] = OmegaConf.structured(kinds[raw[key].kind])
+    for group, kind in chosen.items():
+        base[group] = OmegaConf.structured(kind)
     return cast(DictConfig, OmegaConf.merge(base, raw))
 
 

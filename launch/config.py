@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING
 
 from scalescope.launch.bounds import (
     COUNT,
@@ -18,6 +17,7 @@ from scalescope.launch.bounds import (
     check_numbers,
     is_whole,
 )
+from scalescope.launch.keys import key
 from scalescope.records.errors import UserError
 
 DEVICES = ("auto", "cuda", "cpu")
@@ -28,15 +28,14 @@ BACKENDS = ("auto", "nccl", "gloo", "mpi")
 class LaunchConfig:
     """conf/launch: the ranks of a job and the machine's share that each gets."""
 
-    ranks: int | None = MISSING  # processes on this machine; null = one a device, or two on a CPU
-    device: str = MISSING  # auto | cuda (NVIDIA and AMD) | cpu
-    backend: str = MISSING  # auto | nccl (RCCL on AMD) | gloo | mpi
-    threads_per_rank: int | None = MISSING  # null = cores // ranks; a study uses cores // its largest count for all
-    timeout_s: float = MISSING  # how long a collective may take, and all that may take long: compiling, saving, a trace
-    init_limit_s: float = MISSING  # how long ranks may wait for each other at the start before the job is ended
-    # how long a training step may take beyond three times the longest of the last, and a rank be without a sign of life
-    step_limit_s: float = MISSING
-    max_restarts: int = MISSING  # how often torchrun starts failed ranks again
+    ranks: int | None = key()
+    device: str = key()
+    backend: str = key()
+    threads_per_rank: int | None = key(resumable=True)
+    timeout_s: float = key(resumable=True)
+    init_limit_s: float = key(resumable=True)
+    step_limit_s: float = key(resumable=True)
+    max_restarts: int = key(resumable=True)
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
@@ -55,22 +54,54 @@ class LaunchConfig:
         )
 
 
+@dataclass(frozen=True)
+class Sent:
+    """The collectives that a job sends, and of which dtypes: what a sweep must have for them to be held against."""
+
+    operations: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ()
+
+
 @dataclass
 class JobConfig:
     """What every measuring job has, whatever it measures."""
 
-    name: str | None = MISSING  # the run folder's name; null = <date>-<verb>-<what>-<short id>
-    runs: str = MISSING  # the folder that holds run folders
-    study: str | None = MISSING  # the study this run belongs to, which is also its W&B group
-    resume: bool = MISSING  # go on with the run folder `name` where it stopped; what is measured already stays
-    seed: int = MISSING
-    launch: LaunchConfig = MISSING
-    logger: dict[str, Any] = MISSING  # conf/logger: live sinks by name (launch/sinks.py)
+    name: str | None = key()
+    runs: str = key(resumable=True)
+    study: str | None = key(resumable=True)
+    resume: bool = key(resumable=True)
+    seed: int = key()
+    launch: LaunchConfig = key()
+    logger: dict[str, Any] = key(resumable=True)  # live sinks by name (launch/sinks.py)
 
     @property
     def what(self) -> str:
         """One word for the run folder's name: what is measured."""
         return "job"
+
+    @property
+    def series(self) -> str:
+        """What a study calls this job, whatever its number of ranks."""
+        return self.what
+
+    @property
+    def sent(self) -> Sent:
+        """What a sweep beside this job measures."""
+        return Sent()
+
+    @property
+    def precision_kind(self) -> str:
+        """The arithmetic whose ceiling counts."""
+        return "bf16"
+
+    @property
+    def loosened(self) -> frozenset[str]:
+        """Keys that may change on resuming since others of this job's decide what they else would."""
+        return frozenset()
+
+    def shared_out(self, ranks: int) -> list[str]:
+        """Return the overrides that hold what `ranks` ranks do in a step fixed, for strong scaling."""
+        raise UserError("scaling=strong is for training jobs")
 
     def __post_init__(self) -> None:
         check_numbers(self, seed=SEED)
@@ -81,15 +112,15 @@ class JobConfig:
 class StudyConfig:
     """conf/study.yaml: the same training job at several rank counts, and the collectives sweep beside it."""
 
-    name: str | None = MISSING
-    runs: str = MISSING
-    gpu_counts: Any = MISSING  # auto (powers of two up to this machine's devices, and all of them) | a list
-    scaling: str = MISSING  # weak: model.batch_size a rank | strong: the smallest count's whole batch, shared out
-    cases: list[list[str]] = MISSING  # training jobs, each a list of overrides; [] = one, as the command line says
-    with_sweep: bool = MISSING
-    try_advice: bool = MISSING  # one more run of each job's largest count, with the best advice followed
-    launch: LaunchConfig = MISSING
-    logger: dict[str, Any] = MISSING  # the sinks of every job, and of the study's own analysis
+    name: str | None = key()
+    runs: str = key()
+    gpu_counts: Any = key()
+    scaling: str = key()
+    cases: list[list[str]] = key()
+    with_sweep: bool = key()
+    try_advice: bool = key()
+    launch: LaunchConfig = key()
+    logger: dict[str, Any] = key()  # the sinks of every job, and of the study's own analysis
 
     def __post_init__(self) -> None:
         if self.scaling not in ("weak", "strong"):
@@ -107,9 +138,9 @@ class StudyConfig:
 def _check_sinks(logger: dict[str, Any]) -> None:
     """Raise UserError for a number that no sink can use. Which keys there are, a sink knows itself."""
     for name, settings in logger.items():
-        for key, value in settings.items():
+        for setting, value in settings.items():
             if is_whole(value) or isinstance(value, float):
-                check_number(f"logger.{name}.{key}", value, NOT_NEGATIVE)
+                check_number(f"logger.{name}.{setting}", value, NOT_NEGATIVE)
 
 
 def register() -> None:

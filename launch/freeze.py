@@ -7,10 +7,13 @@ from typing import cast
 
 from omegaconf import DictConfig, open_dict
 
-from scalescope.launch.compose import freeze, refuse_strangers, typed
+from scalescope.launch.bounds import as_written
+from scalescope.launch.compose import freeze, refuse_strangers, thaw, typed
 from scalescope.launch.devices import Place, resolve
+from scalescope.launch.keys import changed_keys
 from scalescope.launch.verb import Verb
 from scalescope.launch.world import World
+from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder, new_name
 
 
@@ -28,8 +31,24 @@ class Plan:
     def make_folder(self) -> RunFolder:
         """Make the run folder, or open it to go on with. Raises UserError where it cannot be made or does not fit."""
         if self.resume and os.path.exists(self.path):  # noqa: PTH110 - pathlib's raises where a parent is closed
-            return RunFolder.resume(self.path, self.text)
+            folder = RunFolder.open(self.path)
+            self._refuse_another_config(folder)
+            folder.reopen()
+            return folder
         return RunFolder.create(self.path, self.verb.kind, self.text, self.study)
+
+    def _refuse_another_config(self, folder: RunFolder) -> None:
+        """Raise UserError where a folder was made with settings that measure something else."""
+        if (kind := folder.read_info().kind) != self.verb.kind:
+            raise UserError(f"{folder.path} is a {kind} run, and cannot be gone on with as a {self.verb.kind}; choose "
+                            "another name")  # fmt: skip
+        text = folder.config.read_text(encoding="utf-8")
+        then, now = (thaw(each, self.verb.schema, self.verb.variants) for each in (text, self.text))
+        changed = [f"{key}: {as_written(value)} (was {as_written(before)})"
+                   for key, before, value in changed_keys(then, now) if key not in now.loosened]  # fmt: skip
+        if changed:
+            raise UserError(f"{folder.path} was made with another config, and cannot be gone on with: "
+                            f"{'; '.join(changed[:4])}; leave these as they were, or choose another name")  # fmt: skip
 
 
 def plan_job(verb: Verb, config: DictConfig, world: World | None = None) -> Plan:

@@ -274,7 +274,7 @@ def _enter(config: JobConfig, text: str, folder: RunFolder, world: World, store:
     _refuse_shared(devices)
     watch.arrive(MEASURING, "measuring what the device can do", launch.init_limit_s)
     dist.barrier(group=host_group)  # all at once, so that no rank measures its ceiling beside another's start-up
-    own_ceilings = ceilings(device, own.name, _precision(config))
+    own_ceilings = ceilings(device, own.name, config.precision_kind)
     sinks = Sinks()
     if world.rank == 0:
         _complete_info(folder, config, world, devices, own_ceilings)
@@ -306,12 +306,6 @@ def _refuse_shared(devices: list[Device]) -> None:
         if other != device.rank:
             raise UserError(f"ranks {other} and {device.rank} have the same GPU ({device.pci_bus} on {device.host}); "
                             "give each its own: one rank a GPU, or --gpus-per-task=1")  # fmt: skip
-
-
-def _precision(config: JobConfig) -> str:
-    """Return the arithmetic whose ceiling counts: a training job's own; a sweep's figures do not depend on it."""
-    precision = getattr(config, "precision", None)
-    return str(getattr(precision, "kind", "bf16"))
 
 
 def _complete_info(

@@ -13,8 +13,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 from scalescope.launch.compose import compose_job, explain, freeze, typed
-from scalescope.launch.config import StudyConfig
+from scalescope.launch.config import JobConfig, Sent, StudyConfig
 from scalescope.launch.devices import resolve
+from scalescope.launch.former_keys import with_present_names
 from scalescope.launch.freeze import Plan, plan_job
 from scalescope.launch.verb import Verb
 from scalescope.records.environment import usable_cores
@@ -45,26 +46,6 @@ class Member:
 
 
 @dataclass(frozen=True)
-class _Sent:
-    """Which collectives a training job sends, of which dtypes: what a sweep must have for them to be held against."""
-
-    operations: list[str]
-    dtypes: list[str]
-
-    @classmethod
-    def by(cls, job: DictConfig) -> "_Sent":
-        """Return what a job sends. FSDP2's bf16 parameters are gathered, not reduced: any dtype stands for them."""
-        strategy = job.strategy
-        if strategy.kind == "ddp" and strategy.gradient_dtype == "bf16":
-            dtypes = ["bfloat16"]
-        elif strategy.kind == "zero" and job.precision.kind == "bf16":
-            dtypes = ["float32", "bfloat16"]  # of parameters that autocast leaves in fp32, and of the others
-        else:
-            dtypes = ["float32"]
-        return cls(list(strategy.sends), dtypes if strategy.sends else [])
-
-
-@dataclass(frozen=True)
 class Outline:
     """What a study is: its folder, its own config, its jobs. Nothing is on disk yet."""
 
@@ -85,6 +66,7 @@ class Study:
 def outline_study(overrides: Sequence[str], train: Verb, sweep: Verb, counts: list[int] | None = None) -> Outline:
     """Return the jobs that overrides ask for; `counts` stands in for `gpu_counts=auto`. Raises UserError."""
     mine, shared, for_sweep, for_train = _route(overrides)
+    for_train, for_sweep = with_present_names(for_train, train), with_present_names(for_sweep, sweep)
     _refuse_mistyped(for_train, train)
     config = compose_job("study", [*mine, *(item for item in shared if _key(item) != "seed")])
     settings = typed(config, StudyConfig)
@@ -93,13 +75,13 @@ def outline_study(overrides: Sequence[str], train: Verb, sweep: Verb, counts: li
     counts = cast(list[int], settings.gpu_counts)
     name = settings.name or new_name("study", _what(settings, for_train))
     members: list[Member] = []
-    sent: list[_Sent] = []
+    sent: list[Sent] = []
     for case in settings.cases or [[]]:
-        for combination in grid([*case, *for_train]):
+        for combination in grid([*with_present_names(case, train), *for_train]):
             overrides = [*combination, *shared]
-            job = compose_job(train.name, overrides)
+            job = typed(compose_job(train.name, overrides), train.schema)
             members += _series(train, job, overrides, settings.scaling, counts)
-            sent.append(_Sent.by(job))
+            sent.append(job.sent)
     if settings.with_sweep and max(counts) > 1:
         axes = [f"group_sizes={[count for count in counts if count > 1]}"]
         for axis, some in (("operations", [one.operations for one in sent]), ("dtypes", [one.dtypes for one in sent])):
@@ -182,12 +164,11 @@ def follow_advice(study: Study, base: str, overrides: Sequence[str], say: Callab
     return start_job(plan)
 
 
-def _series(train: Verb, config: DictConfig, overrides: list[str], scaling: str, counts: list[int]) -> list[Member]:
+def _series(train: Verb, config: JobConfig, overrides: list[str], scaling: str, counts: list[int]) -> list[Member]:
     """Return one training job, composed of its overrides, at every count."""
     if scaling == "strong":
-        overrides = [*overrides, f"global_batch_size={config.model.batch_size * min(counts)}"]
-    name = f"{config.model.name}-{config.strategy.kind}"
-    return [Member(train, f"{name}-n{count}", overrides, count) for count in counts]
+        overrides = [*overrides, *config.shared_out(min(counts))]
+    return [Member(train, f"{config.series}-n{count}", overrides, count) for count in counts]
 
 
 def _distinct(members: list[Member]) -> list[Member]:

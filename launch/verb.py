@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from scalescope.launch.config import JobConfig
+from scalescope.launch.keys import Variants
 from scalescope.records.rows import RunKind
 
 if TYPE_CHECKING:  # it loads torch, which a mistyped key need not wait for
@@ -21,7 +22,7 @@ class Verb:
     schema: type[JobConfig]
     body: str  # "module:function", called on every rank with its Job
     check: str  # "module:function", called with (config, world_size) before anything starts
-    variants: dict[str, dict[str, type[Any]]] = field(default_factory=dict)
+    variants: Variants = field(default_factory=dict)
 
     def load_body(self) -> "Body":
         return cast("Body", _load(self.body))

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import reduce
+from functools import cache, reduce
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,33 +16,49 @@ import torch.distributed as dist
 from torch import Tensor
 from train_runs import SMALL_GPT, compose
 
-import scalescope.train.models.gpt
+import scalescope.train.models.gpt.network
 from scalescope.train.config import TrainConfig
 from scalescope.train.data.samples import Share, synthetic_batch
 from scalescope.train.kernels.cross_entropy import linear_cross_entropy
+from scalescope.train.models.network import build_model
 from scalescope.train.models.precision import Precision
-from scalescope.train.models.table import build_model
-from scalescope.train.strategies import Strategy, build_strategy
+from scalescope.train.strategies.base import Strategy
+from scalescope.train.strategies.build import build_strategy
 
 CPU = torch.device("cpu")
 STEPS = 4
+CHOICES = ("network", "strategy", "resumed", "fused")
 
 
-def configured(base: TrainConfig, settings: dict[str, Any]) -> TrainConfig:
-    config = copy.deepcopy(base)
+NETWORKS = {
+    "gpt": (*SMALL_GPT, "precision=fp32", "optimizer.warmup_steps=1"),
+    "resnet": ("model=resnet50_64px", "model.image_size=32", "precision=fp32", "optimizer.learning_rate=4e-3"),
+}
+
+
+@cache
+def composed(network: str, strategy: str) -> TrainConfig:
+    """Return a network's config under a strategy; once, since composing takes longer than the steps."""
+    config: TrainConfig = compose(*NETWORKS[network], f"strategy={strategy}")
+    return config
+
+
+def configured(case: dict[str, Any]) -> TrainConfig:
+    config = copy.deepcopy(composed(case.get("network", "gpt"), case["strategy"]))
+    settings = {key: value for key, value in case.items() if key not in CHOICES}
     for key, value in settings.items():
         *path, last = key.split(".")
         setattr(reduce(getattr, path, config), last, value)
     return config
 
 
-def fresh(config: TrainConfig, seed: int) -> Strategy:
+def fresh(config: TrainConfig, seed: int) -> Strategy[Any]:
     torch.manual_seed(seed)
     model = build_model(config.model, CPU, config.recompute)
     return build_strategy(config, model.network, Precision(config.precision, CPU), CPU)
 
 
-def losses(config: TrainConfig, strategy: Strategy, steps: range) -> list[float]:
+def losses(config: TrainConfig, strategy: Strategy[Any], steps: range) -> list[float]:
     share = Share(dist.get_rank(), dist.get_world_size(), 8 // dist.get_world_size())
     batch = synthetic_batch(config.model, share, config.seed, CPU)
     found = []
@@ -53,7 +69,7 @@ def losses(config: TrainConfig, strategy: Strategy, steps: range) -> list[float]
     return found
 
 
-def resumed_losses(config: TrainConfig, strategy: Strategy, folder: Path) -> list[float]:
+def resumed_losses(config: TrainConfig, strategy: Strategy[Any], folder: Path) -> list[float]:
     """Train half, save, and go on with other weights that the checkpoint must replace."""
     group = dist.group.WORLD
     assert group is not None
@@ -65,7 +81,7 @@ def resumed_losses(config: TrainConfig, strategy: Strategy, folder: Path) -> lis
     return before + losses(config, other, range(STEPS // 2, STEPS))
 
 
-def evaluated_losses(config: TrainConfig, strategy: Strategy) -> list[float]:
+def evaluated_losses(config: TrainConfig, strategy: Strategy[Any]) -> list[float]:
     """Train between two evaluations: a forward pass without gradients comes first in a job."""
     share = Share(dist.get_rank(), dist.get_world_size(), 8 // dist.get_world_size())
     held_out = synthetic_batch(config.model, share, config.seed + 1, CPU)
@@ -84,8 +100,10 @@ def fused_loss(wanted: bool) -> Iterator[None]:
         return linear_cross_entropy(*arguments)
 
     with (
-        mock.patch.object(scalescope.train.models.gpt, "can_fuse", lambda _, dtype: wanted and dtype == torch.bfloat16),
-        mock.patch.object(scalescope.train.models.gpt, "linear_cross_entropy", count),
+        mock.patch.object(
+            scalescope.train.models.gpt.network, "can_fuse", lambda _, dtype: wanted and dtype == torch.bfloat16
+        ),
+        mock.patch.object(scalescope.train.models.gpt.network, "linear_cross_entropy", count),
     ):
         yield
     assert (calls > 0) == wanted
@@ -94,15 +112,8 @@ def fused_loss(wanted: bool) -> Iterator[None]:
 def main() -> None:
     dist.init_process_group("gloo")
     torch.set_num_threads(1)
-    bases = {  # once: it takes longer than the steps
-        "gpt": compose(*SMALL_GPT, "precision=fp32", "optimizer.warmup_steps=1"),
-        "resnet": compose(
-            "model=resnet50_64px", "model.image_size=32", "precision=fp32", "optimizer.learning_rate=4e-3"
-        ),
-    }
     for number, case in enumerate(json.loads(sys.argv[1])):
-        settings = {key: value for key, value in case.items() if key not in ("resumed", "network", "fused")}
-        config = configured(bases[case.get("network", "gpt")], settings)
+        config = configured(case)
         strategy = fresh(config, config.seed)
         if case.get("resumed"):
             found = resumed_losses(config, strategy, Path(sys.argv[2]) / f"case-{number}")

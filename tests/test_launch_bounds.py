@@ -14,7 +14,9 @@ from scalescope.cli import front_door, sweep, train
 from scalescope.launch.compose import compose_job
 from scalescope.launch.freeze import plan_job
 from scalescope.records.errors import UserError
-from scalescope.train.config import GptConfig, ModelConfig, ResNetConfig
+from scalescope.train.models.config import ModelConfig
+from scalescope.train.models.gpt.config import GptConfig
+from scalescope.train.models.resnet.config import ResNetConfig
 from scalescope.train.script.config import ScriptConfig, script_config
 
 VERBS = {"train": train.verb(), "sweep": sweep.verb()}

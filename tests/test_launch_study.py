@@ -5,10 +5,11 @@ from pathlib import Path
 import pytest
 
 from scalescope.cli import sweep, train
-from scalescope.launch.compose import compose_job
+from scalescope.launch.compose import compose_job, typed
 from scalescope.launch.config import register
 from scalescope.launch.study import outline_study
 from scalescope.scaling.analyze import analyze_run
+from scalescope.train.config import TrainConfig
 
 DATA = Path(__file__).parent / "data"
 
@@ -36,7 +37,7 @@ def test_a_study_sweeps_what_its_jobs_send(words: list[str], operations: list[st
 @pytest.mark.parametrize(("strategy", "traces"), [("ddp", "cpu_ddp_n2"), ("fsdp2", "cpu_fsdp2_n2")])
 def test_what_a_strategy_is_said_to_send_is_what_its_traces_hold(strategy: str, traces: str) -> None:
     register()
-    said = set(compose_job("train", ["model=gpt_tiny", f"strategy={strategy}"]).strategy.sends)
+    said = set(typed(compose_job("train", ["model=gpt_tiny", f"strategy={strategy}"]), TrainConfig).sent.operations)
     moved: dict[str, int] = {}
     for one in analyze_run(DATA / traces).collectives:
         moved[one.operation] = moved.get(one.operation, 0) + (one.bytes or 0)

@@ -160,17 +160,6 @@ def test_a_failed_run_folder_takes_no_neighbour_along(tmp_path: Path, monkeypatc
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["neighbour"]
 
 
-def test_a_run_goes_on_with_other_settings_that_decide_nothing(tmp_path: Path) -> None:
-    config = (
-        "name: run\nruns: a\nlaunch:\n  ranks: 2\n  threads_per_rank: 1\n"
-        "logger:\n  wandb:\n    mode: offline\nsteps: 3\n"
-    )
-    RunFolder.create(tmp_path / "run", "train", config)
-    RunFolder.resume(tmp_path / "run", config.replace("rank: 1", "rank: 8").replace("offline", "online"))
-    with pytest.raises(UserError, match="steps: 4"):
-        RunFolder.resume(tmp_path / "run", config.replace("steps: 3", "steps: 4"))
-
-
 def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(tmp_path: Path) -> None:
     """In a process without the right to override modes: root has it."""
     study = RunFolder.create(tmp_path / "study", "study", "x: 1")

@@ -129,7 +129,7 @@ def test_a_compile_order_that_hides_no_all_reduce_is_told_to_compile_around_ddp(
 def test_many_tiny_buckets_are_told_to_be_larger() -> None:
     answer = _advised("cpu_tiny_buckets_n2")  # 52 all-reduces of a gradient each, on two CPU ranks
     best = answer.advice[0]
-    assert best.overrides[0].startswith("strategy.bucket_mb=") and "52 all-reduces" in best.because
+    assert best.overrides[0].startswith("strategy.bucket_mib=") and "52 all-reduces" in best.because
     communicating = sum(rank.exposed_transfer_ms + rank.exposed_wait_ms for rank in answer.ranks) / sum(
         rank.steps for rank in answer.ranks
     )
@@ -141,7 +141,7 @@ def test_a_study_follows_its_advice_and_tells_what_came_of_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     register()
-    words = [*TINY, "name=s", "strategy.bucket_mb=0.001", "gpu_counts=[2]", "with_sweep=false"]
+    words = [*TINY, "name=s", "strategy.bucket_mib=0.001", "gpu_counts=[2]", "with_sweep=false"]
     study = plan_study(outline_study(words, train.verb(), sweep.verb()))
     folder, failed = run_study(study, print)
     assert not failed

@@ -9,11 +9,13 @@ import torch
 
 from scalescope.records.errors import UserError
 from scalescope.train.checks import check
-from scalescope.train.config import DataConfig, GptConfig, TrainConfig
+from scalescope.train.config import TrainConfig
 from scalescope.train.data.corpus import LLM_C_MAGIC, read_corpus
 from scalescope.train.data.samples import HeldOutBatches, Share, TokenBatches, synthetic_batch
 from scalescope.train.data.windows import Windows
 from scalescope.train.measure.schedule import make_schedule
+from scalescope.train.models.gpt.config import GptConfig
+from scalescope.train.settings import DataConfig
 from tests.train_runs import compose
 
 
@@ -188,7 +190,7 @@ def test_what_cannot_work_is_said_before_anything_starts(tmp_path: Path) -> None
         (("steps=12",), "leaves no step to measure"),
         (("data=text",), "needs data.path"),
         (("compile=true", "strategy.static_graph=true"), "static_graph=false"),
-        (("compile=true", "strategy.bucket_mb=0.5"), "strategy.compile_by_bucket=false"),
+        (("compile=true", "strategy.bucket_mib=0.5"), "strategy.compile_by_bucket=false"),
         (("optimizer.kind=lion",), "choose one of adamw, sgd"),
         (("model=gpt_tiny", "model.attention=fast"), "choose one of auto, flash, cudnn"),
         (("model.width=100", "model.heads=12"), "not a multiple"),

@@ -10,7 +10,7 @@ from scalescope.train.checks import check
 from scalescope.train.config import TrainConfig
 from scalescope.train.data.samples import Share, synthetic_batch
 from scalescope.train.models.fp8 import convert_to_fp8, has_package
-from scalescope.train.models.table import build_model
+from scalescope.train.models.network import build_model
 from tests.test_train_models import gpt
 from tests.train_runs import compose
 

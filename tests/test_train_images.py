@@ -12,7 +12,6 @@ from PIL import Image
 
 from scalescope.records.errors import UserError
 from scalescope.train.checks import check
-from scalescope.train.config import DataConfig
 from scalescope.train.data.crops import Crop, centre_crop, random_crop
 from scalescope.train.data.decoder_choice import choose_decoder, image_workers
 from scalescope.train.data.decoders import UnreadableImage, decode_pillow, pack
@@ -21,6 +20,7 @@ from scalescope.train.data.image_batches import HeldOutImages, HostImages, Image
 from scalescope.train.data.image_loader import Images as DeviceImages
 from scalescope.train.data.images import read_image_folder
 from scalescope.train.data.samples import Share
+from scalescope.train.settings import DataConfig
 from tests.train_runs import compose, train_in_world
 
 CPU = torch.device("cpu")

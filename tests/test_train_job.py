@@ -53,7 +53,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def together(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Two ranks, small buckets, two windows with steps before, between and after them."""
     window = ("profiler.wait=6", "profiler.warmup=1", "profiler.active=2", "profiler.repeat=2")
-    return finished(tmp_path_factory.mktemp("runs"), "together", 2, *SHORT, "strategy.bucket_mb=0.1", *window)
+    return finished(tmp_path_factory.mktemp("runs"), "together", 2, *SHORT, "strategy.bucket_mib=0.1", *window)
 
 
 def losses(run: Run) -> list[float | None]:

@@ -9,14 +9,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from scalescope.records.errors import UserError
-from scalescope.train.config import GptConfig, ResNetConfig, TrainConfig
+from scalescope.train.config import TrainConfig
 from scalescope.train.data.samples import Share, synthetic_batch
-from scalescope.train.models.attention import choose_attention, chosen_attention
-from scalescope.train.models.flops import gpt_flops, resnet_multiply_adds
-from scalescope.train.models.gpt import Gpt, from_gpt2
+from scalescope.train.models.gpt.attention import choose_attention, chosen_attention
+from scalescope.train.models.gpt.config import GptConfig
+from scalescope.train.models.gpt.network import Gpt, from_gpt2
+from scalescope.train.models.network import build_model
 from scalescope.train.models.precision import Precision
-from scalescope.train.models.table import build_model
-from scalescope.train.strategies import build_strategy
+from scalescope.train.models.resnet.config import ResNetConfig, resnet_multiply_adds
+from scalescope.train.strategies.build import build_strategy
 from tests.train_runs import compose
 
 META = torch.device("meta")
@@ -128,7 +129,7 @@ def test_gpt_small_costs_what_the_formula_says() -> None:
     config = compose("model=gpt_small").model
     assert isinstance(config, GptConfig)
     by_hand = 6 * (124_475_904 - 1024 * 768) + 12 * 12 * 12 * 64 * 1024  # a token
-    assert gpt_flops(config, 124_475_904).per_sample == by_hand * 1024
+    assert config.flops(124_475_904).per_sample == by_hand * 1024
 
 
 @pytest.mark.parametrize("image_size", [224, 64, 97, 160])

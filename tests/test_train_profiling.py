@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from scalescope.train.config import ProfilerConfig
 from scalescope.train.measure.kineto import Tracer
 from scalescope.train.measure.schedule import Window
+from scalescope.train.settings import ProfilerConfig
 from tests.train_runs import compose
 
 WINDOWS = (Window(2, 4, 8), Window(10, 12, 16))

@@ -4,9 +4,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from scalescope.train.config import GptConfig, ResNetConfig
-from scalescope.train.models.gpt import Gpt, from_gpt2
-from scalescope.train.models.resnet import ResNet50
+from scalescope.train.models.gpt.config import GptConfig
+from scalescope.train.models.gpt.network import Gpt, from_gpt2
+from scalescope.train.models.resnet.config import ResNetConfig
+from scalescope.train.models.resnet.network import ResNet50
 
 TOLERANCE = 1e-4  # relative, fp32
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from scalescope.records.files import read_rows
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
-from scalescope.train.strategies import Strategy
+from scalescope.train.strategies.base import Strategy
 from tests.train_runs import SMALL_GPT, ranks_of, start, train_in_world, wait_for
 
 STEPS = 30

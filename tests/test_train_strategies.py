@@ -11,30 +11,30 @@ import pytest
 from scalescope.train.models.fp8 import has_package
 
 Case = dict[str, object]
-LOCAL: Case = {"strategy.kind": "local"}
+LOCAL: Case = {"strategy": "local"}
 SAME: dict[str, Case] = {  # within fp32 rounding of one rank's losses
-    "ddp": {"strategy.kind": "ddp"},
-    "ddp, small buckets": {"strategy.kind": "ddp", "strategy.bucket_mb": 0.05, "strategy.static_graph": True},
-    "ddp, accumulated": {"strategy.kind": "ddp", "accumulate": 2},
-    "ddp, recomputed": {"strategy.kind": "ddp", "recompute": True},
-    "fsdp2": {"strategy.kind": "fsdp2"},
+    "ddp": {"strategy": "ddp"},
+    "ddp, small buckets": {"strategy": "ddp", "strategy.bucket_mib": 0.05, "strategy.static_graph": True},
+    "ddp, accumulated": {"strategy": "ddp", "accumulate": 2},
+    "ddp, recomputed": {"strategy": "ddp", "recompute": True},
+    "fsdp2": {"strategy": "fsdp2"},
     "fsdp2, kept gathered": {
-        "strategy.kind": "fsdp2",
+        "strategy": "fsdp2",
         "strategy.reshard_after_forward": False,
         "strategy.prefetch": 2,
     },
-    "fsdp2, accumulated": {"strategy.kind": "fsdp2", "accumulate": 2},
-    **{f"zero {stage}": {"strategy.kind": "zero", "strategy.stage": stage} for stage in (1, 2, 3)},
-    "zero 2, accumulated": {"strategy.kind": "zero", "strategy.stage": 2, "accumulate": 2},
+    "fsdp2, accumulated": {"strategy": "fsdp2", "accumulate": 2},
+    **{f"zero {stage}": {"strategy": f"zero{stage}"} for stage in (1, 2, 3)},
+    "zero 2, accumulated": {"strategy": "zero2", "accumulate": 2},
 }
 ROUNDED: dict[str, Case] = {  # bf16 somewhere: within its rounding
-    "ddp, bf16": {"strategy.kind": "ddp", "precision.kind": "bf16"},
-    "ddp, fp16": {"strategy.kind": "ddp", "precision.kind": "fp16"},
-    "zero 3, bf16": {"strategy.kind": "zero", "precision.kind": "bf16"},
-    "fsdp2, bf16": {"strategy.kind": "fsdp2", "precision.kind": "bf16"},
+    "ddp, bf16": {"strategy": "ddp", "precision.kind": "bf16"},
+    "ddp, fp16": {"strategy": "ddp", "precision.kind": "fp16"},
+    "zero 3, bf16": {"strategy": "zero3", "precision.kind": "bf16"},
+    "fsdp2, bf16": {"strategy": "fsdp2", "precision.kind": "bf16"},
 }
 if has_package():
-    ROUNDED |= {f"{kind}, fp8": {"strategy.kind": kind, "precision.kind": "fp8"} for kind in ("ddp", "fsdp2")}
+    ROUNDED |= {f"{kind}, fp8": {"strategy": kind, "precision.kind": "fp8"} for kind in ("ddp", "fsdp2")}
 # each rank's batch norms see its own images alone, so that ResNet's ranks agree with each other, but not with one rank
 RESNET: dict[str, Case] = {
     "ddp": {"network": "resnet", **SAME["ddp"]},

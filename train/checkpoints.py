@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from statistics import mean
-from typing import cast
+from typing import Any, cast
 
 import torch.distributed as dist
 
 from scalescope.launch.job import Job
 from scalescope.records.errors import RunError
 from scalescope.train.config import TrainConfig
-from scalescope.train.strategies import Strategy
+from scalescope.train.strategies.base import Strategy
 
 _NAME = re.compile(r"step-(\d+)$")
 _PART = ".step-*.part"
@@ -43,7 +43,7 @@ class _Running:
 class Checkpoints:
     """The checkpoints of one run folder, which every rank's node sees."""
 
-    def __init__(self, job: Job[TrainConfig], strategy: Strategy) -> None:
+    def __init__(self, job: Job[TrainConfig], strategy: Strategy[Any]) -> None:
         self._job = job
         self._strategy = strategy
         self._folder = job.folder.checkpoints
@@ -55,7 +55,7 @@ class Checkpoints:
         # on a CPU the thread that writes would take its time from the steps' own
         wanted = mode == "background" or (mode == "auto" and job.device.type == "cuda")
         self._group: dist.ProcessGroup | None = None
-        if wanted and strategy.saves_in_background and job.config.checkpoint_every is not None:
+        if wanted and job.config.strategy.saves_itself is None and job.config.checkpoint_every is not None:
             # the thread's own: on the job's host group its messages would come between those of the loop
             timeout = timedelta(seconds=job.config.launch.timeout_s)
             self._group = cast(dist.ProcessGroup, dist.new_group(backend="gloo", timeout=timeout))

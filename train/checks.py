@@ -4,12 +4,13 @@ from typing import cast
 
 from scalescope.launch.config import JobConfig
 from scalescope.records.errors import UserError
-from scalescope.train.config import GptConfig, ResNetConfig, TrainConfig
+from scalescope.train.config import TrainConfig
 from scalescope.train.data.corpus import BYTE_VALUES, corpus_sizes
 from scalescope.train.data.decoder_choice import choose_decoder
 from scalescope.train.data.images import read_image_folder
 from scalescope.train.data.windows import count_windows
 from scalescope.train.measure.schedule import make_schedule
+from scalescope.train.models.config import ImageModelConfig, TextModelConfig
 
 
 def check(job: JobConfig, world_size: int) -> None:
@@ -32,9 +33,9 @@ def check(job: JobConfig, world_size: int) -> None:
     if unknown:
         raise UserError(f"profiler.ranks names rank {unknown[0]}, but the job has ranks 0 to {world_size - 1}")
     if config.data.kind == "image_folder":
-        _check_images(config, cast(ResNetConfig, config.model), samples * world_size, world_size)
+        _check_images(config, cast(ImageModelConfig, config.model), samples * world_size, world_size)
     elif config.data.kind != "synthetic":
-        _check_tokens(config, cast(GptConfig, config.model), samples * world_size, world_size)
+        _check_tokens(config, cast(TextModelConfig, config.model), samples * world_size, world_size)
 
 
 def samples_per_rank(config: TrainConfig, world_size: int) -> int:
@@ -68,7 +69,7 @@ def _check_fp8(device: str) -> None:
                         "'scalescope[fp8]', or use precision=bf16")  # fmt: skip
 
 
-def _check_images(config: TrainConfig, model: ResNetConfig, samples_per_step: int, world_size: int) -> None:
+def _check_images(config: TrainConfig, model: ImageModelConfig, samples_per_step: int, world_size: int) -> None:
     choose_decoder(config.data.decoder, config.launch.device)
     folder = read_image_folder(config.data)
     if len(folder.classes) > model.classes:
@@ -82,7 +83,7 @@ def _check_images(config: TrainConfig, model: ResNetConfig, samples_per_step: in
                         "raise data.validation_fraction, or set data.validation_samples=0")  # fmt: skip
 
 
-def _check_tokens(config: TrainConfig, model: GptConfig, samples_per_step: int, world_size: int) -> None:
+def _check_tokens(config: TrainConfig, model: TextModelConfig, samples_per_step: int, world_size: int) -> None:
     if config.data.kind == "text" and model.vocabulary < BYTE_VALUES:
         raise UserError(f"model.vocabulary={model.vocabulary}: text is read by bytes, which need {BYTE_VALUES}")
     training, held_out = corpus_sizes(config.data)

@@ -2,6 +2,7 @@
 
 import gc
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -12,7 +13,7 @@ from scalescope.records.errors import Preempted, RunError
 from scalescope.records.rows import RunInfo, TrainFacts
 from scalescope.train.checkpoints import Checkpoints
 from scalescope.train.checks import samples_per_rank
-from scalescope.train.config import GptConfig, TrainConfig
+from scalescope.train.config import TrainConfig
 from scalescope.train.data.samples import Share
 from scalescope.train.loader import Loader, open_loader
 from scalescope.train.measure.accounting import Accounting
@@ -28,11 +29,11 @@ from scalescope.train.measure.schedule import Schedule, make_schedule
 from scalescope.train.measure.step_recorder import Ledger
 from scalescope.train.measure.summary import summarise
 from scalescope.train.measure.traces import describe_run, rescue_traces, write_traces
-from scalescope.train.models.attention import chosen_attention
+from scalescope.train.models.network import Model, build_model, network_class
 from scalescope.train.models.precision import Precision
-from scalescope.train.models.table import Model, build_model
 from scalescope.train.out_of_memory import explain_out_of_memory, is_out_of_memory
-from scalescope.train.strategies import Strategy, build_strategy
+from scalescope.train.strategies.base import Strategy
+from scalescope.train.strategies.build import build_strategy
 from scalescope.train.validation import HeldOut
 
 
@@ -106,7 +107,7 @@ class _Loop:
 
     job: Job[TrainConfig]
     schedule: Schedule
-    strategy: Strategy
+    strategy: Strategy[Any]
     loader: Loader
     held_out: HeldOut
     checkpoints: Checkpoints
@@ -198,7 +199,7 @@ def _info_of_rank0(job: Job[TrainConfig]) -> RunInfo:
     return read[0]
 
 
-def _facts(config: TrainConfig, model: Model, share: Share, strategy: Strategy) -> TrainFacts:
+def _facts(config: TrainConfig, model: Model, share: Share, strategy: Strategy[Any]) -> TrainFacts:
     return TrainFacts(
         model=config.model.name,
         strategy=config.strategy.kind,
@@ -211,9 +212,7 @@ def _facts(config: TrainConfig, model: Model, share: Share, strategy: Strategy) 
         samples_per_rank_step=share.samples,
         tokens_per_sample=model.tokens_per_sample,
         compiled=strategy.compiled,
-        attention=chosen_attention(config.model, strategy.device, strategy.precision.dtype)
-        if isinstance(config.model, GptConfig)
-        else None,
+        attention=network_class(config.model).attention_kernel(config.model, strategy.device, strategy.precision.dtype),
     )
 
 

@@ -9,7 +9,7 @@ from torch.profiler import record_function
 from torch.utils.data import DataLoader
 
 from scalescope.launch.job import Job
-from scalescope.train.config import GptConfig, ResNetConfig, TrainConfig
+from scalescope.train.config import TrainConfig
 from scalescope.train.data.corpus import read_corpus
 from scalescope.train.data.decoder_choice import choose_decoder, image_workers
 from scalescope.train.data.image_batches import HeldOutImages, ImageBatches
@@ -24,6 +24,7 @@ from scalescope.train.data.samples import (
     split_tokens,
     synthetic_batch,
 )
+from scalescope.train.models.config import ImageModelConfig, TextModelConfig
 from scalescope.train.validation import HeldOut
 
 
@@ -91,7 +92,7 @@ def open_loader(job: Job[TrainConfig], share: Share, first_step: int) -> tuple[L
         return SyntheticLoader(synthetic_batch(config.model, share, config.seed, job.device)), HeldOut(job)
     if config.data.kind == "image_folder":
         return _open_images(job, share, range(first_step, config.steps))
-    model = cast(GptConfig, config.model)
+    model = cast(TextModelConfig, config.model)
     corpus = read_corpus(config.data)
     batches = TokenBatches(corpus, model, share, config.seed)
     loader = TokenLoader(batches, first_step, config.steps, config.data.workers or 0, job.device)
@@ -101,7 +102,7 @@ def open_loader(job: Job[TrainConfig], share: Share, first_step: int) -> tuple[L
 
 def _open_images(job: Job[TrainConfig], share: Share, steps: range) -> tuple[Loader, HeldOut]:
     data = job.config.data
-    side = cast(ResNetConfig, job.config.model).image_size
+    side = cast(ImageModelConfig, job.config.model).image_size
     folder = read_image_folder(data)
     decoder = choose_decoder(data.decoder, job.device.type)
     on_gpu = job.device.type == "cuda"

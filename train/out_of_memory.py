@@ -10,7 +10,7 @@ from scalescope.train.checks import samples_per_rank
 from scalescope.train.config import TrainConfig
 from scalescope.train.measure.memory import peak_bytes
 from scalescope.train.memory_advice import ways_to_need_less
-from scalescope.train.models.table import build_model
+from scalescope.train.models.network import build_model
 
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _ASKED = re.compile(r"(?:[Tt]ried|Unable) to allocate ([\d.]+) (bytes|[KMGT]iB)")

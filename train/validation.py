@@ -9,7 +9,7 @@ import torch.distributed as dist
 from scalescope.launch.job import Job
 from scalescope.train.config import TrainConfig
 from scalescope.train.data.samples import Batch
-from scalescope.train.strategies import Strategy
+from scalescope.train.strategies.base import Strategy
 
 
 class HostBatches(Protocol):
@@ -37,7 +37,7 @@ class HeldOut:
         self._batches = batches
         self._to_device = to_device
 
-    def loss(self, strategy: Strategy) -> float | None:
+    def loss(self, strategy: Strategy[Any]) -> float | None:
         """Return the mean loss in nats over every rank's held-out samples. Waits for the device."""
         if not self._batches:
             return None

@@ -19,6 +19,7 @@ from omegaconf import DictConfig
 
 from scalescope.launch.bounds import COUNT, check_number
 from scalescope.launch.compose import compose_job, quoted, refuse_strangers, typed
+from scalescope.launch.former_keys import with_present_names
 from scalescope.launch.study import Member, Outline, grid
 from scalescope.launch.verb import Verb
 from scalescope.records.errors import RunError, UserError
@@ -140,7 +141,7 @@ def grid_batch(order: Order, verb: Verb) -> Batch:
 
     Raises UserError for overrides that a job would refuse on its node.
     """
-    tasks = grid(order.overrides)
+    tasks = grid(with_present_names(order.overrides, verb))
     for task in tasks:
         _refuse_wrong(compose_job(order.verb, task), verb)
     if len(tasks) == 1:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scalescope.launch.former_keys import with_present_names
 from scalescope.launch.verb import Verb
 from scalescope.launch.world import World, discover
 from scalescope.records.console import outlived_console
@@ -23,6 +24,7 @@ def measure(verb: Verb, words: list[str]) -> int:
 
 def _measure(verb: Verb, words: list[str]) -> int:
     world = discover()
+    words = with_present_names(words, verb, says=world is None or world.rank == 0)
     if world is None:
         return _compose_and_start(verb, words)
     from scalescope.launch.run import run_frozen, run_in_world

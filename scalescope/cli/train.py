@@ -14,7 +14,7 @@ def verb() -> Verb:
         config.TrainConfig,
         "scalescope.train.job:run",
         "scalescope.train.checks:check",
-        {"model": dict(config.MODELS)},
+        config.VARIANTS,
     )
 
 

@@ -17,13 +17,6 @@ from scalescope.records.errors import UserError
 from scalescope.records.files import RowWriter, read_rows, write_atomic
 from scalescope.records.rows import RunInfo, RunKind, RunStatus, StepRow, SweepRow, TrainFacts, TriedRow
 
-# what may differ when a run goes on: where it is told and kept, and what the node at hand makes of `null`
-_UNDECISIVE_BLOCKS = ("resume", "logger", "runs", "study", "csv")
-_UNDECISIVE = (
-    "threads_per_rank:", "timeout_s:", "init_limit_s:", "step_limit_s:", "max_restarts:", "checkpoint_every:",
-    "checkpoint_mode:", "keep_checkpoints:", "workers:", "memory_history:",
-)  # fmt: skip
-
 _TRACE_NAME = re.compile(r"rank(\d+)\.(\d+)\.pt\.trace\.json(\.gz)?$")
 
 
@@ -99,18 +92,11 @@ class RunFolder:
             raise UserError(f"{path} is a {kind} run; {why}")
         return folder
 
-    @classmethod
-    def resume(cls, path: Path, config: str) -> "RunFolder":
-        """Return an existing run folder to go on with. Raises UserError where it was made with another config."""
-        folder = cls.open(path)
-        then, now = _settings(folder.config.read_text(encoding="utf-8")), _settings(config)
-        if changed := sorted(set(then) ^ set(now)):
-            raise UserError(f"{path} was made with another config, and cannot be gone on with: "
-                            f"{'; '.join(changed[:4])}; leave these as they were, or choose another name")  # fmt: skip
-        info = folder.read_info()
+    def reopen(self) -> None:
+        """Say that the run goes on, as nothing had ended it."""
+        info = self.read_info()
         info.status, info.ended_unix_s, info.message = "running", None, None
-        folder.write_info(info)
-        return folder
+        self.write_info(info)
 
     @property
     def config(self) -> Path:
@@ -213,23 +199,6 @@ class RunFolder:
             if match := _TRACE_NAME.search(path.name):
                 found.setdefault(int(match[1]), []).append((int(match[2]), path))
         return {rank: [path for _, path in sorted(found[rank])] for rank in sorted(found)}
-
-
-def _settings(config: str) -> list[str]:
-    """Return the lines of a frozen config that decide what is measured.
-
-    Where a training job's global batch is fixed, the number of ranks does not: it may go on with another.
-    """
-    lines, block = [], ""
-    for line in config.splitlines():
-        if not line.startswith((" ", "-")):
-            block = line.split(":")[0]
-        word = line.strip()
-        if block not in _UNDECISIVE_BLOCKS and not word.startswith(_UNDECISIVE):
-            lines.append(word)
-    if not any(re.fullmatch(r"global_batch_size: \d+", line) for line in lines):
-        return lines
-    return [line for line in lines if not line.startswith("ranks:")]
 
 
 def find_runs(root: Path) -> Iterator[RunFolder]:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scalescope.records.errors import UserError
-from scalescope.train.config import DataConfig
+from scalescope.train.settings import DataConfig
 
 Tokens = npt.NDArray[np.uint8] | npt.NDArray[np.uint16]
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scalescope.records.errors import UserError
-from scalescope.train.config import DataConfig
+from scalescope.train.settings import DataConfig
 
 SUFFIXES = (".jpg", ".jpeg")
 

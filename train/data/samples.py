@@ -1,7 +1,6 @@
 """What a rank's steps are fed: the samples of its share of every global batch."""
 
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import torch
@@ -9,9 +8,10 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from scalescope.records.errors import UserError
-from scalescope.train.config import GptConfig, ModelConfig, ResNetConfig
 from scalescope.train.data.corpus import Corpus, Tokens
 from scalescope.train.data.windows import Windows
+from scalescope.train.models.config import ModelConfig, TextModelConfig
+from scalescope.train.models.network import network_class
 
 Batch = tuple[Tensor, Tensor]  # inputs and targets, on the device
 
@@ -38,7 +38,7 @@ class Share:
 class TokenBatches(Dataset[Tensor]):
     """A rank's batches of a token stream by step, on the host: (samples, context + 1) int64."""
 
-    def __init__(self, corpus: Corpus, model: GptConfig, share: Share, seed: int) -> None:
+    def __init__(self, corpus: Corpus, model: TextModelConfig, share: Share, seed: int) -> None:
         self._corpus = corpus
         self._model = model
         self._share = share
@@ -55,7 +55,7 @@ class HeldOutBatches:
     They lie evenly over the held-out stream. `len` counts batches; all ranks have equally many.
     """
 
-    def __init__(self, corpus: Corpus, model: GptConfig, share: Share, samples: int) -> None:
+    def __init__(self, corpus: Corpus, model: TextModelConfig, share: Share, samples: int) -> None:
         self._corpus = corpus
         self._model = model
         room = len(corpus.held_out) - model.context - 1
@@ -71,7 +71,7 @@ class HeldOutBatches:
         return cut_windows(self._corpus.held_out, self._batches[index], self._model, self._corpus)
 
 
-def cut_windows(stream: Tokens, starts: list[int], model: GptConfig, corpus: Corpus) -> Tensor:
+def cut_windows(stream: Tokens, starts: list[int], model: TextModelConfig, corpus: Corpus) -> Tensor:
     """Return (len(starts), context + 1) int64 tokens. Raises UserError for a token that the model has no row for."""
     rows = np.stack([stream[start : start + model.context + 1] for start in starts])
     if rows.max() >= model.vocabulary:
@@ -89,17 +89,9 @@ def split_tokens(rows: Tensor) -> Batch:
 
 def synthetic_batch(model: ModelConfig, share: Share, seed: int, device: torch.device) -> Batch:
     """Return one batch of random samples made on the device, each from its own number in the global batch."""
-    samples = [_synthetic_sample(model, seed, number, device) for number in share.numbers(0)]
+    make = network_class(model).synthetic_sample
+    samples = [
+        make(model, torch.Generator(device).manual_seed(seed * 1_000_003 + number)) for number in share.numbers(0)
+    ]
     inputs, targets = torch.stack([i for i, _ in samples]), torch.stack([t for _, t in samples])
     return (inputs.contiguous(memory_format=torch.channels_last), targets) if inputs.dim() == 4 else (inputs, targets)
-
-
-def _synthetic_sample(model: ModelConfig, seed: int, number: int, device: torch.device) -> Batch:
-    generator = torch.Generator(device).manual_seed(seed * 1_000_003 + number)
-    if model.kind == "gpt":
-        gpt = cast(GptConfig, model)
-        row = torch.randint(gpt.vocabulary, (gpt.context + 1,), device=device, generator=generator)
-        return row[:-1], row[1:]
-    net = cast(ResNetConfig, model)
-    image = torch.randn(3, net.image_size, net.image_size, device=device, generator=generator)
-    return image, torch.randint(net.classes, (), device=device, generator=generator)

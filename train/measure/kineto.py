@@ -19,9 +19,9 @@ import torch
 from isal import igzip
 from torch.profiler import ProfilerActivity, _KinetoProfile, record_function
 
-from scalescope.train.config import ProfilerConfig
 from scalescope.train.measure.schedule import Window
 from scalescope.train.measure.trace_budget import TraceBudget
+from scalescope.train.settings import ProfilerConfig
 
 
 @dataclass(frozen=True)

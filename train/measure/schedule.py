@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 
 from scalescope.records.errors import UserError
 from scalescope.records.rows import StepPhase
-from scalescope.train.config import ProfilerConfig, TrainConfig
+from scalescope.train.config import TrainConfig
+from scalescope.train.settings import ProfilerConfig
 
 
 @dataclass(frozen=True)

@@ -8,23 +8,15 @@ from typing import cast
 import torch
 from torch import nn
 
-from scalescope.train.config import TrainConfig
 from scalescope.train.kernels.devices import triton_takes
 
 
-def compiles(config: TrainConfig, device: torch.device, dtype: torch.dtype) -> bool:
-    """Return what `compile` comes to: `auto` compiles on GPUs, wherever the strategy and the machine allow it.
+def can_compile(device: torch.device, dtype: torch.dtype) -> bool:
+    """Return whether compiling pays and can be done: on GPUs, wherever the machine allows it.
 
-    Not for DeepSpeed, whose hooks cannot be compiled, nor for DDP's static graph or buckets below 1 MiB; and Triton has
-    to be there for this device and what it multiplies in (`dtype`), with a C compiler for what it builds.
+    Triton has to be there for this device and what it multiplies in (`dtype`), with a C compiler for what it builds.
     """
-    if config.compile != "auto":
-        return bool(config.compile)
-    if device.type != "cuda" or config.strategy.kind == "zero" or config.strategy.static_graph:
-        return False
-    if config.strategy.cuts_below_a_mebibyte:
-        return False
-    if not triton_takes(device, dtype):
+    if device.type != "cuda" or not triton_takes(device, dtype):
         return False
     return any(shutil.which(name) for name in ("cc", "gcc", "clang"))
 

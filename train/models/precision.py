@@ -5,8 +5,8 @@ from contextlib import AbstractContextManager
 import torch
 from torch import nn
 
-from scalescope.train.config import PrecisionConfig
 from scalescope.train.models.fp8 import convert_to_fp8
+from scalescope.train.settings import PrecisionConfig
 
 _AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp8": torch.bfloat16}  # fp8: all but its products
 

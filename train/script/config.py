@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from scalescope.launch.bounds import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, POSITIVE, SECONDS, check_numbers
 from scalescope.records.errors import UserError
 from scalescope.records.package import CONF
-from scalescope.train.config import ProfilerConfig
+from scalescope.train.settings import ProfilerConfig
 
 
 @dataclass

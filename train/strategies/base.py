@@ -3,33 +3,48 @@
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from scalescope.train.config import TrainConfig
 from scalescope.train.data.samples import Batch
-from scalescope.train.models.compiling import compile_module, compiles, uncompiled
+from scalescope.train.models.compiling import can_compile, compile_module, uncompiled
+from scalescope.train.models.config import ModelConfig
+from scalescope.train.models.network import Network
 from scalescope.train.models.precision import Precision
+from scalescope.train.settings import OptimizerConfig
+from scalescope.train.strategies.config import StrategyConfig
 from scalescope.train.strategies.optimizers import build_optimizer, clip_gradients, learning_rate, set_learning_rate
 
+Own = TypeVar("Own", bound=StrategyConfig)
 
-class Strategy:
+
+class Recipe(Protocol):
+    """What of a training job's config its strategy goes by."""
+
+    model: ModelConfig
+    strategy: StrategyConfig
+    optimizer: OptimizerConfig
+    steps: int
+    accumulate: int
+    compile: Any
+
+
+class Strategy(Generic[Own]):
     """Wraps a network, owns its optimiser, and runs steps. A new strategy overrides what differs.
 
-    `network` is the bare network, `module` what the forward pass calls.
+    `network` is the bare network, `module` what the forward pass calls, `options` the strategy's own config.
     """
 
-    saves_in_background = True  # whether its state can be copied to the host and written from there
-
-    def __init__(self, config: TrainConfig, network: nn.Module, precision: Precision, device: torch.device) -> None:
+    def __init__(self, config: Recipe, network: Network, precision: Precision, device: torch.device) -> None:
         self.config = config
+        self.options = cast(Own, config.strategy)
         self.network = network
         self.precision = precision
         self.device = device
-        self.compiled = compiles(config, device, precision.dtype)
+        self.compiled = self._compiles()
         self.module = self.wrap()
         self.optimizer = self.build_optimizer()
 
@@ -156,6 +171,12 @@ class Strategy:
             loss: Tensor = self.network(inputs, targets)
         self.network.train()
         return loss
+
+    def _compiles(self) -> bool:
+        """Return what `compile` comes to: `auto` compiles wherever the strategy and the machine allow it."""
+        if self.config.compile != "auto":
+            return bool(self.config.compile)
+        return self.options.compile_obstacle() is None and can_compile(self.device, self.precision.dtype)
 
     def _forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         with self.forward_context():

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.optim import SGD, AdamW, Optimizer
 
-from scalescope.train.config import OptimizerConfig
+from scalescope.train.settings import OptimizerConfig
 
 
 def build_optimizer(config: OptimizerConfig, network: nn.Module, sharded: bool = False) -> Optimizer:

@@ -156,7 +156,7 @@ def _on_gradients(replayer: Replayer) -> Iterator[_Idea]:
                 f"gradient buckets of {cap:g} MiB",
                 f"{count}: "
                 + ("each costs a launch and a round of messages" if larger else "the last ones begin too late to hide"),
-                [f"strategy.bucket_mb={cap:g}"],
+                [f"strategy.bucket_mib={cap:g}"],
                 f"DistributedDataParallel(…, bucket_cap_mb={cap:g})",
             )
     if steps[0].scale == 1.0 and not replayer.on_cpu:

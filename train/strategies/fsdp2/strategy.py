@@ -13,14 +13,15 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from scalescope.train.models.compiling import hush_dynamo
 from scalescope.train.strategies.base import Strategy
+from scalescope.train.strategies.fsdp2.config import Fsdp2Config
 from scalescope.train.strategies.optimizers import build_optimizer
 
 
-class Fsdp2(Strategy):
+class Fsdp2(Strategy[Fsdp2Config]):
     """torch's fully_shard, block by block. bf16 is a cast of the gathered parameters; the slices stay fp32."""
 
     def wrap(self) -> nn.Module:
-        options = self.config.strategy
+        options = self.options
         mesh = init_device_mesh(self.device.type, (dist.get_world_size(),))
         policy = MixedPrecisionPolicy()
         if self._casts:
@@ -47,7 +48,7 @@ class Fsdp2(Strategy):
     @property
     def _casts(self) -> bool:
         """Whether gathered parameters are cast; batch norms, whose statistics stay fp32, need autocast instead."""
-        return self.precision.dtype is torch.bfloat16 and self.config.model.kind == "gpt"
+        return self.precision.dtype is torch.bfloat16 and self.config.model.gathers_in_bf16
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:

@@ -12,13 +12,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from scalescope.train.models.compiling import compile_module
 from scalescope.train.strategies.base import Strategy
+from scalescope.train.strategies.ddp.config import DdpConfig
 
 
-class Ddp(Strategy):
+class Ddp(Strategy[DdpConfig]):
     """torch's DistributedDataParallel."""
 
     def wrap(self) -> nn.Module:
-        options = self.config.strategy
+        options = self.options
         # compiled around DDP, a graph is cut at bucket edges: gradients travel while others are computed. Compiled
         # whole, one backward hands all of them over at its end (pytorch#109774)
         whole = self.compiled and not options.compile_by_bucket
@@ -27,7 +28,7 @@ class Ddp(Strategy):
         self._ddp = DistributedDataParallel(
             compile_module(self.network) if whole else self.network,
             device_ids=[self.device] if self.device.type == "cuda" else None,
-            bucket_cap_mb=options.bucket_mb,
+            bucket_cap_mb=options.bucket_mib,
             gradient_as_bucket_view=options.gradient_as_bucket_view,
             static_graph=options.static_graph,
             **_keep_buffers_local(),

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from scalescope.train.config import GptConfig
 from scalescope.train.kernels.cross_entropy import can_fuse, linear_cross_entropy
+from scalescope.train.models.gpt.attention import choose_attention, chosen_attention
+from scalescope.train.models.gpt.config import GptConfig
+from scalescope.train.models.network import Network
 
 _GELU_LINEAR = 2 * math.sqrt(2 / math.pi)
 _GELU_CUBIC = _GELU_LINEAR * 0.044715
@@ -68,7 +70,7 @@ class Block(nn.Module):
         return x + self.mlp(self.ln_2(x))
 
 
-class Gpt(nn.Module):
+class Gpt(Network):
     """The language model. The output projection is the token embedding itself (weight tying)."""
 
     def __init__(self, config: GptConfig) -> None:
@@ -82,16 +84,28 @@ class Gpt(nn.Module):
             }
         )
         self.lm_head = nn.Linear(config.width, config.vocabulary, bias=False)
-        self.recompute = False  # activation checkpointing: keep each block's input only
         self.lm_head.weight = cast(nn.Embedding, self.transformer["wte"]).weight
         self._initialise(config.layers)
 
     @property
     def blocks(self) -> nn.ModuleList:
-        """The repeated part, which strategies shard and recompute one by one."""
         blocks = self.transformer["h"]
         assert isinstance(blocks, nn.ModuleList)
         return blocks
+
+    @classmethod
+    def prepare(cls, config: GptConfig, device: torch.device) -> None:
+        choose_attention(config.attention, device)
+
+    @classmethod
+    def synthetic_sample(cls, config: GptConfig, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return tokens (T,), and what follows each."""
+        row = torch.randint(config.vocabulary, (config.context + 1,), device=generator.device, generator=generator)
+        return row[:-1], row[1:]
+
+    @classmethod
+    def attention_kernel(cls, config: GptConfig, device: torch.device, dtype: torch.dtype) -> str | None:
+        return chosen_attention(config, device, dtype)
 
     def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
         """Return the logits (B, T, V); with targets (B, T) the mean cross entropy in nats over all positions."""

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from scalescope.train.config import ResNetConfig
 from scalescope.train.kernels.max_pool import max_pool
-from scalescope.train.models.flops import RESNET_STAGES as STAGES
-from scalescope.train.models.stem import folded_convolution
+from scalescope.train.models.network import Network
+from scalescope.train.models.resnet.config import STAGES, ResNetConfig
+from scalescope.train.models.resnet.stem import folded_convolution
 
 EXPANSION = 4
 
@@ -40,7 +40,7 @@ class Bottleneck(nn.Module):
         return F.relu(self.bn3(self.conv3(y)) + shortcut, inplace=True)
 
 
-class ResNet50(nn.Module):
+class ResNet50(Network):
     """The classifier; channels_last, since tensor cores and oneDNN read that layout without a transpose."""
 
     def __init__(self, config: ResNetConfig) -> None:
@@ -60,8 +60,14 @@ class ResNet50(nn.Module):
 
     @property
     def blocks(self) -> list[nn.Module]:
-        """The repeated part, which strategies shard and recompute one by one."""
         return [block for number in range(1, len(STAGES) + 1) for block in getattr(self, f"layer{number}")]
+
+    @classmethod
+    def synthetic_sample(cls, config: ResNetConfig, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return an image (3, S, S) of noise, and a class for it."""
+        device, side = generator.device, config.image_size
+        image = torch.randn(3, side, side, device=device, generator=generator)
+        return image, torch.randint(config.classes, (), device=device, generator=generator)
 
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return the logits (B, classes) of images (B, 3, S, S); with labels (B,) the mean cross entropy in nats."""

@@ -1,10 +1,10 @@
-"""Which of torch's attention kernels runs: chosen process-wide, and told: it decides a seventh of a GPT's step."""
+"""Which of torch's attention kernels runs: chosen process-wide, and reported: it decides a seventh of a GPT's step."""
 
 import torch
 from torch.nn.attention import SDPBackend
 
 from scalescope.records.errors import UserError
-from scalescope.train.config import GptConfig
+from scalescope.train.models.gpt.config import GptConfig
 
 _SWITCHES = {
     "flash": torch.backends.cuda.enable_flash_sdp,  # also AOTriton's, on ROCm

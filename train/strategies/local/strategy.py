@@ -5,9 +5,10 @@ from typing import Any
 import torch.distributed as dist
 
 from scalescope.train.strategies.base import Strategy
+from scalescope.train.strategies.local.config import LocalConfig
 
 
-class Local(Strategy):
+class Local(Strategy[LocalConfig]):
     """The plain step; ranks drift apart, since nothing is exchanged."""
 
     def state(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from scalescope.train.strategies.base import Strategy
 from scalescope.train.strategies.optimizers import build_optimizer, learning_rate, set_learning_rate
+from scalescope.train.strategies.zero.config import ZeroConfig
 
 if not torch.cuda.is_available():
     os.environ.setdefault("DS_ACCELERATOR", "cpu")  # or DeepSpeed warns that it found nothing better
@@ -22,10 +23,8 @@ import deepspeed.ops
 _TAG = "state"
 
 
-class Zero(Strategy):
+class Zero(Strategy[ZeroConfig]):
     """DeepSpeed's engine does the step: it scales, exchanges, clips and updates."""
-
-    saves_in_background = False
 
     def wrap(self) -> nn.Module:
         if self.device.type == "cpu":
@@ -44,9 +43,9 @@ class Zero(Strategy):
                 "gradient_accumulation_steps": self.config.accumulate,
                 "gradient_clipping": self.config.optimizer.gradient_clip or 0.0,
                 "zero_optimization": {
-                    "stage": self.config.strategy.stage,
+                    "stage": self.options.stage,
                     "overlap_comm": self.device.type == "cuda",
-                    "reduce_bucket_size": int(self.config.strategy.bucket_mb * 2**20 / 4),  # in elements
+                    "reduce_bucket_size": int(self.options.bucket_mib * 2**20 / 4),  # in elements
                 },
                 "zero_allow_untested_optimizer": True,
                 "torch_autocast": {"enabled": self.precision.kind == "bf16", "dtype": "bfloat16"},

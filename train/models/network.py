@@ -1,0 +1,64 @@
+"""What a model's torch half is, and how one is built with what a reader of its figures needs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from scalescope.train.models.config import ModelConfig
+from scalescope.train.models.flops import Flops
+
+
+class Network(nn.Module):
+    """A network that is made of its config; called with inputs and targets, it returns the mean loss."""
+
+    recompute = False  # activation checkpointing: keep each block's input only
+
+    @property
+    def blocks(self) -> Sequence[nn.Module] | nn.ModuleList:
+        """The repeated part, which strategies shard and recompute one by one."""
+        raise NotImplementedError
+
+    @classmethod
+    def prepare(cls, config: Any, device: torch.device) -> None:
+        """Set what the process needs set before a network of this config runs on the device. Raises UserError."""
+
+    @classmethod
+    def synthetic_sample(cls, config: Any, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return one random sample, made on the generator's device: input and target."""
+        raise NotImplementedError
+
+    @classmethod
+    def attention_kernel(cls, config: Any, device: torch.device, dtype: torch.dtype) -> str | None:
+        """Return the kernel that attention runs as; None where there is none, or it is not known. Raises UserError."""
+        return None
+
+
+@dataclass(frozen=True)
+class Model:
+    """A network on its device, with what a reader of its figures needs."""
+
+    network: Network
+    parameters: int
+    flops: Flops
+    tokens_per_sample: int | None
+
+
+def network_class(config: ModelConfig) -> type[Network]:
+    """Return the torch half of a model, loaded when it is wanted."""
+    module, _, name = config.network.partition(":")
+    return cast(type[Network], getattr(import_module(module), name))
+
+
+def build_model(config: ModelConfig, device: torch.device, recompute: bool = False) -> Model:
+    """Return the configured model with fresh weights, drawn on the device from torch's default generator."""
+    make = cast(Any, network_class(config))
+    make.prepare(config, device)
+    with device:
+        network: Network = make(config)
+    network.recompute = recompute
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    return Model(network, parameters, config.flops(parameters, recompute), config.tokens_per_sample)

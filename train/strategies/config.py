@@ -1,0 +1,51 @@
+"""What every strategy says of itself without torch: its keys, what it sends and slices, what does not go with it."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar
+
+from scalescope.launch.config import Sent
+from scalescope.launch.keys import Variant
+
+
+class State(Enum):
+    """What a rank keeps of each parameter, beside what a step leaves behind."""
+
+    OPTIMIZER = "optimiser state"
+    GRADIENT = "gradients"
+    WEIGHT = "weights"
+
+
+@dataclass
+class StrategyConfig(Variant):
+    """conf/strategy: how the ranks share the work. Each strategy's own class has its keys, and answers what the rest of
+    a job asks."""
+
+    group: ClassVar[str] = "strategy"
+    retired: ClassVar[tuple[str, ...]] = ("sends",)
+    implementation: ClassVar[str]  # "module:class" of its torch half, a `strategies.base.Strategy`
+    scales_gradients: ClassVar[bool] = False  # whether it keeps fp16's small gradients from vanishing
+    saves_itself: ClassVar[str | None] = None  # who writes its state, where that is not to be done in the background
+    #: Files of conf/strategy that need less memory than one that slices nothing, with what they slice.
+    lighter: ClassVar[dict[str, tuple[State, ...]]] = {}
+
+    @property
+    def slices(self) -> tuple[State, ...]:
+        """Of which states a rank keeps a slice only."""
+        return ()
+
+    def sent(self, precision: str) -> Sent:
+        """Return the collectives that carry its gradients and parameters: what a study's sweep measures."""
+        raise NotImplementedError
+
+    def compile_obstacle(self) -> str | None:
+        """Return why torch.compile does not go with it, and what to do instead; None where it does."""
+        return None
+
+    def precision_obstacle(self, precision: str) -> str | None:
+        """Return why it cannot train in this arithmetic, and what to do instead; None where it can."""
+        return None
+
+    def device_obstacle(self, device: str) -> str | None:
+        """Return why it cannot run on a kind of device, and what to do instead; None where it can."""
+        return None

@@ -1,0 +1,1 @@
+"""torch's DistributedDataParallel: what it is (config), and its torch half (strategy)."""

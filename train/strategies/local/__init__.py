@@ -1,0 +1,1 @@
+"""No communication: what it is (config), and its torch half (strategy)."""

@@ -1,0 +1,11 @@
+"""Which strategies there are. Adding one adds it here; all else that is its own stands in its package. Torch-free."""
+
+from scalescope.train.strategies.config import StrategyConfig
+from scalescope.train.strategies.ddp.config import DdpConfig
+from scalescope.train.strategies.fsdp2.config import Fsdp2Config
+from scalescope.train.strategies.local.config import LocalConfig
+from scalescope.train.strategies.zero.config import ZeroConfig
+
+STRATEGIES: dict[str, type[StrategyConfig]] = {
+    each.own_kind: each for each in (DdpConfig, Fsdp2Config, LocalConfig, ZeroConfig)
+}

@@ -1,0 +1,1 @@
+"""DeepSpeed ZeRO: what it is (config), and its torch half (strategy)."""
