@@ -296,7 +296,7 @@ def test_a_missing_path_and_two_jobs_in_one_folder_are_refused(tmp_path: Path) -
         analyze_run(tmp_path / "nowhere")
     for number, name in enumerate(("cpu_ddp_n2", "cpu_fsdp2_n2")):
         shutil.copy(DATA / name / "rank0.3.pt.trace.json.gz", tmp_path / f"worker{number}.pt.trace.json.gz")
-    with pytest.raises(UserError, match="both of rank 0"):
+    with pytest.raises(UserError, match="traces of 2 jobs"):
         analyze_run(tmp_path)
 
 

@@ -29,7 +29,7 @@ from scalescope.scaling.ranks.waits import MatchedWait, wait_of
 from scalescope.scaling.trace.blocks import Blocks
 from scalescope.scaling.trace.header import read_header
 from scalescope.scaling.trace.reader import read_trace
-from scalescope.scaling.trace.sources import find_sources
+from scalescope.scaling.trace.sources import PERFETTO_BUNDLE, find_sources
 from scalescope.scaling.trace.splitting import scan
 
 Event = dict[str, Any]
@@ -65,15 +65,15 @@ def write_perfetto(run: RunFolder | Path, out: Path | None = None, answer: RunAn
     summaries = ranks.summaries
     collectives = {rank: one.collectives for rank, one in summaries.items()}
     clocks = host_offsets({rank: one.host for rank, one in summaries.items()}, collectives)
-    path = out or (folder if folder.is_dir() else folder.parent) / "perfetto.json.gz"
-    packed = Packed(path, offsets_ns=dict(clocks.offsets), reasons=[*ranks.refused, *clocks.reasons])
+    path = out or (folder if folder.is_dir() else folder.parent) / PERFETTO_BUNDLE
+    packed = Packed(path, offsets_ns=dict(clocks.offsets), reasons=[*ranks.reasons, *clocks.reasons])
     bases = {rank: base_ns(one.path) for rank, one in summaries.items()}
     origin = min(bases.values())
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
     try:
         with igzip.open(temporary, "wb", compresslevel=1) as file:
-            file.write(b'{"displayTimeUnit":"ms","traceEvents":[\n')
+            file.write(b'{"displayTimeUnit":"ms","scalescope":{"bundle":true},"traceEvents":[\n')
             lead = b""
             for event in _all_events(summaries, bases, origin, packed, answer):
                 file.write(lead + msgspec.json.encode(event))

@@ -10,7 +10,7 @@ from scalescope.scaling.advice.add import add_advice
 from scalescope.scaling.answer import Answer, RunAnalysis, StudyAnalysis, write_answer
 from scalescope.scaling.losses import lost_time
 from scalescope.scaling.projection.outlook import NO_OUTLOOK, Outlook
-from scalescope.scaling.run import explain_run, explain_traces
+from scalescope.scaling.run import Explained, explain_jobs, explain_run, explain_traces
 from scalescope.scaling.study import explain_study
 from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.verdicts.insitu import add_in_situ
@@ -100,8 +100,8 @@ def _analyze_against(
 
 def _analyze_path(path: Path, jobs: int | None, executor: Executor | None, outlook: Outlook) -> list[Answer]:
     if not (path / "run.json").is_file():
-        analysis = _analyze_alone(path, jobs, executor, outlook)
-        return [analysis]
+        found = explain_jobs(path, jobs, executor, for_replay=True)
+        return [_completed(path, explained, jobs, executor, outlook) for explained in found]
     folder = RunFolder.open(path)
     kind = folder.read_info().kind
     if kind == "sweep":
@@ -123,7 +123,12 @@ def _analyze_path(path: Path, jobs: int | None, executor: Executor | None, outlo
 
 def _analyze_alone(path: Path, jobs: int | None, executor: Executor | None, outlook: Outlook) -> RunAnalysis:
     """Return a run's analysis with advice, and its collectives beside the sweeps that were given."""
-    explained = explain_run(path, jobs, executor, for_replay=True)
+    return _completed(path, explain_run(path, jobs, executor, for_replay=True), jobs, executor, outlook)
+
+
+def _completed(
+    path: Path, explained: Explained, jobs: int | None, executor: Executor | None, outlook: Outlook
+) -> RunAnalysis:
     if outlook.sweeps:
         add_in_situ(explained.analysis, explained.exchanges, outlook.sweeps)
     add_advice(path, [explained.analysis], outlook.sweeps, explained.records, _jobs_here(jobs, executor))

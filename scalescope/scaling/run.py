@@ -26,7 +26,7 @@ from scalescope.scaling.rank.summary import RankSummary
 from scalescope.scaling.ranks.clocks import host_offsets
 from scalescope.scaling.ranks.matching import Match, match_collectives
 from scalescope.scaling.ranks.quality import judge, lacks_its_device
-from scalescope.scaling.ranks.read import read_ranks
+from scalescope.scaling.ranks.read import Ranks, read_jobs, read_ranks
 from scalescope.scaling.ranks.waits import MatchedWait, wait_and_transfer, wait_of
 from scalescope.scaling.trace.sources import Source, find_sources
 from scalescope.scaling.verdicts.efficiency import efficiency_of
@@ -61,12 +61,36 @@ def explain_traces(
     machine where there is enough to read. `for_replay`: keep what a replay needs, where all ranks would be replayed. A
     file that is no trace is named in the answer's reasons. Raises UserError where none of them is one.
     """
-    ranks = read_ranks(sources, jobs, executor, for_replay=for_replay and len(sources) <= MOST_RANKS)
+    return _explain(read_ranks(sources, jobs, executor, for_replay=for_replay and len(sources) <= MOST_RANKS), name)
+
+
+def explain_jobs(
+    path: Path, jobs: int | None = None, executor: Executor | None = None, *, for_replay: bool = False
+) -> list[Explained]:
+    """Explain a folder of trace files that may be of several jobs, each for itself; `for_replay`: see `explain_traces`.
+
+    Raises UserError where there are none.
+    """
+    sources = find_sources(path)
+    found = read_jobs(sources, jobs, executor, for_replay=for_replay and len(sources) <= MOST_RANKS)
+    if len(found) == 1:
+        return [_explain(found[0], _name_of(path))]
+    explained = []
+    for number, ranks in enumerate(found, 1):
+        one = _explain(ranks, f"{_name_of(path)}, job {number} of {len(found)}")
+        one.analysis.quality.reasons.insert(
+            0, f"the folder holds the traces of {len(found)} jobs; these are {', '.join(ranks.files)}"
+        )
+        explained.append(one)
+    return explained
+
+
+def _explain(ranks: Ranks, name: str) -> Explained:
     explained = msgspec.structs.replace(join(ranks.summaries, name), records=ranks.records)
-    if ranks.refused:
-        quality = explained.analysis.quality
-        quality.reasons[:0] = ranks.refused
-        quality.verdict = "degraded" if quality.verdict == "good" else quality.verdict
+    quality = explained.analysis.quality
+    quality.reasons[:0] = ranks.reasons
+    if quality.verdict == "good" and not all(one.stranger for one in ranks.refused):
+        quality.verdict = "degraded"
     return explained
 
 
@@ -84,7 +108,7 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
             for rank, index in match.members.items():
                 ready[rank][index] = wait.ready[rank]
                 awaited[rank][index] = wait.awaited
-    partitions, lost = _partition(summaries, ready, awaited)
+    partitions, lost = _partition(_sound(summaries), ready, awaited)
     kernels = {rank: summaries[rank].kernels for rank in partitions}
     indices: dict[int, dict[int, int]] = {rank: {} for rank in summaries}
     for number, match in enumerate(matches):
@@ -92,6 +116,8 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
             indices[rank][index] = number
     quality = judge(summaries, world_size, matches, [m for m, wait in zip(matches, waits, strict=True) if wait is None])
     quality.reasons.extend(clocks.reasons)
+    if left_out := [rank for rank in summaries if rank not in partitions and summaries[rank].shares is not None]:
+        quality.reasons.append(f"left out of every mean: {_ranks_in_words(left_out)}, whose files are cut off")
     open_ended = {rank for rank, one in summaries.items() if one.shares is not None and one.shares.windows.open_ended}
     totals = {rank: total(steps) for rank, steps in partitions.items()}
     usable = quality.verdict != "unusable"  # else the partition is of what the profiler happened to see
@@ -124,6 +150,15 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         if one.shares is not None
     }
     return Explained(analysis, partitions, kernels, exchanges)
+
+
+def _sound(summaries: Mapping[int, RankSummary]) -> Mapping[int, RankSummary]:
+    """Return the ranks whose files are whole; all of them where none is."""
+    return {rank: one for rank, one in summaries.items() if not one.cut_off} or summaries
+
+
+def _ranks_in_words(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
 def _partition(

@@ -30,6 +30,7 @@ class Evidence:
     invalid_events: int
     mended_events: int
     damage: tuple[str, ...]
+    cut_off: bool
     unread: tuple[tuple[str, int], ...]  # categories of device activity that is not known here, and their events
     activities: int
     before_window: int
@@ -56,6 +57,11 @@ class RankSummary:
     kernels: KernelTable
     before_window_ns: int
     evidence: Evidence
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether the file ends early: its partition would take for idle time what it lacks."""
+        return self.evidence.cut_off
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +166,7 @@ def _evidence(trace: Trace, steps: int, before_window: int, unlinked: int) -> Ev
         invalid_events=trace.invalid_events,
         mended_events=trace.mended_events,
         damage=tuple(trace.damage),
+        cut_off=trace.cut_off,
         unread=tuple(sorted(trace.unread.items())),
         activities=len(trace.activities),
         before_window=before_window,

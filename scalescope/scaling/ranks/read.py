@@ -1,6 +1,6 @@
 """Reads all ranks of a job, one task a rank, and tells which summary is of which rank."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ from scalescope.records.environment import usable_cores
 from scalescope.records.errors import UserError
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.rank.summary import RankReading, RankSummary, read_rank
+from scalescope.scaling.ranks.jobs import split_jobs
 from scalescope.scaling.ranks.processes import map_in_processes
 from scalescope.scaling.trace.sources import Source
 
@@ -20,32 +21,69 @@ _PARALLEL_BYTES = 24 << 20
 _GZIP_RATIO = 15
 
 
+class Refused(msgspec.Struct, frozen=True):
+    """A file that could not be read as a trace, and why. A stranger's name promised none: it is passed over."""
+
+    reason: str
+    stranger: bool
+
+
 class Ranks(msgspec.Struct, frozen=True):
-    """The ranks' summaries, ascending by rank, and in words which files are no traces."""
+    """The ranks of one job: their summaries, ascending by rank, and which files beside them are no traces."""
 
     summaries: dict[int, RankSummary]
-    refused: list[str]
+    refused: list[Refused]
     records: dict[int, RankRecord]  # what a replay needs of the same ranks, where that was asked for
+    files: list[str]  # the names of the files that are of this job
+
+    @property
+    def reasons(self) -> list[str]:
+        """In words, what was not read."""
+        return [f"passed over: {one.reason}" if one.stranger else one.reason for one in self.refused]
 
 
 def read_ranks(
     sources: Sequence[Source], jobs: int | None = None, executor: Executor | None = None, *, for_replay: bool = False
 ) -> Ranks:
-    """Read the traces and return their summaries by rank; `for_replay`: with what a replay needs, for a few ranks.
+    """Read the traces of one job; see `read_jobs`. Raises UserError, too, where they are of several jobs."""
+    found = read_jobs(sources, jobs, executor, for_replay=for_replay)
+    if len(found) > 1:
+        parts = "; ".join(_some(one.files) for one in found)
+        raise UserError(f"these are the traces of {len(found)} jobs ({parts}): give the traces of one job only")
+    return found[0]
 
-    Raises UserError where no file is a trace, or two are of one rank; RunError where a reading process was killed.
+
+def read_jobs(
+    sources: Sequence[Source], jobs: int | None = None, executor: Executor | None = None, *, for_replay: bool = False
+) -> list[Ranks]:
+    """Read the traces and return their summaries by rank, a job each (see jobs.py).
+
+    `for_replay`: with what a replay needs, for a few ranks. What is no trace is said with the first job. Raises
+    UserError where no file is a trace; RunError where a reading process was killed.
     """
     read = _read([source.path for source in sources], jobs, executor, for_replay)
-    refused = [one for one in read if isinstance(one, str)]
+    refused = [
+        Refused(one, stranger=not source.looks_like_a_trace)
+        for source, one in zip(sources, read, strict=True)
+        if isinstance(one, str)
+    ]
     if len(refused) == len(read):
-        raise UserError(refused[0])
-    pairs = zip(sources, read, strict=True)
-    readings = _by_rank((source, one) for source, one in pairs if not isinstance(one, str))
-    return Ranks(
-        {rank: one.summary for rank, one in readings.items()},
-        refused,
-        {rank: one.record for rank, one in readings.items() if one.record is not None},
-    )
+        raise UserError(refused[0].reason)
+    pairs = [(source, one) for source, one in zip(sources, read, strict=True) if not isinstance(one, str)]
+    found = split_jobs(pairs)
+    return [
+        Ranks(
+            {rank: one.summary for rank, one in job.ranks.items()},
+            refused if number == 0 else [],
+            {rank: one.record for rank, one in job.ranks.items() if one.record is not None},
+            sorted(source.path.name for source in job.sources),
+        )
+        for number, job in enumerate(found)
+    ]
+
+
+def _some(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}"
 
 
 def _read(
@@ -67,23 +105,3 @@ def _reading_or_reason(for_replay: bool, path: Path) -> RankReading | str:
         return read_rank(path, for_replay=for_replay)
     except UserError as error:
         return str(error)
-
-
-def _by_rank(read: Iterable[tuple[Source, RankReading]]) -> dict[int, RankReading]:
-    """Return the readings by rank: as the header says, else the file's name, else the order of the names."""
-    found: dict[int, RankReading] = {}
-    nameless = []
-    for source, reading in read:
-        rank = reading.summary.rank if reading.summary.rank is not None else source.rank
-        if rank is None:
-            nameless.append(reading)
-        elif rank in found:
-            raise UserError(
-                f"{found[rank].summary.path} and {reading.summary.path} are both of rank {rank}; "
-                "give the traces of one job only"
-            )
-        else:
-            found[rank] = reading
-    for reading in nameless:
-        found[next(rank for rank in range(len(found) + 1) if rank not in found)] = reading
-    return dict(sorted(found.items()))

@@ -99,7 +99,7 @@ class Columns:
         self._take([event])
         return True
 
-    def trace(self, path: Path, header: Header, damage: list[str]) -> Trace:
+    def trace(self, path: Path, header: Header, damage: list[str], cut_off: bool = False) -> Trace:
         """Return all that was added, with what stands around the events and what was wrong with the file."""
         start, end, name, kind, stream, device, correlation, external, communication = self._activities.columns()
         return Trace(
@@ -122,6 +122,7 @@ class Columns:
             mended_events=self.mended_events,
             unread=self.unread,
             damage=damage,
+            cut_off=cut_off,
         )
 
     def _take(self, events: Iterable[AnyEvent]) -> None:

@@ -30,6 +30,7 @@ class OwnMetadata(msgspec.Struct, frozen=True):
     """What our own jobs write into the header: torch before 2.13 tells no host."""
 
     host: str = ""
+    bundle: bool = False  # all ranks in one file, as `scalescope perfetto` writes it
 
 
 class Header(msgspec.Struct, frozen=True):

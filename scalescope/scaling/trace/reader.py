@@ -37,10 +37,13 @@ def read_trace(path: Path) -> Trace:
         raise UserError(f"cannot read the trace {path}: {error.strerror or error}") from error
     if not found_end and not damage:
         damage.append("its event list has no end: the file is cut off")
+    cut_off = bool(damage)
     header, whole = read_header(before, after)
     if not whole and found_end:
         damage.append("its header does not decode")
-    return columns.trace(path, header, damage)
+    if header.own.bundle:
+        raise UserError(f"{path} holds the traces of all ranks for ui.perfetto.dev; give the ranks' own files")
+    return columns.trace(path, header, damage, cut_off)
 
 
 def _read_events(blocks: Iterator[bytes], columns: Columns, path: Path) -> tuple[bytes, bytes, bool]:

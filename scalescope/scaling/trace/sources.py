@@ -7,19 +7,30 @@ import msgspec
 
 from scalescope.records.errors import UserError
 
+#: All ranks in one file, as `scalescope perfetto` writes it.
+PERFETTO_BUNDLE = "perfetto.json.gz"
 #: `rank<r>.<first step>.pt.trace.json.gz` of a run folder, and plainer names that people use.
 _RANK_NAME = re.compile(r"(?:^|[^a-z])rank[_-]?(\d+)(?:[._-](\d+))?\D*\.json(?:\.gz)?$", re.IGNORECASE)
 #: torch.profiler's tensorboard_trace_handler: `<worker>.<time>.pt.trace.json[.gz]`.
 _WORKER_NAME = re.compile(r"^(.*?)(?:\.(\d+))?\.pt\.trace\.json(?:\.gz)?$")
-#: Files of a run folder that end in .json and are no traces.
-_NO_TRACES = frozenset({"run.json", "facts.json", "analysis.json"})
+#: What scalescope itself writes beside traces: no traces of a rank.
+_NO_TRACES = frozenset({"run.json", "facts.json", "analysis.json", PERFETTO_BUNDLE})
 
 
 class Source(msgspec.Struct, frozen=True):
-    """A trace file, and the rank its name gives it (None: only its header can tell)."""
+    """A trace file, and the rank its name gives it (None: only its header can tell).
+
+    `prefix`: what stands before the rank in its name, which tells two jobs of one folder apart where nothing else does.
+    """
 
     path: Path
     rank: int | None
+    prefix: str = ""
+
+    @property
+    def looks_like_a_trace(self) -> bool:
+        """Whether its name promises a trace, so that a file that is none is a fault and no stranger."""
+        return self.rank is not None or ".pt.trace." in self.path.name
 
 
 def find_sources(path: Path) -> list[Source]:
@@ -28,8 +39,8 @@ def find_sources(path: Path) -> list[Source]:
     A file stands for itself; a run folder's traces lie in its `traces/`. Raises UserError where there are none.
     """
     if path.is_file():
-        match = _RANK_NAME.search(path.name)
-        return [Source(path, int(match[1]) if match else None)]
+        _, rank, _, prefix = _parse(path.name)
+        return [Source(path, rank, prefix)]
     if not path.is_dir():
         what = "is neither a file nor a folder" if path.exists() else "does not exist"
         raise UserError(f"{path} {what}; give a run folder, a folder of traces, or a trace file")
@@ -41,8 +52,9 @@ def find_sources(path: Path) -> list[Source]:
         )
     by_worker: dict[str, dict[int, Path]] = {}
     ranks: dict[str, int | None] = {}
+    prefixes: dict[str, str] = {}
     for file in files:
-        worker, rank, span = _parse(file.name)
+        worker, rank, span, prefixes[worker] = _parse(file.name)
         by_worker.setdefault(worker, {})[span] = file
         ranks[worker] = rank
     counts: dict[int, int] = {}
@@ -50,7 +62,7 @@ def find_sources(path: Path) -> list[Source]:
         for span in spans:
             counts[span] = counts.get(span, 0) + 1
     return [
-        Source(spans[max(spans, key=lambda span: (counts[span], span))], ranks[worker])
+        Source(spans[max(spans, key=lambda span: (counts[span], span))], ranks[worker], prefixes[worker])
         for worker, spans in sorted(by_worker.items(), key=lambda item: (_order(ranks[item[0]]), item[0]))
     ]
 
@@ -66,13 +78,14 @@ def _trace_files(folder: Path) -> list[Path]:
     return [entry for entry in names if entry.name not in _NO_TRACES]
 
 
-def _parse(name: str) -> tuple[str, int | None, int]:
-    """Return what tells one rank's files from another's, the rank if the name has it, and the file's span."""
+def _parse(name: str) -> tuple[str, int | None, int, str]:
+    """Return what tells one rank's files from another's, the rank if the name has it, the span, and the prefix."""
     if match := _RANK_NAME.search(name):
-        return f"rank{match[1]}", int(match[1]), int(match[2] or 0)
+        prefix = name[: match.start()]
+        return f"{prefix}rank{match[1]}", int(match[1]), int(match[2] or 0), prefix
     if match := _WORKER_NAME.match(name):
-        return match[1], None, int(match[2] or 0)
-    return name, None, 0
+        return match[1], None, int(match[2] or 0), ""
+    return name, None, 0, ""
 
 
 def _hint(path: Path) -> str:

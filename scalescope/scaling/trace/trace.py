@@ -94,3 +94,4 @@ class Trace:
     mended_events: int = 0  # events that decoded only after mending
     unread: dict[str, int] = field(default_factory=dict)  # events on a device's streams, of categories not known here
     damage: list[str] = field(default_factory=list)  # why the file ends early, and other faults of the whole
+    cut_off: bool = False  # the file ends early, so what ran later is not in it

@@ -16,9 +16,16 @@ from collections.abc import Sequence
 from scalescope.scaling.answer import Efficiency
 from scalescope.scaling.rank.partition import Partition
 
+#: Windows of the same steps differ by microseconds.
+_CONTRADICTION = 1.01
+
 
 def efficiency_of(ranks: Sequence[Partition]) -> Efficiency | None:
-    """Return the hierarchy over the ranks' windows, which hold the same steps; None without ranks or compute."""
+    """Return the hierarchy over the ranks' windows, which hold the same steps.
+
+    None without ranks or compute, and where a rank is active for longer than the mean window: then the windows are
+    not of the same steps, and the factors would contradict themselves.
+    """
     if not ranks or max(rank.compute for rank in ranks) == 0:
         return None
     n = len(ranks)
@@ -27,6 +34,8 @@ def efficiency_of(ranks: Sequence[Partition]) -> Efficiency | None:
     serial = max(rank.compute + rank.wait for rank in ranks)
     communicating = max(rank.compute + rank.wait + rank.transfer + rank.unsplit for rank in ranks)
     active = max(rank.compute + rank.wait + rank.transfer + rank.unsplit + rank.memory for rank in ranks)
+    if active > _CONTRADICTION * window:
+        return None
     total = sum(rank.compute for rank in ranks)
     return Efficiency(
         parallel=total / (n * window),

@@ -1,0 +1,122 @@
+"""Which trace files are of one job: a folder may hold several, and their ranks must not be joined.
+
+Two ranks are of different jobs where something contradicts that they are of one: both have the same rank; their headers
+name another world size or another backend; one's device is NVIDIA's and the other's AMD's; their windows lie apart in time;
+or they compute different things. Nothing of this is asked of names of files, which people choose as they like: names only
+decide where a rank would fit into several jobs. A file joins the first job that nothing contradicts.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scalescope.scaling.rank.summary import RankReading, RankSummary
+from scalescope.scaling.trace.sources import Source
+
+#: Ranks of one job are profiled in the same steps, on clocks that differ by less than this.
+_APART_NS = 10_000_000_000
+#: Absolute times are ns since 1970; a header without its base leaves small ones, which compare with nothing.
+_ABSOLUTE_NS = 10**18
+#: The share of compute time that is in kernels of the same names. Two ranks of a GPT under DDP have 0.99, an
+#: eager and a compiled one 0.69, a GPT and a ResNet-50 0.02.
+_SAME_WORK = 0.15
+#: Fewer kernels than this tell nothing of what a rank computes.
+_TELLING_KERNELS = 20
+
+
+@dataclass(frozen=True)
+class FoundJob:
+    """The files of one job: each with the rank it is of."""
+
+    ranks: dict[int, RankReading]
+    sources: tuple[Source, ...]
+
+
+def split_jobs(read: Sequence[tuple[Source, RankReading]]) -> list[FoundJob]:
+    """Return the jobs that files are of, in the order of their first files; ranks ascend within each.
+
+    A rank is what the header says, else the file's name, else the next that is free, in the order of the names.
+    """
+    found: list[list[tuple[Source, RankReading]]] = []
+    for one in read:
+        fitting = [job for job in found if all(_may_be_one_job(one, member) for member in job)]
+        alike = [job for job in fitting if job[0][0].prefix == one[0].prefix]
+        chosen = next(iter(alike or fitting), None)
+        if chosen is None:
+            found.append([one])
+        else:
+            chosen.append(one)
+    return [FoundJob(_by_rank(members), tuple(source for source, _ in members)) for members in found]
+
+
+def rank_of(source: Source, summary: RankSummary) -> int | None:
+    """Return which rank a file is of, as its header says, else its name; None where neither does."""
+    return summary.rank if summary.rank is not None else source.rank
+
+
+def _may_be_one_job(one: tuple[Source, RankReading], other: tuple[Source, RankReading]) -> bool:
+    left, right = one[1].summary, other[1].summary
+    ranks = rank_of(one[0], left), rank_of(other[0], right)
+    return not (
+        (ranks[0] is not None and ranks[0] == ranks[1])
+        or _differ(left.world_size, right.world_size)
+        or _differ(left.backend or None, right.backend or None)
+        or _differ(_vendor(left.device), _vendor(right.device))
+        or _lie_apart(left, right)
+        or _compute_different_things(left, right)
+    )
+
+
+def _differ(left: object, right: object) -> bool:
+    return left is not None and right is not None and left != right
+
+
+def _vendor(device: str | None) -> str | None:
+    if device is None:
+        return None
+    lowered = device.lower()
+    known = {"nvidia": "nvidia", "tesla": "nvidia", "geforce": "nvidia", "amd": "amd", "radeon": "amd", "gfx": "amd",
+             "instinct": "amd"}  # fmt: skip
+    return next((vendor for word, vendor in known.items() if word in lowered), None)
+
+
+def _lie_apart(left: RankSummary, right: RankSummary) -> bool:
+    if left.shares is None or right.shares is None:
+        return False
+    spans = [(int(one.windows.edges[0]), int(one.windows.edges[-1])) for one in (left.shares, right.shares)]
+    if min(start for start, _ in spans) < _ABSOLUTE_NS:
+        return False
+    (first_start, first_end), (second_start, _) = sorted(spans)
+    return second_start - max(first_start, first_end) > _APART_NS
+
+
+def _compute_different_things(left: RankSummary, right: RankSummary) -> bool:
+    if left.activity != right.activity:
+        return False  # of a job on devices, one trace may hold the host alone
+    shares = [_time_by_name(one) for one in (left, right)]
+    if any(len(one) < _TELLING_KERNELS for one in shares):
+        return False
+    common = sum(min(share, shares[1].get(name, 0.0)) for name, share in shares[0].items())
+    return common < _SAME_WORK
+
+
+def _time_by_name(summary: RankSummary) -> dict[str, float]:
+    """Return of each kernel the share of the rank's compute time."""
+    total = summary.kernels.total_ns or 1
+    found: dict[str, float] = {}
+    for (name, _), kernel in summary.kernels.items():
+        found[name] = found.get(name, 0.0) + kernel.total_ns / total
+    return found
+
+
+def _by_rank(members: Sequence[tuple[Source, RankReading]]) -> dict[int, RankReading]:
+    found: dict[int, RankReading] = {}
+    nameless = []
+    for source, reading in members:
+        rank = rank_of(source, reading.summary)
+        if rank is None:
+            nameless.append(reading)
+        else:
+            found[rank] = reading
+    for reading in nameless:
+        found[next(rank for rank in range(len(found) + 1) if rank not in found)] = reading
+    return dict(sorted(found.items()))

@@ -1,0 +1,77 @@
+"""A folder as people have them: of two jobs, with strangers in it, with a file that is cut off."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from scalescope.records.errors import UserError
+from scalescope.report.perfetto import write_perfetto
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.run import explain_run
+
+DATA = Path(__file__).parent / "data"
+
+
+def copied(folder: Path, name: str, ranks: dict[int, str]) -> None:
+    """Copy ranks of a stored set into a folder, each under a name of its own."""
+    folder.mkdir(exist_ok=True)
+    for rank, called in ranks.items():
+        (source,) = (DATA / name).glob(f"rank{rank}*.json.gz")
+        shutil.copy(source, folder / called)
+
+
+def runs_of(folder: Path) -> list[RunAnalysis]:
+    return [one for one in analyze([folder], jobs=1) if isinstance(one, RunAnalysis)]
+
+
+def test_two_jobs_in_one_folder_are_analysed_each_for_itself(tmp_path: Path) -> None:
+    # ranks 1 and 2 of one job on four GPUs, rank 0 of another
+    jobs = {"gpt": ("gpt_ddp_compile_n4", (1, 2)), "resnet": ("resnet50_ddp_n4", (0,))}
+    alone = {name: tmp_path / name for name in jobs}
+    for name, (data, ranks) in jobs.items():
+        for folder in (alone[name], tmp_path / "mixed"):
+            copied(folder, data, {rank: f"rank{rank}.json.gz" for rank in ranks})
+    resnet, gpt = runs_of(tmp_path / "mixed")
+    for found, name in ((gpt, "gpt"), (resnet, "resnet")):
+        (expected,) = runs_of(alone[name])
+        assert found.ranks == expected.ranks and found.collectives == expected.collectives
+        assert "the traces of 2 jobs" in found.quality.reasons[0]
+    assert gpt.name == "mixed, job 2 of 2"
+    with pytest.raises(UserError, match=r"2 jobs \(rank0.json.gz; rank1.json.gz, rank2.json.gz\)"):
+        explain_run(tmp_path / "mixed")
+
+
+def test_files_of_two_jobs_that_share_ranks_are_all_read(tmp_path: Path) -> None:
+    copied(tmp_path, "gpt_ddp_n2", {rank: f"a_rank{rank}.json.gz" for rank in (0, 1)})
+    copied(tmp_path, "gpt_ddp_compile_n4", {rank: f"b_rank{rank}.json.gz" for rank in range(4)})
+    first, second = runs_of(tmp_path)
+    assert [rank.rank for rank in first.ranks] == [0, 1] and [rank.rank for rank in second.ranks] == [0, 1, 2, 3]
+
+
+def test_what_is_no_trace_is_passed_over_and_said(tmp_path: Path) -> None:
+    copied(tmp_path, "gpt_ddp_n2", {rank: f"rank{rank}.json.gz" for rank in (0, 1)})
+    (expected,) = runs_of(tmp_path)
+    (tmp_path / "truth.json").write_text('{"step_ms": 41.2}')
+    write_perfetto(tmp_path)
+    write_perfetto(tmp_path, tmp_path / "all_ranks.json.gz")
+    (found,) = runs_of(tmp_path)
+    assert found.ranks == expected.ranks and found.world_size == 2
+    assert found.quality.verdict == expected.quality.verdict == "good"
+    said = [reason for reason in found.quality.reasons if reason.startswith("passed over")]
+    assert any("truth.json" in reason for reason in said) and any("all_ranks.json.gz" in reason for reason in said)
+
+
+def test_a_file_that_is_cut_off_steers_no_mean(tmp_path: Path) -> None:
+    copied(tmp_path, "gpt_ddp_compile_n4", {rank: f"rank{rank}.json.gz" for rank in range(4)})
+    (whole,) = runs_of(tmp_path)
+    file = tmp_path / "rank2.json.gz"
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    (cut,) = runs_of(tmp_path)
+    assert [rank.rank for rank in cut.ranks] == [0, 1, 3]
+    assert cut.quality.verdict == "degraded"
+    assert any(reason.startswith("left out of every mean: rank 2") for reason in cut.quality.reasons)
+    assert whole.efficiency is not None and cut.efficiency is not None
+    assert cut.efficiency.parallel == pytest.approx(whole.efficiency.parallel, rel=0.02)
+    assert max(cut.efficiency.orchestration, cut.efficiency.serialisation, cut.efficiency.transfer) <= 1
