@@ -1,9 +1,9 @@
 """Which trace files are of one job: a folder may hold several, and their ranks must not be joined.
 
 Two ranks are of different jobs where something contradicts that they are of one: both have the same rank; their headers
-name another world size or another backend; one's device is NVIDIA's and the other's AMD's; their windows lie apart in time;
-or they compute different things. Nothing of this is asked of names of files, which people choose as they like: names only
-decide where a rank would fit into several jobs. A file joins the first job that nothing contradicts.
+name another world size or another backend; one's device is NVIDIA's and the other's AMD's; their windows lie apart in
+time; or they compute different things. Names of files are people's own choice: they only decide where a rank would fit
+into several jobs. A file joins the first job that nothing contradicts.
 """
 
 from collections.abc import Sequence
