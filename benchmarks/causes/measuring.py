@@ -1,0 +1,167 @@
+"""How long steps take while nobody records: freely running stretches, and what limits them."""
+
+import statistics
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from causes.cases import BATCHES, GPU_BOUND, LARGE, LAUNCH_BOUND
+from causes.injections import Tools, running
+from causes.job import Job, Places
+
+LEAD, STEPS = 3, 10  # of a stretch: until the host is as far ahead as it gets, and those that count
+#: The device's time for a batch, as a multiple of the host's time to launch the step. Recording doubles the latter.
+DEVICE_TO_HOST = {LAUNCH_BOUND: 0.5, GPU_BOUND: 1.6, LARGE: 3.0}
+CPU_SAMPLES = {LAUNCH_BOUND: 2, GPU_BOUND: 4, LARGE: 8}
+
+
+class Team:
+    """Talk among the ranks that leaves the device alone."""
+
+    def __init__(self) -> None:
+        self.group = dist.new_group(backend="gloo")
+        self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
+
+    def all(self, mine: Any) -> list[Any]:
+        """Return what every rank has."""
+        everyone = [None] * self.world_size
+        dist.all_gather_object(everyone, mine, group=self.group)
+        return everyone
+
+    def first(self, mine: Any) -> Any:
+        """Return what rank 0 has."""
+        return self.all(mine)[0]
+
+    def barrier(self) -> None:
+        dist.barrier(group=self.group)
+
+
+class Marks:
+    """Moments between steps: of the device where there is one, else of the host."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.events: list[torch.cuda.Event] = []
+        self.moments: list[float] = []
+
+    def mark(self) -> None:
+        if self.job.on_gpu:
+            self.events.append(torch.cuda.Event(enable_timing=True))
+            self.events[-1].record()
+        else:
+            self.moments.append(time.perf_counter())
+
+    def steps_ms(self) -> list[float]:
+        """Return the times between the marks; waits for the last."""
+        self.job.synchronize()
+        if self.job.on_gpu:
+            pairs = zip(self.events, self.events[1:], strict=False)
+            return [round(first.elapsed_time(last), 4) for first, last in pairs]
+        return [round((last - first) * 1e3, 4) for first, last in zip(self.moments, self.moments[1:], strict=False)]
+
+
+def stretch(job: Job, team: Team, places: Places, steps: int = STEPS, lead: int = LEAD) -> list[float]:
+    """Return this rank's step times, ms, of a stretch that ranks begin together and then run freely."""
+    marks = Marks(job)
+    with running(places):
+        job.synchronize()
+        team.barrier()
+        for number in range(lead + steps):
+            if number >= lead:
+                marks.mark()
+            job.step(places)
+        marks.mark()
+        return marks.steps_ms()
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the undisturbed job could do if this or that were free, ms a step, the slowest rank's.
+
+    host_ms: launching it onto an idle device; device_ms: running it, all of it launched before it begins;
+    no_sync_ms: without exchanging gradients (DDP).
+    """
+
+    samples: int
+    step_ms: float
+    host_ms: float
+    device_ms: float
+    no_sync_ms: float | None
+
+    def slack_ms(self, of: str) -> float:
+        """Return what can be added to the host's or the device's time before the step gets longer."""
+        busy = {"": self.step_ms, "host": self.host_ms, "device": self.device_ms, "step": 0.0}[of]
+        return max(0.0, self.step_ms - busy)
+
+
+def measure_limits(job: Job, team: Team, tools: Tools, samples: int) -> Limits:
+    """Measure them for a resident batch."""
+    job.prepare(samples)
+    stretch(job, team, Places(), steps=2)  # warms up, and lets DDP order its buckets
+    step_ms = statistics.median(stretch(job, team, Places(), steps=15))
+    host_ms = _host_ms(job, team)
+    device_ms = _device_ms(job, team, tools, host_ms) if job.on_gpu else step_ms
+    no_sync_ms = None
+    if isinstance(job.model, nn.parallel.DistributedDataParallel):
+        with job.model.no_sync():
+            no_sync_ms = statistics.median(stretch(job, team, Places()))
+    mine = (step_ms, host_ms if job.on_gpu else step_ms, device_ms, no_sync_ms)
+    everyone = team.all(mine)
+    step_ms, host_ms, device_ms = (max(one[kind] for one in everyone) for kind in range(3))
+    exchanged = [one[3] for one in everyone if one[3] is not None]
+    return Limits(samples, step_ms, host_ms, device_ms, max(exchanged) if exchanged else None)
+
+
+def choose_samples(job: Job, team: Team, tools: Tools) -> dict[str, int]:
+    """Return how many samples a rank make each of the batches on this machine."""
+    if not job.on_gpu:
+        return CPU_SAMPLES
+    few, many = (4, 24) if job.kind.model == "gpt" else (64, 512)
+    few_ms, many_ms = (_device_ms_of(job, team, tools, samples) for samples in (few, many))
+    for _ in range(2):  # the second line goes through a batch near the ones wanted
+        host_ms = team.first(_host_ms(job, team))
+        a_sample = max((many_ms - few_ms) / (many - few), 1e-3)
+        fixed = few_ms - few * a_sample
+        wanted = {batch: max(1, round((DEVICE_TO_HOST[batch] * host_ms - fixed) / a_sample)) for batch in BATCHES}
+        many = max(few + 1, min(wanted[GPU_BOUND], 4096))
+        many_ms = _device_ms_of(job, team, tools, many)
+    return wanted
+
+
+def _device_ms_of(job: Job, team: Team, tools: Tools, samples: int) -> float:
+    """Return the device's time for a step with such a batch; the same on all ranks."""
+    job.prepare(samples)
+    stretch(job, team, Places(), steps=3)
+    found: float = team.first(_device_ms(job, team, tools, _host_ms(job, team)))
+    return found
+
+
+def _host_ms(job: Job, team: Team, times: int = 7) -> float:
+    """Return how long the host takes to launch a step onto an idle device."""
+    taken = []
+    for _ in range(times):
+        job.synchronize()
+        team.barrier()
+        began = time.perf_counter()
+        job.step(Places())
+        taken.append((time.perf_counter() - began) * 1e3)
+    return statistics.median(taken)
+
+
+def _device_ms(job: Job, team: Team, tools: Tools, host_ms: float, times: int = 7) -> float:
+    """Return how long the devices take for a step that is launched as a whole while they are held up."""
+    taken = []
+    for _ in range(times):
+        job.synchronize()
+        team.barrier()
+        tools.delay(2.5 * host_ms + 2)
+        marks = Marks(job)
+        marks.mark()
+        job.step(Places())
+        marks.mark()
+        taken += marks.steps_ms()
+    return statistics.median(taken)

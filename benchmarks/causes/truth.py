@@ -1,0 +1,116 @@
+"""The truth of a case: what its steps took without a profiler, with the cause and without, and so what it costs.
+
+Torch-free. `truth.json` lies beside the traces of a window. Step times are [rank][stretch][step], in ms, between CUDA
+events at the steps' boundaries (without a GPU: host clock) while the steps run freely. Stretches alternate: one without
+the cause, one with it, and so on, and a last one without it; all before the process has used a profiler. What was
+measured later is kept apart under names of its own, since tracing leaves its mark on a process.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+FILE = "truth.json"
+Stretches = list[list[list[float]]]  # [rank][stretch][step], ms
+_DRAWS = 2000
+
+
+@dataclass(frozen=True)
+class Cost:
+    """How much shorter the untraced step would be without the cause, with its 95% interval."""
+
+    ms: float
+    low_ms: float
+    high_ms: float
+
+
+@dataclass
+class Truth:
+    """Everything known about one window."""
+
+    case: str
+    launch: str
+    code: str
+    codes: list[str]  # other right answers
+    rank: int | list[int] | None
+    world_size: int
+    model: str
+    strategy: str
+    batch: str
+    samples: int  # a rank
+    loading: str
+    varies: bool  # its steps differ on purpose: their mean counts
+    recording: dict[str, bool]
+    amount: dict[str, Any]
+    injected_ms: float  # nominal, of the disturbed rank's own time
+    limits: dict[str, float | None]  # of the undisturbed job; see measuring.Limits
+    step_ms_untraced_undisturbed: Stretches
+    step_ms_untraced: Stretches
+    cost_ms: float
+    cost_low_ms: float
+    cost_high_ms: float
+    others: list[dict[str, Any]] = field(default_factory=list)  # what else costs time, as {code, rank, cost_ms}
+    # after profilers were used in this process: right before the window, and right after it
+    step_ms_undisturbed_before_window: list[list[float]] = field(default_factory=list)  # [rank][step]
+    step_ms_before_window: list[list[float]] = field(default_factory=list)
+    step_ms_traced: list[list[float]] = field(default_factory=list)
+    step_ms_after_window: list[list[float]] = field(default_factory=list)
+
+    @property
+    def step_ms(self) -> float:
+        """The untraced step as run, the cause included."""
+        return float(np.median(np.concatenate([np.ravel(rank) for rank in self.step_ms_untraced])))
+
+    def write(self, folder: Path) -> None:
+        """Write it beside the traces, whole or not at all."""
+        folder.mkdir(parents=True, exist_ok=True)
+        temporary = folder / f".{FILE}"
+        temporary.write_text(json.dumps(asdict(self), indent=1) + "\n")
+        temporary.replace(folder / FILE)
+
+    @classmethod
+    def read(cls, folder: Path) -> "Truth":
+        """Read what `write` wrote. Raises FileNotFoundError where the case was not finished."""
+        kept = json.loads((folder / FILE).read_text())
+        return cls(**{one.name: kept[one.name] for one in fields(cls) if one.name in kept})
+
+
+def cost(undisturbed: Stretches, disturbed: Stretches, varies: bool) -> Cost:
+    """Return the disturbed stretches' typical step less that of their neighbours, the median over the pairs.
+
+    A stretch's typical step is its median, which a hiccup of the host does not move; where steps differ on purpose
+    it is their mean. The interval is a bootstrap over the pairs and, within each stretch, over its steps.
+    """
+    without, with_it = over_ranks(undisturbed), over_ranks(disturbed)
+    if len(without) != len(with_it) + 1:
+        raise ValueError(f"{len(with_it)} disturbed stretches need one more without: {len(without)}")
+    generator = np.random.default_rng(0)
+
+    def typical(steps: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(steps.mean(axis=-1) if varies else np.median(steps, axis=-1))
+
+    def differences(one: Sequence[NDArray[np.float64]], other: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+        plain = np.stack([typical(steps) for steps in one])
+        return np.stack([typical(steps) for steps in other]) - (plain[:-1] + plain[1:]) / 2  # (pairs, draws)
+
+    def drawn(steps: NDArray[np.float64]) -> NDArray[np.float64]:
+        return steps[generator.integers(len(steps), size=(_DRAWS, len(steps)))]
+
+    def middle(pairs: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.asarray(pairs.mean(axis=0) if varies else np.median(pairs, axis=0))
+
+    found = float(middle(differences(without, with_it)))
+    draws = differences([drawn(steps) for steps in without], [drawn(steps) for steps in with_it])
+    chosen = generator.integers(len(draws), size=draws.shape)
+    low, high = np.quantile(middle(np.take_along_axis(draws, chosen, axis=0)), (0.025, 0.975))
+    return Cost(found, float(min(low, found)), float(max(high, found)))
+
+
+def over_ranks(stretches: Stretches) -> list[NDArray[np.float64]]:
+    """Return each stretch's steps as means over the ranks: they step together."""
+    return [np.mean([rank[index] for rank in stretches], axis=0) for index in range(len(stretches[0]))]
