@@ -90,6 +90,7 @@ class Launch:
 
     name: str
     ranks: int
+    seconds: float  # about what it takes on H200s
     cases: tuple[Case, ...]
 
 
@@ -234,11 +235,11 @@ def smoke() -> tuple[Case, ...]:
 def launches(gpus: int) -> list[list[Launch]]:
     """Return what to launch on a machine with so many GPUs: one list after another, the launches of a list at once."""
     if gpus < 2:
-        return [[Launch("cpu", 2, smoke())]]
-    pairs = [Launch("gpu_bound", 2, gpu_bound()), Launch("launch_bound", 2, launch_bound())]
+        return [[Launch("cpu", 2, 70, smoke())]]
+    pairs = [Launch("gpu_bound", 2, 200, gpu_bound()), Launch("launch_bound", 2, 150, launch_bound())]
     if gpus < 4:
         return [[launch] for launch in pairs]
-    return [pairs, [Launch("four", 4, four_ranks())]]
+    return [pairs, [Launch("four", 4, 60, four_ranks())]]
 
 
 def all_cases() -> dict[str, Case]:

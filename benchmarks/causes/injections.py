@@ -7,13 +7,12 @@ import gc
 import math
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -220,6 +219,9 @@ class GarbageCollected(Injection):
 class SharedCore(Injection):
     """All threads of this rank have one core to themselves and a process that is always busy."""
 
+    before: dict[int, set[int]] = {}
+    busy: "subprocess.Popen[bytes] | None" = None
+
     def start(self) -> None:
         self.before = {thread: os.sched_getaffinity(thread) for thread in threads()}
         cores = sorted(os.sched_getaffinity(0))
@@ -230,7 +232,9 @@ class SharedCore(Injection):
             bind(thread, {core})
 
     def stop(self) -> None:
-        self.busy.send_signal(signal.SIGKILL)
+        if self.busy is None:
+            return
+        self.busy.kill()
         self.busy.wait()
         for thread in threads():
             bind(thread, self.before.get(thread, self.before[os.getpid()]))
@@ -401,13 +405,3 @@ INJECTIONS: dict[str, type[Injection]] = {
     "cache_emptied": CacheEmptied,
     "new_shapes": NewShapes,
 }
-
-
-@contextmanager
-def running(places: Places) -> Iterator[Places]:
-    """Have an injection at work, and end it whatever happens."""
-    places.start()
-    try:
-        yield places
-    finally:
-        places.stop()

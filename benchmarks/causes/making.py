@@ -32,7 +32,7 @@ def make(out: Path, only: Sequence[str] | None, seconds: float, compress: bool) 
     waves = [chosen for wave in launches(count_gpus()) if (chosen := [one for one in wave if cases_of(one, only)])]
     for number, wave in enumerate(waves):
         # each wave gets its share of what is left, so that the last ones are not forgotten
-        weight = [sum(len(one.cases) for one in later) for later in waves[number:]]
+        weight = [max(one.seconds for one in later) for later in waves[number:]]
         left = (until - time.monotonic()) * weight[0] / sum(weight)
         run_side_by_side(out, wave, only, left)
         if compress:
@@ -41,36 +41,27 @@ def make(out: Path, only: Sequence[str] | None, seconds: float, compress: bool) 
 
 
 def run_side_by_side(out: Path, wave: Sequence[Launch], only: Sequence[str] | None, seconds: float) -> None:
-    """Run a wave's launches at once, each on the GPUs after the one before."""
+    """Run a wave's launches at once, each on GPUs of its own; one that dies at a case is started again."""
     until = time.monotonic() + seconds
-    running: dict[str, subprocess.Popen[bytes]] = {}
-    attempts = {launch.name: 0 for launch in wave}
     first_gpu = {launch.name: sum(one.ranks for one in wave[:number]) for number, launch in enumerate(wave)}
+    attempts = {launch.name: 1 for launch in wave}
+    running = {launch.name: start(out, launch, only, first_gpu[launch.name], seconds) for launch in wave}
     try:
-        while True:
+        while running and time.monotonic() < until + ENDS_S:
+            time.sleep(0.2)
             for launch in wave:
                 process = running.get(launch.name)
-                if process is not None and process.poll() is None:
+                if process is None or process.poll() is None:
                     continue
-                died = process is not None and process.returncode != 0
-                if died:
-                    note_death(out / launch.name)
-                time_left = until - time.monotonic()
-                if process is None or (died and attempts[launch.name] < ATTEMPTS and time_left > 2 * STARTS_S):
+                del running[launch.name]
+                left = until - time.monotonic()
+                again = process.returncode != 0 and note_death(out / launch.name) and left > 2 * STARTS_S
+                if again and attempts[launch.name] < ATTEMPTS:
                     attempts[launch.name] += 1
-                    running[launch.name] = start(out, launch, only, first_gpu[launch.name], time_left)
-            if all(process.poll() is not None for process in running.values()):
-                if all(process.returncode == 0 or attempts[name] >= ATTEMPTS for name, process in running.items()):
-                    return
-                if until - time.monotonic() <= 2 * STARTS_S:
-                    return
-            if time.monotonic() > until + ENDS_S:
-                return
-            time.sleep(0.2)
+                    running[launch.name] = start(out, launch, only, first_gpu[launch.name], left)
     finally:
         for process in running.values():
-            if process.poll() is None:
-                end_with_all_below(process)
+            end_with_all_below(process)
 
 
 def start(
@@ -91,7 +82,7 @@ def start(
     command = [*torchrun, str(RANK), str(out), launch.name, "--cases", ",".join(names)]
     with (out / f"{launch.name}.log").open("ab") as log:
         return subprocess.Popen(
-            [*command, "--seconds", f"{max(1.0, seconds):.0f}"], env=environment, stdout=log, stderr=log
+            [*command, "--until", f"{time.time() + seconds:.1f}"], env=environment, stdout=log, stderr=log
         )
 
 
@@ -108,14 +99,16 @@ def unknown_names(only: Sequence[str] | None) -> list[str]:
     return [name for name in only or () if name not in known]
 
 
-def note_death(folder: Path) -> None:
-    """Note the case at which a launch died, so that the next attempt leaves it out."""
+def note_death(folder: Path) -> bool:
+    """Note the case at which a launch died, so that the next attempt leaves it out. Returns whether it was at one."""
     at_work = folder / AT_WORK
-    if at_work.is_file():
-        kept = json.loads((folder / FAILED).read_text()) if (folder / FAILED).is_file() else {}
-        kept[at_work.read_text()] = "the ranks died or hung at it; see the log"
-        (folder / FAILED).write_text(json.dumps(kept, indent=1) + "\n")
-        at_work.unlink()
+    if not at_work.is_file():
+        return False
+    kept = json.loads((folder / FAILED).read_text()) if (folder / FAILED).is_file() else {}
+    kept[at_work.read_text()] = "the ranks died or hung at it; see the log"
+    (folder / FAILED).write_text(json.dumps(kept, indent=1) + "\n")
+    at_work.unlink()
+    return True
 
 
 def failures(out: Path, launch: Launch) -> dict[str, str]:

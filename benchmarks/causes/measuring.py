@@ -2,7 +2,10 @@
 
 import statistics
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -10,7 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 from causes.cases import BATCHES, GPU_BOUND, LARGE, LAUNCH_BOUND
-from causes.injections import Tools, running
+from causes.injections import Tools
 from causes.job import Job, Places
 
 LEAD, STEPS = 3, 10  # of a stretch: until the host is as far ahead as it gets, and those that count
@@ -22,8 +25,8 @@ CPU_SAMPLES = {LAUNCH_BOUND: 2, GPU_BOUND: 4, LARGE: 8}
 class Team:
     """Talk among the ranks that leaves the device alone."""
 
-    def __init__(self) -> None:
-        self.group = dist.new_group(backend="gloo")
+    def __init__(self, patience: timedelta) -> None:
+        self.group = dist.new_group(backend="gloo", timeout=patience)
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
 
     def all(self, mine: Any) -> list[Any]:
@@ -38,6 +41,21 @@ class Team:
 
     def barrier(self) -> None:
         dist.barrier(group=self.group)
+
+    @contextmanager
+    def running(self, places: Places) -> Iterator[None]:
+        """Have all ranks' injections at work until the end, whatever happens. Raises on all ranks where one fails."""
+        try:
+            error = None
+            try:
+                places.start()
+            except Exception as raised:  # noqa: BLE001  the other ranks would wait for this one
+                error = f"rank {self.rank}: {type(raised).__name__}: {raised}"
+            if errors := [one for one in self.all(error) if one]:
+                raise RuntimeError("; ".join(errors))
+            yield
+        finally:
+            places.stop()
 
 
 class Marks:
@@ -67,7 +85,7 @@ class Marks:
 def stretch(job: Job, team: Team, places: Places, steps: int = STEPS, lead: int = LEAD) -> list[float]:
     """Return this rank's step times, ms, of a stretch that ranks begin together and then run freely."""
     marks = Marks(job)
-    with running(places):
+    with team.running(places):
         job.synchronize()
         team.barrier()
         for number in range(lead + steps):
@@ -80,22 +98,27 @@ def stretch(job: Job, team: Team, places: Places, steps: int = STEPS, lead: int 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the undisturbed job could do if this or that were free, ms a step, the slowest rank's.
+    """What the undisturbed job could do if this or that were free, ms a step, by rank.
 
     host_ms: launching it onto an idle device; device_ms: running it, all of it launched before it begins;
     no_sync_ms: without exchanging gradients (DDP).
     """
 
     samples: int
-    step_ms: float
-    host_ms: float
-    device_ms: float
-    no_sync_ms: float | None
+    step_ms: list[float]
+    host_ms: list[float]
+    device_ms: list[float]
+    no_sync_ms: list[float] | None
 
-    def slack_ms(self, of: str) -> float:
-        """Return what can be added to the host's or the device's time before the step gets longer."""
-        busy = {"": self.step_ms, "host": self.host_ms, "device": self.device_ms, "step": 0.0}[of]
-        return max(0.0, self.step_ms - busy)
+    @property
+    def step(self) -> float:
+        """The step, ms: ranks step together."""
+        return statistics.fmean(self.step_ms)
+
+    def slack_ms(self, of: str, ranks: Sequence[int]) -> float:
+        """Return what can be added to these ranks' host's or device's time before the step gets longer."""
+        busy = {"": self.step_ms, "host": self.host_ms, "device": self.device_ms, "step": [0.0] * len(self.step_ms)}[of]
+        return max(0.0, self.step - max(busy[rank] for rank in ranks or range(len(busy))))
 
 
 def measure_limits(job: Job, team: Team, tools: Tools, samples: int) -> Limits:
@@ -108,26 +131,24 @@ def measure_limits(job: Job, team: Team, tools: Tools, samples: int) -> Limits:
     no_sync_ms = None
     if isinstance(job.model, nn.parallel.DistributedDataParallel):
         with job.model.no_sync():
-            no_sync_ms = statistics.median(stretch(job, team, Places()))
-    mine = (step_ms, host_ms if job.on_gpu else step_ms, device_ms, no_sync_ms)
-    everyone = team.all(mine)
-    step_ms, host_ms, device_ms = (max(one[kind] for one in everyone) for kind in range(3))
-    exchanged = [one[3] for one in everyone if one[3] is not None]
-    return Limits(samples, step_ms, host_ms, device_ms, max(exchanged) if exchanged else None)
+            no_sync_ms = team.all(statistics.median(stretch(job, team, Places())))
+    everyone = team.all((step_ms, host_ms if job.on_gpu else step_ms, device_ms))
+    of_step, of_host, of_device = ([one[kind] for one in everyone] for kind in range(3))
+    return Limits(samples, of_step, of_host, of_device, no_sync_ms)
 
 
 def choose_samples(job: Job, team: Team, tools: Tools) -> dict[str, int]:
     """Return how many samples a rank make each of the batches on this machine."""
     if not job.on_gpu:
         return CPU_SAMPLES
-    few, many = (4, 24) if job.kind.model == "gpt" else (64, 512)
+    few, many = (4, 24) if job.kind.model == "gpt" else (32, 256)
     few_ms, many_ms = (_device_ms_of(job, team, tools, samples) for samples in (few, many))
     for _ in range(2):  # the second line goes through a batch near the ones wanted
         host_ms = team.first(_host_ms(job, team))
         a_sample = max((many_ms - few_ms) / (many - few), 1e-3)
         fixed = few_ms - few * a_sample
         wanted = {batch: max(1, round((DEVICE_TO_HOST[batch] * host_ms - fixed) / a_sample)) for batch in BATCHES}
-        many = max(few + 1, min(wanted[GPU_BOUND], 4096))
+        many = max(few + 1, min(wanted[GPU_BOUND], 1024))
         many_ms = _device_ms_of(job, team, tools, many)
     return wanted
 

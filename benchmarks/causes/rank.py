@@ -1,4 +1,4 @@
-"""One rank of a launch: rank.py OUT LAUNCH [--cases NAMES] [--seconds S]. known_causes.py starts it under torchrun.
+"""One rank of a launch: rank.py OUT LAUNCH [--cases NAMES] [--until T]. known_causes.py starts it under torchrun.
 
 In this order: bursts without a profiler; what limits each job; every case untraced; then, with profilers, bursts again
 and every case's windows. A case that fails costs itself alone where all ranks come out of it, and else the launch,
@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 
 from causes import bursts
-from causes.cases import GPU_BOUND, LAUNCH_BOUND, RESIDENT, WORKER, Amount, Case, JobKind, launches
+from causes.cases import GPU_BOUND, LAUNCH_BOUND, RESIDENT, WORKER, Case, JobKind, launches
 from causes.injections import INJECTIONS, Tools
 from causes.job import Job, Places
 from causes.measuring import Limits, Team, choose_samples, measure_limits, stretch
@@ -32,7 +32,7 @@ from causes.recording import record
 from causes.truth import FILE, Cost, Stretches, Truth, cost
 
 AT_WORK, FAILED = "at_work", "failed.json"
-UNTRACED_SHARE = 0.5  # of the time; the rest is for the windows
+UNTRACED_SHARE = 0.55  # of the time; the rest is for the windows
 PATIENCE = timedelta(seconds=40)  # with a rank that does not come
 Result = TypeVar("Result")
 
@@ -52,8 +52,8 @@ class Bench:
 
     def __init__(self, out: Path, launch: str, device: torch.device, ends: float) -> None:
         self.out, self.launch, self.device, self.ends = out, launch, device, ends
-        self.began = time.monotonic()
-        self.team = Team()
+        self.began = time.time()
+        self.team = Team(PATIENCE)
         self.jobs: dict[JobKind, Job] = {}
         self.samples: dict[str, dict[str, int]] = {}
         self.limits: dict[tuple[JobKind, str], Limits] = {}
@@ -87,7 +87,7 @@ class Bench:
         """Measure a case's steps, with the cause and without, in turns."""
         plain_kind = case.undisturbed or case.job
         limits = self.limits_of(plain_kind, case.batch)
-        injected_ms = amount_ms(case.amount, limits)
+        injected_ms = amount_ms(case, limits)
         self._prepare(case, limits.samples)
         plain, disturbed = self.job(plain_kind), self.job(case.job)
         stretch(disturbed, self.team, Places(), steps=2)  # its first steps order its buckets
@@ -101,15 +101,15 @@ class Bench:
         everyone = self.team.all((without, with_it or without))
         return Untraced(limits, injected_ms, [one[0] for one in everyone], [one[1] for one in everyone])
 
-    def window(self, case: Case, untraced: Untraced, folder: Path, with_undisturbed: bool) -> None:
-        """Trace a window of a case and write its truth."""
+    def window(self, case: Case, untraced: Untraced, folder: Path, first: bool) -> None:
+        """Trace a window of a case and write its truth; around the first one, measure further stretches."""
         self._prepare(case, untraced.limits.samples)
         plain, disturbed = self.job(case.undisturbed or case.job), self.job(case.job)
         places = self.places(case, untraced.injected_ms)
-        around = stretch(plain, self.team, Places()) if with_undisturbed else []
+        around = stretch(plain, self.team, Places()) if first and case.disturbs else []
         before = stretch(disturbed, self.team, places)
         traced = record(disturbed, self.team, places, folder, case.recording)
-        after = stretch(disturbed, self.team, places)
+        after = stretch(disturbed, self.team, places, steps=6, lead=1) if first else []
         self._release(case)
         everyone = self.team.all((around, before, traced, after))
         if self.team.rank:
@@ -155,12 +155,12 @@ class Bench:
 
     def late(self, share: float = 1.0) -> bool:
         """Return whether this share of the time has passed, by rank 0's clock."""
-        passed = time.monotonic() - self.began > share * (self.ends - self.began)
+        passed = time.time() - self.began > share * (self.ends - self.began)
         return bool(self.team.first(passed))
 
     def say(self, what: str) -> None:
         if self.team.rank == 0:
-            print(f"# {time.monotonic() - self.began:6.1f} s  {self.launch}: {what}", flush=True)
+            print(f"# {time.time() - self.began:6.1f} s  {self.launch}: {what}", flush=True)
 
     def facts(self) -> dict[str, Any]:
         """Return what all this was measured on."""
@@ -192,13 +192,14 @@ class Bench:
 
     def _truth(self, case: Case, untraced: Untraced) -> Truth:
         limits = untraced.limits
-        host_bound_ms = limits.step_ms - limits.device_ms if case.batch == LAUNCH_BOUND else 0.0
+        device_ms = max(limits.device_ms)
+        host_bound_ms = limits.step - device_ms if case.batch == LAUNCH_BOUND else 0.0
         found = Cost(0.0, 0.0, 0.0)
         if case.disturbs:
             found = cost(untraced.undisturbed, untraced.disturbed, case.varies)
         elif case.code == "host_bound":
             plain = untraced.undisturbed
-            on_device: Stretches = [[[limits.device_ms] * len(one) for one in rank] for rank in plain]
+            on_device: Stretches = [[[device_ms] * len(one) for one in rank] for rank in plain]
             found = cost([*(rank + rank[:1] for rank in on_device)], plain, varies=False)
         bound = [{"code": "host_bound", "rank": None, "cost_ms": round(host_bound_ms, 4)}]
         ranks = case.blamed
@@ -232,10 +233,11 @@ class Bench:
         return json.loads(file.read_text()) if file.is_file() else {}
 
 
-def amount_ms(amount: Amount, limits: Limits) -> float:
-    """Return how much to inject, ms of the disturbed rank's own time."""
-    hidden = amount.of_slack * limits.slack_ms(amount.beyond)
-    return hidden + amount.ms + amount.share * limits.step_ms
+def amount_ms(case: Case, limits: Limits) -> float:
+    """Return how much to inject, ms of a disturbed rank's own time."""
+    amount = case.amount
+    hidden = amount.of_slack * limits.slack_ms(amount.beyond, case.ranks)
+    return hidden + amount.ms + amount.share * limits.step
 
 
 def run(cases: list[Case], bench: Bench, burst: dict[str, dict[str, float]]) -> None:
@@ -269,7 +271,7 @@ def run(cases: list[Case], bench: Bench, burst: dict[str, dict[str, float]]) -> 
                 return
 
             def window(case: Case = case, folder: str = folder, number: int = number) -> bool:
-                bench.window(case, measured[case.name], out / folder, with_undisturbed=case.disturbs and number == 0)
+                bench.window(case, measured[case.name], out / folder, first=number == 0)
                 return True
 
             bench.attempt(case, window)
@@ -281,11 +283,10 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("launch")
     parser.add_argument("--cases", help="comma-separated; default: all of the launch")
-    parser.add_argument("--seconds", type=float, default=1e6, help="end in time")
+    parser.add_argument("--until", type=float, default=float("inf"), help="begin nothing after this Unix time")
     options = parser.parse_args()
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
-    ends = time.monotonic() + options.seconds
     if on_gpu:
         torch.cuda.set_device(device)
     else:
@@ -297,7 +298,7 @@ def main() -> None:
     wanted = options.cases.split(",") if options.cases else None
     gpus = torch.cuda.device_count() if on_gpu else 0
     launch = next(one for gpus in {gpus, 4, 0} for wave in launches(gpus) for one in wave if one.name == options.launch)
-    bench = Bench(out, options.launch, device, ends)
+    bench = Bench(out, options.launch, device, options.until)
     without = {"untraced": bursts.measure(device)}
     gc.collect()
     gc.freeze()

@@ -5,7 +5,6 @@ from pathlib import Path
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from causes.cases import Recording
-from causes.injections import running
 from causes.job import Job, Places
 from causes.measuring import Marks, Team
 
@@ -25,7 +24,7 @@ def record(job: Job, team: Team, places: Places, folder: Path | None, recording:
 
     marks = Marks(job)
     with (
-        running(places),
+        team.running(places),
         profile(
             activities=[*host, *device],
             schedule=schedule(wait=WAIT, warmup=WARMUP, active=ACTIVE, repeat=1),

@@ -48,7 +48,7 @@ class Truth:
     recording: dict[str, bool]
     amount: dict[str, Any]
     injected_ms: float  # nominal, of the disturbed rank's own time
-    limits: dict[str, float | None]  # of the undisturbed job; see measuring.Limits
+    limits: dict[str, Any]  # of the undisturbed job; see measuring.Limits
     step_ms_untraced_undisturbed: Stretches
     step_ms_untraced: Stretches
     cost_ms: float
