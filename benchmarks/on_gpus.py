@@ -53,6 +53,7 @@ PIECES = (  # the most wanted first
           "runs={out} name=study", 220, least_gpus=2),
     Piece("truth", f"{TORCHRUN} {{gpus}} {HERE}/known_truth.py make {{out}}", 60, least_gpus=2),
     Piece("truth_check", f"{PYTHON} {HERE}/known_truth.py check {{root}}/truth --markdown", 20, least_gpus=2),
+    Piece("causes", f"{PYTHON} {HERE}/known_causes.py make {{out}} --minutes 5", 310, least_gpus=2),
     Piece("whatif", f"{PYTHON} {HERE}/whatif_by_doing.py model=gpt_small compile=false --ranks {{gpus}} "
           "--buckets 2,100,1000 --truth {root}/truth --out {out}", 320, least_gpus=2),
     Piece("advice", f"{PYTHON} {HERE}/advice_by_doing.py --ranks {{gpus}} --out {{out}}", 320, least_gpus=2),

@@ -86,6 +86,13 @@ def test_what_costs_nothing_must_not_be_found() -> None:
     assert scored(NOTHING["findings"], **hidden).first_right is True
 
 
+def test_a_truth_that_steps_could_not_settle_judges_nobody() -> None:
+    unsettled = {"cost_ms": 0.5, "cost_low_ms": -1.0, "cost_high_ms": 2.0, "amount": {"share": 0.1}}
+    verdict = scored([finding("own_work", 1, 2.0, 1.8, 2.2)], **unsettled)
+    assert verdict.first_right is None and verdict.size_right is None and not verdict.accused
+    assert scored([finding("own_work", 0, 2.0, 1.8, 2.2)], **unsettled).accused
+
+
 def test_a_host_bound_job_may_be_called_that_first_but_not_only() -> None:
     bound = [{"code": "host_bound", "rank": None, "cost_ms": 5.0}]
     first = finding("host_bound", None, 5.0, 4.5, 5.5)

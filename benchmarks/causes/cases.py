@@ -36,6 +36,7 @@ class JobKind:
     strategy: Literal["ddp", "fsdp2"] = "ddp"
     bucket_mb: float | None = None  # DDP's bucket_cap_mb; None: torch's default
     channels: int | None = None  # most channels of the communicator; None: NCCL's choice
+    random_weights: bool = False  # draw as much power as training does
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Recording:
     shapes: bool = False
     stack: bool = False
     host: bool = True  # operators and annotations; False: ProfilerActivity.CUDA alone
+    teardown: bool = False  # let go of the device's tracing library after the window (TEARDOWN_CUPTI)
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ HOST = Amount(share=0.2, beyond="host")
 DEVICE = Amount(share=0.2, beyond="device")
 SMALL_BUCKETS = JobKind(bucket_mb=0.5)
 ONE_CHANNEL = JobKind(channels=1)
-CONV, FSDP = JobKind(model="conv"), JobKind(strategy="fsdp2")
+CONV, FSDP, RANDOM = JobKind(model="conv"), JobKind(strategy="fsdp2"), JobKind(random_weights=True)
 ALL: tuple[int, ...] = ()
 SETTINGS = {
     "shapes": Recording(shapes=True),
@@ -117,30 +119,37 @@ def undisturbed(batch: str, windows: int, suffix: str = "", job: JobKind | None 
 
 
 def both(batch: str) -> list[Case]:
-    """Return the causes that make sense whatever limits the step."""
-    return [
+    """Return the causes that make sense whatever limits the step.
+
+    Hosts vary more than devices do, so a job that its hosts limit takes larger causes and more pairs.
+    """
+    bound = batch == LAUNCH_BOUND
+    share, pairs = (0.5, 6) if bound else (0.2, 3)
+    host, device = Amount(share=share, beyond="host"), Amount(share=share, beyond="device")
+    cases = [
         Case("own_work", "own_work", batch, "device_delay", amount=Amount(ms=4, beyond="device"), on_cpu=True),
         Case("slower_compute_cotenant", "slower_compute", batch, "cotenant", amount=Amount(share=0.3)),
-        Case("more_work", "more_work", batch, "more_passes", amount=DEVICE, on_cpu=True),
-        Case("data_one_loader", "data_loading", batch, "slow_loading", amount=HOST, loading=LOADER, on_cpu=True),
-        Case("data_all_loader", "data_loading", batch, "slow_loading", ALL, HOST, loading=LOADER, on_cpu=True),
-        Case("data_one_fetch", "data_loading", batch, "slow_loading", amount=HOST, loading=FETCH, on_cpu=True),
-        Case("data_one_bare", "data_loading", batch, "slow_loading", amount=HOST, loading=BARE, codes=("host_stall",)),
-        Case("host_stall_front", "host_stall", batch, "stall_before_forward", amount=HOST, loading=FETCH, on_cpu=True),
-        Case("host_stall_backward", "host_stall", batch, "stall_in_backward", amount=HOST, on_cpu=True),
+        Case("more_work", "more_work", batch, "more_passes", amount=device, on_cpu=True),
+        Case("data_one_loader", "data_loading", batch, "slow_loading", amount=host, loading=LOADER, on_cpu=True),
+        Case("data_all_loader", "data_loading", batch, "slow_loading", ALL, host, loading=LOADER, on_cpu=True),
+        Case("data_one_fetch", "data_loading", batch, "slow_loading", amount=host, loading=FETCH, on_cpu=True),
+        Case("data_one_bare", "data_loading", batch, "slow_loading", amount=host, loading=BARE, codes=("host_stall",)),
+        Case("host_stall_front", "host_stall", batch, "stall_before_forward", amount=host, loading=FETCH, on_cpu=True),
+        Case("host_stall_backward", "host_stall", batch, "stall_in_backward", amount=host, on_cpu=True),
         Case("host_starved_cores", "host_starved", batch, "shared_core", varies=True),
         Case("host_starved_gil", "host_starved", batch, "busy_thread", amount=Amount(ms=1), varies=True),
         Case("synchronising_norms_all", "synchronising", batch, "norms_read", ALL),
         Case("synchronising_norms_one", "synchronising", batch, "norms_read"),
-        Case("copies_all", "copies", batch, "pageable_copy", ALL, HOST, codes=("synchronising",)),
+        Case("copies_all", "copies", batch, "pageable_copy", ALL, host, codes=("synchronising",)),
         Case("small_buckets", "small_buckets", batch, job=SMALL_BUCKETS, undisturbed=JobKind(), on_cpu=True),
         Case("slow_transfer", "slow_transfer", batch, job=ONE_CHANNEL, undisturbed=JobKind()),
-        Case("alternating_load", "alternating_load", batch, "delay_in_turns", ALL, DEVICE, on_cpu=True),
+        Case("alternating_load", "alternating_load", batch, "delay_in_turns", ALL, device, on_cpu=True),
         Case("allocation", "allocation", batch, "cache_emptied", ALL),
-        Case("unsteady", "unsteady", batch, "random_delays", ALL, DEVICE, ("alternating_load",), varies=True),
-        Case("fsdp2_host_stall", "host_stall", batch, "stall_before_forward", amount=HOST, job=FSDP),
-        Case("conv_host_stall", "host_stall", batch, "stall_in_backward", amount=HOST, job=CONV),
+        Case("unsteady", "unsteady", batch, "random_delays", ALL, device, ("alternating_load",), varies=True),
+        Case("fsdp2_host_stall", "host_stall", batch, "stall_before_forward", amount=host, job=FSDP),
+        Case("conv_host_stall", "host_stall", batch, "stall_in_backward", amount=host, job=CONV),
     ]
+    return [replace(case, pairs=pairs) for case in cases]
 
 
 def with_settings(case: Case) -> list[Case]:
@@ -160,11 +169,12 @@ def launch_bound() -> tuple[Case, ...]:
         plain,
         *causes,
         Case("host_stall_1_percent", "host_stall", batch, "stall_before_forward",
-             amount=Amount(share=0.01, beyond="host"), windows=10, pairs=8),
+             amount=Amount(share=0.01, beyond="host"), windows=10, pairs=20),
         undisturbed(batch, 2, "_fsdp2", FSDP),
         undisturbed(batch, 2, "_conv", CONV),
         *with_settings(plain),
         *with_settings(by_name["host_stall_backward"]),
+        replace(plain, name="host_bound_teardown", windows=3, recording=Recording(teardown=True), truth_of=plain.name),
     )  # fmt: skip
 
 
@@ -179,6 +189,8 @@ def gpu_bound() -> tuple[Case, ...]:
         Case("own_work_1_percent", "own_work", batch, "device_delay", amount=Amount(share=0.01, beyond="device"),
              windows=10, pairs=8),
         undisturbed(LARGE, 4, "_large"),
+        undisturbed(batch, 2, "_random", RANDOM),
+        Case("own_work_random", "own_work", batch, "device_delay", amount=DEVICE, job=RANDOM),
         Case("own_work_large", "own_work", LARGE, "device_delay", amount=Amount(share=0.02, beyond="device"), pairs=5),
         Case("host_stall_large", "host_stall", LARGE, "stall_in_backward", amount=HOST),
         Case("own_work_beside", "own_work", batch, "second_stream", amount=DEVICE, codes=("slower_compute",)),

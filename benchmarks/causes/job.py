@@ -1,6 +1,9 @@
 """A training job on this rank: model, gradient exchange, optimizer, and a step with places to disturb it.
 
-The learning rate is 0, so that every step of every case computes the same numbers and draws the same power.
+The learning rate is 0, so that every step of every case computes the same numbers. All weights are 0, too, unless the
+kind asks for random ones: the kernels are the same, but on zeros a GPU stays below its power limit. At the limit its
+clocks follow the load, which changes steps by some percent within tenths of a second, and a rank that idles 1% of the
+step costs nothing, since the power that it saves is spent on the rest.
 """
 
 import time
@@ -67,6 +70,9 @@ class Job:
         self.size = ON_GPU if self.on_gpu else ON_CPU
         torch.manual_seed(1337)
         self.network = self._network()
+        if not kind.random_weights:
+            for parameter in self.network.parameters():
+                nn.init.zeros_(parameter)
         self.model = self._distributed()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.0, weight_decay=0.0)
         self.buffer: Tensor | None = None

@@ -73,13 +73,16 @@ def start(
     # with it NCCL may reduce in the switch, and a waiting collective then occupies few multiprocessors
     environment.setdefault("NCCL_NVLS_ENABLE", "0")
     environment.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "0")
+    cores: list[str] = []
     if launch.name != "cpu":
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         names = visible.split(",") if visible else [str(number) for number in range(count_gpus())]
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(names[first_gpu : first_gpu + launch.ranks])
-    names = [case.name for case in cases_of(launch, only)]
+        share = (os.cpu_count() or 1) // len(names)
+        cores = ["--cores", f"{first_gpu * share}:{share}"]
+    chosen = ",".join(case.name for case in cases_of(launch, only))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(launch.ranks)]
-    command = [*torchrun, str(RANK), str(out), launch.name, "--cases", ",".join(names)]
+    command = [*torchrun, str(RANK), str(out), launch.name, "--cases", chosen, *cores]
     with (out / f"{launch.name}.log").open("ab") as log:
         return subprocess.Popen(
             [*command, "--until", f"{time.time() + seconds:.1f}"], env=environment, stdout=log, stderr=log

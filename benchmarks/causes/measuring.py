@@ -98,7 +98,7 @@ def stretch(job: Job, team: Team, places: Places, steps: int = STEPS, lead: int 
 
 @dataclass(frozen=True)
 class Limits:
-    """What the undisturbed job could do if this or that were free, ms a step, by rank.
+    """What the undisturbed job could do if this or that were free, ms a step; lists are by rank.
 
     host_ms: launching it onto an idle device; device_ms: running it, all of it launched before it begins;
     no_sync_ms: without exchanging gradients (DDP).
@@ -107,7 +107,7 @@ class Limits:
     samples: int
     step_ms: list[float]
     host_ms: list[float]
-    device_ms: list[float]
+    device_ms: float
     no_sync_ms: list[float] | None
 
     @property
@@ -117,8 +117,9 @@ class Limits:
 
     def slack_ms(self, of: str, ranks: Sequence[int]) -> float:
         """Return what can be added to these ranks' host's or device's time before the step gets longer."""
-        busy = {"": self.step_ms, "host": self.host_ms, "device": self.device_ms, "step": [0.0] * len(self.step_ms)}[of]
-        return max(0.0, self.step - max(busy[rank] for rank in ranks or range(len(busy))))
+        if of == "host":
+            return max(0.0, self.step - max(self.host_ms[rank] for rank in ranks or range(len(self.host_ms))))
+        return max(0.0, self.step - {"": self.step, "device": self.device_ms, "step": 0.0}[of])
 
 
 def measure_limits(job: Job, team: Team, tools: Tools, samples: int) -> Limits:
@@ -132,9 +133,8 @@ def measure_limits(job: Job, team: Team, tools: Tools, samples: int) -> Limits:
     if isinstance(job.model, nn.parallel.DistributedDataParallel):
         with job.model.no_sync():
             no_sync_ms = team.all(statistics.median(stretch(job, team, Places())))
-    everyone = team.all((step_ms, host_ms if job.on_gpu else step_ms, device_ms))
-    of_step, of_host, of_device = ([one[kind] for one in everyone] for kind in range(3))
-    return Limits(samples, of_step, of_host, of_device, no_sync_ms)
+    of_step, of_host = team.all(step_ms), team.all(host_ms if job.on_gpu else step_ms)
+    return Limits(samples, of_step, of_host, device_ms, no_sync_ms)
 
 
 def choose_samples(job: Job, team: Team, tools: Tools) -> dict[str, int]:
@@ -175,7 +175,7 @@ def _host_ms(job: Job, team: Team, times: int = 7) -> float:
 
 def _device_ms(job: Job, team: Team, tools: Tools, host_ms: float, times: int = 7) -> float:
     """Return how long the devices take for a step that is launched as a whole while they are held up."""
-    taken = []
+    taken: list[float] = []
     for _ in range(times):
         job.synchronize()
         team.barrier()
@@ -184,5 +184,6 @@ def _device_ms(job: Job, team: Team, tools: Tools, host_ms: float, times: int = 
         marks.mark()
         job.step(Places())
         marks.mark()
-        taken += marks.steps_ms()
+        # the rank that was let go last waits for nobody
+        taken.append(min(team.all(marks.steps_ms()[0])))
     return statistics.median(taken)

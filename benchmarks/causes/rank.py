@@ -1,4 +1,4 @@
-"""One rank of a launch: rank.py OUT LAUNCH [--cases NAMES] [--until T]. known_causes.py starts it under torchrun.
+"""One rank of a launch: rank.py OUT LAUNCH [--cases NAMES] [--until T] … known_causes.py starts it under torchrun.
 
 In this order: bursts without a profiler; what limits each job; every case untraced; then, with profilers, bursts again
 and every case's windows. A case that fails costs itself alone where all ranks come out of it, and else the launch,
@@ -109,7 +109,7 @@ class Bench:
         around = stretch(plain, self.team, Places()) if first and case.disturbs else []
         before = stretch(disturbed, self.team, places)
         traced = record(disturbed, self.team, places, folder, case.recording)
-        after = stretch(disturbed, self.team, places, steps=6, lead=1) if first else []
+        after = stretch(disturbed, self.team, places, steps=6, lead=1) if first or case.recording.teardown else []
         self._release(case)
         everyone = self.team.all((around, before, traced, after))
         if self.team.rank:
@@ -192,14 +192,13 @@ class Bench:
 
     def _truth(self, case: Case, untraced: Untraced) -> Truth:
         limits = untraced.limits
-        device_ms = max(limits.device_ms)
-        host_bound_ms = limits.step - device_ms if case.batch == LAUNCH_BOUND else 0.0
+        host_bound_ms = limits.step - limits.device_ms if case.batch == LAUNCH_BOUND else 0.0
         found = Cost(0.0, 0.0, 0.0)
         if case.disturbs:
             found = cost(untraced.undisturbed, untraced.disturbed, case.varies)
         elif case.code == "host_bound":
             plain = untraced.undisturbed
-            on_device: Stretches = [[[device_ms] * len(one) for one in rank] for rank in plain]
+            on_device: Stretches = [[[limits.device_ms] * len(one) for one in rank] for rank in plain]
             found = cost([*(rank + rank[:1] for rank in on_device)], plain, varies=False)
         bound = [{"code": "host_bound", "rank": None, "cost_ms": round(host_bound_ms, 4)}]
         ranks = case.blamed
@@ -283,8 +282,11 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("launch")
     parser.add_argument("--cases", help="comma-separated; default: all of the launch")
+    parser.add_argument("--cores", help="FIRST:COUNT, the cores of rank 0; those of rank 1 follow; default: any")
     parser.add_argument("--until", type=float, default=float("inf"), help="begin nothing after this Unix time")
     options = parser.parse_args()
+    if options.cores:
+        keep_to_own_cores(*(int(number) for number in options.cores.split(":")))
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
     if on_gpu:
@@ -307,6 +309,14 @@ def main() -> None:
     bench.tools.close()
     dist.barrier()
     dist.destroy_process_group()
+
+
+def keep_to_own_cores(first: int, count: int) -> None:
+    """Keep to every second core of this rank's share: what looks like two cores may be two threads of one."""
+    begin = first + int(os.environ["LOCAL_RANK"]) * count
+    own = set(range(begin, begin + count, 2)) & os.sched_getaffinity(0)
+    if len(own) >= 4:
+        os.sched_setaffinity(0, own)
 
 
 def _write(bench: Bench, file: Path, what: object) -> None:

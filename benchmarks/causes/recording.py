@@ -1,5 +1,6 @@
 """A window of traced steps, recorded as users do it: torch.profiler with a schedule, `step()` after each step."""
 
+import os
 from pathlib import Path
 
 from torch.profiler import ProfilerActivity, profile, schedule
@@ -14,6 +15,8 @@ FIRST = WAIT + WARMUP  # the first traced step's number
 
 def record(job: Job, team: Team, places: Places, folder: Path | None, recording: Recording) -> list[float]:
     """Trace five steps and return how long each took, ms. The trace is left uncompressed; without a folder, nowhere."""
+    if recording.teardown:
+        os.environ["TEARDOWN_CUPTI"] = "1"
     host = [ProfilerActivity.CPU] if recording.host or not job.on_gpu else []
     device = [ProfilerActivity.CUDA] if job.on_gpu else []
 

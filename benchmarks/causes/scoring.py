@@ -1,15 +1,17 @@
 """Scoring findings against the truth. Torch-free; knows of the analysis only its `findings` and `as_run`.
 
-A window is analysed twice: *told* the step time that the job had right before it was traced (`--step-ms`), and not.
+A window is analysed twice: *told* the untraced step (`--step-ms`), as a user reads it off a log, and *untold*.
 
 Told, the first finding must be the injected cause: its code, its rank (null where it is nobody's alone), ms within 15%
 of the measured cost; and its interval must cover the cost (meet the interval that the cost itself is known within) and
 be no wider than ±25%. A cause that costs less than 1% of the step is none: then, as for undisturbed jobs, the one
 finding must be `nothing`. Where the job has something else wrong with it that costs as much (`others` of the truth: a
 launch-bound job is host-bound, whatever is injected), that may come first, and the injected cause among the rest.
+A truth that the untraced steps could not settle, since hosts or clocks varied by more than the cause costs, judges no
+first finding and no size; nor does one that is known to worse than ±25% judge a size.
 
 Untold, nothing may be claimed that the truth contradicts: a cause on a rank, with a lower bound above 0, where the
-truth has none of 1% of the step; and the range given for the step as run must hold the step before the window.
+truth has none of 1% of the step; and the range given for the step as run must hold the untraced step.
 """
 
 import json
@@ -25,7 +27,9 @@ from causes.truth import FILE, Truth
 
 LEAST_SHARE = 0.008  # of the step: what costs less is nothing; of an injected 1%, slack may swallow a little
 SIZE_TOLERANCE, WIDTH_TOLERANCE = 0.15, 0.25
+SETTLED_SHARE = 0.015  # of the step: a cost known to lie within this of 0 is nothing
 AS_LARGE = 0.85  # of the injected cause's cost: what else costs that much may come first
+CAUSE, NOTHING, UNSETTLED = "cause", "nothing", "unsettled"
 CLAIMS_NOTHING = ("nothing", "profiler_cost", "unsteady")
 
 
@@ -87,7 +91,7 @@ class Score:
 def expected(truth: Truth) -> list[Expected]:
     """Return the true causes of a window, the injected one first; none where it costs next to nothing."""
     causes = []
-    if is_cause(truth):
+    if state(truth) == CAUSE:
         ranks = tuple(truth.rank) if isinstance(truth.rank, list) else (truth.rank,)
         codes = (truth.code, *truth.codes)
         causes.append(Expected(codes, ranks, truth.cost_ms, truth.cost_low_ms, truth.cost_high_ms))
@@ -97,13 +101,21 @@ def expected(truth: Truth) -> list[Expected]:
     return causes
 
 
-def is_cause(truth: Truth) -> bool:
-    """Whether what was injected costs enough to be called a cause."""
-    return truth.code != "nothing" and truth.cost_ms >= LEAST_SHARE * truth.step_ms and truth.cost_low_ms > 0
+def state(truth: Truth) -> str:
+    """Return whether what was injected is a cause, nothing, or cannot be told from how much the steps vary."""
+    if truth.code == "nothing":
+        return NOTHING
+    if truth.cost_low_ms > 0 and truth.cost_ms >= LEAST_SHARE * truth.step_ms:
+        return CAUSE
+    small = max(-truth.cost_low_ms, truth.cost_high_ms) <= SETTLED_SHARE * truth.step_ms
+    wanted_ms = truth.amount.get("ms", 0.0) + truth.amount.get("share", 0.0) * truth.step_ms
+    return NOTHING if small and wanted_ms < LEAST_SHARE * truth.step_ms else UNSETTLED
 
 
-def is_first_right(truth: Truth, findings: Sequence[Finding]) -> bool:
-    """Whether the first finding is a true cause that nothing else outweighs."""
+def is_first_right(truth: Truth, findings: Sequence[Finding]) -> bool | None:
+    """Whether the first finding is a true cause that nothing else outweighs; None where the truth is not settled."""
+    if state(truth) == UNSETTLED:
+        return None
     causes = expected(truth)
     if not causes:
         return [one.code for one in findings] == ["nothing"]
@@ -116,6 +128,8 @@ def is_first_right(truth: Truth, findings: Sequence[Finding]) -> bool:
 def accusations(truth: Truth, findings: Sequence[Finding]) -> list[str]:
     """Return the findings that blame a rank, with certainty, for what the truth does not know."""
     guilty = {rank for one in expected(truth) for rank in one.ranks}
+    if state(truth) == UNSETTLED:
+        guilty |= set(truth.rank) if isinstance(truth.rank, list) else {truth.rank}
     return [
         str(one)
         for one in findings
@@ -135,8 +149,8 @@ def score(window: str, truth: Truth, told: dict[str, Any], untold: dict[str, Any
     result.untold_accused = accusations(truth, bare)
     as_run = untold.get("as_run") or {}
     if as_run.get("low_ms") is not None and as_run.get("high_ms") is not None:
-        result.range_right = as_run["low_ms"] <= step_before(truth) <= as_run["high_ms"]
-    if not is_cause(truth):
+        result.range_right = as_run["low_ms"] <= untraced_step(truth) <= as_run["high_ms"]
+    if state(truth) != CAUSE:
         return result
     cause = expected(truth)[0]
     named = [one for one in findings if cause.named_by(one)]
@@ -149,16 +163,17 @@ def score(window: str, truth: Truth, told: dict[str, Any], untold: dict[str, Any
     ms, low, high = (_sum([getattr(one, name) for one in mine]) for name in ("ms", "low_ms", "high_ms"))
     if ms is not None:
         result.off = ms / cause.cost_ms - 1
-        result.size_right = abs(result.off) <= SIZE_TOLERANCE
+        if max(cause.high_ms - cause.cost_ms, cause.cost_ms - cause.low_ms) <= WIDTH_TOLERANCE * cause.cost_ms:
+            result.size_right = abs(result.off) <= SIZE_TOLERANCE
     if ms is not None and low is not None and high is not None:
         result.covered = low <= cause.high_ms and high >= cause.low_ms
         result.narrow = max(high - ms, ms - low) <= WIDTH_TOLERANCE * ms
     return result
 
 
-def step_before(truth: Truth) -> float:
-    """Return the untraced step right before the window, ms, as a user would give it."""
-    steps = [step for rank in truth.step_ms_before_window for step in rank]
+def untraced_step(truth: Truth) -> float:
+    """Return the step before the process used a profiler, ms, as a user would give it."""
+    steps = [step for rank in truth.step_ms_untraced for stretch in rank for step in stretch]
     return statistics.fmean(steps) if truth.varies else statistics.median(steps)
 
 
@@ -191,7 +206,7 @@ def check(out: Path, only: Sequence[str] | None, command: Sequence[str], markdow
         name, truth = window
         folder = out / name
         try:
-            told = analyse(command, folder, step_before(truth))
+            told = analyse(command, folder, untraced_step(truth))
             return score(name, truth, told, analyse(command, folder, None))
         except (RuntimeError, KeyError, OSError, json.JSONDecodeError) as error:
             return Score(name, truth, "–", first_right=False, error=f"{type(error).__name__}: {error}")
@@ -199,7 +214,7 @@ def check(out: Path, only: Sequence[str] | None, command: Sequence[str], markdow
     with ThreadPoolExecutor(2) as pool:
         scores = list(pool.map(scored, windows(out, only)))
     print("\n".join(score_table(scores, markdown)))
-    return 0 if scores and all(one.first_right for one in scores) else 1
+    return 0 if scores and all(one.first_right is not False for one in scores) else 1
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

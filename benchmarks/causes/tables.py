@@ -4,25 +4,20 @@ import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from causes.scoring import Score, is_cause, step_before, windows
+from causes.scoring import CAUSE, NOTHING, Score, state, windows
 from causes.truth import Truth, over_ranks
 
 Row = Sequence[str]
 
 
 def truth_table(out: Path, only: Sequence[str] | None, markdown: bool) -> list[str]:
-    """Return a row a case: its truth, and what recording made of the step (median over its windows)."""
+    """Return a row a case: its truth, and what a profiler made of the step (medians over its windows).
+
+    `attached`: right before a window, but after earlier ones of the same process; `traced`: in it.
+    """
     header = (
-        "case",
-        "code",
-        "rank",
-        "batch",
-        "step without",
-        "step",
-        "cost (95%)",
-        "before window",
-        "traced",
-        "windows",
+        *("case", "code", "rank", "batch", "step without", "step", "cost (95%)"),
+        *("attached", "traced", "windows"),
     )
     by_case: dict[str, list[Truth]] = {}
     for _, truth in windows(out, only):
@@ -34,9 +29,9 @@ def truth_table(out: Path, only: Sequence[str] | None, markdown: bool) -> list[s
         traced = statistics.median(step for one in truths for rank in one.step_ms_traced for step in rank)
         rank = "–" if truth.rank is None else str(truth.rank)
         interval = f"{truth.cost_ms:.2f} ({truth.cost_low_ms:.2f}–{truth.cost_high_ms:.2f})"
-        before = statistics.median(step_before(one) for one in truths)
+        before = statistics.median(step for one in truths for rank in one.step_ms_before_window for step in rank)
         batch = f"{truth.batch} {truth.samples}"
-        rows.append((name, truth.code if is_cause(truth) or truth.code == "nothing" else f"{truth.code}, costs < 1%",
+        rows.append((name, truth.code if state(truth) in (CAUSE, truth.code) else f"{truth.code} ({state(truth)})",
                      rank, batch, f"{plain:.2f}", f"{truth.step_ms:.2f}", interval,
                      f"{before:.2f}", f"{traced:.2f}", str(len(truths))))  # fmt: skip
     return table(header, rows, markdown)
@@ -72,15 +67,16 @@ def score_table(scores: Sequence[Score], markdown: bool) -> list[str]:
 
 def totals(scores: Sequence[Score]) -> list[str]:
     """Return the sums that the product is judged by."""
-    causes = [one for one in scores if is_cause(one.truth)]
-    calm = [one for one in scores if not one.truth.code or one.truth.code in ("nothing", "host_bound")]
+    causes = [one for one in scores if state(one.truth) == CAUSE]
+    calm = [one for one in scores if not one.truth.injected_ms and one.truth.code in ("nothing", "host_bound")]
+    settled = [one for one in scores if one.first_right is not None]
 
     def share(what: str, of: Sequence[Score], right: Callable[[Score], bool | None]) -> str:
         answers = [answer for one in of if (answer := right(one)) is not None]
         return f"{sum(answers)} of {len(answers)} {what}"
 
     return [
-        share("first findings right", scores, lambda one: one.first_right),
+        share("first findings right", settled, lambda one: one.first_right),
         share("injected causes found", causes, lambda one: one.found),
         share("sizes within 15%, of those found", causes, lambda one: one.size_right),
         share("intervals cover the truth", causes, lambda one: one.covered),
@@ -106,9 +102,11 @@ def table(header: Row, rows: Sequence[Row], markdown: bool) -> list[str]:
 
 
 def _truth(truth: Truth) -> str:
-    if not is_cause(truth):
-        return "nothing" if truth.code == "nothing" else f"nothing ({truth.code}, hidden)"
-    return truth.code if truth.rank is None else f"{truth.code} of {truth.rank}"
+    known = state(truth)
+    if known == NOTHING:
+        return NOTHING if truth.code == NOTHING else f"{NOTHING} ({truth.code}, hidden)"
+    named = truth.code if truth.rank is None else f"{truth.code} of {truth.rank}"
+    return named if known == CAUSE else f"{named} ({known})"
 
 
 def _yes(answer: bool | None) -> str:

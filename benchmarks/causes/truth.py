@@ -70,7 +70,7 @@ class Truth:
         """Write it beside the traces, whole or not at all."""
         folder.mkdir(parents=True, exist_ok=True)
         temporary = folder / f".{FILE}"
-        temporary.write_text(json.dumps(asdict(self), indent=1) + "\n")
+        temporary.write_text(json.dumps(asdict(self)) + "\n")
         temporary.replace(folder / FILE)
 
     @classmethod
