@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -140,8 +141,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_a_rank_sleeps_is_what_the_untraced_steps_lose(made: Path, case: str) -> None:
     known = Truth.read(made / case)
     assert known.rank == 1 and known.world_size == 2
-    assert known.cost_ms == pytest.approx(INJECTED_MS, rel=0.2)
     assert known.cost_low_ms <= known.cost_ms <= known.cost_high_ms
+    undisturbed_ms = median(step for stretch in known.step_ms_untraced_undisturbed[0] for step in stretch)
+    if undisturbed_ms < INJECTED_MS / 2:
+        assert known.cost_ms == pytest.approx(INJECTED_MS, rel=0.15)
+    else:  # others compute here, too: while one rank sleeps the other has its core
+        assert INJECTED_MS / 3 < known.cost_ms < 1.5 * INJECTED_MS
     undisturbed = Truth.read(made / "nothing")
     assert undisturbed.rank is None and undisturbed.cost_ms == 0
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from ending import end_with_all_below
 
 from causes.cases import Case, Launch, all_cases, launches
+from causes.truth import FILE as TRUTH
 
 RANK = Path(__file__).resolve().parent / "rank.py"
 ATTEMPTS = 4  # of a launch, each without the case at which the one before died
@@ -34,7 +35,7 @@ def make(out: Path, only: Sequence[str] | None, seconds: float, compress: bool) 
         # each wave gets its share of what is left, so that the last ones are not forgotten
         weight = [max(one.seconds for one in later) for later in waves[number:]]
         left = (until - time.monotonic()) * weight[0] / sum(weight)
-        run_side_by_side(out, wave, only, left)
+        run_side_by_side(out, [launch for launch in wave if missing(out, launch, only)], only, left)
         if compress:
             compress_traces(out)
     return 1 if any(failures(out, launch) for wave in waves for launch in wave) else 0
@@ -80,7 +81,7 @@ def start(
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(names[first_gpu : first_gpu + launch.ranks])
         share = (os.cpu_count() or 1) // len(names)
         cores = ["--cores", f"{first_gpu * share}:{share}"]
-    chosen = ",".join(case.name for case in cases_of(launch, only))
+    chosen = ",".join(case.name for case in missing(out, launch, only))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(launch.ranks)]
     command = [*torchrun, str(RANK), str(out), launch.name, "--cases", chosen, *cores]
     with (out / f"{launch.name}.log").open("ab") as log:
@@ -93,6 +94,16 @@ def cases_of(launch: Launch, only: Sequence[str] | None) -> list[Case]:
     """Return a launch's cases that are chosen."""
     return [
         case for case in launch.cases if only is None or launch.name in only or f"{launch.name}/{case.name}" in only
+    ]
+
+
+def missing(out: Path, launch: Launch, only: Sequence[str] | None) -> list[Case]:
+    """Return a launch's chosen cases that are not all there yet, and have not failed."""
+    failed = json.loads((out / launch.name / FAILED).read_text()) if (out / launch.name / FAILED).is_file() else {}
+    return [
+        case
+        for case in cases_of(launch, only)
+        if case.name not in failed and not all((out / launch.name / one / TRUTH).is_file() for one in case.folders())
     ]
 
 
