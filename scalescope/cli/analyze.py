@@ -29,6 +29,10 @@ def run(words: list[str]) -> int:
         help="a sweep of the same devices to lay the collectives beside: a run folder, or a log of nccl-tests or "
         "rccl-tests; a study's own sweep counts anyway",
     )  # fmt: skip
+    parser.add_argument(
+        "--step-ms", action="append", type=float, default=[], metavar="MS",
+        help="a step of the job without a profiler, which tells what recording cost; one for each PATH, in their order",
+    )  # fmt: skip
     parser.add_argument("--mpi", action="store_true", help="read on the ranks of the MPI job that this runs in")
     options = parser.parse_args(words)
     if options.html and len(options.paths) > 1:
@@ -37,11 +41,11 @@ def run(words: list[str]) -> int:
         raise UserError("--against tells what one run lost; name one PATH")
     outlook = Outlook(sweeps=tuple(launch for path in options.sweep for launch in read_launches(path)))
     if not options.mpi:
-        show(options.paths, json=options.json, html=options.html, references=options.against, outlook=outlook)
+        show(options.paths, options.json, options.html, None, options.against, outlook, options.step_ms)
         return 0
     from scalescope.scaling.ranks.mpi_executor import mpi_workers
 
     with mpi_workers() as executor:
         if executor is not None:  # MPI's rank 0; the others read what it hands out
-            show(options.paths, options.json, options.html, executor, options.against, outlook)
+            show(options.paths, options.json, options.html, executor, options.against, outlook, options.step_ms)
     return 0

@@ -8,6 +8,7 @@ from scalescope.records.folder import RunFolder
 from scalescope.report.terminal import make_console, print_material, print_run
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis, write_answers
+from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.projection.outlook import NO_OUTLOOK, Outlook
 
 
@@ -18,14 +19,23 @@ def show(
     executor: Executor | None = None,
     references: Sequence[Path] = (),
     outlook: Outlook = NO_OUTLOOK,
+    step_ms: Sequence[float] = (),
 ) -> None:
     """Analyse, print and report what was measured; against `references`, what it lost, too.
 
-    `outlook`: other sweeps than a study's own, and GPU counts to project to.
+    `outlook`: other sweeps than a study's own, and GPU counts to project to. `step_ms`: the steps of the paths without
+    a profiler, one each, where they are known.
     """
     # files that are given together are ranks that belong together; folders are runs of their own
     groups = [paths] if all(path.is_file() for path in paths) else [[path] for path in paths]
-    found = [(group[0], analyze(group, executor=executor, references=references, outlook=outlook)) for group in groups]
+    untraced = given_steps(step_ms, paths)
+    found = [
+        (
+            group[0],
+            analyze(group, None, executor, references, outlook, {one: untraced[one] for one in group if untraced}),
+        )
+        for group in groups
+    ]
     if json is not None:
         write_answers(json, [answer for _, answers in found for answer in answers])
     console = make_console()

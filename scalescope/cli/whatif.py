@@ -30,6 +30,7 @@ def run(words: list[str]) -> int:
     options = _parse(words)
     from scalescope.report.panels.whatif import replay_panel
     from scalescope.report.terminal import make_console, print_panel
+    from scalescope.scaling.as_run.step import take_recording_out
     from scalescope.scaling.replay.load import find_targets, open_replayer
     from scalescope.scaling.replay.whatif import WhatIf, usual_changes
 
@@ -37,12 +38,16 @@ def run(words: list[str]) -> int:
     answers = []
     for target in find_targets(options.path):
         replayer = open_replayer(target)
+        take_recording_out(replayer, _untraced(options.step_ms, target.path))
         straggler = replayer.latest_rank if options.no_straggler == "latest" else None
         _refuse_stranger(options.no_straggler, replayer.graph.ranks, target.name)
         changes = _changes(options, straggler) or usual_changes(replayer)
         replayer.work_out(changes)
         answer = WhatIf(
-            name=target.name, replay=replayer.replay, predictions=[replayer.predict(change) for change in changes]
+            name=target.name,
+            replay=replayer.replay,
+            step_ms=replayer.base_ns / 1e6,
+            predictions=[replayer.predict(change) for change in changes],
         )
         answers.append(answer)
         print_panel(replay_panel(answer), console)
@@ -70,9 +75,17 @@ def _parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--no-inflation", action="store_true", help="compute takes no longer beside collectives")
     parser.add_argument("--data-free", action="store_true", help="batches are there when they are asked for")
     parser.add_argument("--host-free", action="store_true", help="launching takes no time")
+    parser.add_argument("--step-ms", type=float, metavar="MS", help="a step of the job without a profiler")
     parser.add_argument("--together", action="store_true", help="make all of these changes at once")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
     return parser.parse_args(words)
+
+
+def _untraced(step_ms: float | None, path: Path) -> "Untraced | None":  # type: ignore[name-defined] # noqa: F821
+    """Return the step without a profiler, as given or as the run's own rows tell. Raises UserError for nonsense."""
+    from scalescope.scaling.as_run.untraced import given_steps, untraced_of_run
+
+    return given_steps([step_ms], [path])[path] if step_ms is not None else untraced_of_run(path)
 
 
 def _changes(options: argparse.Namespace, latest: int | None) -> list["Change"]:  # type: ignore[name-defined] # noqa: F821

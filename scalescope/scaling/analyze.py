@@ -1,6 +1,6 @@
 """The entry points of the reading half: traces and run folders in, analysis.json out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.scaling.advice.add import add_advice
 from scalescope.scaling.answer import Answer, RunAnalysis, StudyAnalysis, write_answer
+from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.losses import lost_time
 from scalescope.scaling.projection.outlook import NO_OUTLOOK, Outlook
 from scalescope.scaling.run import Explained, explain_jobs, explain_run, explain_traces
@@ -57,15 +58,20 @@ def analyze(
     executor: Executor | None = None,
     references: Sequence[Path] = (),
     outlook: Outlook = NO_OUTLOOK,
+    untraced: Mapping[Path, Untraced] | None = None,
 ) -> list[Answer]:
     """Analyse run folders, studies, trace folders and trace files; a study's answer comes before its runs'.
 
     Writes analysis.json into each run folder and study; plain trace folders and files are left as they are. Trace
     files given one by one are one run together. A sweep has no traces, and no answer. `references` are undisturbed runs
     of the same job: what the one run analysed lost against them is in its answer. `outlook` gives other sweeps than a
-    study's own, and GPU counts to project to. Raises UserError for a path without traces, and for references where
-    there is not one run.
+    study's own, and GPU counts to project to. `untraced`: the step of a path without a profiler, where it is known from
+    elsewhere (`scaling.as_run.untraced.given_steps`). Raises UserError for a path without traces, for references where
+    there is not one run, and for a step of what is no run.
     """
+    known = untraced or {}
+    if known and (references or (len(paths) > 1 and all(path.is_file() for path in paths))):
+        raise UserError("--step-ms tells the step of one run, without --against; name the run's folder of traces")
     if references:
         return [_analyze_against(paths, references, jobs, executor)]
     answers: list[Answer] = []
@@ -76,7 +82,7 @@ def analyze(
     for path in paths:
         if path in files and len(files) > 1:
             continue
-        answers.extend(_analyze_path(path, jobs, executor, outlook))
+        answers.extend(_analyze_path(path, jobs, executor, outlook, known.get(path)))
     return answers
 
 
@@ -98,19 +104,25 @@ def _analyze_against(
     return analysis
 
 
-def _analyze_path(path: Path, jobs: int | None, executor: Executor | None, outlook: Outlook) -> list[Answer]:
+def _analyze_path(
+    path: Path, jobs: int | None, executor: Executor | None, outlook: Outlook, untraced: Untraced | None
+) -> list[Answer]:
     if not (path / "run.json").is_file():
         found = explain_jobs(path, jobs, executor, for_replay=True)
-        return [_completed(path, explained, jobs, executor, outlook) for explained in found]
+        if untraced is not None and len(found) > 1:
+            raise UserError(f"--step-ms is of one run, and {path} holds traces of {len(found)}; name one")
+        return [_completed(path, explained, jobs, executor, outlook, untraced) for explained in found]
     folder = RunFolder.open(path)
     kind = folder.read_info().kind
     if kind == "sweep":
         return []  # its rows are the answer already
     folder.refuse_read_only()
     if kind == "train":
-        analysis = _analyze_alone(path, jobs, executor, outlook)
+        analysis = _analyze_alone(path, jobs, executor, outlook, untraced)
         write_answer(folder.analysis, analysis)
         return [analysis]
+    if untraced is not None:
+        raise UserError(f"--step-ms is of one run, and {path} is a {kind}; name that run's folder")
     study, runs = analyze_study(folder, jobs, executor, outlook)
     add_advice(path, runs, outlook.sweeps, jobs=_jobs_here(jobs, executor))
     by_name = {analysis.name: analysis for analysis in runs}
@@ -121,17 +133,25 @@ def _analyze_path(path: Path, jobs: int | None, executor: Executor | None, outlo
     return [study, *runs]
 
 
-def _analyze_alone(path: Path, jobs: int | None, executor: Executor | None, outlook: Outlook) -> RunAnalysis:
-    """Return a run's analysis with advice, and its collectives beside the sweeps that were given."""
-    return _completed(path, explain_run(path, jobs, executor, for_replay=True), jobs, executor, outlook)
+def _analyze_alone(
+    path: Path, jobs: int | None, executor: Executor | None, outlook: Outlook, untraced: Untraced | None
+) -> RunAnalysis:
+    """Return a run's analysis with the step as run, advice, and its collectives beside the sweeps that were given."""
+    return _completed(path, explain_run(path, jobs, executor, for_replay=True), jobs, executor, outlook, untraced)
 
 
 def _completed(
-    path: Path, explained: Explained, jobs: int | None, executor: Executor | None, outlook: Outlook
+    path: Path,
+    explained: Explained,
+    jobs: int | None,
+    executor: Executor | None,
+    outlook: Outlook,
+    untraced: Untraced | None,
 ) -> RunAnalysis:
     if outlook.sweeps:
         add_in_situ(explained.analysis, explained.exchanges, outlook.sweeps)
-    add_advice(path, [explained.analysis], outlook.sweeps, explained.records, _jobs_here(jobs, executor))
+    records, here = explained.records, _jobs_here(jobs, executor)
+    add_advice(path, [explained.analysis], outlook.sweeps, records, here, untraced)
     return explained.analysis
 
 

@@ -14,7 +14,8 @@ from scalescope.records.files import write_atomic
 from scalescope.scaling.costs.answer import CostAnswer
 from scalescope.scaling.costs.interval import Interval
 
-SCHEMA = 1
+#: 2 adds the step as run to a run's answer; files of schema 1 are read all the same.
+SCHEMA = 2
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -217,6 +218,23 @@ class Replay(msgspec.Struct, kw_only=True):
     assumptions: list[str] = []
 
 
+class AsRun(msgspec.Struct, kw_only=True):
+    """The step as it runs without recording: the replay whose hosts' times are less what recording costs them.
+
+    Its partition is over the steps that a next one bounds; of many ranks, those that are replayed.
+    """
+
+    step_ms: float | None  # None: it cannot be replayed, and no untraced step is known
+    low_ms: float | None = None
+    high_ms: float | None = None
+    source: Literal["steps", "given", "metadata", "range", "not_needed"]
+    reason: Literal["not_replayed", "not_reached", "untraced_longer"] | None = None
+    scale: Interval | None = None  # of the measured terms of recording's cost
+    recording_ms: Interval | None = None  # by how much recording lengthens the step
+    steps: int = 0  # in each rank's window
+    ranks: list[Split] = []
+
+
 class Advice(msgspec.Struct, kw_only=True):
     """A change that would shorten the step, with what it would bring. Gains are ms a profiled step, positive."""
 
@@ -266,6 +284,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     lost: list[RankLoss] = []  # only where a reference was given
     efficiency: Efficiency | None = None
     replay: Replay | None = None  # of a study, its largest run of each job has one
+    as_run: AsRun | None = None  # where there is a replay
     advice: list[Advice] = []  # what would bring most, best first
     step_times: StepTimes | None = None
     throughput: Throughput | None = None

@@ -7,6 +7,9 @@ from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.scaling.advice.advice import advise
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.as_run.calibrate import Untraced
+from scalescope.scaling.as_run.step import take_recording_out
+from scalescope.scaling.as_run.untraced import untraced_of_run
 from scalescope.scaling.costs.points import Launch
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.replay.load import Target, find_targets, open_replayer
@@ -33,11 +36,13 @@ def add_advice(
     sweeps: Sequence[Launch],
     records: Mapping[int, RankRecord] | None = None,
     jobs: int | None = None,
+    untraced: Untraced | None = None,
 ) -> None:
-    """Fill in `replay` and `advice` of what is replayed at a path: the run's own analysis, or those of a study's runs.
+    """Fill in `replay`, `as_run` and `advice` of what is replayed at a path: a run's own analysis, or a study's runs'.
 
     `sweeps` are other than the study's own. `records`: of a run's own traces, where they are known already.
-    `jobs`: processes that work out what changes do; None: as many as pay off.
+    `jobs`: processes that work out what changes do; None: as many as pay off. `untraced`: the step as the user knows it
+    from elsewhere; None: as the run's own steps say.
     Where nothing can be replayed, the answer says why: that is no reason to go without an analysis.
     """
     try:
@@ -48,7 +53,7 @@ def add_advice(
     for target in targets:
         analysis = analyses[0] if target.path == path else by_name.get(target.name)
         if analysis is not None and analysis.ranks and analysis.quality.verdict != "unusable":
-            _advise(target, analysis, sweeps, records if target.path == path else None, jobs)
+            _advise(target, analysis, sweeps, records if target.path == path else None, jobs, untraced)
 
 
 def _advise(
@@ -57,6 +62,7 @@ def _advise(
     sweeps: Sequence[Launch],
     records: Mapping[int, RankRecord] | None,
     jobs: int | None,
+    untraced: Untraced | None,
 ) -> None:
     try:
         replayer = open_replayer(target, analysis, sweeps, records, jobs)
@@ -64,6 +70,7 @@ def _advise(
         analysis.quality.reasons.append(f"the step is not replayed: {error}")
         return
     analysis.replay = replayer.replay
+    analysis.as_run = take_recording_out(replayer, untraced or untraced_of_run(target.path))
     config = RunFolder(target.path).config
     text = config.read_text("utf-8", errors="replace") if config.is_file() else ""
     analysis.advice = advise(replayer, analysis, text)

@@ -37,6 +37,7 @@ class CpuTimeline:
     #: outermost operators of the loop's thread with their names, for laying two runs side by side
     operators: Intervals
     operator_name: Ints
+    thread: int  # the loop's
 
 
 def build_cpu_timeline(trace: Trace) -> CpuTimeline:
@@ -69,6 +70,7 @@ def build_cpu_timeline(trace: Trace) -> CpuTimeline:
         collectives=collectives,
         operators=Intervals(starts[outermost], ends[outermost]),
         operator_name=names[outermost].astype(np.int64),
+        thread=thread,
     )
 
 

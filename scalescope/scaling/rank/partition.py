@@ -149,16 +149,24 @@ def idle_by_launch(timeline: Timeline, windows: Windows, busy: Intervals) -> tup
     An activity of unknown launch that ends a gap counts as launched already: that is known of those launched before
     the window, and for others the trace's quality says that launches are missing.
     """
+    return split_idle(timeline.start, timeline.enqueued, windows, busy)
+
+
+def split_idle(starts: Ints, enqueued: Ints, windows: Windows, busy: Intervals) -> tuple[Intervals, Intervals]:
+    """Split idle gaps as `idle_by_launch` does, by when activities start and are enqueued; -1 where that is not known.
+
+    `starts` ascend.
+    """
     start, end = int(windows.edges[0]), int(windows.edges[-1])
     gaps = difference(Intervals(windows.edges[:1], windows.edges[-1:]), clip(busy, start, end))
     if gaps.starts.size == 0:
         return EMPTY, EMPTY
     # of several activities that start together, the earliest enqueued ended the gap
-    order = np.lexsort((timeline.enqueued, timeline.start))
-    at = np.searchsorted(timeline.start[order], gaps.ends)
+    order = np.lexsort((enqueued, starts))
+    at = np.searchsorted(starts[order], gaps.ends)
     known = at < order.size
-    enqueued = np.where(known, timeline.enqueued[order[np.minimum(at, order.size - 1)]], -1)
-    ready = np.clip(enqueued, gaps.starts, gaps.ends)
+    ended_by = np.where(known, enqueued[order[np.minimum(at, order.size - 1)]], -1)
+    ready = np.clip(ended_by, gaps.starts, gaps.ends)
     return union(Intervals(gaps.starts, ready)), union(Intervals(ready, gaps.ends))
 
 

@@ -10,6 +10,7 @@ from scalescope.scaling.rank.communication import communication_calls
 from scalescope.scaling.rank.cpu import CpuTimeline
 from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import Windows, device_windows
+from scalescope.scaling.rank.recorded import Recorded, count_recorded
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, Timeline
 from scalescope.scaling.trace.families import HANDOVER_OPS
 from scalescope.scaling.trace.intervals import Intervals, Ints, covered_before, union
@@ -79,6 +80,7 @@ class RankRecord:
     edges: list[int]  # of the device's steps
     steps: list[int]  # their numbers
     gradients: list[GradientReady] = field(default_factory=list)
+    recorded: Recorded | None = None  # what recording was charged with on the way
 
 
 def _kept(windows: Windows, starts: Ints) -> tuple[float, int]:
@@ -123,7 +125,15 @@ def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
     )
     _find_awaited(result)
     _add_gradients(trace, result)
+    threads = {call.thread for call in result.calls if call.kind == LAUNCH}
+    starts, ends = _call_times(result)
+    result.recorded = count_recorded(trace, starts, ends, threads)
     return result
+
+
+def _call_times(record: RankRecord) -> tuple[Ints, Ints]:
+    calls = record.calls
+    return np.array([call.start for call in calls], np.int64), np.array([call.end for call in calls], np.int64)
 
 
 def _calls(trace: Trace, correlation: list[int], until: float) -> list[Call]:
@@ -256,6 +266,11 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
         steps=numbers,
     )
     _host_calls(trace, result, base, until)
+    thread = timeline.thread
+    inside = Intervals(np.array(result.start, np.int64), np.array(result.end, np.int64))
+    computes = np.array(result.kind, np.int64) == COMPUTE
+    starts, ends = _call_times(result)
+    result.recorded = count_recorded(trace, starts, ends, {thread}, inside, computes)
     return result
 
 

@@ -90,6 +90,8 @@ def _add_rank(graph: Graph, rank: int, record: RankRecord, offset: int) -> None:
             row += 1
         begins.append(first + min(row, starts.size - 1))
     graph.steps[rank] = begins
+    if record.activity == "cpu":
+        graph.loading.update(first + at for at in _that_load(record))
     graph.begins[rank] = float(record.calls[0].start + offset) if record.calls else 0.0
     graph.calls[rank] = _host_calls(record, first, graph.activities, offset)
     graph.gradients[rank] = [
@@ -97,6 +99,15 @@ def _add_rank(graph: Graph, rank: int, record: RankRecord, offset: int) -> None:
         for one in record.gradients
     ]
     _add_waits(graph, rank, record, first)
+
+
+def _that_load(record: RankRecord) -> list[int]:
+    """Return a CPU's activities that lie in the loading of data."""
+    starts, ends = np.array(record.start, np.int64), np.array(record.end, np.int64)
+    loading = covered_before(record.data, ends) - covered_before(record.data, starts)
+    computes = np.array(record.kind, np.int64) == COMPUTE
+    rows: list[int] = np.flatnonzero(computes & (ends > starts) & (2 * loading > ends - starts)).tolist()
+    return rows
 
 
 def _host_calls(record: RankRecord, first: int, activities: Sequence[Activity], offset: int) -> list[HostCall]:
@@ -199,7 +210,11 @@ def _add_transfers(
     for match in match_collectives(collectives, offsets):
         members = {rank: base[rank] + row_of[rank][index] for rank, index in match.members.items()}
         whole = match.missing is None or (match.missing == "trace" and set(members) == expected)
-        if not whole or len(members) < 2 or (match.missing is None and wait_of(match, collectives, offsets) is None):
+        wait = wait_of(match, collectives, offsets)
+        if wait is not None:
+            for rank, at in members.items():
+                graph.activities[at].wait_ns = float(wait.ready[rank] - collectives[rank][match.members[rank]].start)
+        if not whole or len(members) < 2 or (match.missing is None and wait is None):
             continue
         nodes = [graph.activities[at] for at in members.values()]
         begun = max(node.traced_start for node in nodes)

@@ -46,6 +46,9 @@ def measure_contention(records: Mapping[int, RankRecord], alone: RankRecord | No
     cells = [cell for record in records.values() for cell in _cells(record, reference)] if reference else []
     basis = "measured against the run on one rank"
     if sum(overlap for _, overlap in cells) < _LEAST_OVERLAP_NS:
+        cells = _cells_between(records)
+        basis = "measured between ranks, where a kernel runs beside collectives on one and alone on another"
+    if sum(overlap for _, overlap in cells) < _LEAST_OVERLAP_NS:
         cells = [cell for record in records.values() for cell in _cells_by_name(record)]
         basis = "measured between kernels of one name, beside collectives and alone"
     if sum(overlap for _, overlap in cells) < _LEAST_OVERLAP_NS:
@@ -129,6 +132,41 @@ def _cells(record: RankRecord, reference: Mapping[tuple[str, int], float]) -> li
     return list(cells.values())
 
 
+def _cells_between(records: Mapping[int, RankRecord]) -> list[_Cell]:
+    """Return a cell a rank and step, against the same kernel of the step on ranks where no collective ran beside it.
+
+    Ranks differ in speed, too: by how much is told by the kernels that ran alone on both.
+    """
+    kernels: dict[int, list[tuple[int, tuple[int, str, int], int, int]]] = {}  # (step, key, duration, overlap) by rank
+    alone: dict[tuple[int, str, int], dict[int, int]] = {}
+    for rank, record in records.items():
+        place = {number: at for at, number in enumerate(record.steps)}
+        kernels[rank] = [
+            (place[step], (place[step], *key), duration, overlap)
+            for step, key, duration, overlap in _kernels(record)
+            if step in place
+        ]
+        for _, key, duration, overlap in kernels[rank]:
+            if overlap == 0:
+                alone.setdefault(key, {})[rank] = duration
+    cells: list[_Cell] = []
+    for rank, own in kernels.items():
+        quiet = elsewhere = 0.0
+        beside: dict[int, list[tuple[int, float, int]]] = {}
+        for step, key, duration, overlap in own:
+            others = [one for other, one in alone.get(key, {}).items() if other != rank]
+            if others and overlap == 0:
+                quiet, elsewhere = quiet + duration, elsewhere + statistics.fmean(others)
+            elif others:
+                beside.setdefault(step, []).append((duration, statistics.fmean(others), overlap))
+        drift = quiet / elsewhere if elsewhere else 1.0
+        cells += [
+            (sum(one - drift * other for one, other, _ in found), float(sum(overlap for _, _, overlap in found)))
+            for found in beside.values()
+        ]
+    return cells
+
+
 def _cells_by_name(record: RankRecord) -> list[_Cell]:
     """Return a cell a step, against the kernels of the same name that ran alone, where those are alike."""
     alone: dict[str, list[int]] = {}
@@ -144,7 +182,7 @@ def _cells_by_name(record: RankRecord) -> list[_Cell]:
     cells: dict[int, _Cell] = {}
     for step, (name, _), duration, overlap in kernels:
         # of a kernel of one name that is far off, the shape is another one
-        if overlap > 0 and name in alike and duration < 2 * alike[name]:
+        if overlap > 0 and name in alike and alike[name] / 2 < duration < 2 * alike[name]:
             grown, beside = cells.get(step, (0.0, 0.0))
             cells[step] = grown + duration - alike[name], beside + overlap
     return list(cells.values())

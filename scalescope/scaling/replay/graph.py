@@ -21,6 +21,7 @@ class Activity:
     traced_start: int = 0
     traced_end: int = 0
     beside_ns: int = 0  # of compute: for how much of it, as traced, a collective ran on its rank
+    wait_ns: float = -1.0  # of a collective that is no transfer of several: how long it waited; below 0: not told
 
 
 @dataclass(slots=True)
@@ -100,6 +101,8 @@ class Graph:
     contention: Contention
     left_out: set[int] = field(default_factory=set)  # indices of steps that a change could not be made in
     unexplained_ns: dict[int, float] = field(default_factory=dict)  # by rank: idle that nothing explains, in its steps
+    loading: set[int] = field(default_factory=set)  # activities of a CPU that load data
+    led: set[int] = field(default_factory=set)  # ranks whose hosts begin ahead of the trace (replay/host_cost.py)
 
     def living(self) -> list[int]:
         """Return the activities that run; one that no stream lists was taken out by a what-if."""

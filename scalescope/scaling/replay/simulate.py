@@ -27,6 +27,8 @@ class Timing:
 
     begin: list[float]
     end: list[float]
+    launch: list[float]  # when the host began to launch it; -1 where no call does
+    loading: dict[int, list[tuple[float, float]]]  # by rank: when its host loads data between two calls
 
     def step_ns(self, graph: Graph) -> dict[int, list[float]]:
         """Return the length of each step on each rank; the last ends with the last of its own activities."""
@@ -68,8 +70,55 @@ def simulate_steps(graph: Graph) -> dict[int, list[float]]:
     """
     if any(len(steps) < 2 for steps in graph.steps.values()):
         return bounded(simulate(graph).step_ns(graph))
-    begin = _Run(graph).run({at for steps in graph.steps.values() for at in steps}).begin
-    return {rank: [begin[right] - begin[left] for left, right in pairwise(graph.steps[rank])] for rank in graph.ranks}
+    return bounded_steps(graph, simulate_begins(graph))
+
+
+def simulate_begins(graph: Graph) -> Timing:
+    """Run the graph until the last step has begun on every rank; what comes later is not in the result.
+
+    Raises RunError where something before it waits for what never comes.
+    """
+    return _Run(graph).run({at for steps in graph.steps.values() for at in steps})
+
+
+def bounded_steps(graph: Graph, timing: Timing) -> dict[int, list[float]]:
+    """Return the length in ns of each rank's steps that a next one bounds.
+
+    A host that was given a lead must not live on it: where it takes longer for its steps than the devices do, the lead
+    is used up after a few more, and from then on all take as long as it does.
+    """
+    steps = {
+        rank: [timing.begin[right] - timing.begin[left] for left, right in pairwise(own)]
+        for rank, own in graph.steps.items()
+    }
+    beyond = host_bound_ns(graph, timing)
+    return {rank: [one + beyond for one in own] for rank, own in steps.items()} if beyond > 0 else steps
+
+
+def host_bound_ns(graph: Graph, timing: Timing) -> float:
+    """Return by how much the slowest host with a lead takes longer for a step than the devices do, ns; 0 where none.
+
+    What a host takes is what its own calls take: where it waits for its device, it is not the host that bounds.
+    """
+    passed = [own for own in graph.steps.values() if len(own) > 1]
+    if not graph.led or not passed:
+        return 0.0
+    devices = [(timing.begin[own[-1]] - timing.begin[own[0]]) / (len(own) - 1) for own in passed]
+    return max(0.0, max(_host_work_ns(graph, rank) for rank in graph.led) - sum(devices) / len(devices))
+
+
+def _host_work_ns(graph: Graph, rank: int) -> float:
+    """Return what a rank's host takes for a step where it waits for nothing, ns."""
+    heads = set(graph.steps[rank])
+    passed: list[float] = []
+    work = 0.0
+    for call in graph.calls[rank]:
+        work += call.think_ns
+        if call.launches in heads:
+            passed.append(work)
+        if call.awaits < 0:
+            work += call.duration_ns
+    return (passed[-1] - passed[0]) / (len(passed) - 1) if len(passed) > 1 else 0.0
 
 
 class _Run:
@@ -81,6 +130,8 @@ class _Run:
         count = len(nodes)
         self.begin = [-1.0] * count
         self.end = [-1.0] * count
+        self.launch = [-1.0] * count
+        self.loading: dict[int, list[tuple[float, float]]] = {rank: [] for rank in graph.ranks}
         self.open = [0] * count  # how many things each activity still waits for
         self.free = [node.not_before for node in nodes]  # when the last of those so far was over
         self.next = [-1] * count  # on its stream
@@ -157,7 +208,7 @@ class _Run:
                 self._transferred(what - 2 * count, now)
         if self.unbegun:
             self._refuse_stuck()
-        return Timing(self.begin, end)
+        return Timing(self.begin, end, self.launch, self.loading)
 
     def _refuse_stuck(self) -> None:
         stuck = [at for at in self.graph.living() if self.end[at] < 0]
@@ -202,7 +253,10 @@ class _Run:
             begun = clock + call.think_ns
             if call.launches >= 0 and at >= made:
                 made = at + 1  # a host that waits comes back to the same call
+                self.launch[call.launches] = begun
                 self._over(call.launches, begun + latency)
+            if call.data_ns:
+                self.loading[rank].append((begun - call.data_ns, begun))
             if call.awaits >= 0:
                 happened = (self.begin if call.room else self.end)[call.awaits]
                 if happened < 0:

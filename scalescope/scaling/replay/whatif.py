@@ -1,8 +1,9 @@
-"""What a change would do to the step: the replay of a changed graph against the replay of the traced one.
+"""What a change would do to the step: the replay of a changed graph against the replay of the unchanged one.
 
-Both run in the same simulation, so what it leaves out is left out of both. A figure's interval covers what is assumed:
-inflation, how fast transfers are under compute, how the times of collectives in training spread around those alone,
-and the steps' own differences.
+Both run in the same simulation, so what it leaves out is left out of both. Once recording's cost is taken out, both are
+of the step as run; how well a replay reproduces the trace is judged on the step as traced all the same. A figure's
+interval covers what is assumed: inflation, how fast transfers are under compute, how the times of collectives in
+training spread around those alone, what recording costs, and the steps' own differences.
 """
 
 import math
@@ -26,6 +27,7 @@ from scalescope.scaling.replay.bursts import comes_in_bursts, spread
 from scalescope.scaling.replay.change import Change, even_out, free_data, free_host, no_overlap, perfect_overlap
 from scalescope.scaling.replay.contention import measure_contention, measure_transfer_rate
 from scalescope.scaling.replay.graph import Contention, Graph, median
+from scalescope.scaling.replay.host_cost import Recording
 from scalescope.scaling.replay.simulate import bounded, mean_step_ns, simulate_steps
 from scalescope.scaling.replay.times import CollectiveTimes, TraceTimes
 
@@ -41,7 +43,7 @@ _MEASURED_SPREAD, _ASSUMED_SPREAD = 0.05, 0.15
 
 
 class Prediction(msgspec.Struct, kw_only=True):
-    """What a change would do to the profiled step, each figure with its 95% interval."""
+    """What a change would do to the step, each figure with its 95% interval."""
 
     change: Change
     what: str
@@ -58,6 +60,7 @@ class WhatIf(msgspec.Struct, kw_only=True):
 
     name: str
     replay: Replay
+    step_ms: float  # unchanged: what the predictions' changes are of
     predictions: list[Prediction] = []
 
 
@@ -92,6 +95,7 @@ class Replayer:
         """
         if not records:
             raise UserError("there are no traces to replay")
+        self.records = records
         self.on_cpu = all(one.activity == "cpu" for one in records.values())  # that is where the ranks compute
         contention = measure_contention(records, alone)
         self.traced = build_graph(records)
@@ -110,20 +114,30 @@ class Replayer:
             self.base = simulate_steps(self.graph)
         except RunError as error:
             self.stalled = str(error)
+        self.base_ns = self._traced_ns = mean_step_ns(self.base)
+        self._recording: Recording | None = None
+
+    def take_out(self, recording: Recording) -> None:
+        """Speak of the step as run from here on: `graph`, `base` and predictions. Raises RunError where it stalls."""
+        graph = recording.taken_out(self.traced.under(self.contention), recording.scale.value)
+        self.base = simulate_steps(graph)
         self.base_ns = mean_step_ns(self.base)
+        self.graph, self._recording = graph, recording
+        self._assumed_at.clear()
+        self._known.clear()
 
     @cached_property
     def replay(self) -> Replay:
         """How well the unchanged replay reproduces the trace."""
         traced = {
-            rank: [float(right - left) for left, right in pairwise(edges)] for rank, edges in self.graph.edges.items()
+            rank: [float(right - left) for left, right in pairwise(edges)] for rank, edges in self.traced.edges.items()
         }
         mean = mean_step_ns(bounded(traced))
-        error = self.base_ns / mean - 1 if mean else 0.0
-        unexplained = max(self.graph.unexplained_ns.values(), default=0.0) / max(1, len(self.graph.step_numbers))
+        error = self._traced_ns / mean - 1 if mean else 0.0
+        unexplained = max(self.traced.unexplained_ns.values(), default=0.0) / max(1, len(self.traced.step_numbers))
         return Replay(
             traced_ms=mean / 1e6,
-            replayed_ms=self.base_ns / 1e6,
+            replayed_ms=self._traced_ns / 1e6,
             error=error,
             unexplained_ms=unexplained / 1e6,
             faithful=abs(error) <= FAITHFUL and mean > 0,
@@ -211,16 +225,19 @@ class Replayer:
         return [self._deltas(change, which) for change in changes]
 
     @cached_property
-    def _corners(self) -> list[tuple[Contention, float]]:
-        """The contention, and the place of a collective's time, between which a prediction's interval lies."""
+    def _corners(self) -> list[tuple[Contention, float, bool]]:
+        """The contention, the place of a collective's time, and whether recording costs most: a prediction's bounds.
+
+        Half of all combinations: each bound of one meets both bounds of each other one.
+        """
         own = self.contention
         spread = _MEASURED_SPREAD if self._rate_known else _ASSUMED_SPREAD
         slow, fast = max(0.4, own.transfer_rate - spread), min(1.0, own.transfer_rate + spread)
         return [
-            (replace(own, inflation=inflation, transfer_rate=rate), place)
-            for inflation, rate, place in (
-                (own.inflation_low, fast, 0.1), (own.inflation_high, slow, 0.9),
-                (own.inflation_low, slow, 0.9), (own.inflation_high, fast, 0.1),
+            (replace(own, inflation=inflation, transfer_rate=rate), place, costly)
+            for inflation, rate, place, costly in (
+                (own.inflation_low, fast, 0.1, False), (own.inflation_high, slow, 0.9, False),
+                (own.inflation_low, slow, 0.9, True), (own.inflation_high, fast, 0.1, True),
             )
         ]  # fmt: skip
 
@@ -229,8 +246,11 @@ class Replayer:
         if which == 0:
             return _Assumed(self.graph, self.base, 0.5)
         if which not in self._assumed_at:
-            contention, place = self._corners[which - 1]
+            contention, place, costly = self._corners[which - 1]
             graph = self.traced.under(contention)
+            if self._recording is not None:
+                scale = self._recording.scale
+                graph = self._recording.taken_out(graph, scale.high if costly else scale.low)
             self._assumed_at[which] = _Assumed(graph, simulate_steps(graph), place)
         return self._assumed_at[which]
 

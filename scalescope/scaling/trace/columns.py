@@ -26,6 +26,7 @@ from scalescope.scaling.trace.trace import (
     Gradient,
     HostSpans,
     Ids,
+    Stretches,
     Trace,
 )
 
@@ -38,6 +39,8 @@ _RUNTIME = ("cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "xpu_runtim
             "privateuse1_runtime", "privateuse1_driver", "runtime", "driver")  # fmt: skip
 _OPERATORS = ("cpu_op", "Operator")
 _ANNOTATIONS = ("user_annotation",)
+_FRAMES = ("python_function",)
+_OVERHEAD = ("overhead",)
 #: What stands on a device's streams and is no activity of its own.
 _SHADOWS = ("gpu_user_annotation", "cuda_sync", "overhead")
 _COMMUNICATING = re.compile(r"record_param_comms$|c10d::|gloo:|mpi:|nccl:|rccl:")
@@ -61,6 +64,8 @@ class Columns:
         self._runtime = _Table(6)
         self._operators = _Table(6)
         self._annotations = _Table(6)
+        self._frames = _Table(3)
+        self._overhead = _Table(3)
         self._operator_communication: dict[int, int] = {}
         self._annotation_communication: dict[int, int] = {}
         self._talks: list[bool] = []  # by name id: may the event's arguments describe a collective?
@@ -117,6 +122,8 @@ class Columns:
             gradients=self._gradients,
             annotation_communication=self._annotation_communication,
             threads=self.threads,
+            frames=Stretches(*self._frames.columns()),
+            overhead=Stretches(*self._overhead.columns()),
             events=self.events,
             invalid_events=self.invalid_events,
             mended_events=self.mended_events,
@@ -131,8 +138,11 @@ class Columns:
         runtime: list[AnyEvent] = []
         operators: list[AnyEvent] = []
         annotations: list[AnyEvent] = []
+        frames: list[AnyEvent] = []
+        overhead: list[AnyEvent] = []
         spans = dict.fromkeys(_RUNTIME, runtime) | dict.fromkeys(_OPERATORS, operators)
         spans |= dict.fromkeys(_ANNOTATIONS, annotations)
+        spans |= dict.fromkeys(_FRAMES, frames) | dict.fromkeys(_OVERHEAD, overhead)
         count = 0
         for event in events:
             count += 1
@@ -159,6 +169,9 @@ class Columns:
             self._take_talking(operators, self._operators, self._operator_communication)
         if annotations:
             self._take_talking(annotations, self._annotations, self._annotation_communication)
+        for events_of_kind, table in ((frames, self._frames), (overhead, self._overhead)):
+            if events_of_kind:
+                table.append(self._stretch_columns(events_of_kind))
 
     def _take_activities(self, events: list[AnyEvent], kinds: list[int]) -> None:
         start, end, good = _times(events)
@@ -192,6 +205,13 @@ class Columns:
             elif self._moves_gradient[name] and (gradient := _gradient(events[row].args)) is not None:
                 self._gradients[first + row] = gradient
         table.append(columns)
+
+    def _stretch_columns(self, events: list[AnyEvent]) -> list[Ints]:
+        start, end, good = _times(events)
+        threads = _column([event.tid if type(event.tid) is int else self._thread(event.tid) for event in events])
+        if good is not None:
+            start, end, threads = start[good], end[good], threads[good]
+        return [start, end, threads]
 
     def _host_columns(self, events: list[AnyEvent]) -> list[Ints]:
         start, end, good = _times(events)

@@ -41,6 +41,7 @@ class Header(msgspec.Struct, frozen=True):
     base_ns: int = msgspec.field(name="baseTimeNanoseconds", default=0)
     host: str = msgspec.field(name="host_name", default="")
     own: OwnMetadata = msgspec.field(name="scalescope", default=OwnMetadata())
+    record_shapes: int = 0  # 1 where the shapes of operators' inputs were recorded
 
 
 _DECODER = msgspec.json.Decoder(Header, strict=False)

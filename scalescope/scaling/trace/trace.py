@@ -54,6 +54,21 @@ class HostSpans:
 
 
 @dataclass(frozen=True, slots=True)
+class Stretches:
+    """Stretches of host time of which nothing but their times and threads counts, in file order. Times in ns."""
+
+    start: Ints
+    end: Ints
+    thread: Ints
+
+    def __len__(self) -> int:
+        return int(self.start.size)
+
+
+NO_STRETCHES = Stretches(*(np.empty(0, np.int64) for _ in range(3)))
+
+
+@dataclass(frozen=True, slots=True)
 class Activities:
     """What ran on the device: kernels, copies and sets, in file order. Times in ns."""
 
@@ -89,6 +104,8 @@ class Trace:
     #: gradients that DDP's reducer moves, by the row of the operator; empty where shapes were not recorded
     gradients: dict[int, Gradient] = field(default_factory=dict)
     threads: dict[int, str] = field(default_factory=dict)
+    frames: Stretches = NO_STRETCHES  # of Python, where stacks were recorded
+    overhead: Stretches = NO_STRETCHES  # of the profiler itself: buffers asked for, flushed, full
     events: int = 0  # events decoded, of every kind
     invalid_events: int = 0  # events that could not be mended
     mended_events: int = 0  # events that decoded only after mending

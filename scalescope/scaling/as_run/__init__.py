@@ -1,0 +1,1 @@
+"""The step as run: the replayed step whose hosts' times are less what recording cost them."""

@@ -1,0 +1,167 @@
+"""The one scale of recording's cost at which the replayed step is as long as the untraced one.
+
+The more recording costs, the shorter is the step without it, down to what the devices take: so the scale is found by
+bisection on the replay, and a step that its devices bound does not move at any scale. Then the scale is not known, and
+need not be: the step as run is the same at all of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from scalescope.scaling.as_run.recording import RecordingTerms
+from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.replay.graph import Graph
+from scalescope.scaling.replay.host_cost import HostCost, Recording, Start, started, starts_of, without_recording
+from scalescope.scaling.replay.simulate import bounded, bounded_steps, mean_step_ns, simulate, simulate_begins
+
+Source = Literal["steps", "given", "metadata", "range", "not_needed"]
+Reason = Literal["not_reached", "untraced_longer"]
+
+#: No recording costs a host more than this many times what the measured terms say.
+HIGHEST_SCALE = 5.0
+#: A step that no recording's cost moves by more than this share is its devices'.
+_MOVES = 0.005
+#: The scale is near enough where the replayed step is so near the untraced one.
+_NEAR = 0.004
+#: So far from what the replay can reach, an untraced step is told to be out of its reach.
+_OUT_OF_REACH = 0.02
+#: Devices take up to this share longer, too, while they are recorded: 0.3 to 2.2% on H200, whatever they run.
+_ON_DEVICES = 0.025
+#: Beside the one at the highest scale.
+_MOST_REPLAYS = 4
+
+
+class Untraced(msgspec.Struct, frozen=True):
+    """A step that was not traced, ms, and who says so."""
+
+    step_ms: Interval
+    source: Literal["steps", "given", "metadata"]
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What recording costs, and the step without it, ns."""
+
+    recording: Recording
+    step_ns: Interval
+    source: Source
+    reason: Reason | None = None
+
+
+@dataclass(slots=True)
+class _Replays:
+    """Replayed steps, ns, by the scale of recording's cost."""
+
+    graph: Graph
+    cost: HostCost
+    steps: dict[float, float] = field(default_factory=dict)
+    starts: dict[float, Mapping[int, Start]] = field(default_factory=dict)
+
+    def at(self, scale: float) -> float:
+        """Return the mean step at a scale, from a start in full swing. Raises RunError where the replay stalls."""
+        if scale not in self.steps:
+            graph = without_recording(self.graph, self.cost, scale)
+            if any(len(own) < 2 for own in graph.steps.values()):
+                self.starts[scale] = {}
+                self.steps[scale] = mean_step_ns(bounded(simulate(graph).step_ns(graph)))
+            else:
+                self.starts[scale] = starts_of(graph, simulate_begins(graph))
+                graph = started(graph, self.starts[scale])
+                self.steps[scale] = mean_step_ns(bounded_steps(graph, simulate_begins(graph)))
+        return self.steps[scale]
+
+    def recording(self, scale: Interval) -> Recording:
+        """Return what recording costs at a scale whose value was replayed."""
+        return Recording(self.cost, scale, self.starts[scale.value])
+
+    def scale_at(self, step_ns: float) -> float:
+        """Return the scale at which the step would be so long, between those replayed."""
+        scales = np.array(sorted(self.steps, reverse=True))
+        steps = np.maximum.accumulate(np.array([self.steps[scale] for scale in scales.tolist()]))
+        return float(np.interp(step_ns, steps, scales))
+
+
+def calibrate(
+    graph: Graph, traced_ns: float, cost: HostCost, terms: RecordingTerms, untraced: Untraced | None
+) -> Calibration:
+    """Return the scale at which the step of a graph as traced, which replays as `traced_ns`, is the untraced one.
+
+    Without an untraced step the terms' own range gives a range. Raises RunError where the replay stalls.
+    """
+    replays = _Replays(graph, cost, {0.0: traced_ns}, {0.0: {}})
+    shortest = replays.at(HIGHEST_SCALE)
+    if traced_ns - shortest <= _MOVES * traced_ns:
+        return _not_needed(replays, terms, untraced)
+    if untraced is None:
+        return _range(replays, terms)
+    return _fit(replays, terms, untraced, traced_ns, shortest)
+
+
+def _not_needed(replays: _Replays, terms: RecordingTerms, untraced: Untraced | None) -> Calibration:
+    step = replays.at(1.0)
+    recording = replays.recording(Interval(1.0, terms.low, terms.high))
+    if untraced is None:
+        return Calibration(recording, Interval(step, step * (1 - _ON_DEVICES), step), "not_needed")
+    told = untraced.step_ms
+    return Calibration(recording, _covering(step, told), "not_needed", _why_off(step, told))
+
+
+def _why_off(step_ns: float, told: Interval) -> Reason | None:
+    """Return why a step cannot be the untraced one, where it cannot."""
+    if step_ns > told.high * 1e6 * (1 + _OUT_OF_REACH):
+        return "not_reached"
+    return "untraced_longer" if step_ns < told.low * 1e6 * (1 - _OUT_OF_REACH) else None
+
+
+def _range(replays: _Replays, terms: RecordingTerms) -> Calibration:
+    longest, step, shortest = (replays.at(scale) for scale in (terms.low, 1.0, terms.high))
+    same = longest - shortest <= _MOVES * longest
+    recording = replays.recording(Interval(1.0, terms.low, terms.high))
+    step_ns = Interval(step, min(step, shortest) * (1 - _ON_DEVICES), max(step, longest))
+    return Calibration(recording, step_ns, "not_needed" if same else "range")
+
+
+def _fit(
+    replays: _Replays, terms: RecordingTerms, untraced: Untraced, traced_ns: float, shortest: float
+) -> Calibration:
+    told = untraced.step_ms
+    bounds_ns = sorted(1e6 * one for one in (told.low, told.value, told.high))
+    at_device = shortest * (1 + _NEAR / 2)  # from here on its devices bound the step
+    goal = min(max(told.value * 1e6, at_device), traced_ns)
+    scale = _solve(replays, goal)
+    low, high = (replays.scale_at(min(max(one, at_device), traced_ns)) for one in (bounds_ns[2], bounds_ns[0]))
+    if bounds_ns[0] <= at_device:
+        high = max(high, terms.high)
+    step = replays.at(scale)
+    recording = replays.recording(Interval(scale, min(low, scale), max(high, scale)))
+    return Calibration(recording, _covering(step, told), untraced.source, _why_off(step, told))
+
+
+def _solve(replays: _Replays, goal: float) -> float:
+    """Return a replayed scale at which the step is near the goal, ns.
+
+    The step shortens nearly in line with the scale, until its devices bound it: between two scales a line through both
+    tells the next, and a half where the line has not helped.
+    """
+    if replays.at(0.0) <= goal * (1 + _NEAR):
+        return 0.0
+    low, high = 0.0, HIGHEST_SCALE
+    tried = 1.0
+    for turn in range(_MOST_REPLAYS):
+        step = replays.at(tried)
+        if abs(step - goal) <= _NEAR * goal:
+            return tried
+        low, high = (tried, high) if step > goal else (low, tried)
+        along = (replays.at(low) - goal) / max(replays.at(low) - replays.at(high), 1.0)
+        bent = replays.at(high) <= goal * (1 + _NEAR) and turn % 2 == 1
+        tried = low + (high - low) * (0.5 if bent else min(max(along, 0.05), 0.95))
+    return min((low, high), key=lambda scale: abs(replays.at(scale) - goal))
+
+
+def _covering(step_ns: float, told: Interval) -> Interval:
+    """Return a replayed step with an interval that holds it and what was told, ns."""
+    return Interval(step_ns, min(step_ns, told.low * 1e6), max(step_ns, told.high * 1e6))

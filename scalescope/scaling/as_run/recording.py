@@ -1,0 +1,121 @@
+"""The model of recording's cost: what the profiler takes of the host's time for each thing that it records.
+
+A term an operator or annotation, a term a call of the runtime or driver (CUPTI's callback), a term a Python frame where
+stacks are on; what CUPTI itself says that it stopped the host for is known to the ns. The terms' ratios are measured;
+their scale differs from host to host and from minute to minute, so it is found from untraced steps (calibrate.py).
+Recording runs on the host's cores as everything else does: on a rank whose host takes longer for the same calls, it
+takes longer, too.
+"""
+
+import statistics
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+
+from scalescope.scaling.rank.record import LAUNCH, RankRecord
+from scalescope.scaling.rank.recorded import FRAME_EDGES, OPERATOR_EDGES, OVERHEAD_NS, RUNTIME_CALLS, Counts, Recorded
+from scalescope.scaling.replay.host_cost import CallCost, Floats, HostCost
+
+
+class RecordingTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """What recording one thing costs the host, ns, and how far off the whole plausibly is, as factors."""
+
+    operator_ns: float
+    shapes_ns: float  # more an operator whose inputs' shapes are recorded
+    call_ns: float  # of the runtime or driver
+    frame_ns: float  # of Python, where stacks are on
+    low: float
+    high: float
+    source: str
+
+
+#: Bursts of 1,000 tiny kernels, views, backward nodes and event records gave 2.4 to 3.1 µs an operator and 0.6 to 0.8 a
+#: call minutes apart on one host; eight predictions of host-bound jobs from them were off by factors of 0.75 to 2.3.
+WITH_DEVICE = RecordingTerms(
+    operator_ns=2_750.0, shapes_ns=300.0, call_ns=700.0, frame_ns=500.0, low=0.2, high=1.7,
+    source="bursts of tiny kernels on 2×H200, profiler off and on",
+)  # fmt: skip
+#: Two gloo ranks, profiler off and on: no CUPTI, and nothing but operators.
+ON_CPUS = RecordingTerms(
+    operator_ns=600.0, shapes_ns=1_000.0, call_ns=0.0, frame_ns=500.0, low=0.5, high=1.6,
+    source="jobs on 2 gloo ranks, profiler off and on",
+)  # fmt: skip
+
+#: So much of the ranks' launches must be the same for their hosts' paces to be compared.
+_ALIKE = 0.5
+#: Of so many steps: more tell no more.
+_STEPS = 2
+
+
+def terms_for(records: Mapping[int, RankRecord]) -> RecordingTerms:
+    """Return the measured terms for ranks like these."""
+    return ON_CPUS if all(one.activity == "cpu" for one in records.values()) else WITH_DEVICE
+
+
+def recording_cost(records: Mapping[int, RankRecord], terms: RecordingTerms) -> HostCost:
+    """Return what recording cost these ranks' hosts, at a scale of 1, by the calls and activities of their graph."""
+    paces = host_paces(records)
+    calls, inside = {}, []
+    for rank in sorted(records):
+        recorded = records[rank].recorded
+        assert recorded is not None
+        weights = _weights(recorded, terms) * paces[rank]
+        calls[rank] = CallCost(
+            before=_cost(recorded.before, weights),
+            during=_cost(recorded.during, weights),
+            before_known=recorded.before[:, OVERHEAD_NS].astype(np.float64),
+            during_known=recorded.during[:, OVERHEAD_NS].astype(np.float64),
+        )
+        inside.append(_cost(recorded.inside, weights) if recorded.inside.size else np.zeros(len(records[rank].start)))
+    whole = np.concatenate(inside)
+    return HostCost(calls, whole if whole.any() else np.empty(0))
+
+
+def _weights(recorded: Recorded, terms: RecordingTerms) -> Floats:
+    """Return what each kind of count costs, ns: entries and exits cost half each."""
+    weights = np.zeros(max(OPERATOR_EDGES, RUNTIME_CALLS, FRAME_EDGES, OVERHEAD_NS) + 1)
+    weights[OPERATOR_EDGES] = (terms.operator_ns + terms.shapes_ns * recorded.shapes) / 2
+    weights[RUNTIME_CALLS] = terms.call_ns
+    weights[FRAME_EDGES] = terms.frame_ns / 2
+    return weights
+
+
+def _cost(counts: Counts, weights: Floats) -> Floats:
+    cost: Floats = counts @ weights
+    return cost
+
+
+def host_paces(records: Mapping[int, RankRecord]) -> dict[int, float]:
+    """Return how long each rank's host takes for the same launches, over the mean rank: 1 where that cannot be told.
+
+    By the typical launch: a host that sleeps once, or waits for room in a queue, is no slower for it.
+    """
+    gaps = {rank: _gaps(record) for rank, record in records.items()}
+    shared = set.intersection(*(set(own) for own in gaps.values())) if gaps else set()
+    if len(records) < 2 or len(shared) < _ALIKE * max(len(own) for own in gaps.values()):
+        return dict.fromkeys(records, 1.0)
+    means = {key: sum(own[key] for own in gaps.values()) / len(gaps) for key in shared}
+    told = [key for key in shared if means[key] > 0]
+    if not told:
+        return dict.fromkeys(records, 1.0)
+    typical = {rank: statistics.median(own[key] / means[key] for key in told) for rank, own in gaps.items()}
+    mean = statistics.fmean(typical.values())
+    return {rank: own / mean if mean else 1.0 for rank, own in typical.items()}
+
+
+def _gaps(record: RankRecord) -> dict[tuple[int, str, int], int]:
+    """Return how long after the launch before it each activity is launched, ns, by step, name and ordinal."""
+    steps = set(record.steps[:_STEPS])
+    found: dict[tuple[int, str, int], int] = {}
+    ordinals: dict[tuple[int, str], int] = {}
+    before: int | None = None
+    for call in record.calls:
+        if call.kind != LAUNCH or call.activity < 0:
+            continue
+        step, name = record.step[call.activity], record.name[call.activity]
+        if step in steps and before is not None:
+            ordinal = ordinals[step, name] = ordinals.get((step, name), -1) + 1
+            found[record.steps.index(step), name, ordinal] = call.start - before
+        before = call.start
+    return found

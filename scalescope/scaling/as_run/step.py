@@ -1,0 +1,94 @@
+"""The step as run of one replayer: recording's cost calibrated, taken out, and the step cut into parts."""
+
+from collections.abc import Mapping
+
+from scalescope.records.errors import RunError
+from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis, Split
+from scalescope.scaling.as_run.calibrate import Calibration, Untraced, calibrate
+from scalescope.scaling.as_run.partition import partition_replayed
+from scalescope.scaling.as_run.recording import recording_cost, terms_for
+from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.rank.partition import Partition
+from scalescope.scaling.replay.simulate import host_bound_ns, simulate
+from scalescope.scaling.replay.whatif import Replayer
+
+
+def take_recording_out(replayer: Replayer, untraced: Untraced | None = None) -> AsRun | None:
+    """Let a replayer speak of the step as run, and return that step; None where nothing at all is known of it.
+
+    Where the traced step cannot be replayed, the untraced one stands alone, without parts.
+    """
+    if replayer.stalled is not None or not replayer.replay.faithful:
+        return _not_replayed(untraced)
+    terms = terms_for(replayer.records)
+    cost = recording_cost(replayer.records, terms)
+    graph = replayer.traced.under(replayer.contention)
+    try:
+        found = calibrate(graph, replayer.base_ns, cost, terms, untraced)
+        traced_ns = replayer.base_ns
+        replayer.take_out(found.recording)
+        timing = simulate(replayer.graph)
+    except RunError:
+        return _not_replayed(untraced)
+    late = round(host_bound_ns(replayer.graph, timing))
+    parts = partition_replayed(replayer.graph, timing, on_cpu=replayer.on_cpu)
+    return _answer(found, traced_ns, parts, _bounded_steps(replayer), late)
+
+
+def _bounded_steps(replayer: Replayer) -> int:
+    return max(1, min(len(own) for own in replayer.graph.steps.values()) - 1)
+
+
+def _not_replayed(untraced: Untraced | None) -> AsRun | None:
+    if untraced is None:
+        return None
+    told = untraced.step_ms
+    return AsRun(step_ms=told.value, low_ms=told.low, high_ms=told.high, source=untraced.source, reason="not_replayed")
+
+
+def _answer(found: Calibration, traced_ns: float, parts: Mapping[int, Partition], steps: int, late: int) -> AsRun:
+    step = found.step_ns
+    spent = [max(0.0, traced_ns - one) / 1e6 for one in (step.value, step.high, step.low)]
+    return AsRun(
+        step_ms=step.value / 1e6,
+        low_ms=step.low / 1e6,
+        high_ms=step.high / 1e6,
+        source=found.source,
+        reason=found.reason,
+        scale=found.recording.scale,
+        recording_ms=Interval(*spent),
+        steps=steps,
+        ranks=[_split(rank, part, late * steps) for rank, part in parts.items()],
+    )
+
+
+def _split(rank: int, part: Partition, late: int) -> Split:
+    """Return a rank's parts in ms; `late`: ns for which its device will wait for hosts once their lead is used up."""
+    parts = dict(zip(PARTS, part.parts, strict=True))
+    parts["idle_launch"] += late
+    return Split(
+        rank=rank, window_ms=(part.window + late) / 1e6, **{f"{name}_ms": ns / 1e6 for name, ns in parts.items()}
+    )
+
+
+def step_as_run(analysis: RunAnalysis) -> tuple[Interval, list[Split]]:
+    """Return a run's step, ms, and each rank's parts of one mean step: as run where that is known, else as profiled.
+
+    The interval of a step as profiled is the spread over its ranks.
+    """
+    told = analysis.as_run
+    if told is not None and told.step_ms is not None and told.ranks:
+        low = told.step_ms if told.low_ms is None else told.low_ms
+        high = told.step_ms if told.high_ms is None else told.high_ms
+        return Interval(told.step_ms, low, high), [_a_step(one, told.steps) for one in told.ranks]
+    ranks = [_a_step(one, one.steps) for one in analysis.ranks if one.steps]
+    windows = [one.window_ms for one in ranks] or [0.0]
+    return Interval(sum(windows) / len(windows), min(windows), max(windows)), ranks
+
+
+def _a_step(split: Split, steps: int) -> Split:
+    return Split(
+        rank=split.rank,
+        window_ms=split.window_ms / steps,
+        **{f"{part}_ms": split.part_ms(part) / steps for part in PARTS},
+    )

@@ -1,0 +1,114 @@
+"""What recording was charged with while a rank's host went from call to call: counts, from which its cost follows.
+
+The profiler takes time where it records: as an operator is entered and left, around each call of the runtime, at each
+Python frame. So each is counted where it happened: in the stretch before a call of the host, or in the call. What CUPTI
+itself says that it stopped the host for (`overhead`: a buffer asked for, flushed, full) is known to the ns.
+
+Only what happens on threads that launch work counts: what a watchdog's thread asks the runtime for holds up nobody.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, covered_before, union
+from scalescope.scaling.trace.trace import Trace
+
+Counts = npt.NDArray[np.int32]
+
+#: Columns of the counts: entries and exits of operators and annotations, calls of the runtime or driver, entries and
+#: exits of Python frames, and ns of the profiler's own overhead.
+OPERATOR_EDGES, RUNTIME_CALLS, FRAME_EDGES, OVERHEAD_NS = range(4)
+KINDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """What was recorded on the way to each host call, inside it, and on CPUs inside each activity: (rows, KINDS)."""
+
+    before: Counts  # by call: since the one before it returned
+    during: Counts  # by call
+    inside: Counts  # by activity, of those that run on the host; no rows where a device runs them
+    shapes: bool  # whether operators were recorded with the shapes of their inputs, which costs more
+
+    @property
+    def stacks(self) -> bool:
+        """Whether Python frames were recorded."""
+        return bool(self.before[:, FRAME_EDGES].any() or self.during[:, FRAME_EDGES].any())
+
+
+def count_recorded(
+    trace: Trace,
+    starts: Ints,
+    ends: Ints,
+    threads: Collection[int],
+    inside: Intervals = EMPTY,
+    on_host: npt.NDArray[np.bool_] | None = None,
+) -> Recorded:
+    """Count what was recorded before and in calls (ascending by start, absolute ns), by events of these threads.
+
+    `inside`: a CPU's activities; of those that are `on_host` what was recorded in them is counted, and calls that are
+    those activities themselves (they end together) are charged nothing.
+    """
+    base = trace.header.base_ns
+    edges = _Edges(trace, list(threads))
+    starts, ends = starts - base, ends - base
+    reach = np.maximum.accumulate(ends) if ends.size else ends
+    returned = np.concatenate((starts[:1], reach[:-1]))
+    begun = np.maximum(starts, returned)
+    within = np.zeros((inside.starts.size, KINDS), np.int32)
+    if on_host is not None:
+        within[on_host] = edges.between(inside.starts[on_host] - base, inside.ends[on_host] - base)
+    return Recorded(
+        before=edges.between(returned, begun),
+        during=edges.between(begun, np.maximum(ends, begun)),
+        inside=within,
+        shapes=bool(trace.header.record_shapes),
+    )
+
+
+class _Edges:
+    """The instants at which something was recorded, in ns of the file's clock."""
+
+    def __init__(self, trace: Trace, threads: list[int]) -> None:
+        operators = [
+            part[np.isin(spans.thread, threads)]
+            for spans in (trace.operators, trace.annotations)
+            for part in (spans.start, spans.end)
+        ]
+        runtime = trace.runtime.end[np.isin(trace.runtime.thread, threads)]
+        on_threads = np.isin(trace.frames.thread, threads)
+        frames = [trace.frames.start[on_threads], trace.frames.end[on_threads]]
+        self._operators = np.sort(np.concatenate(operators))
+        self._runtime = np.sort(runtime)
+        self._frames = np.sort(np.concatenate(frames))
+        self._overhead = self._standstill(trace)
+
+    def _standstill(self, trace: Trace) -> Intervals:
+        """Return the overhead that stopped these threads: while CUPTI's own thread works, the host goes on recording.
+
+        In what stops the host nothing else begins or ends; calls that lie in each other may share its edges.
+        """
+        spans = trace.overhead
+        if not len(spans):
+            return EMPTY
+        went_on = np.zeros(len(spans), np.int64)
+        for instants in (self._operators, self._runtime):
+            went_on += np.searchsorted(instants, spans.end, side="left")
+            went_on -= np.searchsorted(instants, spans.start, side="right")
+        stopped = went_on == 0
+        return union(Intervals(spans.start[stopped], spans.end[stopped]))
+
+    def between(self, left: Ints, right: Ints) -> Counts:
+        """Return what lies in each `(left, right]`: (rows, KINDS)."""
+        found = np.zeros((left.size, KINDS), np.int32)
+        for column, instants in (
+            (OPERATOR_EDGES, self._operators),
+            (RUNTIME_CALLS, self._runtime),
+            (FRAME_EDGES, self._frames),
+        ):
+            found[:, column] = np.searchsorted(instants, right, "right") - np.searchsorted(instants, left, "right")
+        found[:, OVERHEAD_NS] = covered_before(self._overhead, right) - covered_before(self._overhead, left)
+        return found

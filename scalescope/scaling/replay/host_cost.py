@@ -1,0 +1,129 @@
+"""What recording costs the hosts, taken out of a graph: the hosts' times less that cost, from a start in full swing.
+
+Two things keep a shorter replay from being the step as run. A window opens with an empty queue: a host that is faster
+than its device gets ahead step by step, and after some steps the device never waits for it. And ranks begin a window
+as far apart as recording has driven them. So a graph is *settled*: each rank begins as far behind the others, and its
+host as far ahead of its device, as it ends up in a first replay.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.replay.graph import Graph, HostCall
+from scalescope.scaling.replay.simulate import Timing
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class CallCost:
+    """What recording costs one rank's calls, ns, one figure a call: on the way to each, and inside each.
+
+    `known`: as the profiler itself says; the others are what a model says, at a scale of 1.
+    """
+
+    before: Floats
+    during: Floats
+    before_known: Floats
+    during_known: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class HostCost:
+    """What recording costs the hosts of all ranks, by the calls and activities of the graph as traced."""
+
+    calls: Mapping[int, CallCost]  # by rank
+    inside: Floats = field(default_factory=lambda: np.empty(0))  # ns by activity, where hosts run them; else empty
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to take out."""
+        return any(one.before.any() or one.during.any() or one.before_known.any() or one.during_known.any()
+                   for one in self.calls.values()) or bool(self.inside.any())  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """How a rank begins otherwise than in its trace, ns."""
+
+    later: float  # its device and its host
+    lead: float  # how much earlier than that its host begins
+    device: float  # when its first step begins
+
+
+def without_recording(graph: Graph, cost: HostCost, scale: float) -> Graph:
+    """Return the graph, as traced, with the hosts' times less `scale` times what recording costs; none goes below 0."""
+    lighter = graph.copy()
+    known = 1.0 if scale > 0 else 0.0
+    for rank, own in cost.calls.items():
+        before = (scale * own.before + known * own.before_known).tolist()
+        during = (scale * own.during + known * own.during_known).tolist()
+        lighter.calls[rank] = [
+            _less(call, on_the_way, inside)
+            for call, on_the_way, inside in zip(graph.calls[rank], before, during, strict=True)
+        ]
+    if cost.inside.size:
+        lighter.work_ns = np.maximum(np.array(graph.work_ns) - scale * cost.inside, 0.0).tolist()
+    return lighter
+
+
+def _less(call: HostCall, before: float, during: float) -> HostCall:
+    think = max(0.0, call.think_ns - before)
+    return HostCall(
+        think, min(call.data_ns, think), max(0.0, call.duration_ns - during), call.launches, call.awaits, call.room,
+        call.until_ns, call.thread, call.hands_over,
+    )  # fmt: skip
+
+
+def starts_of(graph: Graph, timing: Timing) -> dict[int, Start]:
+    """Return how each rank would begin in full swing: as the replay ends it, at its last step's begin."""
+    passed = {rank: timing.begin[own[-1]] - timing.begin[own[0]] for rank, own in graph.steps.items() if own}
+    least = min(passed.values(), default=0.0)
+    found = {}
+    for rank, own in graph.steps.items():
+        if not own:
+            continue
+        leads = [timing.begin[at] - timing.launch[at] for at in own if timing.launch[at] >= 0]
+        # of those that the host launched in the trace
+        gained = max(0.0, leads[-1] - leads[0]) if len(leads) > 1 else 0.0
+        found[rank] = Start(passed[rank] - least, gained, timing.begin[own[0]])
+    return found
+
+
+def started(graph: Graph, starts: Mapping[int, Start]) -> Graph:
+    """Return the graph with ranks that begin so; `led` then names those whose hosts are ahead."""
+    moved = graph.copy()
+    moved.activities = list(graph.activities)
+    moved.begins = {
+        rank: begin + (starts[rank].later - starts[rank].lead if rank in starts else 0.0)
+        for rank, begin in graph.begins.items()
+    }
+    for rank, start in starts.items():
+        for at in _placed(graph, rank) if start.later else ():
+            node = graph.activities[at]
+            moved.activities[at] = replace(node, not_before=node.not_before + start.later)
+        first = graph.steps[rank][0]
+        moved.activities[first] = replace(graph.activities[first], not_before=start.device + start.later)
+    moved.led = {rank for rank, start in starts.items() if start.lead > 0}
+    return moved
+
+
+def _placed(graph: Graph, rank: int) -> Sequence[int]:
+    """Return the activities of a rank that begin no earlier than at a given instant: launched before the trace."""
+    return [at for stream in graph.order[rank] for at in stream if graph.activities[at].not_before > 0]
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """What recording costs a run, at the scale that was found, and how its ranks begin without it."""
+
+    cost: HostCost
+    scale: Interval
+    starts: Mapping[int, Start]
+
+    def taken_out(self, graph: Graph, scale: float) -> Graph:
+        """Return a graph of the traces as it would run without recording, if that costs so much."""
+        return started(without_recording(graph, self.cost, scale), self.starts)
