@@ -12,7 +12,7 @@ from scalescope.scaling.analyze import analyze, analyze_run
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.rank import record as recording
 from scalescope.scaling.rank.record import MOST_STEPS
-from scalescope.scaling.rank.summary import read_rank
+from scalescope.scaling.ranks.summary import read_rank
 from scalescope.scaling.replay import load as loading
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import read_records

@@ -6,9 +6,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scalescope.scaling.rank.collective import RankCollective
-from scalescope.scaling.rank.summary import RankSummary, summarise
 from scalescope.scaling.ranks.clocks import host_offsets
 from scalescope.scaling.ranks.matching import match_collectives
+from scalescope.scaling.ranks.summary import RankSummary, summarise
 from scalescope.scaling.ranks.waits import wait_of
 
 DATA = Path(__file__).parent / "data"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from scalescope.records.errors import UserError
-from scalescope.scaling.rank.summary import summarise
+from scalescope.scaling.ranks.summary import summarise
 from scalescope.scaling.run import explain_traces
 from scalescope.scaling.trace.reader import read_trace
 from scalescope.scaling.trace.sources import find_sources

@@ -21,10 +21,10 @@ from scalescope.records.folder import RunFolder
 from scalescope.report.drawing.numbers import size
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.rank.collective import RankCollective
-from scalescope.scaling.rank.summary import RankSummary
 from scalescope.scaling.ranks.clocks import host_offsets
 from scalescope.scaling.ranks.matching import match_collectives
 from scalescope.scaling.ranks.read import read_ranks
+from scalescope.scaling.ranks.summary import RankSummary
 from scalescope.scaling.ranks.waits import MatchedWait, wait_of
 from scalescope.scaling.trace.blocks import Blocks
 from scalescope.scaling.trace.header import read_header

@@ -22,11 +22,11 @@ from scalescope.scaling.rank.exchanges import RankExchanges, rank_exchanges
 from scalescope.scaling.rank.kernels import KernelTable
 from scalescope.scaling.rank.partition import Partition, complete, total
 from scalescope.scaling.rank.record import MOST_RANKS, RankRecord
-from scalescope.scaling.rank.summary import RankSummary
 from scalescope.scaling.ranks.clocks import host_offsets
 from scalescope.scaling.ranks.matching import Match, match_collectives
 from scalescope.scaling.ranks.quality import judge, lacks_its_device
 from scalescope.scaling.ranks.read import Ranks, read_jobs, read_ranks
+from scalescope.scaling.ranks.summary import RankSummary
 from scalescope.scaling.ranks.waits import MatchedWait, wait_and_transfer, wait_of
 from scalescope.scaling.trace.sources import Source, find_sources
 from scalescope.scaling.verdicts.efficiency import efficiency_of

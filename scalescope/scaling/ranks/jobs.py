@@ -9,7 +9,7 @@ into several jobs. A file joins the first job that nothing contradicts.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scalescope.scaling.rank.summary import RankReading, RankSummary
+from scalescope.scaling.ranks.summary import RankReading, RankSummary
 from scalescope.scaling.trace.sources import Source
 
 #: Ranks of one job are profiled in the same steps, on clocks that differ by less than this.

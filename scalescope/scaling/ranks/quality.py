@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from scalescope.scaling.answer import Quality
 from scalescope.scaling.rank.collective import ASSUMED_GROUP
-from scalescope.scaling.rank.summary import RankSummary
 from scalescope.scaling.ranks.matching import Match
+from scalescope.scaling.ranks.summary import RankSummary
 
 #: A larger share of unlinked activities, or of launches without an activity, makes a set of traces degraded …
 DEGRADED_FRACTION = 0.01

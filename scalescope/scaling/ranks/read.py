@@ -10,9 +10,9 @@ import msgspec
 from scalescope.records.environment import usable_cores
 from scalescope.records.errors import UserError
 from scalescope.scaling.rank.record import RankRecord
-from scalescope.scaling.rank.summary import RankReading, RankSummary, read_rank
 from scalescope.scaling.ranks.jobs import split_jobs
 from scalescope.scaling.ranks.processes import map_in_processes
+from scalescope.scaling.ranks.summary import RankReading, RankSummary, read_rank
 from scalescope.scaling.trace.sources import Source
 
 #: Below this much text, reading in this process is faster than starting others.

@@ -86,11 +86,14 @@ def _where(left: Intervals, right: Intervals, inside_right: bool) -> Intervals:
         return EMPTY if inside_right else left
     edges = np.unique(np.concatenate((left.starts, left.ends, right.starts, right.ends)))
     starts, ends = edges[:-1], edges[1:]
-    keep = _covers(left, starts) & (_covers(right, starts) == inside_right)
+    keep = covers(left, starts) & (covers(right, starts) == inside_right)
     return union(Intervals(starts[keep], ends[keep]))
 
 
-def _covers(disjoint: Intervals, instants: Ints) -> npt.NDArray[np.bool_]:
+def covers(disjoint: Intervals, instants: Ints) -> npt.NDArray[np.bool_]:
+    """Tell of each instant whether a disjoint set covers it."""
+    if disjoint.starts.size == 0:
+        return np.zeros(instants.size, bool)
     at = np.searchsorted(disjoint.starts, instants, side="right") - 1
     inside: npt.NDArray[np.bool_] = (at >= 0) & (instants < disjoint.ends[np.maximum(at, 0)])
     return inside

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from scalescope.scaling.evidence.host_evidence import HostEvidence, collect_host_evidence
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.communication import communication_calls
 from scalescope.scaling.rank.cpu import CpuTimeline, build_cpu_timeline, share_out_cpu
@@ -57,6 +58,7 @@ class RankSummary:
     kernels: KernelTable
     before_window_ns: int
     evidence: Evidence
+    host_evidence: HostEvidence | None  # None where nothing of the host was recorded
 
     @property
     def cut_off(self) -> bool:
@@ -91,7 +93,8 @@ def summarise(path: Path) -> RankSummary:
 
 
 def _summarise_device(trace: Trace, timeline: Timeline) -> RankSummary:
-    shares = share_out(timeline, data_loading(trace, timeline.steps))
+    loading = data_loading(trace, timeline.steps)
+    shares = share_out(timeline, loading)
     early = timeline.before_window(int(shares.windows.edges[0]))
     chosen = timeline.kind == COMPUTE
     spans = Intervals(timeline.start[chosen], timeline.end[chosen])
@@ -106,6 +109,7 @@ def _summarise_device(trace: Trace, timeline: Timeline) -> RankSummary:
         ),
         before_window_ns=length(union(Intervals(timeline.start[early], timeline.end[early]))),
         evidence=_evidence(trace, len(timeline.steps), int(early.sum()), int(unlinked.sum())),
+        host_evidence=collect_host_evidence(trace, loading, timeline),
     )
 
 
@@ -126,6 +130,7 @@ def _summarise_host(trace: Trace, timeline: CpuTimeline) -> RankSummary:
         ),
         before_window_ns=0,
         evidence=_evidence(trace, 0 if empty else len(timeline.windows), 0, 0),
+        host_evidence=collect_host_evidence(trace, timeline.data, communication=timeline.communication),
     )
 
 

@@ -1,0 +1,199 @@
+"""Gaps of the host: stretches in which the threads that drive training begin and end nothing that is recorded.
+
+Between two recorded instants Python runs, or nothing does: the thread sleeps, collects garbage, reads a file, waits for
+a lock or for a core. A gap may lie inside an operator, as where a custom backward function sleeps. In a job on GPUs an
+operator takes microseconds on the host, so a long stretch inside one is a gap too; on a CPU operators compute, and only
+what lies outside of them, or in autograd's own frames and in functions of Python, is a gap. Runtime calls, loading data
+and waiting for a collective are no gaps: they have names of their own.
+
+Gaps are added up by their place, which is the same in every step and on every rank: the phase, the operators around it,
+and the one that it lies in. Only so can a stall be told from what a place always takes.
+"""
+
+from typing import Literal, get_args
+
+import msgspec
+import numpy as np
+
+from scalescope.scaling.evidence.host_timeline import HostTimeline, Spans
+from scalescope.scaling.trace.families import ENGINE_FRAMES
+from scalescope.scaling.trace.intervals import Intervals, Ints, clip, covered_before, covers, difference, union
+
+#: Shorter ones are what Python takes between operators, ns.
+SHORTEST_GAP_NS = 20_000
+#: So many places are kept a rank, those with the longest gaps.
+MOST_PLACES = 32
+
+#: Where in a step a gap lies, in the order of a step.
+Phase = Literal["before_first", "forward", "backward", "optimizer", "between", "after_last"]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+_BEFORE, _FORWARD, _BACKWARD, _OPTIMIZER, _BETWEEN, _AFTER = range(6)
+
+NOTHING = ""  # before the first operator, after the last, outside of all
+
+
+class Place(msgspec.Struct, frozen=True, order=True):
+    """Where a gap lies, in names that are the same on all ranks."""
+
+    phase: Phase
+    before: str  # the operator that began or ended last
+    after: str  # the one that begins or ends next
+    inside: str  # the innermost that is open meanwhile
+    copies_follow: bool = False  # of a gap before the first operator: the device's next work is a copy of host memory
+
+
+class PlacedGaps(msgspec.Struct, frozen=True):
+    """The gaps at one place."""
+
+    place: Place
+    ns: tuple[int, ...]  # a step, all together
+    longest_ns: tuple[int, ...]  # a step, of one
+    count: int  # in all steps
+
+
+class Gaps(msgspec.Struct, frozen=True):
+    """A rank's gaps by place, the longest first; of the places that are left out no gap is longer than `floor_ns`."""
+
+    places: tuple[PlacedGaps, ...]
+    floor_ns: int
+
+
+NO_GAPS = Gaps((), 0)
+
+
+def quiet_stretches(host: HostTimeline, on_cpu: bool) -> Intervals:
+    """Return the stretches in the steps, at least SHORTEST_GAP_NS long, in which no thread does anything recorded."""
+    rows = np.flatnonzero(np.diff(host.instants) >= SHORTEST_GAP_NS)
+    start, end = host.instants[rows], host.instants[rows + 1]
+    calls = host.calls
+    begun = np.searchsorted(calls.start, start, side="right")
+    inside = (start >= host.edges[0]) & (end <= host.edges[-1])
+    inside &= begun == np.searchsorted(np.sort(calls.end), start, side="right")
+    stretches = Intervals(start[inside], end[inside])
+    if on_cpu:
+        within = _insides(host.operators, stretches)
+        computes = np.array([*_compute(host.names), False], bool)[within]
+        stretches = Intervals(stretches.starts[~computes], stretches.ends[~computes])
+    return difference(stretches, union(host.recording))
+
+
+def _compute(names: list[str]) -> list[bool]:
+    """Tell which operators compute on a CPU; autograd's nodes and Python's functions call others that do."""
+    return ["::" in name and not name.startswith(ENGINE_FRAMES) for name in names]
+
+
+def placed_gaps(host: HostTimeline, gaps: Intervals, loading: Intervals, first_copies: Ints) -> Gaps:
+    """Add gaps (disjoint, absolute ns) up by place and step; operators inside `loading` are no part of the step's work.
+
+    `first_copies`: by step, whether the first work that is given to the device is a copy out of the host's memory.
+    """
+    if not gaps.starts.size:
+        return NO_GAPS
+    step = host.step_of(gaps.starts)
+    phase = _phases(host, gaps, step, loading)
+    before, after = _neighbours(host.operators, gaps)
+    # what another step ended or begins with is no part of the place
+    before[phase == _BEFORE] = -1
+    after[phase == _AFTER] = -1
+    rows = np.stack([phase, before, after, _insides(host.operators, gaps)])
+    found, of_gap, counts = np.unique(rows, axis=1, return_inverse=True, return_counts=True)
+    table = np.zeros((found.shape[1], len(host)), np.int64)
+    np.add.at(table, (of_gap.reshape(-1), step), gaps.ends - gaps.starts)
+    longest = np.zeros_like(table)
+    np.maximum.at(longest, (of_gap.reshape(-1), step), gaps.ends - gaps.starts)
+    order = np.argsort(-longest.max(axis=1), kind="stable")
+    kept, dropped = order[:MOST_PLACES], order[MOST_PLACES:]
+    name = [*host.names, NOTHING]  # -1 is the last
+    places = []
+    for row in kept.tolist():
+        phase, before, after, inside = found[:, row].tolist()
+        copies = phase == _BEFORE and bool(first_copies.size) and bool(first_copies.mean() > 0.5)
+        place = Place(PHASES[phase], name[before], name[after], name[inside], copies)
+        places.append(PlacedGaps(place, tuple(table[row].tolist()), tuple(longest[row].tolist()), int(counts[row])))
+    return Gaps(tuple(places), int(longest[dropped].max()) if dropped.size else 0)
+
+
+def _phases(host: HostTimeline, gaps: Intervals, step: Ints, loading: Intervals) -> Ints:
+    """Return the phase of each gap."""
+    operators = host.operators.of(~covers(loading, host.operators.start))
+    of_operator = host.step_of(operators.start)
+    engine = np.array([name.startswith(ENGINE_FRAMES) for name in host.names], bool)[operators.name]
+    optimizer = np.array([name.startswith("Optimizer.") for name in host.names], bool)[host.annotations.name]
+    never = np.iinfo(np.int64).max
+    first, last = np.full(len(host), never), np.full(len(host), -1)
+    begins, ends = first.copy(), last.copy()
+    inside = of_operator >= 0
+    np.minimum.at(first, of_operator[inside], operators.start[inside])
+    np.maximum.at(last, of_operator[inside], operators.end[inside])
+    np.minimum.at(begins, of_operator[inside & engine], operators.start[inside & engine])
+    np.maximum.at(ends, of_operator[inside & engine], operators.end[inside & engine])
+    optimizing = union(host.annotations.of(optimizer).intervals)
+    at = gaps.starts
+    phase = np.full(at.size, _BETWEEN, np.int64)
+    phase[at < begins[step]] = _FORWARD
+    phase[(at >= begins[step]) & (at < ends[step])] = _BACKWARD
+    phase[covered_before(optimizing, gaps.ends) - covered_before(optimizing, at) > (gaps.ends - at) // 2] = _OPTIMIZER
+    phase[at >= last[step]] = _AFTER
+    phase[gaps.ends <= first[step]] = _BEFORE
+    return phase
+
+
+def _neighbours(operators: Spans, gaps: Intervals) -> tuple[Ints, Ints]:
+    """Return the names of the operators that begin or end last before each gap, and next after it; -1 for none."""
+    size = len(operators)
+    nothing = np.full(gaps.starts.size, -1, np.int64)
+    if not size:
+        return nothing, nothing.copy()
+    by_end = np.argsort(operators.end, kind="stable")
+    ended = operators.end[by_end]
+    far = np.iinfo(np.int64).max
+    begun = np.searchsorted(operators.start, gaps.starts, side="right") - 1
+    over = np.searchsorted(ended, gaps.starts, side="right") - 1
+    begun_at = np.where(begun >= 0, operators.start[begun], -1)
+    over_at = np.where(over >= 0, ended[over], -1)
+    before = np.where(over_at >= begun_at, operators.name[by_end[over]], operators.name[begun])
+    before[(begun < 0) & (over < 0)] = -1
+    begins = np.searchsorted(operators.start, gaps.ends, side="left")
+    ends = np.searchsorted(ended, gaps.ends, side="left")
+    begins_at = np.where(begins < size, operators.start[np.minimum(begins, size - 1)], far)
+    ends_at = np.where(ends < size, ended[np.minimum(ends, size - 1)], far)
+    after = np.where(
+        ends_at <= begins_at,
+        operators.name[by_end[np.minimum(ends, size - 1)]],
+        operators.name[np.minimum(begins, size - 1)],
+    )
+    after[(begins == size) & (ends == size)] = -1
+    return before, after
+
+
+#: So many operators are looked at for the one that a gap lies in.
+_FAR_BACK = 2_000
+
+
+def _insides(operators: Spans, gaps: Intervals) -> Ints:
+    """Return the name of the innermost operator that is open during each gap, -1 for none."""
+    found = np.full(gaps.starts.size, -1, np.int64)
+    if not len(operators):
+        return found
+    reach = np.maximum.accumulate(operators.end)
+    last = np.searchsorted(operators.start, gaps.starts, side="right") - 1
+    for index, (row, end) in enumerate(zip(last.tolist(), gaps.ends.tolist(), strict=True)):
+        for candidate in range(row, max(row - _FAR_BACK, -1), -1):
+            if reach[candidate] < end:
+                break
+            if operators.end[candidate] >= end:
+                found[index] = operators.name[candidate]
+                break
+    return found
+
+
+def without(stretches: Intervals, *taken: Intervals) -> Intervals:
+    """Return what is left of stretches as long as a gap, without what other things account for."""
+    left = difference(stretches, union(*taken))
+    long = left.ends - left.starts >= SHORTEST_GAP_NS
+    return Intervals(left.starts[long], left.ends[long])
+
+
+def inside_steps(host: HostTimeline, stretches: Intervals) -> Intervals:
+    """Return what of a disjoint set lies inside the steps."""
+    return clip(stretches, int(host.edges[0]), int(host.edges[-1]))

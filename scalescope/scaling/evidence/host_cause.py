@@ -1,0 +1,43 @@
+"""One thing that a comparison of the ranks' hosts finds: a cause of lost host time, not yet priced."""
+
+from typing import Literal
+
+import msgspec
+
+from scalescope.scaling.evidence.gaps import Place
+
+#: Causes on the host's side; the vocabulary of findings has them by the same names.
+HostCode = Literal["data_loading", "host_stall", "synchronising"]
+
+
+class HostFigure(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that speaks for a cause, as a mean a step. `others_ns`: what the other ranks take for the same."""
+
+    kind: Literal["operator", "call", "annotation", "gap"]
+    name: str
+    inside: str = ""  # the operator or annotation that it lies in
+    ns: float
+    others_ns: float | None = None
+    count: float | None = None  # how often
+
+
+class HostCause(msgspec.Struct, frozen=True, kw_only=True):
+    """A cause of lost host time on one rank, or on all alike. What it costs the step is for a replay to say.
+
+    `ns`: for each of `steps`, how long the host is held up beyond what the other ranks' are, or, on all ranks alike, at
+    all; for `synchronising` how long the device idles for it. `confidence`: 0 to 1, that it is this, not `otherwise`.
+    """
+
+    code: HostCode
+    rank: int | None  # None: all
+    steps: tuple[int, ...]  # the ProfilerSteps' numbers
+    ns: tuple[int, ...]
+    evidence: tuple[HostFigure, ...]
+    place: Place | None = None  # of a stall
+    confidence: float = 1.0
+    otherwise: HostCode | None = None
+
+    @property
+    def typical_ns(self) -> float:
+        """Return the mean a step."""
+        return sum(self.ns) / len(self.ns) if self.ns else 0.0

@@ -1,0 +1,124 @@
+"""All that one rank's trace says about its host, kept small: sums a step, and the names of what matters most.
+
+The host's time in a step is shared out exactly, each instant to the first that applies: it loads data; it waits, in a
+call or for a collective on a CPU; the profiler works between two steps; a gap, in which nothing is recorded; and the
+rest, in which it is busy.
+"""
+
+import msgspec
+import numpy as np
+
+from scalescope.scaling.evidence.enclosing import Enclosing
+from scalescope.scaling.evidence.gaps import NO_GAPS, Gaps, inside_steps, placed_gaps, quiet_stretches, without
+from scalescope.scaling.evidence.host_timeline import HostTimeline, host_timeline
+from scalescope.scaling.evidence.synchronising import Synchronisation, synchronisations
+from scalescope.scaling.evidence.waiting import held_up
+from scalescope.scaling.rank.launches import is_kernel_launch
+from scalescope.scaling.rank.loading import copies_from_host
+from scalescope.scaling.rank.timeline import COPY, Timeline
+from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, intersect, split_by_priority
+from scalescope.scaling.trace.trace import Trace
+
+PerStep = tuple[int, ...]
+
+
+class Loading(msgspec.Struct, frozen=True):
+    """What one annotation around fetching a batch takes."""
+
+    annotation: str
+    ns: PerStep
+    count: int  # in all steps
+
+
+class HostEvidence(msgspec.Struct, frozen=True, kw_only=True):
+    """What one rank's trace says about its host. Tuples have a value for each step of the host, times in ns.
+
+    A step of the host runs from one ProfilerStep's begin to the next one's. `busy_ns`, `waiting_ns`, `loading_ns`,
+    `gap_ns` and `recording_ns` add up to `step_ns`.
+    """
+
+    steps: PerStep  # the ProfilerSteps' numbers
+    step_ns: PerStep
+    busy_ns: PerStep
+    waiting_ns: PerStep  # for the device or a collective
+    loading_ns: PerStep
+    gap_ns: PerStep
+    recording_ns: PerStep  # the profiler's own, between two steps
+    launches: PerStep  # of kernels
+    loading: tuple[Loading, ...] = ()
+    gaps: Gaps = NO_GAPS
+    synchronising: tuple[Synchronisation, ...] = ()
+
+
+def collect_host_evidence(
+    trace: Trace, loading: Intervals, device: Timeline | None = None, communication: Intervals = EMPTY
+) -> HostEvidence | None:
+    """Return what a rank's trace says about its host, None where it recorded nothing of it.
+
+    `loading`: when the loop's thread loads data; `communication`: on a CPU, when collectives run; both disjoint, in
+    absolute ns. `device`: what ran on the device, None on a CPU.
+    """
+    host = host_timeline(trace)
+    if host is None:
+        return None
+    quiet = quiet_stretches(host, on_cpu=device is None)
+    waiting = held_up(host) if device is not None else intersect(quiet, communication)
+    gaps = without(quiet, loading, waiting)
+    around = Enclosing(host)
+    shares = split_by_priority(
+        host.edges, [inside_steps(host, part) for part in (loading, waiting, host.recording, gaps)]
+    )
+    loads, waits, records, idles, works = (tuple(column.tolist()) for column in shares.T)
+    return HostEvidence(
+        steps=host.numbers,
+        step_ns=tuple(np.diff(host.edges).tolist()),
+        busy_ns=works,
+        waiting_ns=waits,
+        loading_ns=loads,
+        gap_ns=idles,
+        recording_ns=records,
+        launches=_launches(host),
+        loading=_loadings(host, loading),
+        gaps=placed_gaps(host, gaps, loading, _copies_first(host, device)),
+        synchronising=synchronisations(host, device, around) if device is not None else (),
+    )
+
+
+def _launches(host: HostTimeline) -> PerStep:
+    launching = np.array([is_kernel_launch(name) for name in host.names], bool)
+    step = host.step_of(host.calls.start[launching[host.calls.name]])
+    return tuple(np.bincount(step[step >= 0], minlength=len(host)).tolist())
+
+
+def _loadings(host: HostTimeline, loading: Intervals) -> tuple[Loading, ...]:
+    """Return the annotations that make up the loading of the steps, outermost ones, by name."""
+    spans = host.annotations
+    if not loading.starts.size or not len(spans):
+        return ()
+    at = np.searchsorted(loading.starts, spans.start)
+    begins = (at < loading.starts.size) & (loading.starts[np.minimum(at, loading.starts.size - 1)] == spans.start)
+    step = host.step_of(spans.start)
+    rows = np.flatnonzero(begins & (step >= 0))
+    rows = rows[np.concatenate(([True], np.diff(spans.start[rows]) > 0))] if rows.size else rows
+    found = []
+    for name in np.unique(spans.name[rows]).tolist():
+        own = rows[spans.name[rows] == name]
+        ns = np.zeros(len(host), np.int64)
+        np.add.at(ns, step[own], spans.end[own] - spans.start[own])
+        found.append(Loading(host.names[name], tuple(ns.tolist()), int(own.size)))
+    return tuple(sorted(found, key=lambda one: -sum(one.ns)))
+
+
+def _copies_first(host: HostTimeline, device: Timeline | None) -> Ints:
+    """Tell of each step whether the first work that the host gives to the device is a copy out of the host's memory."""
+    result = np.zeros(len(host), bool)
+    if device is None:
+        return result
+    order = np.argsort(device.launch, kind="stable")
+    launch = device.launch[order]
+    at = np.searchsorted(launch, host.edges[:-1])
+    for step, row in enumerate(at.tolist()):
+        if row < launch.size and launch[row] < host.edges[step + 1]:
+            first = order[row]
+            result[step] = device.kind[first] == COPY and copies_from_host(host.names[device.name[first]])
+    return result

@@ -1,0 +1,146 @@
+"""What was recorded of the threads that drive training on one rank, in order: operators, runtime calls, annotations.
+
+Those threads are the training loop's own and the ones on which autograd runs the backward pass. What other threads do
+(a watchdog polls, a collective's run loop sends, a worker prepares batches) holds training up only where one of these
+waits for it.
+"""
+
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from scalescope.scaling.rank.steps import Steps, find_steps
+from scalescope.scaling.trace.families import ENGINE_FRAMES
+from scalescope.scaling.trace.intervals import Intervals, Ints
+from scalescope.scaling.trace.trace import HostSpans, Trace
+
+Mask = npt.NDArray[np.bool_]
+
+_PROFILER_STEP = re.compile(r"ProfilerStep#\d+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Host events, ascending by start. Times in absolute ns."""
+
+    start: Ints
+    end: Ints
+    name: Ints  # index into the trace's names
+    thread: Ints
+    correlation: Ints
+
+    def __len__(self) -> int:
+        return int(self.start.size)
+
+    def of(self, chosen: Ints | Mask) -> "Spans":
+        """Return the events at these rows, or where this mask is true."""
+        return Spans(self.start[chosen], self.end[chosen], self.name[chosen], self.thread[chosen],
+                     self.correlation[chosen])  # fmt: skip
+
+    @property
+    def intervals(self) -> Intervals:
+        """Return their intervals, as they stand."""
+        return Intervals(self.start, self.end)
+
+
+@dataclass(frozen=True, slots=True)
+class HostTimeline:
+    """The threads that drive training. Step k is `[edges[k], edges[k + 1])`, absolute ns; one step where none is named.
+
+    The profiler's own work between two ProfilerSteps belongs to the step before: `recording` are those stretches.
+    """
+
+    names: list[str]
+    numbers: tuple[int, ...]  # of the steps, as the profiler counts them
+    edges: Ints
+    recording: Intervals
+    loop: int  # the training loop's thread
+    operators: Spans
+    calls: Spans  # of the runtime and the driver
+    annotations: Spans  # on the loop's thread, without the steps' own
+    instants: Ints  # ascending: where an operator or a call begins or ends, or a step does
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def step_of(self, instants: Ints) -> Ints:
+        """Return the index of the step that each instant lies in, -1 outside."""
+        index = np.searchsorted(self.edges, instants, side="right") - 1
+        index[(instants < self.edges[0]) | (instants >= self.edges[-1])] = -1
+        return index.astype(np.int64)
+
+    def named(self, pattern: re.Pattern[str]) -> Mask:
+        """Return, by name, whether the pattern is found at its begin, as a mask over the trace's names."""
+        return np.array([pattern.match(name) is not None for name in self.names], bool)
+
+
+def host_timeline(trace: Trace) -> HostTimeline | None:
+    """Return what was recorded of the training loop's and autograd's threads; None where nothing was."""
+    base = trace.header.base_ns
+    steps = find_steps(trace)
+    threads = _driving_threads(trace, steps)
+    if not threads:
+        return None
+    operators = _spans(trace.operators, threads, base)
+    calls = _spans(trace.runtime, threads, base)
+    if not len(operators) and not len(calls):
+        return None
+    annotations = _spans(trace.annotations, threads[:1], base)
+    own = np.array([_PROFILER_STEP.match(name) is None for name in trace.names], bool)
+    instants = np.sort(np.concatenate([operators.start, operators.end, calls.start, calls.end]))
+    if len(steps):
+        edges = np.concatenate((steps.start, steps.end[-1:])) + base
+        recording = Intervals(steps.end[:-1] + base, steps.start[1:] + base)
+        numbers = tuple(int(number) for number in steps.numbers)
+        bounds = np.concatenate((edges, steps.end + base))
+        instants = np.sort(np.concatenate((instants, bounds)))
+    else:
+        edges = np.array([instants[0], instants[-1] + 1], np.int64)
+        recording, numbers = Intervals(edges[:0], edges[:0]), (0,)
+    return HostTimeline(
+        names=trace.names,
+        numbers=numbers,
+        edges=edges,
+        recording=recording,
+        loop=threads[0],
+        operators=operators,
+        calls=calls,
+        annotations=annotations.of(own[annotations.name]),
+        instants=instants,
+    )
+
+
+def _driving_threads(trace: Trace, steps: Steps) -> list[int]:
+    """Return the training loop's thread, which annotates the steps or else does most, and autograd's."""
+    engine = np.array([name.startswith(ENGINE_FRAMES) for name in trace.names], bool)
+    backward = np.unique(trace.operators.thread[engine[trace.operators.name]]).tolist() if len(trace.operators) else []
+    loop = steps.thread
+    if loop is None:
+        busy = trace.operators.thread if len(trace.operators) else trace.runtime.thread
+        if not busy.size:
+            return []
+        found, counts = np.unique(busy, return_counts=True)
+        loop = int(found[counts.argmax()])
+    launching = [] if backward else _launching_threads(trace)
+    return [loop, *(thread for thread in (*backward, *launching) if thread != loop)]
+
+
+def _launching_threads(trace: Trace) -> list[int]:
+    """Return the threads whose calls put work on the device: all that is known where no operators were recorded."""
+    calls = trace.runtime
+    known = np.isin(calls.correlation, trace.activities.correlation) & (calls.correlation > 0)
+    return [int(thread) for thread in np.unique(calls.thread[known])]
+
+
+def _spans(spans: HostSpans, threads: list[int], base: int) -> Spans:
+    rows = np.flatnonzero(np.isin(spans.thread, threads))
+    rows = rows[np.argsort(spans.start[rows], kind="stable")]
+    return Spans(
+        spans.start[rows] + base,
+        spans.end[rows] + base,
+        spans.name[rows].astype(np.int64),
+        spans.thread[rows],
+        spans.correlation[rows],
+    )

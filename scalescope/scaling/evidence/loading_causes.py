@@ -1,0 +1,52 @@
+"""Who loads data longer than the other ranks do, and what all ranks take for it."""
+
+import numpy as np
+
+from scalescope.scaling.evidence.common_steps import CommonSteps, beyond_others
+from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
+from scalescope.scaling.trace.intervals import Ints
+
+#: The share of a step from which on loading is told, in the median of the steps: a rank's own excess, and that of all.
+_SHARE = 0.005
+_SHARE_OF_ALL = 0.01
+#: One rank alone must take so many times what the others do.
+_TIMES = 1.5
+
+
+def loading_causes(common: CommonSteps) -> list[HostCause]:
+    """Return the causes: a rank each that is slower than the others, and one for what all ranks take at least."""
+    loading = common.table(lambda one: one.loading_ns)
+    excess = beyond_others(loading)
+    least = common.step_ns * _SHARE
+    found = []
+    for at, rank in enumerate(common.ranks):
+        others = np.delete(loading, at, axis=0)
+        typical = float(np.median(excess[at]))
+        if typical >= least and loading[at].mean() >= _TIMES * (np.median(others, axis=0).mean() if len(others) else 0):
+            found.append(_cause(common, rank, excess[at], float(others.mean()) if others.size else None))
+    base = loading.min(axis=0)
+    if np.median(base) >= _SHARE_OF_ALL * common.step_ns:
+        found.append(_cause(common, None, base, None))
+    return found
+
+
+def _cause(common: CommonSteps, rank: int | None, ns: Ints, others_ns: float | None) -> HostCause:
+    chosen = common.ranks if rank is None else [rank]
+    by_name: dict[str, list[tuple[float, float]]] = {}
+    for one in (common.by_rank[at] for at in chosen):
+        for told in one.loading:
+            by_name.setdefault(told.annotation, []).append((sum(told.ns) / len(one.steps), told.count / len(one.steps)))
+    figures = [
+        HostFigure(
+            kind="annotation",
+            name=name,
+            ns=sum(time for time, _ in rows) / len(chosen),
+            count=sum(count for _, count in rows) / len(chosen),
+            others_ns=others_ns,
+        )
+        for name, rows in by_name.items()
+    ]
+    figures.sort(key=lambda figure: -figure.ns)
+    return HostCause(
+        code="data_loading", rank=rank, steps=common.steps, ns=tuple(ns.tolist()), evidence=tuple(figures[:3])
+    )

@@ -1,0 +1,118 @@
+"""Where a host does nothing for longer than that place takes on the other ranks.
+
+A gap is compared with the gaps at the same place on the other ranks, as long as those would be on a host as slow as
+this one: all of a slow host's gaps are longer, and none of them is a stall. A place that all ranks stay at equally
+long is told where it takes a large share of the step; such a stall is nobody's own.
+
+A gap before a step's first operator may be loading that nobody annotated. It is, probably, where what the host then
+gives to the device first is a batch: a copy out of the host's memory.
+"""
+
+import numpy as np
+
+from scalescope.scaling.evidence.common_steps import CommonSteps
+from scalescope.scaling.evidence.gaps import SHORTEST_GAP_NS, Gaps, Place, PlacedGaps
+from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
+from scalescope.scaling.trace.intervals import Ints
+
+#: The share of a step that a stall takes at least, in three quarters of the steps: on one rank, and on all alike.
+_SHARE = 0.004
+_SHARE_OF_ALL = 0.03
+#: One gap of a stall is at least so long, ns, and so many times as long as the others' longest at that place.
+_LEAST_NS = 60_000
+_TIMES = 3.0
+
+
+def stall_causes(common: CommonSteps) -> list[HostCause]:
+    """Return a cause for each rank and place of a stall, and for each place at which all ranks stall."""
+    slowness = _slowness(common)
+    places = sorted({one.place for evidence in common.by_rank.values() for one in evidence.gaps.places})
+    found = []
+    for place in places:
+        rows = [_at(evidence.gaps, place) for evidence in common.by_rank.values()]
+        there = _Place(common, place, rows)
+        found += there.alone(slowness)
+        found += there.together()
+    return found
+
+
+class _Place:
+    """The gaps of all ranks at one place: tables of ranks and steps, ns."""
+
+    def __init__(self, common: CommonSteps, place: Place, rows: list[PlacedGaps | None]) -> None:
+        self.common, self.place, self.rows = common, place, rows
+        shape = (len(common.ranks), len(common))
+        self.ns, self.longest = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        for at, (rank, row) in enumerate(zip(common.ranks, rows, strict=True)):
+            if row is not None:
+                self.ns[at], self.longest[at] = common.row(rank, row.ns), common.row(rank, row.longest_ns)
+
+    def alone(self, slowness: list[float]) -> list[HostCause]:
+        """Return the ranks that stall here longer than the others do."""
+        found = []
+        for at, (rank, row) in enumerate(zip(self.common.ranks, self.rows, strict=True)):
+            if row is None or len(self.common.ranks) < 2:
+                continue
+            slow = max(slowness[at], 1.0)
+            floors = [self.common.by_rank[other].gaps.floor_ns for other in self.common.ranks if other != rank]
+            longest = float(np.median(np.delete(self.longest, at, axis=0)))
+            usual_one = slow * max(longest, min(floors), SHORTEST_GAP_NS)
+            # a gap shorter than the shortest is not seen on the others, but is there
+            usual = slow * max(
+                float(np.median(np.delete(self.ns, at, axis=0))), SHORTEST_GAP_NS * row.count / len(row.ns)
+            )
+            ns = np.maximum(self.ns[at] - usual, 0)
+            stalls = _mostly(self.longest[at]) >= max(_TIMES * usual_one, _LEAST_NS)
+            if stalls and _mostly(ns) >= _SHARE * self.common.step_ns:
+                found.append(_cause(self, rank, [row], np.rint(ns).astype(np.int64), usual))
+        return found
+
+    def together(self) -> list[HostCause]:
+        """Return the stall that all ranks have in common here."""
+        base = self.ns.min(axis=0)
+        large = _mostly(base) >= _SHARE_OF_ALL * self.common.step_ns
+        single = _mostly(self.longest.min(axis=0)) >= _SHARE_OF_ALL / 3 * self.common.step_ns
+        rows = [row for row in self.rows if row is not None]
+        return [_cause(self, None, rows, base, None)] if large and single else []
+
+
+def _mostly(ns: Ints) -> float:
+    """Return what three quarters of the steps reach; of up to three steps all."""
+    return float(np.sort(ns)[ns.size // 4])
+
+
+def _slowness(common: CommonSteps) -> list[float]:
+    """Return how many times as long each rank's host is busy a step as the other ranks' hosts are, in the median."""
+    busy = np.median(common.table(lambda one: one.busy_ns), axis=1)
+    if busy.size < 2:
+        return [1.0] * busy.size
+    return [float(busy[at] / max(np.median(np.delete(busy, at)), 1.0)) for at in range(busy.size)]
+
+
+def _at(gaps: Gaps, place: Place) -> PlacedGaps | None:
+    return next((one for one in gaps.places if one.place == place), None)
+
+
+def _cause(there: _Place, rank: int | None, rows: list[PlacedGaps], ns: Ints, usual: float | None) -> HostCause:
+    common, place = there.common, there.place
+    figure = HostFigure(
+        kind="gap",
+        name=place.after or place.before,
+        inside=place.inside,
+        ns=sum(sum(one.ns) / len(one.ns) for one in rows) / len(rows),
+        count=sum(one.count / len(one.ns) for one in rows) / len(rows),
+        others_ns=usual,
+    )
+    annotated = any(one.loading for one in common.by_rank.values())
+    loads = place.phase == "before_first" and place.copies_follow and not annotated
+    unsure = place.phase == "before_first" and not annotated
+    return HostCause(
+        code="data_loading" if loads else "host_stall",
+        rank=rank,
+        steps=common.steps,
+        ns=tuple(ns.tolist()),
+        evidence=(figure,),
+        place=place,
+        confidence=0.7 if unsure else 1.0,
+        otherwise=("host_stall" if loads else "data_loading") if unsure else None,
+    )

@@ -1,0 +1,70 @@
+"""Which calls make hosts wait for their devices in the middle of a step, and idle the devices after."""
+
+import numpy as np
+
+from scalescope.scaling.evidence.common_steps import CommonSteps, beyond_others
+from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
+from scalescope.scaling.evidence.host_evidence import HostEvidence
+from scalescope.scaling.evidence.synchronising import Synchronisation
+from scalescope.scaling.trace.intervals import Ints
+
+#: The share of a step that the device must idle for these calls, in the median of the steps.
+_SHARE = 0.002
+
+Key = tuple[str, str, str]  # call, operator, annotation
+
+
+def synchronising_causes(common: CommonSteps) -> list[HostCause]:
+    """Return a cause for what all ranks have in common, and one for each rank with more; `ns` is its device's idling.
+
+    All the synchronising calls of a rank are one cause, and the places are its evidence.
+    """
+    idle = np.zeros((len(common.ranks), len(common)), np.int64)
+    for at, rank in enumerate(common.ranks):
+        for one in common.by_rank[rank].synchronising:
+            idle[at] += common.row(rank, one.idle_until_ahead_ns)
+    least = common.step_ns * _SHARE
+    found = []
+    counts = common.table(_counts)
+    more = beyond_others(counts)
+    for at, rank in enumerate(common.ranks):
+        # idle time after calls that all ranks make differs as hosts do: only one that calls more often is alone
+        if np.median(more[at]) >= 1 and np.median(idle[at]) >= least:
+            found.append(_cause(common, rank, idle[at], [rank]))
+    alone = {cause.rank for cause in found}
+    together = [at for at, rank in enumerate(common.ranks) if rank not in alone]
+    if together and (counts[together].min(axis=0) >= 1).mean() > 0.5:
+        base = np.median(idle[together], axis=0)
+        if np.median(base) >= least:
+            found.append(_cause(common, None, np.rint(base).astype(np.int64), [common.ranks[at] for at in together]))
+    return found
+
+
+def _counts(evidence: HostEvidence) -> tuple[int, ...]:
+    rows = [one.calls for one in evidence.synchronising]
+    return tuple(np.sum(rows, axis=0).tolist()) if rows else (0,) * len(evidence.steps)
+
+
+def _cause(common: CommonSteps, rank: int | None, ns: Ints, ranks: list[int]) -> HostCause:
+    by_place: dict[Key, list[Synchronisation]] = {}
+    for one in (common.by_rank[at] for at in ranks):
+        for told in one.synchronising:
+            by_place.setdefault((told.call, told.operator, told.annotation), []).append(told)
+    figures = [
+        HostFigure(
+            kind="call",
+            name=call,
+            inside=operator or annotation,
+            ns=_mean([one.idle_until_ahead_ns for one in rows], len(ranks)),
+            count=_mean([one.calls for one in rows], len(ranks)),
+        )
+        for (call, operator, annotation), rows in by_place.items()
+    ]
+    figures.sort(key=lambda figure: -figure.ns)
+    return HostCause(
+        code="synchronising", rank=rank, steps=common.steps, ns=tuple(ns.tolist()), evidence=tuple(figures[:5])
+    )
+
+
+def _mean(rows: list[tuple[int, ...]], ranks: int) -> float:
+    return sum(sum(row) / len(row) for row in rows) / ranks

@@ -1,0 +1,189 @@
+"""What holds up the hosts: found on the rank where it is, by its own name, and nowhere in undisturbed jobs."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from host_traces import HostTrace, backward, forward, optimise, plain_step
+
+from scalescope.scaling.evidence.compare import busy_beyond_others, compare_hosts
+from scalescope.scaling.evidence.host_cause import HostCause
+from scalescope.scaling.evidence.host_evidence import HostEvidence
+from scalescope.scaling.ranks.read import read_ranks
+from scalescope.scaling.trace.sources import find_sources
+
+DATA = Path(__file__).parent / "data"
+STEPS = 5
+KERNEL_US = 40.0
+
+Step = Callable[[HostTrace, int], None]
+
+
+def undisturbed(trace: HostTrace, number: int) -> None:
+    plain_step(trace, KERNEL_US)
+
+
+def evidence_of(folder: Path) -> dict[int, HostEvidence]:
+    summaries = read_ranks(find_sources(folder)).summaries
+    return {rank: one.host_evidence for rank, one in summaries.items() if one.host_evidence is not None}
+
+
+def causes_of(folder: Path, *steps: Step, slow: tuple[float, ...] = (), hip: bool = False) -> list[HostCause]:
+    """Return what is found where each rank runs its own kind of step."""
+    for rank, step in enumerate(steps):
+        HostTrace(rank, len(steps), slow[rank] if slow else 1.0, hip).steps(STEPS, step).write(folder)
+    return compare_hosts(evidence_of(folder))
+
+
+@pytest.mark.parametrize("name", ["gpt_ddp_compile_n4", "resnet50_ddp_n4", "cpu_tiny_buckets_n2", "gpt_ddp_n2"])
+def test_of_undisturbed_jobs_no_rank_is_told_apart(name: str) -> None:
+    """The real ones, in which hosts differ by up to a third."""
+    assert [one for one in compare_hosts(evidence_of(DATA / name)) if one.rank is not None] == []
+
+
+def test_the_parts_of_a_hosts_step_add_up_to_it() -> None:
+    for name in ("gpt_ddp_compile_n4", "cpu_ddp_n2"):
+        for one in evidence_of(DATA / name).values():
+            parts = (one.busy_ns, one.waiting_ns, one.loading_ns, one.gap_ns, one.recording_ns)
+            assert tuple(map(sum, zip(*parts, strict=True))) == one.step_ns
+            assert min(map(min, parts)) >= 0 < min(one.busy_ns)
+
+
+def test_a_sleep_before_the_forward_pass_is_a_stall_of_that_rank_in_a_real_job() -> None:
+    """Rank 1 of both slept for 10 ms a step, after its batch had come."""
+    for name in ("cpu_ddp_n2", "cpu_fsdp2_n2"):
+        (stall,) = (one for one in compare_hosts(evidence_of(DATA / name)) if one.rank is not None)
+        assert (stall.code, stall.rank, stall.otherwise) == ("host_stall", 1, None)
+        assert stall.place is not None and stall.place.phase == "before_first"
+        assert stall.typical_ns == pytest.approx(10e6, rel=0.05)
+
+
+def test_a_slow_host_has_no_stalls(tmp_path: Path) -> None:
+    """All that it does takes half as long again, a long stretch of Python too; that is busy time, and more of it."""
+
+    def step(trace: HostTrace, number: int) -> None:
+        forward(trace, KERNEL_US)
+        trace.python(300.0)
+        backward(trace, KERNEL_US)
+
+    found = causes_of(tmp_path, step, step, slow=(1.0, 1.5))
+    assert [(one.code, one.rank) for one in found] == [("host_stall", None)]
+    assert found[0].typical_ns == pytest.approx(300e3, rel=0.1)
+    busier = busy_beyond_others(evidence_of(tmp_path))
+    assert min(busier[1]) > 0.3 * evidence_of(tmp_path)[0].busy_ns[0]
+    assert max(busier[0]) == 0
+
+
+@pytest.mark.parametrize("stalled_us", [150.0, 3_000.0])
+def test_a_stall_in_the_backward_pass_is_found_where_it_is(tmp_path: Path, stalled_us: float) -> None:
+    """In a custom function's backward, so inside an operator."""
+
+    def pausing(us: float) -> Step:
+        def step(trace: HostTrace, number: int) -> None:
+            def pause() -> None:
+                frame = trace.inside("cpu_op", "autograd::engine::evaluate_function: PauseBackward")
+                with frame, trace.inside("cpu_op", "PauseBackward"):
+                    trace.idle(us)
+
+            forward(trace, KERNEL_US)
+            backward(trace, KERNEL_US, at_middle=pause)
+            optimise(trace)
+
+        return step
+
+    (stall,) = causes_of(tmp_path, pausing(3.0), pausing(3.0), pausing(stalled_us), slow=(1.0, 1.2, 1.1))
+    assert (stall.code, stall.rank) == ("host_stall", 2)
+    assert stall.place is not None and (stall.place.phase, stall.place.inside) == ("backward", "PauseBackward")
+    assert stall.typical_ns == pytest.approx(stalled_us * 1e3, rel=0.2)
+
+
+def test_a_gap_before_the_first_operator_is_loading_where_a_batch_comes_after_it(tmp_path: Path) -> None:
+    def bare(us: float) -> Step:
+        def step(trace: HostTrace, number: int) -> None:
+            trace.idle(us)
+            trace.kernel("aten::to", 10.0, "Memcpy HtoD (Pinned -> Device)", "gpu_memcpy")
+            plain_step(trace, KERNEL_US)
+
+        return step
+
+    (loads,) = causes_of(tmp_path, bare(30.0), bare(2e3))
+    assert (loads.code, loads.rank, loads.otherwise) == ("data_loading", 1, "host_stall")
+    assert loads.confidence < 1
+    assert loads.typical_ns == pytest.approx(2e6, rel=0.05)
+
+    def stalls(trace: HostTrace, number: int) -> None:
+        trace.idle(2e3)
+        plain_step(trace, KERNEL_US)
+
+    (stall,) = causes_of(tmp_path, undisturbed, stalls)
+    assert (stall.code, stall.rank, stall.otherwise) == ("host_stall", 1, "data_loading")
+
+
+@pytest.mark.parametrize(
+    "annotation",
+    ["enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "fetch_batch", "[pl]train_dataloader_next",
+     "next", "step_one"],
+)  # fmt: skip
+def test_an_annotation_around_the_fetch_is_loading_whatever_it_is_called(tmp_path: Path, annotation: str) -> None:
+    def loads(us: float) -> Step:
+        def step(trace: HostTrace, number: int) -> None:
+            with trace.inside("user_annotation", annotation):
+                trace.idle(us)
+            trace.kernel("aten::to", 10.0, "Memcpy HtoD (Pinned -> Device)", "gpu_memcpy")
+            plain_step(trace, KERNEL_US)
+
+        return step
+
+    (slow,) = causes_of(tmp_path, loads(2.0), loads(2e3), loads(2.0))
+    assert (slow.code, slow.rank, slow.confidence) == ("data_loading", 1, 1.0)
+    assert slow.evidence[0].name == annotation
+    assert slow.typical_ns == pytest.approx(2e6, rel=0.02)
+    both = causes_of(tmp_path, *[loads(2e3)] * 3)
+    assert [(one.code, one.rank) for one in both] == [("data_loading", None)]
+    assert both[0].typical_ns == pytest.approx(2e6, rel=0.02)
+
+
+def test_what_holds_a_steps_work_is_no_loading(tmp_path: Path) -> None:
+    """Neither an annotation around the step that has `batch` in its name, nor one in the middle."""
+
+    def step(trace: HostTrace, number: int) -> None:
+        with trace.inside("user_annotation", "train_batch"):
+            forward(trace, KERNEL_US)
+            with trace.inside("user_annotation", "load_balancing_loss"):
+                trace.idle(3e3)
+            backward(trace, KERNEL_US)
+
+    HostTrace().steps(STEPS, step).write(tmp_path)
+    assert set(evidence_of(tmp_path)[0].loading_ns) == {0}
+
+
+@pytest.mark.parametrize("hip", [False, True])
+def test_a_scalar_that_is_read_names_its_call_and_costs_what_the_device_idles(tmp_path: Path, hip: bool) -> None:
+    """The wait itself is long and costs nothing; what follows does."""
+
+    def reads(trace: HostTrace, number: int) -> None:
+        forward(trace, KERNEL_US)
+        with trace.inside("user_annotation", "check the loss"):
+            trace.item()
+        trace.idle(40.0)
+        backward(trace, KERNEL_US)
+        optimise(trace)
+
+    library = "hip" if hip else "cuda"
+    (found,) = causes_of(tmp_path, reads, reads, hip=hip)
+    assert (found.code, found.rank) == ("synchronising", None)
+    assert found.evidence[0].name == f"{library}StreamSynchronize"
+    assert found.evidence[0].inside == "aten::item"
+    (sync, *_) = evidence_of(tmp_path)[0].synchronising
+    assert sync.annotation == "check the loss" and sync.calls == (1,) * STEPS
+    assert min(sync.wait_ns) > 200_000
+    assert all(40_000 < idle < 90_000 for idle in sync.idle_ns)
+    (alone,) = causes_of(tmp_path, undisturbed, reads, hip=hip)
+    assert (alone.code, alone.rank) == ("synchronising", 1)
+
+
+def test_the_profilers_own_synchronisation_after_the_last_step_is_nobodys(tmp_path: Path) -> None:
+    trace = HostTrace().steps(STEPS, undisturbed)
+    trace.synchronise("DeviceSynchronize")
+    trace.write(tmp_path)
+    assert evidence_of(tmp_path)[0].synchronising == ()
