@@ -49,7 +49,7 @@ class Result:
 
     @property
     def steps_ms(self) -> list[float]:
-        return [max(row.step_ms) for row in self.rows if row.phase == "steady"]
+        return [row.length_ms for row in self.rows if row.phase == "steady"]
 
     def mean_ms(self, *parts: str) -> float | None:
         """Return parts of the window a step, of the mean rank."""

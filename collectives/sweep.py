@@ -38,6 +38,7 @@ def run(job: Job[SweepConfig]) -> None:
         tuning_log.begin(job.folder.logs, job.world.rank)
     open_points, attempt = _left_to_do(job, planned)
     ledger = RowRecorder(job.folder, job.sinks, attempt)
+    job.watch.lose_after(job.config.hang_limit_s)  # a rank that waits for its turn is expected at no operation
     job.watch.rescue = partial(_give_up, job, open_points, ledger)
     with Display(total=len(planned), done=len(planned) - len(open_points), shown=job.is_rank0) as display:
         for group in by_group(open_points):
@@ -69,7 +70,7 @@ def _rows_of(job: Job[SweepConfig], group: Group) -> Iterator[SweepRow]:
     watch.expect(_FORMING_S)
     with turn(job, group) as member:
         if member is None:
-            watch.wait()
+            watch.wait(f"waiting for the turn of ranks {list(group.ranks)}")
             if job.is_rank0:
                 yield from (rows.receive(number) for number in range(len(group.points)))
             rows.await_finish()

@@ -66,6 +66,11 @@ FAULTS = {
         "tests/test_collectives_faults.py::test_killed_stopped_interrupted_and_out_of_disk_a_sweep_keeps_its_rows_"
         "and_finishes",
     ),
+    "stopped_outside_group": Fault(
+        "a rank is stopped while a group without it is at work", "SIGSTOP in a sweep over 2 of 3 ranks, "
+        "`hang_limit_s=2`", 3, 45, "is stopped, last heard from", "every finished point's row",
+        _TRAINING + "a_rank_stopped_outside_the_group_at_work_is_named",
+    ),
     "launcher_killed": Fault(
         "the launcher is killed", "SIGKILL to `scalescope train`", -9, 20, "the job's store at",
         "every step's row until then; no rank stays behind", _TRAINING + "ranks_whose_launcher_is_killed_end",

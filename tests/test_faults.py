@@ -179,6 +179,20 @@ def test_a_sweep_that_is_asked_to_end_in_a_collective(sweeping: Running) -> None
     assert not any(Path(f"/proc/{rank}").exists() for rank in ranks)
 
 
+@long
+def test_a_rank_stopped_outside_the_group_at_work_is_named(tmp_path: Path) -> None:
+    """Nobody in that group waits for it, and the group goes on for longer than this may take."""
+    axes = ("sizes=[8B,64MiB]", "group_sizes=[2,3]", "budget_s=60", "min_iterations=3000", "hang_limit_s=2")
+    job, folder = start_sweep(tmp_path, "one", 3, *axes), RunFolder(tmp_path / "one")
+    await_rows(job, tmp_path, "one", least=1)
+    bystander = process_of(job, 2)
+    said = end_of(FAULTS["stopped_outside_group"], job, folder, hurt(job, 2, signal.SIGSTOP))
+    assert f"rank 2 (process {bystander} on {socket.gethostname()}) is stopped" in said
+    assert "waiting for the turn of ranks [0, 1]" in said and "every rank arrived" not in said
+    assert_first_row_alone_is_kept(folder)
+    assert not Path(f"/proc/{bystander}").exists(), "a stopped rank does not stay behind"
+
+
 def mpirun() -> str:
     return str(BIN / "mpirun")
 

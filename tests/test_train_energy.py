@@ -76,6 +76,16 @@ def test_the_last_lines_of_a_job_tell_energy_and_hfu_where_they_are_known() -> N
     assert len(plain) == 1 and "HFU" not in plain[0]
 
 
+def test_ranks_that_never_wait_for_one_another_add_up_their_own_throughputs() -> None:
+    """Nobody loses anything by the slowest of them: in each step that may be another one."""
+    apart = step(1280.0, replace(ACCOUNTING, synchronised=False))
+    assert apart.samples_per_s == pytest.approx(32 / 0.080 + 32 / 0.100)
+    assert apart.length_ms == pytest.approx(64 / apart.samples_per_s * 1e3)
+    assert apart.joules_per_sample == pytest.approx(1280 / 720)
+    assert step(1280.0).length_ms == 100.0
+    assert "median step 88.89 ms" in summarise("gpt", [apart], Schedule(4, 0, ()))[0]
+
+
 class SmiError(Exception):
     pass
 

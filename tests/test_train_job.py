@@ -4,6 +4,7 @@ import gzip
 import json
 import os
 import signal
+import statistics
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +15,7 @@ from torch_tb_profiler.profiler import RunLoader
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
+from scalescope.scaling.run import explain_run
 from tests.train_runs import SMALL_GPT, ranks_of, start, train, train_in_world, wait_for, wait_for_rows
 
 STEPS = 24
@@ -141,6 +143,20 @@ def test_the_facts_of_a_job_are_written_once(together: Run, alone: Run) -> None:
     assert (facts.samples_per_rank_step, facts.tokens_per_sample) == (4, 64)
     assert facts.parameters == 256 * 64 + 64 * 64 + 2 * (12 * 64 * 64 + 13 * 64) + 2 * 64
     assert not alone.folder.traces.exists()
+
+
+def test_ranks_that_train_each_for_itself_add_up_what_each_of_them_does(tmp_path: Path) -> None:
+    folder, done = train(tmp_path, "apart", 2, *SHORT, "strategy=local")
+    assert done.returncode == 0, done.stderr
+    rows, facts = folder.read_steps(), folder.read_facts()
+    assert facts is not None
+    batch = facts.samples_per_rank_step
+    for row in rows:
+        assert row.samples_per_s == pytest.approx(sum(batch / ms * 1e3 for ms in row.step_ms))
+    steady = [row for row in rows if row.phase == "steady"]
+    times = explain_run(folder.path).analysis.step_times
+    assert times is not None and times.measured_step_ms == statistics.median(row.length_ms for row in steady)
+    assert all(min(row.step_ms) < row.length_ms < max(row.step_ms) for row in steady)
 
 
 def test_a_loss_that_is_not_finite_ends_the_job_with_advice_and_keeps_the_steps(tmp_path: Path) -> None:

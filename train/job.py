@@ -225,4 +225,5 @@ def _accounting(job: Job[TrainConfig], model: Model, share: Share) -> Accounting
         hardware_flops_per_sample=model.flops.hardware_per_sample,
         peak_tflops=job.ceilings.peak_tflops,
         matmul_tflops=job.ceilings.matmul_tflops,
+        synchronised=job.config.strategy.synchronises,
     )

@@ -24,6 +24,7 @@ class Sign(msgspec.Struct):
     beat: int = 0
     place: int = 0  # ordered: all ranks pass the same places in the same order
     name: str = ""  # the place in words
+    waits: bool = False  # for others, at that place: as long as they need
     left: bool = False  # it has reached the end
 
     def __str__(self) -> str:

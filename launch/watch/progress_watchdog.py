@@ -113,7 +113,11 @@ class Watch:
         A rank that gives no sign for `lost_s` is lost, wherever the others are: compiling or saving keeps none from it.
         """
         self._folder, self._leave = folder, leave
-        self._lost_s = max(lost_s, _LOST_LEAST_S)
+        self.lose_after(lost_s)
+
+    def lose_after(self, seconds: float) -> None:
+        """Take a rank for lost that gives no sign of life for so long, 10 s at least; from here on."""
+        self._lost_s = max(seconds, _LOST_LEAST_S)
 
     def post_sentry(self, folder: RunFolder) -> None:
         """Have a process beside end this rank where even the watch's own threads run no more."""
@@ -137,7 +141,7 @@ class Watch:
         """Say that this rank has come to a place in the job, which these ranks (all) pass within a limit."""
         deadline = time.monotonic() + limit_s
         self._stage = _Stage(number, name, range(self._size) if ranks is None else ranks, limit_s, deadline)
-        self._sign.place, self._sign.name = number, name
+        self._sign.place, self._sign.name, self._sign.waits = number, name, False
 
     def expect(self, seconds: float) -> None:
         """Say how long the next piece of work should take: it may take three times that, and the limit on top."""
@@ -146,9 +150,10 @@ class Watch:
             deadline = time.monotonic() + stage.limit_s + 3 * seconds
             self._stage = _Stage(stage.number, stage.name, stage.ranks, stage.limit_s, deadline)
 
-    def wait(self) -> None:
+    def wait(self, name: str = "waiting for the others") -> None:
         """Say that this rank waits for others from here on, and may do so as long as they need."""
         self._stage = None
+        self._sign.name, self._sign.waits = name, True
 
     def blame(self) -> str | None:
         """Return why the job ends already, where this rank's failure is but a consequence of another's."""
@@ -225,16 +230,18 @@ class Watch:
         stage = self._stage
         if stage is None or time.monotonic() < stage.deadline:
             return None
-        before = self._signs(stage.ranks)
+        everyone = range(self._size)  # a rank that is outside of what is at work may be the one that has stopped
+        before = self._signs(everyone)
         for _ in range(_MISSED):
             time.sleep(self._beat_s)
             self._beat()
             self._answered = time.monotonic()
         if self._ended.is_set() or self._stage is not stage:
             return None  # it has come back meanwhile
-        after = self._signs(stage.ranks)
+        after = self._signs(everyone)
         silent = [rank for rank, sign in after.items() if rank != self._rank and _same_beat(before[rank], sign)]
-        words = f"{_overdue(stage)}; {where_they_are(after, silent)}"
+        expected = {rank: sign for rank, sign in after.items() if rank in stage.ranks or rank in silent}
+        words = f"{_overdue(stage)}; {where_they_are(expected, silent)}"
         return self._post(Verdict(self._rank, words, place=stage.number, silent=tuple(silent)))
 
     def _carry_out(self, verdict: Verdict, alone: bool = False) -> None:
@@ -377,9 +384,9 @@ class Watch:
             time.sleep(0.05)
 
     def _end_silent(self, verdict: Verdict) -> None:
-        """End what is stopped of this job on this host: its launcher would wait for it for half a minute."""
+        """End what is stopped of this job on this host, whoever is to blame: its launcher would wait half a minute."""
         signs = self._signs(verdict.silent)
-        end_stopped(sign for sign in signs.values() if sign is not None)
+        end_stopped(sign for sign in {**signs, **self._neighbours.copy()}.values() if sign is not None)
         for rank, sign in signs.items():
             if sign is None:
                 end_sibling(rank)
@@ -399,17 +406,20 @@ class Watch:
 
 
 def where_they_are(signs: dict[int, Sign | None], silent: Sequence[int]) -> str:
-    """Return in words which ranks arrived where, and what has become of those that say nothing."""
+    """Return in words which ranks arrived where, and what has become of those that say nothing.
+
+    Of a rank that waits for others by itself, nobody expects more.
+    """
     places: dict[tuple[int, str], list[int]] = {}
     for rank, sign in signs.items():
-        if rank not in silent and sign is not None:
+        if rank not in silent and sign is not None and not sign.waits:
             places.setdefault((sign.place, sign.name), []).append(rank)
-    furthest = max(places)
+    furthest = max(places, default=(END, ""))
     words = [f"rank {rank} {_what_became_of(signs[rank], furthest[0])}" for rank in silent]
     words += [f"{_ranks(places[place])} did not arrive: at {place[1]}" for place in sorted(places) if place != furthest]
     if not words:
         return "every rank arrived: the library or the network hangs"
-    return "; ".join([*words, f"{_ranks(places[furthest])} arrived"])
+    return "; ".join([*words, *(f"{_ranks(ranks)} arrived" for place, ranks in places.items() if place == furthest)])
 
 
 def _what_became_of(sign: Sign | None, furthest: int) -> str:

@@ -1,5 +1,7 @@
 """The typed rows and documents of a run folder. Units are in the names; GB = 10^9 bytes."""
 
+import statistics
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -122,7 +124,7 @@ class TriedRow(msgspec.Struct, frozen=True):
 
 
 class StepRow(msgspec.Struct, frozen=True):
-    """One training step. `step_ms` holds every rank's time, by rank; the step is as long as its longest."""
+    """One training step. `step_ms` holds every rank's time, by rank; see `length_ms` for the step's own."""
 
     step: int
     phase: StepPhase
@@ -139,6 +141,22 @@ class StepRow(msgspec.Struct, frozen=True):
     hfu: float | None = None  # as mfu, with what is computed again; see TrainFacts.hardware_flops_formula
     hfu_of_measured: float | None = None
     joules_per_sample: float | None = None  # of all devices, by their own counters
+    synchronised: bool = True  # a step waits for all ranks; otherwise each goes on by itself
+
+    @property
+    def length_ms(self) -> float:
+        """Return how long the step is, see `step_length_ms`. Raises ValueError where no rank told its time."""
+        return step_length_ms(self.step_ms, self.synchronised)
+
+
+def step_length_ms(step_ms: Sequence[float], synchronised: bool) -> float:
+    """Return how long a step of ranks with these times is.
+
+    Where they wait for one another, it is as long as the slowest's. Where nobody waits for anybody, there is no such
+    step: their throughputs add up, and the step that has as much is as long as the harmonic mean. Raises ValueError
+    (StatisticsError is one) where there is no time.
+    """
+    return max(step_ms) if synchronised else statistics.harmonic_mean(step_ms)
 
 
 class SweepRow(msgspec.Struct, frozen=True):

@@ -182,7 +182,7 @@ class Efficiency(msgspec.Struct, kw_only=True):
 class StepTimes(msgspec.Struct, kw_only=True):
     """The step outside the profiler's window beside the step inside: their difference is what profiling costs."""
 
-    measured_step_ms: float | None  # median over the steady steps of the slowest rank's time
+    measured_step_ms: float | None  # median over the steady steps of their length (records/rows.py)
     measured_step_p95_ms: float | None
     measured_steps: int
     window_step_ms: float | None  # mean over ranks of window / steps

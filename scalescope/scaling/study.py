@@ -121,7 +121,7 @@ def _known(run: TrainRun) -> MeasuredRun:
     step_ms = _measured(run)
     assert step_ms is not None
     explained = run.explained
-    steady = [max(row.step_ms) for row in run.folder.read_steps() if row.phase == "steady" and row.step_ms]
+    steady = [row.length_ms for row in run.folder.read_steps() if row.phase == "steady" and row.step_ms]
     return MeasuredRun(
         name=run.folder.path.name,
         world_size=run.world_size,

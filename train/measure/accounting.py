@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from scalescope.records.rows import StepPhase, StepRow
+from scalescope.records.rows import StepPhase, StepRow, step_length_ms
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,7 @@ class Accounting:
     hardware_flops_per_sample: float | None  # with what is computed again
     peak_tflops: float | None  # one device, by its data sheet
     matmul_tflops: float | None  # one device, as measured
+    synchronised: bool = True  # a step waits for all ranks
 
     def row(
         self,
@@ -30,11 +31,11 @@ class Accounting:
         attempt: int,
         unix_s: float,
     ) -> StepRow:
-        """Return a step's row. A step is as long as its slowest rank; its loss is the mean over all samples.
+        """Return a step's row; its loss is the mean over all samples.
 
         `power_w` is what all devices drew together; NaN where one does not tell.
         """
-        seconds = max(step_ms) / 1e3
+        seconds = step_length_ms(step_ms, self.synchronised) / 1e3
         samples_per_s = self.samples_per_step / seconds
         return StepRow(
             step=step,
@@ -52,6 +53,7 @@ class Accounting:
             hfu=self._utilisation(samples_per_s, self.hardware_flops_per_sample, self.peak_tflops),
             hfu_of_measured=self._utilisation(samples_per_s, self.hardware_flops_per_sample, self.matmul_tflops),
             joules_per_sample=power_w / samples_per_s if math.isfinite(power_w) else None,
+            synchronised=self.synchronised,
         )
 
     def _utilisation(self, samples_per_s: float, flops_per_sample: float | None, tflops: float | None) -> float | None:

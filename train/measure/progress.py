@@ -49,7 +49,7 @@ class StepProgress:
 def describe(row: StepRow) -> str:
     """Return a row in a few words."""
     words = [
-        f"{max(row.step_ms):,.1f} ms" + (" (warm-up)" if row.phase == "warmup" else ""),
+        f"{row.length_ms:,.1f} ms" + (" (warm-up)" if row.phase == "warmup" else ""),
         f"{row.samples_per_s:,.0f} samples/s",
     ]
     if row.tokens_per_s is not None:

@@ -11,7 +11,7 @@ def summarise(what: str, rows: list[StepRow], schedule: Schedule) -> list[str]:
     steady = [row for row in rows if row.phase == "steady"]
     if not steady:
         return [f"{what}: no steady step was measured"]
-    times_ms = [max(row.step_ms) for row in steady]
+    times_ms = [row.length_ms for row in steady]
     middle = median(times_ms)
     count = f"{len(steady)} steady step{'' if len(steady) == 1 else 's'}"
     parts = [f"median step {middle:,.2f} ms (p95 {_p95(times_ms):,.2f}, {count})"]
@@ -36,7 +36,7 @@ def summarise(what: str, rows: list[StepRow], schedule: Schedule) -> list[str]:
     held_out = [row.validation_loss for row in rows if row.validation_loss is not None]
     if len(held_out) > 1:
         lines.append(f"{what}: held-out loss {held_out[0]:.3f} → {held_out[-1]:.3f} nats")
-    active = [max(row.step_ms) for row in rows if (w := schedule.window(row.step)) is not None and row.step >= w.active]
+    active = [row.length_ms for row in rows if (w := schedule.window(row.step)) is not None and row.step >= w.active]
     if active:
         inside = mean(active)
         lines.append(

@@ -46,7 +46,7 @@ def gain_half_ms(before: Sequence[float], after: Sequence[float]) -> float:
 
 
 def _steady_ms(run: RunFolder | None) -> list[float]:
-    """Return the slowest rank's time of each steady step; none of a run that is not there or did not end well."""
+    """Return how long each steady step was; none of a run that is not there or did not end well."""
     if run is None:
         return []
     try:
@@ -54,4 +54,4 @@ def _steady_ms(run: RunFolder | None) -> list[float]:
             return []
     except UserError:
         return []
-    return [max(row.step_ms) for row in run.read_steps() if row.phase == "steady" and row.step_ms]
+    return [row.length_ms for row in run.read_steps() if row.phase == "steady" and row.step_ms]

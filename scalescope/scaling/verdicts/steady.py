@@ -29,7 +29,7 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
     profiled = [rank for rank in analysis.ranks if rank.steps]
     if profiled:
         window = statistics.fmean(rank.window_ms / rank.steps for rank in profiled)
-    times = sorted(max(row.step_ms) for row in steady)
+    times = sorted(row.length_ms for row in steady)
     measured = statistics.median(times) if times else None
     overhead = window - measured if window is not None and measured is not None else None
     analysis.step_times = StepTimes(

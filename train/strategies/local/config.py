@@ -14,6 +14,7 @@ class LocalConfig(StrategyConfig):
     own_kind: ClassVar[str] = "local"
     implementation: ClassVar[str] = "scalescope.train.strategies.local.strategy:Local"
     scales_gradients: ClassVar[bool] = True
+    synchronises: ClassVar[bool] = False
 
     def sent(self, precision: str) -> Sent:
         return Sent()
