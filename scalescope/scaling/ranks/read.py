@@ -24,6 +24,7 @@ _GZIP_RATIO = 15
 class Refused(msgspec.Struct, frozen=True):
     """A file that could not be read as a trace, and why. A stranger's name promised none: it is passed over."""
 
+    name: str
     reason: str
     stranger: bool
 
@@ -39,7 +40,9 @@ class Ranks(msgspec.Struct, frozen=True):
     @property
     def reasons(self) -> list[str]:
         """In words, what was not read."""
-        return [f"passed over: {one.reason}" if one.stranger else one.reason for one in self.refused]
+        strangers = [one.name for one in self.refused if one.stranger]
+        passed_over = [f"passed over, since they are no rank's traces: {_some(strangers)}"] if strangers else []
+        return [*(one.reason for one in self.refused if not one.stranger), *passed_over]
 
 
 def read_ranks(
@@ -63,7 +66,7 @@ def read_jobs(
     """
     read = _read([source.path for source in sources], jobs, executor, for_replay)
     refused = [
-        Refused(one, stranger=not source.looks_like_a_trace)
+        Refused(source.path.name, one, stranger=not source.looks_like_a_trace)
         for source, one in zip(sources, read, strict=True)
         if isinstance(one, str)
     ]
