@@ -7,8 +7,10 @@
 and runs on GPUs (NCCL) or, for a smoke test, on CPUs (gloo), where the host sleeps instead of the device.
 `check` needs no torch. What was injected is read off the injected activity itself in the disturbed rank's trace, by a
 reader of its own: the kernels launched inside the annotation `scalescope:injected`, or the annotation
-`scalescope:data`. Where a figure is a difference to an undisturbed run, that run is the mean of the one before the case
-and the one after. Prints a row a claim, and exits with 1 where one is off by more than the tolerance, which is always
+`scalescope:data`. A step need not grow by that: a device at its power limit runs faster after a rest, a host slower
+after a sleep. So the account of its growth is held against the growth, which the same reader takes from the traces.
+Where a figure is a difference to an undisturbed run, that run is the mean of the one before the case and the one after.
+Prints a row a claim, and exits with 1 where one is off by more than the tolerance, which is always
 a share of the injected time.
 """
 

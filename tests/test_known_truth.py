@@ -95,7 +95,8 @@ def test_the_truth_on_a_device_is_the_kernels_launched_inside_the_annotation(tmp
 import sys
 from pathlib import Path
 sys.path[:0] = [{str(SCRIPT.parent)!r}, {str(ROOT)!r}]
-from known_truth_check import INJECTED, LATE_ROOT, read_truth
+from known_truth_cases import INJECTED, LATE_ROOT
+from known_truth_reader import read_truth
 print(read_truth(Path({str(trace)!r}), INJECTED, LATE_ROOT).by_step, "torch" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-c", read], check=True, capture_output=True, text=True, timeout=60)
