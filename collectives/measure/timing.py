@@ -27,17 +27,13 @@ import torch
 
 from scalescope.collectives.transports.messages import Messages
 from scalescope.collectives.transports.rotation import Run
+from scalescope.records.statistics import student_95
 
 _BATCHES = 5  # at least so many before an interval is believed
 _BATCH_S = 1e-3  # long against the few microseconds that starting and stopping a clock takes
 _STALL = 1.25  # times the median: a batch beyond it, and beyond five deviations, was held up
 _STALLS_SHARE = 10  # at most one batch in so many; more of them are no stalls, but how long the operation takes
 _LEAST_BATCHES = 2  # without two there is no interval at all
-# two-sided 95% quantiles of Student's t by degrees of freedom; beyond the table the normal one is within 2%
-_T95 = (
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -240,8 +236,7 @@ def without_stalls(samples: Sequence[float]) -> Sequence[float]:
 def mean_and_half_interval(samples: Sequence[float]) -> tuple[float, float]:
     """Return the mean of the batches and half of its 95% interval (Student's t)."""
     degrees = len(samples) - 1
-    quantile = _T95[degrees - 1] if degrees <= len(_T95) else 1.96
-    return statistics.fmean(samples), quantile * statistics.stdev(samples) / math.sqrt(len(samples))
+    return statistics.fmean(samples), student_95(degrees) * statistics.stdev(samples) / math.sqrt(len(samples))
 
 
 def percentile(ordered: Sequence[float], percent: int) -> float | None:

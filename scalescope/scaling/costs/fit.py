@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scalescope.records.statistics import student_over_normal
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.costs.nonnegative import solve
 from scalescope.scaling.costs.points import Point
@@ -141,14 +142,8 @@ def _honest(residuals: Floats, terms: int, generator: np.random.Generator) -> Fl
     nothing then.
     """
     freedom = max(2, residuals.size - terms)
-    residuals = (residuals - residuals.mean()) * math.sqrt(residuals.size / freedom) * _student(freedom)
+    residuals = (residuals - residuals.mean()) * math.sqrt(residuals.size / freedom) * student_over_normal(freedom)
     spread = float(np.sqrt((residuals**2).mean()))
     if spread < _NOTHING:
         return generator.standard_normal(residuals.size)
     return residuals * max(1.0, 1 / spread)
-
-
-def _student(freedom: int) -> float:
-    """Return by how much Student's 97.5% quantile exceeds the normal one (Abramowitz and Stegun 26.7.5)."""
-    z = 1.96
-    return 1 + (z**2 + 1) / (4 * freedom) + (5 * z**4 + 16 * z**2 + 3) / (96 * freedom**2)

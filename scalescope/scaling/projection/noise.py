@@ -4,9 +4,9 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from scalescope.records.statistics import student_95
+
 _BATCHES = 5
-#: Student's t, two-sided 95%, for five batches.
-_T95 = 2.776
 
 
 def repeat_half_ms(step_ms: Sequence[float]) -> float:
@@ -18,4 +18,4 @@ def repeat_half_ms(step_ms: Sequence[float]) -> float:
     if size < 2:
         return math.nan
     batches = [statistics.fmean(step_ms[at * size : (at + 1) * size]) for at in range(_BATCHES)]
-    return _T95 * math.sqrt(2) * statistics.stdev(batches) / math.sqrt(_BATCHES)
+    return student_95(_BATCHES - 1) * math.sqrt(2) * statistics.stdev(batches) / math.sqrt(_BATCHES)

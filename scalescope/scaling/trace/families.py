@@ -5,16 +5,22 @@ name last; only the last needs the families below. Extending one is a line.
 """
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from scalescope.records.operations import canonical_operation
 
 
 class Family(NamedTuple):
-    """Kernels of one library: `pattern` is searched in the kernel's name, without regard to case."""
+    """Kernels of one library: `pattern` is searched in the kernel's name, without regard to case.
+
+    `words`: what else than an operation's own name stands in its kernels' names for which operation, in lower case.
+    """
 
     library: str
     pattern: str
+    words: Mapping[str, str] = MappingProxyType({})
 
 
 #: Names by which communication kernels of each library are known. Specific before general.
@@ -24,7 +30,8 @@ FAMILIES = (
     Family("DeepEP", r"deep_ep::|internode::(dispatch|combine|notify|cached|get_dispatch)|internode_ll::"
                      r"|intranode::(dispatch|combine|notify|cached|barrier)"),
     Family("NVSHMEM", r"nvshmem|rocshmem"),
-    Family("vLLM/SGLang custom all-reduce", r"cross_device_reduce_(1|2)stage|(^|\W)allreduce_prototype_twoshot"),
+    Family("vLLM/SGLang custom all-reduce", r"cross_device_reduce_(1|2)stage|(^|\W)allreduce_prototype_twoshot",
+           {"cross_device_reduce": "all_reduce"}),
     Family("TensorRT-LLM/FlashInfer", r"allreduce_fusion_kernel|(one|two)shotallreduce|lamport_?style|moe_?alltoall"
                                       r"|allreduce_?(one|two)shot"),
     Family("AITER", r"aiter::.*(allreduce|reduce_scatter|all_?gather|cross_device_reduce)|quickreduce"
@@ -46,10 +53,12 @@ ENGINE_FRAMES = ("autograd::engine::evaluate_function", "RegisterPostBackwardFun
 #: `record_param_comms` rows that move no data.
 NO_COLLECTIVE = frozenset({"wait", "startcoalescing", "endcoalescing", "init", "allgather_coalesced_wait"})
 
+_WORDS = {word: operation for family in FAMILIES for word, operation in family.words.items()}
 _KERNEL_OPERATION = re.compile(
-    r"(all_?reduce|all_?gather(?:v)?|reduce_?scatter|all_?to_?all(?:v)?|broadcast|send_?recv|cross_device_reduce)",
+    "|".join([r"all_?reduce", r"all_?gather(?:v)?", r"reduce_?scatter", r"all_?to_?all(?:v)?", r"broadcast",
+              r"send_?recv", *map(re.escape, _WORDS)]),
     re.IGNORECASE,
-)
+)  # fmt: skip
 _KERNEL_DTYPE = re.compile(r"_(bf16|f16|f32|f64|i8|u8|i32|u32|i64|u64|f8e4m3|f8e5m2)_")
 _KERNEL_DTYPES = {
     "bf16": "bfloat16", "f16": "float16", "f32": "float32", "f64": "float64", "i8": "int8", "u8": "uint8",
@@ -68,7 +77,7 @@ def operation_of_kernel(name: str) -> str | None:
     match = _KERNEL_OPERATION.search(name)
     if match is None:
         return None
-    return "all_reduce" if match[1].lower() == "cross_device_reduce" else canonical_operation(match[1])
+    return _WORDS.get(match[0].lower()) or canonical_operation(match[0])
 
 
 def dtype_of_kernel(name: str) -> str | None:
