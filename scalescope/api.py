@@ -15,6 +15,7 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.rows import RunInfo, StepRow, SweepRow, TrainFacts
 from scalescope.scaling import analyze as reading
 from scalescope.scaling.answer import RunAnalysis, StudyAnalysis
+from scalescope.scaling.as_run.predict import open_as_run, predict
 from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.costs.answer import CostAnswer, cost_answer
 from scalescope.scaling.costs.model import CostModel, NotKnown
@@ -22,8 +23,8 @@ from scalescope.scaling.costs.points import Launch, read_launches
 from scalescope.scaling.costs.topology import Topology
 from scalescope.scaling.projection.outlook import Outlook
 from scalescope.scaling.replay.change import Change
-from scalescope.scaling.replay.load import Target, find_targets, open_replayer
-from scalescope.scaling.replay.whatif import WhatIf, usual_changes
+from scalescope.scaling.replay.load import find_targets
+from scalescope.scaling.replay.whatif import WhatIf
 from scalescope.scaling.sweeps import comparison
 from scalescope.scaling.sweeps.comparison import Comparison
 from scalescope.scaling.trace import reader
@@ -157,12 +158,13 @@ def fit(*sweeps: Location) -> CostAnswer:
     return cost_answer(cost_model(*sweeps))
 
 
-def what_if(path: Location, *changes: Change) -> list[WhatIf]:
+def what_if(path: Location, *changes: Change, step_ms: float | None = None) -> list[WhatIf]:
     """Return what changes would do to the step, each with its interval: of a study, its largest run of each job.
 
-    Without changes, the usual ones. Raises UserError where there are no traces, or too many to replay.
+    Without changes, the usual ones. `step_ms`: the step without a profiler, where no run folder tells it. Raises
+    UserError where there are no traces, or too many to replay.
     """
-    return [_predicted(target, changes) for target in find_targets(Path(path))]
+    return [predict(one.name, open_as_run(one, step_ms), changes) for one in find_targets(Path(path))]
 
 
 def write_report(path: Location, out: Location | None = None) -> Path:
@@ -191,10 +193,3 @@ def _launches(paths: Sequence[Location]) -> tuple[Launch, ...]:
 
 def _rows(sweep: Location | Sequence[SweepRow]) -> Sequence[SweepRow]:
     return read_sweep(sweep) if isinstance(sweep, str | PathLike) else sweep
-
-
-def _predicted(target: Target, changes: Sequence[Change]) -> WhatIf:
-    replayer = open_replayer(target)
-    asked = list(changes) or usual_changes(replayer)
-    replayer.work_out(asked)
-    return WhatIf(name=target.name, replay=replayer.replay, predictions=[replayer.predict(one) for one in asked])
