@@ -4,13 +4,12 @@ gloo listens at the address that the host's name resolves to. On many distributi
 leads the ranks of other hosts to themselves.
 """
 
-import fcntl
 import os
 import socket
-import struct
 from pathlib import Path
 
-_GET_ADDRESS = 0x8915  # SIOCGIFADDR, see netdevice(7)
+import psutil
+
 _VARIABLE = "GLOO_SOCKET_IFNAME"
 
 
@@ -21,7 +20,7 @@ def choose_interface(master: str) -> str | None:
     """
     if _VARIABLE in os.environ or not _is_loopback(_resolved(socket.gethostname())):
         return None
-    interfaces = {name: address for _, name in socket.if_nameindex() if (address := _address(name)) is not None}
+    interfaces = _addresses()
     towards = _source_towards(master)
     routed = [name for name, address in interfaces.items() if address == towards and not _is_loopback(address)]
     name = next(iter(routed), None) or _of_default_route(interfaces)
@@ -52,13 +51,14 @@ def _source_towards(host: str) -> str | None:
         return str(probe.getsockname()[0])
 
 
-def _address(interface: str) -> str | None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            answer = fcntl.ioctl(probe.fileno(), _GET_ADDRESS, struct.pack("256s", interface.encode()[:15]))
-        except OSError:  # it has none
-            return None
-    return socket.inet_ntoa(answer[20:24])
+def _addresses() -> dict[str, str]:
+    """Return the first IPv4 address of each interface that has one."""
+    found: dict[str, str] = {}
+    for name, addresses in psutil.net_if_addrs().items():
+        for one in addresses:
+            if one.family == socket.AF_INET:
+                found.setdefault(name, one.address)
+    return found
 
 
 def _of_default_route(interfaces: dict[str, str]) -> str | None:

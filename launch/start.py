@@ -7,10 +7,10 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+import psutil
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig as ElasticConfig
@@ -147,14 +147,10 @@ def _tell_ranks(ended: threading.Event) -> None:
 def _ranks() -> set[int]:
     """Return the processes that are ranks: other children (a tracker of shared memory, say) would die of a signal."""
     found = set()
-    for thread in Path("/proc/self/task").glob("*/children"):
-        children: list[str] = []
-        with suppress(OSError):  # the thread has ended meanwhile
-            children = thread.read_text(encoding="utf-8").split()
-        for child in children:
-            with suppress(OSError):  # it has gone meanwhile
-                if b"\0--frozen\0" in Path("/proc", child, "cmdline").read_bytes():
-                    found.add(int(child))
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):  # it has gone meanwhile
+            if "--frozen" in child.cmdline():
+                found.add(child.pid)
     return found
 
 

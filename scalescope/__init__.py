@@ -1,14 +1,103 @@
 """scalescope: why does my training job not scale, and what would make it?
 
-The command line is `scalescope VERB …`; in Python, `profile_steps` measures a training loop of your own.
-Nothing is loaded before it is used, so that the reading half never loads torch.
+The command line is `scalescope VERB …`; docs/reference.md has what there is in Python, with examples. Nothing is loaded
+before it is used, so that a script starts as fast with it as without, and the reading half never loads torch.
 """
 
 import os
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from scalescope.api import (
+        Run,
+        Study,
+        analyze,
+        analyze_study,
+        compare,
+        cost_model,
+        fit,
+        read_run,
+        read_sweep,
+        read_trace,
+        what_if,
+        write_report,
+    )
+    from scalescope.records.errors import RunError, UserError
+    from scalescope.records.rows import StepRow, SweepRow
+    from scalescope.scaling.answer import RunAnalysis, StudyAnalysis
+    from scalescope.scaling.costs.answer import CostAnswer
+    from scalescope.scaling.costs.model import CostModel
+    from scalescope.scaling.costs.topology import Topology
+    from scalescope.scaling.replay.change import Change
+    from scalescope.scaling.replay.whatif import WhatIf
+    from scalescope.scaling.sweeps.comparison import Comparison
+    from scalescope.scaling.trace.trace import Trace
     from scalescope.train.script.profiler import StepProfiler
+
+__all__ = [
+    "Change",
+    "Comparison",
+    "CostAnswer",
+    "CostModel",
+    "Run",
+    "RunAnalysis",
+    "RunError",
+    "StepProfiler",
+    "StepRow",
+    "Study",
+    "StudyAnalysis",
+    "SweepRow",
+    "Topology",
+    "Trace",
+    "UserError",
+    "WhatIf",
+    "analyze",
+    "analyze_study",
+    "compare",
+    "cost_model",
+    "fit",
+    "profile_steps",
+    "read_run",
+    "read_sweep",
+    "read_trace",
+    "what_if",
+    "write_report",
+]
+
+# where what is not scalescope.api's own comes from
+_HOMES = {
+    "Change": "scalescope.scaling.replay.change",
+    "Comparison": "scalescope.scaling.sweeps.comparison",
+    "CostAnswer": "scalescope.scaling.costs.answer",
+    "CostModel": "scalescope.scaling.costs.model",
+    "RunAnalysis": "scalescope.scaling.answer",
+    "RunError": "scalescope.records.errors",
+    "StepProfiler": "scalescope.train.script.profiler",
+    "StepRow": "scalescope.records.rows",
+    "StudyAnalysis": "scalescope.scaling.answer",
+    "SweepRow": "scalescope.records.rows",
+    "Topology": "scalescope.scaling.costs.topology",
+    "Trace": "scalescope.scaling.trace.trace",
+    "UserError": "scalescope.records.errors",
+    "WhatIf": "scalescope.scaling.replay.whatif",
+}
+
+
+if not TYPE_CHECKING:  # to which every name would be there
+
+    def __getattr__(name: str) -> Any:
+        """Load what is asked for (PEP 562)."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if lacks := missing():
+            raise ImportError(lacks)
+        value = globals()[name] = getattr(import_module(_HOMES.get(name, "scalescope.api")), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def profile_steps(what: str, **settings: Any) -> "StepProfiler":

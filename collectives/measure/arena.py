@@ -8,6 +8,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import psutil
 import torch
 
 from scalescope.collectives.dtypes import DTYPES
@@ -93,7 +94,7 @@ def from_torch(device: torch.device, local_ranks: int) -> Allocate:
     """Return torch's allocator, as training uses it; `local_ranks` share the memory of this host."""
 
     def allocate(size: int) -> torch.Tensor | None:
-        if device.type == "cpu" and (free := _free_host_bytes()) is not None and size * local_ranks > free:
+        if device.type == "cpu" and size * local_ranks > _free_host_bytes():
             return None  # the kernel would hand it out, and end the process when it is touched
         try:
             return torch.empty(size, dtype=torch.uint8, device=device)
@@ -120,13 +121,10 @@ def from_library(device: torch.device) -> Allocate:
     return allocate
 
 
-def _free_host_bytes() -> int | None:
-    """Return what this machine or this container has left, whichever is less; None where nothing tells."""
-    free = []
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
-        free += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")]
+def _free_host_bytes() -> int:
+    """Return what this machine or this container has left, whichever is less."""
+    free = [int(psutil.virtual_memory().available)]
     with contextlib.suppress(OSError, ValueError):  # "max" is no number: no limit
         limit = int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8"))
         free.append(limit - int(Path("/sys/fs/cgroup/memory.current").read_text(encoding="utf-8")))
-    return min(free, default=None)
+    return min(free)

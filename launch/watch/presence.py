@@ -4,13 +4,18 @@ import os
 import signal
 import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+import psutil
 
-_STATE, _PARENT, _STARTED = 0, 1, 19  # fields of /proc/<pid>/stat after the name, see proc(5)
+# fields of /proc/<pid>/stat after the name, see proc(5). psutil's create_time() is of the wall clock, which is set anew
+# while a job runs: two readings of one process may differ
+_STATE, _STARTED = 0, 19
 _PROC = Path("/proc")
 
+STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 LAUNCHER = "SCALESCOPE_LAUNCHER"  # the process that started this rank, where that was ours
 
 
@@ -64,17 +69,10 @@ def end_stopped(signs: Iterable[Sign]) -> None:
 
 def end_sibling(rank: int) -> None:
     """End a stopped rank that this process's own launcher started, and that never came to speak for itself."""
-    parent, mark = os.getppid(), f"RANK={rank}".encode()
-    for folder in _PROC.glob("[0-9]*"):
-        fields = _stat(int(folder.name))
-        if not fields or int(fields[_PARENT]) != parent or fields[_STATE] not in "Tt":
-            continue
-        try:
-            environ = (folder / "environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if mark in environ:
-            _kill(int(folder.name))
+    for sibling in psutil.Process(os.getppid()).children():
+        with suppress(psutil.Error):  # it has gone by itself
+            if sibling.status() in STOPPED and sibling.environ().get("RANK") == str(rank):
+                sibling.kill()
 
 
 def _kill(pid: int) -> None:

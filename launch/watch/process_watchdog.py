@@ -18,6 +18,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
+
+from scalescope.launch.watch.presence import STOPPED
 from scalescope.records.package import importable
 
 _LOOK_S = 0.5
@@ -108,7 +111,6 @@ def _note(folder: Path, words: str) -> None:
 
 
 def _is_stopped(pid: int) -> bool:
-    with suppress(OSError):
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")  # a name may be any bytes
-        return stat.rpartition(")")[2].split()[0] in "Tt"
+    with suppress(psutil.Error):
+        return psutil.Process(pid).status() in STOPPED
     return False

@@ -30,25 +30,16 @@ def run(words: list[str]) -> int:
     options = _parse(words)
     from scalescope.report.panels.whatif import replay_panel
     from scalescope.report.terminal import make_console, print_panel
-    from scalescope.scaling.as_run.step import take_recording_out
-    from scalescope.scaling.replay.load import find_targets, open_replayer
-    from scalescope.scaling.replay.whatif import WhatIf, usual_changes
+    from scalescope.scaling.as_run.predict import open_as_run, predict
+    from scalescope.scaling.replay.load import find_targets
 
     console = make_console()
     answers = []
     for target in find_targets(options.path):
-        replayer = open_replayer(target)
-        take_recording_out(replayer, _untraced(options.step_ms, target.path))
+        replayer = open_as_run(target, options.step_ms)
         straggler = replayer.latest_rank if options.no_straggler == "latest" else None
         _refuse_stranger(options.no_straggler, replayer.graph.ranks, target.name)
-        changes = _changes(options, straggler) or usual_changes(replayer)
-        replayer.work_out(changes)
-        answer = WhatIf(
-            name=target.name,
-            replay=replayer.replay,
-            step_ms=replayer.base_ns / 1e6,
-            predictions=[replayer.predict(change) for change in changes],
-        )
+        answer = predict(target.name, replayer, _changes(options, straggler))
         answers.append(answer)
         print_panel(replay_panel(answer), console)
     if options.json is not None:
@@ -79,13 +70,6 @@ def _parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--together", action="store_true", help="make all of these changes at once")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
     return parser.parse_args(words)
-
-
-def _untraced(step_ms: float | None, path: Path) -> "Untraced | None":  # type: ignore[name-defined] # noqa: F821
-    """Return the step without a profiler, as given or as the run's own rows tell. Raises UserError for nonsense."""
-    from scalescope.scaling.as_run.untraced import given_steps, untraced_of_run
-
-    return given_steps([step_ms], [path])[path] if step_ms is not None else untraced_of_run(path)
 
 
 def _changes(options: argparse.Namespace, latest: int | None) -> list["Change"]:  # type: ignore[name-defined] # noqa: F821

@@ -5,16 +5,18 @@ Everything is read below a root folder, so that a test can lay out a machine tha
 
 import ipaddress
 import os
-import re
 import resource
 import shutil
 import socket
 from collections.abc import Mapping
 from pathlib import Path
 
+import psutil
+
 from scalescope.hardware.finding import Finding, broken, fine, note
 
 _GIB = 1024**3
+_TIME_SERVICES = ("chronyd", "ntpd", "systemd-timesyncd", "ptp4l", "phc2sys")
 SHARED_MEMORY_LEAST = _GIB  # NCCL's and the loaders' shared segments; Docker's default of 64 MiB is not enough
 OPEN_FILES_LEAST = 4096  # every pair of ranks holds sockets and shared segments open
 
@@ -150,11 +152,10 @@ def check_rocm(
     return findings
 
 
-def check_clock(root: Path = Path("/")) -> Finding:
+def check_clock() -> Finding:
     """Say whether a time service disciplines the clock; one host needs none, several do."""
-    service = next(
-        (name for name in ("chronyd", "ntpd", "systemd-timesyncd", "ptp4l", "phc2sys") if _runs(name, root)), None
-    )
+    running = {process.info["name"] for process in psutil.process_iter(["name"])}
+    service = next((name for name in _TIME_SERVICES if name in running), None)
     if service is not None:
         return fine("clock", f"kept by {service}")
     return note("clock", "no time service runs; fine on one host, across hosts offsets are estimated from the traces")
@@ -167,13 +168,6 @@ def _interface_exists(value: str, present: set[str]) -> bool:
     exact = value.startswith("=")
     wanted = value.lstrip("=").split(",")
     return any(name == word if exact else name.startswith(word) for word in wanted for name in present)
-
-
-def _runs(program: str, root: Path) -> bool:
-    for process in _children(root / "proc"):
-        if re.fullmatch(r"\d+", process.name) and _text(process / "comm") == program[:15]:
-            return True
-    return False
 
 
 def _children(path: Path) -> list[Path]:

@@ -59,21 +59,23 @@ def analyze(
     references: Sequence[Path] = (),
     outlook: Outlook = NO_OUTLOOK,
     untraced: Mapping[Path, Untraced] | None = None,
+    *,
+    write: bool = True,
 ) -> list[Answer]:
     """Analyse run folders, studies, trace folders and trace files; a study's answer comes before its runs'.
 
-    Writes analysis.json into each run folder and study; plain trace folders and files are left as they are. Trace
-    files given one by one are one run together. A sweep has no traces, and no answer. `references` are undisturbed runs
-    of the same job: what the one run analysed lost against them is in its answer. `outlook` gives other sweeps than a
-    study's own, and GPU counts to project to. `untraced`: the step of a path without a profiler, where it is known from
-    elsewhere (`scaling.as_run.untraced.given_steps`). Raises UserError for a path without traces, for references where
-    there is not one run, and for a step of what is no run.
+    Writes analysis.json into each run folder and study, unless told not to; plain trace folders and files are left as
+    they are. Trace files given one by one are one run together. A sweep has no traces, and no answer. `references` are
+    undisturbed runs of the same job: what the one run analysed lost against them is in its answer. `outlook` gives
+    other sweeps than a study's own, and GPU counts to project to. `untraced`: the step of a path without a profiler,
+    where it is known from elsewhere (`scaling.as_run.untraced.given_steps`). Raises UserError for a path without
+    traces, for references where there is not one run, and for a step of what is no run.
     """
     known = untraced or {}
     if known and (references or (len(paths) > 1 and all(path.is_file() for path in paths))):
         raise UserError("--step-ms tells the step of one run, without --against; name the run's folder of traces")
     if references:
-        return [_analyze_against(paths, references, jobs, executor)]
+        return [_analyze_against(paths, references, jobs, executor, write)]
     answers: list[Answer] = []
     files = [path for path in paths if path.is_file()]
     if len(files) > 1:
@@ -82,12 +84,12 @@ def analyze(
     for path in paths:
         if path in files and len(files) > 1:
             continue
-        answers.extend(_analyze_path(path, jobs, executor, outlook, known.get(path)))
+        answers.extend(_analyze_path(path, jobs, executor, outlook, known.get(path), write))
     return answers
 
 
 def _analyze_against(
-    paths: Sequence[Path], references: Sequence[Path], jobs: int | None, executor: Executor | None
+    paths: Sequence[Path], references: Sequence[Path], jobs: int | None, executor: Executor | None, write: bool
 ) -> RunAnalysis:
     if len(paths) != 1:
         raise UserError("lost time is told of one run against its references; name one run or folder of traces")
@@ -98,14 +100,21 @@ def _analyze_against(
     kind = folder.read_info().kind
     if kind != "train":
         raise UserError(f"{path} is a {kind}, and lost time is told of one training run; name that run's folder")
-    folder.refuse_read_only()
+    if write:
+        folder.refuse_read_only()
     analysis = analyze_against(path, references, jobs, executor)
-    write_answer(folder.analysis, analysis)
+    if write:
+        write_answer(folder.analysis, analysis)
     return analysis
 
 
 def _analyze_path(
-    path: Path, jobs: int | None, executor: Executor | None, outlook: Outlook, untraced: Untraced | None
+    path: Path,
+    jobs: int | None,
+    executor: Executor | None,
+    outlook: Outlook,
+    untraced: Untraced | None,
+    write: bool,
 ) -> list[Answer]:
     if not (path / "run.json").is_file():
         found = explain_jobs(path, jobs, executor, for_replay=True)
@@ -116,21 +125,28 @@ def _analyze_path(
     kind = folder.read_info().kind
     if kind == "sweep":
         return []  # its rows are the answer already
-    folder.refuse_read_only()
+    if write:
+        folder.refuse_read_only()
     if kind == "train":
         analysis = _analyze_alone(path, jobs, executor, outlook, untraced)
-        write_answer(folder.analysis, analysis)
+        if write:
+            write_answer(folder.analysis, analysis)
         return [analysis]
     if untraced is not None:
         raise UserError(f"--step-ms is of one run, and {path} is a {kind}; name that run's folder")
     study, runs = analyze_study(folder, jobs, executor, outlook)
     add_advice(path, runs, outlook.sweeps, jobs=_jobs_here(jobs, executor))
+    if write:
+        _write_study(folder, study, runs)
+    return [study, *runs]
+
+
+def _write_study(folder: RunFolder, study: StudyAnalysis, runs: Sequence[RunAnalysis]) -> None:
     by_name = {analysis.name: analysis for analysis in runs}
     for child in folder.read_children():
         if child.path.name in by_name:
             write_answer(child.analysis, by_name[child.path.name])
     write_answer(folder.analysis, study)
-    return [study, *runs]
 
 
 def _analyze_alone(

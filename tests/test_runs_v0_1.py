@@ -1,0 +1,85 @@
+"""Run folders of every kind that version 0.1 made are read, reported and gone on with."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from scalescope.cli import front_door
+from scalescope.records.folder import RunFolder
+from scalescope.scaling.answer import RunAnalysis, read_run_answer, read_study_answer
+from tests.test_front_door import SCALESCOPE, call
+
+OLD = Path(__file__).parent / "data" / "runs_v0.1"
+CPU = ["launch.device=cpu", "launch.threads_per_rank=1", "launch.ranks=2"]
+TRAIN = (
+    "model=gpt_tiny model.layers=1 model.heads=1 model.width=8 model.context=16 model.batch_size=2 precision=fp32 "
+    "warmup_steps=1 profiler.warmup=1 profiler.active=1 data=python_stdlib data.validation_samples=4 steps=12 "
+    "checkpoint_every=6 keep_checkpoints=2 name=train resume=true"
+).split()
+SWEEP = "operations=[all_reduce,all_gather] group_sizes=[2] name=sweep resume=true".split()
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(OLD, tmp_path / "runs"))
+
+
+def measured(answer: RunAnalysis) -> list[object]:
+    """What a run's traces and rows say, whatever is concluded from it."""
+    return [answer.ranks, answer.steps, answer.collectives, answer.efficiency, answer.step_times, answer.throughput,
+            answer.model, answer.world_size, answer.quality.verdict]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["train", "script"])
+def test_a_run_is_read_as_it_was_then_and_reported(kind: str, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    then = read_run_answer(runs / kind / "analysis.json")
+    for verb in ("analyze", "report", "perfetto"):
+        assert front_door.main([verb, str(runs / kind)]) == 0, capsys.readouterr().err
+    folder = RunFolder(runs / kind)
+    assert measured(read_run_answer(folder.analysis)) == measured(then)
+    assert "where its time goes is not known" not in folder.report.read_text()
+
+
+def test_a_study_is_read_as_it_was_then_and_reported(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    then = read_study_answer(runs / "study" / "analysis.json")
+    for verb in ("analyze", "report", "finish"):
+        assert front_door.main([verb, str(runs / "study")]) == 0, capsys.readouterr().err
+    now = read_study_answer(runs / "study" / "analysis.json")
+    assert (now.runs, now.efficiency, now.waterfall) == (then.runs, then.efficiency, then.waterfall)
+    for name in ("gpt_tiny-ddp-n1", "gpt_tiny-ddp-n2"):
+        before = read_run_answer(OLD / "study" / name / "analysis.json")
+        assert measured(read_run_answer(runs / "study" / name / "analysis.json")) == measured(before)
+    assert (runs / "study" / "report.html").is_file()
+
+
+def test_a_sweep_is_read_compared_and_reported(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = str(runs / "sweep")
+    for words in (["analyze", sweep], ["report", sweep], ["fit", sweep], ["compare", sweep, str(runs / "study")]):
+        assert front_door.main(words) == 0, capsys.readouterr().err
+    assert "ratio" in capsys.readouterr().out
+    assert len(RunFolder(runs / "sweep").read_sweep()) == 8
+
+
+def test_training_goes_on_with_the_losses_that_it_would_have_had(runs: Path) -> None:
+    """As a crash after step 8 would leave it: two rows beyond the checkpoint, which are done again."""
+    folder = RunFolder(runs / "train")
+    then = folder.read_steps()
+    folder.steps.write_bytes(b"".join(folder.steps.read_bytes().splitlines(keepends=True)[:8]))
+    done = call(SCALESCOPE, "train", *TRAIN, *CPU, cwd=runs.parent, WANDB_MODE="offline", OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr
+    now = folder.read_steps()
+    assert [row.attempt for row in now] == [0] * 6 + [1] * 6 and folder.read_info().status == "done"
+    assert [row.loss for row in now] == pytest.approx([row.loss for row in then], rel=1e-6)
+    assert (folder.checkpoints / "step-12").is_dir() and folder.report.is_file()
+
+
+def test_a_sweep_goes_on_with_what_it_lacks(runs: Path) -> None:
+    folder = RunFolder(runs / "sweep")
+    then = folder.read_sweep()
+    folder.sweep.write_bytes(b"".join(folder.sweep.read_bytes().splitlines(keepends=True)[:5]))
+    done = call(SCALESCOPE, "sweep", *SWEEP, "sizes=1KiB..64KiB x4", *CPU, cwd=runs.parent)
+    assert done.returncode == 0, done.stderr
+    now = folder.read_sweep()
+    assert now[:5] == then[:5] and all(row.attempt == 1 and row.status == "measured" for row in now[5:])
+    assert [(row.operation, row.bytes) for row in now] == [(row.operation, row.bytes) for row in then]
