@@ -26,7 +26,7 @@ def settle(graph: Graph) -> tuple[dict[int, float], dict[int, float]]:
             for call in graph.calls[rank]:
                 called = clock + call.think_ns
                 if call.launches >= 0:
-                    launched[call.launches] = called + graph.latency[rank]
+                    launched[call.launches] = called + graph.latency[rank] + graph.activities[call.launches].late_ns
                 clock = called + call.duration_ns
                 if call.awaits >= 0:
                     clock = max(called, (begin if call.room else end)[call.awaits] + call.until_ns)
@@ -106,7 +106,7 @@ def walk(graph: Graph) -> tuple[dict[int, float], dict[int, float]]:
                 made = clock[rank] + call.think_ns
                 if call.launches >= 0 and (rank, place[rank]) not in called:
                     called.add((rank, place[rank]))
-                    launched[call.launches] = made + graph.latency[rank]
+                    launched[call.launches] = made + graph.latency[rank] + nodes[call.launches].late_ns
                     unlaunched.discard(call.launches)
                 if call.awaits >= 0:
                     happened = (begin if call.room else end).get(call.awaits)

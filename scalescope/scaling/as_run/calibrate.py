@@ -5,6 +5,7 @@ bisection on the replay, and a step that its devices bound does not move at any 
 need not be: the step as run is the same at all of them.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -102,8 +103,8 @@ def calibrate(
 
 
 def _not_needed(replays: _Replays, terms: RecordingTerms, untraced: Untraced | None) -> Calibration:
-    step = replays.at(1.0)
-    recording = replays.recording(Interval(1.0, terms.low, terms.high))
+    step = replays.at(terms.likely)
+    recording = replays.recording(Interval(terms.likely, terms.low, terms.high))
     if untraced is None:
         return Calibration(recording, Interval(step, step * (1 - _ON_DEVICES), step), "not_needed")
     told = untraced.step_ms
@@ -118,11 +119,17 @@ def _why_off(step_ns: float, told: Interval) -> Reason | None:
 
 
 def _range(replays: _Replays, terms: RecordingTerms) -> Calibration:
-    longest, step, shortest = (replays.at(scale) for scale in (terms.low, 1.0, terms.high))
+    longest, step, shortest = (replays.at(scale) for scale in (terms.low, terms.likely, terms.high))
     same = longest - shortest <= _MOVES * longest
-    recording = replays.recording(Interval(1.0, terms.low, terms.high))
-    step_ns = Interval(step, min(step, shortest) * (1 - _ON_DEVICES), max(step, longest))
+    recording = replays.recording(Interval(terms.likely, terms.low, terms.high))
+    longest = min(max(step, longest) + _unexplained(replays.graph), max(replays.at(0.0), longest))
+    step_ns = Interval(step, min(step, shortest) * (1 - _ON_DEVICES), longest)
     return Calibration(recording, step_ns, "not_needed" if same else "range")
+
+
+def _unexplained(graph: Graph) -> float:
+    """Return how long a step waits, ns, for what the traces do not show: with or without recording."""
+    return max(graph.unexplained_ns.values(), default=0.0) / max(1, len(graph.step_numbers))
 
 
 def _fit(
@@ -132,7 +139,7 @@ def _fit(
     bounds_ns = sorted(1e6 * one for one in (told.low, told.value, told.high))
     at_device = shortest * (1 + _NEAR / 2)  # from here on its devices bound the step
     goal = min(max(told.value * 1e6, at_device), traced_ns)
-    scale = _solve(replays, goal)
+    scale = _solve(replays, goal, terms.likely)
     low, high = (replays.scale_at(min(max(one, at_device), traced_ns)) for one in (bounds_ns[2], bounds_ns[0]))
     if bounds_ns[0] <= at_device:
         high = max(high, terms.high)
@@ -141,24 +148,26 @@ def _fit(
     return Calibration(recording, _covering(step, told), untraced.source, _why_off(step, told))
 
 
-def _solve(replays: _Replays, goal: float) -> float:
+def _solve(replays: _Replays, goal: float, likely: float) -> float:
     """Return a replayed scale at which the step is near the goal, ns.
 
     The step shortens nearly in line with the scale, until its devices bound it: between two scales a line through both
-    tells the next, and a half where the line has not helped.
+    tells the next, and where the devices bound it at the upper one already, what lies between the two.
     """
     if replays.at(0.0) <= goal * (1 + _NEAR):
         return 0.0
     low, high = 0.0, HIGHEST_SCALE
-    tried = 1.0
-    for turn in range(_MOST_REPLAYS):
+    tried = likely
+    for _ in range(_MOST_REPLAYS):
         step = replays.at(tried)
         if abs(step - goal) <= _NEAR * goal:
             return tried
         low, high = (tried, high) if step > goal else (low, tried)
-        along = (replays.at(low) - goal) / max(replays.at(low) - replays.at(high), 1.0)
-        bent = replays.at(high) <= goal * (1 + _NEAR) and turn % 2 == 1
-        tried = low + (high - low) * (0.5 if bent else min(max(along, 0.05), 0.95))
+        if replays.at(high) >= goal * (1 - _NEAR):  # its devices bound it there already, and somewhat before it
+            tried = math.sqrt(max(low, 0.1) * high)
+        else:
+            along = (replays.at(low) - goal) / (replays.at(low) - replays.at(high))
+            tried = low + (high - low) * min(max(along, 0.05), 0.95)
     return min((low, high), key=lambda scale: abs(replays.at(scale) - goal))
 
 

@@ -25,7 +25,7 @@ from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
 from scalescope.scaling.ranks.clocks import host_offsets
 from scalescope.scaling.ranks.matching import match_collectives
 from scalescope.scaling.ranks.waits import wait_of
-from scalescope.scaling.replay.graph import Activity, Contention, Gradient, Graph, HostCall, Transfer
+from scalescope.scaling.replay.graph import Activity, Contention, Gradient, Graph, HostCall, Transfer, median
 from scalescope.scaling.trace.intervals import Intervals, covered_before, union
 
 #: The longest that dispatching an activity takes once nothing holds it up any more, ns. What lies beyond it in a trace
@@ -33,6 +33,8 @@ from scalescope.scaling.trace.intervals import Intervals, covered_before, union
 LONGEST_DISPATCH_NS = 30_000
 
 
+#: From one kernel's end to the next one's begin where both are enqueued, ns, unless the trace has any such pair.
+_QUEUED_DISPATCH_NS = 1_000.0
 #: From the begin of a launch to the begin of its kernel on an idle device, ns: 7.8 to 8.4 µs on H200.
 LONGEST_LATENCY_NS = 8_000
 
@@ -285,6 +287,8 @@ def _explain_starts(graph: Graph, rank: int, record: RankRecord) -> None:
     end_times = np.array([end for end, _ in ends], np.int64)
     edges = graph.edges[rank]
     unexplained = 0.0
+    held_up: list[float] = []  # dispatches of what its stream or an event held up
+    launched_late: list[Activity] = []  # what nothing but its launch did
     for stream in graph.order[rank]:
         before = -1
         for at in stream:
@@ -303,11 +307,21 @@ def _explain_starts(graph: Graph, rank: int, record: RankRecord) -> None:
             # a run loop's thread comes when the machine lets it: all of that is its dispatch
             longest = gap if record.activity == "cpu" and node.kind == COMMUNICATION else LONGEST_DISPATCH_NS
             node.dispatch_ns = float(min(max(gap, 0.0), max(longest, 0.0)))
+            if free == launch.get(at, -1.0) + graph.latency[rank]:
+                launched_late.append(node)
+            else:
+                held_up.append(node.dispatch_ns)
             if gap > longest and node.kind != COMMUNICATION:
                 left, right = max(node.traced_start - gap + LONGEST_DISPATCH_NS, edges[0]), node.traced_start
                 unexplained += max(0.0, right - left)
             before = at
     graph.unexplained_ns[rank] = unexplained
+    if record.activity == "gpu":
+        # what a slow launch took is not taken once more where the queue is full
+        typical = median(held_up, _QUEUED_DISPATCH_NS)
+        for node in launched_late:
+            node.late_ns = max(0.0, node.dispatch_ns - typical)
+            node.dispatch_ns -= node.late_ns
 
 
 def _latency(graph: Graph, rank: int, launch: Mapping[int, float]) -> float:

@@ -21,6 +21,9 @@ class Activity:
     traced_start: int = 0
     traced_end: int = 0
     beside_ns: int = 0  # of compute: for how much of it, as traced, a collective ran on its rank
+    late_ns: float = (
+        0.0  # of one that nothing but its launch held up: by how much longer than the rank's latency it took
+    )
     wait_ns: float = -1.0  # of a collective that is no transfer of several: how long it waited; below 0: not told
 
 

@@ -147,6 +147,7 @@ class _Run:
         self.kind = [node.kind for node in nodes]
         self.rank = [node.rank for node in nodes]
         self.dispatch = [node.dispatch_ns for node in nodes]
+        self.late = [node.late_ns for node in nodes]
         self.left = list(graph.work_ns)
         self.since = [0.0] * count
         self.due = [0] * count  # the number of the event that ends it, unless its speed changes
@@ -254,7 +255,7 @@ class _Run:
             if call.launches >= 0 and at >= made:
                 made = at + 1  # a host that waits comes back to the same call
                 self.launch[call.launches] = begun
-                self._over(call.launches, begun + latency)
+                self._over(call.launches, begun + latency + self.late[call.launches])
             if call.data_ns:
                 self.loading[rank].append((begun - call.data_ns, begun))
             if call.awaits >= 0:

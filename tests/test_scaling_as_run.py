@@ -1,0 +1,260 @@
+"""The step as run: recording's cost is counted, calibrated and taken out, and the step is the untraced one then."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from scalescope.cli import front_door
+from scalescope.records.rows import StepPhase, StepRow
+from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis, read_run_answer
+from scalescope.scaling.as_run.calibrate import Untraced, calibrate
+from scalescope.scaling.as_run.partition import partition_replayed
+from scalescope.scaling.as_run.recording import WITH_DEVICE, host_paces
+from scalescope.scaling.as_run.step import step_as_run, take_recording_out
+from scalescope.scaling.as_run.untraced import untraced_near
+from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.rank.recorded import OPERATOR_EDGES, RUNTIME_CALLS
+from scalescope.scaling.rank.timeline import COMPUTE
+from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.graph import Activity, Contention, Graph, HostCall
+from scalescope.scaling.replay.host_cost import CallCost, HostCost
+from scalescope.scaling.replay.load import read_records
+from scalescope.scaling.replay.simulate import mean_step_ns, simulate, simulate_steps
+from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.run import explain_run
+from scalescope.scaling.trace.reader import read_trace
+
+DATA = Path(__file__).parent / "data"
+#: 2×H200 on a slow host: bound by the devices, and by the host of rank 1 while it was recorded.
+SLOW_HOST = DATA / "gpt_slow_host_n2"
+UNTRACED_MS = max(json.loads((SLOW_HOST / "truth.json").read_text())["step_ms_unprofiled"])
+
+
+def _given(step_ms: float, spread: float = 0.01) -> Untraced:
+    return Untraced(Interval(step_ms, step_ms * (1 - spread), step_ms * (1 + spread)), "given")
+
+
+@cache
+def _as_run(name: str, step_ms: float | None = None) -> tuple[Replayer, AsRun]:
+    replayer = Replayer(read_records(DATA / name))
+    found = take_recording_out(replayer, _given(step_ms) if step_ms is not None else None)
+    assert found is not None
+    return replayer, found
+
+
+def test_a_step_that_only_recording_made_host_bound_is_its_devices_as_run() -> None:
+    replayer, found = _as_run("gpt_slow_host_n2", UNTRACED_MS)
+    assert replayer.replay.traced_ms > 1.9 * UNTRACED_MS
+    assert found.source == "given" and found.reason is None
+    assert found.step_ms == pytest.approx(UNTRACED_MS, rel=0.015)
+    for one in found.ranks:
+        assert one.idle_launch_ms <= 0.02 * one.window_ms
+        assert one.exposed_wait_ms <= 0.04 * one.window_ms
+        assert sum(one.part_ms(part) for part in PARTS) == pytest.approx(one.window_ms, abs=1e-6)
+
+
+def test_as_run_nobody_gains_from_a_rank_that_only_recording_made_late() -> None:
+    replayer, _ = _as_run("gpt_slow_host_n2", UNTRACED_MS)
+    late = replayer.predict(Change(no_straggler=1))
+    launches = replayer.predict(Change(host_free=True))
+    assert late.change_ms is not None and late.change_ms > -0.03 * UNTRACED_MS
+    assert launches.change_ms is not None and launches.change_ms > -0.02 * UNTRACED_MS
+    traced = Replayer(replayer.records).predict(Change(no_straggler=1))
+    assert traced.change_ms is not None and traced.change_ms < -0.3 * UNTRACED_MS
+
+
+def test_without_an_untraced_step_the_range_covers_it_and_says_that_it_is_one() -> None:
+    replayer, found = _as_run("gpt_slow_host_n2")
+    assert found.source == "range" and found.low_ms is not None and found.high_ms is not None
+    assert found.low_ms <= UNTRACED_MS <= found.high_ms < replayer.replay.traced_ms
+    wide = replayer.predict(Change(host_free=True))
+    assert wide.low_ms is not None and wide.high_ms is not None
+    assert wide.low_ms < -0.3 * UNTRACED_MS and wide.high_ms > -0.05 * UNTRACED_MS, "what holds at every scale, no more"
+
+
+@pytest.mark.parametrize("name", ["gpt_ddp_n1", "gpt_ddp_n2", "resnet50_ddp_n4"])
+def test_a_step_that_its_devices_bound_does_not_move_at_any_scale(name: str) -> None:
+    replayer, found = _as_run(name)
+    assert found.source == "not_needed" and found.step_ms is not None
+    assert found.step_ms == pytest.approx(replayer.replay.replayed_ms, rel=0.005)
+
+
+def test_how_well_the_replay_does_is_judged_on_the_step_as_traced() -> None:
+    replayer, _ = _as_run("gpt_slow_host_n2", UNTRACED_MS)
+    assert replayer.replay.replayed_ms == pytest.approx(replayer.replay.traced_ms, rel=0.01)
+    assert replayer.base_ns / 1e6 == pytest.approx(UNTRACED_MS, rel=0.015)
+
+
+@pytest.mark.parametrize("name", ["gpt_slow_host_n2", "gpt_ddp_n2", "gpt_ddp_n1", "cpu_ddp_n2", "cpu_fsdp2_n2"])
+def test_the_partition_of_an_unchanged_replay_is_that_of_the_trace(name: str) -> None:
+    replayer = Replayer(read_records(DATA / name))
+    graph = replayer.graph
+    replayed = partition_replayed(graph, simulate(graph), on_cpu=replayer.on_cpu)
+    profiled = explain_run(DATA / name).partitions
+    for rank, part in replayed.items():
+        assert sum(part.parts) == part.window
+        bounded = profiled[rank][:-1]
+        for at, name_of_part in enumerate(PARTS):
+            traced = sum(step.parts[at] for step in bounded)
+            assert part.parts[at] == pytest.approx(traced, abs=0.012 * part.window), name_of_part
+
+
+def test_everything_that_was_recorded_is_charged_once() -> None:
+    (record,) = read_records(DATA / "gpt_ddp_n1").values()
+    recorded = record.recorded
+    assert recorded is not None and recorded.shapes
+    trace = read_trace(next((DATA / "gpt_ddp_n1").glob("*.json.gz")))
+    base = trace.header.base_ns
+    first, last = record.calls[0].start - base, max(call.end for call in record.calls) - base
+    threads = {call.thread for call in record.calls if call.activity >= 0}
+    edges = [
+        instant
+        for spans in (trace.operators, trace.annotations)
+        for thread, *times in zip(spans.thread.tolist(), spans.start.tolist(), spans.end.tolist(), strict=True)
+        for instant in times
+        if thread in threads and first < instant <= last
+    ]
+    calls = [
+        end
+        for thread, end in zip(trace.runtime.thread.tolist(), trace.runtime.end.tolist(), strict=True)
+        if thread in threads and first < end <= last
+    ]
+    counted = recorded.before.sum(0) + recorded.during.sum(0)
+    assert counted[OPERATOR_EDGES] == len(edges) and counted[RUNTIME_CALLS] == len(calls)
+
+
+def test_what_cupti_stopped_the_host_for_is_charged_and_what_it_did_beside_it_is_not() -> None:
+    records = read_records(SLOW_HOST)
+    known = {rank: one.recorded for rank, one in records.items()}
+    assert known[0] is not None and known[1] is not None
+    stopped = known[0].during[:, 3].sum() / 1e6
+    # all but the one buffer of 2.19 ms that CUPTI asked for while the host went on
+    assert stopped == pytest.approx(26.28, abs=0.01) and not known[0].before[:, 3].any()
+    assert not known[1].during.any(0)[3]
+
+
+def test_a_host_that_takes_longer_for_the_same_launches_is_charged_more() -> None:
+    paces = host_paces(read_records(SLOW_HOST))
+    assert paces[1] > 1.2 * paces[0] and sum(paces.values()) == pytest.approx(2)
+    assert host_paces(read_records(DATA / "gpt_ddp_n1")) == {0: 1.0}
+
+
+KERNELS, STEPS = 40, 4
+
+
+def _job(think_ns: float, work_ns: float) -> Graph:
+    """Return one rank's steps of kernels, each launched `think_ns` after the one before."""
+    graph = Graph([0], [], [], {}, {0: [[]]}, {0: []}, {0: 0.0}, [], {0: []}, {0: []}, {0: 0.0}, {0: []},
+                  list(range(STEPS)), Contention())  # fmt: skip
+    for at in range(KERNELS * STEPS):
+        graph.add(Activity(0, 7, COMPUTE, 0.0, at // KERNELS, "kernel"), work_ns)
+        graph.order[0][0].append(at)
+        graph.calls[0].append(HostCall(think_ns, 0.0, 0.0, launches=at))
+        if at % KERNELS == 0:
+            graph.steps[0].append(at)
+    return graph
+
+
+def _cost(ns_a_call: float) -> HostCost:
+    each, none = np.full(KERNELS * STEPS, ns_a_call), np.zeros(KERNELS * STEPS)
+    return HostCost({0: CallCost(each, none, none, none)})
+
+
+def test_the_scale_is_the_one_at_which_the_replay_is_the_untraced_step() -> None:
+    graph = _job(think_ns=30_000.0, work_ns=5_000.0)  # 1.2 ms a step, the host's
+    traced = mean_step_ns(simulate_steps(graph))
+    found = calibrate(graph, traced, _cost(10_000.0), WITH_DEVICE, _given(KERNELS * 0.018, 0.02))
+    assert found.reason is None and found.source == "given"
+    assert found.recording.scale.value == pytest.approx(1.2, rel=0.02)  # (30 - 18) / 10
+    assert found.recording.scale.low == pytest.approx(1.164, rel=0.02)
+    assert found.recording.scale.high == pytest.approx(1.236, rel=0.02)
+
+
+def test_between_host_and_device_bound_the_device_stops_the_step_from_shrinking() -> None:
+    graph = _job(think_ns=30_000.0, work_ns=20_000.0)
+    traced = mean_step_ns(simulate_steps(graph))
+    reached = calibrate(graph, traced, _cost(10_000.0), WITH_DEVICE, _given(KERNELS * 0.0201))
+    assert reached.reason is None and reached.step_ns.value == pytest.approx(KERNELS * 20_000, rel=0.01)
+    assert reached.recording.scale.high >= WITH_DEVICE.high, "beyond the bound no scale is more likely than another"
+    short = calibrate(graph, traced, _cost(10_000.0), WITH_DEVICE, _given(KERNELS * 0.015))
+    assert short.reason == "not_reached" and short.step_ns.low == pytest.approx(KERNELS * 15_000, rel=0.02)
+    longer = calibrate(graph, traced, _cost(10_000.0), WITH_DEVICE, _given(KERNELS * 0.040))
+    assert longer.reason == "untraced_longer" and longer.recording.scale.value == 0
+
+
+def test_a_host_does_not_live_on_the_lead_that_it_was_given() -> None:
+    """Of kernels of 20 µs launched every 19 µs the device bounds the step; made twice as fast, the host does."""
+    graph = _job(think_ns=30_000.0, work_ns=20_000.0)
+    found = calibrate(graph, mean_step_ns(simulate_steps(graph)), _cost(11_000.0), WITH_DEVICE, _given(KERNELS * 0.02))
+    as_run = found.recording.taken_out(graph, 1.0)
+    assert as_run.led == {0}
+    faster = as_run.copy()
+    faster.work_ns = [10_000.0] * len(faster.work_ns)
+    assert mean_step_ns(simulate_steps(faster)) == pytest.approx(KERNELS * 19_000, rel=0.01)
+
+
+def test_untraced_steps_count_near_the_window_and_after_it_only_where_nothing_lingers() -> None:
+    def rows(after: float) -> list[StepRow]:
+        def row(step: int, phase: StepPhase, ms: float) -> StepRow:
+            return StepRow(step=step, phase=phase, step_ms=[ms, ms - 1], samples_per_s=1.0)
+
+        return [
+            *(row(step, "warmup", 90.0) for step in range(3)),
+            *(row(step, "steady", 24.0 + 0.1 * (step % 5)) for step in range(3, 40)),
+            *(row(step, "profile", 48.0) for step in range(40, 45)),
+            *(row(step, "steady", after + 0.1 * (step % 5)) for step in range(45, 60)),
+        ]
+
+    slower = untraced_near(rows(30.0), 44)
+    assert slower is not None and slower.source == "steps" and slower.step_ms.value == pytest.approx(24.2, abs=0.05)
+    same = untraced_near(rows(24.0), 44)
+    assert same is not None and same.step_ms.half < slower.step_ms.half, "more steps that are alike tell more"
+    only_after = untraced_near([row for row in rows(30.0) if row.phase == "profile" or row.step > 44], 44)
+    assert only_after is not None and only_after.step_ms.value == pytest.approx(30.2, abs=0.05)
+    assert untraced_near([row for row in rows(30.0) if row.phase == "profile"], 44) is None
+
+
+def test_answers_of_schema_1_are_read(tmp_path: Path) -> None:
+    answer = msgspec.to_builtins(explain_run(DATA / "gpt_ddp_n1").analysis)
+    assert answer["schema"] == 2
+    del answer["as_run"]
+    answer["schema"] = 1
+    file = tmp_path / "analysis.json"
+    file.write_text(json.dumps(answer))
+    read = read_run_answer(file)
+    assert isinstance(read, RunAnalysis) and read.as_run is None
+    step, ranks = step_as_run(read)
+    assert step.value == pytest.approx(read.ranks[0].window_ms / read.ranks[0].steps)
+    assert [one.rank for one in ranks] == [0]
+
+
+def test_the_step_that_a_user_gives_is_in_the_answer(tmp_path: Path) -> None:
+    file = tmp_path / "answer.json"
+    words = ["analyze", str(SLOW_HOST), "--step-ms", "24.7", "--json", str(file)]
+    assert front_door.main(words) == 0
+    analysis = msgspec.json.decode(file.read_bytes(), type=RunAnalysis)
+    assert analysis.as_run is not None and analysis.as_run.source == "given"
+    step, ranks = step_as_run(analysis)
+    assert 24.7 in step and step.value < 26
+    assert all(one.window_ms == pytest.approx(step.value, rel=0.01) for one in ranks)
+    assert not any("rank 1" in one.what for one in analysis.advice), "recording made it late"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--step-ms", "nan"], "give it in ms"),
+        (["--step-ms", "-3"], "give it in ms"),
+        (["--step-ms", "3", "--step-ms", "4"], "one for each"),
+    ],
+)
+def test_steps_that_cannot_be_are_refused_in_a_line(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert front_door.main(["analyze", str(SLOW_HOST), *words]) == 2
+    said = capsys.readouterr().err
+    assert says in said and len(said.strip().splitlines()) == 1
