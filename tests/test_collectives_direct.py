@@ -60,13 +60,13 @@ if torch.version.cuda or torch.version.hip:  # as this one has, which is not to 
     library._NAMES = (sys.argv[1],)
 torch.cuda.current_stream = lambda device=None: types.SimpleNamespace(cuda_stream=0x57)
 torch.cuda.synchronize = lambda device=None: None
-from scalescope.collectives.transports.direct import DirectPath
+from scalescope.collectives.transports.direct import DirectTransport
 from scalescope.collectives.transports.issue import Issuer
 if sys.argv[2] == "python":  # as after an installation without a compiler
     Issuer.find = classmethod(lambda cls: None)
 messages = types.SimpleNamespace(rank=1, size=4, leads=True, share_bytes=lambda content: content,
                                  least=lambda number: number)
-path = DirectPath(messages, torch.device("cpu"))
+path = DirectTransport(messages, torch.device("cpu"))
 print("issued by", path.issued_by, file=sys.stderr)
 def run(operation):
     path.rotating([operation])(1)
@@ -107,17 +107,17 @@ done.set()
 print("ticks meanwhile:", ticks > 3, file=sys.stderr)
 path.close()
 messages.least = lambda number: 0  # another rank cannot
-path = DirectPath(messages, torch.device("cpu"), channels=8)
+path = DirectTransport(messages, torch.device("cpu"), channels=8)
 print("issued by", path.issued_by, file=sys.stderr)
 path.close()
 from scalescope.collectives.transports import direct
 from scalescope.collectives.operations.operation import NotAvailable
 messages.texts = lambda text: [None, text]
-print("opened:", type(direct.open_path(messages, torch.device("cuda"), None)).__name__, file=sys.stderr)
+print("opened:", type(direct.open_transport(messages, torch.device("cuda"), None)).__name__, file=sys.stderr)
 for answer in (lambda text: [None, text], lambda text: [text and "elsewhere: " + text, text]):
     messages.texts = answer
     try:
-        direct.open_path(messages, torch.device("cuda"), 64).all_reduce(large, large, "sum")
+        direct.open_transport(messages, torch.device("cuda"), 64).all_reduce(large, large, "sum")
     except NotAvailable as reason:
         print("closed:", reason, file=sys.stderr)
 """
@@ -176,7 +176,7 @@ def test_the_library_gets_every_argument_in_its_place(library: Path, tmp_path: P
         *["refused: invalid usage"] * 4,
         "ticks meanwhile: True",
         "issued by python",  # all ranks or none
-        "opened: DirectPath",
+        "opened: DirectTransport",
         "closed: the library makes no communicator of 64 CTAs: invalid usage",
         "closed: elsewhere: the library makes no communicator of 64 CTAs: invalid usage",
     ]

@@ -139,8 +139,11 @@ def test_mpi_moves_host_buffers_with_the_same_checks(tmp_path: Path) -> None:
         "3",
         sys.executable,
         "-m",
-        "collectives",
-        "backend=mpi",
+        "scalescope",
+        "sweep",
+        "transport=mpi",
+        "launch.backend=gloo",
+        "launch.device=cpu",
     ]
     done = subprocess.run(
         [*command, f"runs={tmp_path}", "name=mpi", "logger=none", *axes[:3], *QUICK],

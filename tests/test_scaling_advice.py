@@ -155,7 +155,9 @@ def test_a_study_follows_its_advice_and_tells_what_came_of_it(
     assert tried.expected_ms == answer.advice[0].gain_ms
     assert tried.base_step_ms is not None and tried.run_step_ms is not None
     assert tried.measured_ms == pytest.approx(tried.base_step_ms - tried.run_step_ms)
-    assert f"bucket_mb: {tried.overrides[0].partition('=')[2]}" in (folder.path / tried.run / "config.yaml").read_text()
+    assert (
+        f"bucket_mib: {tried.overrides[0].partition('=')[2]}" in (folder.path / tried.run / "config.yaml").read_text()
+    )
     assert len(read_study_answer(folder.analysis).efficiency) == 1  # what was tried is no point of the series
     assert "Advice followed" in folder.report.read_text()
 
