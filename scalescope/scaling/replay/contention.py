@@ -31,6 +31,12 @@ _ALIKE = 0.03
 _LEAST_OVERLAP_NS = 200_000
 _DRAWS = 200
 
+#: Of so few steps there is no bootstrap: from one step to another, and between hosts, it differed by less than this.
+_ENOUGH_CELLS, _OF_FEW = 4, 0.3
+
+#: Of so few steps there is no bootstrap: from step to step and from host to host it differed by less than this.
+_ENOUGH_CELLS, _OF_FEW = 4, 0.3
+
 _Cell = tuple[float, float]  # ns by which compute grew, ns of overlap
 
 
@@ -70,9 +76,9 @@ def measured_between_ranks(own: Contention, cells: Sequence[_Cell]) -> Contentio
     if sum(overlap for _, overlap in cells) < _LEAST_OVERLAP_NS:
         return own
     low, middle, high = (max(bound, 0.0) for bound in _interval(cells))
-    basis = (
-        f"measured between ranks, with collectives beside and without: {middle:.2f} ms slower compute a ms of overlap"
-    )
+    if len(cells) < _ENOUGH_CELLS:
+        low, high = (1 - _OF_FEW) * middle, (1 + _OF_FEW) * middle
+    basis = f"measured between ranks, collectives beside and not: {middle:.2f} ms slower compute a ms of overlap"
     return replace(own, inflation=middle, inflation_low=low, inflation_high=high,
                    basis=f"{basis} ({low:.2f} to {high:.2f})")  # fmt: skip
 

@@ -18,6 +18,8 @@ from scalescope.scaling.trace.kernel_kinds import kind_of
 
 #: Devices alike differ by less than this.
 _NATURAL = 0.035
+#: One kind alone, of which there is less to average over, by less than this.
+_ONE_KIND = 0.1
 #: All kinds count as longer alike where those that are make up so much of the compute.
 _ALL_KINDS = 0.6
 
@@ -29,10 +31,11 @@ def slower_compute(scene: Scene) -> Iterator[Candidate]:
         mine = sum(own for own, _ in kinds.values())
         theirs = sum(other for _, other in kinds.values())
         longer = {kind: own - other for kind, (own, other) in kinds.items() if own > (1 + _NATURAL) * other}
-        excess = sum(longer.values())
-        if not theirs or not scene.worth_a_look(mine - theirs) or excess < _NATURAL * theirs:
-            continue
         whole = sum(kinds[kind][1] for kind in longer) >= _ALL_KINDS * theirs
+        if not whole:
+            longer = {kind: ms for kind, ms in longer.items() if ms > _ONE_KIND * kinds[kind][1]}
+        if not theirs or not scene.worth_a_look(mine - theirs) or sum(longer.values()) < _NATURAL * theirs:
+            continue
         yield Candidate(
             code="slower_compute",
             rank=rank,
