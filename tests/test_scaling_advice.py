@@ -17,7 +17,7 @@ from scalescope.records.rows import TrainFacts
 from scalescope.report.verdict import run_verdict
 from scalescope.report.words import findings as words
 from scalescope.report.words.codes import CODES as CODE_WORDS
-from scalescope.report.words.cures import CURES
+from scalescope.report.words.cures import CURES, cure_elsewhere, cure_words
 from scalescope.scaling.analyze import analyze, analyze_run
 from scalescope.scaling.answer import RunAnalysis, StepTimes, read_study_answer
 from scalescope.scaling.finding import CODES, Cure, EvidenceRow, Finding, Remedy
@@ -243,5 +243,5 @@ def test_every_code_has_words_with_and_without_evidence() -> None:
 def test_every_cure_has_words_for_our_jobs_and_for_a_loop_of_ones_own() -> None:
     assert set(CURES) == set(get_args(Cure))
     for cure in get_args(Cure):
-        assert words.cure_elsewhere(Remedy(cure=cure)) and words.cure_words(Remedy(cure=cure))
-        assert "strategy." not in words.cure_elsewhere(Remedy(cure=cure))
+        assert cure_elsewhere(Remedy(cure=cure)) and cure_words(Remedy(cure=cure))
+        assert "strategy." not in cure_elsewhere(Remedy(cure=cure))
