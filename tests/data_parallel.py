@@ -42,9 +42,9 @@ def run(
         clock, launched = {}, {}
         for rank, start in free.items():
             if ahead:
-                begins = MS // 2 + step * AHEAD
-                annotations[rank].append((f"ProfilerStep#{step + 3}", begins, 0))
-                clock[rank], launched[rank] = start, begins + 10_000
+                early = MS // 2 + step * AHEAD
+                annotations[rank].append((f"ProfilerStep#{step + 3}", early, 0))
+                clock[rank], launched[rank] = start, early + 10_000
                 continue
             annotations[rank].append((f"ProfilerStep#{step + 3}", start - MS // 2, 0))
             loaded = start + disturbance.loading.get(rank, 0)

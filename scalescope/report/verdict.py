@@ -1,5 +1,6 @@
 """From answers to plain sentences with figures: what a reader should know before any chart. Pure functions."""
 
+import statistics
 from collections.abc import Sequence
 
 from scalescope.records.rows import SweepRow
@@ -29,8 +30,9 @@ from scalescope.report.views import activities, devices, in_tokens, points_of, r
 from scalescope.report.words import findings as words
 from scalescope.report.words.cures import cure_words
 from scalescope.scaling.answer import RunAnalysis, ScalingPoint, StudyAnalysis, Waterfall
+from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import Finding
-from scalescope.scaling.findings.shares import mean_step_ms
+from scalescope.scaling.findings.shares import bounded_means
 from scalescope.scaling.verdicts.steady import UNLIKE, slowed_by_profiling
 
 _PROFILE_AGAIN = "profile again, later or for more steps: what these profiled steps wait for, the measured ones do not"
@@ -56,8 +58,9 @@ def run_verdict(run: RunAnalysis) -> Verdict:
     advice = ""
     level: Level = "unknown"
     if run.ranks and run.quality.verdict != "unusable":
-        window = mean_step_ms(run, "window")
-        means = [(part, mean_step_ms(run, part.key)) for part in ALL]
+        ranks = step_as_run(run)[1] if run.as_run is not None else bounded_means(run)
+        window = statistics.fmean(rank.window_ms for rank in ranks)
+        means = [(part, statistics.fmean(rank.part_ms(part.key) for rank in ranks)) for part in ALL]
         compute = means[0][1] / window if window else 0.0
         level = level_of(compute)
         lost = sorted(((part, ms) for part, ms in means[1:] if ms > 0), key=lambda item: -item[1])

@@ -34,7 +34,7 @@ def add_findings(
     jobs: int | None = None,
     untraced: Untraced | None = None,
 ) -> None:
-    """Fill in `replay`, `as_run` and `findings` of what is replayed at a path: the run's own analysis, or those of a study.
+    """Fill in `replay`, `as_run` and `findings` of what is replayed at a path: a run's own analysis, or a study's runs.
 
     `sweeps` are other than the study's own. `records`: of a run's own traces, where they are known already.
     `jobs`: processes that work out what changes do; None: as many as pay off. `untraced`: the step as the user knows it
@@ -84,4 +84,6 @@ def find_in(replayer: Replayer, analysis: RunAnalysis, facts: TrainFacts | None 
         return None
     peak = find_peak(analysis.device) if analysis.device else None
     step, _ = step_as_run(analysis)
+    if analysis.as_run is not None and analysis.as_run.ranks:
+        replayer.longest_ns = step.high * 1e6
     return find(Scene(analysis, replayer, facts, peak, step.value))

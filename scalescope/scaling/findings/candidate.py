@@ -7,6 +7,7 @@ import msgspec
 from scalescope.hardware.peaks import Peak
 from scalescope.records.rows import TrainFacts
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import Code, EvidenceRow, Remedy
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
@@ -43,6 +44,11 @@ class Scene:
     def overrides(self, *keys: str) -> tuple[str, ...]:
         """Return keys for a job of ours, none for anybody else's loop; plain traces may be of either."""
         return keys if self.facts is None or self.ours else ()
+
+    def share_ms(self, part: str) -> float:
+        """Return a part of the mean rank's step as run, ms."""
+        _, ranks = step_as_run(self.analysis)
+        return sum(rank.part_ms(part) for rank in ranks) / len(ranks) if ranks else 0.0
 
     def worth_a_look(self, ms: float) -> bool:
         return ms >= WORTH_A_LOOK * self.step_ms

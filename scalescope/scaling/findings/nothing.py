@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.candidate import Scene
-from scalescope.scaling.findings.shares import mean_step_ms
 
 #: Kinds whose work is multiplications, which a model's FLOPs count.
 _MULTIPLYING = ("matmul", "attention", "convolution")
@@ -15,7 +14,7 @@ _MOST_KINDS = 3
 def nothing(scene: Scene) -> Finding:
     """Return the finding of a step without any other: nothing between the devices is wrong."""
     analysis = scene.analysis
-    compute = mean_step_ms(analysis, "compute")
+    compute = scene.share_ms("compute")
     rows = [EvidenceRow(kind="figure", name="compute", ms=compute, share=compute / scene.step_ms)]
     rows += _kinds(analysis)
     rows += _of_peak(scene)

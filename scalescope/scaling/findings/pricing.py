@@ -16,6 +16,9 @@ from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.whatif import Replayer
 
+#: A cause that brings so much of the step is a finding however much steps differ.
+_LARGE = 0.03
+
 
 class _Gain(msgspec.Struct, frozen=True):
     """What a candidate brings, ms a step."""
@@ -112,7 +115,10 @@ def _by_changes(scene: Scene, candidates: Sequence[Candidate], context: tuple[Re
 def _is_worth_it(scene: Scene, gain: _Gain) -> bool:
     if gain.ms < _least(scene):
         return False
-    return gain.low_ms > (-gain.ms if gain.candidate.change is not None else 0.0)
+    if gain.candidate.change is not None:
+        return gain.low_ms > -gain.ms
+    # what is there and large is said, though a few steps that differ do not tell how large
+    return gain.low_ms > 0 or gain.ms >= _LARGE * scene.step_ms
 
 
 def _finding(scene: Scene, gain: _Gain) -> Finding:
@@ -121,7 +127,7 @@ def _finding(scene: Scene, gain: _Gain) -> Finding:
         code=one.code,
         rank=one.rank,
         ms=gain.ms,
-        low_ms=gain.low_ms,
+        low_ms=max(0.0, gain.low_ms) if one.change is None else gain.low_ms,
         high_ms=gain.high_ms,
         fraction=gain.ms / scene.step_ms,
         evidence=one.evidence,

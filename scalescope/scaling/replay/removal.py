@@ -56,6 +56,7 @@ def _remove_in_step(graph: Graph, side: SideBySide, rank: int, step: int, what: 
     elif what == "slow":
         for row in np.flatnonzero(side.excess(rank, step, "work_ns")).tolist():
             _even_out_work(graph, side, rank, step, row)
+        _even_out_dispatch(graph, side, rank, step)
     else:
         for row, excess in host_excess(side, rank, step, gaps_only=what == "gaps"):
             _shorten_host(graph, rank, own, row, excess)
@@ -103,6 +104,16 @@ def _even_out_work(graph: Graph, side: SideBySide, rank: int, step: int, row: in
         return
     longer = float(side.excess(rank, step, "work_ns")[row])
     graph.work_ns[at] = max(0.0, graph.work_ns[at] - longer)
+
+
+def _even_out_dispatch(graph: Graph, side: SideBySide, rank: int, step: int) -> None:
+    """Let no activity take longer to begin than on the others: a device that is shared is not always there."""
+    own = side.launches[rank, step]
+    longer = side.excess(rank, step, "dispatch_ns")
+    for row in np.flatnonzero(longer > 0).tolist():
+        at = own.activity[row]
+        node = graph.activities[at]
+        graph.activities[at] = replace(node, dispatch_ns=node.dispatch_ns - float(longer[row]))
 
 
 def _shorten_host(graph: Graph, rank: int, own: Launches, row: int, by_ns: float) -> None:

@@ -35,6 +35,7 @@ class Launches:
     host_ns: Floats  # what the host took for it, since the launch before; waiting for the device is not in it
     data_ns: Floats  # of that, loading data
     work_ns: Floats
+    dispatch_ns: Floats  # on the device, from when nothing holds it up to its begin
     place: Ints  # in the reference's program; -1: it has none
 
 
@@ -101,6 +102,7 @@ def lay_side_by_side(graph: Graph) -> SideBySide:
                 host_ns=np.array(columns[3], np.float64),
                 data_ns=np.array(columns[4], np.float64),
                 work_ns=_work(graph, columns[0]),
+                dispatch_ns=np.array([graph.activities[at].dispatch_ns for at in columns[0]], np.float64),
                 place=align(names[rank], programs[step]),
             )
     names_of = {step: set(program) for step, program in programs.items()}
@@ -115,7 +117,8 @@ def under(side: SideBySide, graph: Graph) -> SideBySide:
 
 def _timed(own: Launches, graph: Graph, rank: int) -> Launches:
     calls = graph.calls[rank]
-    host = np.concatenate(([0.0], np.cumsum([one.think_ns + (one.duration_ns if one.awaits < 0 else 0.0) for one in calls])))
+    taken = [one.think_ns + (one.duration_ns if one.awaits < 0 else 0.0) for one in calls]
+    host = np.concatenate(([0.0], np.cumsum(taken)))
     data = np.concatenate(([0.0], np.cumsum([one.data_ns for one in calls])))
     begins, ends = np.array(own.since, np.int64), np.array(own.call, np.int64) + 1
     return replace(

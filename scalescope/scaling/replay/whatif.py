@@ -43,6 +43,8 @@ NEAR = 0.05
 _LEAST_SHARE = 0.05
 #: So many activities must be run in all for processes of their own to pay off.
 _WORTH_PROCESSES = 100_000
+#: A step that is known is known within this.
+_KNOWN_WITHIN = 0.03
 #: How far a transfer's rate under compute may be from the one used: where it was measured, and where it was not.
 _MEASURED_SPREAD, _ASSUMED_SPREAD = 0.05, 0.15
 
@@ -126,6 +128,7 @@ class Replayer:
             self.stalled = str(error)
         self.base_ns = self._traced_ns = mean_step_ns(self.base)
         self._recording: Recording | None = None
+        self.longest_ns: float | None = None  # the step as run is known to be no longer
 
     def take_out(self, recording: Recording) -> None:
         """Speak of the step as run from here on: `graph`, `base` and predictions. Raises RunError where it stalls."""
@@ -211,14 +214,24 @@ class Replayer:
                 f"the unchanged replay is {100 * self.replay.error:+.1f}% off the trace "
                 f"({self.replay.unexplained_ms:.2f} ms a step wait for what the traces do not show)",
             )
-        found = [self._deltas(change, which) for which in range(1 if quick else 1 + len(self._corners))]
+        asked = [0] if quick else [which for which in range(1 + len(self._corners)) if self._may_be(which)]
+        found = [self._deltas(change, which) for which in asked]
         if beyond is not None:
-            already = [self._deltas(beyond, which) for which in range(len(found))]
+            already = [self._deltas(beyond, which) for which in asked]
             found = [_difference(one, other) for one, other in zip(found, already, strict=True)]
         for one in found:
             if isinstance(one, str):
                 return _withheld(change, one)
         return self._prediction(change, [one for one in found if not isinstance(one, str)])
+
+    def _may_be(self, which: int) -> bool:
+        """Whether assumptions leave the step no longer than it is known to be."""
+        if which == 0 or self.longest_ns is None:
+            return True
+        try:
+            return mean_step_ns(self._assumed(which).base) <= self.longest_ns * (1 + _KNOWN_WITHIN)
+        except RunError:
+            return False
 
     def _prediction(self, change: Change, found: Sequence[list[float]]) -> Prediction:
         center = found[0]

@@ -4,13 +4,12 @@ from collections.abc import Iterator
 
 from scalescope.scaling.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
-from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.replay.removal import Removal
 
 
 def copies(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate where copies are exposed."""
-    exposed = mean_step_ms(scene.analysis, "exposed_memory")
+    exposed = scene.share_ms("exposed_memory")
     if scene.worth_a_look(exposed):
         yield Candidate(
             code="copies",

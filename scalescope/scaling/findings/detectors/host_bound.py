@@ -4,13 +4,12 @@ from collections.abc import Iterator
 
 from scalescope.scaling.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
-from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.replay.change import Change
 
 
 def host_bound(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate where devices stand idle because nothing was launched."""
-    idle = mean_step_ms(scene.analysis, "idle_launch")
+    idle = scene.share_ms("idle_launch")
     if not scene.worth_a_look(idle):
         return
     launches = sum(len(scene.side.launches[rank, 0].activity) for rank in scene.side.ranks) / len(scene.side.ranks)
