@@ -31,6 +31,7 @@ from scalescope.launch.rendezvous import join, restarts
 from scalescope.launch.sinks import open_sinks
 from scalescope.launch.verb import Verb
 from scalescope.launch.watch import flight_recorder
+from scalescope.launch.watch.errors import ended_by_error
 from scalescope.launch.watch.presence import launcher_has_died
 from scalescope.launch.watch.progress_watchdog import END, FORMING, MEASURING, PREPARING, Verdict, Watch
 from scalescope.launch.watch.termination import let_terminate, on_termination
@@ -40,7 +41,7 @@ from scalescope.records.errors import ExitCode, NothingMeasured, Preempted, RunE
 from scalescope.records.files import write_atomic
 from scalescope.records.folder import RunFolder, find_runs
 from scalescope.records.package import CONF
-from scalescope.records.rows import Ceilings, Device, RunStatus
+from scalescope.records.rows import Ceilings, Device, EndedBy, RunStatus
 from scalescope.records.shell import as_typed
 from scalescope.records.sink import Sinks
 from scalescope.records.stop import note_requests
@@ -125,7 +126,8 @@ def run_in_world(verb: Verb, overrides: Sequence[str], world: World) -> ExitCode
     try:
         shared = msgspec.json.decode(store.get(_KEY), type=_Shared)
     except RuntimeError as error:
-        reason = watch.blame() or f"the job's store has gone ({next(iter(str(error).splitlines()), '')[:120]})"
+        cause = watch.blame()
+        reason = cause.words if cause else f"the job's store has gone ({next(iter(str(error).splitlines()), '')[:120]})"
         watch.end()
         raise RunError(f"rank {world.rank} was not told the job's config by rank 0: {reason}") from error
     if shared.refused:
@@ -209,7 +211,8 @@ def _run(verb: Verb, text: str, folder: RunFolder, world: World, store: dist.Sto
         kept = rank.keep_traceback()
         first = watch.blame()  # a collective that fails here may do so because another rank has gone
         own = f"rank {world.rank}: {type(error).__name__}: {first_line}{kept}"
-        rank.fail(f"{first}; rank {world.rank} failed of it{kept}" if first else own, ExitCode.RUN_FAILED)
+        words = f"{first.words}; rank {world.rank} failed of it{kept}" if first else own
+        rank.fail(words, ExitCode.RUN_FAILED, (first.ended_by if first else None) or ended_by_error(error))
     let_terminate()  # all is written: nothing is left to say
     dist.destroy_process_group()
     return code
@@ -314,7 +317,7 @@ def _complete_info(
     info = folder.read_info()
     info.status = "running"
     info.attempt = restarts()
-    info.message = info.ended_unix_s = None  # what an attempt before this one left
+    info.message = info.ended_unix_s = info.ended_by = None  # what an attempt before this one left
     info.backend = config.launch.backend
     info.world_size = world.size
     info.launcher, info.launch = world.source, launch_id(world)
@@ -347,16 +350,16 @@ class _Rank:
     def leave(self, verdict: Verdict, writes: bool) -> None:
         """Do what is last on this rank in a job that failed."""
         if writes:
-            self._write(verdict.status, verdict.words)
+            self._write(verdict.status, verdict.words, verdict.ended_by)
         self._close(verdict.status)
 
-    def fail(self, message: str, code: ExitCode) -> NoReturn:
+    def fail(self, message: str, code: ExitCode, ended_by: EndedBy = "failure") -> NoReturn:
         """Write this rank's own failure down and leave at once: the other ranks may never answer again.
 
         Any rank may be the first to fail, and what follows on the others is its consequence: the first reason stays.
         """
-        if self._watch.announce(message):
-            self._write("failed", message)
+        if self._watch.announce(message, ended_by):
+            self._write("failed", message, ended_by)
         else:
             print(f"scalescope: {message}", file=sys.stderr)
         if code == ExitCode.RUN_FAILED:
@@ -377,13 +380,13 @@ class _Rank:
             return ""
         return f" (all of it in {path})"
 
-    def _write(self, status: RunStatus, message: str) -> None:
+    def _write(self, status: RunStatus, message: str, ended_by: EndedBy | None) -> None:
         try:
             info = self._folder.read_info()
             if info.status == "running":
                 info.world_size = info.world_size or self._world.size
                 self._folder.write_info(info)
-                self._folder.set_status(status, message)
+                self._folder.set_status(status, message, ended_by)
                 print(f"scalescope: {message}", file=sys.stderr)
         except (UserError, OSError) as error:  # no shared file system here, or a full disk: the console has it
             print(f"scalescope: {message} (run.json could not be written: {error})", file=sys.stderr)

@@ -182,7 +182,7 @@ def _explain_failure(folder: RunFolder, error: ChildFailedError) -> None:
     elif info.status == "running":
         info.message = f"rank {rank} {how}"
         try:
-            folder.set_status("failed", info.message)
+            folder.set_status("failed", info.message, "lost_rank" if failure.exitcode < 0 else "failure")
         except OSError as full:  # the rank's own words are on the terminal already
             info.message += f" (and run.json could not be written: {full.strerror})"
     kept = f"what was measured, and the other ranks' output, is in {folder.path}"

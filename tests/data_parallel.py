@@ -11,6 +11,7 @@ from tests.synthetic import Activity, Job, trace_of, write
 MS = 1_000_000
 BUCKETS = 5
 FORWARD, BUCKET, OPTIMIZER, TRANSFER, BROADCAST = 10 * MS, 3 * MS, MS, MS // 2, MS // 5
+AHEAD = MS // 4  # the host's step, where it runs ahead
 UNDISTURBED = FORWARD + BUCKETS * BUCKET + OPTIMIZER + TRANSFER
 
 
@@ -22,16 +23,29 @@ class Disturbance:
     slower: dict[int, float] = field(default_factory=dict)  # every kernel takes so many times longer
     loading: dict[int, int] = field(default_factory=dict)  # the host loads data before it launches anything
     late_root: int = 0  # the root of a broadcast at the step's begin comes late by this
+    in_turns: int = 0  # a kernel of its own, on another rank in each step
 
 
-def run(folder: Path, disturbance: Disturbance, world_size: int = 4, steps: int = 6, broadcast: bool = False) -> Path:
-    """Write the traces of such a job and return their folder."""
+def run(
+    folder: Path, disturbance: Disturbance, world_size: int = 4, steps: int = 6, broadcast: bool = False,
+    ahead: bool = False
+) -> Path:  # fmt: skip
+    """Write the traces of such a job and return their folder.
+
+    `ahead`: the hosts run ahead of the devices, as they do where nothing limits them, and load no data; else each
+    launches a step when the device has done the one before.
+    """
     free = dict.fromkeys(range(world_size), 2 * MS)  # when a rank's device has done the step before
     activities: dict[int, list[Activity]] = {rank: [] for rank in free}
     annotations: dict[int, list[tuple[str, int, int]]] = {rank: [] for rank in free}
     for step in range(steps):
         clock, launched = {}, {}
         for rank, start in free.items():
+            if ahead:
+                early = MS // 2 + step * AHEAD
+                annotations[rank].append((f"ProfilerStep#{step + 3}", early, 0))
+                clock[rank], launched[rank] = start, early + 10_000
+                continue
             annotations[rank].append((f"ProfilerStep#{step + 3}", start - MS // 2, 0))
             loaded = start + disturbance.loading.get(rank, 0)
             if loaded > start:
@@ -45,6 +59,7 @@ def run(folder: Path, disturbance: Disturbance, world_size: int = 4, steps: int 
             length = round(length * disturbance.slower.get(rank, 1.0))
             one = Activity(name, "kernel", clock[rank], clock[rank] + length, 7, launched[rank], 101, {})
             activities[rank].append(one)
+            launched[rank] += 5_000 if ahead else 0
             clock[rank] += length
 
         def reduce(
@@ -60,12 +75,15 @@ def run(folder: Path, disturbance: Disturbance, world_size: int = 4, steps: int 
                 name = f"ncclDevKernel_{'Broadcast' if root_only else 'AllReduce_Sum_f32'}_RING_LL(x)"
                 record = told | {"Rank": 0 if root_only else rank}
                 activities[rank].append(Activity(name, "kernel", at, ends[rank], 20, launched[rank], 102, told, record))
+                launched[rank] += 20_000 if ahead else 0
             return ends
 
         for rank in free:
             compute(rank, "setup_kernel", 1_000)
             if rank in disturbance.spin:
                 compute(rank, "spin_kernel", disturbance.spin[rank])
+            if disturbance.in_turns and step % world_size == rank:
+                compute(rank, "spin_kernel", disturbance.in_turns)
         if broadcast:
             if disturbance.late_root:
                 compute(0, "spin_kernel", disturbance.late_root)

@@ -197,6 +197,11 @@ def ready_time(one: Json, members: dict[int, Json], world_size: int) -> int | No
     if name not in FROM_ROOT + TO_ROOT or "Rank" not in one["record"]:
         return None
     root = members[sorted(members)[one["record"]["Rank"]]]
+    before_own_end = max(int(member["start"]) for member in members.values() if int(member["start"]) < end)
+    if name == "broadcast":  # a ring passes through every member that was there in time
+        return min(max(int(root["start"]), before_own_end, start), end)
+    if name == "reduce":
+        return min(max(latest, start), end) if one is root else min(max(before_own_end, start), end)
     if name in FROM_ROOT:
         return min(max(int(root["start"]), start), end)
     return min(max(latest, start), end) if one is root else start

@@ -353,7 +353,7 @@ def test_a_rank_0_that_is_killed_with_the_store_it_serves_is_named(tmp_path: Pat
     ranks[0].communicate()
     _, said = ranks[1].communicate(timeout=60)
     info = folder.read_info()
-    assert (ranks[1].returncode, info.status) == (ExitCode.RUN_FAILED, "failed"), said
+    assert (ranks[1].returncode, info.status, info.ended_by) == (ExitCode.RUN_FAILED, "failed", "lost_rank"), said
     assert (info.message or "").startswith(f"rank 0 (process {ranks[0].pid} on {socket.gethostname()}) has died"), said
 
 

@@ -60,6 +60,7 @@ def test_a_rank_that_hangs_with_pythons_lock_is_ended_and_its_stacks_are_kept(fo
     assert job.returncode == -signal.SIGKILL and time.monotonic() - began < 30
     info = folder.read_info()
     assert info.status == "failed" and info.message is not None
+    assert info.ended_by == "hang"
     assert "has run no Python for 3 s" in info.message and "last heard from at step 57" in info.message
     assert info.message in said
     stacks = (folder.logs / "rank0.hang.txt").read_text()

@@ -9,8 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 
 from scalescope.launch.start import _ranks
+from scalescope.launch.watch.errors import ended_by_error
 from scalescope.records.errors import Preempted
 from scalescope.records.stop import held_back, note_requests
 from scalescope.train.measure.preemption import StopRequest
@@ -124,3 +126,16 @@ def test_ranks_are_looked_for_while_threads_of_their_launcher_come_and_go() -> N
         assert _ranks() == set()  # a thread that has gone raises nothing: whoever looks goes on telling ranks
     for other in others:
         other.join()
+
+
+@pytest.mark.parametrize(
+    ("error", "ended_by"),
+    [
+        (dist.DistBackendError("Watchdog caught collective operation timeout: ran for 600000 ms"), "hang"),
+        (RuntimeError("[gloo] Timed out waiting 60000ms for recv operation to complete"), "hang"),
+        (dist.DistBackendError("NCCL error: unhandled system error"), "failure"),
+        (ValueError("the step timed out"), "failure"),
+    ],
+)
+def test_what_a_library_raises_where_time_ran_out_is_told_from_other_failures(error: Exception, ended_by: str) -> None:
+    assert ended_by_error(error) == ended_by

@@ -14,7 +14,7 @@ from scalescope.records.environment import allowed_variables
 from scalescope.records.errors import UserError
 from scalescope.records.files import RowWriter, read_rows, write_atomic
 from scalescope.records.folder import RunFolder, find_runs
-from scalescope.records.rows import StepRow, SweepRow
+from scalescope.records.rows import StepRow, SweepRow, TrainFacts
 from scalescope.records.shell import as_typed
 from scalescope.records.sink import Sinks
 from tests import disks
@@ -189,3 +189,33 @@ def test_sweep_rows_of_earlier_versions_keep_their_transport(tmp_path: Path) -> 
     (tmp_path / "sweep.jsonl").write_text(json.dumps({**row, "path": "direct"}, separators=(",", ":")) + "\n")
     (read,) = read_rows(tmp_path / "sweep.jsonl", SweepRow)
     assert read.transport == "direct"
+
+
+@pytest.mark.parametrize(
+    ("config", "origin", "dataset"),
+    [
+        ("model:\n  kind: gpt\ndata:\n  kind: image_folder\nstrategy:\n  kind: ddp\n", "job", "image_folder"),
+        ("what: mine\nstrategy: ddp\n", "script", None),
+        ("what: mine\nstrategy: script\n", "script", None),
+    ],
+)
+def test_who_wrote_the_loop_of_an_older_run_is_taken_from_its_config(
+    tmp_path: Path, config: str, origin: str, dataset: str | None
+) -> None:
+    folder = RunFolder.create(tmp_path / "r", "train", config)
+    folder.write_facts(TrainFacts("m", "ddp", "bf16", 1, 1.0, "", 1))
+    facts = folder.read_facts()
+    assert facts is not None and (facts.origin, facts.dataset) == (origin, dataset)
+    folder.write_facts(TrainFacts("m", "ddp", "bf16", 1, 1.0, "", 1, origin="script"))
+    facts = folder.read_facts()
+    assert facts is not None and facts.origin == "script"
+
+
+def test_a_runs_end_keeps_what_ended_it(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "r", "train", "")
+    folder.set_status("failed", "it hangs, says the watch", "hang")
+    assert folder.read_info().ended_by == "hang"
+    folder.set_status("failed", "something hangs, timed out, has died")
+    assert folder.read_info().ended_by == "failure"
+    folder.set_status("done")
+    assert folder.read_info().ended_by is None

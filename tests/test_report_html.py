@@ -274,7 +274,7 @@ def hostile_run(path: Path) -> RunFolder:
         msgspec.structs.replace(
             answer, model=HOSTILE, strategy=HOSTILE, collectives=calls,
             kernels=[KernelRow(name=HOSTILE, communication=False, calls=1, ms=2.0, share_of_compute=0.5)],
-            stragglers=[Straggler(rank=1, steps_last=3, lost_ms=2.0, verdict=HOSTILE)],
+            stragglers=[Straggler(rank=1, lost_ms=2.0, verdict=HOSTILE)],
             quality=Quality(verdict="degraded", reasons=[HOSTILE]),
         ),
     )  # fmt: skip

@@ -26,9 +26,7 @@ def load(path: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Packed, list[dict[str, Any]]]:
     answer = analyze_run(DATA)
-    marked = msgspec.structs.replace(
-        answer, stragglers=[Straggler(rank=1, steps_last=3, lost_ms=8.0, verdict="slower compute")]
-    )
+    marked = msgspec.structs.replace(answer, stragglers=[Straggler(rank=1, lost_ms=8.0, verdict="slower compute")])
     done = write_perfetto(DATA, tmp_path_factory.mktemp("perfetto") / "all.json.gz", marked)
     return done, load(done.path)
 

@@ -66,7 +66,7 @@ def test_broadcasts_that_do_not_overlap_are_paired_between_the_all_reduces_aroun
     assert [sorted(match.members.items()) for match in matches] == [[(0, i), (1, i)] for i in range(3)]
     broadcast = matches[1]
     wait = wait_of(broadcast, {0: rank(0), 1: rank(400_000)})
-    assert wait is not None and wait.awaited == 0
+    assert wait is not None and wait.awaited == {0: 0, 1: 1}
     assert wait.ready == {0: 10_000, 1: 410_000}  # the root was there long before: no wait at all
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from scalescope.records.errors import UserError
+from scalescope.report.words import findings as words
 from scalescope.scaling.analyze import analyze_against
 from scalescope.scaling.answer import PARTS
 from scalescope.scaling.losses import lost_time
@@ -17,7 +18,7 @@ from scalescope.scaling.run import Explained, explain_traces
 from scalescope.scaling.trace.intervals import Intervals
 from scalescope.scaling.trace.kernel_names import short_name
 from scalescope.scaling.trace.sources import find_sources
-from scalescope.scaling.verdicts.stragglers import name_stragglers
+from scalescope.scaling.verdicts.stragglers import Late, name_late_ranks
 from scalescope.scaling.verdicts.waterfall import mean_step, waterfall
 from tests import data_parallel, oracle
 from tests.data_parallel import MS, Disturbance
@@ -30,6 +31,11 @@ def explain(folder: Path) -> Explained:
 @pytest.fixture
 def undisturbed(tmp_path: Path) -> Explained:
     return explain(data_parallel.run(tmp_path / "undisturbed", Disturbance()))
+
+
+def because(explained: Explained) -> str:
+    """Return what the first finding says."""
+    return words.because(explained.analysis.findings[0])
 
 
 def growth(calm: Explained, other: Explained, ranks: list[int]) -> dict[str, float]:
@@ -60,8 +66,10 @@ def test_a_rank_delayed_on_its_device_is_named_and_the_others_growth_is_exposed_
 ) -> None:
     delayed = explain(data_parallel.run(tmp_path / "delayed", Disturbance(spin={2: 4 * MS})))
     (straggler,) = delayed.analysis.stragglers
-    assert straggler.rank == 2 and straggler.steps_last >= 5
-    assert straggler.verdict == "its own delay: +4.00 ms a step in spin_kernel, which the others do not run"
+    assert straggler.rank == 2 and straggler.code == "own_work"
+    assert because(delayed) == "spin_kernel, 4.0 ms a step, which the others do not run"
+    (kernel,) = (row for row in delayed.analysis.findings[0].evidence if row.kind == "activity")
+    assert kernel.name == "spin_kernel" and kernel.ms == pytest.approx(4.0)
     others = growth(undisturbed, delayed, [0, 1, 3])
     assert others["all"] == pytest.approx(4.0, rel=0.05)
     # the delay of 4 ms also bares the transfer of the last bucket but one, which compute hid before
@@ -81,7 +89,7 @@ def test_a_rank_with_slower_compute_is_named_and_its_kernels_are_inflated(
     slow = explain(data_parallel.run(tmp_path / "slow", Disturbance(slower={3: 1.2})))
     (straggler,) = slow.analysis.stragglers
     excess = 0.2 * (data_parallel.FORWARD + data_parallel.BUCKETS * data_parallel.BUCKET) / MS
-    assert straggler.rank == 3 and straggler.verdict.startswith("slower compute")
+    assert straggler.rank == 3 and straggler.code == "slower_compute"
     assert growth(undisturbed, slow, [0, 1, 2])["all"] == pytest.approx(excess + 0.2, rel=0.05)
     assert excess - 0.5 <= straggler.lost_ms <= excess
     own = growth(undisturbed, slow, [3])
@@ -93,7 +101,8 @@ def test_a_rank_that_is_slow_in_loading_data_is_named_for_it(tmp_path: Path, und
     loading = explain(data_parallel.run(tmp_path / "loading", Disturbance(loading={1: 5 * MS})))
     (straggler,) = loading.analysis.stragglers
     # the last step ends before the loading that follows it: the figure is of the steps that hold one
-    assert straggler.rank == 1 and straggler.verdict == "loading data: +5.00 ms a step"
+    assert straggler.rank == 1 and straggler.code == "data_loading"
+    assert loading.analysis.findings[0].evidence[0].ms == pytest.approx(5.0, rel=0.002)
     assert 4.5 <= straggler.lost_ms <= 5.1
     # all steps but the first, before which nothing bounds the wait
     assert loading.analysis.ranks[1].idle_data_ms == pytest.approx(5 * 5.0, rel=0.05)
@@ -105,7 +114,7 @@ def test_a_broadcast_with_a_late_root_makes_the_others_wait_for_the_root_alone(t
     late = explain(data_parallel.run(tmp_path / "late", Disturbance(late_root=3 * MS), broadcast=True))
     assert calm.analysis.stragglers == []
     (straggler,) = late.analysis.stragglers
-    assert straggler.rank == 0 and "spin_kernel" in straggler.verdict
+    assert straggler.rank == 0 and "spin_kernel" in because(late)
     assert straggler.lost_ms == pytest.approx(3.0, rel=0.05)
     assert growth(calm, late, [1, 2, 3])["exposed_wait"] == pytest.approx(3.0, rel=0.05)
     waits = [one.wait_us for one in late.analysis.collectives if one.operation == "broadcast"]
@@ -116,7 +125,7 @@ def test_a_delay_is_told_in_full_where_waiting_slows_the_others_compute(tmp_path
     slowed = dict.fromkeys([0, 1, 3], 1.08)  # 2 of the 4 ms come back as slower compute
     delayed = explain(data_parallel.run(tmp_path, Disturbance(spin={2: 4 * MS}, slower=slowed)))
     (straggler,) = delayed.analysis.stragglers
-    assert straggler.verdict.startswith("its own delay: +4.00 ms a step in spin_kernel")
+    assert straggler.code == "own_work" and because(delayed).startswith("spin_kernel, 4.0 ms a step")
 
 
 def steps_of(compute: int, wait: int) -> list[Partition]:
@@ -139,25 +148,34 @@ def kernels_of(*names_and_times: tuple[str, int]) -> KernelTable:
     return kernel_table(spans, identities, whole, windows, names)
 
 
-def verdict_of(first: KernelTable, second: KernelTable, compute: tuple[int, int], wait: int) -> str:
+def what_is_late(first: KernelTable, second: KernelTable, compute: tuple[int, int], wait: int) -> Late:
     """Return what rank 1 is told to do as rank 0 waits for it."""
     partitions = {0: steps_of(compute[0], wait), 1: steps_of(compute[1], 0)}
-    (straggler,) = name_stragglers(partitions, {0: {1: [wait] * 3}}, {0: first, 1: second})
-    assert straggler.rank == 1
-    return straggler.verdict
+    (late,) = name_late_ranks(partitions, {0: {1: [wait] * 3}}, {0: first, 1: second})
+    assert late.rank == 1
+    return late
 
 
 def test_a_kernel_that_a_rank_runs_more_often_is_its_own_work() -> None:
     first = kernels_of(("mm", 5 * MS), ("gelu", 5 * MS))
     second = kernels_of(("mm", 4 * MS), ("mm", 4 * MS), ("gelu", 3 * MS))
-    verdict = verdict_of(first, second, (10 * MS, 11 * MS), MS)
-    assert verdict == "its own delay: +3.00 ms a step in mm, which it runs more often than the others"
+    late = what_is_late(first, second, (10 * MS, 11 * MS), MS)
+    assert (late.code, late.kernel) == ("more_work", "mm") and late.excess_ms == pytest.approx(3.0)
 
 
 def test_another_kernel_for_the_same_work_is_no_delay_but_slower_compute() -> None:
     first = kernels_of(("mm_128x128", 8 * MS), ("gelu", 2 * MS))
     second = kernels_of(("mm_64x64", 8 * MS), ("gelu", 6 * MS))
-    assert verdict_of(first, second, (10 * MS, 14 * MS), 4 * MS) == "slower compute: +4.00 ms a step"
+    late = what_is_late(first, second, (10 * MS, 14 * MS), 4 * MS)
+    assert (late.code, late.kernel) == ("slower_compute", None) and late.excess_ms == pytest.approx(4.0)
+
+
+def test_two_ranks_that_are_late_in_turn_within_a_step_are_both_named_and_the_last_step_counts_for_nothing() -> None:
+    part = steps_of(10 * MS, 2 * MS)
+    kernels = {rank: kernels_of(("mm", 10 * MS)) for rank in range(3)}
+    lost = {0: {1: [MS, MS, 0], 2: [MS // 2, MS // 2, 90 * MS]}}
+    late = name_late_ranks({0: part, 1: part, 2: part}, lost, kernels, open_ended={0, 1, 2})
+    assert [(one.rank, one.lost_ms) for one in late] == [(1, (0.5, 0.5)), (2, (0.25, 0.25))]
 
 
 @pytest.mark.parametrize(

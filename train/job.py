@@ -213,6 +213,8 @@ def _facts(config: TrainConfig, model: Model, share: Share, strategy: Strategy[A
         tokens_per_sample=model.tokens_per_sample,
         compiled=strategy.compiled,
         attention=network_class(config.model).attention_kernel(config.model, strategy.device, strategy.precision.dtype),
+        origin="job",
+        dataset=config.data.kind,
     )
 
 

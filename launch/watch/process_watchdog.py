@@ -107,7 +107,7 @@ def _note(folder: Path, words: str) -> None:
 
     with suppress(UserError, OSError):  # a node without the run folder's file system
         if RunFolder(folder).read_info().status == "running":
-            RunFolder(folder).set_status("failed", words)
+            RunFolder(folder).set_status("failed", words, "hang")
 
 
 def _is_stopped(pid: int) -> bool:

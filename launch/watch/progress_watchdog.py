@@ -29,7 +29,7 @@ from scalescope.launch.watch.presence import Sign, end_sibling, end_stopped, fat
 from scalescope.launch.watch.process_watchdog import Sentry
 from scalescope.records.errors import ExitCode
 from scalescope.records.folder import RunFolder
-from scalescope.records.rows import RunStatus
+from scalescope.records.rows import EndedBy, RunStatus
 
 _BEAT_S = 0.5
 _BEATS_A_SECOND = 256  # of all ranks together: the store of a large job is spared
@@ -54,6 +54,7 @@ class Verdict(msgspec.Struct, frozen=True):
     by: int
     words: str
     status: RunStatus = "failed"
+    ended_by: EndedBy | None = None  # where the status does not say it
     place: int | None = None  # the place that was not passed in time, where that is the reason
     silent: tuple[int, ...] = ()  # ranks that will not read this
 
@@ -155,12 +156,11 @@ class Watch:
         self._stage = None
         self._sign.name, self._sign.waits = name, True
 
-    def blame(self) -> str | None:
+    def blame(self) -> Verdict | None:
         """Return why the job ends already, where this rank's failure is but a consequence of another's."""
-        cause = self._cause()
-        return cause.words if cause else None
+        return self._cause()
 
-    def announce(self, words: str) -> bool:
+    def announce(self, words: str, ended_by: EndedBy = "failure") -> bool:
         """Say that this rank fails and leaves; returns whether it is the one to write the reason down.
 
         Does not return where the watching thread leaves with this rank already.
@@ -168,7 +168,7 @@ class Watch:
         self._claim()
         _leave_after(_LEAVE_S)
         try:
-            return self._post(Verdict(self._rank, words)).by == self._rank
+            return self._post(Verdict(self._rank, words, ended_by=ended_by)).by == self._rank
         except RuntimeError:  # the store has gone: nobody else can be told, or tells
             return True
 
@@ -215,18 +215,18 @@ class Watch:
             overdue = stage is not None and time.monotonic() > stage.deadline
             if silence_s > self._lost_s or (overdue and silence_s > 2 * _MISSED * self._beat_s):
                 words = f"rank {self._rank} waits at {self._sign.name}; {self._of_store('does not answer')}"
-                self._carry_out(Verdict(self._rank, words), alone=True)
+                self._carry_out(Verdict(self._rank, words, ended_by="lost_rank"), alone=True)
 
     def _judge(self) -> Verdict | None:
         """Return what this rank finds by itself: a neighbour that died, or a place that is not passed in time."""
         dead = self._dead()
         confirmed, self._dying = dead & self._dying, dead
         if confirmed:  # seen twice: what ends all ranks at once, as a launcher's signal does, has ended this one too
-            return self._post(Verdict(self._rank, self._obituary(confirmed), silent=tuple(sorted(confirmed))))
+            return self._post(self._mourn(confirmed))
         if lost := self._lost():
             words = where_they_are(self._signs(range(self._size)), lost)
             words = f"no sign of life for {self._lost_s:g} s; {words}"
-            return self._post(Verdict(self._rank, words, silent=tuple(lost)))
+            return self._post(Verdict(self._rank, words, ended_by="lost_rank", silent=tuple(lost)))
         stage = self._stage
         if stage is None or time.monotonic() < stage.deadline:
             return None
@@ -242,7 +242,8 @@ class Watch:
         silent = [rank for rank, sign in after.items() if rank != self._rank and _same_beat(before[rank], sign)]
         expected = {rank: sign for rank, sign in after.items() if rank in stage.ranks or rank in silent}
         words = f"{_overdue(stage)}; {where_they_are(expected, silent)}"
-        return self._post(Verdict(self._rank, words, place=stage.number, silent=tuple(silent)))
+        how: EndedBy = "lost_rank" if silent else "hang"
+        return self._post(Verdict(self._rank, words, ended_by=how, place=stage.number, silent=tuple(silent)))
 
     def _carry_out(self, verdict: Verdict, alone: bool = False) -> None:
         """Leave, with everything kept that can be. Does not return, but where another thread is leaving already."""
@@ -268,9 +269,11 @@ class Watch:
     def _store_has_gone(self, error: RuntimeError) -> None:
         if not self._ended.wait(_GONE_S):
             reason = f"{self._of_store('has gone')} ({next(iter(str(error).splitlines()), '')[:120]})"
+            how: EndedBy | None = "lost_rank"
             if cause := self._cause():
-                reason = f"{cause.words}; {reason}"
-            self._carry_out(Verdict(self._rank, f"{reason}, while this rank was at {self._sign.name}"), alone=True)
+                reason, how = f"{cause.words}; {reason}", cause.ended_by
+            words = f"{reason}, while this rank was at {self._sign.name}"
+            self._carry_out(Verdict(self._rank, words, ended_by=how), alone=True)
 
     def terminate(self, number: signal.Signals) -> None:
         """Leave, since a signal asks for it: as a launcher does where another rank has failed, or as a user does.
@@ -321,12 +324,12 @@ class Watch:
                 if (verdict := self._read_verdict()) is not None:
                     return verdict if verdict.by != self._rank else None
                 if dead := self._dead():
-                    return Verdict(self._rank, self._obituary(dead), silent=tuple(sorted(dead)))
+                    return self._mourn(dead)
                 time.sleep(0.05)
         except RuntimeError:  # the store has gone, perhaps with the rank that served it
             if gone := self._gone():
                 words = "; ".join(f"rank {rank} ({sign}) has died" for rank, sign in sorted(gone.items()))
-                return Verdict(self._rank, words, silent=tuple(gone))
+                return Verdict(self._rank, words, ended_by="lost_rank", silent=tuple(gone))
         return None
 
     def _signs(self, ranks: Iterable[int]) -> dict[int, Sign | None]:
@@ -365,6 +368,10 @@ class Watch:
             elif sign is not None and self._heard.get(rank, (-1, now))[0] != sign.beat:
                 self._heard[rank] = (sign.beat, now)
         return [rank for rank, (_, since) in self._heard.items() if now > since + self._lost_s]
+
+    def _mourn(self, dead: Iterable[int]) -> Verdict:
+        """Return that ranks have died."""
+        return Verdict(self._rank, self._obituary(dead), ended_by="lost_rank", silent=tuple(sorted(dead)))
 
     def _obituary(self, dead: Iterable[int]) -> str:
         signs = self._signs(sorted(dead))

@@ -15,9 +15,11 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.package import CONF
 from scalescope.records.rows import TriedRow
 from scalescope.report.sinks.wandb_study import log_study
-from scalescope.scaling.advice.add import is_looked_at, why_no_advice
+from scalescope.report.words.cures import cure_what
+from scalescope.report.words.findings import following, why_nothing
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.findings.add import is_looked_at
 
 
 def run(words: list[str], before: Callable[[], None] = lambda: None) -> int:
@@ -67,24 +69,25 @@ def follow(study: Study, folder: RunFolder, answers: list[RunAnalysis]) -> list[
     failed = []
     writer = RowWriter(folder.tried)
     for answer in answers:
-        advice = next((one for one in answer.advice if one.overrides), None)
-        if advice is None:
-            _say(f"[advice] {answer.name}: {why_no_advice(answer)}")
+        found = next((one for one in following(answer.findings) if one.remedy and one.remedy.overrides), None)
+        if found is None or found.remedy is None or found.ms is None:
+            _say(f"[advice] {answer.name}: {why_nothing(answer)}")
             continue
+        overrides = list(found.remedy.overrides)
         writer.append(
             TriedRow(
                 base=answer.name,
                 run=followed(answer.name),
-                what=advice.what,
-                overrides=advice.overrides,
-                expected_ms=advice.gain_ms,
-                expected_low_ms=advice.low_ms,
-                expected_high_ms=advice.high_ms,
-                at_most=advice.at_most,
+                what=cure_what(found.remedy),
+                overrides=overrides,
+                expected_ms=found.ms,
+                expected_low_ms=found.low_ms if found.low_ms is not None else found.ms,
+                expected_high_ms=found.high_ms if found.high_ms is not None else found.ms,
+                at_most=found.at_most,
             )
         )
         try:
-            follow_advice(study, answer.name, advice.overrides, _say)
+            follow_advice(study, answer.name, overrides, _say)
         except Stopped:
             raise
         except (RunError, UserError) as error:

@@ -15,7 +15,20 @@ import msgspec
 
 from scalescope.records.errors import UserError
 from scalescope.records.files import RowWriter, read_rows, write_atomic
-from scalescope.records.rows import RunInfo, RunKind, RunStatus, StepRow, SweepRow, TrainFacts, TriedRow
+from scalescope.records.rows import (
+    EndedBy,
+    Origin,
+    RunInfo,
+    RunKind,
+    RunStatus,
+    StepRow,
+    SweepRow,
+    TrainFacts,
+    TriedRow,
+)
+
+#: What ended a run, where its status says no more.
+_ENDED_BY: dict[RunStatus, EndedBy] = {"failed": "failure", "interrupted": "request", "preempted": "request"}
 
 _TRACE_NAME = re.compile(r"rank(\d+)\.(\d+)\.pt\.trace\.json(\.gz)?$")
 
@@ -95,7 +108,7 @@ class RunFolder:
     def reopen(self) -> None:
         """Say that the run goes on, as nothing had ended it."""
         info = self.read_info()
-        info.status, info.ended_unix_s, info.message = "running", None, None
+        info.status, info.ended_unix_s, info.message, info.ended_by = "running", None, None, None
         self.write_info(info)
 
     @property
@@ -153,20 +166,31 @@ class RunFolder:
     def write_info(self, info: RunInfo) -> None:
         write_atomic(self.path / "run.json", msgspec.json.format(msgspec.json.encode(info)))
 
-    def set_status(self, status: RunStatus, message: str | None = None) -> None:
-        """End the run's record: status, end time, and why where that is not plain."""
+    def set_status(self, status: RunStatus, message: str | None = None, ended_by: EndedBy | None = None) -> None:
+        """End the run's record: status, end time, and why where that is not plain.
+
+        `ended_by`: where the status does not say it (failed: a failure, unless somebody knows better).
+        """
         info = self.read_info()
         info.status = status
         info.ended_unix_s = time.time()
         info.message = message
+        info.ended_by = ended_by or _ENDED_BY.get(status)
         self.write_info(info)
 
     def write_facts(self, facts: TrainFacts) -> None:
         write_atomic(self.path / "facts.json", msgspec.json.format(msgspec.json.encode(facts)))
 
     def read_facts(self) -> TrainFacts | None:
+        """Return facts.json; None where there is none. What older ones lack is taken from the frozen config."""
         path = self.path / "facts.json"
-        return msgspec.json.decode(path.read_bytes(), type=TrainFacts) if path.is_file() else None
+        if not path.is_file():
+            return None
+        facts = msgspec.json.decode(path.read_bytes(), type=TrainFacts)
+        if facts.origin is None and self.config.is_file():
+            origin, dataset = _origin_of(self.config.read_text("utf-8", errors="replace"))
+            facts = msgspec.structs.replace(facts, origin=origin, dataset=facts.dataset or dataset)
+        return facts
 
     def step_writer(self) -> RowWriter:
         return RowWriter(self.steps)
@@ -199,6 +223,22 @@ class RunFolder:
             if match := _TRACE_NAME.search(path.name):
                 found.setdefault(int(match[1]), []).append((int(match[2]), path))
         return {rank: [path for _, path in sorted(found[rank])] for rank in sorted(found)}
+
+
+def _origin_of(config: str) -> tuple[Origin, str | None]:
+    """Return who wrote the loop of a frozen config, and the kind of its data: a job's strategy is a block of keys."""
+    block = ""
+    origin: Origin = "job"
+    dataset = None
+    for line in config.splitlines():
+        key, _, value = line.partition(":")
+        if not line.startswith((" ", "-")):
+            block = key
+            if key == "strategy" and value.strip():
+                origin = "script"
+        elif block == "data" and key.strip() == "kind":
+            dataset = value.strip()
+    return origin, dataset
 
 
 def find_runs(root: Path) -> Iterator[RunFolder]:

@@ -25,6 +25,7 @@ class OperationFacts:
     name: str
     waiting: Waiting
     sent_share: Callable[[float], float] | None  # by n; None: it moves no data
+    ring: bool = False  # of rooted ones: the data pass through every member, so one that comes late holds others up
     sharded: bool = False  # every rank has a part of its own, S / n
     reduces: bool = False
     rounds: int = 1  # trips round a ring of n − 1 messages each, or up or down a tree of log2(n)
@@ -68,8 +69,8 @@ OPERATION_FACTS = {
         OperationFacts("reduce_scatter", Waiting.ALL, _others, sharded=True, reduces=True,
                        spellings=("reducescatterbase", "reducescattertensor", "reducescattertensorcoalesced",
                                   "reducescattercoalesced", "reducescattersingle", "reducescatterv")),
-        OperationFacts("broadcast", Waiting.ROOT, _whole, spellings=("broadcastoop",)),
-        OperationFacts("reduce", Waiting.MEMBERS, _whole, reduces=True, spellings=("reduceoop",)),
+        OperationFacts("broadcast", Waiting.ROOT, _whole, ring=True, spellings=("broadcastoop",)),
+        OperationFacts("reduce", Waiting.MEMBERS, _whole, ring=True, reduces=True, spellings=("reduceoop",)),
         OperationFacts("all_to_all", Waiting.ALL, _others, sharded=True,
                        spellings=("alltoallbase", "alltoallv", "alltoallsingle")),
         OperationFacts("gather", Waiting.MEMBERS, _others, sharded=True),
@@ -109,3 +110,5 @@ def named(where: Callable[[OperationFacts], bool]) -> frozenset[str]:
 SYMMETRIC = named(lambda facts: facts.symmetric)
 FROM_ROOT = named(lambda facts: facts.waiting is Waiting.ROOT)
 TO_ROOT = named(lambda facts: facts.waiting is Waiting.MEMBERS)
+#: What passes through every member of a ring: a member that comes late holds up those behind it.
+THROUGH_MEMBERS = named(lambda facts: facts.ring)

@@ -14,6 +14,11 @@ SCHEMA = 1
 RunKind = Literal["train", "sweep", "study"]
 RunStatus = Literal["running", "done", "failed", "interrupted", "preempted"]
 StepPhase = Literal["warmup", "steady", "profile"]
+#: What ended a run that did not come to its end: a rank that died or went silent, a place that was not passed in time,
+#: an error, or somebody's wish.
+EndedBy = Literal["lost_rank", "hang", "failure", "request"]
+#: Who wrote the training loop: one of our jobs, whose keys advice may name, or anybody's own.
+Origin = Literal["job", "script"]
 SweepStatus = Literal["measured", "out_of_memory", "not_available", "failed"]
 
 
@@ -91,6 +96,7 @@ class RunInfo(msgspec.Struct):
     topology: str | None = None  # the hosts, and how the devices of the first are linked
     ceilings: Ceilings | None = None
     message: str | None = None  # why it ended as it did, where that is not plain
+    ended_by: EndedBy | None = None  # of a run that did not come to its end; None also of runs before this was kept
 
 
 class TrainFacts(msgspec.Struct, frozen=True):
@@ -108,6 +114,8 @@ class TrainFacts(msgspec.Struct, frozen=True):
     attention: str | None = None  # torch's attention kernel: flash | cudnn | efficient | math
     hardware_flops_per_sample: float | None = None  # with what is computed again
     hardware_flops_formula: str | None = None
+    origin: Origin | None = None  # None: not known
+    dataset: str | None = None  # the kind of a job's data: synthetic | tokens | image_folder
 
 
 class TriedRow(msgspec.Struct, frozen=True):

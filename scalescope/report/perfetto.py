@@ -19,6 +19,7 @@ from isal import igzip
 
 from scalescope.records.folder import RunFolder
 from scalescope.report.drawing.numbers import size
+from scalescope.report.words.findings import straggler_words
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.ranks.clocks import host_offsets
@@ -235,11 +236,14 @@ def _marks(
             yield from _slices(rank, one, wait, lane[rank], offsets.get(rank, 0) - origin)
         if wait is not None and len(members) > 1:
             yield from _flow(number, members, wait, lane, offsets, origin)
-    for guilty in answer.stragglers if answer else ():
+    if answer is None:
+        return
+    for guilty in answer.stragglers:
         own = collectives.get(guilty.rank) or []
         if guilty.rank in summaries:
             at = min((one.start for one in own), default=origin) + offsets.get(guilty.rank, 0) - origin
-            yield {"ph": "i", "s": "p", "name": f"straggler: {guilty.verdict}", "cat": "straggler", "ts": at / 1e3,
+            name = f"straggler: {straggler_words(answer, guilty.rank)}"
+            yield {"ph": "i", "s": "p", "name": name, "cat": "straggler", "ts": at / 1e3,
                    "pid": (guilty.rank + 1) * _RANK_STRIDE + _MARKS, "tid": 0,
                    "args": {"lost on the others, ms a step": guilty.lost_ms}}  # fmt: skip
 
@@ -254,7 +258,7 @@ def _slices(rank: int, one: RankCollective, wait: MatchedWait | None, lane: int,
         return
     ready = wait.ready[rank]
     if ready > one.start:
-        yield {"ph": "X", "name": f"wait for rank {wait.awaited}", "ts": (one.start + shift) / 1e3,
+        yield {"ph": "X", "name": f"wait for rank {wait.awaited[rank]}", "ts": (one.start + shift) / 1e3,
                "dur": (ready - one.start) / 1e3, **place}  # fmt: skip
     if one.end > ready:
         yield {"ph": "X", "name": "transfer", "ts": (ready + shift) / 1e3, "dur": (one.end - ready) / 1e3, **place}
@@ -269,15 +273,14 @@ def _flow(
     origin: int,
 ) -> Iterator[Event]:
     """Yield an arrow from the awaited rank's arrival to the moment it sets each other rank free."""
-    if wait.awaited not in members:
-        return
-    begin = members[wait.awaited].start + offsets.get(wait.awaited, 0) - origin
     for rank, one in members.items():
-        if rank == wait.awaited or wait.ready[rank] <= one.start:
+        awaited = wait.awaited[rank]
+        if rank == awaited or awaited not in members or wait.ready[rank] <= one.start:
             continue
+        begin = members[awaited].start + offsets.get(awaited, 0) - origin
         flow = {"cat": "awaited", "name": "awaited", "id": number * 4096 + rank}
-        yield {**flow, "ph": "s", "ts": begin / 1e3, "pid": (wait.awaited + 1) * _RANK_STRIDE + _MARKS,
-               "tid": lane[wait.awaited]}  # fmt: skip
+        yield {**flow, "ph": "s", "ts": begin / 1e3, "pid": (awaited + 1) * _RANK_STRIDE + _MARKS,
+               "tid": lane[awaited]}  # fmt: skip
         yield {**flow, "ph": "f", "bp": "e", "ts": (wait.ready[rank] + offsets.get(rank, 0) - origin) / 1e3,
                "pid": (rank + 1) * _RANK_STRIDE + _MARKS, "tid": lane[rank]}  # fmt: skip
 

@@ -31,18 +31,27 @@ _FILLS_A_LINK = 2**20
 
 @dataclass(frozen=True)
 class Verdict:
-    """One subject's verdict: a headline, the sentences that explain it, and what may help most."""
+    """One subject's verdict: a headline, the sentences that explain it, what may help most, and what else is to know.
+
+    A terminal shows the notes after the tables.
+    """
 
     subject: str
     level: Level
     headline: str
     sentences: tuple[str, ...] = ()
     advice: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
         return " ".join(
-            [self.headline, *self.sentences, *([f"What may help most: {self.advice}"] if self.advice else [])]
+            [
+                self.headline,
+                *self.sentences,
+                *([f"What may help most: {self.advice}"] if self.advice else []),
+                *self.notes,
+            ]
         )
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from scalescope.records.rows import SweepRow
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.numbers import figure, listing, percent
+from scalescope.report.drawing.numbers import capitalized, figure, listing, percent
 from scalescope.report.drawing.panel import Panel
 from scalescope.report.drawing.tables import ABSENT, Cell, Column, Table
 from scalescope.report.panels.advice import advice_sentence, tried_table
@@ -29,6 +29,8 @@ from scalescope.report.views import (
     sweep_variant,
     waterfall_steps,
 )
+from scalescope.report.words import findings as words
+from scalescope.report.words.cures import cure_words
 from scalescope.scaling.answer import Efficiency, RunAnalysis, StudyAnalysis, Waterfall
 
 _STYLES: dict[Level, str] = {"good": "green", "fair": "yellow", "poor": "red", "unknown": "bold"}
@@ -51,7 +53,8 @@ def make_console() -> Console:
 
 def print_run(answer: RunAnalysis, console: Console) -> None:
     """Print one run: its verdict, the mean step's partition a rank, and the efficiency that follows."""
-    _print_verdict(console, run_verdict(answer))
+    verdict = run_verdict(answer)
+    _print_verdict(console, verdict)
     if answer.ranks and answer.quality.verdict != "unusable":
         table = partition_table(answer)
         table, gone = table.without_zero_columns([*(f"{part.key}_ms" for part in parts.ALL[1:]), "before_window_ms"])
@@ -63,12 +66,13 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         _print_table(console, table, f"What a step lost against {answer.lost[0].reference}, a rank")
         if gone:
             _print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
-    _print_advice(console, answer)
+    _print_findings(console, answer)
     if answer.efficiency is not None:
         _print_line(console, _efficiency_line(answer.efficiency, answer))
-    if answer.quality.verdict == "good":  # else the verdict says them
-        for reason in answer.quality.reasons:
-            _print_line(console, f"Noted: {reason}.", "dim")
+    _print_notes(console, verdict)
+    reasons = answer.quality.reasons if answer.quality.verdict == "good" else []  # else the verdict says them
+    for reason in [*reasons, *([answer.unpriced.text] if answer.unpriced is not None else [])]:
+        _print_line(console, f"Noted: {reason}.", "dim")
     times = answer.step_times
     if times is not None and times.profiling_overhead_ms is not None and times.measured_step_ms is not None:
         _print_line(
@@ -128,7 +132,9 @@ def print_study(
             _print_waterfall(console, fall, kinds.get(points[0].run) if points else None)
         largest = [run for run in runs if points and run.name == points[-1].run]
         for run in largest:
-            _print_advice(console, run)
+            _print_findings(console, run)
+    for verdict in verdicts:
+        _print_notes(console, verdict)
     if study.tried:
         _print_table(console, tried_table(study.tried), "Advice followed: expected and measured")
     for reason in study.reasons:
@@ -191,12 +197,35 @@ def _print_verdict(console: Console, verdict: Verdict) -> None:
         _print_line(console, f"What may help most: {verdict.advice}")
 
 
-def _print_advice(console: Console, run: RunAnalysis) -> None:
-    if not run.advice:
+def _print_notes(console: Console, verdict: Verdict) -> None:
+    if verdict.notes:
+        console.print()
+    for note in verdict.notes:
+        _print_line(console, note)
+
+
+def _print_findings(console: Console, run: RunAnalysis) -> None:
+    """Print what costs the step, most costly first, and what to do about each."""
+    told = words.following(run.findings)
+    if not told:
+        _print_older_advice(console, run)
         return
     console.print()
-    console.print(Text("What to do next, by the replayed step", style="bold"), soft_wrap=not console.is_terminal)
-    for number, advice in enumerate(run.advice, 1):
+    console.print(Text("What costs the step, and what to do", style="bold"), soft_wrap=not console.is_terminal)
+    for number, one in enumerate(told, 1):
+        _print_line(console, f"{number}. {words.line(one)}.")
+        assert one.remedy is not None
+        here, elsewhere = capitalized(cure_words(one.remedy)), words.todo_elsewhere(one)
+        _print_line(console, f"   {here}. In a loop of your own: {elsewhere}.", "dim")
+
+
+def _print_older_advice(console: Console, run: RunAnalysis) -> None:
+    """Print the advice of an answer of schema 1, which holds its words."""
+    older = [one for one in run.advice if one.what]
+    if older:
+        console.print()
+        console.print(Text("What to do next, by the replayed step", style="bold"), soft_wrap=not console.is_terminal)
+    for number, advice in enumerate(older, 1):
         _print_line(console, f"{number}. {advice_sentence(advice)}.")
         _print_line(console, f"   Because {advice.because}. In a script of your own: {advice.elsewhere}.", "dim")
 

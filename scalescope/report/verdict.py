@@ -1,5 +1,6 @@
 """From answers to plain sentences with figures: what a reader should know before any chart. Pure functions."""
 
+import statistics
 from collections.abc import Sequence
 
 from scalescope.records.rows import SweepRow
@@ -26,7 +27,12 @@ from scalescope.report.sentences import (
     sweep_verdict,
 )
 from scalescope.report.views import activities, devices, in_tokens, points_of, run_label, series_names, waterfall_steps
+from scalescope.report.words import findings as words
+from scalescope.report.words.cures import cure_words
 from scalescope.scaling.answer import RunAnalysis, ScalingPoint, StudyAnalysis, Waterfall
+from scalescope.scaling.as_run.step import step_as_run
+from scalescope.scaling.finding import Finding
+from scalescope.scaling.findings.shares import bounded_means
 from scalescope.scaling.verdicts.steady import UNLIKE, slowed_by_profiling
 
 _PROFILE_AGAIN = "profile again, later or for more steps: what these profiled steps wait for, the measured ones do not"
@@ -46,37 +52,38 @@ def study_verdicts(
 
 
 def run_verdict(run: RunAnalysis) -> Verdict:
-    """Return what one run's traces say: how much of a step computes, what is lost to what, and who is to blame."""
+    """Return what one run's traces say: what costs its step most, where the rest of it goes, and what to do."""
     label = run_label(run)
-    sentences: list[str] = []
+    explained: list[str] = []
     advice = ""
     level: Level = "unknown"
     if run.ranks and run.quality.verdict != "unusable":
-        steps = sum(rank.steps for rank in run.ranks) or 1
-        window = sum(rank.window_ms for rank in run.ranks) / steps
-        means = [(part, sum(rank.part_ms(part.key) for rank in run.ranks) / steps) for part in ALL]
+        ranks = step_as_run(run)[1] if run.as_run is not None else bounded_means(run)
+        window = statistics.fmean(rank.window_ms for rank in ranks)
+        means = [(part, statistics.fmean(rank.part_ms(part.key) for rank in ranks)) for part in ALL]
         compute = means[0][1] / window if window else 0.0
         level = level_of(compute)
-        headline = (
-            f"{label}: {percent(compute)} of the {milliseconds(window)} step is compute; "
-            f"{milliseconds(window - means[0][1])} are not."
-        )
         lost = sorted(((part, ms) for part, ms in means[1:] if ms > 0), key=lambda item: -item[1])
         told = [f"{milliseconds(ms)} {part.name}" for part, ms in lost if ms >= WORTH_SAYING * (window - means[0][1])]
-        if told:
-            sentences.append(f"That is {listing(told)}.")
+        share = f"{percent(compute)} of the {milliseconds(window)} step is compute"
+        rest = f"{milliseconds(window - means[0][1])} are not"
+        if run.findings:
+            headline = f"{label}: {words.headline(run.findings[0], window)}"
+            explained.append(f"{share}; {listing(told)}." if told else f"{share}.")
+        else:
+            headline = f"{label}: {share}; {rest}."
+            explained += [f"That is {listing(told)}."] if told else []
         if lost and 1 - compute > 0.02:
             advice = f"{lost[0][0].remedy_for(run.activity)}."
         advice = _best_advice(run, advice)
     else:
         headline = f"{label}: the traces do not say where its time goes."
-    if run.lost:
-        sentences.append(lost_sentence(run))
-    sentences += _throughput_sentences(run)
-    sentences += _window_sentences(run)
-    sentences += _straggler_sentences(run)
-    sentences += _quality_sentences(run)
-    return Verdict(label, level, headline, tuple(sentences), advice)
+    notes: list[str] = [lost_sentence(run)] if run.lost else []
+    notes += _throughput_sentences(run)
+    notes += _window_sentences(run)
+    notes += _straggler_sentences(run, run.findings[:1])
+    notes += _quality_sentences(run)
+    return Verdict(label, level, headline, tuple(explained), advice, tuple(notes))
 
 
 def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> Verdict:
@@ -88,6 +95,7 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
     of_series = [run for run in runs if run.name in {point.run for point in points}]
     kind = kinds.get(last.run)
     sentences: list[str] = []
+    notes: list[str] = []
     advice = ""
     if len(points) == 1:
         done = _throughput(last, points)
@@ -102,7 +110,7 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         level = level_of(last.efficiency)
         if last.efficiency > PERFECT:
             level = "unknown"
-            sentences.append(
+            notes.append(
                 "More than perfect scaling means that the smaller run was slower than it need be, or that the machine "
                 "had other work: measure again on a quiet machine before believing it."
             )
@@ -121,15 +129,15 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         largest = next((run for run in of_series if run.name == last.run), None)
         if largest is not None:
             advice = _best_advice(largest, advice)
-        sentences.append(f"Together they do {_throughput(last, points)}.")
-    sentences += _outlook_sentences(study, series, of_series)
+        notes.append(f"Together they do {_throughput(last, points)}.")
+    notes += _outlook_sentences(study, series, of_series)
     if last.mfu is not None:
-        sentences.append(f"Each reaches {percent(last.mfu)} of its data-sheet peak (MFU).")
+        notes.append(f"Each reaches {percent(last.mfu)} of its data-sheet peak (MFU).")
     for run in of_series:
-        sentences += _window_sentences(run)
-        sentences += _straggler_sentences(run)
-        sentences += _quality_sentences(run)
-    return Verdict(series, level, headline, tuple(sentences), advice)
+        notes += _window_sentences(run)
+        notes += _straggler_sentences(run)
+        notes += _quality_sentences(run)
+    return Verdict(series, level, headline, tuple(sentences), advice, tuple(notes))
 
 
 def _advice(fall: Waterfall, activity: str | None) -> str:
@@ -140,11 +148,15 @@ def _advice(fall: Waterfall, activity: str | None) -> str:
 
 
 def _best_advice(run: RunAnalysis, remedy: str) -> str:
-    """Return a run's best advice; without any the remedy, with what the replay says of it."""
-    if run.advice:
+    """Return what to do about a run's costliest finding; without any the remedy, with what the replay says of it."""
+    if todo := words.following(run.findings):
+        return f"{words.todo(todo[0])}."
+    if run.advice and run.advice[0].what:  # schema 1
         return f"{advice_sentence(run.advice[0])}."
     if slowed_by_profiling(run):
         return f"{_PROFILE_AGAIN}."
+    if run.findings and run.findings[0].remedy is not None:
+        return f"{cure_words(run.findings[0].remedy)}; {words.todo_elsewhere(run.findings[0])}."
     if remedy and run.replay is not None and run.replay.faithful:
         return f"{remedy} No setting that the replay can try is sure to bring 0.5% of the step."
     return remedy
@@ -189,12 +201,18 @@ def _window_sentences(run: RunAnalysis) -> list[str]:
     ]
 
 
-def _straggler_sentences(run: RunAnalysis) -> list[str]:
+def _straggler_sentences(run: RunAnalysis, said: Sequence[Finding] = ()) -> list[str]:
+    """Return a sentence for each rank that costs the others time, but for what was said already."""
     where = devices(run.world_size, run.activity)
-    return [
-        f"Rank {guilty.rank} of {where} costs the others {milliseconds(guilty.lost_ms)} of exposed wait a step: "
-        f"{sentence(guilty.verdict)}"
-        for guilty in run.stragglers
+    named = [one for one in run.findings if one.rank is not None and one.ms is not None and one not in said]
+    told = [
+        f"Rank {one.rank} of {where} costs {words.cost(one)} a step: {sentence(words.because(one))}" for one in named
+    ]
+    return told or [
+        f"Rank {one.rank} of {where} costs the others {milliseconds(one.lost_ms)} of exposed wait a step: "
+        f"{sentence(one.verdict)}"
+        for one in run.stragglers
+        if one.verdict  # schema 1
     ]
 
 

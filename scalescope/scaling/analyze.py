@@ -6,9 +6,9 @@ from pathlib import Path
 
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
-from scalescope.scaling.advice.add import add_advice
 from scalescope.scaling.answer import Answer, RunAnalysis, StudyAnalysis, write_answer
 from scalescope.scaling.as_run.calibrate import Untraced
+from scalescope.scaling.findings.add import add_findings
 from scalescope.scaling.losses import lost_time
 from scalescope.scaling.projection.outlook import NO_OUTLOOK, Outlook
 from scalescope.scaling.run import Explained, explain_jobs, explain_run, explain_traces
@@ -135,7 +135,7 @@ def _analyze_path(
     if untraced is not None:
         raise UserError(f"--step-ms is of one run, and {path} is a {kind}; name that run's folder")
     study, runs = analyze_study(folder, jobs, executor, outlook)
-    add_advice(path, runs, outlook.sweeps, jobs=_jobs_here(jobs, executor))
+    add_findings(path, runs, outlook.sweeps, jobs=_jobs_here(jobs, executor))
     if write:
         _write_study(folder, study, runs)
     return [study, *runs]
@@ -152,7 +152,7 @@ def _write_study(folder: RunFolder, study: StudyAnalysis, runs: Sequence[RunAnal
 def _analyze_alone(
     path: Path, jobs: int | None, executor: Executor | None, outlook: Outlook, untraced: Untraced | None
 ) -> RunAnalysis:
-    """Return a run's analysis with the step as run, advice, and its collectives beside the sweeps that were given."""
+    """Return a run's analysis with the step as run, findings, and its collectives beside the sweeps that were given."""
     return _completed(path, explain_run(path, jobs, executor, for_replay=True), jobs, executor, outlook, untraced)
 
 
@@ -167,7 +167,7 @@ def _completed(
     if outlook.sweeps:
         add_in_situ(explained.analysis, explained.exchanges, outlook.sweeps)
     records, here = explained.records, _jobs_here(jobs, executor)
-    add_advice(path, [explained.analysis], outlook.sweeps, records, here, untraced)
+    add_findings(path, [explained.analysis], outlook.sweeps, records, here, untraced)
     return explained.analysis
 
 

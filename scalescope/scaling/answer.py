@@ -13,8 +13,10 @@ from scalescope.records.errors import UserError
 from scalescope.records.files import write_atomic
 from scalescope.scaling.costs.answer import CostAnswer
 from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.finding import Code, Cure, Finding, Reason
 
-#: 2 adds the step as run to a run's answer; files of schema 1 are read all the same.
+#: 2 adds the step as run, and findings, of which `stragglers` and `advice` are made; files of schema 1 are read all the
+#: same.
 SCHEMA = 2
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -139,12 +141,12 @@ class KindRow(msgspec.Struct, kw_only=True):
 
 
 class Straggler(msgspec.Struct, kw_only=True):
-    """A rank the others lose step time to. Being last by microseconds is no guilt: only verdicts stand here."""
+    """A rank the others lose step time to: the findings that name it, as one. Being last is no guilt."""
 
     rank: int
-    steps_last: int
-    lost_ms: float  # a step, on the others
-    verdict: str
+    lost_ms: float  # a step, by which it would be shorter without them
+    code: Code | None = None  # of the costliest; None in a file of schema 1
+    verdict: str = ""  # schema 1: in words what it did
 
 
 class WaterfallPart(msgspec.Struct, kw_only=True):
@@ -236,11 +238,14 @@ class AsRun(msgspec.Struct, kw_only=True):
 
 
 class Advice(msgspec.Struct, kw_only=True):
-    """A change that would shorten the step, with what it would bring. Gains are ms a profiled step, positive."""
+    """A finding's remedy, with what it would bring. Gains are ms a step, positive."""
 
-    what: str
-    because: str
+    code: Code | None = None  # of the finding; None in a file of schema 1
+    rank: int | None = None
+    cure: Cure | None = None
     overrides: list[str] = []  # of scalescope's own jobs; empty where no setting does it
+    what: str = ""  # schema 1: in words
+    because: str = ""
     elsewhere: str = ""  # what does it in a script of one's own
     gain_ms: float
     low_ms: float
@@ -280,12 +285,14 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     kernels: list[KernelRow] = []  # the longest, of the mean rank
     kinds: list[KindRow] = []  # all kernels, of the mean rank
     in_situ: list[InSitu] = []  # only where a sweep is at hand, or its absence is worth a word: in a study
+    findings: list[Finding] = []  # most costly first; `stragglers` and `advice` are made of them
     stragglers: list[Straggler] = []
     lost: list[RankLoss] = []  # only where a reference was given
     efficiency: Efficiency | None = None
     replay: Replay | None = None  # of a study, its largest run of each job has one
     as_run: AsRun | None = None  # where there is a replay
     advice: list[Advice] = []  # what would bring most, best first
+    unpriced: Reason | None = None  # why the replay prices no findings, where it was to
     step_times: StepTimes | None = None
     throughput: Throughput | None = None
     last_collectives: list[LastCollective] = []  # only of a job that failed

@@ -17,6 +17,9 @@ from scalescope.scaling.answer import (
     RunAnalysis,
     StepSplit,
 )
+from scalescope.scaling.findings.derived import keep
+from scalescope.scaling.findings.measured import measured_findings
+from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.exchanges import RankExchanges, rank_exchanges
 from scalescope.scaling.rank.kernels import KernelTable
@@ -33,7 +36,7 @@ from scalescope.scaling.verdicts.efficiency import efficiency_of
 from scalescope.scaling.verdicts.flight import read_flight
 from scalescope.scaling.verdicts.kinds import kernel_kinds
 from scalescope.scaling.verdicts.steady import add_steps
-from scalescope.scaling.verdicts.stragglers import AwaitedWaits, exposed_wait_by_rank, name_stragglers
+from scalescope.scaling.verdicts.stragglers import AwaitedWaits, exposed_wait_by_rank, name_late_ranks
 from scalescope.scaling.verdicts.top_kernels import top_kernels
 
 
@@ -107,7 +110,7 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         if wait is not None:
             for rank, index in match.members.items():
                 ready[rank][index] = wait.ready[rank]
-                awaited[rank][index] = wait.awaited
+                awaited[rank][index] = wait.awaited[rank]
     partitions, lost = _partition(_sound(summaries), ready, awaited)
     kernels = {rank: summaries[rank].kernels for rank in partitions}
     indices: dict[int, dict[int, int]] = {rank: {} for rank in summaries}
@@ -140,9 +143,11 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         ],
         kernels=top_kernels(kernels, collectives),
         kinds=kernel_kinds(kernels, splits),
-        stragglers=name_stragglers(partitions, lost, kernels, open_ended) if usable else [],
         efficiency=efficiency_of(_in_common(summaries, partitions)) if usable else None,
     )
+    if usable:
+        late = name_late_ranks(partitions, lost, kernels, open_ended)
+        keep(analysis, measured_findings(late, mean_step_ms(analysis, "window")))
     sizes = {one.index: one.bytes for one in analysis.collectives}
     exchanges = {
         rank: rank_exchanges(one.shares, one.collectives, ready[rank], indices[rank], sizes)

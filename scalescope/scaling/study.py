@@ -8,11 +8,11 @@ import msgspec
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import RunInfo, TrainFacts
-from scalescope.scaling.advice.tried import compare_tried
 from scalescope.scaling.answer import PARTS, RunAnalysis, ScalingPoint, StudyAnalysis
 from scalescope.scaling.costs.answer import cost_answer
 from scalescope.scaling.costs.model import CostModel, NotKnown
 from scalescope.scaling.costs.points import Launch, launch_of
+from scalescope.scaling.findings.tried import compare_tried
 from scalescope.scaling.projection.basis import Basis, MeasuredRun
 from scalescope.scaling.projection.noise import repeat_half_ms
 from scalescope.scaling.projection.outcomes import projection_of

@@ -159,6 +159,7 @@ def _facts(config: ScriptConfig) -> TrainFacts:
         flops_formula=config.flops_formula,
         samples_per_rank_step=config.samples or 1,
         tokens_per_sample=config.tokens_per_sample,
+        origin="script",
     )
 
 

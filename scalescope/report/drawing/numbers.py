@@ -51,6 +51,11 @@ def listing(items: list[str]) -> str:
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
 
 
+def capitalized(text: str) -> str:
+    """Return a text with its first letter large; the rest as it is."""
+    return text[:1].upper() + text[1:]
+
+
 def _digits(value: float) -> int:
     magnitude = abs(value)
     return 0 if magnitude >= 1000 else 1 if magnitude >= 1 else 2

@@ -1,4 +1,4 @@
-"""Advice, shown: what would bring most, the setting that makes it, and what came of it where it was tried."""
+"""Findings, shown: what costs the step, what to do about it, and what came of that where it was tried."""
 
 from collections.abc import Sequence
 
@@ -7,13 +7,17 @@ from scalescope.report.drawing.panel import Panel
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.report_data import Material
 from scalescope.report.views import run_label
+from scalescope.report.words import findings as words
+from scalescope.report.words.codes import CODES
+from scalescope.report.words.cures import cure_words
 from scalescope.scaling.answer import Advice, RunAnalysis, TriedAdvice
+from scalescope.scaling.finding import Finding
 
 _OF_STEADY_STEPS = ("measured_ms", "base_step_ms", "run_step_ms")
 
 
 def advice_sentence(advice: Advice) -> str:
-    """Return one advice as a sentence with its figures: `gradient buckets of 25 MiB: 1.2 ms (0.9 to 1.4), …`."""
+    """Return an advice of schema 1, which holds its words, as a sentence with its figures."""
     if advice.at_most:
         gain = f"at most {milliseconds(advice.gain_ms)} a step, {percent(advice.fraction)}"
     else:
@@ -25,23 +29,24 @@ def advice_sentence(advice: Advice) -> str:
     return f"{advice.what}{how}: {gain}"
 
 
-def advice_table(advice: Sequence[Advice]) -> Table:
-    """Return the advice as a table, best first."""
+def findings_table(findings: Sequence[Finding]) -> Table:
+    """Return the findings as a table, most costly first."""
     columns = [
-        Column("what", "change"),
+        Column("what", "what"),
+        Column("rank", "rank", digits=0),
         Column("because", "because"),
-        Column("gain_ms", "expected gain", "ms", 2),
+        Column("gain_ms", "costs", "ms", 2),
         Column("interval_ms", "95% interval", "ms"),
         Column("fraction", "of the step", "%", 1, 100),
-        Column("overrides", "setting"),
-        Column("elsewhere", "in a script of your own"),
+        Column("remedy", "what to do"),
+        Column("elsewhere", "in a loop of your own"),
     ]
     rows: list[list[Cell]] = [
-        [one.what, one.because, one.gain_ms, _interval(one), one.fraction, " ".join(one.overrides) or None,
-         one.elsewhere]
-        for one in advice
+        [CODES[one.code].name, one.rank, words.because(one), one.ms, _interval(one), one.fraction,
+         cure_words(one.remedy) if one.remedy is not None else None, words.todo_elsewhere(one)]
+        for one in findings
     ]  # fmt: skip
-    return Table(columns, rows, {"overrides": "no setting of a job does it"})
+    return Table(columns, rows, {"rank": "no rank's alone", "gain_ms": "no time is lost by it"})
 
 
 def tried_table(tried: Sequence[TriedAdvice]) -> Table:
@@ -94,19 +99,21 @@ def _advice_panel(answer: RunAnalysis) -> Panel:
     )
     if not replay.faithful:
         sentence = f"{held} That is too far off to predict anything."
-    elif not answer.advice:
+    elif not words.following(answer.findings):
         sentence = f"{held} No setting that the replay can try is sure to bring half a per cent of the step."
     else:
-        sentence = f"{held} Most would come of: {advice_sentence(answer.advice[0])}."
-    table = advice_table(answer.advice)
+        sentence = f"{held} Most would come of: {words.todo(words.following(answer.findings)[0])}."
+    table = findings_table(answer.findings)
     assumed = f"Assumed: {'; '.join(replay.assumptions)}." if replay.assumptions else ""
     return Panel(
         f"advice-{answer.name}", run_label(answer), sentence, Table(table.columns, table.rows, table.reasons, assumed)
     )
 
 
-def _interval(advice: Advice) -> str:
-    return "at most" if advice.at_most else f"{advice.low_ms:.2f} to {advice.high_ms:.2f}"
+def _interval(finding: Finding) -> str | None:
+    if finding.low_ms is None or finding.high_ms is None:
+        return None
+    return "at most" if finding.at_most else f"{finding.low_ms:.2f} to {finding.high_ms:.2f}"
 
 
 def _measured(tried: TriedAdvice) -> str | None:

@@ -5,7 +5,6 @@ line, no console, no crash reports. W&B's own calls run in a background thread, 
 what they raise comes out of the next call, and `scalescope.records.sink.Sinks` drops a sink that raises.
 """
 
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -16,7 +15,7 @@ import msgspec
 
 from scalescope.records.files import write_atomic
 from scalescope.records.folder import RunFolder
-from scalescope.records.rows import RunStatus, StepRow, SweepRow
+from scalescope.records.rows import EndedBy, RunStatus, StepRow, SweepRow
 from scalescope.records.shell import as_typed
 from scalescope.report.sinks.background import Background
 from scalescope.report.sinks.wandb_files import Files
@@ -24,11 +23,8 @@ from scalescope.report.sinks.wandb_rows import Rows
 from scalescope.report.sinks.wandb_run import Place, is_full, open_run
 
 _PAUSE_S = 2.0  # between bursts of rows
-#: What ended a job, by the words that the watch over its ranks, torch, NCCL and gloo have for it; the first that fits.
-_ENDS = (
-    ("Lost rank", re.compile(r"has died|does not respond|no sign of life|never joined", re.IGNORECASE)),
-    ("Hang", re.compile(r"time[d -]*out|did not return within|no sign of life|hangs", re.IGNORECASE)),
-)
+#: An alert's title, by what ended the job; else its status is.
+_TITLES: dict[EndedBy | None, str] = {"lost_rank": "Lost rank", "hang": "Hang"}
 
 
 class WandbSink:
@@ -145,7 +141,7 @@ class WandbSink:
     def _alert_end(self, status: RunStatus) -> None:
         info = RunFolder(self.dir).read_info() if (self.dir / "run.json").is_file() else None
         reason = (info.message if info is not None else None) or "run.json names no reason"
-        what = next((title for title, words in _ENDS if words.search(reason)), status.capitalize())
+        what = _TITLES.get(info.ended_by if info is not None else None, status.capitalize())
         self.run.alert(title=f"{what}: {self.dir.name}", text=reason, level="ERROR")
 
     def _later(self, call: Callable[[], None]) -> None:

@@ -36,6 +36,7 @@ from scalescope.report.views import (
     sweep_table,
     waterfall_table,
 )
+from scalescope.report.words.findings import straggler_words
 
 _WIDTH, _SCALE = 880, 2  # pixels of a picture, and how many device pixels each of them has
 
@@ -69,7 +70,7 @@ def _log(material: Material, sink: WandbSink, name: str) -> None:
     )
     for run in material.answers:
         for guilty in run.stragglers:
-            sink.alert(f"Straggler: rank {guilty.rank}", f"{run_label(run)}: {guilty.verdict}")
+            sink.alert(f"Straggler: rank {guilty.rank}", f"{run_label(run)}: {straggler_words(run, guilty.rank)}")
     sink.artifact(material.folder.path)
     sink.close("done")
 

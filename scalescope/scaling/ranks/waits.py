@@ -1,8 +1,10 @@
 """Waiting and transfer: from when on a collective's data could be there, on each rank.
 
-For all_reduce, all_gather, reduce_scatter, all_to_all and barrier that is when the last member arrives; for broadcast
-and scatter when the root does; for reduce and gather, at the root, when the last does; for a send or receive when the
-partner does.
+For all_reduce, all_gather, reduce_scatter, all_to_all and barrier that is when the last member arrives; for scatter
+when the root does; for gather, at the root, when the last does; for a send or receive when the partner does. The data
+of a broadcast or a reduce pass through every member of a ring: of those that arrive before one's own end, the last one
+counts (and for a broadcast the root, for a reduce at its root all). A member that comes after one's own end held up
+nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from scalescope.records.operations import FROM_ROOT, SYMMETRIC, TO_ROOT
+from scalescope.records.operations import FROM_ROOT, SYMMETRIC, THROUGH_MEMBERS, TO_ROOT
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.ranks.matching import Match
 from scalescope.scaling.trace.intervals import EMPTY, Intervals
@@ -20,7 +22,7 @@ class MatchedWait(msgspec.Struct, kw_only=True):
     """When a match's data could be there, on each rank, in ns on that rank's own clock."""
 
     ready: dict[int, int]  # between the member's start and its end; waiting before, transfer after
-    awaited: int  # the rank the others waited for: the last to arrive, or the root
+    awaited: dict[int, int]  # by rank: whom it waited for, the last to arrive of those that count
     last: int  # the last to arrive
 
 
@@ -36,21 +38,36 @@ def wait_of(
     last = max(arrival, key=lambda rank: (arrival[rank], rank))
     operation = next((one.operation for one in members.values() if one.operation is not None), None)
     due: dict[int, int]
-    awaited = last
+    awaited = dict.fromkeys(members, last)
     if len(members) == 1 or operation in SYMMETRIC or operation == "send_recv":
         due = dict.fromkeys(members, arrival[last])
     elif operation in FROM_ROOT or operation in TO_ROOT:
         root = _root(members)
         if root is None:
             return None
-        if operation in FROM_ROOT:
-            due, awaited = dict.fromkeys(members, arrival[root]), root
+        if operation in THROUGH_MEMBERS:
+            end = {rank: one.end + shift.get(rank, 0) for rank, one in members.items()}
+            awaited = {rank: _last_before(end[rank], arrival, root, rank, operation) for rank in members}
+        elif operation in FROM_ROOT:
+            awaited = dict.fromkeys(members, root)
         else:
-            due = dict(arrival) | {root: arrival[last]}
+            awaited = {rank: last if rank == root else rank for rank in members}
+        due = {rank: arrival[awaited[rank]] for rank in members}
     else:
         return None
     ready = {rank: min(max(due[rank] - shift.get(rank, 0), one.start), one.end) for rank, one in members.items()}
     return MatchedWait(ready=ready, awaited=awaited, last=last)
+
+
+def _last_before(end: int, arrival: Mapping[int, int], root: int, rank: int, operation: str | None) -> int:
+    """Return the last member to arrive before a rank's own end; at least the root of a broadcast, all at a reduce's."""
+    if operation in TO_ROOT and rank == root:
+        counting = set(arrival)
+    else:
+        counting = {other for other, at in arrival.items() if at < end} | {rank}
+        if operation in FROM_ROOT:
+            counting.add(root)
+    return max(counting, key=lambda other: (arrival[other], other))
 
 
 def _root(members: Mapping[int, RankCollective]) -> int | None:

@@ -20,6 +20,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from scalescope.records.operations import THROUGH_MEMBERS
+from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.record import LAUNCH, WAIT, RankRecord, data_between
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
 from scalescope.scaling.ranks.clocks import host_offsets
@@ -218,29 +220,52 @@ def _add_transfers(
                 graph.activities[at].wait_ns = float(wait.ready[rank] - collectives[rank][match.members[rank]].start)
         if not whole or len(members) < 2 or (match.missing is None and wait is None):
             continue
-        nodes = [graph.activities[at] for at in members.values()]
-        begun = max(node.traced_start for node in nodes)
-        ended = min(node.traced_end for node in nodes)
-        if ended <= begun:
-            continue  # a rooted one whose root went on, or clocks that disagree: each rank's own duration stands
         told = next(iter(collectives[rank][index] for rank, index in match.members.items()))
-        index = len(graph.transfers)
-        for at in members.values():
-            node = graph.activities[at]
-            node.collective, node.skew_ns = index, float(node.traced_end - ended)
-        graph.transfers.append(
-            Transfer(
-                members=members,
-                work_ns=float(ended - begun),
-                operation=told.operation or "unknown",
-                bytes=told.bytes,
-                dtype=told.dtype,
-                group_size=match.group_size or len(members),
-                step=next((node.step for node in nodes if node.step >= 0), -1),
-                traced_ns=float(ended - begun),
-                hidden=0.0,
-            )
+        for together in _that_wait_for_each_other(graph, members, told.operation):
+            _add_transfer(graph, together, told, match.group_size or len(members))
+
+
+def _that_wait_for_each_other(
+    graph: Graph, members: Mapping[int, int], operation: str | None
+) -> list[Mapping[int, int]]:
+    """Return the members of a collective that move their data together: all of them, in most.
+
+    Of a broadcast or a reduce, some may be through before others come: those that end after the last one has come wait
+    for it, and the rest is looked at in the same way. Else each rank's own duration stands where one has ended before
+    the last came (a root that went on, or clocks that disagree).
+    """
+    if len(members) < 2:
+        return []
+    begun = max(graph.activities[at].traced_start for at in members.values())
+    late = {rank: at for rank, at in members.items() if graph.activities[at].traced_end > begun}
+    if len(late) == len(members):
+        return [members]
+    if operation not in THROUGH_MEMBERS:
+        return []
+    through = {rank: at for rank, at in members.items() if rank not in late}
+    return [*([late] if len(late) > 1 else []), *_that_wait_for_each_other(graph, through, operation)]
+
+
+def _add_transfer(graph: Graph, members: Mapping[int, int], told: RankCollective, group_size: int) -> None:
+    nodes = [graph.activities[at] for at in members.values()]
+    begun = max(node.traced_start for node in nodes)
+    ended = min(node.traced_end for node in nodes)
+    index = len(graph.transfers)
+    for node in nodes:
+        node.collective, node.skew_ns = index, float(node.traced_end - ended)
+    graph.transfers.append(
+        Transfer(
+            members=dict(members),
+            work_ns=float(ended - begun),
+            operation=told.operation or "unknown",
+            bytes=told.bytes,
+            dtype=told.dtype,
+            group_size=group_size,
+            step=next((node.step for node in nodes if node.step >= 0), -1),
+            traced_ns=float(ended - begun),
+            hidden=0.0,
         )
+    )
 
 
 def _add_overlap(graph: Graph, rank: int) -> None:

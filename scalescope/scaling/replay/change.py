@@ -7,6 +7,7 @@ import msgspec
 from scalescope.records.errors import UserError
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
 from scalescope.scaling.replay.graph import Graph, median
+from scalescope.scaling.replay.removal import Removal
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +22,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     spread: bool = False  # gradients are handed over as they are made, not all at the end
     data_free: bool = False  # batches are there when they are asked for
     host_free: bool = False  # launching takes no time
+    without: tuple[Removal, ...] = ()  # causes that are taken out
 
     @property
     def words(self) -> str:
@@ -44,6 +46,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
             told.append("data loading free")
         if self.host_free:
             told.append("launching free")
+        for one in self.without:
+            told.append(f"without {one.what}" + ("" if one.rank is None else f" of rank {one.rank}"))
         return ", ".join(told) or "nothing"
 
     def __post_init__(self) -> None:

@@ -12,6 +12,7 @@ cent. Its interval is over (rank, step) pairs, as a bootstrap would draw them.
 import random
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,6 +30,12 @@ _ON_CPUS = Contention(0.0, 0.0, 0.35, 1.0, "not measured on CPUs: taken as none 
 _ALIKE = 0.03
 _LEAST_OVERLAP_NS = 200_000
 _DRAWS = 200
+
+#: Of so few steps there is no bootstrap: from one step to another, and between hosts, it differed by less than this.
+_ENOUGH_CELLS, _OF_FEW = 4, 0.3
+
+#: Of so few steps there is no bootstrap: from step to step and from host to host it differed by less than this.
+_ENOUGH_CELLS, _OF_FEW = 4, 0.3
 
 _Cell = tuple[float, float]  # ns by which compute grew, ns of overlap
 
@@ -62,6 +69,18 @@ def measure_contention(records: Mapping[int, RankRecord], alone: RankRecord | No
         basis=f"{basis}: {max(middle, 0.0):.2f} ms slower compute a ms of overlap "
         f"({max(low, 0.0):.2f} to {max(high, 0.0):.2f})",
     )
+
+
+def measured_between_ranks(own: Contention, cells: Sequence[_Cell]) -> Contention:
+    """Return a contention whose inflation is that between ranks, where one is late enough to tell; else its own."""
+    if sum(overlap for _, overlap in cells) < _LEAST_OVERLAP_NS:
+        return own
+    low, middle, high = (max(bound, 0.0) for bound in _interval(cells))
+    if len(cells) < _ENOUGH_CELLS:
+        low, high = (1 - _OF_FEW) * middle, (1 + _OF_FEW) * middle
+    basis = f"measured between ranks, collectives beside and not: {middle:.2f} ms slower compute a ms of overlap"
+    return replace(own, inflation=middle, inflation_low=low, inflation_high=high,
+                   basis=f"{basis} ({low:.2f} to {high:.2f})")  # fmt: skip
 
 
 def measure_transfer_rate(graph: Graph, times: CollectiveTimes) -> float | None:

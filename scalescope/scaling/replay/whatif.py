@@ -21,23 +21,30 @@ from scalescope.records.errors import RunError, UserError
 from scalescope.scaling.answer import Replay
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.ranks.processes import map_in_processes
+from scalescope.scaling.replay.between_ranks import cells_between_ranks
 from scalescope.scaling.replay.buckets import StepBuckets, cut_by, find_buckets, first_bucket_cap, recut
 from scalescope.scaling.replay.build import build_graph
 from scalescope.scaling.replay.bursts import comes_in_bursts, spread
 from scalescope.scaling.replay.change import Change, even_out, free_data, free_host, no_overlap, perfect_overlap
-from scalescope.scaling.replay.contention import measure_contention, measure_transfer_rate
+from scalescope.scaling.replay.contention import measure_contention, measure_transfer_rate, measured_between_ranks
 from scalescope.scaling.replay.graph import Contention, Graph, median
 from scalescope.scaling.replay.host_cost import Recording
+from scalescope.scaling.replay.removal import remove
+from scalescope.scaling.replay.side_by_side import SideBySide, lay_side_by_side, under
 from scalescope.scaling.replay.simulate import bounded, mean_step_ns, simulate_steps
 from scalescope.scaling.replay.times import CollectiveTimes, TraceTimes
 
 #: A replay without changes must be within this of the trace, else nothing is said of changes.
 FAITHFUL = 0.01
+#: Causes that are there already are priced by a replay that is within this: what it leaves out, it leaves out twice.
+NEAR = 0.05
 #: Nothing is predicted surer than this share of the change: so far off were known delays, taken out of traces of 2 and
 #: 4×H200, from runs that never had them.
 _LEAST_SHARE = 0.05
 #: So many activities must be run in all for processes of their own to pay off.
 _WORTH_PROCESSES = 100_000
+#: A step that is known is known within this.
+_KNOWN_WITHIN = 0.03
 #: How far a transfer's rate under compute may be from the one used: where it was measured, and where it was not.
 _MEASURED_SPREAD, _ASSUMED_SPREAD = 0.05, 0.15
 
@@ -73,6 +80,7 @@ class _Assumed(msgspec.Struct, frozen=True):
     graph: Graph
     base: dict[int, list[float]]
     place: float
+    which: int
 
 
 #: By how many ns the mean rank's steps change; in words, why that is not known.
@@ -99,6 +107,9 @@ class Replayer:
         self.on_cpu = all(one.activity == "cpu" for one in records.values())  # that is where the ranks compute
         contention = measure_contention(records, alone)
         self.traced = build_graph(records)
+        self._aligned = lay_side_by_side(self.traced)
+        if alone is None and not self.on_cpu:
+            contention = measured_between_ranks(contention, cells_between_ranks(self.traced, self._aligned))
         known = times if times is not None and _covers(self.traced, times) else None
         rate = measure_transfer_rate(self.traced, known) if known is not None else None
         self._rate_known = rate is not None
@@ -107,6 +118,7 @@ class Replayer:
         self.times: CollectiveTimes = known if known is not None else TraceTimes(self.graph.transfers)
         self._jobs = jobs
         self._assumed_at: dict[int, _Assumed] = {}
+        self._sides: dict[int, SideBySide] = {}
         self._known: dict[tuple[Change, int], _Deltas] = {}  # by the change, and which assumptions
         self.stalled: str | None = None  # why the unchanged replay does not come to its end
         self.base: dict[int, list[float]] = {rank: [] for rank in self.graph.ranks}
@@ -116,6 +128,7 @@ class Replayer:
             self.stalled = str(error)
         self.base_ns = self._traced_ns = mean_step_ns(self.base)
         self._recording: Recording | None = None
+        self.longest_ns: float | None = None  # the step as run is known to be no longer
 
     def take_out(self, recording: Recording) -> None:
         """Speak of the step as run from here on: `graph`, `base` and predictions. Raises RunError where it stalls."""
@@ -124,6 +137,7 @@ class Replayer:
         self.base_ns = mean_step_ns(self.base)
         self.graph, self._recording = graph, recording
         self._assumed_at.clear()
+        self._sides.clear()
         self._known.clear()
 
     @cached_property
@@ -149,6 +163,16 @@ class Replayer:
         """DDP's buckets, a step; in words why there are none. They are the same under all assumptions."""
         return find_buckets(self.graph)
 
+    @property
+    def side_by_side(self) -> SideBySide:
+        """The ranks' launches, aligned, with their times as the likeliest assumptions have them."""
+        return self._side(0, self.graph)
+
+    def _side(self, which: int, graph: Graph) -> SideBySide:
+        if which not in self._sides:
+            self._sides[which] = under(self._aligned, graph)
+        return self._sides[which]
+
     @cached_property
     def assumptions(self) -> list[str]:
         """What predictions rest on, in words."""
@@ -171,21 +195,43 @@ class Replayer:
         )
         return last.most_common(1)[0][0] if last else None
 
-    def predict(self, change: Change, *, quick: bool = False) -> Prediction:
-        """Return what a change would do; `quick`: without the interval."""
+    def is_good_for(self, *, near: bool) -> bool:
+        """Whether anything is predicted: where the replay is faithful, or (`near`) within a few per cent."""
+        return self.stalled is None and (self.replay.faithful or (near and abs(self.replay.error) <= NEAR))
+
+    def predict(
+        self, change: Change, *, quick: bool = False, beyond: Change | None = None, near: bool = False
+    ) -> Prediction:
+        """Return what a change would do; `quick`: without the interval.
+
+        `beyond`: another change that is made already. `near`: a replay that is a few per cent off will do.
+        """
         if self.stalled is not None:
             return _withheld(change, self.stalled)
-        if not self.replay.faithful:
+        if not self.is_good_for(near=near):
             return _withheld(
                 change,
                 f"the unchanged replay is {100 * self.replay.error:+.1f}% off the trace "
                 f"({self.replay.unexplained_ms:.2f} ms a step wait for what the traces do not show)",
             )
-        found = [self._deltas(change, which) for which in range(1 if quick else 1 + len(self._corners))]
+        asked = [0] if quick else [which for which in range(1 + len(self._corners)) if self._may_be(which)]
+        found = [self._deltas(change, which) for which in asked]
+        if beyond is not None:
+            already = [self._deltas(beyond, which) for which in asked]
+            found = [_difference(one, other) for one, other in zip(found, already, strict=True)]
         for one in found:
             if isinstance(one, str):
                 return _withheld(change, one)
         return self._prediction(change, [one for one in found if not isinstance(one, str)])
+
+    def _may_be(self, which: int) -> bool:
+        """Whether assumptions leave the step no longer than it is known to be."""
+        if which == 0 or self.longest_ns is None:
+            return True
+        try:
+            return mean_step_ns(self._assumed(which).base) <= self.longest_ns * (1 + _KNOWN_WITHIN)
+        except RunError:
+            return False
 
     def _prediction(self, change: Change, found: Sequence[list[float]]) -> Prediction:
         center = found[0]
@@ -202,9 +248,9 @@ class Replayer:
             fraction=middles[0] / self.base_ns,
         )
 
-    def work_out(self, changes: Sequence[Change], *, quick: bool = False) -> None:
+    def work_out(self, changes: Sequence[Change], *, quick: bool = False, near: bool = False) -> None:
         """Work out what changes would do, several at a time where that pays: `predict` then has it at hand."""
-        if self.stalled is not None or not self.replay.faithful or not changes:
+        if not self.is_good_for(near=near) or not changes:
             return
         if quick:
             tasks = [(0, [change]) for change in changes]
@@ -244,14 +290,14 @@ class Replayer:
     def _assumed(self, which: int) -> _Assumed:
         """Return the likeliest assumptions (0), or those of a corner. Raises RunError where its replay stalls."""
         if which == 0:
-            return _Assumed(self.graph, self.base, 0.5)
+            return _Assumed(self.graph, self.base, 0.5, which)
         if which not in self._assumed_at:
             contention, place, costly = self._corners[which - 1]
             graph = self.traced.under(contention)
             if self._recording is not None:
                 scale = self._recording.scale
                 graph = self._recording.taken_out(graph, scale.high if costly else scale.low)
-            self._assumed_at[which] = _Assumed(graph, simulate_steps(graph), place)
+            self._assumed_at[which] = _Assumed(graph, simulate_steps(graph), place, which)
         return self._assumed_at[which]
 
     def _deltas(self, change: Change, which: int) -> _Deltas:
@@ -264,7 +310,7 @@ class Replayer:
 
     def _replay(self, change: Change, assumed: _Assumed) -> _Deltas:
         graph = assumed.graph.copy()
-        why = self._apply(graph, change, assumed.place)
+        why = self._apply(graph, change, assumed)
         if why is not None:
             return why
         after, base = simulate_steps(graph), assumed.base
@@ -274,8 +320,12 @@ class Replayer:
             if at not in graph.left_out
         ]
 
-    def _apply(self, graph: Graph, change: Change, place: float) -> str | None:
+    def _apply(self, graph: Graph, change: Change, assumed: _Assumed) -> str | None:
         """Change a graph in place; return in words why that cannot be done."""
+        if change.without:  # first: these know the calls as traced
+            side = self._side(assumed.which, assumed.graph)
+            for removal in change.without:
+                remove(graph, side, removal)
         if change.no_straggler is not None:
             if change.no_straggler not in graph.ranks:
                 return f"there is no rank {change.no_straggler} in the traces"
@@ -287,7 +337,7 @@ class Replayer:
         if change.host_free:
             free_host(graph)
         if change.bucket_mib is not None or change.gradients is not None or change.spread:
-            why = self._recut(graph, change, place)
+            why = self._recut(graph, change, assumed.place)
             if why is not None:
                 return why
         if change.link is not None:
@@ -367,6 +417,15 @@ class Replayer:
         near = sorted(self._ratios, key=lambda one: abs(math.log(one[0] / size)))[: max(6, len(self._ratios) // 3)]
         ratios = sorted(ratio for _, ratio in near)
         return ratios[round(place * (len(ratios) - 1))]
+
+
+def _difference(deltas: _Deltas, already: _Deltas) -> _Deltas:
+    """Return what is beyond what is made already; where a change leaves steps out, of those at the front alone."""
+    if isinstance(deltas, str):
+        return deltas
+    if isinstance(already, str):
+        return already
+    return [one - other for one, other in zip(deltas, already, strict=False)]
 
 
 def usual_changes(replayer: Replayer) -> list[Change]:

@@ -9,7 +9,7 @@ What the rank did is where its own partition stands out against the other ranks'
 smaller than the truth. The others' compute takes longer while their collectives wait, which hides a part of what this
 rank computes more: so kernels that it alone runs, or runs more often, are counted by themselves. And the last step of a
 window ends with its last activity, so what a host does between two steps (it loads data) is not in it: idle time is
-averaged over the other steps.
+averaged over the other steps. Nor does the last step take part in the count where there are others.
 """
 
 import statistics
@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence, Set
 import msgspec
 import numpy as np
 
-from scalescope.scaling.answer import Straggler
+from scalescope.scaling.finding import Code
 from scalescope.scaling.rank.kernels import CARRIED, KernelTable
 from scalescope.scaling.rank.partition import OneRankShares, Partition
 from scalescope.scaling.trace.intervals import Intervals, covered_before, difference, intersect, union
@@ -26,7 +26,7 @@ from scalescope.scaling.trace.kernel_names import short_name
 
 #: The share of a step that a rank must cost the others, in the median over steps.
 GUILTY_FRACTION = 0.01
-#: The share of the steps in which it must cost them more than any other rank does.
+#: The share of the steps in which it must cost them so much.
 GUILTY_STEPS = 0.75
 
 
@@ -63,22 +63,37 @@ def exposed_wait_by_rank(shares: OneRankShares, waits: AwaitedWaits, transfer: I
     return found
 
 
-def name_stragglers(
+class Late(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank that the others wait for, step after step, and where its own step is longer than theirs."""
+
+    rank: int
+    code: Code
+    lost_ms: tuple[float, ...]  # in each step that a next one bounds: the mean other rank's exposed wait for it
+    part: str  # of the partition, in which it is longer; "" where none is
+    excess_ms: float  # by so much, a step
+    kernel: str | None = None  # that it runs and the others do not, or less often
+
+
+def name_late_ranks(
     partitions: Mapping[int, Sequence[Partition]],
     lost: Mapping[int, Mapping[int, Sequence[int]]],
     kernels: Mapping[int, KernelTable],
     open_ended: Set[int] = frozenset(),
-) -> list[Straggler]:
-    """Return the verdicts, worst first.
+) -> list[Late]:
+    """Return the late ranks, the one that costs most first.
 
     `partitions`: by rank, a step each. `lost`: by waiting rank and awaited rank, exposed wait in ns a step.
-    `open_ended`: the ranks whose last step no next one bounds.
+    `open_ended`: the ranks whose last step no next one bounds: it counts only where there is no other.
     """
     ranks = sorted(partitions)
     if len(ranks) < 2:
         return []
-    steps = min(len(partitions[rank]) for rank in ranks)
-    step_ns = statistics.fmean(part.window for rank in ranks for part in partitions[rank][:steps])
+    bounded = {
+        rank: list(partitions[rank][:-1] if rank in open_ended and len(partitions[rank]) > 1 else partitions[rank])
+        for rank in ranks
+    }
+    steps = min(len(bounded[rank]) for rank in ranks)
+    step_ns = statistics.fmean(part.window for rank in ranks for part in bounded[rank][:steps])
     # loss[awaited][step]: mean over the other ranks, in ns
     loss = {rank: [0.0] * steps for rank in ranks}
     for waiting, found_waits in lost.items():
@@ -87,40 +102,34 @@ def name_stragglers(
                 continue
             for step, wait in enumerate(waits[:steps]):
                 loss[awaited][step] += wait / (len(ranks) - 1)
-    most = [max(loss[rank][step] for rank in ranks) for step in range(steps)]
-    bounded = {
-        rank: list(partitions[rank][:-1] if rank in open_ended and len(partitions[rank]) > 1 else partitions[rank])
-        for rank in ranks
-    }
     found = []
     for rank in ranks:
-        typical = statistics.median(loss[rank]) if loss[rank] else 0.0
-        worst = sum(loss[rank][step] == most[step] for step in range(steps))
-        # ranks that wait for each other in turn are no stragglers: one that is holds the others up step after step
-        if typical < GUILTY_FRACTION * step_ns or worst < GUILTY_STEPS * steps:
+        # several ranks may be late in one step: each counts by what it costs, whoever costs most
+        late = sum(ns >= GUILTY_FRACTION * step_ns for ns in loss[rank])
+        if not steps or late < GUILTY_STEPS * steps or statistics.median(loss[rank]) < GUILTY_FRACTION * step_ns:
             continue
-        found.append(
-            Straggler(
-                rank=rank,
-                steps_last=worst,
-                lost_ms=statistics.fmean(loss[rank]) / 1e6,
-                verdict=_what_it_did(rank, bounded, kernels),
-            )
-        )
-    return sorted(found, key=lambda straggler: -straggler.lost_ms)
+        found.append(_late(rank, tuple(ns / 1e6 for ns in loss[rank]), bounded, kernels))
+    return sorted(found, key=lambda late: -statistics.fmean(late.lost_ms))
 
 
-_DOING = {
-    "compute": "slower compute",
-    "memory": "more copying",
-    "data": "loading data",
-    "launch": "its host launches late",
-    "queued": "idle on the device although work was enqueued",
+#: The parts in which a rank's own step may be longer, and what each says of it. Of a host that launches late it is not
+#: known here whether it has more to do than the others'.
+_DOING: dict[str, Code] = {
+    "compute": "slower_compute",
+    "memory": "copies",
+    "data": "data_loading",
+    "launch": "host_stall",
+    "queued": "unsteady",
 }
 
 
-def _what_it_did(rank: int, bounded: Mapping[int, Sequence[Partition]], kernels: Mapping[int, KernelTable]) -> str:
-    """Return in words what this rank does longer than the others, in ms a step."""
+def _late(
+    rank: int,
+    lost_ms: tuple[float, ...],
+    bounded: Mapping[int, Sequence[Partition]],
+    kernels: Mapping[int, KernelTable],
+) -> Late:
+    """Return what a late rank does longer than the others, in ms a step."""
     others = [other for other in bounded if other != rank]
     excess = {}
     for part in _DOING:
@@ -133,11 +142,12 @@ def _what_it_did(rank: int, bounded: Mapping[int, Sequence[Partition]], kernels:
         excess["compute"] = max(slower, own.milliseconds)
     part = max(excess, key=lambda part: excess[part])
     if excess[part] <= 0:
-        return "arrives late, though no part of its own step is longer"
+        return Late(rank=rank, code="unsteady", lost_ms=lost_ms, part="", excess_ms=0.0)
     if part == "compute" and own is not None and own.milliseconds > slower / 2:
-        how = "which the others do not run" if own.alone else "which it runs more often than the others"
-        return f"its own delay: +{own.milliseconds:.2f} ms a step in {short_name(own.name)}, {how}"
-    return f"{_DOING[part]}: +{excess[part]:.2f} ms a step"
+        code: Code = "own_work" if own.alone else "more_work"
+        kernel = short_name(own.name)
+        return Late(rank=rank, code=code, lost_ms=lost_ms, part=part, excess_ms=own.milliseconds, kernel=kernel)
+    return Late(rank=rank, code=_DOING[part], lost_ms=lost_ms, part=part, excess_ms=excess[part])
 
 
 class OwnWork(msgspec.Struct, frozen=True):

@@ -1,36 +1,32 @@
-"""Adds replays and advice to analyses: of a run, of plain traces, of a study's largest run of each job."""
+"""Adds replays and findings to analyses: of a run, of plain traces, of a study's largest run of each job."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from scalescope.hardware.peaks import find_peak
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
-from scalescope.scaling.advice.advice import advise
+from scalescope.records.rows import TrainFacts
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.calibrate import Untraced
-from scalescope.scaling.as_run.step import take_recording_out
+from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.as_run.untraced import untraced_of_run
 from scalescope.scaling.costs.points import Launch
+from scalescope.scaling.finding import Finding, Reason
+from scalescope.scaling.findings.candidate import Scene
+from scalescope.scaling.findings.derived import keep
+from scalescope.scaling.findings.find import find
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.replay.load import Target, find_targets, open_replayer
-from scalescope.scaling.verdicts.steady import slowed_by_profiling
-
-#: How reasons in an analysis' quality begin that say why there can be no advice.
-_WHY_NONE = ("the step is not replayed", "nothing is predicted", "nothing is advised")
-
-
-def why_no_advice(analysis: RunAnalysis) -> str:
-    """Return in words why a run that was looked at has no advice that a setting could follow."""
-    told = next((reason for reason in analysis.quality.reasons if reason.startswith(_WHY_NONE)), None)
-    return told or "nothing that a setting could change is worth trying"
+from scalescope.scaling.replay.whatif import Replayer
 
 
 def is_looked_at(analysis: RunAnalysis) -> bool:
-    """Tell whether a run was one to give advice on: a study's largest of each job."""
-    return analysis.replay is not None or any(one.startswith(_WHY_NONE) for one in analysis.quality.reasons)
+    """Tell whether a run was one to price findings of: a study's largest of each job."""
+    return analysis.replay is not None or analysis.unpriced is not None
 
 
-def add_advice(
+def add_findings(
     path: Path,
     analyses: Sequence[RunAnalysis],
     sweeps: Sequence[Launch],
@@ -38,7 +34,7 @@ def add_advice(
     jobs: int | None = None,
     untraced: Untraced | None = None,
 ) -> None:
-    """Fill in `replay`, `as_run` and `advice` of what is replayed at a path: a run's own analysis, or a study's runs'.
+    """Fill in `replay`, `as_run` and `findings` of what is replayed at a path: a run's own analysis, or a study's runs.
 
     `sweeps` are other than the study's own. `records`: of a run's own traces, where they are known already.
     `jobs`: processes that work out what changes do; None: as many as pay off. `untraced`: the step as the user knows it
@@ -53,10 +49,10 @@ def add_advice(
     for target in targets:
         analysis = analyses[0] if target.path == path else by_name.get(target.name)
         if analysis is not None and analysis.ranks and analysis.quality.verdict != "unusable":
-            _advise(target, analysis, sweeps, records if target.path == path else None, jobs, untraced)
+            _add(target, analysis, sweeps, records if target.path == path else None, jobs, untraced)
 
 
-def _advise(
+def _add(
     target: Target,
     analysis: RunAnalysis,
     sweeps: Sequence[Launch],
@@ -67,19 +63,27 @@ def _advise(
     try:
         replayer = open_replayer(target, analysis, sweeps, records, jobs)
     except UserError as error:
-        analysis.quality.reasons.append(f"the step is not replayed: {error}")
+        analysis.unpriced = Reason("not_replayed", f"the step is not replayed: {error}")
         return
     analysis.replay = replayer.replay
     analysis.as_run = take_recording_out(replayer, untraced or untraced_of_run(target.path))
-    config = RunFolder(target.path).config
-    text = config.read_text("utf-8", errors="replace") if config.is_file() else ""
-    analysis.advice = advise(replayer, analysis, text)
+    findings = find_in(replayer, analysis, RunFolder(target.path).read_facts())
+    if findings is not None:
+        keep(analysis, findings)
+
+
+def find_in(replayer: Replayer, analysis: RunAnalysis, facts: TrainFacts | None = None) -> list[Finding] | None:
+    """Return a replayed run's findings; None where the replay can price none, for the reason in `unpriced`."""
+    replay = replayer.replay
     if replayer.stalled is not None:
-        analysis.quality.reasons.append(f"nothing is predicted: {replayer.stalled}")
-    elif slowed_by_profiling(analysis) and not analysis.advice:
-        analysis.quality.reasons.append(
-            "nothing is advised: profiling makes the steps so much longer that what they lose is not what the job loses"
-        )
-    elif not replayer.replay.faithful:
-        off = 100 * replayer.replay.error
-        analysis.quality.reasons.append(f"nothing is predicted: replayed, the step is {off:+.1f}% off the trace")
+        analysis.unpriced = Reason("stalled", f"nothing is predicted: {replayer.stalled}")
+        return None
+    if not replayer.is_good_for(near=True):
+        off = f"nothing is predicted: replayed, the step is {100 * replay.error:+.1f}% off the trace"
+        analysis.unpriced = Reason("unfaithful", off)
+        return None
+    peak = find_peak(analysis.device) if analysis.device else None
+    step, _ = step_as_run(analysis)
+    if analysis.as_run is not None and analysis.as_run.ranks:
+        replayer.longest_ns = step.high * 1e6
+    return find(Scene(analysis, replayer, facts, peak, step.value))

@@ -1,0 +1,193 @@
+"""A finding's code in words: what it is called, and what its evidence says. One entry a code; a test sees to that."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from scalescope.report.drawing.numbers import factor, listing, milliseconds, percent
+from scalescope.scaling.finding import Code, EvidenceRow, Finding
+
+
+@dataclass(frozen=True)
+class Words:
+    """What a code is called, and a clause that says why it was found."""
+
+    name: str
+    because: Callable[[Finding], str]
+
+
+def _row(finding: Finding, name: str) -> EvidenceRow | None:
+    return next((row for row in finding.evidence if row.name == name), None)
+
+
+def _first(finding: Finding, kind: str) -> EvidenceRow | None:
+    return next((row for row in finding.evidence if row.kind == kind), None)
+
+
+def _beyond(finding: Finding, how: str, otherwise: str) -> str:
+    row = _first(finding, "activity")
+    if row is None:
+        return otherwise
+    took = f", {milliseconds(row.ms)} a step" if row.ms is not None else ""
+    return f"{row.name}{took}, {how}"
+
+
+def _slower(finding: Finding) -> str:
+    ratio, row = _row(finding, "times_as_long"), _first(finding, "activity")
+    if ratio is not None and ratio.value is not None:
+        return f"the same kernels take {factor(ratio.value)} what they take on the others, whatever their kind"
+    if row is not None and row.ms is not None and row.others_ms is not None:
+        return f"its {row.name} takes {milliseconds(row.ms)} a step, the others' {milliseconds(row.others_ms)}"
+    return _longer(finding, "its compute takes longer than the others'")
+
+
+def _longer(finding: Finding, otherwise: str) -> str:
+    row = finding.evidence[0] if finding.evidence else None
+    return f"{otherwise}: +{milliseconds(row.ms)} a step" if row is not None and row.ms is not None else otherwise
+
+
+def _alternating(finding: Finding) -> str:
+    ranks = [f"{row.value:g}" for row in finding.evidence if row.name == "late_rank" and row.value is not None]
+    row = _first(finding, "activity")
+    what = f" with {row.name}" if row is not None else ""
+    return f"ranks {listing(ranks)} are late by turns{what}" if ranks else "another rank is late in each step"
+
+
+def _loading(finding: Finding) -> str:
+    row = _first(finding, "annotation")
+    whose = "the hosts load" if finding.rank is None else "its host loads"
+    named = f" ({row.name})" if row is not None and row.name != "loading" else ""
+    took = f" for {milliseconds(row.ms)} a step" if row is not None and row.ms is not None else ""
+    return f"{whose} data{named}{took} while the device has nothing to do"
+
+
+def _stall(finding: Finding) -> str:
+    row = _first(finding, "figure")
+    if row is None or row.ms is None:
+        return "its host launches nothing for a while"
+    place = row.name.removeprefix("gap_before ")
+    where = f" before {place}" if place != row.name else ""
+    return f"its host does nothing that is recorded for {milliseconds(row.ms)} a step{where}"
+
+
+def _starved(finding: Finding) -> str:
+    row = _row(finding, "host_ms")
+    if row is None or row.ms is None or row.others_ms is None:
+        return "all that its host does takes longer than on the others"
+    return (
+        f"its host takes {milliseconds(row.ms)} for the launches that take the others' {milliseconds(row.others_ms)}: "
+        "its cores or its interpreter are shared"
+    )
+
+
+def _host_bound(finding: Finding) -> str:
+    row, launches = _row(finding, "idle_launch"), _row(finding, "launches")
+    idle = f"the devices wait {milliseconds(row.ms)} a step for launches" if row is not None and row.ms else (
+        "the devices wait for launches")  # fmt: skip
+    return f"{idle}, {launches.calls:,.0f} of them" if launches is not None and launches.calls else idle
+
+
+def _synchronising(finding: Finding) -> str:
+    row = _first(finding, "operator")
+    what = f" in {row.name}" if row is not None else ""
+    times = f", {row.calls:,.0f} times a step" if row is not None and row.calls else ""
+    return f"the host waits for the device{what}{times}, and the device then for the host"
+
+
+def _buckets(finding: Finding, why: str) -> str:
+    count, size = _row(finding, "all_reduces"), _row(finding, "median_bucket_mib")
+    if count is None or count.calls is None or size is None or size.value is None:
+        return why
+    return f"{count.calls:.0f} all-reduces a step of {_mib(size.value)} in the median: {why}"
+
+
+def _mib(value: float) -> str:
+    return f"{value:.1f} MiB" if value >= 1 else f"{value * 1024:.1f} KiB"
+
+
+def _exposed(finding: Finding) -> str:
+    row = _row(finding, "gradients_mib")
+    size = f"{_mib(row.value)} a step travel" if row is not None and row.value else "data travel"
+    return f"{size}, and compute does not hide all of it"
+
+
+def _slow_transfer(finding: Finding) -> str:
+    row = _row(finding, "bus_gb_s")
+    if row is None or row.value is None or row.share is None:
+        return "data move slower than they could"
+    return f"collectives move {row.value:.0f} GB/s, {percent(row.share, 0)} of what they could"
+
+
+def _copies(finding: Finding) -> str:
+    row = _row(finding, "exposed_copies")
+    return f"copies and fills run alone for {milliseconds(row.ms)} a step" if row is not None and row.ms else (
+        "copies and fills run alone")  # fmt: skip
+
+
+def _nothing(finding: Finding) -> str:
+    kinds = [row for row in finding.evidence if row.kind == "activity" and row.share is not None]
+    if not kinds:
+        return "what is left is the compute itself"
+    told = listing([f"{percent(row.share or 0.0, 0)} {row.name}" for row in kinds])
+    peak, mfu = _row(finding, "multiplying_of_peak"), _row(finding, "mfu")
+    reached = ""
+    if peak is not None and peak.share is not None:
+        reached = f"; multiplications run at {percent(peak.share, 0)} of the data sheet's peak"
+    elif mfu is not None and mfu.share is not None:
+        reached = f"; the step reaches {percent(mfu.share, 0)} of the data sheet's peak"
+    return f"the compute is {told}{reached}"
+
+
+def _unsteady(finding: Finding) -> str:
+    row = _row(finding, "step_spread")
+    if row is not None and row.share is not None:
+        return f"steps differ by {percent(row.share, 0)}"
+    return _alternating(finding) if _row(finding, "late_rank") else "it arrives late, and no part of its step is longer"
+
+
+def _profiler_cost(finding: Finding) -> str:
+    low, high, idle = _row(finding, "recording_low"), _row(finding, "recording_high"), _row(finding, "idle_launch")
+    if low is None or high is None or low.ms is None or high.ms is None:
+        return "recording slows the host, and by how much this trace does not tell"
+    waits = f" of the {milliseconds(idle.ms)} that the device idles" if idle is not None and idle.ms else ""
+    return (
+        f"GPU-bound or host-bound: cannot be told from this trace, since recording may cost {milliseconds(low.ms)} to "
+        f"{milliseconds(high.ms)}{waits}"
+    )
+
+
+CODES: dict[Code, Words] = {
+    "own_work": Words(
+        "work of its own",
+        lambda one: _beyond(one, "which the others do not run", "it runs kernels that the others do not"),
+    ),
+    "more_work": Words(
+        "more work",
+        lambda one: _beyond(one, "which it runs more often than the others", "it runs the common kernels more often"),
+    ),
+    "slower_compute": Words("slower compute", _slower),
+    "alternating_load": Words("load that alternates", _alternating),
+    "data_loading": Words("loading data", _loading),
+    "host_stall": Words("a stalled host", _stall),
+    "host_starved": Words("a starved host", _starved),
+    "host_bound": Words("launching", _host_bound),
+    "synchronising": Words("synchronising", _synchronising),
+    "recompilation": Words("recompilation", lambda one: _longer(one, "code is compiled in the step")),
+    "allocation": Words("allocation", lambda one: _longer(one, "memory is taken from the driver in the step")),
+    "copies": Words("exposed copies", _copies),
+    "small_buckets": Words(
+        "small buckets", lambda one: _buckets(one, "each costs a launch and a round of messages")
+    ),
+    "late_bucket": Words("late buckets", lambda one: _buckets(one, "the last ones begin too late to hide")),
+    "slow_transfer": Words("slow transfers", _slow_transfer),
+    "exposed_transfer": Words("exposed transfer", _exposed),
+    "late_root": Words("a late root", lambda one: _longer(one, "the others wait for its broadcast")),
+    "contention": Words(
+        "contention", lambda one: _longer(one, "compute is slower while collectives run beside it")
+    ),
+    "throttled": Words("throttling", lambda one: _longer(one, "its clocks are held down")),
+    "pipeline_bubble": Words("a pipeline bubble", lambda one: _longer(one, "stages wait for each other")),
+    "expert_imbalance": Words("uneven experts", lambda one: _longer(one, "some experts have more tokens than others")),
+    "unsteady": Words("unsteady steps", _unsteady),
+    "profiler_cost": Words("recording", _profiler_cost),
+    "nothing": Words("nothing", _nothing),
+}  # fmt: skip

@@ -1,0 +1,105 @@
+"""What to do about a finding, in words: in one of our jobs, and in a training loop of the reader's own."""
+
+from dataclasses import dataclass
+
+from scalescope.scaling.finding import Cure, Remedy
+
+
+@dataclass(frozen=True)
+class CureWords:
+    """What to do, and what does it in a loop of the reader's own, which has none of our keys."""
+
+    what: str
+    elsewhere: str
+
+
+CURES: dict[Cure, CureWords] = {
+    "look_at_rank": CureWords(
+        "find what launches that on this rank alone",
+        "logging, checks or validation under `if rank == …` inside the step",
+    ),
+    "even_out": CureWords("even out the ranks' load", "batches of equal size and length on every rank"),
+    "look_at_device": CureWords(
+        "see what else runs on that device, and its clocks",
+        "nvidia-smi or rocm-smi on that host: processes, clocks, power",
+    ),
+    "load_ahead": CureWords(
+        "load batches ahead, in processes of their own",
+        "DataLoader(num_workers=4, prefetch_factor=4, pin_memory=True, persistent_workers=True)",
+    ),
+    "look_at_host": CureWords(
+        "find what holds that host up",
+        "py-spy dump on that rank; gc.freeze() and gc.disable() in the loop; no I/O in the step",
+    ),
+    "free_cores": CureWords(
+        "give each rank cores of its own",
+        "taskset or numactl a rank, OMP_NUM_THREADS, no busy Python threads beside the loop",
+    ),
+    "compile": CureWords(
+        "launch less: compile the step",
+        "torch.compile(model), with mode='reduce-overhead' for CUDA graphs; larger batches",
+    ),
+    "drop_synchronisation": CureWords(
+        "take the synchronisation out of the step",
+        "no .item(), .cpu() or synchronize() in each step: keep figures on the device, read them every so many steps",
+    ),
+    "fixed_shapes": CureWords(
+        "keep shapes fixed, so that nothing is compiled anew",
+        "pad batches, or torch.compile(…, dynamic=True)",
+    ),
+    "keep_memory": CureWords(
+        "let the allocator keep its memory",
+        "no torch.cuda.empty_cache() in the loop; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    ),
+    "copy_ahead": CureWords(
+        "take copies out of the step",
+        "pinned memory, tensor.to(device, non_blocking=True), and copies on a stream of their own",
+    ),
+    "larger_buckets": CureWords("use larger gradient buckets", "DistributedDataParallel(…, bucket_cap_mb={size:g})"),
+    "smaller_buckets": CureWords("use smaller gradient buckets", "DistributedDataParallel(…, bucket_cap_mb={size:g})"),
+    "hand_over_early": CureWords(
+        "hand gradients over while the backward pass runs",
+        "torch.compile(DistributedDataParallel(model)), with torch._dynamo.config.optimize_ddp as it is by default",
+    ),
+    "narrow_gradients": CureWords(
+        "let gradients travel as bf16",
+        "DistributedDataParallel.register_comm_hook(None, bf16_compress_hook)",
+    ),
+    "look_at_links": CureWords(
+        "see how the devices are linked, and what limits the library",
+        "NCCL_DEBUG=INFO: channels, algorithm, transport; nvidia-smi topo -m; no NCCL_MAX_NCHANNELS left set",
+    ),
+    "free_root": CureWords("let the root send earlier", "broadcast before the root's own work, or with async_op=True"),
+    "fewer_channels": CureWords(
+        "leave the kernels more of the device",
+        "NCCL_MAX_NCHANNELS, or NCCL_CTA_POLICY=2 (copy engines); collectives where the kernels leave room",
+    ),
+    "cool_device": CureWords("see to that device's power and cooling", "nvidia-smi -q -d PERFORMANCE,CLOCK,POWER"),
+    "more_micro_batches": CureWords("use more micro-batches", "more micro-batches a step, or an interleaved schedule"),
+    "balance_experts": CureWords("balance the experts", "a balancing loss, or a capacity factor"),
+    "measure_again": CureWords("measure for longer", "profile more steps, on a machine without other work"),
+    "give_step_ms": CureWords(
+        "give the step's time without the profiler: --step-ms",
+        "time some steps without the profiler, and give --step-ms",
+    ),
+    "faster_kernels": CureWords(
+        "make the kernels themselves faster",
+        "torch.compile, a lower precision, larger batches, fused optimisers",
+    ),
+}  # fmt: skip
+
+
+def cure_what(remedy: Remedy) -> str:
+    """Return what to do, without the key that does it."""
+    return CURES[remedy.cure].what
+
+
+def cure_words(remedy: Remedy) -> str:
+    """Return what to do: `use larger gradient buckets with strategy.bucket_mib=25`."""
+    how = f" with {' '.join(remedy.overrides)}" if remedy.overrides else ""
+    return f"{CURES[remedy.cure].what}{how}"
+
+
+def cure_elsewhere(remedy: Remedy) -> str:
+    """Return what does it in a loop of the reader's own."""
+    return CURES[remedy.cure].elsewhere.format(size=remedy.size if remedy.size is not None else 25)

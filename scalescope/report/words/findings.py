@@ -1,0 +1,77 @@
+"""Findings as sentences: what costs the step most, what else does, and what to do about it."""
+
+from collections.abc import Sequence
+
+from scalescope.report.drawing.numbers import milliseconds, percent
+from scalescope.report.words.codes import CODES
+from scalescope.report.words.cures import cure_elsewhere, cure_words
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.finding import Finding
+
+
+def cost(finding: Finding) -> str:
+    """Return what a finding costs: `3.6 ms (3.1 ms to 4.1 ms)`, `at most 6.0 ms`; "" where that is not told."""
+    if finding.ms is None:
+        return ""
+    if finding.at_most:
+        return f"at most {milliseconds(finding.ms)}"
+    if finding.low_ms is None or finding.high_ms is None:
+        return milliseconds(finding.ms)
+    return f"{milliseconds(finding.ms)} ({milliseconds(finding.low_ms)} to {milliseconds(finding.high_ms)})"
+
+
+def subject(finding: Finding) -> str:
+    """Return who or what costs: `rank 1`, or what the code is called."""
+    return f"rank {finding.rank}" if finding.rank is not None else CODES[finding.code].name
+
+
+def because(finding: Finding) -> str:
+    """Return why, from the evidence."""
+    return CODES[finding.code].because(finding)
+
+
+def headline(finding: Finding, step_ms: float) -> str:
+    """Return the first sentence of a verdict, but for the run's name."""
+    if finding.code == "profiler_cost":
+        return f"{because(finding)}; {cure_words(finding.remedy)}." if finding.remedy else f"{because(finding)}."
+    if finding.ms is None:
+        return f"nothing between the ranks is wrong: {because(finding)}."
+    return f"{subject(finding)} costs {cost(finding)} of the {milliseconds(step_ms)} step: {because(finding)}."
+
+
+def line(finding: Finding) -> str:
+    """Return a finding in a line: `rank 1, work of its own: 3.6 ms (3.1 ms to 4.1 ms), 4.5%: spin_kernel, …`."""
+    who = f"rank {finding.rank}, " if finding.rank is not None else ""
+    share = f", {percent(finding.fraction)}" if finding.fraction is not None else ""
+    size = f": {cost(finding)}{share}" if finding.ms is not None else ""
+    return f"{who}{CODES[finding.code].name}{size}: {because(finding)}"
+
+
+def todo(finding: Finding) -> str:
+    """Return what to do and what it brings: `use larger buckets with …: 0.4 ms (0.2 ms to 0.5 ms) a step, 2.0%`."""
+    if finding.remedy is None:
+        return ""
+    share = f", {percent(finding.fraction)}" if finding.fraction is not None else ""
+    size = f": {cost(finding)} a step{share}" if finding.ms is not None else ""
+    return f"{cure_words(finding.remedy)}{size}"
+
+
+def todo_elsewhere(finding: Finding) -> str:
+    """Return what does it in a loop of the reader's own."""
+    return cure_elsewhere(finding.remedy) if finding.remedy is not None else ""
+
+
+def following(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings of which something is to be gained, in their order."""
+    return [one for one in findings if one.ms is not None and one.remedy is not None]
+
+
+def straggler_words(run: RunAnalysis, rank: int) -> str:
+    """Return what a rank that a run's findings name does; of a file of schema 1, the words that it holds."""
+    told = [because(one) for one in run.findings if one.rank == rank]
+    return "; ".join(told) or next((one.verdict for one in run.stragglers if one.rank == rank), "")
+
+
+def why_nothing(run: RunAnalysis) -> str:
+    """Return why a run that was looked at has no remedy that a setting of ours could make."""
+    return run.unpriced.text if run.unpriced is not None else "nothing that a setting could change is worth trying"

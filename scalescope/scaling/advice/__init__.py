@@ -1,1 +1,0 @@
-"""What would shorten the step, and what came of it where it was tried."""

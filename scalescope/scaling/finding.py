@@ -1,0 +1,120 @@
+"""Findings, typed: what costs a step time, with the cause's code, its size, the evidence and the remedy.
+
+Every sentence that says what is wrong is made from these, and nothing here is a sentence: `scalescope.report` has the
+words for every code. docs/concepts.md explains the vocabulary.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import msgspec
+
+#: What can be found. A code names the cause, not its symptom.
+Code = Literal[
+    "own_work",  # a kernel that the other ranks do not run
+    "more_work",  # the same kernels more often than on the other ranks
+    "slower_compute",  # the same kernels, longer than on the other ranks
+    "alternating_load",  # ranks take turns in being late: nobody's fault alone, and all lose
+    "data_loading",  # the host fetches a batch while the device has nothing to do
+    "host_stall",  # a gap in which the host launches nothing: sleep, garbage collection, I/O, a lock
+    "host_starved",  # everything that a rank's host does takes longer than on the others: its cores are shared
+    "host_bound",  # the devices wait for launches, on all ranks
+    "synchronising",  # the host waits for the device in mid-step, which then waits for the host
+    "recompilation",
+    "allocation",  # memory taken from, or given back to, the driver in a step
+    "copies",  # memcpy and memset that nothing hides
+    "small_buckets",
+    "late_bucket",  # gradients are handed over when the backward pass is over, or nearly
+    "slow_transfer",  # data move slower than they do alone, or than the links allow
+    "exposed_transfer",  # data move as they should, and nothing hides it
+    "late_root",  # the others wait for the root of a broadcast
+    "contention",  # compute is slowed by collectives beside it
+    "throttled",  # a device's clocks are held down
+    "pipeline_bubble",
+    "expert_imbalance",
+    "unsteady",  # steps differ by more than anything else explains
+    "profiler_cost",  # recording slows the host, and by how much is not known
+    "nothing",
+]
+
+CODES: tuple[Code, ...] = get_args(Code)
+
+#: What to do about it, in a loop of anybody's: a code, whose words are made where they are shown.
+Cure = Literal[
+    "look_at_rank",  # see what launches this there
+    "even_out",  # the ranks' batches
+    "look_at_device",
+    "load_ahead",
+    "look_at_host",
+    "free_cores",
+    "compile",
+    "drop_synchronisation",
+    "fixed_shapes",
+    "keep_memory",
+    "copy_ahead",
+    "larger_buckets",
+    "smaller_buckets",
+    "hand_over_early",
+    "narrow_gradients",
+    "look_at_links",
+    "free_root",
+    "fewer_channels",
+    "cool_device",
+    "more_micro_batches",
+    "balance_experts",
+    "measure_again",
+    "give_step_ms",
+    "faster_kernels",
+]
+
+
+class EvidenceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that speaks for a finding: figures and names, a step, on the finding's rank where it has one."""
+
+    kind: Literal["activity", "operator", "annotation", "figure"]
+    name: str
+    ms: float | None = None
+    others_ms: float | None = None  # what the other ranks take for it, where that is compared
+    calls: float | None = None
+    share: float | None = None  # of the step, unless the name says of what
+    value: float | None = None  # of a figure, in the unit that its name ends with
+
+
+class Remedy(msgspec.Struct, frozen=True, kw_only=True):
+    """What makes the change."""
+
+    cure: Cure
+    overrides: tuple[str, ...] = ()  # of a job of ours; empty where no key does it, and for anybody else's loop
+    size: float | None = None  # what the cure is given: MiB of a bucket
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One cause of lost time. `ms` is how much shorter the step as run would be without it."""
+
+    code: Code
+    rank: int | None = None  # None: nobody's alone
+    ms: float | None  # None where that cannot be told (profiler_cost), or nothing is lost (nothing)
+    low_ms: float | None
+    high_ms: float | None
+    fraction: float | None = None  # ms of the step as run
+    evidence: tuple[EvidenceRow, ...] = ()
+    remedy: Remedy | None = None
+    backed: Literal["replay", "measured", "bound", "none"]  # how ms is known
+    at_most: bool = False  # ms is a bound, not an expectation
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why there is no answer: a code to decide by, and words to show."""
+
+    code: Literal["not_replayed", "stalled", "unfaithful"]
+    text: str
+
+
+def weight(finding: Finding) -> float:
+    """Return what a finding weighs beside others, ms: a bound is no expectation, so half of it counts."""
+    return (finding.ms or 0.0) * (0.5 if finding.at_most else 1.0)
+
+
+def ranked(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings, most costly first."""
+    return sorted(findings, key=lambda one: -weight(one))

@@ -1,0 +1,67 @@
+"""What detectors look at, and what they return: causes that are not priced yet."""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from scalescope.hardware.peaks import Peak
+from scalescope.records.rows import TrainFacts
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.as_run.step import step_as_run
+from scalescope.scaling.finding import Code, EvidenceRow, Remedy
+from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.removal import Removal
+from scalescope.scaling.replay.side_by_side import SideBySide
+from scalescope.scaling.replay.whatif import Replayer
+
+#: What costs less than this share of the step is no finding.
+WORTH_SAYING = 0.008
+#: What takes less than this share of the step by itself is not even priced.
+WORTH_A_LOOK = 0.004
+#: In how many of the steps a cause must be there to be one rank's own.
+MOST_STEPS = 0.75
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A run as detectors see it: the analysis, the replay of the step as run, and the ranks side by side."""
+
+    analysis: RunAnalysis
+    replayer: Replayer
+    facts: TrainFacts | None = None
+    peak: Peak | None = None
+    step_ms: float = field(default=0.0)
+
+    @property
+    def side(self) -> SideBySide:
+        return self.replayer.side_by_side
+
+    @property
+    def ours(self) -> bool:
+        """Whether the loop is one of our jobs', so that a remedy may name their keys."""
+        return self.facts is not None and self.facts.origin == "job"
+
+    def overrides(self, *keys: str) -> tuple[str, ...]:
+        """Return keys for a job of ours, none for anybody else's loop; plain traces may be of either."""
+        return keys if self.facts is None or self.ours else ()
+
+    def share_ms(self, part: str) -> float:
+        """Return a part of the mean rank's step as run, ms."""
+        _, ranks = step_as_run(self.analysis)
+        return sum(rank.part_ms(part) for rank in ranks) / len(ranks) if ranks else 0.0
+
+    def worth_a_look(self, ms: float) -> bool:
+        return ms >= WORTH_A_LOOK * self.step_ms
+
+
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A cause with what would take it out of the step. What that brings is not known yet, but for `gain_ms`."""
+
+    code: Code
+    rank: int | None = None
+    removals: tuple[Removal, ...] = ()  # causes that may be there together, and are priced together
+    change: Change | None = None  # another change, priced by itself in the step without all removals
+    gain_ms: tuple[float, float, float] | None = None  # where no replay tells: what it brings, from, to
+    evidence: tuple[EvidenceRow, ...] = ()
+    remedy: Remedy | None = None
+    at_most: bool = False

@@ -1,0 +1,47 @@
+"""What analysis.json says beside the findings and is made of them: stragglers, and advice."""
+
+from collections.abc import Sequence
+
+from scalescope.scaling.answer import Advice, RunAnalysis, Straggler
+from scalescope.scaling.finding import Finding
+
+_MOST = 3
+
+
+def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
+    """Put findings into an analysis, and what follows from them."""
+    analysis.findings = list(findings)
+    analysis.stragglers = stragglers_of(findings)
+    analysis.advice = advice_of(findings)
+
+
+def stragglers_of(findings: Sequence[Finding]) -> list[Straggler]:
+    """Return the ranks that findings name, most costly first."""
+    found: dict[int, Straggler] = {}
+    for one in findings:
+        if one.rank is None or one.ms is None:
+            continue
+        if one.rank in found:
+            found[one.rank].lost_ms += one.ms
+        else:
+            found[one.rank] = Straggler(rank=one.rank, lost_ms=one.ms, code=one.code)
+    return sorted(found.values(), key=lambda straggler: -straggler.lost_ms)
+
+
+def advice_of(findings: Sequence[Finding]) -> list[Advice]:
+    """Return the remedies of the costliest findings, best first."""
+    return [
+        Advice(
+            code=one.code,
+            rank=one.rank,
+            cure=one.remedy.cure,
+            overrides=list(one.remedy.overrides),
+            gain_ms=one.ms,
+            low_ms=one.low_ms,
+            high_ms=one.high_ms,
+            fraction=one.fraction or 0.0,
+            at_most=one.at_most,
+        )
+        for one in findings
+        if one.remedy is not None and one.ms is not None and one.low_ms is not None and one.high_ms is not None
+    ][:_MOST]

@@ -1,0 +1,1 @@
+"""One cause a file: from the ranks laid side by side to candidates that the replay then prices."""

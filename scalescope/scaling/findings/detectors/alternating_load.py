@@ -1,0 +1,64 @@
+"""Ranks that take turns in having more to do: none is late step after step, and yet every step waits for one."""
+
+import statistics
+from collections.abc import Iterator
+
+from scalescope.scaling.finding import EvidenceRow, Remedy
+from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
+from scalescope.scaling.findings.detectors.extra_launches import Extra, extra_launches
+from scalescope.scaling.replay.removal import Removal, What
+from scalescope.scaling.trace.kernel_names import short_name
+
+#: Loads that alternate are alike; where they differ by more (standard deviation over mean), they come at random.
+_ALIKE = 0.35
+#: Launches in common differ by less than this share of the step without anybody's doing.
+_NATURAL = 0.03
+
+
+def alternating_load(scene: Scene) -> Iterator[Candidate]:
+    """Yield one candidate where most steps have a rank with more to do, and no rank has it in most steps."""
+    kinds: tuple[What, ...] = ("own", "more", "slow")
+    for what in kinds if len(scene.side.ranks) > 1 else ():
+        extras = [_beyond(scene, rank, what) for rank in scene.side.ranks]
+        least = (WORTH_A_LOOK if what != "slow" else _NATURAL) * scene.step_ms
+        late = [one for one in extras if max(one.ms, default=0.0) >= least]
+        if len(late) < 2 or any(one.in_most_steps(least) for one in extras):
+            continue
+        if sum(max(step) >= least for step in zip(*(one.ms for one in extras), strict=True)) < len(late[0].ms) / 2:
+            continue  # now and then
+        yield _candidate(scene, what, extras, late)
+
+
+def _beyond(scene: Scene, rank: int, what: What) -> Extra:
+    """Return what a rank runs beyond the others, or by how much the launches in common take it longer, ms a step."""
+    if what != "slow":
+        return extra_launches(scene, rank, what)
+    side, graph = scene.side, scene.replayer.graph
+    per_step: list[float] = []
+    most: dict[str, float] = {}
+    for step in side.steps:
+        longer = side.excess(rank, step, "work_ns") / 1e6
+        per_step.append(max(0.0, float(longer.sum())))
+        if longer.size:
+            row = int(longer.argmax())
+            name = short_name(graph.activities[side.launches[rank, step].activity[row]].name)
+            most[name] = most.get(name, 0.0) + float(longer[row]) / len(side.steps)
+    name = max(most, key=lambda name: most[name], default="")
+    return Extra(rank, per_step, (EvidenceRow(kind="activity", name=name, ms=most[name]),) if name else ())
+
+
+def _candidate(scene: Scene, what: What, extras: list[Extra], late: list[Extra]) -> Candidate:
+    most = [max(step) for step in zip(*(one.ms for one in extras), strict=True)]
+    mean = statistics.fmean(most)
+    regular = mean > 0 and statistics.pstdev(most) <= _ALIKE * mean
+    ranks = [
+        EvidenceRow(kind="figure", name="late_rank", value=one.rank, ms=one.mean_ms,
+                    share=sum(ms > 0 for ms in one.ms) / len(one.ms))
+        for one in late
+    ]  # fmt: skip
+    return Candidate(
+        code="alternating_load" if regular else "unsteady",
+        removals=tuple(Removal(what, one.rank) for one in late),
+        evidence=(*(one.evidence[0] for one in late[:1] if one.evidence), *ranks),
+        remedy=Remedy(cure="even_out"),
+    )

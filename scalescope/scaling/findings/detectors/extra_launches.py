@@ -1,0 +1,59 @@
+"""Which ranks run what the others do not, step by step: the ground of own_work, more_work and alternating_load."""
+
+import statistics
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+from scalescope.scaling.finding import EvidenceRow
+from scalescope.scaling.findings.candidate import MOST_STEPS, Scene
+from scalescope.scaling.replay.removal import What, extra_rows
+from scalescope.scaling.trace.kernel_names import short_name
+
+
+@dataclass(frozen=True)
+class Extra:
+    """What one rank runs beyond the others: ms in each step, and the activities that make it up, longest first."""
+
+    rank: int
+    ms: list[float]
+    evidence: tuple[EvidenceRow, ...]
+
+    @property
+    def mean_ms(self) -> float:
+        return statistics.fmean(self.ms) if self.ms else 0.0
+
+    def in_most_steps(self, least_ms: float) -> bool:
+        """Whether it is there step after step, not now and then."""
+        return sum(one >= least_ms for one in self.ms) >= MOST_STEPS * len(self.ms)
+
+
+def extra_launches(scene: Scene, rank: int, what: What) -> Extra:
+    """Return what a rank runs beyond the others' program, less what they run instead of it."""
+    side, graph = scene.side, scene.replayer.graph
+    per_step: list[float] = []
+    time: dict[str, float] = defaultdict(float)
+    calls: Counter[str] = Counter()
+    for step in side.steps:
+        own = side.launches[rank, step]
+        spent = 0.0
+        for row in extra_rows(graph, side, rank, step, what):
+            name = short_name(graph.activities[own.activity[row]].name)
+            time[name] += float(own.work_ns[row]) / 1e6
+            calls[name] += 1
+            spent += float(own.work_ns[row]) / 1e6
+        per_step.append(max(0.0, spent - (_instead_ms(scene, rank, step) if spent else 0.0)))
+    steps = max(1, len(side.steps))
+    evidence = tuple(
+        EvidenceRow(kind="activity", name=name, ms=ms / steps, calls=calls[name] / steps)
+        for name, ms in sorted(time.items(), key=lambda item: -item[1])[:3]
+    )
+    return Extra(rank, per_step, evidence)
+
+
+def _instead_ms(scene: Scene, rank: int, step: int) -> float:
+    """Return what the others run in a step that this rank does not: it may have chosen other kernels for the same."""
+    side = scene.side
+    others = side.others(rank, step, "work_ns")
+    passed = set(side.launches[rank, step].place.tolist())
+    missing = [float(ns) for place, ns in enumerate(others.tolist()) if place not in passed and ns == ns]
+    return sum(missing) / 1e6

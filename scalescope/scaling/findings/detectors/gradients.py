@@ -1,0 +1,94 @@
+"""DDP's gradients: in buckets too small or too late, or wider than they need be.
+
+Each is tried on the replay with what collectives of other sizes take.
+"""
+
+from collections.abc import Iterator
+
+from scalescope.scaling.finding import EvidenceRow, Remedy
+from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene
+from scalescope.scaling.replay.buckets import Cut, StepBuckets, cut_by
+from scalescope.scaling.replay.bursts import comes_in_bursts
+from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.graph import median
+
+_BUCKETS_MIB = (5.0, 10.0, 25.0, 50.0, 100.0, 200.0)
+_MIB = 1 << 20
+
+
+def gradients(scene: Scene) -> Iterator[Candidate]:
+    """Yield candidates for how gradients are cut, handed over, and in which width they travel."""
+    replayer = scene.replayer
+    steps = replayer.buckets
+    if isinstance(steps, str) or not replayer.graph.transfers or _cost_of_communication(scene) < WORTH_SAYING:
+        return
+    if comes_in_bursts(replayer.graph, steps) == "all at once":
+        yield Candidate(
+            code="late_bucket",
+            change=Change(spread=True),
+            evidence=_now(steps),
+            remedy=Remedy(cure="hand_over_early", overrides=scene.overrides("strategy.compile_by_bucket=true")),
+        )
+    yield from _other_cut(scene, steps)
+    if steps[0].scale == 1.0 and not replayer.on_cpu:
+        yield Candidate(
+            code="exposed_transfer",
+            change=Change(gradients="bf16"),
+            evidence=_now(steps),
+            remedy=Remedy(cure="narrow_gradients", overrides=scene.overrides("strategy.gradient_dtype=bf16")),
+        )
+
+
+def _other_cut(scene: Scene, steps: list[StepBuckets]) -> Iterator[Candidate]:
+    replayer = scene.replayer
+    sizes = [one.bytes for one in steps[0].gradients[replayer.graph.ranks[0]]]
+    now = steps[0].cut
+    cuts: dict[float, Cut] = {}
+    for cap in _BUCKETS_MIB:
+        cut = cut_by(sizes, round(cap * _MIB))
+        if cut != now and len(cut) not in map(len, cuts.values()):
+            cuts[cap] = cut
+    replayer.work_out([Change(bucket_mib=cap) for cap in cuts], quick=True)
+    tried = {cap: replayer.predict(Change(bucket_mib=cap), quick=True).change_ms for cap in cuts}
+    known = {cap: change_ms for cap, change_ms in tried.items() if change_ms is not None}
+    if not known or min(known.values()) >= 0:
+        return
+    cap = min(known, key=lambda cap: known[cap])
+    larger = len(cuts[cap]) < len(now)
+    yield Candidate(
+        code="small_buckets" if larger else "late_bucket",
+        change=Change(bucket_mib=cap),
+        evidence=_now(steps),
+        remedy=Remedy(
+            cure="larger_buckets" if larger else "smaller_buckets",
+            overrides=scene.overrides(f"strategy.bucket_mib={cap:g}"),
+            size=cap,
+        ),
+    )
+
+
+def _now(steps: list[StepBuckets]) -> tuple[EvidenceRow, ...]:
+    held = [size for _, size in steps[0].cut]
+    return (
+        EvidenceRow(kind="figure", name="all_reduces", calls=len(held)),
+        EvidenceRow(kind="figure", name="median_bucket_mib", value=median(held) / _MIB),
+        EvidenceRow(kind="figure", name="gradients_mib", value=sum(held) / _MIB),
+    )
+
+
+def _cost_of_communication(scene: Scene) -> float:
+    """Return the share of the step that collectives cost at most: waited for, slowing compute, or handed over."""
+    best = scene.replayer.predict(Change(overlap="perfect", no_inflation=True), quick=True)
+    return max(_handing_over_share(scene), -(best.fraction or 0.0))
+
+
+def _handing_over_share(scene: Scene) -> float:
+    """Return the share of the step that the host spends on handing collectives over, on the rank with most."""
+    graph = scene.replayer.graph
+    steps = max(1, len(graph.step_numbers))
+    spent = [
+        sum(call.duration_ns + call.think_ns for call in calls if call.hands_over >= 0) / steps
+        for calls in graph.calls.values()
+    ]
+    base = scene.replayer.base_ns
+    return max(spent, default=0.0) / base if base else 0.0

@@ -1,0 +1,35 @@
+"""From a replayed run to its findings: detectors propose causes, the replay prices them, the costliest comes first."""
+
+from collections.abc import Callable, Iterator
+
+from scalescope.scaling.finding import Finding, ranked
+from scalescope.scaling.findings.candidate import Candidate, Scene
+from scalescope.scaling.findings.detectors.alternating_load import alternating_load
+from scalescope.scaling.findings.detectors.copies import copies
+from scalescope.scaling.findings.detectors.data_loading import data_loading
+from scalescope.scaling.findings.detectors.gradients import gradients
+from scalescope.scaling.findings.detectors.host_bound import host_bound
+from scalescope.scaling.findings.detectors.host_late import host_late
+from scalescope.scaling.findings.detectors.more_work import more_work
+from scalescope.scaling.findings.detectors.own_work import own_work
+from scalescope.scaling.findings.detectors.slower_compute import slower_compute
+from scalescope.scaling.findings.nothing import nothing
+from scalescope.scaling.findings.pricing import price
+
+DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
+    own_work,
+    more_work,
+    slower_compute,
+    alternating_load,
+    data_loading,
+    host_late,
+    host_bound,
+    copies,
+    gradients,
+)
+
+
+def find(scene: Scene) -> list[Finding]:
+    """Return the findings of a run that can be replayed, most costly first; never an empty list."""
+    candidates = [candidate for detect in DETECTORS for candidate in detect(scene)]
+    return ranked(price(scene, candidates)) or [nothing(scene)]

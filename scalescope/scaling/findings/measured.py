@@ -1,0 +1,50 @@
+"""Findings of a run that nobody replays: who the others wait for, step by step, and what that rank does meanwhile.
+
+What it costs is the exposed wait that is measured, which is a part of what the others lose: their compute is slower
+while collectives wait, and that is seen only against another run, or in a replay.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from scalescope.scaling.finding import Code, Cure, EvidenceRow, Finding, Remedy
+from scalescope.scaling.verdicts.stragglers import Late
+
+_CURES: dict[Code, Cure] = {
+    "own_work": "look_at_rank",
+    "more_work": "even_out",
+    "slower_compute": "look_at_device",
+    "data_loading": "load_ahead",
+    "copies": "copy_ahead",
+    "host_stall": "look_at_host",
+    "unsteady": "measure_again",
+}
+
+
+def measured_findings(late: Sequence[Late], step_ms: float) -> list[Finding]:
+    """Return a finding for each late rank, in their order."""
+    return [_finding(one, step_ms) for one in late]
+
+
+def _finding(late: Late, step_ms: float) -> Finding:
+    half = _half(late.lost_ms)
+    middle = statistics.fmean(late.lost_ms)
+    own = EvidenceRow(kind="activity" if late.kernel else "figure", name=late.kernel or late.part, ms=late.excess_ms)
+    waited = EvidenceRow(kind="figure", name="exposed_wait_of_others", ms=middle, share=middle / step_ms)
+    return Finding(
+        code=late.code,
+        rank=late.rank,
+        ms=middle,
+        low_ms=max(0.0, middle - half),
+        high_ms=middle + half,
+        fraction=middle / step_ms,
+        evidence=(own, waited) if late.excess_ms > 0 else (waited,),
+        remedy=Remedy(cure=_CURES[late.code]),
+        backed="measured",
+    )
+
+
+def _half(values: Sequence[float]) -> float:
+    """Return half of the 95% interval of a mean."""
+    return 1.96 * statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0

@@ -1,0 +1,53 @@
+"""What a step that loses nothing worth a word consists of: its kinds of kernels, and how far they are from the peak."""
+
+from collections.abc import Sequence
+
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.findings.candidate import Scene
+
+#: Kinds whose work is multiplications, which a model's FLOPs count.
+_MULTIPLYING = ("matmul", "attention", "convolution")
+_MOST_KINDS = 3
+
+
+def nothing(scene: Scene) -> Finding:
+    """Return the finding of a step without any other: nothing between the devices is wrong."""
+    analysis = scene.analysis
+    compute = scene.share_ms("compute")
+    rows = [EvidenceRow(kind="figure", name="compute", ms=compute, share=compute / scene.step_ms)]
+    rows += _kinds(analysis)
+    rows += _of_peak(scene)
+    return Finding(
+        code="nothing",
+        ms=None,
+        low_ms=None,
+        high_ms=None,
+        evidence=tuple(rows),
+        remedy=Remedy(cure="faster_kernels"),
+        backed="replay",
+    )
+
+
+def _kinds(analysis: RunAnalysis) -> Sequence[EvidenceRow]:
+    computing = [row for row in analysis.kinds if row.share_of_compute is not None]
+    computing.sort(key=lambda row: -row.ms)
+    return [
+        EvidenceRow(kind="activity", name=row.kind, ms=row.ms, calls=row.calls, share=row.share_of_compute)
+        for row in computing[:_MOST_KINDS]
+    ]
+
+
+def _of_peak(scene: Scene) -> Sequence[EvidenceRow]:
+    """Return what multiplications reach of the data sheet's peak while they run, and the whole step (MFU)."""
+    rows = []
+    throughput, facts = scene.analysis.throughput, scene.facts
+    if throughput is not None and throughput.mfu is not None:
+        rows.append(EvidenceRow(kind="figure", name="mfu", share=throughput.mfu))
+    multiplying = sum(row.ms for row in scene.analysis.kinds if row.kind in _MULTIPLYING)
+    peak = scene.peak.tflops(facts.precision) if scene.peak is not None and facts is not None else None
+    if facts is not None and facts.flops_per_sample and peak and multiplying:
+        flops = facts.hardware_flops_per_sample or facts.flops_per_sample
+        reached = flops * facts.samples_per_rank_step / (multiplying / 1e3) / 1e12
+        rows.append(EvidenceRow(kind="figure", name="multiplying_of_peak", share=reached / peak, value=reached))
+    return rows

@@ -1,0 +1,137 @@
+"""What each cause costs: how much shorter the step as run would be without it, by the replay.
+
+Causes of one step hide behind each other: of two ranks that are late alike, evening out either one brings nothing, and
+both bring all of it. So causes that can be taken out are priced together. What all of them bring is dealt out by what
+each brings alone and what it brings last (the mean of the two, which for two causes is Shapley's value). Other changes
+(buckets, launching) are priced in the step without those.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from scalescope.scaling.finding import Finding
+from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene
+from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.removal import Removal
+from scalescope.scaling.replay.whatif import Replayer
+
+#: A cause that brings so much of the step is a finding however much steps differ.
+_LARGE = 0.03
+
+
+class _Gain(msgspec.Struct, frozen=True):
+    """What a candidate brings, ms a step."""
+
+    candidate: Candidate
+    ms: float
+    low_ms: float
+    high_ms: float
+
+
+def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
+    """Return the candidates that are worth saying, as findings with their size and its interval."""
+    together = [one for one in candidates if one.removals]
+    shares = _shares(scene, together)
+    kept = [one for one, ms in zip(together, shares, strict=True) if ms >= _least(scene)]
+    if len(kept) < len(together):  # what is no finding explains nothing of the others
+        shares = _shares(scene, kept)
+    else:
+        shares = [ms for ms in shares if ms >= _least(scene)]
+    gains = _with_intervals(scene, kept, shares)
+    context = _removals(kept)
+    changing = [one for one in candidates if one.change is not None]
+    gains += _by_changes(scene, changing, context)
+    gains += [_Gain(one, *one.gain_ms) for one in candidates if one.gain_ms is not None]
+    return [_finding(scene, one) for one in gains if _is_worth_it(scene, one)]
+
+
+def _least(scene: Scene) -> float:
+    return WORTH_SAYING * scene.step_ms
+
+
+def _removals(candidates: Sequence[Candidate]) -> tuple[Removal, ...]:
+    return tuple(dict.fromkeys(removal for one in candidates for removal in one.removals))
+
+
+def _shares(scene: Scene, candidates: Sequence[Candidate]) -> list[float]:
+    """Return each candidate's share of what all of them bring together, ms."""
+    if not candidates:
+        return []
+    replayer = scene.replayer
+    whole = Change(without=_removals(candidates))
+    alone = [Change(without=_removals([one])) for one in candidates]
+    rest = [Change(without=_removals([other for other in candidates if other is not one])) for one in candidates]
+    replayer.work_out([whole, *alone, *(rest if len(candidates) > 2 else [])], quick=True, near=True)
+    all_of_it = _gain_ms(replayer, whole)
+    if len(candidates) == 1:
+        return [all_of_it]
+    shares = [
+        (_gain_ms(replayer, first) + all_of_it - _gain_ms(replayer, last)) / 2
+        for first, last in zip(alone, rest, strict=True)
+    ]
+    total = sum(shares)
+    return [share * all_of_it / total if total > 0 else share for share in shares]
+
+
+def _gain_ms(replayer: Replayer, change: Change) -> float:
+    return -(replayer.predict(change, quick=True, near=True).change_ms or 0.0)
+
+
+def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Sequence[float]) -> list[_Gain]:
+    """Return the candidates with the relative interval of what all of them bring together."""
+    if not candidates:
+        return []
+    whole = Change(without=_removals(candidates))
+    scene.replayer.work_out([whole], near=True)
+    found = scene.replayer.predict(whole, near=True)
+    if found.change_ms is None or found.low_ms is None or found.high_ms is None or found.change_ms >= 0:
+        return []
+    low, high = found.high_ms / found.change_ms, found.low_ms / found.change_ms
+    return [_Gain(one, ms, ms * low, ms * high) for one, ms in zip(candidates, shares, strict=True)]
+
+
+def _by_changes(scene: Scene, candidates: Sequence[Candidate], context: tuple[Removal, ...]) -> list[_Gain]:
+    """Return what changes bring, each by itself, in the step without what was taken out; bad ideas are left out."""
+    replayer = scene.replayer
+    before = Change(without=context)
+    changes = [msgspec.structs.replace(one.change, without=context) for one in candidates if one.change is not None]
+    replayer.work_out([before, *changes] if context else changes, quick=True, near=True)
+    base = _gain_ms(replayer, before) if context else 0.0
+    pairs = [
+        (one, change)
+        for one, change in zip(candidates, changes, strict=True)
+        if _gain_ms(replayer, change) - base >= _least(scene)
+    ]
+    replayer.work_out([*([before] if context and pairs else []), *(change for _, change in pairs)], near=True)
+    gains = []
+    for one, change in pairs:
+        found = replayer.predict(change, beyond=before if context else None, near=True)
+        if found.change_ms is not None and found.low_ms is not None and found.high_ms is not None:
+            gains.append(_Gain(one, -found.change_ms, -found.high_ms, -found.low_ms))
+    return gains
+
+
+def _is_worth_it(scene: Scene, gain: _Gain) -> bool:
+    if gain.ms < _least(scene):
+        return False
+    if gain.candidate.change is not None:
+        return gain.low_ms > -gain.ms
+    # what is there and large is said, though a few steps that differ do not tell how large
+    return gain.low_ms > 0 or gain.ms >= _LARGE * scene.step_ms
+
+
+def _finding(scene: Scene, gain: _Gain) -> Finding:
+    one = gain.candidate
+    return Finding(
+        code=one.code,
+        rank=one.rank,
+        ms=gain.ms,
+        low_ms=max(0.0, gain.low_ms) if one.change is None else gain.low_ms,
+        high_ms=gain.high_ms,
+        fraction=gain.ms / scene.step_ms,
+        evidence=one.evidence,
+        remedy=one.remedy,
+        backed="replay" if one.gain_ms is None else "measured",
+        at_most=one.at_most,
+    )

@@ -1,0 +1,58 @@
+"""How much collectives slow compute, from one trace alone: the same launch on two ranks, beside collectives and not.
+
+Where a rank is late, the others' collectives wait beside their compute and its own do not. With d the duration of the
+same launch on two ranks, o of it beside a collective, and c what launches that have nothing beside them on either rank
+differ by (devices differ a little),
+
+    inflation = Σ (d₁ - c·d₂) / Σ (o₁ - o₂)
+
+of launches that are beside collectives on the first rank for longer than on the second.
+"""
+
+import numpy as np
+
+from scalescope.scaling.rank.timeline import COMPUTE
+from scalescope.scaling.replay.graph import Graph
+from scalescope.scaling.replay.side_by_side import Floats, SideBySide
+
+#: In a step, collectives must be beside so much more of one rank's compute than of the other's, as a share of it.
+_LEAST_SHARE = 0.03
+
+Cell = tuple[float, float]  # ns by which compute is longer, ns by which it is longer beside collectives
+
+
+def cells_between_ranks(graph: Graph, side: SideBySide) -> list[Cell]:
+    """Return a cell for each step and each rank that has more beside its compute than the rank with least."""
+    found = []
+    for step in side.steps:
+        columns = {rank: _columns(graph, side, rank, step) for rank in side.ranks}
+        beside = {rank: float(np.nansum(own[1])) for rank, own in columns.items()}
+        least = min(beside, key=lambda rank: beside[rank])
+        for rank in side.ranks:
+            if rank != least and (cell := _cell(columns[rank], columns[least])) is not None:
+                found.append(cell)
+    return found
+
+
+def _columns(graph: Graph, side: SideBySide, rank: int, step: int) -> tuple[Floats, Floats]:
+    """Return the duration of each place's launch as traced, and how much of it is beside collectives, ns."""
+    own = side.launches[rank, step]
+    duration = np.full(len(side.programs[step]), np.nan)
+    beside = np.full(len(side.programs[step]), np.nan)
+    for at, place in zip(own.activity, own.place.tolist(), strict=True):
+        node = graph.activities[at]
+        if place >= 0 and node.kind == COMPUTE:
+            duration[place], beside[place] = node.traced_end - node.traced_start, node.beside_ns
+    return duration, beside
+
+
+def _cell(one: tuple[Floats, Floats], least: tuple[Floats, Floats]) -> Cell | None:
+    both = ~(np.isnan(one[0]) | np.isnan(least[0]))
+    quiet = both & (one[1] == 0) & (least[1] == 0)
+    more = both & (one[1] > least[1])
+    overlap = float((one[1] - least[1])[more].sum())
+    reference = float(least[0][quiet].sum())
+    if reference <= 0 or overlap < _LEAST_SHARE * float(one[0][both].sum()):
+        return None
+    drift = float(one[0][quiet].sum()) / reference
+    return float((one[0] - drift * least[0])[more].sum()), overlap

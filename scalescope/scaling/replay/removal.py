@@ -1,0 +1,146 @@
+"""Taking a cause out of a step: what one rank does more, or longer, than the others becomes what the others do."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from scalescope.scaling.rank.timeline import COMMUNICATION, COPY
+from scalescope.scaling.replay.graph import Graph
+from scalescope.scaling.replay.side_by_side import Launches, SideBySide
+
+#: A host's gap is one where it takes so much longer for a launch than the others do, ns: no operator's own time.
+GAP_NS = 150_000
+
+What = Literal[
+    "own",  # activities that the other ranks do not run at all
+    "more",  # those that they run less often
+    "slow",  # activities that take longer than on the others
+    "host",  # whatever the host takes longer
+    "gaps",  # of that, where one launch alone is late by a gap
+    "data",  # loading data
+    "copies",  # memcpy and memset, and what waits for them
+]
+
+
+class Removal(msgspec.Struct, frozen=True):
+    """What is taken out, of one rank or (None) of each."""
+
+    what: What
+    rank: int | None = None
+
+
+def remove(graph: Graph, side: SideBySide, removal: Removal) -> None:
+    """Take a cause out of a graph in place. `side` is of the same graph, with its calls as they are."""
+    for rank in graph.ranks if removal.rank is None else [removal.rank]:
+        if removal.what == "data":
+            _free_data(graph, rank)
+        elif removal.what == "copies":
+            _free_copies(graph, rank)
+        else:
+            for step in side.steps:
+                _remove_in_step(graph, side, rank, step, removal.what)
+
+
+def _remove_in_step(graph: Graph, side: SideBySide, rank: int, step: int, what: What) -> None:
+    own = side.launches[rank, step]
+    if what in ("own", "more"):
+        rows = list(extra_rows(graph, side, rank, step, what))
+        for row in rows:
+            graph.work_ns[own.activity[row]] = 0.0
+            _shorten_host(graph, rank, own, row, float(own.host_ns[row]))
+        for row in _beside(graph, own, rows):
+            _even_out_work(graph, side, rank, step, row)
+    elif what == "slow":
+        for row in np.flatnonzero(side.excess(rank, step, "work_ns")).tolist():
+            _even_out_work(graph, side, rank, step, row)
+        _even_out_dispatch(graph, side, rank, step)
+    else:
+        for row, excess in host_excess(side, rank, step, gaps_only=what == "gaps"):
+            _shorten_host(graph, rank, own, row, excess)
+
+
+def extra_rows(graph: Graph, side: SideBySide, rank: int, step: int, what: What) -> Iterator[int]:
+    """Yield the launches of a rank's step that the others have no place for: `own` by name, or run `more` often."""
+    own = side.launches[rank, step]
+    known = side.names[step]
+    for row in np.flatnonzero(own.place < 0).tolist():
+        node = graph.activities[own.activity[row]]
+        if node.kind != COMMUNICATION and (node.name in known) == (what == "more"):
+            yield row
+
+
+def host_excess(side: SideBySide, rank: int, step: int, *, gaps_only: bool) -> list[tuple[int, float]]:
+    """Return (launch, ns) where a rank's host takes longer than the others' does; loading data is left out of it."""
+    longer = side.excess(rank, step, "host_ns") - side.excess(rank, step, "data_ns")
+    chosen = np.flatnonzero(longer > (GAP_NS if gaps_only else 0))
+    return list(zip(chosen.tolist(), longer[chosen].tolist(), strict=True))
+
+
+def _beside(graph: Graph, own: Launches, rows: list[int]) -> list[int]:
+    """Return the launches of other streams that run while those of `rows` do: these hold them up."""
+    spans = [graph.activities[own.activity[row]] for row in rows]
+    if not spans:
+        return []
+    streams = {node.stream for node in spans}
+    begin = np.array([node.traced_start for node in spans])
+    end = np.array([node.traced_end for node in spans])
+    found = []
+    for row, at in enumerate(own.activity):
+        node = graph.activities[at]
+        if node.stream not in streams and node.kind != COMMUNICATION and own.place[row] >= 0:
+            overlap = np.minimum(end, node.traced_end) - np.maximum(begin, node.traced_start)
+            if bool((overlap > 0).any()):
+                found.append(row)
+    return found
+
+
+def _even_out_work(graph: Graph, side: SideBySide, rank: int, step: int, row: int) -> None:
+    own = side.launches[rank, step]
+    at = own.activity[row]
+    if graph.activities[at].kind == COMMUNICATION or own.place[row] < 0:
+        return
+    longer = float(side.excess(rank, step, "work_ns")[row])
+    graph.work_ns[at] = max(0.0, graph.work_ns[at] - longer)
+
+
+def _even_out_dispatch(graph: Graph, side: SideBySide, rank: int, step: int) -> None:
+    """Let no activity take longer to begin than on the others: a device that is shared is not always there."""
+    own = side.launches[rank, step]
+    longer = side.excess(rank, step, "dispatch_ns")
+    for row in np.flatnonzero(longer > 0).tolist():
+        at = own.activity[row]
+        node = graph.activities[at]
+        graph.activities[at] = replace(node, dispatch_ns=node.dispatch_ns - float(longer[row]))
+
+
+def _shorten_host(graph: Graph, rank: int, own: Launches, row: int, by_ns: float) -> None:
+    """Let the host take so much less for a launch: of its own time between calls first, then of the calls."""
+    calls = graph.calls[rank]
+    rows = range(own.since[row], own.call[row] + 1)
+    for at in sorted(rows, key=lambda at: -calls[at].think_ns):
+        less = min(by_ns, calls[at].think_ns)
+        calls[at] = replace(calls[at], think_ns=calls[at].think_ns - less)
+        by_ns -= less
+        if by_ns <= 0:
+            return
+    for at in rows:
+        less = min(by_ns, calls[at].duration_ns)
+        calls[at] = replace(calls[at], duration_ns=calls[at].duration_ns - less)
+        by_ns -= less
+
+
+def _free_data(graph: Graph, rank: int) -> None:
+    graph.calls[rank] = [
+        replace(call, think_ns=max(0.0, call.think_ns - call.data_ns), data_ns=0.0) if call.data_ns else call
+        for call in graph.calls[rank]
+    ]
+
+
+def _free_copies(graph: Graph, rank: int) -> None:
+    for stream in graph.order[rank]:
+        for at in stream:
+            if graph.activities[at].kind == COPY:
+                graph.work_ns[at] = 0.0

@@ -1,0 +1,187 @@
+"""The ranks' steps side by side: which launch of one rank is which of another's.
+
+A step's program is the order of what its host launches, by name. Ranks of one job run the same program but for what
+this looks for: the program that most ranks run (of equally many, the shortest) is the reference, and the others are
+aligned with it, as `diff` aligns lines. A launch without a place in it is the rank's own.
+
+Everything here is of the step as run: the graph's own durations, from which what running side by side added is off.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
+
+import numpy as np
+import numpy.typing as npt
+
+from scalescope.scaling.rank.timeline import COMMUNICATION
+from scalescope.scaling.replay.graph import Graph
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+#: Beyond so many launches that are not the reference's, aligning would take longer than it is worth.
+_LONGEST_DIFFERENCE = 6_000
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """One rank's launches in one step, in the host's order. Columns of one length."""
+
+    activity: list[int]
+    call: list[int]  # index into the rank's calls
+    since: list[int]  # index of the first call that belongs to it: those since the launch before
+    host_ns: Floats  # what the host took for it, since the launch before; waiting for the device is not in it
+    data_ns: Floats  # of that, loading data
+    work_ns: Floats
+    dispatch_ns: Floats  # on the device, from when nothing holds it up to its begin
+    place: Ints  # in the reference's program; -1: it has none
+
+
+@dataclass(frozen=True, slots=True)
+class SideBySide:
+    """The steps that a next one bounds. `steps` are their places in the graph's list."""
+
+    ranks: list[int]
+    steps: list[int]
+    programs: dict[int, list[str]]  # by step: the reference's names
+    names: dict[int, set[str]]  # the same, each once
+    launches: dict[tuple[int, int], Launches]  # by rank and step
+
+    _others: dict[tuple[int, int, str], Floats] = field(default_factory=dict)
+
+    def others(self, rank: int, step: int, column: str) -> Floats:
+        """Return what the other ranks take at each place of a step's program, ns: their lower median; NaN for none."""
+        key = (rank, step, column)
+        if key not in self._others:
+            self._others[key] = self._take_others(rank, step, column)
+        return self._others[key]
+
+    def _take_others(self, rank: int, step: int, column: str) -> Floats:
+        rows = [self._by_place(other, step, column) for other in self.ranks if other != rank]
+        if not rows:
+            return np.full(len(self.programs[step]), np.nan)
+        ordered = np.sort(np.stack(rows), axis=0)  # NaN last
+        known = (~np.isnan(ordered)).sum(axis=0)
+        at = np.maximum(known - 1, 0) // 2
+        return np.asarray(np.take_along_axis(ordered, at[None, :], axis=0)[0])
+
+    def _by_place(self, rank: int, step: int, column: str) -> Floats:
+        own = self.launches[rank, step]
+        found = np.full(len(self.programs[step]), np.nan)
+        chosen = own.place >= 0
+        found[own.place[chosen]] = getattr(own, column)[chosen]
+        return found
+
+    def excess(self, rank: int, step: int, column: str) -> Floats:
+        """Return by how much each launch of a rank takes longer than the others' one, ns; 0 where they have none."""
+        own = self.launches[rank, step]
+        others = self.others(rank, step, column)
+        theirs = np.where(own.place >= 0, others[np.maximum(own.place, 0)] if others.size else np.nan, np.nan)
+        return np.asarray(np.nan_to_num(getattr(own, column) - theirs, nan=0.0))
+
+
+def lay_side_by_side(graph: Graph) -> SideBySide:
+    """Return the ranks' launches of each step that a next one bounds (of the only one, where there is one)."""
+    count = max(1, len(graph.step_numbers) - 1)
+    numbers = graph.step_numbers[:count]
+    rows = {rank: _rows(graph, rank, set(numbers)) for rank in graph.ranks}
+    programs: dict[int, list[str]] = {}
+    launches: dict[tuple[int, int], Launches] = {}
+    for step, number in enumerate(numbers):
+        own = {rank: rows[rank].get(number, []) for rank in graph.ranks}
+        names = {rank: [_name(graph, at) for at, *_ in own[rank]] for rank in graph.ranks}
+        programs[step] = _reference(list(names.values()))
+        for rank in graph.ranks:
+            columns = list(zip(*own[rank], strict=True)) or [(), (), (), (), ()]
+            launches[rank, step] = Launches(
+                activity=list(columns[0]),
+                call=list(columns[1]),
+                since=list(columns[2]),
+                host_ns=np.array(columns[3], np.float64),
+                data_ns=np.array(columns[4], np.float64),
+                work_ns=_work(graph, columns[0]),
+                dispatch_ns=np.array([graph.activities[at].dispatch_ns for at in columns[0]], np.float64),
+                place=align(names[rank], programs[step]),
+            )
+    names_of = {step: set(program) for step, program in programs.items()}
+    return SideBySide(list(graph.ranks), list(range(len(numbers))), programs, names_of, launches)
+
+
+def under(side: SideBySide, graph: Graph) -> SideBySide:
+    """Return the same launches with the times that another graph of the same traces gives them."""
+    launches = {key: _timed(own, graph, key[0]) for key, own in side.launches.items()}
+    return replace(side, launches=launches, _others={})
+
+
+def _timed(own: Launches, graph: Graph, rank: int) -> Launches:
+    calls = graph.calls[rank]
+    taken = [one.think_ns + (one.duration_ns if one.awaits < 0 else 0.0) for one in calls]
+    host = np.concatenate(([0.0], np.cumsum(taken)))
+    data = np.concatenate(([0.0], np.cumsum([one.data_ns for one in calls])))
+    begins, ends = np.array(own.since, np.int64), np.array(own.call, np.int64) + 1
+    return replace(
+        own, host_ns=host[ends] - host[begins], data_ns=data[ends] - data[begins], work_ns=_work(graph, own.activity)
+    )
+
+
+def _work(graph: Graph, activities: Sequence[int]) -> Floats:
+    """Return what activities take by themselves, ns; 0 for collectives, which wait for others."""
+    return np.array(
+        [0.0 if graph.activities[at].kind == COMMUNICATION else graph.work_ns[at] for at in activities], np.float64
+    )
+
+
+def _rows(graph: Graph, rank: int, numbers: set[int]) -> dict[int, list[tuple[int, int, int, float, float]]]:
+    """Return a rank's launches by the step's number: activity, call, first call since the launch before, host, data."""
+    found: dict[int, list[tuple[int, int, int, float, float]]] = {}
+    host = data = 0.0
+    since = 0
+    for index, call in enumerate(graph.calls[rank]):
+        host += call.think_ns + (call.duration_ns if call.awaits < 0 else 0.0)
+        data += call.data_ns
+        if call.launches < 0:
+            continue
+        number = graph.activities[call.launches].step
+        if number in numbers:
+            found.setdefault(number, []).append((call.launches, index, since, host, data))
+        host = data = 0.0
+        since = index + 1
+    return found
+
+
+def _name(graph: Graph, at: int) -> str:
+    node = graph.activities[at]
+    return node.name if node.kind != COMMUNICATION else f"collective {_operation(graph, at)}"
+
+
+def _operation(graph: Graph, at: int) -> str:
+    index = graph.activities[at].collective
+    return graph.transfers[index].operation if index >= 0 else "alone"
+
+
+def _reference(programs: Sequence[list[str]]) -> list[str]:
+    counted = Counter(tuple(program) for program in programs)
+    most = max(counted.values())
+    return min((list(one) for one, times in counted.items() if times == most), key=len)
+
+
+def align(own: Sequence[str], reference: Sequence[str]) -> Ints:
+    """Return each name's place in a reference, -1 for none; places ascend."""
+    place = np.full(len(own), -1, np.int64)
+    head = 0
+    while head < min(len(own), len(reference)) and own[head] == reference[head]:
+        head += 1
+    tail = 0
+    while tail < min(len(own), len(reference)) - head and own[-1 - tail] == reference[-1 - tail]:
+        tail += 1
+    place[:head] = np.arange(head)
+    if tail:
+        place[len(own) - tail :] = np.arange(len(reference) - tail, len(reference))
+    mine, theirs = own[head : len(own) - tail], reference[head : len(reference) - tail]
+    if mine and theirs and len(mine) + len(theirs) <= _LONGEST_DIFFERENCE:
+        for block in SequenceMatcher(None, mine, theirs, autojunk=False).get_matching_blocks():
+            rows = head + block.a + np.arange(block.size)
+            place[rows] = head + block.b + np.arange(block.size)
+    return place
