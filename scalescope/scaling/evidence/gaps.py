@@ -73,7 +73,6 @@ def quiet_stretches(host: HostTimeline) -> Intervals:
     begun = np.searchsorted(calls.start, start, side="right")
     inside = (start >= host.edges[0]) & (end <= host.edges[-1])
     inside &= begun == np.searchsorted(np.sort(calls.end), start, side="right")
-    inside &= ~covers(host.recording, start)
     return Intervals(start[inside], end[inside])
 
 

@@ -1,8 +1,8 @@
 """All that one rank's trace says about its host, kept small: sums a step, and the names of what matters most.
 
-The host's time in a step is shared out exactly, each instant to the first that applies: it loads data; it waits, in a
-call or for a collective on a CPU; the profiler works between two steps; a gap, in which nothing is recorded; and the
-rest, in which it is busy.
+The host's time in a step is shared out exactly, each instant to the first that applies: it loads data; it stands still
+for the profiler; it waits, in a call or for a collective on a CPU; a gap, in which nothing is recorded; and the rest,
+in which it is busy.
 """
 
 import msgspec
@@ -57,7 +57,7 @@ class HostEvidence(msgspec.Struct, frozen=True, kw_only=True):
     waiting_ns: PerStep  # for the device or a collective
     loading_ns: PerStep
     gap_ns: PerStep
-    recording_ns: PerStep  # the profiler's own, between two steps
+    recording_ns: PerStep  # the profiler's own, while the host stands still
     launches: PerStep  # calls that launch kernels
     kernels: PerStep  # that ran on the device
     kernel_ns: PerStep  # theirs, added up
@@ -89,12 +89,12 @@ def collect_host_evidence(
     compiling = compiling_stretches(host)
     quiet = quiet_stretches(host)
     waiting = held_up(host) if device is not None else intersect(union(quiet), communication)
-    located = locate(host, without(quiet, loading, waiting, compiling), loading)
+    located = locate(host, without(quiet, loading, waiting, compiling, host.recording), loading)
     gaps = located if device is not None else located.of(~located.computes)
     around = Enclosing(host)
-    layers = [loading, waiting, host.recording, gaps.intervals]
+    layers = [loading, host.recording, waiting, gaps.intervals]
     shared = split_by_priority(host.edges, [inside_steps(host, part) for part in layers])
-    loads, waits, records, idles, works = (tuple(column.tolist()) for column in shared.T)
+    loads, records, waits, idles, works = (tuple(column.tolist()) for column in shared.T)
     kernels, kernel_ns = _kernels(host, device)
     return HostEvidence(
         on_cpu=device is None,
