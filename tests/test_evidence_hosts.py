@@ -63,12 +63,12 @@ def test_a_slow_host_has_no_stalls(tmp_path: Path) -> None:
 
     def step(trace: HostTrace, number: int) -> None:
         forward(trace, KERNEL_US)
-        trace.python(300.0)
+        trace.python(700.0)
         backward(trace, KERNEL_US)
 
     found = causes_of(tmp_path, step, step, slow=(1.0, 1.5))
     assert [(one.code, one.rank) for one in found] == [("host_stall", None)]
-    assert found[0].typical_ns == pytest.approx(300e3, rel=0.1)
+    assert found[0].typical_ns == pytest.approx(700e3, rel=0.1)
     busier = busy_beyond_others(evidence_of(tmp_path))
     assert min(busier[1]) > 0.3 * evidence_of(tmp_path)[0].busy_ns[0]
     assert max(busier[0]) == 0

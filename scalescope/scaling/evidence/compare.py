@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping
 
-from scalescope.scaling.evidence.common_steps import CommonSteps, beyond_others
+from scalescope.scaling.evidence.causes.allocation import allocation_causes
+from scalescope.scaling.evidence.causes.common_steps import CommonSteps, beyond_others
+from scalescope.scaling.evidence.causes.compiling import compiling_causes
+from scalescope.scaling.evidence.causes.host_bound import host_bound_causes
+from scalescope.scaling.evidence.causes.loading import loading_causes
+from scalescope.scaling.evidence.causes.stalls import stall_causes
+from scalescope.scaling.evidence.causes.starvation import starved_causes
+from scalescope.scaling.evidence.causes.synchronising import synchronising_causes
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.evidence.host_evidence import HostEvidence
-from scalescope.scaling.evidence.loading_causes import loading_causes
-from scalescope.scaling.evidence.stall_causes import stall_causes
-from scalescope.scaling.evidence.synchronising_causes import synchronising_causes
 
 
 def compare_hosts(by_rank: Mapping[int, HostEvidence]) -> list[HostCause]:
@@ -18,8 +22,23 @@ def compare_hosts(by_rank: Mapping[int, HostEvidence]) -> list[HostCause]:
     common = CommonSteps(by_rank)
     if not len(common):
         return []
-    causes = [*loading_causes(common), *stall_causes(common), *synchronising_causes(common)]
+    starved = starved_causes(common)
+    causes = [
+        *loading_causes(common),
+        *_not_starved(stall_causes(common), starved),
+        *starved,
+        *synchronising_causes(common),
+        *compiling_causes(common),
+        *allocation_causes(common),
+    ]
+    causes += host_bound_causes(common, causes)
     return sorted(causes, key=lambda cause: -cause.typical_ns)
+
+
+def _not_starved(stalls: list[HostCause], starved: list[HostCause]) -> list[HostCause]:
+    """Leave out stalls that are a starved host's: it is interrupted at some places in most steps by chance."""
+    lost = {cause.rank: cause.typical_ns for cause in starved}
+    return [one for one in stalls if one.rank not in lost or one.typical_ns > lost[one.rank]]
 
 
 def busy_beyond_others(by_rank: Mapping[int, HostEvidence]) -> dict[int, list[int]]:

@@ -10,12 +10,13 @@ Gaps are added up by their place, which is the same in every step and on every r
 and the one that it lies in. Only so can a stall be told from what a place always takes.
 """
 
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import msgspec
 import numpy as np
 
-from scalescope.scaling.evidence.host_timeline import HostTimeline, Spans
+from scalescope.scaling.evidence.host_timeline import HostTimeline, Mask, Spans
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 from scalescope.scaling.trace.intervals import Intervals, Ints, clip, covered_before, covers, difference, union
 
@@ -61,20 +62,56 @@ class Gaps(msgspec.Struct, frozen=True):
 NO_GAPS = Gaps((), 0)
 
 
-def quiet_stretches(host: HostTimeline, on_cpu: bool) -> Intervals:
-    """Return the stretches in the steps, at least SHORTEST_GAP_NS long, in which no thread does anything recorded."""
+def quiet_stretches(host: HostTimeline) -> Intervals:
+    """Return the stretches in the steps, at least SHORTEST_GAP_NS long, in which no thread does anything recorded.
+
+    An operator may be open meanwhile, a runtime call may not.
+    """
     rows = np.flatnonzero(np.diff(host.instants) >= SHORTEST_GAP_NS)
     start, end = host.instants[rows], host.instants[rows + 1]
     calls = host.calls
     begun = np.searchsorted(calls.start, start, side="right")
     inside = (start >= host.edges[0]) & (end <= host.edges[-1])
     inside &= begun == np.searchsorted(np.sort(calls.end), start, side="right")
-    stretches = Intervals(start[inside], end[inside])
-    if on_cpu:
-        within = _insides(host.operators, stretches)
-        computes = np.array([*_compute(host.names), False], bool)[within]
-        stretches = Intervals(stretches.starts[~computes], stretches.ends[~computes])
-    return difference(stretches, union(host.recording))
+    return Intervals(start[inside], end[inside])
+
+
+def locate(host: HostTimeline, stretches: Intervals, loading: Intervals) -> "Located":
+    """Tell where quiet stretches (disjoint) lie; operators inside `loading` are no part of the step's work."""
+    step = host.step_of(stretches.starts)
+    phase = _phases(host, stretches, step, loading)
+    before, after = _neighbours(host.operators, stretches)
+    # what another step ended or begins with is no part of the place
+    before[phase == _BEFORE] = -1
+    after[phase == _AFTER] = -1
+    inside = _insides(host.operators, stretches)
+    keys = np.stack([phase, before, after, inside])
+    found, place = np.unique(keys, axis=1, return_inverse=True)
+    computes = np.array([*_compute(host.names), False], bool)[inside]
+    return Located(*stretches, step, place.reshape(-1).astype(np.int64), found, inside >= 0, computes)
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Quiet stretches, ascending, with their step and place."""
+
+    starts: Ints
+    ends: Ints
+    step: Ints
+    place: Ints  # column of `keys`
+    keys: Ints  # (4, places): phase, and the names before, after and around; -1 for none
+    inside: Mask  # whether an operator is open
+    computes: Mask  # whether that one would compute on a CPU
+
+    def of(self, chosen: Mask) -> "Located":
+        """Return the stretches of a mask."""
+        return Located(self.starts[chosen], self.ends[chosen], self.step[chosen], self.place[chosen], self.keys,
+                       self.inside[chosen], self.computes[chosen])  # fmt: skip
+
+    @property
+    def intervals(self) -> Intervals:
+        """Return them as a disjoint set."""
+        return Intervals(self.starts, self.ends)
 
 
 def _compute(names: list[str]) -> list[bool]:
@@ -82,34 +119,29 @@ def _compute(names: list[str]) -> list[bool]:
     return ["::" in name and not name.startswith(ENGINE_FRAMES) for name in names]
 
 
-def placed_gaps(host: HostTimeline, gaps: Intervals, loading: Intervals, first_copies: Ints) -> Gaps:
-    """Add gaps (disjoint, absolute ns) up by place and step; operators inside `loading` are no part of the step's work.
+def placed_gaps(host: HostTimeline, gaps: Located, first_copies: Mask) -> Gaps:
+    """Add gaps up by place and step.
 
     `first_copies`: by step, whether the first work that is given to the device is a copy out of the host's memory.
     """
     if not gaps.starts.size:
         return NO_GAPS
-    step = host.step_of(gaps.starts)
-    phase = _phases(host, gaps, step, loading)
-    before, after = _neighbours(host.operators, gaps)
-    # what another step ended or begins with is no part of the place
-    before[phase == _BEFORE] = -1
-    after[phase == _AFTER] = -1
-    rows = np.stack([phase, before, after, _insides(host.operators, gaps)])
-    found, of_gap, counts = np.unique(rows, axis=1, return_inverse=True, return_counts=True)
-    table = np.zeros((found.shape[1], len(host)), np.int64)
-    np.add.at(table, (of_gap.reshape(-1), step), gaps.ends - gaps.starts)
+    length = gaps.ends - gaps.starts
+    table = np.zeros((gaps.keys.shape[1], len(host)), np.int64)
     longest = np.zeros_like(table)
-    np.maximum.at(longest, (of_gap.reshape(-1), step), gaps.ends - gaps.starts)
+    np.add.at(table, (gaps.place, gaps.step), length)
+    np.maximum.at(longest, (gaps.place, gaps.step), length)
+    counts = np.bincount(gaps.place, minlength=table.shape[0])
     order = np.argsort(-longest.max(axis=1), kind="stable")
     kept, dropped = order[:MOST_PLACES], order[MOST_PLACES:]
     name = [*host.names, NOTHING]  # -1 is the last
     places = []
-    for row in kept.tolist():
-        phase, before, after, inside = found[:, row].tolist()
-        copies = phase == _BEFORE and bool(first_copies.size) and bool(first_copies.mean() > 0.5)
+    for row in kept[counts[kept] > 0].tolist():
+        phase, before, after, inside = gaps.keys[:, row].tolist()
+        copies = phase == _BEFORE and bool(first_copies.mean() > 0.5)
         place = Place(PHASES[phase], name[before], name[after], name[inside], copies)
-        places.append(PlacedGaps(place, tuple(table[row].tolist()), tuple(longest[row].tolist()), int(counts[row])))
+        sums, longests = tuple(table[row].tolist()), tuple(longest[row].tolist())
+        places.append(PlacedGaps(place, sums, longests, int(counts[row])))
     return Gaps(tuple(places), int(longest[dropped].max()) if dropped.size else 0)
 
 
@@ -188,12 +220,25 @@ def _insides(operators: Spans, gaps: Intervals) -> Ints:
 
 
 def without(stretches: Intervals, *taken: Intervals) -> Intervals:
-    """Return what is left of stretches as long as a gap, without what other things account for."""
-    left = difference(stretches, union(*taken))
-    long = left.ends - left.starts >= SHORTEST_GAP_NS
-    return Intervals(left.starts[long], left.ends[long])
+    """Return what is left of stretches without what other things account for; neighbours stay apart.
+
+    What is left is at least as long as a gap.
+    """
+    other = union(*taken)
+    touched = np.flatnonzero(covered_before(other, stretches.ends) > covered_before(other, stretches.starts))
+    first = np.searchsorted(other.ends, stretches.starts[touched], side="right")
+    until = np.searchsorted(other.starts, stretches.ends[touched])
+    left = [
+        difference(Intervals(stretches.starts[[row]], stretches.ends[[row]]), Intervals(*(e[low:high] for e in other)))
+        for row, low, high in zip(touched.tolist(), first.tolist(), until.tolist(), strict=True)
+    ]
+    starts = np.concatenate((np.delete(stretches.starts, touched), *(part.starts for part in left)))
+    ends = np.concatenate((np.delete(stretches.ends, touched), *(part.ends for part in left)))
+    order = np.argsort(starts, kind="stable")
+    order = order[(ends - starts)[order] >= SHORTEST_GAP_NS]
+    return Intervals(starts[order], ends[order])
 
 
 def inside_steps(host: HostTimeline, stretches: Intervals) -> Intervals:
-    """Return what of a disjoint set lies inside the steps."""
-    return clip(stretches, int(host.edges[0]), int(host.edges[-1]))
+    """Return what of stretches that do not overlap lies inside the steps, as a disjoint set."""
+    return clip(union(stretches), int(host.edges[0]), int(host.edges[-1]))

@@ -14,3 +14,13 @@ SYNCHRONISING = re.compile(
 
 #: Copies that need not wait, and do where the host's memory is pageable or the device's queue is full.
 ASYNCHRONOUS_COPY = re.compile(r"(cuda|hip|cu)Mem(cpy|set)\w*Async")
+
+#: Calls that take memory from the driver, or give it back. A free waits until the device has done everything.
+ALLOCATING = re.compile(
+    r"(cuda|hip)(Malloc|ExtMalloc)|(cuda|hip)Host(Alloc|Malloc|Register)"
+    r"|cuMem(Alloc|Host|Create|Map|SetAccess|AddressReserve)"
+    r"|(cuda|hip)(Free(?!ze)|HostFree|HostUnregister)|cuMem(Free|Release|Unmap|AddressFree)"
+)
+
+#: Calls that load a kernel's code: it was just compiled, or runs for the first time.
+LOADING_CODE = re.compile(r"(cu|hip)(ModuleLoad|LibraryLoad)|cudaLibraryLoad")

@@ -7,31 +7,42 @@ import msgspec
 from scalescope.scaling.evidence.gaps import Place
 
 #: Causes on the host's side; the vocabulary of findings has them by the same names.
-HostCode = Literal["data_loading", "host_stall", "synchronising"]
+HostCode = Literal[
+    "data_loading",
+    "host_stall",
+    "host_starved",
+    "host_bound",
+    "synchronising",
+    "recompilation",
+    "allocation",
+]
 
 
 class HostFigure(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that speaks for a cause, as a mean a step. `others_ns`: what the other ranks take for the same."""
 
-    kind: Literal["operator", "call", "annotation", "gap"]
-    name: str
+    kind: Literal["operator", "call", "annotation", "gap", "interruptions", "kernels"]
+    name: str = ""
     inside: str = ""  # the operator or annotation that it lies in
     ns: float
     others_ns: float | None = None
     count: float | None = None  # how often
+    share: float | None = None  # of interruptions: those between two operators, where Python runs
 
 
 class HostCause(msgspec.Struct, frozen=True, kw_only=True):
     """A cause of lost host time on one rank, or on all alike. What it costs the step is for a replay to say.
 
     `ns`: for each of `steps`, how long the host is held up beyond what the other ranks' are, or, on all ranks alike, at
-    all; for `synchronising` how long the device idles for it. `confidence`: 0 to 1, that it is this, not `otherwise`.
+    all; of `synchronising`, `allocation` and `host_bound` how long the device idles for it. `at_most_ns`: with what may
+    have other reasons, where that is told apart. `confidence`: 0 to 1, that it is this, not `otherwise`.
     """
 
     code: HostCode
     rank: int | None  # None: all
     steps: tuple[int, ...]  # the ProfilerSteps' numbers
     ns: tuple[int, ...]
+    at_most_ns: tuple[int, ...] | None = None
     evidence: tuple[HostFigure, ...]
     place: Place | None = None  # of a stall
     confidence: float = 1.0

@@ -1,22 +1,35 @@
 """All that one rank's trace says about its host, kept small: sums a step, and the names of what matters most.
 
-The host's time in a step is shared out exactly, each instant to the first that applies: it loads data; it waits, in a
-call or for a collective on a CPU; the profiler works between two steps; a gap, in which nothing is recorded; and the
-rest, in which it is busy.
+The host's time in a step is shared out exactly, each instant to the first that applies: it loads data; it stands still
+for the profiler; it waits, in a call or for a collective on a CPU; a gap, in which nothing is recorded; and the rest,
+in which it is busy.
 """
 
 import msgspec
 import numpy as np
 
+from scalescope.scaling.evidence.allocating import Allocation, allocations
+from scalescope.scaling.evidence.compiling import Compilation, compilation, compiling_stretches
 from scalescope.scaling.evidence.enclosing import Enclosing
-from scalescope.scaling.evidence.gaps import NO_GAPS, Gaps, inside_steps, placed_gaps, quiet_stretches, without
+from scalescope.scaling.evidence.gaps import (
+    NO_GAPS,
+    Gaps,
+    inside_steps,
+    locate,
+    placed_gaps,
+    quiet_stretches,
+    without,
+)
 from scalescope.scaling.evidence.host_timeline import HostTimeline, host_timeline
+from scalescope.scaling.evidence.interruptions import Interruptions, interruptions
+from scalescope.scaling.evidence.pace import OperatorPace, operator_paces
 from scalescope.scaling.evidence.synchronising import Synchronisation, synchronisations
 from scalescope.scaling.evidence.waiting import held_up
 from scalescope.scaling.rank.launches import is_kernel_launch
 from scalescope.scaling.rank.loading import copies_from_host
-from scalescope.scaling.rank.timeline import COPY, Timeline
-from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, intersect, split_by_priority
+from scalescope.scaling.rank.partition import OneRankShares
+from scalescope.scaling.rank.timeline import COMPUTE, COPY, Timeline
+from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, intersect, split_by_priority, union
 from scalescope.scaling.trace.trace import Trace
 
 PerStep = tuple[int, ...]
@@ -34,42 +47,57 @@ class HostEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """What one rank's trace says about its host. Tuples have a value for each step of the host, times in ns.
 
     A step of the host runs from one ProfilerStep's begin to the next one's. `busy_ns`, `waiting_ns`, `loading_ns`,
-    `gap_ns` and `recording_ns` add up to `step_ns`.
+    `gap_ns` and `recording_ns` add up to `step_ns`; compiling is part of what a host is busy with.
     """
 
+    on_cpu: bool  # no device: operators compute on the host
     steps: PerStep  # the ProfilerSteps' numbers
     step_ns: PerStep
     busy_ns: PerStep
     waiting_ns: PerStep  # for the device or a collective
     loading_ns: PerStep
     gap_ns: PerStep
-    recording_ns: PerStep  # the profiler's own, between two steps
-    launches: PerStep  # of kernels
+    recording_ns: PerStep  # the profiler's own, while the host stands still
+    launches: PerStep  # calls that launch kernels
+    kernels: PerStep  # that ran on the device
+    kernel_ns: PerStep  # theirs, added up
+    late_ns: PerStep  # of the device step of the same number: idle, as what comes next is not launched yet
     loading: tuple[Loading, ...] = ()
     gaps: Gaps = NO_GAPS
+    interruptions: Interruptions | None = None
     synchronising: tuple[Synchronisation, ...] = ()
+    allocating: tuple[Allocation, ...] = ()
+    compiling: Compilation | None = None
+    operators: tuple[OperatorPace, ...] = ()
 
 
 def collect_host_evidence(
-    trace: Trace, loading: Intervals, device: Timeline | None = None, communication: Intervals = EMPTY
+    trace: Trace,
+    loading: Intervals,
+    shares: OneRankShares | None,
+    device: Timeline | None = None,
+    communication: Intervals = EMPTY,
 ) -> HostEvidence | None:
     """Return what a rank's trace says about its host, None where it recorded nothing of it.
 
     `loading`: when the loop's thread loads data; `communication`: on a CPU, when collectives run; both disjoint, in
-    absolute ns. `device`: what ran on the device, None on a CPU.
+    absolute ns. `shares`: the rank's partition. `device`: what ran on the device, None on a CPU.
     """
     host = host_timeline(trace)
     if host is None:
         return None
-    quiet = quiet_stretches(host, on_cpu=device is None)
-    waiting = held_up(host) if device is not None else intersect(quiet, communication)
-    gaps = without(quiet, loading, waiting)
+    compiling = compiling_stretches(host)
+    quiet = quiet_stretches(host)
+    waiting = held_up(host) if device is not None else intersect(union(quiet), communication)
+    located = locate(host, without(quiet, loading, waiting, compiling, host.recording), loading)
+    gaps = located if device is not None else located.of(~located.computes)
     around = Enclosing(host)
-    shares = split_by_priority(
-        host.edges, [inside_steps(host, part) for part in (loading, waiting, host.recording, gaps)]
-    )
-    loads, waits, records, idles, works = (tuple(column.tolist()) for column in shares.T)
+    layers = [loading, host.recording, waiting, gaps.intervals]
+    shared = split_by_priority(host.edges, [inside_steps(host, part) for part in layers])
+    loads, records, waits, idles, works = (tuple(column.tolist()) for column in shared.T)
+    kernels, kernel_ns = _kernels(host, device)
     return HostEvidence(
+        on_cpu=device is None,
         steps=host.numbers,
         step_ns=tuple(np.diff(host.edges).tolist()),
         busy_ns=works,
@@ -78,10 +106,36 @@ def collect_host_evidence(
         gap_ns=idles,
         recording_ns=records,
         launches=_launches(host),
+        kernels=kernels,
+        kernel_ns=kernel_ns,
+        late_ns=_late(host, shares),
         loading=_loadings(host, loading),
-        gaps=placed_gaps(host, gaps, loading, _copies_first(host, device)),
+        gaps=placed_gaps(host, gaps, _copies_first(host, device)),
+        interruptions=interruptions(located, len(host)),
         synchronising=synchronisations(host, device, around) if device is not None else (),
+        allocating=allocations(host, device, around) if device is not None else (),
+        compiling=compilation(host, compiling),
+        operators=operator_paces(host),
     )
+
+
+def _late(host: HostTimeline, shares: OneRankShares | None) -> PerStep:
+    """Return the idle time of the device steps that is the host's, for the host's steps of the same numbers."""
+    if shares is None:
+        return (0,) * len(host)
+    by_number = dict(zip(shares.windows.numbers, shares.shares[:, 4].tolist(), strict=True))
+    return tuple(by_number.get(number, 0) for number in host.numbers)
+
+
+def _kernels(host: HostTimeline, device: Timeline | None) -> tuple[PerStep, PerStep]:
+    """Return how many kernels that compute were launched in each step, and how long they take together, ns."""
+    count, length = np.zeros((2, len(host)), np.int64)
+    if device is not None:
+        step = host.step_of(device.launch)
+        rows = (step >= 0) & (device.kind == COMPUTE)
+        np.add.at(count, step[rows], 1)
+        np.add.at(length, step[rows], (device.end - device.start)[rows])
+    return tuple(count.tolist()), tuple(length.tolist())
 
 
 def _launches(host: HostTimeline) -> PerStep:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from scalescope.scaling.rank.recorded import standstill
 from scalescope.scaling.rank.steps import Steps, find_steps
 from scalescope.scaling.trace.families import ENGINE_FRAMES
-from scalescope.scaling.trace.intervals import Intervals, Ints
+from scalescope.scaling.trace.intervals import Intervals, Ints, difference, union
 from scalescope.scaling.trace.trace import HostSpans, Trace
 
 Mask = npt.NDArray[np.bool_]
@@ -49,7 +50,8 @@ class Spans:
 class HostTimeline:
     """The threads that drive training. Step k is `[edges[k], edges[k + 1])`, absolute ns; one step where none is named.
 
-    The profiler's own work between two ProfilerSteps belongs to the step before: `recording` are those stretches.
+    `recording`: when the profiler works and the host stands still, a disjoint set: between two ProfilerSteps, which
+    belongs to the step before, and where the trace says so itself (a buffer asked for, or flushed).
     """
 
     names: list[str]
@@ -90,15 +92,19 @@ def host_timeline(trace: Trace) -> HostTimeline | None:
     annotations = _spans(trace.annotations, threads[:1], base)
     own = np.array([_PROFILER_STEP.match(name) is None for name in trace.names], bool)
     instants = np.sort(np.concatenate([operators.start, operators.end, calls.start, calls.end]))
+    # a launch that waits for room in the device's queue is counted as overhead, too, and is none
+    queue_full = union(Intervals(trace.queue_full.start, trace.queue_full.end))
+    stopped = difference(standstill(trace.overhead, instants - base), queue_full)
+    recording = union(Intervals(stopped.starts + base, stopped.ends + base))
     if len(steps):
         edges = np.concatenate((steps.start, steps.end[-1:])) + base
-        recording = Intervals(steps.end[:-1] + base, steps.start[1:] + base)
+        recording = union(recording, Intervals(steps.end[:-1] + base, steps.start[1:] + base))
         numbers = tuple(int(number) for number in steps.numbers)
         bounds = np.concatenate((edges, steps.end + base))
         instants = np.sort(np.concatenate((instants, bounds)))
     else:
         edges = np.array([instants[0], instants[-1] + 1], np.int64)
-        recording, numbers = Intervals(edges[:0], edges[:0]), (0,)
+        numbers = (0,)
     return HostTimeline(
         names=trace.names,
         numbers=numbers,

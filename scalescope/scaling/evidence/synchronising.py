@@ -1,10 +1,6 @@
 """Where the host waits for the device in the middle of a step, and what that costs.
 
-The wait itself costs nothing: the device works meanwhile. What follows does. When the host comes back the device has
-nothing left to do, and idles until the next launch reaches it, and again between further launches until the host is
-ahead once more. Idle time counts from the call on: up to the first thing launched after it (`idle_ns`), and as long as
-what is launched then finds the device idle (`idle_until_ahead_ns`, which holds the former), but no further than the
-next such call.
+The wait itself costs nothing: the device works meanwhile. What follows does (see idle_after.py).
 """
 
 import msgspec
@@ -13,15 +9,13 @@ import numpy as np
 from scalescope.scaling.evidence.enclosing import Enclosing
 from scalescope.scaling.evidence.host_calls import ASYNCHRONOUS_COPY
 from scalescope.scaling.evidence.host_timeline import HostTimeline
+from scalescope.scaling.evidence.idle_after import idle_after
 from scalescope.scaling.evidence.waiting import QUICK_NS, synchronising_calls
 from scalescope.scaling.rank.timeline import Timeline
-from scalescope.scaling.trace.intervals import Intervals, Ints, covered_before, difference, union
+from scalescope.scaling.trace.intervals import Ints
 
 #: So many places are kept a rank, those whose calls idle the device most.
 MOST_PLACES = 16
-
-#: What is launched this long before the device comes to it, ns, has found the host ahead.
-_AHEAD_NS = 100_000
 
 
 class Synchronisation(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +39,7 @@ def synchronisations(host: HostTimeline, device: Timeline, around: Enclosing) ->
     if not rows.size:
         return ()
     calls = host.calls.of(rows)
-    first, ahead = _idle_after(calls.start, calls.end, device, int(host.edges[-1]))
+    first, ahead = idle_after(calls, device, int(host.edges[-1]))
     places = np.stack([calls.name, around.operators(calls.start, calls.thread), around.annotations(calls.start)])
     found, of_call = np.unique(places, axis=1, return_inverse=True)
     tables = np.zeros((4, found.shape[1], len(host)), np.int64)
@@ -82,25 +76,3 @@ def _waiting_copies(host: HostTimeline, device: Timeline) -> Ints:
     waited = (launches[at] == calls.start[rows]) & (device.end[order][at] <= calls.end[rows])
     found: Ints = rows[waited]
     return found
-
-
-def _idle_after(start: Ints, end: Ints, device: Timeline, until: int) -> tuple[Ints, Ints]:
-    """Return how long the device idles after each call (ascending): until something new runs, and until it is ahead."""
-    busy = union(Intervals(device.start, device.end))
-    idle = difference(Intervals(busy.starts[:1], busy.ends[-1:]), busy)
-    order = np.lexsort((device.start, device.launch))
-    launch, begun = device.launch[order], device.start[order]
-    next_call = np.concatenate((start[1:], [until]))
-    at = np.searchsorted(launch, end)
-    far = np.iinfo(np.int64).max
-    first = np.where(at < launch.size, begun[np.minimum(at, max(launch.size - 1, 0))], far)
-    # the next launch that the host made well before the device came to it
-    is_ahead = np.flatnonzero(begun - device.enqueued[order] >= _AHEAD_NS)
-    at_ahead = np.searchsorted(is_ahead, at)
-    reached = at_ahead < is_ahead.size
-    ahead = np.full(start.size, far, np.int64)
-    ahead[reached] = begun[is_ahead[at_ahead[reached]]]
-    before = covered_before(idle, start)
-    to_first = covered_before(idle, np.minimum(first, np.maximum(next_call, end))) - before
-    to_ahead = covered_before(idle, np.minimum(np.maximum(ahead, first), np.maximum(next_call, end))) - before
-    return np.maximum(to_first, 0), np.maximum(to_ahead, 0)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, covered_before, union
-from scalescope.scaling.trace.trace import Trace
+from scalescope.scaling.trace.trace import Stretches, Trace
 
 Counts = npt.NDArray[np.int32]
 
@@ -84,22 +84,7 @@ class _Edges:
         self._operators = np.sort(np.concatenate(operators))
         self._runtime = np.sort(runtime)
         self._frames = np.sort(np.concatenate(frames))
-        self._overhead = self._standstill(trace)
-
-    def _standstill(self, trace: Trace) -> Intervals:
-        """Return the overhead that stopped these threads: while CUPTI's own thread works, the host goes on recording.
-
-        In what stops the host nothing else begins or ends; calls that lie in each other may share its edges.
-        """
-        spans = trace.overhead
-        if not len(spans):
-            return EMPTY
-        went_on = np.zeros(len(spans), np.int64)
-        for instants in (self._operators, self._runtime):
-            went_on += np.searchsorted(instants, spans.end, side="left")
-            went_on -= np.searchsorted(instants, spans.start, side="right")
-        stopped = went_on == 0
-        return union(Intervals(spans.start[stopped], spans.end[stopped]))
+        self._overhead = standstill(trace.overhead, self._operators, self._runtime)
 
     def between(self, left: Ints, right: Ints) -> Counts:
         """Return what lies in each `(left, right]`: (rows, KINDS)."""
@@ -112,3 +97,19 @@ class _Edges:
             found[:, column] = np.searchsorted(instants, right, "right") - np.searchsorted(instants, left, "right")
         found[:, OVERHEAD_NS] = covered_before(self._overhead, right) - covered_before(self._overhead, left)
         return found
+
+
+def standstill(overhead: Stretches, *instants: Ints) -> Intervals:
+    """Return the overhead that stopped the host: while CUPTI's own thread works, the host goes on recording.
+
+    `instants`: when something of the host begins or ends, ascending, on the clock of `overhead`. In what stops the host
+    nothing else does; calls that lie in each other may share its edges.
+    """
+    if not len(overhead):
+        return EMPTY
+    went_on = np.zeros(len(overhead), np.int64)
+    for ascending in instants:
+        went_on += np.searchsorted(ascending, overhead.end, side="left")
+        went_on -= np.searchsorted(ascending, overhead.start, side="right")
+    stopped = went_on == 0
+    return union(Intervals(overhead.start[stopped], overhead.end[stopped]))

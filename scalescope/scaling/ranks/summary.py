@@ -109,16 +109,17 @@ def _summarise_device(trace: Trace, timeline: Timeline) -> RankSummary:
         ),
         before_window_ns=length(union(Intervals(timeline.start[early], timeline.end[early]))),
         evidence=_evidence(trace, len(timeline.steps), int(early.sum()), int(unlinked.sum())),
-        host_evidence=collect_host_evidence(trace, loading, timeline),
+        host_evidence=collect_host_evidence(trace, loading, shares, timeline),
     )
 
 
 def _summarise_host(trace: Trace, timeline: CpuTimeline) -> RankSummary:
     empty = len(timeline.windows) == 0
+    shares = None if empty else share_out_cpu(timeline)
     return RankSummary(
         **_identity(trace),
         activity="cpu",
-        shares=None if empty else share_out_cpu(timeline),
+        shares=shares,
         collectives=timeline.collectives,
         kernels=kernel_table(
             timeline.operators,
@@ -130,7 +131,7 @@ def _summarise_host(trace: Trace, timeline: CpuTimeline) -> RankSummary:
         ),
         before_window_ns=0,
         evidence=_evidence(trace, 0 if empty else len(timeline.windows), 0, 0),
-        host_evidence=collect_host_evidence(trace, timeline.data, communication=timeline.communication),
+        host_evidence=collect_host_evidence(trace, timeline.data, shares, communication=timeline.communication),
     )
 
 

@@ -41,6 +41,8 @@ _OPERATORS = ("cpu_op", "Operator")
 _ANNOTATIONS = ("user_annotation",)
 _FRAMES = ("python_function",)
 _OVERHEAD = ("overhead",)
+#: What CUPTI counts as its overhead, and is none: a launch waits while about 1,000 of them have not begun.
+_QUEUE_FULL = "Command Buffer Full"
 #: What stands on a device's streams and is no activity of its own.
 _SHADOWS = ("gpu_user_annotation", "cuda_sync", "overhead")
 _COMMUNICATING = re.compile(r"record_param_comms$|c10d::|gloo:|mpi:|nccl:|rccl:")
@@ -66,6 +68,7 @@ class Columns:
         self._annotations = _Table(6)
         self._frames = _Table(3)
         self._overhead = _Table(3)
+        self._queue_full = _Table(3)
         self._operator_communication: dict[int, int] = {}
         self._annotation_communication: dict[int, int] = {}
         self._talks: list[bool] = []  # by name id: may the event's arguments describe a collective?
@@ -124,6 +127,7 @@ class Columns:
             threads=self.threads,
             frames=Stretches(*self._frames.columns()),
             overhead=Stretches(*self._overhead.columns()),
+            queue_full=Stretches(*self._queue_full.columns()),
             events=self.events,
             invalid_events=self.invalid_events,
             mended_events=self.mended_events,
@@ -169,7 +173,9 @@ class Columns:
             self._take_talking(operators, self._operators, self._operator_communication)
         if annotations:
             self._take_talking(annotations, self._annotations, self._annotation_communication)
-        for events_of_kind, table in ((frames, self._frames), (overhead, self._overhead)):
+        queue_full = [event for event in overhead if event.name == _QUEUE_FULL]
+        of_kinds = ((frames, self._frames), (overhead, self._overhead), (queue_full, self._queue_full))
+        for events_of_kind, table in of_kinds:
             if events_of_kind:
                 table.append(self._stretch_columns(events_of_kind))
 

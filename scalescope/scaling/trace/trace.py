@@ -105,7 +105,8 @@ class Trace:
     gradients: dict[int, Gradient] = field(default_factory=dict)
     threads: dict[int, str] = field(default_factory=dict)
     frames: Stretches = NO_STRETCHES  # of Python, where stacks were recorded
-    overhead: Stretches = NO_STRETCHES  # of the profiler itself: buffers asked for, flushed, full
+    overhead: Stretches = NO_STRETCHES  # of the profiler itself, as it says: buffers asked for, flushed, full
+    queue_full: Stretches = NO_STRETCHES  # of these, a launch that waits for room in the device's queue
     events: int = 0  # events decoded, of every kind
     invalid_events: int = 0  # events that could not be mended
     mended_events: int = 0  # events that decoded only after mending

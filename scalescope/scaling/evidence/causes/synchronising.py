@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scalescope.scaling.evidence.common_steps import CommonSteps, beyond_others
+from scalescope.scaling.evidence.causes.common_steps import CommonSteps, beyond_others
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
 from scalescope.scaling.evidence.host_evidence import HostEvidence
 from scalescope.scaling.evidence.synchronising import Synchronisation
@@ -19,10 +19,12 @@ def synchronising_causes(common: CommonSteps) -> list[HostCause]:
 
     All the synchronising calls of a rank are one cause, and the places are its evidence.
     """
-    idle = np.zeros((len(common.ranks), len(common)), np.int64)
+    shape = (len(common.ranks), len(common))
+    idle, at_most = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     for at, rank in enumerate(common.ranks):
         for one in common.by_rank[rank].synchronising:
-            idle[at] += common.row(rank, one.idle_until_ahead_ns)
+            idle[at] += common.row(rank, one.idle_ns)
+            at_most[at] += common.row(rank, one.idle_until_ahead_ns)
     least = common.step_ns * _SHARE
     found = []
     counts = common.table(_counts)
@@ -30,13 +32,13 @@ def synchronising_causes(common: CommonSteps) -> list[HostCause]:
     for at, rank in enumerate(common.ranks):
         # idle time after calls that all ranks make differs as hosts do: only one that calls more often is alone
         if np.median(more[at]) >= 1 and np.median(idle[at]) >= least:
-            found.append(_cause(common, rank, idle[at], [rank]))
+            found.append(_cause(common, rank, idle[at], at_most[at], [rank]))
     alone = {cause.rank for cause in found}
     together = [at for at, rank in enumerate(common.ranks) if rank not in alone]
     if together and (counts[together].min(axis=0) >= 1).mean() > 0.5:
-        base = np.median(idle[together], axis=0)
+        base, most = (np.rint(np.median(table[together], axis=0)).astype(np.int64) for table in (idle, at_most))
         if np.median(base) >= least:
-            found.append(_cause(common, None, np.rint(base).astype(np.int64), [common.ranks[at] for at in together]))
+            found.append(_cause(common, None, base, most, [common.ranks[at] for at in together]))
     return found
 
 
@@ -45,7 +47,7 @@ def _counts(evidence: HostEvidence) -> tuple[int, ...]:
     return tuple(np.sum(rows, axis=0).tolist()) if rows else (0,) * len(evidence.steps)
 
 
-def _cause(common: CommonSteps, rank: int | None, ns: Ints, ranks: list[int]) -> HostCause:
+def _cause(common: CommonSteps, rank: int | None, ns: Ints, at_most: Ints, ranks: list[int]) -> HostCause:
     by_place: dict[Key, list[Synchronisation]] = {}
     for one in (common.by_rank[at] for at in ranks):
         for told in one.synchronising:
@@ -55,14 +57,19 @@ def _cause(common: CommonSteps, rank: int | None, ns: Ints, ranks: list[int]) ->
             kind="call",
             name=call,
             inside=operator or annotation,
-            ns=_mean([one.idle_until_ahead_ns for one in rows], len(ranks)),
+            ns=_mean([one.idle_ns for one in rows], len(ranks)),
             count=_mean([one.calls for one in rows], len(ranks)),
         )
         for (call, operator, annotation), rows in by_place.items()
     ]
     figures.sort(key=lambda figure: -figure.ns)
     return HostCause(
-        code="synchronising", rank=rank, steps=common.steps, ns=tuple(ns.tolist()), evidence=tuple(figures[:5])
+        code="synchronising",
+        rank=rank,
+        steps=common.steps,
+        ns=tuple(ns.tolist()),
+        at_most_ns=tuple(at_most.tolist()),
+        evidence=tuple(figures[:5]),
     )
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scalescope.scaling.evidence.common_steps import CommonSteps, beyond_others
+from scalescope.scaling.evidence.causes.common_steps import CommonSteps, beyond_others
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
 from scalescope.scaling.trace.intervals import Ints
 

@@ -1,8 +1,9 @@
 """Where a host does nothing for longer than that place takes on the other ranks.
 
 A gap is compared with the gaps at the same place on the other ranks, as long as those would be on a host as slow as
-this one: all of a slow host's gaps are longer, and none of them is a stall. A place that all ranks stay at equally
-long is told where it takes a large share of the step; such a stall is nobody's own.
+this one: all of a slow host's gaps are longer, and none of them is a stall. The same place is one between the same two
+operators, or, where a rank runs something of its own there, one before or after the same operator. A place that all
+ranks stay at equally long is told where it takes a large share of the step; such a stall is nobody's own.
 
 A gap before a step's first operator may be loading that nobody annotated. It is, probably, where what the host then
 gives to the device first is a batch: a copy out of the host's memory.
@@ -10,14 +11,15 @@ gives to the device first is a batch: a copy out of the host's memory.
 
 import numpy as np
 
-from scalescope.scaling.evidence.common_steps import CommonSteps
+from scalescope.scaling.evidence.causes.common_steps import CommonSteps
 from scalescope.scaling.evidence.gaps import SHORTEST_GAP_NS, Gaps, Place, PlacedGaps
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
 from scalescope.scaling.trace.intervals import Ints
 
 #: The share of a step that a stall takes at least, in three quarters of the steps: on one rank, and on all alike.
 _SHARE = 0.004
-_SHARE_OF_ALL = 0.03
+_SHARE_OF_ALL = 0.05
+_LEAST_OF_ALL_NS = 500_000
 #: One gap of a stall is at least so long, ns, and so many times as long as the others' longest at that place.
 _LEAST_NS = 60_000
 _TIMES = 3.0
@@ -29,8 +31,7 @@ def stall_causes(common: CommonSteps) -> list[HostCause]:
     places = sorted({one.place for evidence in common.by_rank.values() for one in evidence.gaps.places})
     found = []
     for place in places:
-        rows = [_at(evidence.gaps, place) for evidence in common.by_rank.values()]
-        there = _Place(common, place, rows)
+        there = _Place(common, place)
         found += there.alone(slowness)
         found += there.together()
     return found
@@ -39,13 +40,18 @@ def stall_causes(common: CommonSteps) -> list[HostCause]:
 class _Place:
     """The gaps of all ranks at one place: tables of ranks and steps, ns."""
 
-    def __init__(self, common: CommonSteps, place: Place, rows: list[PlacedGaps | None]) -> None:
-        self.common, self.place, self.rows = common, place, rows
+    def __init__(self, common: CommonSteps, place: Place) -> None:
+        self.common, self.place = common, place
+        self.rows = [_at(evidence.gaps, place) for evidence in common.by_rank.values()]
         shape = (len(common.ranks), len(common))
         self.ns, self.longest = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        for at, (rank, row) in enumerate(zip(common.ranks, rows, strict=True)):
+        self.longest_near = np.zeros(shape, np.int64)  # of the gaps that have one neighbour in common, at least
+        for at, (rank, row) in enumerate(zip(common.ranks, self.rows, strict=True)):
             if row is not None:
                 self.ns[at], self.longest[at] = common.row(rank, row.ns), common.row(rank, row.longest_ns)
+            for near in common.by_rank[rank].gaps.places:
+                if _near(near.place, place):
+                    self.longest_near[at] = np.maximum(self.longest_near[at], common.row(rank, near.longest_ns))
 
     def alone(self, slowness: list[float]) -> list[HostCause]:
         """Return the ranks that stall here longer than the others do."""
@@ -55,7 +61,7 @@ class _Place:
                 continue
             slow = max(slowness[at], 1.0)
             floors = [self.common.by_rank[other].gaps.floor_ns for other in self.common.ranks if other != rank]
-            longest = float(np.median(np.delete(self.longest, at, axis=0)))
+            longest = float(np.median(np.delete(self.longest_near, at, axis=0)))
             usual_one = slow * max(longest, min(floors), SHORTEST_GAP_NS)
             # a gap shorter than the shortest is not seen on the others, but is there
             usual = slow * max(
@@ -71,7 +77,7 @@ class _Place:
         """Return the stall that all ranks have in common here."""
         base = self.ns.min(axis=0)
         large = _mostly(base) >= _SHARE_OF_ALL * self.common.step_ns
-        single = _mostly(self.longest.min(axis=0)) >= _SHARE_OF_ALL / 3 * self.common.step_ns
+        single = _mostly(self.longest.min(axis=0)) >= max(_SHARE_OF_ALL / 2 * self.common.step_ns, _LEAST_OF_ALL_NS)
         rows = [row for row in self.rows if row is not None]
         return [_cause(self, None, rows, base, None)] if large and single else []
 
@@ -91,6 +97,12 @@ def _slowness(common: CommonSteps) -> list[float]:
 
 def _at(gaps: Gaps, place: Place) -> PlacedGaps | None:
     return next((one for one in gaps.places if one.place == place), None)
+
+
+def _near(one: Place, other: Place) -> bool:
+    """Tell whether two places have an operator in common, before or after, and what they lie in."""
+    same = (one.before == other.before and bool(one.before)) or (one.after == other.after and bool(one.after))
+    return one.phase == other.phase and one.inside == other.inside and (same or one == other)
 
 
 def _cause(there: _Place, rank: int | None, rows: list[PlacedGaps], ns: Ints, usual: float | None) -> HostCause:

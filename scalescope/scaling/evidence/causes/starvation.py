@@ -1,0 +1,115 @@
+"""Whose host does not get the time that it needs: its cores, or the interpreter's lock, are shared with others.
+
+Two signs. A host that is interrupted: again and again it stands still for a millisecond or so, at places that take
+microseconds in the other steps; undisturbed hosts are never. And a host on which every operator takes longer than on
+the other ranks by much the same factor. Hosts of one kind differ by up to twice for nobody's doing, and more while a
+profiler records, so the second sign needs more than that where a device computes; operators that compute on the host
+itself differ less.
+"""
+
+import numpy as np
+
+from scalescope.scaling.evidence.causes.common_steps import CommonSteps, beyond_others
+from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
+from scalescope.scaling.evidence.host_evidence import HostEvidence
+from scalescope.scaling.trace.intervals import Ints
+
+#: The share of a step that interruptions take, in the mean; the share of the steps that have one; and at how many
+#: places they are at least.
+_SHARE = 0.01
+_STEPS = 0.5
+_PLACES = 3
+#: With so few in all it may be chance.
+_LEAST_COUNT = 3
+#: How many times as long operators take, in the weighted median, on the host of a device and where they compute.
+_SLOWER, _SLOWER_ON_CPU = 2.5, 1.3
+#: The share of the operators' usual time in those that are slower by at least half of that.
+_ALIKE = 0.75
+
+
+def starved_causes(common: CommonSteps) -> list[HostCause]:
+    """Return a cause for each rank whose host is interrupted or slow, and one for interruptions that all ranks have."""
+    found = []
+    lost = common.table(lambda one: one.interruptions.ns if one.interruptions else None)
+    count = common.table(lambda one: one.interruptions.count if one.interruptions else None)
+    more = beyond_others(lost) if len(common.ranks) > 1 else lost
+    for at, rank in enumerate(common.ranks):
+        if _interrupted(common, rank, more[at], count[at]):
+            found.append(_cause(common, rank, [rank], more[at], float(np.delete(lost, at, axis=0).mean())))
+        elif len(common.ranks) > 1 and (slow := _slower(common, rank)) is not None:
+            found.append(slow)
+    base = lost.min(axis=0)
+    if len(common.ranks) > 1 and base.mean() >= 2 * _SHARE * common.step_ns and (base > 0).mean() >= _STEPS:
+        found.append(_cause(common, None, common.ranks, base, None))
+    return found
+
+
+def _interrupted(common: CommonSteps, rank: int, more: Ints, count: Ints) -> bool:
+    told = common.by_rank[rank].interruptions
+    return (
+        told is not None
+        and len(common.ranks) > 1
+        and more.mean() >= _SHARE * common.step_ns
+        and ((more > 0) & (count > 0)).mean() >= _STEPS
+        and count.sum() >= _LEAST_COUNT
+        and told.places >= _PLACES
+    )
+
+
+def _cause(common: CommonSteps, rank: int | None, ranks: list[int], ns: Ints, others_ns: float | None) -> HostCause:
+    told = [one for at in ranks if (one := common.by_rank[at].interruptions) is not None]
+    between = float(np.mean([1 - one.inside_operators for one in told]))
+    figure = HostFigure(
+        kind="interruptions",
+        ns=float(np.mean([sum(one.ns) / len(one.ns) for one in told])),
+        count=float(np.mean([sum(one.count) / len(one.count) for one in told])),
+        others_ns=others_ns,
+        share=between,
+    )
+    return HostCause(code="host_starved", rank=rank, steps=common.steps, ns=tuple(ns.tolist()), evidence=(figure,))
+
+
+def _slower(common: CommonSteps, rank: int) -> HostCause | None:
+    """Return the cause where a rank's operators all take longer than the other ranks' median."""
+    mine = {one.name: one for one in common.by_rank[rank].operators}
+    theirs = [_typical(one) for other, one in common.by_rank.items() if other != rank]
+    rows = []
+    for name, one in mine.items():
+        others = [times[name] for times in theirs if name in times]
+        if len(others) == len(theirs):
+            usual = max(float(np.median(others)), 1.0)
+            rows.append((one.typical_ns / usual, usual * one.runs, name, usual))
+    if not rows:
+        return None
+    rows.sort()
+    ratio, weight = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
+    middle = float(ratio[np.searchsorted(np.cumsum(weight), weight.sum() / 2)])
+    least = _SLOWER_ON_CPU if common.by_rank[rank].on_cpu else _SLOWER
+    alike = weight[ratio >= 1 + (middle - 1) / 2].sum() / weight.sum()
+    if middle < least or alike < _ALIKE:
+        return None
+    busy = common.row(rank, common.by_rank[rank].busy_ns)
+    steps = len(common.by_rank[rank].steps)
+    longest = sorted(rows, key=lambda row: -row[1])[:3]
+    figures = [
+        HostFigure(
+            kind="operator",
+            name=name,
+            ns=mine[name].ns / steps,
+            count=mine[name].runs / steps,
+            others_ns=usual * mine[name].runs / steps,
+        )
+        for _, _, name, usual in longest
+    ]
+    return HostCause(
+        code="host_starved",
+        rank=rank,
+        steps=common.steps,
+        ns=tuple(np.rint(busy * (1 - 1 / middle)).astype(np.int64).tolist()),
+        evidence=tuple(figures),
+        confidence=0.7,
+    )
+
+
+def _typical(evidence: HostEvidence) -> dict[str, float]:
+    return {one.name: one.typical_ns for one in evidence.operators}
