@@ -311,6 +311,9 @@ def _explain_starts(graph: Graph, rank: int, record: RankRecord) -> None:
                 launched_late.append(node)
             else:
                 held_up.append(node.dispatch_ns)
+            if gap > longest and node.step < 0 and node.traced_start < edges[0]:
+                # what it waited for was launched before the trace began: it begins when it did
+                node.not_before = node.traced_start - node.dispatch_ns
             if gap > longest and node.kind != COMMUNICATION:
                 left, right = max(node.traced_start - gap + LONGEST_DISPATCH_NS, edges[0]), node.traced_start
                 unexplained += max(0.0, right - left)
