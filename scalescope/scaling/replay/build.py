@@ -306,14 +306,15 @@ def _explain_starts(graph: Graph, rank: int, record: RankRecord) -> None:
                     gap = node.traced_start - graph.activities[helper].traced_end
             # a run loop's thread comes when the machine lets it: all of that is its dispatch
             longest = gap if record.activity == "cpu" and node.kind == COMMUNICATION else LONGEST_DISPATCH_NS
+            if gap > longest and node.step < 0 and node.traced_start < edges[0]:
+                node.not_before = float(node.traced_start)  # what it waited for was launched before the trace began
+                before = at
+                continue
             node.dispatch_ns = float(min(max(gap, 0.0), max(longest, 0.0)))
             if free == launch.get(at, -1.0) + graph.latency[rank]:
                 launched_late.append(node)
             else:
                 held_up.append(node.dispatch_ns)
-            if gap > longest and node.step < 0 and node.traced_start < edges[0]:
-                # what it waited for was launched before the trace began: it begins when it did
-                node.not_before = node.traced_start - node.dispatch_ns
             if gap > longest and node.kind != COMMUNICATION:
                 left, right = max(node.traced_start - gap + LONGEST_DISPATCH_NS, edges[0]), node.traced_start
                 unexplained += max(0.0, right - left)
