@@ -71,7 +71,8 @@ def test_what_was_injected_comes_back_as_lost_time_of_the_other_rank(checked: li
     cells = row(checked, case, 0, "exposed wait + slower")
     assert cells[6] == "right", cells
     wait = re.match(r"[-+.\d]+", cells[7])  # of the three, what a delayed host costs the other is waiting
-    assert wait is not None and float(wait[0]) == pytest.approx(float(cells[3]), rel=0.25)
+    injected = float(row(checked, case, 1, "the verdict's own figure")[3])  # the step may have grown by something else
+    assert wait is not None and float(wait[0]) == pytest.approx(injected, rel=0.25)
 
 
 def test_the_truth_on_a_device_is_the_kernels_launched_inside_the_annotation(tmp_path: Path) -> None:

@@ -331,6 +331,10 @@ def _explain_starts(graph: Graph, rank: int, record: RankRecord) -> None:
                     gap = node.traced_start - graph.activities[helper].traced_end
             # a run loop's thread comes when the machine lets it: all of that is its dispatch
             longest = gap if record.activity == "cpu" and node.kind == COMMUNICATION else LONGEST_DISPATCH_NS
+            if gap > longest and node.step < 0 and node.traced_start < edges[0]:
+                node.not_before = float(node.traced_start)  # what it waited for was launched before the trace began
+                before = at
+                continue
             node.dispatch_ns = float(min(max(gap, 0.0), max(longest, 0.0)))
             if free == launch.get(at, -1.0) + graph.latency[rank]:
                 launched_late.append(node)
