@@ -1,5 +1,6 @@
 # make demo: set everything up, measure this machine, end with a table and runs/demo/report.html
 # make test: set everything up, then lint, type-check and test
+# make docs: write the tables of settings in docs/reference.md anew, from conf/
 # make test-cluster: Slurm, MPI, several hosts, and faults from outside, where they can be had
 
 PYTHON ?= python3
@@ -7,7 +8,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 
-.PHONY: demo test test-cluster lint setup clean
+.PHONY: demo docs test test-cluster lint setup clean
 .DEFAULT_GOAL := help
 
 help:
@@ -27,6 +28,9 @@ demo: $(READY)
 
 lint: $(READY)
 	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet . && $(BIN)/mypy --no-error-summary && $(BIN)/lint-imports
+
+docs: $(READY)
+	@$(BIN)/python -m tests.config_tables
 
 test: lint
 	@$(BIN)/pytest -m "not cluster and not long and not quiet" -n 2 --dist worksteal -rs

@@ -72,7 +72,7 @@ class JobConfig:
     resume: bool = key(resumable=True)
     seed: int = key()
     launch: LaunchConfig = key()
-    logger: dict[str, Any] = key(resumable=True)  # live sinks by name (launch/sinks.py)
+    logger: dict[str, Any] = key(resumable=True)
 
     @property
     def what(self) -> str:
@@ -120,7 +120,7 @@ class StudyConfig:
     with_sweep: bool = key()
     try_advice: bool = key()
     launch: LaunchConfig = key()
-    logger: dict[str, Any] = key()  # the sinks of every job, and of the study's own analysis
+    logger: dict[str, Any] = key()
 
     def __post_init__(self) -> None:
         if self.scaling not in ("weak", "strong"):

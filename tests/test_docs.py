@@ -17,6 +17,7 @@ from scalescope.launch.config import register as register_study
 from scalescope.launch.slurm.submit import parse
 from scalescope.launch.study import grid
 from scalescope.train.config import register as register_train
+from tests.config_tables import PAGE, SECTIONS, settings_of, written
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -131,6 +132,20 @@ def test_every_setting_is_explained_where_its_default_is(group: str) -> None:
         assert all(path.read_text().startswith("# ") for path in (CONF / group).glob("*.yaml"))
     else:
         assert not {key: file for key, file in keys.items() if key not in explained}
+
+
+def test_the_references_tables_are_those_of_conf() -> None:
+    assert PAGE.read_text() == written(PAGE.read_text()), "conf/ has changed: make docs"
+    listed = {path for _, _, files in SECTIONS for pattern in files.split() for path in CONF.glob(pattern)}
+    explaining = {path for path in CONF.rglob("*.yaml") if any(each.says for each in settings_of(path))}
+    assert explaining - listed == set()
+
+
+@pytest.mark.parametrize("top", ["train", "launch", "collectives"])
+def test_a_key_is_explained_beside_its_default_and_nowhere_else(top: str) -> None:
+    fields_of_configs = re.compile(r"^    \w+: .* = key\(.*\)(.*)$", re.MULTILINE)
+    remarks = [remark for path in (ROOT / top).rglob("*.py") for remark in fields_of_configs.findall(path.read_text())]
+    assert remarks and not any(remarks)
 
 
 @pytest.mark.parametrize("verb", sorted(set(front_door.VERBS) - {"train", "sweep"}))

@@ -36,7 +36,7 @@ class TrainConfig(JobConfig):
     global_batch_size: int | None = key()
     recompute: bool = key()
     accumulate: int = key()
-    compile: Any = key()  # auto | true | false
+    compile: Any = key()
     cudnn_benchmark: bool = key()
     validate_every: int | None = key()
     checkpoint_every: int | None = key(resumable=True)

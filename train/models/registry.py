@@ -4,4 +4,8 @@ from scalescope.train.models.config import ModelConfig
 from scalescope.train.models.gpt.config import GptConfig
 from scalescope.train.models.resnet.config import ResNetConfig
 
-MODELS: dict[str, type[ModelConfig]] = {each.own_kind: each for each in (GptConfig, ResNetConfig)}
+_ALL = (
+    GptConfig,
+    ResNetConfig,
+)  # fmt: skip
+MODELS: dict[str, type[ModelConfig]] = {each.own_kind: each for each in _ALL}

@@ -7,10 +7,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, cast
 
-from omegaconf import MISSING, DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from scalescope.launch.bounds import COUNT, COUNT_OR_NONE, NOT_NEGATIVE, POSITIVE, SECONDS, check_numbers
+from scalescope.launch.keys import key
 from scalescope.records.errors import UserError
 from scalescope.records.package import CONF
 from scalescope.train.settings import ProfilerConfig
@@ -20,23 +21,23 @@ from scalescope.train.settings import ProfilerConfig
 class ScriptConfig:
     """conf/script.yaml: one training loop of the user's. Samples, tokens and FLOPs are those of one rank's step."""
 
-    what: str = MISSING  # what is trained, in a word; runs of one study with the same word are compared
-    name: str | None = MISSING  # the run folder's name; null = <date>-script-<what>-<short id>
-    runs: str = MISSING  # the folder that holds run folders
-    study: str | None = MISSING  # a folder below `runs` for runs to be compared, such as one a GPU count
-    samples: int | None = MISSING  # a rank works through in a step; null = its whole batch counts as one
-    tokens_per_sample: int | None = MISSING
-    flops_per_sample: float | None = MISSING  # of a sample's forward and backward pass, for MFU
-    flops_formula: str = MISSING
-    parameters: int = MISSING  # of the model, for the run's facts alone
-    strategy: str = MISSING  # how the ranks share the work, in a word; tells series of a study apart
-    precision: str = MISSING  # fp32 | tf32 | bf16 | fp16 | fp8: whose data-sheet peak MFU is over
-    first_step: int = MISSING  # the number of the first step: above 0 where the script goes on with a checkpoint
-    warmup_steps: int = MISSING  # first steps, kept out of every figure
-    logger: dict[str, Any] = MISSING  # live sinks by name (launch/sinks.py)
-    analyze: bool = MISSING  # analyse and report at the end, on rank 0
-    timeout_s: float = MISSING  # how long rank 0 waits for the other ranks' last word
-    profiler: ProfilerConfig = MISSING
+    what: str = key()
+    name: str | None = key()
+    runs: str = key()
+    study: str | None = key()
+    samples: int | None = key()
+    tokens_per_sample: int | None = key()
+    flops_per_sample: float | None = key()
+    flops_formula: str = key()
+    parameters: int = key()
+    strategy: str = key()
+    precision: str = key()
+    first_step: int = key()
+    warmup_steps: int = key()
+    logger: dict[str, Any] = key()
+    analyze: bool = key()
+    timeout_s: float = key()
+    profiler: ProfilerConfig = key()
 
     def __post_init__(self) -> None:
         check_numbers(

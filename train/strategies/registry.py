@@ -6,6 +6,10 @@ from scalescope.train.strategies.fsdp2.config import Fsdp2Config
 from scalescope.train.strategies.local.config import LocalConfig
 from scalescope.train.strategies.zero.config import ZeroConfig
 
-STRATEGIES: dict[str, type[StrategyConfig]] = {
-    each.own_kind: each for each in (DdpConfig, Fsdp2Config, LocalConfig, ZeroConfig)
-}
+_ALL = (
+    DdpConfig,
+    Fsdp2Config,
+    LocalConfig,
+    ZeroConfig,
+)  # fmt: skip
+STRATEGIES: dict[str, type[StrategyConfig]] = {each.own_kind: each for each in _ALL}

@@ -1,0 +1,55 @@
+"""No code branches on a strategy's or a model's kind outside its own package: what differs is asked of its config."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scalescope.train.models.registry import MODELS
+from scalescope.train.strategies.registry import STRATEGIES
+
+ROOT = Path(__file__).resolve().parent.parent
+KINDS = {**STRATEGIES, **MODELS}
+CLASSES = {each.__name__ for each in KINDS.values()}
+FILES = sorted(path for top in ("train", "launch", "collectives", "scalescope") for path in (ROOT / top).rglob("*.py"))
+HOMES = [ROOT / "train" / group for group in ("strategies", "models")]
+
+
+def at_home(path: Path) -> bool:
+    """A kind's own package, and the table that lists it."""
+    return path.name == "registry.py" or any(path.parent == home / kind for home in HOMES for kind in KINDS)
+
+
+def branches(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare | ast.MatchValue | ast.Dict):
+            constants = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
+            yield from (f"line {node.lineno}: {kind!r}" for kind in constants if kind in KINDS)
+        elif isinstance(node, ast.Name) and node.id in CLASSES:
+            yield f"line {node.lineno}: {node.id}"
+        elif isinstance(node, ast.Attribute) and node.attr in CLASSES:
+            yield f"line {node.lineno}: {node.attr}"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = config.strategy.kind == 'ddp'",
+        "if strategy.kind in ('fsdp2', 'zero'): pass",
+        "stage = {'zero': 3}.get(kind)",
+        "isinstance(config.model, GptConfig)",
+        "match kind:\n    case 'resnet': pass",
+    ],
+)
+def test_a_branch_is_seen(code: str) -> None:
+    assert list(branches(ast.parse(code)))
+
+
+def test_nothing_branches_on_a_kind_outside_its_home() -> None:
+    found = {
+        str(path.relative_to(ROOT)): lines
+        for path in FILES
+        if not at_home(path.resolve()) and (lines := list(branches(ast.parse(path.read_text()))))
+    }
+    assert not found
