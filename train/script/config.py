@@ -66,11 +66,11 @@ def script_config(what: str, settings: Mapping[str, Any]) -> tuple[ScriptConfig,
     """
     of_profiler = {field.name for field in fields(ProfilerConfig)}
     known = {field.name for field in fields(ScriptConfig)} - {"what", "profiler"} | of_profiler
-    for key in settings:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
+    for name in settings:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"it takes {', '.join(sorted(known))}"
-            raise TypeError(f"profile_steps() got an unexpected keyword argument {key!r}; {hint}")
+            raise TypeError(f"profile_steps() got an unexpected keyword argument {name!r}; {hint}")
     defaults = cast(DictConfig, OmegaConf.load(CONF / "script.yaml"))
     window = OmegaConf.load(CONF / "profiler" / "window.yaml")
     plain = {key: _plain(value) for key, value in settings.items()}
