@@ -17,8 +17,8 @@ from torch.distributed.launcher.api import LaunchConfig as ElasticConfig
 from torch.distributed.launcher.api import elastic_launch
 
 from scalescope.hardware.doctor import preflight
-from scalescope.launch import loopback
 from scalescope.launch.freeze import Plan
+from scalescope.launch.network import loopback
 from scalescope.launch.watch.presence import LAUNCHER
 from scalescope.records.errors import ExitCode, RunError, Stopped, UserError
 from scalescope.records.folder import RunFolder

@@ -14,7 +14,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from scalescope.launch.loopback import is_loopback, listening
+from scalescope.launch.network.loopback import is_loopback, listening
 from scalescope.launch.world import World
 from scalescope.records.environment import module_or_none
 from scalescope.records.errors import RunError, UserError
