@@ -25,9 +25,10 @@ from scalescope.launch.bounds import SECONDS
 from scalescope.launch.compose import compose_job, quoted, thaw
 from scalescope.launch.config import JobConfig
 from scalescope.launch.freeze import plan_job
-from scalescope.launch.interface import choose_interface
 from scalescope.launch.job import Job
-from scalescope.launch.rendezvous import join, restarts
+from scalescope.launch.network.interface import choose_interface
+from scalescope.launch.network.loopback import stay_on_loopback
+from scalescope.launch.network.rendezvous import join, restarts
 from scalescope.launch.sinks import open_sinks
 from scalescope.launch.verb import Verb
 from scalescope.launch.watch import flight_recorder
@@ -263,6 +264,8 @@ def _enter(config: JobConfig, text: str, folder: RunFolder, world: World, store:
         chosen = choose_interface(os.environ["MASTER_ADDR"])
         if chosen is not None:
             print(f"scalescope: rank {world.rank} talks over {chosen}", flush=True)
+    else:
+        stay_on_loopback()
     dist.init_process_group(
         launch.backend,
         store=dist.PrefixStore("default", store),

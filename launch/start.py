@@ -18,6 +18,7 @@ from torch.distributed.launcher.api import elastic_launch
 
 from scalescope.hardware.doctor import preflight
 from scalescope.launch.freeze import Plan
+from scalescope.launch.network import loopback
 from scalescope.launch.watch.presence import LAUNCHER
 from scalescope.records.errors import ExitCode, RunError, Stopped, UserError
 from scalescope.records.folder import RunFolder
@@ -50,13 +51,13 @@ def _start(plan: Plan, ending: Sequence[signal.Signals]) -> RunFolder:
     for finding in preflight():
         print(f"scalescope: {finding.subject}: {finding.says}; {finding.fix}", file=sys.stderr)
     _prepare_environment(plan.place.threads_per_rank)
+    loopback.register()
     config = ElasticConfig(
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=plan.place.ranks,
         run_id=folder.path.name,
-        rdzv_backend="c10d",
-        rdzv_endpoint="localhost:0",
+        rdzv_backend=loopback.BACKEND,
         max_restarts=_max_restarts(plan),
         monitor_interval=0.1,
         signals_to_handle=",".join(number.name for number in ending),

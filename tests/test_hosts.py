@@ -27,9 +27,9 @@ def torchrun(hosts: Hosts, names: list[str], port: int, *words: str) -> list[str
     """Run a verb with torchrun on each of these hosts, a rank each, and return what they said."""
     jobs = [
         hosts.start(name, str(BIN / "torchrun"), "--nnodes", str(len(names)), "--nproc-per-node", "1", "--rdzv-backend",
-                    "c10d", "--rdzv-id", "job", "--rdzv-endpoint", f"{names[0]}:{port}", "-m", "scalescope", *words,
-                    OMP_NUM_THREADS="1")
-        for name in names
+                    "static", "--rdzv-id", "job", "--node-rank", str(number), "--master-addr", names[0],
+                    "--master-port", str(port), "-m", "scalescope", *words, OMP_NUM_THREADS="1")
+        for number, name in enumerate(names)
     ]  # fmt: skip
     return _ends(jobs)
 

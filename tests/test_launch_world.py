@@ -2,7 +2,7 @@
 
 import pytest
 
-from scalescope.launch.rendezvous import first_host
+from scalescope.launch.network.rendezvous import first_host
 from scalescope.launch.world import World, discover
 from scalescope.records.errors import UserError
 

@@ -68,6 +68,38 @@ def test_a_killed_wandb_process_does_not_stop_the_job(tmp_path: Path) -> None:
     assert "the job went on" in out
 
 
+@pytest.mark.parametrize("moment", ["at the begin", "at the end"])
+def test_a_frozen_wandb_process_holds_the_job_up_for_no_longer_than_it_may(moment: str, tmp_path: Path) -> None:
+    """The library itself waits for it for ever, in `init` and when Python ends."""
+    folder = write_run(tmp_path / "r", 1)
+    script = (
+        "import os, signal, sys, threading, time; from pathlib import Path\n"
+        "from tests.report_samples import step_rows\n"
+        "from tests.test_report_wandb_faults import children\n"
+        "from scalescope.records.sink import Sinks\n"
+        "from scalescope.report.sinks.wandb import WandbSink\n"
+        "def services():\n"
+        "    named = lambda pid: Path(f'/proc/{pid}/cmdline').read_bytes().split(bytes(1))[0]\n"
+        "    return [pid for pid in children(os.getpid()) if named(pid).endswith(b'wandb-core')]\n"
+        "def freeze(ended):\n"
+        "    while not ended.wait(0.001):\n"
+        "        if found := services(): return os.kill(found[0], signal.SIGSTOP)\n"
+        f"options = {options(init_timeout_s=3, finish_timeout_s=3)!r}\n"
+        f"sinks, ended = Sinks([WandbSink(**options, dir={str(folder.path)!r})]), threading.Event()\n"
+        f"if {moment!r} == 'at the begin': threading.Thread(target=freeze, args=(ended,), daemon=True).start()\n"
+        "began = time.monotonic(); sinks.start({}, 'r')\n"
+        "for row in step_rows(1): sinks.log(row)\n"
+        f"if {moment!r} == 'at the end': began = time.monotonic(); freeze(ended)\n"
+        "sinks.close('done'); print(time.monotonic() - began, services(), flush=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
+                          capture_output=True, text=True, timeout=60, check=True)  # fmt: skip
+    held_s, _, left = done.stdout.partition(" ")
+    assert float(held_s) < 20 and left == "[]\n"
+    assert "WandbSink failed and is left out from here on (W&B" in done.stderr and "did not answer" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def children(pid: int) -> list[int]:
     """Return the process's direct children, as Linux lists them."""
     return [

@@ -3,6 +3,7 @@
 import atexit
 import os
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ from scalescope.launch.verb import Verb
 from scalescope.launch.world import World, discover
 from scalescope.records.console import outlived_console
 from scalescope.records.errors import ExitCode, RunError, Stopped, UserError
+
+_EXIT_LIMIT_S = 30.0  # for what libraries do at the very end, when all of ours is written
 
 if TYPE_CHECKING:
     from omegaconf import DictConfig
@@ -45,6 +48,9 @@ def _left(code: int, world: World) -> int:
     """
     if world.source == "mpi":
         return int(code)
+    late = threading.Timer(_EXIT_LIMIT_S, os._exit, (int(code),))
+    late.daemon = True
+    late.start()
     atexit._run_exitfuncs()  # what libraries leave for then: W&B's service, loading processes
     sys.stdout.flush()
     sys.stderr.flush()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from scalescope.launch.rendezvous import join
+from scalescope.launch.network.rendezvous import join
 from scalescope.launch.world import World, discover
 from scalescope.records.errors import UserError
 

@@ -136,11 +136,15 @@ class Strategy(Generic[Own]):
         import torch.distributed.checkpoint as dcp
         from torch.distributed.checkpoint.api import CheckpointException
 
-        state = self.state()
+        from scalescope.train.strategies.untrusted import CheckpointReader, only_weights, words_of
+
+        state, reader = self.state(), CheckpointReader(path)
+        reader.read_metadata()  # DCP would wrap up why it cannot be read
         try:
-            dcp.load(state, checkpoint_id=path, process_group=group)
+            with only_weights():  # DCP's planner asks torch.load for anything that a file may name
+                dcp.load(state, storage_reader=reader, process_group=group)
         except CheckpointException as error:  # a BaseException, which would pass by every handler
-            raise RuntimeError(next(iter(error.failures.values()))[0]) from error
+            raise RuntimeError(words_of(next(iter(error.failures.values()))[0])) from error
         self.load_state(state)
 
     def state(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ what they raise comes out of the next call, and `scalescope.records.sink.Sinks` 
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from scalescope.report.sinks.background import Background
 from scalescope.report.sinks.wandb_files import Files
 from scalescope.report.sinks.wandb_rows import Rows
 from scalescope.report.sinks.wandb_run import Place, is_full, open_run
+from scalescope.report.sinks.wandb_service import end_service, within
 
 _PAUSE_S = 2.0  # between bursts of rows
+_OWN_LIMIT_S = 5.0  # beyond W&B's own limit, which its service keeps where that answers
 #: An alert's title, by what ended the job; else its status is.
 _TITLES: dict[EndedBy | None, str] = {"lost_rank": "Lost rank", "hang": "Hang"}
 
@@ -71,8 +74,12 @@ class WandbSink:
         return self._run
 
     def start(self, config: dict[str, Any], run_id: str) -> None:
-        """Open the run with the frozen config, tagged by what run.json says of the job."""
-        self._run = open_run(
+        """Open the run with the frozen config, tagged by what run.json says of the job.
+
+        Raises TimeoutError where W&B's service does not answer in time, and ends it.
+        """
+        opening = partial(
+            open_run,
             self.dir,
             replace(self._place, name=self._place.name or run_id),
             config,
@@ -80,6 +87,7 @@ class WandbSink:
             init_timeout_s=self._init_timeout_s,
             finish_timeout_s=self._finish_timeout_s,
         )
+        self._run = within(self._init_timeout_s + _OWN_LIMIT_S, "opening the run", opening)
         write_atomic(_mark_of(self.dir), run_id)
         self._background = Background("W&B", _PAUSE_S)
 
@@ -101,7 +109,7 @@ class WandbSink:
         """Write the summary's headline figures and the sweep as a table, and finish the run.
 
         A job that did not come to a good end sends an alert with the reason that run.json has.
-        Raises TimeoutError where W&B does not answer: what it has so far stays on disk.
+        Raises TimeoutError where W&B does not answer, and ends its service: what it has so far stays on disk.
         """
         background, self._background = self._background, None
         if background is None:
@@ -111,7 +119,10 @@ class WandbSink:
             background.do(lambda: self._alert_end(status))
         background.do(lambda: self._finish(status))
         try:
-            background.finish(2 * self._finish_timeout_s)
+            background.finish(self._finish_timeout_s + _OWN_LIMIT_S)
+        except TimeoutError:
+            end_service()  # or Python's own end would wait for it
+            raise
         finally:
             _mark_of(self.dir).unlink(missing_ok=True)
         if is_full(place):  # W&B's process writes, and fails without a word

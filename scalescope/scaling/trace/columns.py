@@ -17,6 +17,7 @@ from scalescope.scaling.trace.events import EXACT_FLOAT_US, AnyEvent, Args, deco
 from scalescope.scaling.trace.families import NO_COLLECTIVE
 from scalescope.scaling.trace.header import Header
 from scalescope.scaling.trace.intervals import Ints
+from scalescope.scaling.trace.kernel_names import capped
 from scalescope.scaling.trace.trace import (
     KERNEL,
     MEMCPY,
@@ -47,6 +48,14 @@ _QUEUE_FULL = "Command Buffer Full"
 _SHADOWS = ("gpu_user_annotation", "cuda_sync", "overhead")
 _COMMUNICATING = re.compile(r"record_param_comms$|c10d::|gloo:|mpi:|nccl:|rccl:")
 _GRADIENT = "torch::distributed::reducer::"
+_THREAD_NUMBER, _NUMBER = re.compile(r"-?[0-9]{1,18}"), re.compile(r"[0-9]{1,18}")
+
+#: What lies beyond is no event's time: a start of 2096, eleven days for one event. The sums of starts, durations and
+#: the clock's base then stay within 64 bits of ns.
+_FARTHEST_US, _LONGEST_US = 4e15, 1e12
+#: Elements, ranks and numbers beyond these are nobody's; a product of shapes may have a thousand digits.
+_MOST_ELEMENTS, _MOST_RANKS = 1 << 50, 1 << 24
+_LONGEST_WORD = 256  # of an operation, a dtype, a group
 
 
 class Columns:
@@ -59,6 +68,7 @@ class Columns:
         self.communications: list[CommunicationArgs] = []
         self.events = 0
         self.invalid_events = 0
+        self.unreadable = 0  # stretches of text without one whole event
         self.mended_events = 0
         self.unread: dict[str, int] = {}
         self._exact: bool | None = None
@@ -113,7 +123,7 @@ class Columns:
         return Trace(
             path=path,
             header=header,
-            names=list(self.names),
+            names=list(map(capped, self.names)),
             activities=Activities(
                 start, end, _ids(name), _ids(kind), stream, device, correlation, external, _ids(communication)
             ),
@@ -252,7 +262,7 @@ class Columns:
     def _thread(self, tid: int | str) -> int:
         if isinstance(tid, int):
             return tid
-        if tid.lstrip("-").isdigit():
+        if _THREAD_NUMBER.fullmatch(tid):
             return int(tid)
         # negative numbers are no thread ids, so they cannot collide with one
         return self.thread_ids.setdefault(tid, -1_000_000 - len(self.thread_ids))
@@ -285,27 +295,36 @@ class Columns:
             source = other if name == "c10d::recv_" and source < 0 else source
         self.communications.append(
             CommunicationArgs(
-                operation=operation,
-                in_elements=in_elements if in_elements >= 0 else None,
-                out_elements=out_elements if out_elements >= 0 else None,
-                dtype=dtype,
-                group=args.group,
+                operation=_word(operation),
+                in_elements=_within(in_elements, _MOST_ELEMENTS),
+                out_elements=_within(out_elements, _MOST_ELEMENTS),
+                dtype=_word(dtype),
+                group=_word(args.group),
                 group_ranks=args.group_ranks,
-                group_size=args.group_size if args.group_size > 0 else None,
-                sequence=args.sequence if args.sequence >= 0 else None,
-                root=root if root >= 0 else None,
-                source=source if source >= 0 else None,
-                destination=destination if destination >= 0 else None,
+                group_size=_within(args.group_size, _MOST_RANKS) or None,
+                sequence=_within(args.sequence, _MOST_ELEMENTS),
+                root=_within(root, _MOST_RANKS),
+                source=_within(source, _MOST_RANKS),
+                destination=_within(destination, _MOST_RANKS),
             )
         )
         return len(self.communications) - 1
+
+
+def _within(number: int, most: int) -> int | None:
+    """Return a number as the trace gives it; None where it gives none (-1), or one that cannot be."""
+    return number if 0 <= number <= most else None
+
+
+def _word(word: str | None) -> str | None:
+    return word[:_LONGEST_WORD] if word is not None else None
 
 
 def _gradient(args: Args) -> Gradient | None:
     """Return the gradient that an operator of DDP's reducer moves; None where shapes were not recorded."""
     elements, _ = _elements(args.input_dims, args.input_type) if args.input_dims else (-1, -1)
     size = element_bytes(_first_dtype(args.input_type) or "") if args.input_type else None
-    return Gradient(elements, size) if elements > 0 and size else None
+    return Gradient(elements, size) if 0 < elements <= _MOST_ELEMENTS and size else None
 
 
 class _Table:
@@ -357,7 +376,7 @@ def _times(events: list[AnyEvent]) -> tuple[Ints, Ints, npt.NDArray[np.bool_] | 
         start_us = np.array([event.ts for event in events], np.float64)
         duration_us = np.array([event.dur for event in events], np.float64)
         good = np.isfinite(start_us) & np.isfinite(duration_us) & (duration_us >= 0)
-        good &= (np.abs(start_us) < 9e15) & (duration_us < 9e15)
+        good &= (np.abs(start_us) < _FARTHEST_US) & (duration_us < _LONGEST_US)
         usable = None if bool(good.all()) else good
         if usable is not None:
             start_us, duration_us = np.where(good, start_us, 0.0), np.where(good, duration_us, 0.0)
@@ -366,7 +385,7 @@ def _times(events: list[AnyEvent]) -> tuple[Ints, Ints, npt.NDArray[np.bool_] | 
     starts, ends, marks = [], [], []
     for event in events:
         begin, duration = Decimal(event.ts), Decimal(event.dur)
-        mark = begin.is_finite() and duration.is_finite() and abs(begin) < 9e15 and 0 <= duration < 9e15
+        mark = begin.is_finite() and duration.is_finite() and abs(begin) < _FARTHEST_US and 0 <= duration < _LONGEST_US
         starts.append(round(begin * 1000) if mark else 0)
         ends.append(starts[-1] + (round(duration * 1000) if mark else 0))
         marks.append(mark)
@@ -419,9 +438,11 @@ def _first_integer(inputs: msgspec.Raw) -> int:
     """
     try:
         written = msgspec.json.decode(inputs)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return -1
-    found = (one for one in written if isinstance(one, str) and one.isdecimal()) if isinstance(written, list) else ()
+    found = (
+        (one for one in written if isinstance(one, str) and _NUMBER.fullmatch(one)) if isinstance(written, list) else ()
+    )
     return int(next(iter(found), -1))
 
 
@@ -429,7 +450,7 @@ def _first_dtype(types: msgspec.Raw) -> str | None:
     """Return the first of an operator's argument types that is an element type; lists of tensors hold theirs inside."""
     try:
         open_ones = msgspec.json.decode(types)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     open_ones = open_ones[::-1] if isinstance(open_ones, list) else []
     while open_ones:

@@ -90,7 +90,7 @@ def decode_events(text: bytes, exact: bool) -> list[AnyEvent]:
     """Return the events of a JSON array. Raises msgspec.DecodeError where any of them is not as it should be."""
     try:
         events: list[Any] = (_EXACT_EVENTS if exact else _EVENTS).decode(text)
-    except UnicodeDecodeError as error:
+    except (UnicodeDecodeError, RecursionError) as error:
         raise msgspec.DecodeError(str(error)) from error
     return events
 
@@ -109,7 +109,7 @@ def decode_event_anyhow(text: bytes, exact: bool) -> AnyEvent | None:
         pass
     try:
         plain = msgspec.json.decode(mended)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):  # brackets within brackets, deeper than anybody reads
         return None
     if not isinstance(plain, dict):
         return None

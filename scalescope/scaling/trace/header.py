@@ -1,28 +1,33 @@
 """What stands around a trace's events: the ranks, the devices, the base of its clock."""
 
 import re
+from typing import Annotated
 
 import msgspec
+
+#: What no header holds is no number to count with: it is left out, and the header is said not to decode.
+_Rank = Annotated[int, msgspec.Meta(ge=-1, le=2**24)]
+_Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=4 * 10**18)]  # since 1970: up to 2096
 
 
 class ProcessGroup(msgspec.Struct, frozen=True):
     """One process group as torch describes it. `ranks` are global; empty where the list is not given."""
 
     pg_name: str | int = ""
-    ranks: list[int] = []
+    ranks: list[_Rank] = []
 
 
 class DistributedInfo(msgspec.Struct, frozen=True):
     """The job this trace is one rank of."""
 
     backend: str = ""
-    rank: int = -1
-    world_size: int = -1
+    rank: _Rank = -1
+    world_size: _Rank = -1
     pg_config: list[ProcessGroup] = []
 
 
 class DeviceProperties(msgspec.Struct, frozen=True):
-    id: int = -1
+    id: _Rank = -1
     name: str = ""
 
 
@@ -38,12 +43,13 @@ class Header(msgspec.Struct, frozen=True):
 
     distributed: DistributedInfo = msgspec.field(name="distributedInfo", default=DistributedInfo())
     devices: list[DeviceProperties] = msgspec.field(name="deviceProperties", default_factory=list)
-    base_ns: int = msgspec.field(name="baseTimeNanoseconds", default=0)
+    base_ns: _Nanoseconds = msgspec.field(name="baseTimeNanoseconds", default=0)
     host: str = msgspec.field(name="host_name", default="")
     own: OwnMetadata = msgspec.field(name="scalescope", default=OwnMetadata())
     record_shapes: int = 0  # 1 where the shapes of operators' inputs were recorded
 
 
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _DECODER = msgspec.json.Decoder(Header, strict=False)
 
 
@@ -60,7 +66,7 @@ def read_header(before: bytes, after: bytes) -> tuple[Header, bool]:
         after = b"}"  # a truncated trace ends with its events
     try:
         return _DECODER.decode(before + after), True
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except _UNREADABLE:
         pass
     found: list[bytes] = []
     for field in Header.__struct_fields__:
@@ -70,7 +76,7 @@ def read_header(before: bytes, after: bytes) -> tuple[Header, bool]:
         member = b'"%s":%s' % (key, value)
         try:
             _DECODER.decode(b"{" + member + b"}")
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except _UNREADABLE:
             continue
         found.append(member)
     return _DECODER.decode(b"{" + b",".join(found) + b"}"), False

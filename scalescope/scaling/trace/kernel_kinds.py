@@ -87,7 +87,7 @@ FAMILIES = (
     Family(ELEMENTWISE, "torch", r"elementwise|reduce_kernel|reduce_\w+_kernel|pool|dropout|distribution|philox"
                                  r"|upsample|clamp|gelu|relu|silu|swiglu|sigmoid|tanh"),
     Family(ELEMENTWISE, "Inductor", r"^triton_(poi|per|red)_fused"),
-    Family(ELEMENTWISE, "torch on a CPU", r"aten::(?!_local_scalar|item|detach|set_)\w+|\w+backward\d*$"
+    Family(ELEMENTWISE, "torch on a CPU", r"aten::(?!_local_scalar|item|detach|set_)\w+|(?<=\w)backward\d*$"
                                           r"|accumulategrad"),
     Family(ELEMENTWISE, "torch", r"at::native|at::cuda"),
 )  # fmt: skip

@@ -21,7 +21,12 @@ from scalescope.scaling.trace.trace import Trace
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _EVENT_START = re.compile(rb'\{\s*"(?:ph|name|cat|pid|tid|ts|args|dur)"\s*:')
 #: A text this long without one whole event in it is not waited for any longer.
-_LONGEST_EVENT = 64 << 20
+_LONGEST_EVENT = 8 << 20
+#: After so many of them, there is nothing more to be had from the file.
+_MOST_UNREADABLE = 4
+#: What stands before and behind the events is no longer than this in any trace.
+_LONGEST_HEADER = 64 << 20
+_BETWEEN_EVENTS = b" \t\r\n,"
 
 
 def read_trace(path: Path) -> Trace:
@@ -58,25 +63,31 @@ def _read_events(blocks: Iterator[bytes], columns: Columns, path: Path) -> tuple
         if text.lstrip()[:1] == b"[" and _EVENT_START.match(text.lstrip()[1:].lstrip()):
             before, text = b"", text.lstrip()[1:]  # the bare list that the oldest profilers wrote
             break
-        if not block or len(text) > _LONGEST_EVENT:
+        if not block or len(text) > _LONGEST_HEADER:
             raise UserError(f"{path} is no Kineto trace: it has no traceEvents; "
                             "give what torch.profiler's export_chrome_trace wrote")  # fmt: skip
+    scan_from = 0  # a long text without one whole event is scanned again when it has doubled, not at every block
     for block in blocks:
         cut = block.rfind(NATIVE)
         if cut < 0:
-            text += block  # the separator may lie across the two
+            text = (text + block).lstrip(_BETWEEN_EVENTS)  # the separator may lie across the two
+            if len(text) < scan_from:
+                continue
             block, text = text, b""
             cut = block.rfind(NATIVE)
         if cut >= 0:
             # a block is 4 MiB: it is copied once, into the array that is decoded
             rest = _feed_native(text, memoryview(block)[: cut + NATIVE_END], columns)
             if rest is not None:
-                return before, rest + block[cut + NATIVE_END :] + b"".join(blocks), True
-            text = block[cut + NATIVE_END + 1 :]
+                return before, _remainder(rest + block[cut + NATIVE_END :], blocks), True
+            text, scan_from = block[cut + NATIVE_END + 1 :], 0
         else:
             text, after = _feed_scanned(block, columns)
             if after is not None:
-                return before, after + b"".join(blocks), True
+                return before, _remainder(after, blocks), True
+            scan_from = 2 * len(text) if len(text) == len(block) else 0
+            if columns.unreadable > _MOST_UNREADABLE:
+                return before, b"", False
     # the last stretch: its events, the array's end and what follows
     cut = text.rfind(NATIVE)
     if cut >= 0:
@@ -90,6 +101,16 @@ def _read_events(blocks: Iterator[bytes], columns: Columns, path: Path) -> tuple
         columns.add_anyhow(text[: native_end + NATIVE_END])
         after = text[native_end + len(b"\n  }\n  ]") :]
     return before, after or b"", after is not None
+
+
+def _remainder(begin: bytes, blocks: Iterator[bytes]) -> bytes:
+    """Return what stands behind the events: all of it, or the part of it that a header may be long."""
+    after = bytearray(begin)
+    for block in blocks:
+        if len(after) > _LONGEST_HEADER:
+            break
+        after += block.rstrip() if block.isspace() else block
+    return bytes(after[:_LONGEST_HEADER])
 
 
 def _feed_native(begin: bytes, more: memoryview, columns: Columns) -> bytes | None:
@@ -138,6 +159,7 @@ def _feed_scanned(text: bytes, columns: Columns) -> tuple[bytes, bytes | None]:
         return b"", text[found.array_end + 1 :]
     if len(text) > _LONGEST_EVENT:
         # an unbalanced quote swallows all that follows: begin anew at the next place that looks like an event
+        columns.unreadable += 1
         columns.invalid_events += 1
         again = _EVENT_START.search(text, 1)
         return (text[again.start() :] if again else b""), None

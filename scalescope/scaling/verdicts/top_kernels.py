@@ -27,7 +27,7 @@ _WRAPPERS = re.compile(
     r"array|operator|lambda|std|const|ReduceOp|func_wrapper_t|(Unary|Binary|BUnary|AUnary)Functor|gpu_kernel_impl\w*"
     r"|\w*OffsetCalculator|LoadWithCast|StoreWithCast|LoadWithoutCast|StoreWithoutCast|\w*Metadata|OpaqueType"
 )
-_CALLED = re.compile(r"([A-Za-z_]\w*)(?=[<(])")
+_CALLED = re.compile(r"(?<!\w)([A-Za-z_]\w*+)(?=[<(])")
 
 
 def top_kernels(

@@ -13,14 +13,19 @@ from torch import Tensor, nn
 
 from scalescope.train.strategies.base import Strategy
 from scalescope.train.strategies.optimizers import build_optimizer, learning_rate, set_learning_rate
+from scalescope.train.strategies.untrusted import only_weights
 from scalescope.train.strategies.zero.config import ZeroConfig
 
 if not torch.cuda.is_available():
     os.environ.setdefault("DS_ACCELERATOR", "cpu")  # or DeepSpeed warns that it found nothing better
 import deepspeed
 import deepspeed.ops
+from deepspeed.runtime.fp16.loss_scaler import DynamicLossScaler, LossScaler
+from deepspeed.runtime.zero.config import ZeroStageEnum
+from deepspeed.utils.tensor_fragment import fragment_address
 
 _TAG = "state"
+_IN_CHECKPOINTS = (LossScaler, DynamicLossScaler, ZeroStageEnum, fragment_address)  # what DeepSpeed pickles itself
 
 
 class Zero(Strategy[ZeroConfig]):
@@ -77,7 +82,8 @@ class Zero(Strategy[ZeroConfig]):
         self._engine.save_checkpoint(str(path), tag=_TAG, save_latest=False)
 
     def load(self, path: Path, group: dist.ProcessGroup) -> None:
-        loaded, _ = self._engine.load_checkpoint(str(path), tag=_TAG)
+        with only_weights(_IN_CHECKPOINTS):
+            loaded, _ = self._engine.load_checkpoint(str(path), tag=_TAG)
         if loaded is None:
             raise RuntimeError("DeepSpeed found no state in it")
 

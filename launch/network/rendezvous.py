@@ -1,5 +1,6 @@
 """How the ranks of a world find each other: one address, one port, one store."""
 
+import errno
 import faulthandler
 import os
 import re
@@ -13,6 +14,7 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
+from scalescope.launch.network.loopback import is_loopback, listening
 from scalescope.launch.world import World
 from scalescope.records.environment import module_or_none
 from scalescope.records.errors import RunError, UserError
@@ -37,10 +39,11 @@ def join(world: World, timeout_s: float) -> dist.Store:
         if world.source == "torchrun":  # its agent may serve the store, which torch's own handler knows to ask for
             store, _, _ = next(dist.rendezvous("env://", world.rank, world.size, timeout=timeout))
             return dist.PrefixStore(f"attempt/{restarts()}", store)  # it keeps what earlier attempts have left
+        listener = listening(address, int(port)).detach() if world.rank == 0 and is_loopback(address) else None
         return dist.TCPStore(address, int(port), world.size, is_master=world.rank == 0, timeout=timeout,
-                             wait_for_workers=False, multi_tenant=True)  # fmt: skip
-    except (RuntimeError, ValueError) as error:
-        if "EADDRINUSE" in str(error):
+                             wait_for_workers=False, multi_tenant=True, master_listen_fd=listener)  # fmt: skip
+    except (RuntimeError, ValueError, OSError) as error:
+        if "EADDRINUSE" in str(error) or getattr(error, "errno", None) == errno.EADDRINUSE:
             raise UserError(f"port {port} of this host, where the ranks were to meet, is taken by another process; "
                             "set MASTER_PORT to a free one") from error  # fmt: skip
         raise RunError(f"rank {world.rank} reached no rank 0 at {address}:{port} within {timeout_s:g} s "
