@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from scalescope.records.rows import SweepRow
+from scalescope.report.as_run import as_run_sentence, as_run_table, differs
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import figure, listing, percent
 from scalescope.report.drawing.panel import Panel
@@ -58,6 +59,12 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         _print_table(console, table, "Where a step goes, a rank")
         if gone:
             _print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
+    if differs(answer):
+        table, gone = as_run_table(answer).without_zero_columns([f"{part.key}_ms" for part in parts.ALL[1:]])
+        _print_table(console, table, "Where a step goes as run, without recording, a rank")
+        if gone:
+            _print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
+        _print_line(console, as_run_sentence(answer))
     if answer.lost:
         table, gone = lost_table(answer.lost)
         _print_table(console, table, f"What a step lost against {answer.lost[0].reference}, a rank")

@@ -11,7 +11,7 @@ Only what the traces give a reason for is tried, since each costs replays:
 
 The three that bring most are given, each with the interval of its prediction. What brings less than a half per cent of
 the step, or could cost as much as it is expected to bring, is no advice. Nor is, where profiling made the steps much
-longer, what would leave them longer than the measured ones are.
+longer and the step as run is not known, what would leave them longer than the measured ones are.
 """
 
 from collections.abc import Iterator, Sequence
@@ -57,7 +57,7 @@ def advise(replayer: Replayer, analysis: RunAnalysis, config: str = "") -> list[
     replayer.work_out([idea.change for idea in ideas])
     found = [advice for idea in ideas if (advice := _weigh(replayer, idea)) is not None]
     found = [advice for advice in [*found, *_on_copies(replayer, analysis)] if _is_worth_it(advice)]
-    if slowed_by_profiling(analysis):
+    if slowed_by_profiling(analysis) and not _is_as_run(analysis):
         # a gain that leaves the profiled step longer than the measured one is first of all what profiling costs
         found = [advice for advice in found if replayer.replay.replayed_ms - advice.gain_ms < _measured_ms(analysis)]
     # a bound is no expectation: half of it is weighed
@@ -87,6 +87,11 @@ def _weigh(replayer: Replayer, idea: _Idea) -> Advice | None:
         fraction=-found.fraction,
         at_most=idea.at_most,
     )
+
+
+def _is_as_run(analysis: RunAnalysis) -> bool:
+    """Tell whether gains are of the step as run, by an untraced step: then profiling has no share in them."""
+    return analysis.as_run is not None and analysis.as_run.source in ("steps", "given", "metadata")
 
 
 def _measured_ms(analysis: RunAnalysis) -> float:
