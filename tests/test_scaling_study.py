@@ -5,6 +5,7 @@ import json
 import shutil
 from fractions import Fraction
 from pathlib import Path
+from statistics import median
 from typing import Literal
 
 import msgspec
@@ -83,7 +84,9 @@ def test_weak_scaling_compares_measured_throughput_and_the_traces_factors(study:
     assert [run.model for run in runs] == ["gpt_small", "gpt_small"]
     assert runs[0].step_times is not None and runs[0].throughput is not None
     assert runs[0].step_times.measured_step_ms == 49.0 and runs[0].step_times.measured_steps == 13
-    assert runs[0].step_times.profiling_overhead_ms == pytest.approx(small - 49.0)
+    profiled = [step.window_ms for step in runs[0].steps if not step.open_ended]
+    assert runs[0].step_times.profiling_overhead_ms == pytest.approx(median(profiled) - 49.0)
+    assert runs[0].step_times.placebo_ms == 0 and not runs[0].step_times.unsteady
     assert runs[0].throughput.first_loss == 9.0 and runs[0].throughput.last_loss == pytest.approx(7.1)
 
 
@@ -211,7 +214,7 @@ def test_analyze_writes_the_answers_where_they_belong(study: RunFolder) -> None:
     read = read_run_answer(study.path / "gpt-2" / "analysis.json")
     assert read == answers[2]
     written = json.loads((study.path / "gpt-2" / "analysis.json").read_text())
-    assert written["schema"] == 1 and {"quality", "ranks", "collectives", "stragglers"} <= written.keys()
+    assert written["schema"] == 2 and {"quality", "ranks", "collectives", "stragglers"} <= written.keys()
 
 
 def test_a_plain_trace_folder_stays_as_it_is(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from scalescope.report.views import (
     sweep_variant,
     waterfall_steps,
 )
-from scalescope.scaling.answer import Efficiency, RunAnalysis, StudyAnalysis, Waterfall
+from scalescope.scaling.answer import Efficiency, RunAnalysis, StepTimes, StudyAnalysis, Waterfall
 
 _STYLES: dict[Level, str] = {"good": "green", "fair": "yellow", "poor": "red", "unknown": "bold"}
 _PAD = 2  # blanks between two columns
@@ -78,11 +78,20 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
             _print_line(console, f"Noted: {reason}.", "dim")
     times = answer.step_times
     if times is not None and times.profiling_overhead_ms is not None and times.measured_step_ms is not None:
-        _print_line(
-            console,
-            f"A step takes {figure(times.measured_step_ms, 2)} ms, and {figure(times.window_step_ms or 0, 2)} ms while "
-            f"it is profiled: profiling overhead {figure(times.profiling_overhead_ms, 2)} ms.",
+        _print_line(console, _profiling_line(times))
+
+
+def _profiling_line(times: StepTimes) -> str:
+    """Return what profiling costs a step, or that the machine was too unsteady to tell."""
+    cost, placebo = times.profiling_overhead_ms or 0.0, times.placebo_ms or 0.0
+    text = f"A step takes {figure(times.measured_step_ms or 0, 2)} ms"
+    if times.unsteady:
+        return (
+            f"{text}, and {figure(cost, 2)} ms more while it is profiled: no more than stretches of steps without a "
+            f"profiler differ by themselves (± {figure(placebo, 2)} ms). The machine was unsteady."
         )
+    profiled = figure((times.measured_step_ms or 0) + cost, 2)
+    return f"{text}, and {profiled} ms while it is profiled: profiling overhead {figure(cost, 2)} ms."
 
 
 def _efficiency_line(factors: Efficiency, answer: RunAnalysis) -> str:
