@@ -28,7 +28,7 @@ from scalescope.scaling.replay.change import Change, even_out, free_data, free_h
 from scalescope.scaling.replay.contention import measure_contention, measure_transfer_rate
 from scalescope.scaling.replay.graph import Contention, Graph, median
 from scalescope.scaling.replay.host_cost import Recording
-from scalescope.scaling.replay.simulate import bounded, mean_step_ns, simulate_steps
+from scalescope.scaling.replay.simulate import Timing, bounded, bounded_steps, mean_step_ns, simulate, simulate_steps
 from scalescope.scaling.replay.times import CollectiveTimes, TraceTimes
 
 #: A replay without changes must be within this of the trace, else nothing is said of changes.
@@ -117,14 +117,20 @@ class Replayer:
         self.base_ns = self._traced_ns = mean_step_ns(self.base)
         self._recording: Recording | None = None
 
-    def take_out(self, recording: Recording) -> None:
-        """Speak of the step as run from here on: `graph`, `base` and predictions. Raises RunError where it stalls."""
+    def take_out(self, recording: Recording) -> Timing:
+        """Speak of the step as run from here on: `graph`, `base` and predictions; return when all of it runs.
+
+        Raises RunError where the replay stalls; then nothing is changed.
+        """
         graph = recording.taken_out(self.traced.under(self.contention), recording.scale.value)
-        self.base = simulate_steps(graph)
+        timing = simulate(graph)
+        single = any(len(own) < 2 for own in graph.steps.values())
+        self.base = bounded(timing.step_ns(graph)) if single else bounded_steps(graph, timing)
         self.base_ns = mean_step_ns(self.base)
         self.graph, self._recording = graph, recording
         self._assumed_at.clear()
         self._known.clear()
+        return timing
 
     @cached_property
     def replay(self) -> Replay:
