@@ -10,7 +10,7 @@ import pytest
 
 from scalescope.cli import front_door
 from scalescope.records.rows import StepPhase, StepRow
-from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis, read_run_answer
+from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis, StepTimes, read_run_answer
 from scalescope.scaling.as_run.calibrate import Untraced, calibrate
 from scalescope.scaling.as_run.partition import partition_replayed
 from scalescope.scaling.as_run.recording import WITH_DEVICE, host_paces
@@ -27,6 +27,7 @@ from scalescope.scaling.replay.simulate import mean_step_ns, simulate, simulate_
 from scalescope.scaling.replay.whatif import Replayer
 from scalescope.scaling.run import explain_run
 from scalescope.scaling.trace.reader import read_trace
+from scalescope.scaling.verdicts.steady import add_steps
 
 DATA = Path(__file__).parent / "data"
 #: 2×H200 on a slow host: bound by the devices, and by the host of rank 1 while it was recorded.
@@ -216,6 +217,22 @@ def test_untraced_steps_count_near_the_window_and_after_it_only_where_nothing_li
     only_after = untraced_near([row for row in rows(30.0) if row.phase == "profile" or row.step > 44], 44)
     assert only_after is not None and only_after.step_ms.value == pytest.approx(30.2, abs=0.05)
     assert untraced_near([row for row in rows(30.0) if row.phase == "profile"], 44) is None
+
+
+def test_what_profiling_costs_is_told_apart_from_a_machine_that_is_unsteady() -> None:
+    def told(steady_ms: list[float]) -> StepTimes:
+        analysis = explain_run(DATA / "gpt_ddp_n1").analysis  # 49.7 ms a step
+        add_steps(analysis, [
+            StepRow(step=step, phase="steady", step_ms=[ms], samples_per_s=1.0) for step, ms in enumerate(steady_ms)
+        ])  # fmt: skip
+        assert analysis.step_times is not None
+        return analysis.step_times
+
+    dear = told([45.0, 45.2] * 12)
+    assert not dear.unsteady and dear.profiling_overhead_ms == pytest.approx(4.64, abs=0.1)
+    drifting = told([44.0 + 0.5 * step for step in range(24)])
+    assert drifting.unsteady and drifting.placebo_ms is not None and drifting.placebo_ms > 4
+    assert told([45.0] * 4).placebo_ms is None, "too few to tell"
 
 
 def test_answers_of_schema_1_are_read(tmp_path: Path) -> None:

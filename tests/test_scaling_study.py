@@ -5,6 +5,7 @@ import json
 import shutil
 from fractions import Fraction
 from pathlib import Path
+from statistics import median
 from typing import Literal
 
 import msgspec
@@ -83,7 +84,9 @@ def test_weak_scaling_compares_measured_throughput_and_the_traces_factors(study:
     assert [run.model for run in runs] == ["gpt_small", "gpt_small"]
     assert runs[0].step_times is not None and runs[0].throughput is not None
     assert runs[0].step_times.measured_step_ms == 49.0 and runs[0].step_times.measured_steps == 13
-    assert runs[0].step_times.profiling_overhead_ms == pytest.approx(small - 49.0)
+    profiled = [step.window_ms for step in runs[0].steps if not step.open_ended]
+    assert runs[0].step_times.profiling_overhead_ms == pytest.approx(median(profiled) - 49.0)
+    assert runs[0].step_times.placebo_ms == 0 and not runs[0].step_times.unsteady
     assert runs[0].throughput.first_loss == 9.0 and runs[0].throughput.last_loss == pytest.approx(7.1)
 
 

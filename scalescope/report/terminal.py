@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from scalescope.records.rows import SweepRow
+from scalescope.report.as_run import as_run_sentence, as_run_table, differs
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import capitalized, figure, listing, percent
 from scalescope.report.drawing.panel import Panel
@@ -31,7 +32,7 @@ from scalescope.report.views import (
 )
 from scalescope.report.words import findings as words
 from scalescope.report.words.cures import cure_words
-from scalescope.scaling.answer import Efficiency, RunAnalysis, StudyAnalysis, Waterfall
+from scalescope.scaling.answer import Efficiency, RunAnalysis, StepTimes, StudyAnalysis, Waterfall
 
 _STYLES: dict[Level, str] = {"good": "green", "fair": "yellow", "poor": "red", "unknown": "bold"}
 _PAD = 2  # blanks between two columns
@@ -61,6 +62,12 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         _print_table(console, table, "Where a step goes, a rank")
         if gone:
             _print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
+    if differs(answer):
+        table, gone = as_run_table(answer).without_zero_columns([f"{part.key}_ms" for part in parts.ALL[1:]])
+        _print_table(console, table, "Where a step goes as run, without recording, a rank")
+        if gone:
+            _print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
+        _print_line(console, as_run_sentence(answer))
     if answer.lost:
         table, gone = lost_table(answer.lost)
         _print_table(console, table, f"What a step lost against {answer.lost[0].reference}, a rank")
@@ -75,11 +82,20 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         _print_line(console, f"Noted: {reason}.", "dim")
     times = answer.step_times
     if times is not None and times.profiling_overhead_ms is not None and times.measured_step_ms is not None:
-        _print_line(
-            console,
-            f"A step takes {figure(times.measured_step_ms, 2)} ms, and {figure(times.window_step_ms or 0, 2)} ms while "
-            f"it is profiled: profiling overhead {figure(times.profiling_overhead_ms, 2)} ms.",
+        _print_line(console, _profiling_line(times))
+
+
+def _profiling_line(times: StepTimes) -> str:
+    """Return what profiling costs a step, or that the machine was too unsteady to tell."""
+    cost, placebo = times.profiling_overhead_ms or 0.0, times.placebo_ms or 0.0
+    text = f"A step takes {figure(times.measured_step_ms or 0, 2)} ms"
+    if times.unsteady:
+        return (
+            f"{text}, and {figure(cost, 2)} ms more while it is profiled: no more than stretches of steps without a "
+            f"profiler differ by themselves (± {figure(placebo, 2)} ms). The machine was unsteady."
         )
+    profiled = figure((times.measured_step_ms or 0) + cost, 2)
+    return f"{text}, and {profiled} ms while it is profiled: profiling overhead {figure(cost, 2)} ms."
 
 
 def _efficiency_line(factors: Efficiency, answer: RunAnalysis) -> str:

@@ -193,6 +193,11 @@ def _window_sentences(run: RunAnalysis) -> list[str]:
     times = run.step_times
     if times is None or times.profiling_overhead_fraction is None or abs(times.profiling_overhead_fraction) < UNLIKE:
         return []
+    if times.unsteady:
+        return [
+            f"On {devices(run.world_size, run.activity)} the profiled steps differ from the measured ones by no more "
+            "than stretches of those do among themselves: the machine was unsteady."
+        ]
     more = "longer" if times.profiling_overhead_fraction > 0 else "shorter"
     return [
         f"On {devices(run.world_size, run.activity)} the profiled steps are "

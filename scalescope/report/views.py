@@ -254,6 +254,7 @@ def step_times_table(runs: Sequence[RunAnalysis]) -> Table:
         Column("window_step_ms", "step in the window", "ms", 2),
         Column("profiling_overhead_ms", "profiling overhead", "ms", 2),
         Column("profiling_overhead_fraction", "overhead", "%", 1, 100),
+        Column("placebo_ms", "steady steps differ by ±", "ms", 2),
     ]
     rows: list[list[Cell]] = []
     for run in runs:
@@ -261,7 +262,8 @@ def step_times_table(runs: Sequence[RunAnalysis]) -> Table:
         if times is not None:
             rows.append(
                 [run_label(run), times.measured_step_ms, times.measured_step_p95_ms, times.measured_steps,
-                 times.window_step_ms, times.profiling_overhead_ms, times.profiling_overhead_fraction]
+                 times.window_step_ms, times.profiling_overhead_ms, times.profiling_overhead_fraction,
+                 times.placebo_ms]
             )  # fmt: skip
     no_steady = "there are no steps outside the profiler's window to compare with"
     no_window = "no trace holds a whole step"
@@ -274,6 +276,7 @@ def step_times_table(runs: Sequence[RunAnalysis]) -> Table:
             "window_step_ms": no_window,
             "profiling_overhead_ms": f"{no_steady}, or {no_window}",
             "profiling_overhead_fraction": f"{no_steady}, or {no_window}",
+            "placebo_ms": "there are fewer than three times as many steady steps as profiled ones",
         },
     )
 

@@ -182,14 +182,25 @@ class Efficiency(msgspec.Struct, kw_only=True):
 
 
 class StepTimes(msgspec.Struct, kw_only=True):
-    """The step outside the profiler's window beside the step inside: their difference is what profiling costs."""
+    """The step outside the profiler's window beside the step inside: their difference is what profiling costs.
+
+    Unless stretches of as many unprofiled steps differ as much: then the machine was unsteady, and no more is known.
+    """
 
     measured_step_ms: float | None  # median over the steady steps of their length (records/rows.py)
     measured_step_p95_ms: float | None
     measured_steps: int
     window_step_ms: float | None  # mean over ranks of window / steps
-    profiling_overhead_ms: float | None
+    profiling_overhead_ms: float | None  # median profiled step less median steady step
     profiling_overhead_fraction: float | None
+    placebo_ms: float | None = None  # by so much do medians of as many steady steps in a row differ, 95 of 100
+
+    @property
+    def unsteady(self) -> bool:
+        """Whether what profiling costs is lost in how much the steps differ by themselves."""
+        if self.profiling_overhead_ms is None or self.placebo_ms is None:
+            return False
+        return abs(self.profiling_overhead_ms) <= self.placebo_ms
 
 
 class Throughput(msgspec.Struct, kw_only=True):

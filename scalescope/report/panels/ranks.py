@@ -2,13 +2,15 @@
 
 from typing import Any
 
+from scalescope.report.as_run import as_run_sentence, differs
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.panel import Key, Panel, drawing, of_run
 from scalescope.report.drawing.tables import Table, stacked
 from scalescope.report.report_data import Material
 from scalescope.report.views import devices, partition_table, run_label, step_split_table
-from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer import RunAnalysis, Split
+from scalescope.scaling.as_run.step import step_as_run
 
 _MOST_BARS = 160  # ranks in one chart
 _MOST_CELLS = 6_000  # rank × step
@@ -23,17 +25,16 @@ def partition_panels(material: Material, legends: bool) -> list[Panel]:
         labels: list[str] = []
         rows: list[dict[str, Any]] = []
         for run, title in zip(runs, labels_of(runs), strict=True):
+            as_run = {one.rank: one for one in step_as_run(run)[1]} if differs(run) else {}
             for rank in run.ranks:
-                label = f"{title} · rank {rank.rank}"
-                if len(labels) == _MOST_BARS:
+                if len(labels) >= _MOST_BARS:
                     break
+                label = f"{title} · rank {rank.rank}"
                 labels.append(label)
-                steps = max(rank.steps, 1)
-                rows += [
-                    {"label": label, "part": part.name, "order": order, "ms": rank.part_ms(part.key) / steps,
-                     "share": rank.part_ms(part.key) / rank.window_ms if rank.window_ms else 0.0}
-                    for order, part in enumerate(parts.ALL)
-                ]  # fmt: skip
+                rows += _bar(label, rank, max(rank.steps, 1))
+                if rank.rank in as_run:
+                    labels.append(f"{label}, as run")
+                    rows += _bar(labels[-1], as_run[rank.rank], 1)
         if not rows:
             continue
         present = [part for part in parts.ALL if any(row["part"] == part.name and row["ms"] > 0 for row in rows)]
@@ -47,7 +48,7 @@ def partition_panels(material: Material, legends: bool) -> list[Panel]:
             Panel(
                 f"partition-{name}",
                 name,
-                _partition_sentence(runs[-1]),
+                f"{_partition_sentence(runs[-1])} {as_run_sentence(runs[-1])}".strip(),
                 table or Table([], []),
                 [
                     charts.partition(rows, labels, shades, "ms a step", legends),
@@ -59,6 +60,15 @@ def partition_panels(material: Material, legends: bool) -> list[Panel]:
             )
         )
     return panels
+
+
+def _bar(label: str, split: Split, steps: int) -> list[dict[str, Any]]:
+    """Return the rows of one bar: a rank's parts of a mean step."""
+    return [
+        {"label": label, "part": part.name, "order": order, "ms": split.part_ms(part.key) / steps,
+         "share": split.part_ms(part.key) / split.window_ms if split.window_ms else 0.0}
+        for order, part in enumerate(parts.ALL)
+    ]  # fmt: skip
 
 
 def labels_of(runs: list[RunAnalysis]) -> list[str]:

@@ -60,19 +60,30 @@ class _Replays:
     graph: Graph
     cost: HostCost
     steps: dict[float, float] = field(default_factory=dict)
+    first: dict[float, float] = field(default_factory=dict)
     starts: dict[float, Mapping[int, Start]] = field(default_factory=dict)
+
+    def from_trace(self, scale: float) -> float:
+        """Return the mean step at a scale, from a start as in the trace. Raises RunError where the replay stalls."""
+        if scale not in self.first:
+            graph = without_recording(self.graph, self.cost, scale)
+            if any(len(own) < 2 for own in graph.steps.values()):
+                self.starts[scale] = {}
+                self.first[scale] = mean_step_ns(bounded(simulate(graph).step_ns(graph)))
+            else:
+                timing = simulate_begins(graph)
+                self.starts[scale] = starts_of(graph, timing)
+                self.first[scale] = mean_step_ns(bounded_steps(graph, timing))
+        return self.first[scale]
 
     def at(self, scale: float) -> float:
         """Return the mean step at a scale, from a start in full swing. Raises RunError where the replay stalls."""
         if scale not in self.steps:
-            graph = without_recording(self.graph, self.cost, scale)
-            if any(len(own) < 2 for own in graph.steps.values()):
-                self.starts[scale] = {}
-                self.steps[scale] = mean_step_ns(bounded(simulate(graph).step_ns(graph)))
-            else:
-                self.starts[scale] = starts_of(graph, simulate_begins(graph))
-                graph = started(graph, self.starts[scale])
-                self.steps[scale] = mean_step_ns(bounded_steps(graph, simulate_begins(graph)))
+            step = self.from_trace(scale)
+            if self.starts[scale]:
+                graph = started(without_recording(self.graph, self.cost, scale), self.starts[scale])
+                step = mean_step_ns(bounded_steps(graph, simulate_begins(graph)))
+            self.steps[scale] = step
         return self.steps[scale]
 
     def recording(self, scale: Interval) -> Recording:
@@ -93,18 +104,17 @@ def calibrate(
 
     Without an untraced step the terms' own range gives a range. Raises RunError where the replay stalls.
     """
-    replays = _Replays(graph, cost, {0.0: traced_ns}, {0.0: {}})
-    shortest = replays.at(HIGHEST_SCALE)
-    if traced_ns - shortest <= _MOVES * traced_ns:
-        return _not_needed(replays, terms, untraced)
+    replays = _Replays(graph, cost, {0.0: traced_ns}, {0.0: traced_ns}, {0.0: {}})
+    if traced_ns - replays.from_trace(HIGHEST_SCALE) <= _MOVES * traced_ns:
+        return _not_needed(replays, terms, traced_ns, untraced)
     if untraced is None:
         return _range(replays, terms)
-    return _fit(replays, terms, untraced, traced_ns, shortest)
+    return _fit(replays, terms, untraced, traced_ns, replays.at(HIGHEST_SCALE))
 
 
-def _not_needed(replays: _Replays, terms: RecordingTerms, untraced: Untraced | None) -> Calibration:
-    step = replays.at(terms.likely)
-    recording = replays.recording(Interval(terms.likely, terms.low, terms.high))
+def _not_needed(replays: _Replays, terms: RecordingTerms, step: float, untraced: Untraced | None) -> Calibration:
+    starts = replays.starts[HIGHEST_SCALE]
+    recording = Recording(replays.cost, Interval(terms.likely, terms.low, terms.high), starts)
     if untraced is None:
         return Calibration(recording, Interval(step, step * (1 - _ON_DEVICES), step), "not_needed")
     told = untraced.step_ms

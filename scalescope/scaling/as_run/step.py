@@ -9,7 +9,7 @@ from scalescope.scaling.as_run.partition import partition_replayed
 from scalescope.scaling.as_run.recording import recording_cost, terms_for
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.rank.partition import Partition
-from scalescope.scaling.replay.simulate import host_bound_ns, simulate
+from scalescope.scaling.replay.simulate import host_bound_ns
 from scalescope.scaling.replay.whatif import Replayer
 
 
@@ -26,13 +26,12 @@ def take_recording_out(replayer: Replayer, untraced: Untraced | None = None) -> 
     try:
         found = calibrate(graph, replayer.base_ns, cost, terms, untraced)
         traced_ns = replayer.base_ns
-        replayer.take_out(found.recording)
-        timing = simulate(replayer.graph)
+        timing = replayer.take_out(found.recording)
     except RunError:
         return _not_replayed(untraced)
     late = round(host_bound_ns(replayer.graph, timing))
     parts = partition_replayed(replayer.graph, timing, on_cpu=replayer.on_cpu)
-    return _answer(found, traced_ns, parts, _bounded_steps(replayer), late)
+    return _answer(found, traced_ns, replayer.base_ns, parts, _bounded_steps(replayer), late)
 
 
 def _bounded_steps(replayer: Replayer) -> int:
@@ -46,8 +45,10 @@ def _not_replayed(untraced: Untraced | None) -> AsRun | None:
     return AsRun(step_ms=told.value, low_ms=told.low, high_ms=told.high, source=untraced.source, reason="not_replayed")
 
 
-def _answer(found: Calibration, traced_ns: float, parts: Mapping[int, Partition], steps: int, late: int) -> AsRun:
-    step = found.step_ns
+def _answer(
+    found: Calibration, traced_ns: float, step_ns: float, parts: Mapping[int, Partition], steps: int, late: int
+) -> AsRun:
+    step = Interval(step_ns, min(step_ns, found.step_ns.low), max(step_ns, found.step_ns.high))
     spent = [max(0.0, traced_ns - one) / 1e6 for one in (step.value, step.high, step.low)]
     return AsRun(
         step_ms=step.value / 1e6,

@@ -31,7 +31,7 @@ from scalescope.scaling.replay.graph import Contention, Graph, median
 from scalescope.scaling.replay.host_cost import Recording
 from scalescope.scaling.replay.removal import remove
 from scalescope.scaling.replay.side_by_side import SideBySide, lay_side_by_side, under
-from scalescope.scaling.replay.simulate import bounded, mean_step_ns, simulate_steps
+from scalescope.scaling.replay.simulate import Timing, bounded, bounded_steps, mean_step_ns, simulate, simulate_steps
 from scalescope.scaling.replay.times import CollectiveTimes, TraceTimes
 
 #: A replay without changes must be within this of the trace, else nothing is said of changes.
@@ -130,15 +130,21 @@ class Replayer:
         self._recording: Recording | None = None
         self.longest_ns: float | None = None  # the step as run is known to be no longer
 
-    def take_out(self, recording: Recording) -> None:
-        """Speak of the step as run from here on: `graph`, `base` and predictions. Raises RunError where it stalls."""
+    def take_out(self, recording: Recording) -> Timing:
+        """Speak of the step as run from here on: `graph`, `base` and predictions; return when all of it runs.
+
+        Raises RunError where the replay stalls; then nothing is changed.
+        """
         graph = recording.taken_out(self.traced.under(self.contention), recording.scale.value)
-        self.base = simulate_steps(graph)
+        timing = simulate(graph)
+        single = any(len(own) < 2 for own in graph.steps.values())
+        self.base = bounded(timing.step_ns(graph)) if single else bounded_steps(graph, timing)
         self.base_ns = mean_step_ns(self.base)
         self.graph, self._recording = graph, recording
         self._assumed_at.clear()
         self._sides.clear()
         self._known.clear()
+        return timing
 
     @cached_property
     def replay(self) -> Replay:

@@ -17,7 +17,7 @@ def slowed_by_profiling(analysis: RunAnalysis) -> bool:
     everything alike.)
     """
     times = analysis.step_times
-    if times is None or times.profiling_overhead_fraction is None or analysis.activity != "gpu":
+    if times is None or times.profiling_overhead_fraction is None or analysis.activity != "gpu" or times.unsteady:
         return False
     return times.profiling_overhead_fraction >= UNLIKE
 
@@ -29,9 +29,11 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
     profiled = [rank for rank in analysis.ranks if rank.steps]
     if profiled:
         window = statistics.fmean(rank.window_ms / rank.steps for rank in profiled)
-    times = sorted(row.length_ms for row in steady)
+    in_order = [row.length_ms for row in steady]
+    times = sorted(in_order)
     measured = statistics.median(times) if times else None
-    overhead = window - measured if window is not None and measured is not None else None
+    inside = _profiled_ms(analysis)
+    overhead = statistics.median(inside) - measured if inside and measured is not None else None
     analysis.step_times = StepTimes(
         measured_step_ms=measured,
         measured_step_p95_ms=_percentile(times, 0.95) if times else None,
@@ -39,6 +41,7 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
         window_step_ms=window,
         profiling_overhead_ms=overhead,
         profiling_overhead_fraction=overhead / measured if overhead is not None and measured else None,
+        placebo_ms=_placebo_ms(in_order, len(inside)) if inside else None,
     )
     if not steady:
         return
@@ -60,6 +63,28 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
         hfu_of_measured=_median(row.hfu_of_measured for row in steady),
         joules_per_sample=_median(row.joules_per_sample for row in steady),
     )
+
+
+def _profiled_ms(analysis: RunAnalysis) -> list[float]:
+    """Return the mean rank's profiled steps, without a last one that nothing bounds, where there are others."""
+    steps: dict[int, list[float]] = {}
+    for one in analysis.steps:
+        if not one.open_ended or len(analysis.steps) == len(analysis.ranks):
+            steps.setdefault(one.step, []).append(one.window_ms)
+    return [statistics.fmean(own) for _, own in sorted(steps.items())]
+
+
+def _placebo_ms(in_order: Sequence[float], count: int) -> float | None:
+    """Return by how much the medians of stretches of `count` steady steps lie off the median of all, 95 of 100 times.
+
+    That is what the difference between profiled and steady steps is where profiling costs nothing. None of fewer than
+    three such stretches.
+    """
+    if len(in_order) < 3 * count:
+        return None
+    middle = statistics.median(in_order)
+    stretches = (in_order[at : at + count] for at in range(len(in_order) - count + 1))
+    return _percentile(sorted(abs(statistics.median(stretch) - middle) for stretch in stretches), 0.95)
 
 
 def _percentile(ascending: Sequence[float], share: float) -> float:

@@ -1,0 +1,63 @@
+"""The step as run beside the step as profiled, where recording makes a difference."""
+
+from scalescope.report.drawing import parts
+from scalescope.report.drawing.numbers import figure, milliseconds
+from scalescope.report.drawing.tables import Cell, Column, Table
+from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis
+from scalescope.scaling.as_run.step import step_as_run
+
+#: A step as run that differs by less from the one as profiled is not shown beside it.
+WORTH_SHOWING = 0.02
+
+_WHOSE = {
+    "steps": "by the job's own steps beside the window",
+    "given": "by the step that was given",
+    "metadata": "by the untraced steps that the traces tell",
+    "range": "if recording costs what it usually does",
+    "not_needed": "at whatever recording costs",
+}
+
+
+def differs(run: RunAnalysis) -> bool:
+    """Tell whether a run's step as run is known, and another than the one as profiled."""
+    if run.as_run is None or run.as_run.step_ms is None or not run.as_run.ranks or run.replay is None:
+        return False
+    return abs(run.as_run.step_ms - run.replay.traced_ms) > WORTH_SHOWING * run.replay.traced_ms
+
+
+def as_run_table(run: RunAnalysis) -> Table:
+    """One row a rank: the parts of its mean step as run, in ms, which add up to the step."""
+    columns = [
+        Column("rank", "rank", digits=0),
+        Column("window_ms", "step", "ms", 2),
+        *(Column(f"{part.key}_ms", part.name, "ms", 2) for part in parts.ALL),
+    ]
+    _, ranks = step_as_run(run)
+    rows: list[list[Cell]] = [[one.rank, one.window_ms, *(one.part_ms(part) for part in PARTS)] for one in ranks]
+    return Table(columns, rows)
+
+
+def as_run_sentence(run: RunAnalysis) -> str:
+    """Return what recording costs the step, how that is known, and what would tell more; empty where it does not."""
+    told = run.as_run
+    if told is None or told.recording_ms is None or told.step_ms is None or run.replay is None or not differs(run):
+        return ""
+    traced = milliseconds(run.replay.traced_ms)
+    if told.source == "range":
+        return (
+            f"Recording may cost {figure(told.recording_ms.low, 1)} to {figure(told.recording_ms.high, 1)} ms of the "
+            f"{traced} step: as run it takes {figure(told.low_ms or 0, 1)} to {figure(told.high_ms or 0, 1)} ms. "
+            "A step without a profiler tells: --step-ms."
+        )
+    return (
+        f"Recording costs {milliseconds(told.recording_ms.value)} of the {traced} step: as run it takes "
+        f"{milliseconds(told.step_ms)}, {_WHOSE[told.source]}.{_doubt(told)}"
+    )
+
+
+def _doubt(told: AsRun) -> str:
+    if told.reason == "not_reached":
+        return f" The untraced step is {milliseconds(told.low_ms or 0)}: without recording the replay gets no nearer."
+    if told.reason == "untraced_longer":
+        return f" The untraced step is longer, up to {milliseconds(told.high_ms or 0)}: the job does not run evenly."
+    return ""
