@@ -72,7 +72,7 @@ def test_a_pickle_that_a_neighbour_writes_into_the_store_runs_nothing(tmp_path: 
         for _, port in listening_at(job.pid):  # the launcher's: stores, and nothing else
             with suppress(dist.DistNetworkError):  # a launcher that unpickles the first one has died of it
                 store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=20))
-                store.set("torch.rendezvous.one", base64.b64encode(pickle.dumps(_Command(f"touch {came}"))))
+                store.set("torch.rendezvous.one", base64.b64encode(pickle.dumps(_Command(f"touch {came}"))).decode())
         time.sleep(8)
         assert job.poll() is None and not came.exists()
     finally:

@@ -62,7 +62,7 @@ def _make(parameters: RendezvousParameters) -> RendezvousHandler:
     return _LoopbackRendezvous(parameters.run_id)
 
 
-class _LoopbackRendezvous(RendezvousHandler):  # type: ignore[misc] # torch does not type it
+class _LoopbackRendezvous(RendezvousHandler):
     """The rendezvous of one launcher with itself: it serves the ranks' store, and nobody else ever joins."""
 
     def __init__(self, run_id: str) -> None:

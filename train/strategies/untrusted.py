@@ -9,7 +9,7 @@ import os
 import pickle
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import torch
 from torch.distributed.checkpoint import FileSystemReader
@@ -43,7 +43,7 @@ class CheckpointReader(FileSystemReader):
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
         """Return what lies where in the folder. Raises ValueError where it is no such thing."""
         with self.fs.create_stream(self._get_metadata_path(kwargs.get("rank")), "rb") as file:
-            metadata = _unpickled(file)
+            metadata = _unpickled(cast(IO[bytes], file))
         if metadata.storage_meta is None:
             metadata.storage_meta = StorageMeta()
         metadata.storage_meta.load_id = self.load_id

@@ -20,7 +20,7 @@ from scalescope.scaling.evidence.gaps import (
     quiet_stretches,
     without,
 )
-from scalescope.scaling.evidence.host_timeline import HostTimeline, host_timeline
+from scalescope.scaling.evidence.host_timeline import HostTimeline, Mask, host_timeline
 from scalescope.scaling.evidence.interruptions import Interruptions, interruptions
 from scalescope.scaling.evidence.pace import OperatorPace, operator_paces
 from scalescope.scaling.evidence.synchronising import Synchronisation, synchronisations
@@ -29,7 +29,7 @@ from scalescope.scaling.rank.launches import is_kernel_launch
 from scalescope.scaling.rank.loading import copies_from_host
 from scalescope.scaling.rank.partition import OneRankShares
 from scalescope.scaling.rank.timeline import COMPUTE, COPY, Timeline
-from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, intersect, split_by_priority, union
+from scalescope.scaling.trace.intervals import EMPTY, Intervals, intersect, split_by_priority, union
 from scalescope.scaling.trace.trace import Trace
 
 PerStep = tuple[int, ...]
@@ -163,7 +163,7 @@ def _loadings(host: HostTimeline, loading: Intervals) -> tuple[Loading, ...]:
     return tuple(sorted(found, key=lambda one: -sum(one.ns)))
 
 
-def _copies_first(host: HostTimeline, device: Timeline | None) -> Ints:
+def _copies_first(host: HostTimeline, device: Timeline | None) -> Mask:
     """Tell of each step whether the first work that the host gives to the device is a copy out of the host's memory."""
     result = np.zeros(len(host), bool)
     if device is None:
