@@ -12,6 +12,7 @@ from scalescope.collectives.operations import OPERATIONS
 from scalescope.collectives.plan import Point
 from scalescope.records.rows import SweepRow
 from tests.collectives_runs import finish, folder_of, planned, points_of, rows_of, start
+from tests.made_once import made_once
 
 QUICK = ("min_iterations=5", "budget_s=0.002", "warmup_iterations=1", "percentile_iterations=3")
 AXES = (
@@ -25,10 +26,14 @@ AXES = (
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[SweepRow], str]:
     """Every operation and mode over 2 and 3 of three ranks, in one launch."""
-    runs = tmp_path_factory.mktemp("runs")
-    code, said = finish(start(runs, "all", 3, *AXES, *QUICK), within_s=90)
-    assert code == 0, said
-    return runs, rows_of(runs, "all"), said
+
+    def make(runs: Path) -> None:
+        code, said = finish(start(runs, "all", 3, *AXES, *QUICK), within_s=90)
+        assert code == 0, said
+        (runs / "said.txt").write_text(said)
+
+    runs = made_once(tmp_path_factory, "swept", make)
+    return runs, rows_of(runs, "all"), (runs / "said.txt").read_text()
 
 
 def test_every_planned_point_is_exactly_one_row(swept: tuple[Path, list[SweepRow], str]) -> None:

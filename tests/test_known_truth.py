@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.made_once import made_once
+
 ROOT = Path(__file__).resolve().parent.parent
 # injected milliseconds are found again only where nothing else runs beside them
 pytestmark = pytest.mark.quiet
@@ -25,7 +27,10 @@ TOLERANCE = "0.25"
 @pytest.fixture(scope="module")
 def checked(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The lines of the check's table, of traces made once."""
-    out = tmp_path_factory.mktemp("known_truth")
+    return (made_once(tmp_path_factory, "known_truth", _check) / "table.md").read_text().splitlines()
+
+
+def _check(out: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     subprocess.run(
@@ -37,7 +42,7 @@ def checked(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     check = [sys.executable, str(SCRIPT), "check", str(out), "--cases", CASES, "--tolerance", TOLERANCE, "--markdown"]
     done = subprocess.run(check, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode in (0, 1), done.stderr
-    return done.stdout.splitlines()
+    (out / "table.md").write_text(done.stdout)
 
 
 def row(lines: list[str], case: str, rank: int, what: str) -> list[str]:

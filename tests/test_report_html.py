@@ -31,6 +31,7 @@ from scalescope.scaling.answer import (
     write_answer,
 )
 from tests import report_samples
+from tests.made_once import made_once
 from tests.report_browser import needs_chromium, open_page
 from tests.report_samples import run_answer, write_real_study, write_run, write_study, write_sweep
 
@@ -40,14 +41,14 @@ HOSTILE = """</script><script>document.title='owned'</script><img src=x onerror=
 
 @pytest.fixture(scope="module")
 def study_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_report(write_study(tmp_path_factory.mktemp("study") / "h200"))
+    made = made_once(tmp_path_factory, "study_page", lambda folder: write_report(write_study(folder / "h200")))
+    return RunFolder(made / "h200").report
 
 
 @pytest.fixture(scope="module")
 def real_study(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    folder = write_real_study(tmp_path_factory.mktemp("real") / "h200")
-    write_report(folder)
-    return folder
+    made = made_once(tmp_path_factory, "real_study", lambda folder: write_report(write_real_study(folder / "h200")))
+    return RunFolder(made / "h200")
 
 
 def outside_scripts(text: str) -> str:

@@ -16,6 +16,7 @@ from scalescope.records.folder import RunFolder
 from scalescope.report.dashboard import write_dashboard
 from scalescope.report.report_data import read_material
 from scalescope.report.sinks.wandb_study import study_tables
+from tests.made_once import made_once
 from tests.wandb_transactions import config, find_transactions, history, read_records, summary
 
 SECRET = "planted-9d2e-secret"
@@ -30,7 +31,10 @@ STUDY = (
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    folder = tmp_path_factory.mktemp("real")
+    return RunFolder(made_once(tmp_path_factory, "wandb_study", _log_study) / "runs" / "study")
+
+
+def _log_study(folder: Path) -> None:
     secrets = {"WANDB_API_KEY": SECRET.ljust(40, "0"), "DATABASE_PASSWORD": SECRET, "HF_TOKEN": SECRET,
                "AWS_SECRET_ACCESS_KEY": SECRET, "SLURM_JWT": SECRET}  # fmt: skip
     done = subprocess.run(
@@ -39,7 +43,6 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("wandb leet") == 4, "two training runs, the sweep, the analysis"
-    return RunFolder(folder / "runs" / "study")
 
 
 def records_of(folder: Path) -> list[Any]:

@@ -11,18 +11,21 @@ import pytest
 from scalescope.scaling.analyze import analyze_run
 from scalescope.scaling.answer import Collective, RunAnalysis
 from tests.gloo_root_job import ELEMENTS, ROOT
+from tests.made_once import made_once
 
 WORLD = 3
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("gloo")
+    return made_once(tmp_path_factory, "gloo", _record)
+
+
+def _record(path: Path) -> None:
     torchrun = [str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc-per-node", str(WORLD)]
     script = Path(__file__).parent / "gloo_root_job.py"
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run([*torchrun, str(script), str(path)], env=environment, check=True, capture_output=True, timeout=120)
-    return path
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from scalescope import profile_steps
 from scalescope.records.folder import RunFolder, find_runs
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis, StudyAnalysis, read_run_answer
+from tests.made_once import made_once
 
 TESTS = Path(__file__).resolve().parent
 BIN = Path(sys.executable).parent
@@ -31,7 +32,10 @@ def call(cwd: Path, *words: str, **variables: str) -> subprocess.CompletedProces
 @pytest.fixture(scope="module")
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Their folder, with their modules of our names, after they have trained on one rank and on two."""
-    folder = tmp_path_factory.mktemp("theirs")
+    return made_once(tmp_path_factory, "theirs", _train)
+
+
+def _train(folder: Path) -> None:
     shutil.copy(TESTS / "own_train.py", folder / "train.py")
     for name in ("records", "hardware", "report", "collectives", "verbs"):
         (folder / f"{name}.py").write_text("WHOSE = 'theirs'\n")
@@ -44,7 +48,6 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         done = call(folder, *command, PYTHONPATH=str(folder))
         assert done.returncode == 0, done.stderr
-    return folder
 
 
 def test_beside_modules_of_our_names_each_side_gets_its_own(theirs: Path) -> None:

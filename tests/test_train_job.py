@@ -16,6 +16,7 @@ from torch_tb_profiler.profiler import RunLoader
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
 from scalescope.scaling.run import explain_run
+from tests.made_once import made_once
 from tests.train_runs import SMALL_GPT, ranks_of, start, train, train_in_world, wait_for, wait_for_rows
 
 STEPS = 24
@@ -39,23 +40,27 @@ class Run:
         return self.folder.read_steps()
 
 
-def finished(runs: Path, name: str, ranks: int, *overrides: str) -> Run:
-    folder, done = train_in_world(runs, name, ranks, *overrides)
-    assert folder.steps.is_file(), done.stderr
-    assert folder.read_info().status == "done", done.stderr
-    return Run(folder, done.stdout)
+def finished(factory: pytest.TempPathFactory, name: str, ranks: int, *overrides: str) -> Run:
+    def make(runs: Path) -> None:
+        folder, done = train_in_world(runs, name, ranks, *overrides)
+        assert folder.steps.is_file(), done.stderr
+        assert folder.read_info().status == "done", done.stderr
+        (runs / "said.txt").write_text(done.stdout)
+
+    runs = made_once(factory, f"trained_{name}", make)
+    return Run(RunFolder(runs / name), (runs / "said.txt").read_text())
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return finished(tmp_path_factory.mktemp("runs"), "alone", 1, *SHORT, "profiler=none")
+    return finished(tmp_path_factory, "alone", 1, *SHORT, "profiler=none")
 
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Two ranks, small buckets, two windows with steps before, between and after them."""
     window = ("profiler.wait=6", "profiler.warmup=1", "profiler.active=2", "profiler.repeat=2")
-    return finished(tmp_path_factory.mktemp("runs"), "together", 2, *SHORT, "strategy.bucket_mib=0.1", *window)
+    return finished(tmp_path_factory, "together", 2, *SHORT, "strategy.bucket_mib=0.1", *window)
 
 
 def losses(run: Run) -> list[float | None]:

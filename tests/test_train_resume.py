@@ -5,7 +5,7 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -17,6 +17,7 @@ from scalescope.records.files import read_rows
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
 from scalescope.train.strategies.base import Strategy
+from tests.made_once import made_once
 from tests.train_runs import SMALL_GPT, ranks_of, start, train_in_world, wait_for
 
 STEPS = 30
@@ -28,10 +29,12 @@ def losses(folder: RunFolder) -> list[float | None]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunFolder]:
-    folder, done = train_in_world(tmp_path_factory.mktemp("runs"), "undisturbed", 2, *JOB, "checkpoint_every=10")
-    assert done.returncode == 0, done.stderr
-    yield folder
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    def make(runs: Path) -> None:
+        _, done = train_in_world(runs, "undisturbed", 2, *JOB, "checkpoint_every=10")
+        assert done.returncode == 0, done.stderr
+
+    return RunFolder(made_once(tmp_path_factory, "undisturbed", make) / "undisturbed")
 
 
 def test_checkpoints_are_whole_and_the_newest_are_kept(undisturbed: RunFolder) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from scalescope.train.models.fp8 import has_package
+from tests.made_once import made_once
 
 Case = dict[str, object]
 LOCAL: Case = {"strategy": "local"}
@@ -57,7 +58,14 @@ BF16_LOSS: dict[str, Case] = {
 TESTS = Path(__file__).resolve().parent
 
 
-def losses(ranks: int, cases: list[Case], folder: Path) -> dict[str, list[float]]:
+def losses(ranks: int, cases: list[Case], factory: pytest.TempPathFactory) -> dict[str, list[float]]:
+    folder = made_once(factory, f"strategies_on_{ranks}", lambda folder: train(ranks, cases, folder))
+    found: dict[str, list[float]] = json.loads((folder / "losses.json").read_text())
+    return found
+
+
+def train(ranks: int, cases: list[Case], folder: Path) -> None:
+    """Write the losses of each case to losses.json."""
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"]
     done = subprocess.run(
         [*command, str(TESTS / "strategies_worker.py"), json.dumps(cases), str(folder)],
@@ -69,12 +77,12 @@ def losses(ranks: int, cases: list[Case], folder: Path) -> dict[str, list[float]
     )
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line.partition(" ")[2]) for line in done.stdout.splitlines() if line.startswith("LOSSES ")]
-    return {json.dumps(case): found for case, found in lines}
+    (folder / "losses.json").write_text(json.dumps({json.dumps(case): found for case, found in lines}))
 
 
 @pytest.fixture(scope="module")
 def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
-    (found,) = losses(1, [LOCAL], tmp_path_factory.mktemp("alone")).values()
+    (found,) = losses(1, [LOCAL], tmp_path_factory).values()
     assert found[-1] < found[0] - 0.1
     return found
 
@@ -83,7 +91,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 def on_two_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
     cases = [*SAME.values(), *ROUNDED.values(), *RESUMED.values(), *RESNET.values(), LOCAL]
     cases += [{**case, "fused": fused} for case in BF16_LOSS.values() for fused in (False, True)]
-    return losses(2, cases, tmp_path_factory.mktemp("two"))
+    return losses(2, cases, tmp_path_factory)
 
 
 @pytest.mark.parametrize("name", SAME)
