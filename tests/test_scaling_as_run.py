@@ -1,5 +1,6 @@
 """The step as run: recording's cost is counted, calibrated and taken out, and the step is the untraced one then."""
 
+import gzip
 import json
 from functools import cache
 from pathlib import Path
@@ -217,6 +218,16 @@ def test_untraced_steps_count_near_the_window_and_after_it_only_where_nothing_li
     only_after = untraced_near([row for row in rows(30.0) if row.phase == "profile" or row.step > 44], 44)
     assert only_after is not None and only_after.step_ms.value == pytest.approx(30.2, abs=0.05)
     assert untraced_near([row for row in rows(30.0) if row.phase == "profile"], 44) is None
+
+
+def test_a_trace_may_tell_the_steps_before_it_in_its_header(tmp_path: Path) -> None:
+    for rank in (0, 1):
+        text = gzip.decompress((SLOW_HOST / f"rank{rank}.json.gz").read_bytes())
+        told = b'{"scalescope": {"untraced_step_ms": [24.6, 24.7, 24.8, 24.7, 24.6]},'
+        (tmp_path / f"rank{rank}.json").write_bytes(text.replace(b"{", told, 1))
+    found = take_recording_out(Replayer(read_records(tmp_path)))
+    assert found is not None and found.source == "metadata"
+    assert found.step_ms == pytest.approx(24.7, rel=0.015)
 
 
 def test_what_profiling_costs_is_told_apart_from_a_machine_that_is_unsteady() -> None:

@@ -73,7 +73,8 @@ def _run(job: Job[TrainConfig]) -> None:
             print(slow, flush=True)
 
     clock = make_clock(job.device)
-    tracer = Tracer(config.profiler, job.device, job.world.rank, describe_run(job, info))
+    told = describe_run(job, info)
+    tracer = Tracer(config.profiler, job.device, job.world.rank, told, config.strategy.kind == "ddp")
     places = Places(job)
     with StopRequest() as stop, Publisher(job) as publisher:
         ledger = Ledger(

@@ -40,10 +40,15 @@ class Tracer:
     `profiler.max_mib`. A window then ends early, or is left out, and `remarks` says so.
     """
 
-    def __init__(self, config: ProfilerConfig, device: torch.device, rank: int, metadata: dict[str, Any]) -> None:
+    def __init__(
+        self, config: ProfilerConfig, device: torch.device, rank: int, metadata: dict[str, Any], ddp: bool = True
+    ) -> None:
+        """`ddp`: whether torch's DDP may move gradients: how large they are, only the shapes of its operators tell."""
         self._config = config
         self._traced = config.ranks is None or rank in config.ranks
         self._on_gpu = device.type == "cuda"
+        # gloo's collectives have no other record of their sizes and roots
+        self._shapes = config.shapes if config.shapes is not None else ddp or not self._on_gpu
         self._metadata = metadata
         self._budget = TraceBudget(config.max_mib)
         self._counting: _KinetoProfile | None = None
@@ -104,7 +109,7 @@ class Tracer:
         warnings.filterwarnings("ignore", message=".*Profiler clears events at the end of each cycle")
         profile = _KinetoProfile(
             activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._on_gpu else [])],
-            record_shapes=self._config.shapes,
+            record_shapes=self._shapes,
             with_stack=self._config.stacks,
             profile_memory=self._config.memory,
         )

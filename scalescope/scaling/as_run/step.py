@@ -7,6 +7,7 @@ from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis, Split
 from scalescope.scaling.as_run.calibrate import Calibration, Untraced, calibrate
 from scalescope.scaling.as_run.partition import partition_replayed
 from scalescope.scaling.as_run.recording import recording_cost, terms_for
+from scalescope.scaling.as_run.untraced import untraced_of_traces
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.rank.partition import Partition
 from scalescope.scaling.replay.simulate import host_bound_ns
@@ -16,8 +17,10 @@ from scalescope.scaling.replay.whatif import Replayer
 def take_recording_out(replayer: Replayer, untraced: Untraced | None = None) -> AsRun | None:
     """Let a replayer speak of the step as run, and return that step; None where nothing at all is known of it.
 
-    Where the traced step cannot be replayed, the untraced one stands alone, without parts.
+    `untraced`: None where at most the traces themselves tell. Where the traced step cannot be replayed, the untraced
+    one stands alone, without parts.
     """
+    untraced = untraced or untraced_of_traces(replayer.records)
     if replayer.stalled is not None or not replayer.replay.faithful:
         return _not_replayed(untraced)
     terms = terms_for(replayer.records)

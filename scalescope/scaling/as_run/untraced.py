@@ -1,4 +1,4 @@
-"""Steps that were not traced: as the user gives them, or as a run's own rows tell.
+"""Steps that were not traced: as the user gives them, as a run's own rows tell, or as traces do in their headers.
 
 Of a run's steps those count that were run near the window, on such batches as its own. Once CUPTI has been attached it
 stays, and steps go on being slower (24.4 ms before a window, 27.6 to 33.6 after it): so the steps before the first
@@ -7,7 +7,7 @@ window are the ones, and those after it only where they are no slower, or where 
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -17,6 +17,7 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
 from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.rank.record import RankRecord
 
 #: So many steps on each side of a window tell what a step takes there.
 _NEAR_STEPS = 20
@@ -37,10 +38,7 @@ def given_steps(step_ms: Sequence[float], paths: Sequence[Path]) -> dict[Path, U
             raise UserError(f"--step-ms {one:g}: a step takes {_LEAST_MS:g} to {_MOST_MS:g} ms; give it in ms")
     if step_ms and len(step_ms) != len(paths):
         raise UserError(f"--step-ms is given {len(step_ms)} times for {len(paths)} paths; give one for each, in order")
-    return {
-        path: Untraced(Interval(one, one * (1 - _GIVEN_SPREAD), one * (1 + _GIVEN_SPREAD)), "given")
-        for path, one in zip(paths, step_ms, strict=False)
-    }
+    return {path: Untraced(_as_given(one), "given") for path, one in zip(paths, step_ms, strict=False)}
 
 
 def untraced_of_run(path: Path) -> Untraced | None:
@@ -69,6 +67,23 @@ def untraced_near(rows: Sequence[StepRow], last: int) -> Untraced | None:
     else:
         chosen = before
     return Untraced(_interval(chosen), "steps") if len(chosen) >= _LEAST_STEPS else None
+
+
+def untraced_of_traces(records: Mapping[int, RankRecord]) -> Untraced | None:
+    """Return the untraced step that the traces tell in their header, that of the slowest rank; None where they do not.
+
+    A single number stands for itself; of fewer than three no spread is told.
+    """
+    told = [
+        _interval(good) if len(good) >= _LEAST_STEPS else _as_given(statistics.median(good))
+        for one in records.values()
+        if (good := [ms for ms in one.untraced_ms if math.isfinite(ms) and _LEAST_MS <= ms <= _MOST_MS])
+    ]
+    return Untraced(max(told, key=lambda step: step.value), "metadata") if told else None
+
+
+def _as_given(step_ms: float) -> Interval:
+    return Interval(step_ms, step_ms * (1 - _GIVEN_SPREAD), step_ms * (1 + _GIVEN_SPREAD))
 
 
 def _interval(times: Sequence[float]) -> Interval:

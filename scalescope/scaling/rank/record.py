@@ -81,6 +81,7 @@ class RankRecord:
     steps: list[int]  # their numbers
     gradients: list[GradientReady] = field(default_factory=list)
     recorded: Recorded | None = None  # what recording was charged with on the way
+    untraced_ms: list[float] = field(default_factory=list)  # steps before the window, where the trace tells them
 
 
 def _kept(windows: Windows, starts: Ints) -> tuple[float, int]:
@@ -128,6 +129,7 @@ def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
     threads = {call.thread for call in result.calls if call.kind == LAUNCH}
     starts, ends = _call_times(result)
     result.recorded = count_recorded(trace, starts, ends, threads)
+    result.untraced_ms = trace.header.own.untraced_step_ms
     return result
 
 
@@ -271,6 +273,7 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
     computes = np.array(result.kind, np.int64) == COMPUTE
     starts, ends = _call_times(result)
     result.recorded = count_recorded(trace, starts, ends, {thread}, inside, computes)
+    result.untraced_ms = trace.header.own.untraced_step_ms
     return result
 
 

@@ -32,9 +32,13 @@ class DeviceProperties(msgspec.Struct, frozen=True):
 
 
 class OwnMetadata(msgspec.Struct, frozen=True):
-    """What our own jobs write into the header: torch before 2.13 tells no host."""
+    """What our own jobs write into the header: torch before 2.13 tells no host.
+
+    `untraced_step_ms`: steps that ran before the window, where somebody wrote them there (`add_metadata_json`).
+    """
 
     host: str = ""
+    untraced_step_ms: list[float] = []
     bundle: bool = False  # all ranks in one file, as `scalescope perfetto` writes it
 
 
