@@ -74,6 +74,17 @@ class HostTrace:
         self.clock = max(self.clock + 2.0, self.device_free + 5.0)
         self.event("cuda_runtime", self.library + call, start, self.clock, self.thread, correlation=self.correlation)
 
+    def queue_full(self, us: float) -> None:
+        """Launch while about 1,000 launches are outstanding: it waits, which CUPTI counts as its own overhead."""
+        start = self.clock
+        self.call("LaunchKernel", us)
+        self.event("overhead", "Command Buffer Full", start + 1, self.clock - 1, 0, -1)
+
+    def recorded(self, us: float) -> None:
+        """The profiler asks for a buffer, and the host stands still."""
+        self.event("overhead", "Activity Buffer Request", self.clock + 1, self.clock + us - 1, 0, -1)
+        self.clock += us
+
     def item(self) -> None:
         """Read a scalar, as `.item()` does: a copy, and a wait for it."""
         with self.inside("cpu_op", "aten::item"), self.inside("cpu_op", "aten::_local_scalar_dense"):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from host_traces import HostTrace, backward, forward, optimise, plain_step
 
@@ -187,3 +188,107 @@ def test_the_profilers_own_synchronisation_after_the_last_step_is_nobodys(tmp_pa
     trace.synchronise("DeviceSynchronize")
     trace.write(tmp_path)
     assert evidence_of(tmp_path)[0].synchronising == ()
+
+
+def test_a_host_that_is_interrupted_now_here_now_there_is_starved(tmp_path: Path) -> None:
+    """For 2 ms three times a step, never at the same place: between operators, and inside of them."""
+    kinds = ["gelu", "dropout", "layer_norm", "embedding", "softmax", "add", "cat", "mul", "sum"]
+
+    def step(trace: HostTrace, number: int, interrupted: bool) -> None:
+        for at, kind in enumerate(kinds * 3):
+            with trace.inside("cpu_op", f"aten::{kind}"):
+                trace.kernel(f"aten::{kind}_out", KERNEL_US)
+                if interrupted and at in (number, number + 9):
+                    trace.idle(2e3)
+            if interrupted and at == number + 14:
+                trace.idle(2e3)
+        plain_step(trace, KERNEL_US)
+
+    def starved(trace: HostTrace, number: int) -> None:
+        step(trace, number, True)
+
+    def not_starved(trace: HostTrace, number: int) -> None:
+        step(trace, number, False)
+
+    (found,) = causes_of(tmp_path, not_starved, starved, not_starved)
+    assert (found.code, found.rank) == ("host_starved", 1)
+    assert found.typical_ns == pytest.approx(6e6, rel=0.02)
+    assert found.evidence[0].count == 3
+    assert found.evidence[0].share == pytest.approx(1 / 3)
+
+
+def test_a_host_on_which_everything_takes_three_times_as_long_is_starved(tmp_path: Path) -> None:
+    """Though it may be a slow one: hosts that differ by less are nobody's fault."""
+    (found,) = causes_of(tmp_path, undisturbed, undisturbed, slow=(1.0, 3.0))
+    assert (found.code, found.rank) == ("host_starved", 1)
+    assert found.confidence < 1
+    ns = [one.step_ns[0] for one in evidence_of(tmp_path).values()]
+    assert found.typical_ns == pytest.approx(ns[1] - ns[0], rel=0.1)
+
+
+@pytest.mark.parametrize("hip", [False, True])
+def test_memory_that_is_taken_and_given_back_in_a_step_is_told_with_its_calls(tmp_path: Path, hip: bool) -> None:
+    def step(trace: HostTrace, number: int) -> None:
+        with trace.inside("cpu_op", "aten::empty"):
+            trace.call("Malloc", 300.0)
+        plain_step(trace, KERNEL_US)
+        trace.synchronise("Free")
+
+    (found,) = causes_of(tmp_path, step, step, hip=hip)
+    library = "hip" if hip else "cuda"
+    assert (found.code, found.rank) == ("allocation", None)
+    assert {(one.name, one.inside, one.count) for one in found.evidence} == {
+        (f"{library}Malloc", "aten::empty", 1.0),
+        (f"{library}Free", "", 1.0),
+    }
+
+
+def test_compiling_is_told_by_what_torch_writes_around_it_and_its_gaps_are_no_stalls(tmp_path: Path) -> None:
+    def step(trace: HostTrace, number: int) -> None:
+        with trace.inside("cpu_op", "TorchDynamo Cache Lookup"):
+            trace.python()
+        if trace.rank == 1:
+            with trace.inside("cpu_op", "dynamo"), trace.inside("cpu_op", "_compile.compile_inner (dynamo_timed)"):
+                trace.idle(5e3)
+        with trace.inside("cpu_op", f"Torch-Compiled Region: 4/{number}"):
+            trace.kernel("triton_poi_fused_add_0", KERNEL_US)
+        plain_step(trace, KERNEL_US)
+
+    (found,) = causes_of(tmp_path, step, step)
+    assert (found.code, found.rank) == ("recompilation", 1)
+    assert found.typical_ns == pytest.approx(5e6, rel=0.01)
+    assert (found.evidence[0].name, found.evidence[0].count) == ("Torch-Compiled Region: 4", 1.0)
+
+
+def test_a_job_that_launches_slower_than_its_devices_run_is_host_bound_and_nobodys_fault(tmp_path: Path) -> None:
+    def small(trace: HostTrace, number: int) -> None:
+        plain_step(trace, 2.0)
+
+    (found,) = causes_of(tmp_path, small, small, slow=(1.0, 1.3))
+    assert (found.code, found.rank) == ("host_bound", None)
+    launches, kernels, operator, *_ = found.evidence
+    assert launches.count == kernels.count == 64
+    assert kernels.ns < 4_000 < 10_000 < launches.ns
+    assert operator.name in ("aten::addmm", "aten::relu", "aten::mm", "AddmmBackward0")
+
+
+def test_waiting_for_room_in_the_devices_queue_is_waiting_and_a_buffer_for_the_profiler_is_its_own(
+    tmp_path: Path,
+) -> None:
+    def step(trace: HostTrace, number: int) -> None:
+        forward(trace, KERNEL_US)
+        trace.queue_full(4e3)
+        trace.recorded(1e3)
+        backward(trace, KERNEL_US)
+
+    assert [one for one in causes_of(tmp_path, step, undisturbed) if one.rank is not None] == []
+    one = evidence_of(tmp_path)[0]
+    assert min(one.waiting_ns) == pytest.approx(4e6, rel=0.01)
+    assert min(one.recording_ns) == pytest.approx(1e6, rel=0.03)
+    assert max(one.gap_ns) == 0
+
+
+def test_what_a_rank_keeps_of_its_host_is_small() -> None:
+    """A thousand ranks fit beside each other: sums and a few names, not events."""
+    for one in evidence_of(DATA / "gpt_ddp_compile_n4").values():
+        assert len(msgspec.msgpack.encode(one)) < 10_000

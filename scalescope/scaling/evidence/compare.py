@@ -35,10 +35,18 @@ def compare_hosts(by_rank: Mapping[int, HostEvidence]) -> list[HostCause]:
     return sorted(causes, key=lambda cause: -cause.typical_ns)
 
 
+#: A stall that a program makes itself is one gap a step, or a few.
+_MOST_STALLS = 4
+
+
 def _not_starved(stalls: list[HostCause], starved: list[HostCause]) -> list[HostCause]:
-    """Leave out stalls that are a starved host's: it is interrupted at some places in most steps by chance."""
+    """Leave out stalls that are a starved host's own: it is interrupted at some places in most steps by chance."""
     lost = {cause.rank: cause.typical_ns for cause in starved}
-    return [one for one in stalls if one.rank not in lost or one.typical_ns > lost[one.rank]]
+    return [
+        one
+        for one in stalls
+        if one.rank not in lost or (one.typical_ns > lost[one.rank] and (one.evidence[0].count or 0) <= _MOST_STALLS)
+    ]
 
 
 def busy_beyond_others(by_rank: Mapping[int, HostEvidence]) -> dict[int, list[int]]:

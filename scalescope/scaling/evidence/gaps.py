@@ -18,7 +18,7 @@ import numpy as np
 
 from scalescope.scaling.evidence.host_timeline import HostTimeline, Mask, Spans
 from scalescope.scaling.trace.families import ENGINE_FRAMES
-from scalescope.scaling.trace.intervals import Intervals, Ints, clip, covered_before, covers, difference, union
+from scalescope.scaling.trace.intervals import Intervals, Ints, clip, covered_before, covers, distinct, union
 
 #: Shorter ones are what Python takes between operators, ns.
 SHORTEST_GAP_NS = 20_000
@@ -207,9 +207,13 @@ def _insides(operators: Spans, gaps: Intervals) -> Ints:
     found = np.full(gaps.starts.size, -1, np.int64)
     if not len(operators):
         return found
-    reach = np.maximum.accumulate(operators.end)
     last = np.searchsorted(operators.start, gaps.starts, side="right") - 1
-    for index, (row, end) in enumerate(zip(last.tolist(), gaps.ends.tolist(), strict=True)):
+    leaf = (last >= 0) & (operators.end[last] >= gaps.ends)
+    found[leaf] = operators.name[last[leaf]]
+    reach = np.maximum.accumulate(operators.end)
+    open_ones = np.flatnonzero(~leaf & (last >= 0))
+    rows = zip(open_ones.tolist(), last[open_ones].tolist(), gaps.ends[open_ones].tolist(), strict=True)
+    for index, row, end in rows:
         for candidate in range(row, max(row - _FAR_BACK, -1), -1):
             if reach[candidate] < end:
                 break
@@ -225,18 +229,10 @@ def without(stretches: Intervals, *taken: Intervals) -> Intervals:
     What is left is at least as long as a gap.
     """
     other = union(*taken)
-    touched = np.flatnonzero(covered_before(other, stretches.ends) > covered_before(other, stretches.starts))
-    first = np.searchsorted(other.ends, stretches.starts[touched], side="right")
-    until = np.searchsorted(other.starts, stretches.ends[touched])
-    left = [
-        difference(Intervals(stretches.starts[[row]], stretches.ends[[row]]), Intervals(*(e[low:high] for e in other)))
-        for row, low, high in zip(touched.tolist(), first.tolist(), until.tolist(), strict=True)
-    ]
-    starts = np.concatenate((np.delete(stretches.starts, touched), *(part.starts for part in left)))
-    ends = np.concatenate((np.delete(stretches.ends, touched), *(part.ends for part in left)))
-    order = np.argsort(starts, kind="stable")
-    order = order[(ends - starts)[order] >= SHORTEST_GAP_NS]
-    return Intervals(starts[order], ends[order])
+    edges = distinct(np.concatenate((*stretches, *other)))
+    starts, ends = edges[:-1], edges[1:]
+    kept = covers(stretches, starts) & ~covers(other, starts) & (ends - starts >= SHORTEST_GAP_NS)
+    return Intervals(starts[kept], ends[kept])
 
 
 def inside_steps(host: HostTimeline, stretches: Intervals) -> Intervals:

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from scalescope.scaling.rank.recorded import standstill
 from scalescope.scaling.rank.steps import Steps, find_steps
 from scalescope.scaling.trace.families import ENGINE_FRAMES
-from scalescope.scaling.trace.intervals import Intervals, Ints, difference, union
-from scalescope.scaling.trace.trace import HostSpans, Trace
+from scalescope.scaling.trace.intervals import Intervals, Ints, union
+from scalescope.scaling.trace.trace import HostSpans, Stretches, Trace
 
 Mask = npt.NDArray[np.bool_]
 
@@ -93,8 +93,9 @@ def host_timeline(trace: Trace) -> HostTimeline | None:
     own = np.array([_PROFILER_STEP.match(name) is None for name in trace.names], bool)
     instants = np.sort(np.concatenate([operators.start, operators.end, calls.start, calls.end]))
     # a launch that waits for room in the device's queue is counted as overhead, too, and is none
-    queue_full = union(Intervals(trace.queue_full.start, trace.queue_full.end))
-    stopped = difference(standstill(trace.overhead, instants - base), queue_full)
+    waits = np.isin(trace.overhead.start, trace.queue_full.start)
+    overhead = Stretches(trace.overhead.start[~waits], trace.overhead.end[~waits], trace.overhead.thread[~waits])
+    stopped = standstill(overhead, instants - base)
     recording = union(Intervals(stopped.starts + base, stopped.ends + base))
     if len(steps):
         edges = np.concatenate((steps.start, steps.end[-1:])) + base

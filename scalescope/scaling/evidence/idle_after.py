@@ -10,7 +10,7 @@ import numpy as np
 
 from scalescope.scaling.evidence.host_timeline import Spans
 from scalescope.scaling.rank.timeline import Timeline
-from scalescope.scaling.trace.intervals import Intervals, Ints, covered_before, difference, union
+from scalescope.scaling.trace.intervals import Intervals, Ints, covered_before, union
 
 #: What is launched this long before the device comes to it, ns, has found the host ahead.
 _AHEAD_NS = 100_000
@@ -23,7 +23,7 @@ def idle_after(calls: Spans, device: Timeline, until: int) -> tuple[Ints, Ints]:
     """
     start, end = calls.start, calls.end
     busy = union(Intervals(device.start, device.end))
-    idle = difference(Intervals(busy.starts[:1], busy.ends[-1:]), busy)
+    idle = Intervals(busy.ends[:-1], busy.starts[1:])
     order = np.lexsort((device.start, device.launch))
     launch, begun = device.launch[order], device.start[order]
     next_call = np.concatenate((start[1:], [until]))

@@ -84,10 +84,19 @@ def difference(left: Intervals, right: Intervals) -> Intervals:
 def _where(left: Intervals, right: Intervals, inside_right: bool) -> Intervals:
     if left.starts.size == 0 or right.starts.size == 0:
         return EMPTY if inside_right else left
-    edges = np.unique(np.concatenate((left.starts, left.ends, right.starts, right.ends)))
+    edges = distinct(np.concatenate((*left, *right)))
     starts, ends = edges[:-1], edges[1:]
     keep = covers(left, starts) & (covers(right, starts) == inside_right)
     return union(Intervals(starts[keep], ends[keep]))
+
+
+def distinct(instants: Ints) -> Ints:
+    """Return each instant once, ascending; many times as fast as numpy's own for times, of which few are equal."""
+    instants = np.sort(instants)
+    new = np.ones(instants.size, bool)
+    new[1:] = instants[1:] > instants[:-1]
+    once: Ints = instants[new]
+    return once
 
 
 def covers(disjoint: Intervals, instants: Ints) -> npt.NDArray[np.bool_]:

@@ -88,7 +88,8 @@ def _slower(common: CommonSteps, rank: int) -> HostCause | None:
     alike = weight[ratio >= 1 + (middle - 1) / 2].sum() / weight.sum()
     if middle < least or alike < _ALIKE:
         return None
-    busy = common.row(rank, common.by_rank[rank].busy_ns)
+    told = common.by_rank[rank]
+    busy = common.row(rank, told.busy_ns) + common.row(rank, told.gap_ns)
     steps = len(common.by_rank[rank].steps)
     longest = sorted(rows, key=lambda row: -row[1])[:3]
     figures = [
