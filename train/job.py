@@ -26,7 +26,7 @@ from scalescope.train.measure.preemption import StopRequest
 from scalescope.train.measure.progress_markers import Places
 from scalescope.train.measure.publisher import Publisher
 from scalescope.train.measure.schedule import Schedule, make_schedule
-from scalescope.train.measure.step_recorder import Ledger
+from scalescope.train.measure.step_recorder import StepRecorder
 from scalescope.train.measure.summary import summarise
 from scalescope.train.measure.traces import describe_run, rescue_traces, write_traces
 from scalescope.train.models.network import Model, build_model, network_class
@@ -77,7 +77,7 @@ def _run(job: Job[TrainConfig]) -> None:
     tracer = Tracer(config.profiler, job.device, job.world.rank, told, config.strategy.kind == "ddp")
     places = Places(job)
     with StopRequest() as stop, Publisher(job) as publisher:
-        ledger = Ledger(
+        ledger = StepRecorder(
             job, clock, schedule, _accounting(job, model, share), info.attempt, publisher.publish, stop, places,
             PowerMeter(open_energy_counter(job.devices[job.world.rank].pci_bus)),
         )  # fmt: skip
@@ -114,7 +114,7 @@ class _Loop:
     checkpoints: Checkpoints
     clock: Clock
     tracer: Tracer
-    ledger: Ledger
+    ledger: StepRecorder
     places: Places
 
     def run(self) -> None:

@@ -28,7 +28,7 @@ _STACKS_S = 2.0  # that a rank has to write its stacks
 _DUMP = signal.SIGRTMAX  # asks it to
 
 
-class Sentry:
+class ProcessWatchdog:
     """The rank's end: it gives the signs."""
 
     def __init__(self, rank: int, folder: Path) -> None:

@@ -26,7 +26,7 @@ import torch.distributed as dist
 
 from scalescope.launch.watch import flight_recorder
 from scalescope.launch.watch.presence import Sign, end_sibling, end_stopped, fate, own_sign
-from scalescope.launch.watch.process_watchdog import Sentry
+from scalescope.launch.watch.process_watchdog import ProcessWatchdog
 from scalescope.records.errors import ExitCode
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import EndedBy, RunStatus
@@ -92,7 +92,7 @@ class Watch:
         self._ended = threading.Event()
         self._departure = threading.Lock()  # taken once, by the thread that leaves with this rank
         self._folder: RunFolder | None = None
-        self._sentry: Sentry | None = None
+        self._sentry: ProcessWatchdog | None = None
         self._leave: Callable[[Verdict, bool], None] = _say
         #: What the job's body saves when it is left in the middle; called on every rank, from the watching thread.
         self.rescue: Callable[[Verdict], None] = lambda verdict: None
@@ -122,7 +122,7 @@ class Watch:
 
     def post_sentry(self, folder: RunFolder) -> None:
         """Have a process beside end this rank where even the watch's own threads run no more."""
-        self._sentry = Sentry(self._rank, folder.path)
+        self._sentry = ProcessWatchdog(self._rank, folder.path)
 
     def end(self) -> None:
         """Stop watching: this rank has come to the job's end. Does not return where it is made to leave already."""

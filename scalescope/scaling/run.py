@@ -145,6 +145,8 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         kinds=kernel_kinds(kernels, splits),
         efficiency=efficiency_of(_in_common(summaries, partitions)) if usable else None,
     )
+    if usable and analysis.efficiency is None and len(splits) > 1:
+        quality.reasons.append("no efficiency factors: the ranks' windows are not of the same steps")
     if usable:
         late = name_late_ranks(partitions, lost, kernels, open_ended)
         keep(analysis, measured_findings(late, mean_step_ms(analysis, "window")))

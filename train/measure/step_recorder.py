@@ -34,7 +34,7 @@ _PATIENCE_S = 5.0  # for rows that the working thread is writing just now, perha
 _Chunk = tuple[dist.Work, list[torch.Tensor], range]  # under way: (laps, 5) of each rank, and their steps
 
 
-class Ledger:
+class StepRecorder:
     """The laps of all ranks. Rank 0 hands each finished row to `publish`, in the order of steps."""
 
     def __init__(

@@ -37,7 +37,7 @@ from scalescope.train.measure.schedule import Window
 from scalescope.train.script.config import script_config
 from scalescope.train.script.exchange import Exchange, Lap, Message
 from scalescope.train.script.membership import Place, find_place
-from scalescope.train.script.run_recorder import Keeper
+from scalescope.train.script.run_recorder import RunRecorder
 
 _BRIEFLY_S = 2.0  # an error of the script's is not held up for longer
 _CHECK_EVERY = 100  # messages between two looks at whether rank 0 still listens
@@ -84,7 +84,7 @@ class StepProfiler:
         self._mark_s = 0.0
         self._place: Place | None = None
         self._exchange: Exchange | None = None
-        self._keeper: Keeper | None = None
+        self._keeper: RunRecorder | None = None
         self._folder: RunFolder | None = None
         self._clock: Clock | None = None
         self._tracer: Tracer | None = None
@@ -178,7 +178,7 @@ class StepProfiler:
         self._exchange.due()
         device = describe(place.rank, place.device)
         if place.rank == 0:
-            self._keeper = Keeper(config, self._text, place, device, self._phase)
+            self._keeper = RunRecorder(config, self._text, place, device, self._phase)
             self._folder = self._keeper.folder
             self._exchange.announce(str(self._folder.path))
             _say(f"{place.size} rank{'s' if place.size > 1 else ''} ({place.source}) → {self._folder.path}")
@@ -214,7 +214,7 @@ class StepProfiler:
         if self._told % _CHECK_EVERY == 0 and self._exchange.refused():
             raise _Refused
 
-    def _end_run(self, keeper: Keeper, status: RunStatus, message: str | None) -> None:
+    def _end_run(self, keeper: RunRecorder, status: RunStatus, message: str | None) -> None:
         assert self._exchange is not None
         until = time.monotonic() + (self._config.timeout_s if status == "done" else 0.0)
         while not keeper.complete() and time.monotonic() < until:

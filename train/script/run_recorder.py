@@ -22,7 +22,7 @@ from scalescope.train.script.exchange import Lap, Message
 from scalescope.train.script.membership import Place
 
 
-class Keeper:
+class RunRecorder:
     """Writes a row once every rank has told its lap of a step. `phase` says which phase a step is in."""
 
     def __init__(

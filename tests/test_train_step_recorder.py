@@ -25,7 +25,7 @@ from tests.train_runs import FAST, SMALL_GPT, compose
 from scalescope.train.measure.accounting import Accounting
 from scalescope.train.measure.clock import CpuClock
 from scalescope.train.measure.energy import PowerMeter
-from scalescope.train.measure.step_recorder import Ledger
+from scalescope.train.measure.step_recorder import StepRecorder
 from scalescope.train.measure.progress_markers import Places
 from scalescope.train.measure.preemption import StopRequest
 from scalescope.train.measure.schedule import make_schedule
@@ -37,7 +37,7 @@ config = compose(*SMALL_GPT, *FAST, "profiler=none", "steps=8", "warmup_steps=0"
 job = Job(config, World(rank, 2, rank, 2, "env"), RunFolder(folder), torch.device("cpu"), "gloo", store,
           dist.group.WORLD, [], Ceilings(), Sinks(), Watch(store, rank, 2))
 clock, rows = CpuClock(), []
-ledger = Ledger(job, clock, make_schedule(config), Accounting(2, 4, None, None, None, None, None), 0, rows.append,
+ledger = StepRecorder(job, clock, make_schedule(config), Accounting(2, 4, None, None, None, None, None), 0, rows.append,
                 StopRequest(), Places(job), PowerMeter(None))
 clock.lap(torch.tensor(2.5))
 ledger.finish(1)
