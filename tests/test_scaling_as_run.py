@@ -11,6 +11,8 @@ import pytest
 
 from scalescope.cli import front_door
 from scalescope.records.rows import StepPhase, StepRow
+from scalescope.report.verdict import run_verdict
+from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis, StepTimes, read_run_answer
 from scalescope.scaling.as_run.calibrate import Untraced, calibrate
 from scalescope.scaling.as_run.partition import partition_replayed
@@ -286,3 +288,19 @@ def test_steps_that_cannot_be_are_refused_in_a_line(
     assert front_door.main(["analyze", str(SLOW_HOST), *words]) == 2
     said = capsys.readouterr().err
     assert says in said and len(said.strip().splitlines()) == 1
+
+
+def test_without_an_untraced_step_only_what_holds_at_any_cost_of_recording_is_claimed() -> None:
+    (answer,) = analyze([SLOW_HOST])
+    assert isinstance(answer, RunAnalysis) and answer.as_run is not None and answer.as_run.source == "range"
+    first = answer.findings[0]
+    assert (first.code, first.rank, first.ms) == ("profiler_cost", None, None)
+    assert all(one.low_ms is None or one.low_ms > 0 for one in answer.findings)
+    headline = run_verdict(answer).headline
+    assert "cannot be told from this trace" in headline and "--step-ms" in headline
+
+
+def test_with_its_untraced_step_nothing_is_left_untold() -> None:
+    (answer,) = analyze([SLOW_HOST], untraced={SLOW_HOST: _given(UNTRACED_MS)})
+    assert isinstance(answer, RunAnalysis)
+    assert not [one for one in answer.findings if one.code in ("profiler_cost", "host_bound", "host_starved")]

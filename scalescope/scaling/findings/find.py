@@ -13,8 +13,8 @@ from scalescope.scaling.findings.detectors.host_late import host_late
 from scalescope.scaling.findings.detectors.more_work import more_work
 from scalescope.scaling.findings.detectors.own_work import own_work
 from scalescope.scaling.findings.detectors.slower_compute import slower_compute
-from scalescope.scaling.findings.nothing import nothing
 from scalescope.scaling.findings.pricing import price
+from scalescope.scaling.findings.untold import only_what_holds
 
 DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     own_work,
@@ -32,4 +32,4 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
 def find(scene: Scene) -> list[Finding]:
     """Return the findings of a run that can be replayed, most costly first; never an empty list."""
     candidates = [candidate for detect in DETECTORS for candidate in detect(scene)]
-    return ranked(price(scene, candidates)) or [nothing(scene)]
+    return only_what_holds(scene, ranked(price(scene, candidates)))
