@@ -9,6 +9,7 @@ from scalescope.scaling.findings.detectors.copies import copies
 from scalescope.scaling.findings.detectors.data_loading import data_loading
 from scalescope.scaling.findings.detectors.gradients import gradients
 from scalescope.scaling.findings.detectors.host_bound import host_bound
+from scalescope.scaling.findings.detectors.host_causes import host_causes
 from scalescope.scaling.findings.detectors.host_late import host_late
 from scalescope.scaling.findings.detectors.more_work import more_work
 from scalescope.scaling.findings.detectors.own_work import own_work
@@ -21,15 +22,18 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     more_work,
     slower_compute,
     alternating_load,
-    data_loading,
-    host_late,
     host_bound,
     copies,
     gradients,
 )
 
+#: What holds hosts up: by their own records, and where those are not at hand by what they take for the same launches.
+FROM_RECORDS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (host_causes,)
+FROM_LAUNCHES: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (data_loading, host_late)
+
 
 def find(scene: Scene) -> list[Finding]:
     """Return the findings of a run that can be replayed, most costly first; never an empty list."""
-    candidates = [candidate for detect in DETECTORS for candidate in detect(scene)]
+    on_hosts = FROM_LAUNCHES if scene.host is None else FROM_RECORDS
+    candidates = [candidate for detect in (*DETECTORS, *on_hosts) for candidate in detect(scene)]
     return ranked(price(scene, candidates)) or [nothing(scene)]
