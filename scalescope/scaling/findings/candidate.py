@@ -68,3 +68,4 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     evidence: tuple[EvidenceRow, ...] = ()
     remedy: Remedy | None = None
     at_most: bool = False
+    least_share: float = WORTH_SAYING  # of the step, below which it is no finding

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from scalescope.scaling.finding import Finding, ranked
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.detectors.alternating_load import alternating_load
+from scalescope.scaling.findings.detectors.contention import contention
 from scalescope.scaling.findings.detectors.copies import copies
 from scalescope.scaling.findings.detectors.data_loading import data_loading
 from scalescope.scaling.findings.detectors.gradients import gradients
@@ -13,9 +14,12 @@ from scalescope.scaling.findings.detectors.host_causes import host_causes
 from scalescope.scaling.findings.detectors.host_late import host_late
 from scalescope.scaling.findings.detectors.more_work import more_work
 from scalescope.scaling.findings.detectors.own_work import own_work
+from scalescope.scaling.findings.detectors.slow_transfer import slow_transfer
 from scalescope.scaling.findings.detectors.slower_compute import slower_compute
 from scalescope.scaling.findings.nothing import nothing
 from scalescope.scaling.findings.pricing import price
+from scalescope.scaling.findings.profiler_cost import holds_in_range, profiler_cost
+from scalescope.scaling.findings.unsteady import unsteady
 
 DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     own_work,
@@ -25,6 +29,8 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     host_bound,
     copies,
     gradients,
+    slow_transfer,
+    contention,
 )
 
 #: What holds hosts up: by their own records, and where those are not at hand by what they take for the same launches.
@@ -36,4 +42,8 @@ def find(scene: Scene) -> list[Finding]:
     """Return the findings of a run that can be replayed, most costly first; never an empty list."""
     on_hosts = FROM_LAUNCHES if scene.host is None else FROM_RECORDS
     candidates = [candidate for detect in (*DETECTORS, *on_hosts) for candidate in detect(scene)]
-    return ranked(price(scene, candidates)) or [nothing(scene)]
+    priced = price(scene, candidates)
+    first = profiler_cost(scene, priced)
+    told = ranked([one for one in priced if holds_in_range(scene, one)])
+    told = ranked([*told, *unsteady(scene, told)])
+    return [*first, *told] or [nothing(scene)]
