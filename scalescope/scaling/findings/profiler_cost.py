@@ -8,6 +8,7 @@ from scalescope.scaling.findings.shares import mean_step_ms
 
 #: The step as run is known well enough where its range is no wider than this.
 _WIDE = 0.05
+_OF_SETTINGS = ("small_buckets", "late_bucket", "exposed_transfer", "slow_transfer", "contention")
 
 
 def profiler_cost(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
@@ -16,8 +17,8 @@ def profiler_cost(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
     It does not where the hosts bound the step at both ends of the range.
     """
     as_run = scene.analysis.as_run
-    if as_run is None or as_run.source != "range" or as_run.recording_ms is None:
-        return []
+    if as_run is None or as_run.source != "range" or as_run.recording_ms is None or scene.replayer.on_cpu:
+        return []  # on CPUs the host is what computes
     if as_run.low_ms is None or as_run.high_ms is None or as_run.high_ms - as_run.low_ms <= _WIDE * scene.step_ms:
         return []
     if any(one.code == "host_bound" and (one.low_ms or 0.0) > 0 for one in found):
@@ -41,6 +42,8 @@ def profiler_cost(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
 
 
 def holds_in_range(scene: Scene, finding: Finding) -> bool:
-    """Whether a finding holds at both ends of what recording may cost."""
+    """Whether a finding holds at both ends of what recording may cost; what settings bring varies for other reasons."""
     as_run = scene.analysis.as_run
-    return as_run is None or as_run.source != "range" or (finding.low_ms or 0.0) > 0
+    if as_run is None or as_run.source != "range" or finding.code in _OF_SETTINGS:
+        return True
+    return (finding.low_ms or 0.0) > 0
