@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from scalescope.report.verdict import run_verdict
-from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer import RunAnalysis, read_run_answer, write_answer
 from scalescope.scaling.finding import Finding
 from scalescope.scaling.findings.add import add_findings
 from scalescope.scaling.run import explain_traces
@@ -85,3 +86,36 @@ def test_a_member_that_is_late_at_a_broadcast_is_found_and_not_called_transfer(t
     (one,) = found(folder)
     assert (one.code, one.rank) == ("own_work", 0 if late_root else 2)
     assert one.ms == pytest.approx(3.0, rel=0.1)
+
+
+def test_what_recording_may_have_made_is_not_told_without_the_untraced_step() -> None:
+    """Recorded, the step takes 47.8 ms and its devices seem to wait for hosts; without recording it takes 24.7."""
+    analysis = analysed(DATA / "gpt8_ddp_none_n2")
+    assert analysis.findings[0].code == "profiler_cost" and analysis.findings[0].ms is None
+    assert not analysis.stragglers
+    said = run_verdict(analysis).headline
+    assert "GPU-bound or host-bound: cannot be told from this trace, since recording may cost" in said
+    assert "--step-ms" in said
+
+
+def test_findings_are_in_the_answer_and_read_again(tmp_path: Path) -> None:
+    analysis = analysed(data_parallel.run(tmp_path / "traces", Disturbance(spin={2: 4 * MS}), ahead=True))
+    write_answer(tmp_path / "analysis.json", analysis)
+    read = read_run_answer(tmp_path / "analysis.json")
+    assert read.findings == analysis.findings and read.schema == 2
+    assert [one.code for one in read.advice] == ["own_work"]
+
+
+def test_an_answer_of_schema_1_is_read_and_shown_with_the_words_that_it_holds(tmp_path: Path) -> None:
+    analysis = analysed(data_parallel.run(tmp_path / "traces", Disturbance(), ahead=True))
+    old = msgspec.to_builtins(analysis)
+    old |= {
+        "schema": 1,
+        "stragglers": [{"rank": 1, "steps_last": 3, "lost_ms": 2.0, "verdict": "its own delay: +2 ms"}],
+    }
+    old["advice"] = [{"what": "load ahead", "because": "it is late", "gain_ms": 1.0, "low_ms": 0.5, "high_ms": 1.5,
+                      "fraction": 0.1}]  # fmt: skip
+    del old["findings"]
+    (tmp_path / "analysis.json").write_bytes(msgspec.json.encode(old))
+    text = run_verdict(read_run_answer(tmp_path / "analysis.json")).text
+    assert "its own delay: +2 ms" in text and "load ahead: 1.0 ms" in text

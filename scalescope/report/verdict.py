@@ -149,6 +149,8 @@ def _advice(fall: Waterfall, activity: str | None) -> str:
 
 def _best_advice(run: RunAnalysis, remedy: str) -> str:
     """Return what to do about a run's costliest finding; without any the remedy, with what the replay says of it."""
+    if run.findings and run.findings[0].code == "profiler_cost" and run.findings[0].remedy is not None:
+        return f"{cure_words(run.findings[0].remedy)}."
     if todo := words.following(run.findings):
         return f"{words.todo(todo[0])}."
     if run.advice and run.advice[0].what:  # schema 1

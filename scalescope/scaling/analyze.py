@@ -167,7 +167,7 @@ def _completed(
     if outlook.sweeps:
         add_in_situ(explained.analysis, explained.exchanges, outlook.sweeps)
     records, here = explained.records, _jobs_here(jobs, executor)
-    add_findings(path, [explained.analysis], outlook.sweeps, records, here, untraced)
+    add_findings(path, [explained.analysis], outlook.sweeps, records, here, untraced, explained.host)
     return explained.analysis
 
 

@@ -17,6 +17,8 @@ from scalescope.scaling.answer import (
     RunAnalysis,
     StepSplit,
 )
+from scalescope.scaling.evidence.compare import compare_hosts
+from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.measured import measured_findings
 from scalescope.scaling.findings.shares import mean_step_ms
@@ -48,6 +50,7 @@ class Explained(msgspec.Struct, frozen=True):
     kernels: dict[int, KernelTable]
     exchanges: dict[int, RankExchanges] = {}
     records: dict[int, RankRecord] = {}  # what a replay needs, where that was asked for and the ranks are few
+    host: list[HostCause] = []  # what the hosts' own records say, side by side
 
 
 def explain_traces(
@@ -156,7 +159,8 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         for rank, one in summaries.items()
         if one.shares is not None
     }
-    return Explained(analysis, partitions, kernels, exchanges)
+    hosts = {rank: one.host_evidence for rank, one in summaries.items() if one.host_evidence is not None}
+    return Explained(analysis, partitions, kernels, exchanges, host=compare_hosts(hosts) if usable else [])
 
 
 def _sound(summaries: Mapping[int, RankSummary]) -> Mapping[int, RankSummary]:

@@ -36,7 +36,8 @@ def headline(finding: Finding, step_ms: float) -> str:
         return f"{because(finding)}; {cure_words(finding.remedy)}." if finding.remedy else f"{because(finding)}."
     if finding.ms is None:
         return f"nothing between the ranks is wrong: {because(finding)}."
-    return f"{subject(finding)} costs {cost(finding)} of the {milliseconds(step_ms)} step: {because(finding)}."
+    verb = "cost" if finding.rank is None and subject(finding).endswith("s") else "costs"
+    return f"{subject(finding)} {verb} {cost(finding)} of the {milliseconds(step_ms)} step: {because(finding)}."
 
 
 def line(finding: Finding) -> str:

@@ -12,6 +12,7 @@ from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.as_run.untraced import untraced_of_run
 from scalescope.scaling.costs.points import Launch
+from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.finding import Finding, Reason
 from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.findings.derived import keep
@@ -33,12 +34,13 @@ def add_findings(
     records: Mapping[int, RankRecord] | None = None,
     jobs: int | None = None,
     untraced: Untraced | None = None,
+    host: Sequence[HostCause] | None = None,
 ) -> None:
     """Fill in `replay`, `as_run` and `findings` of what is replayed at a path: a run's own analysis, or a study's runs.
 
     `sweeps` are other than the study's own. `records`: of a run's own traces, where they are known already.
     `jobs`: processes that work out what changes do; None: as many as pay off. `untraced`: the step as the user knows it
-    from elsewhere; None: as the run's own steps say.
+    from elsewhere; None: as the run's own steps say. `host`: what a run's own records say of its hosts.
     Where nothing can be replayed, the answer says why: that is no reason to go without an analysis.
     """
     try:
@@ -49,7 +51,8 @@ def add_findings(
     for target in targets:
         analysis = analyses[0] if target.path == path else by_name.get(target.name)
         if analysis is not None and analysis.ranks and analysis.quality.verdict != "unusable":
-            _add(target, analysis, sweeps, records if target.path == path else None, jobs, untraced)
+            own = target.path == path
+            _add(target, analysis, sweeps, records if own else None, jobs, untraced, host if own else None)
 
 
 def _add(
@@ -59,6 +62,7 @@ def _add(
     records: Mapping[int, RankRecord] | None,
     jobs: int | None,
     untraced: Untraced | None,
+    host: Sequence[HostCause] | None,
 ) -> None:
     try:
         replayer = open_replayer(target, analysis, sweeps, records, jobs)
@@ -67,12 +71,17 @@ def _add(
         return
     analysis.replay = replayer.replay
     analysis.as_run = take_recording_out(replayer, untraced or untraced_of_run(target.path))
-    findings = find_in(replayer, analysis, RunFolder(target.path).read_facts())
+    findings = find_in(replayer, analysis, RunFolder(target.path).read_facts(), host)
     if findings is not None:
         keep(analysis, findings)
 
 
-def find_in(replayer: Replayer, analysis: RunAnalysis, facts: TrainFacts | None = None) -> list[Finding] | None:
+def find_in(
+    replayer: Replayer,
+    analysis: RunAnalysis,
+    facts: TrainFacts | None = None,
+    host: Sequence[HostCause] | None = None,
+) -> list[Finding] | None:
     """Return a replayed run's findings; None where the replay can price none, for the reason in `unpriced`."""
     replay = replayer.replay
     if replayer.stalled is not None:
@@ -86,4 +95,4 @@ def find_in(replayer: Replayer, analysis: RunAnalysis, facts: TrainFacts | None 
     step, _ = step_as_run(analysis)
     if analysis.as_run is not None and analysis.as_run.ranks:
         replayer.longest_ns = step.high * 1e6
-    return find(Scene(analysis, replayer, facts, peak, step.value))
+    return find(Scene(analysis, replayer, facts, peak, step.value, host))

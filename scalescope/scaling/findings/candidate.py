@@ -1,5 +1,6 @@
 """What detectors look at, and what they return: causes that are not priced yet."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -8,6 +9,7 @@ from scalescope.hardware.peaks import Peak
 from scalescope.records.rows import TrainFacts
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
+from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.finding import Code, EvidenceRow, Remedy
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
@@ -31,6 +33,7 @@ class Scene:
     facts: TrainFacts | None = None
     peak: Peak | None = None
     step_ms: float = field(default=0.0)
+    host: Sequence[HostCause] | None = None  # what the hosts' own records say; None: they were not looked at
 
     @property
     def side(self) -> SideBySide:
@@ -65,3 +68,4 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     evidence: tuple[EvidenceRow, ...] = ()
     remedy: Remedy | None = None
     at_most: bool = False
+    least_share: float = WORTH_SAYING  # of the step, below which it is no finding

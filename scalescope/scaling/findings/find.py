@@ -5,31 +5,45 @@ from collections.abc import Callable, Iterator
 from scalescope.scaling.finding import Finding, ranked
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.detectors.alternating_load import alternating_load
+from scalescope.scaling.findings.detectors.contention import contention
 from scalescope.scaling.findings.detectors.copies import copies
 from scalescope.scaling.findings.detectors.data_loading import data_loading
 from scalescope.scaling.findings.detectors.gradients import gradients
 from scalescope.scaling.findings.detectors.host_bound import host_bound
+from scalescope.scaling.findings.detectors.host_causes import host_causes
 from scalescope.scaling.findings.detectors.host_late import host_late
 from scalescope.scaling.findings.detectors.more_work import more_work
 from scalescope.scaling.findings.detectors.own_work import own_work
+from scalescope.scaling.findings.detectors.slow_transfer import slow_transfer
 from scalescope.scaling.findings.detectors.slower_compute import slower_compute
+from scalescope.scaling.findings.nothing import nothing
 from scalescope.scaling.findings.pricing import price
-from scalescope.scaling.findings.untold import only_what_holds
+from scalescope.scaling.findings.profiler_cost import holds_in_range, profiler_cost
+from scalescope.scaling.findings.unsteady import unsteady
 
 DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     own_work,
     more_work,
     slower_compute,
     alternating_load,
-    data_loading,
-    host_late,
     host_bound,
     copies,
     gradients,
+    slow_transfer,
+    contention,
 )
+
+#: What holds hosts up: by their own records, and where those are not at hand by what they take for the same launches.
+FROM_RECORDS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (host_causes,)
+FROM_LAUNCHES: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (data_loading, host_late)
 
 
 def find(scene: Scene) -> list[Finding]:
     """Return the findings of a run that can be replayed, most costly first; never an empty list."""
-    candidates = [candidate for detect in DETECTORS for candidate in detect(scene)]
-    return only_what_holds(scene, ranked(price(scene, candidates)))
+    on_hosts = FROM_LAUNCHES if scene.host is None else FROM_RECORDS
+    candidates = [candidate for detect in (*DETECTORS, *on_hosts) for candidate in detect(scene)]
+    priced = price(scene, candidates)
+    first = profiler_cost(scene, priced)
+    told = ranked([one for one in priced if holds_in_range(scene, one)])
+    told = ranked([*told, *unsteady(scene, told)])
+    return [*first, *told] or [nothing(scene)]

@@ -113,7 +113,7 @@ def _by_changes(scene: Scene, candidates: Sequence[Candidate], context: tuple[Re
 
 
 def _is_worth_it(scene: Scene, gain: _Gain) -> bool:
-    if gain.ms < _least(scene):
+    if gain.ms < gain.candidate.least_share * scene.step_ms:
         return False
     if gain.candidate.change is not None:
         return gain.low_ms > -gain.ms

@@ -14,6 +14,9 @@ from scalescope.scaling.replay.side_by_side import Launches, SideBySide
 #: A host's gap is one where it takes so much longer for a launch than the others do, ns: no operator's own time.
 GAP_NS = 150_000
 
+#: What launching a copy takes the host where it need not wait for it, ns.
+_LAUNCH_NS = 10_000.0
+
 What = Literal[
     "own",  # activities that the other ranks do not run at all
     "more",  # those that they run less often
@@ -22,6 +25,8 @@ What = Literal[
     "gaps",  # of that, where one launch alone is late by a gap
     "data",  # loading data
     "copies",  # memcpy and memset, and what waits for them
+    "waits",  # the host's own waits for the device
+    "pause",  # so much of the longest time that the host takes for a launch, in each step
 ]
 
 
@@ -30,6 +35,7 @@ class Removal(msgspec.Struct, frozen=True):
 
     what: What
     rank: int | None = None
+    ns: int = 0  # of a pause
 
 
 def remove(graph: Graph, side: SideBySide, removal: Removal) -> None:
@@ -39,6 +45,10 @@ def remove(graph: Graph, side: SideBySide, removal: Removal) -> None:
             _free_data(graph, rank)
         elif removal.what == "copies":
             _free_copies(graph, rank)
+        elif removal.what == "waits":
+            _free_waits(graph, rank)
+        elif removal.what == "pause":
+            _shorten_longest(graph, side, rank, removal.ns)
         else:
             for step in side.steps:
                 _remove_in_step(graph, side, rank, step, removal.what)
@@ -139,8 +149,33 @@ def _free_data(graph: Graph, rank: int) -> None:
     ]
 
 
+def _free_waits(graph: Graph, rank: int) -> None:
+    """Let the host wait neither for its device nor for a copy to be through; for room in the queue it still does."""
+    calls = graph.calls[rank]
+    for at, call in enumerate(calls):
+        awaits = call.awaits >= 0 and not call.room and graph.activities[call.awaits].kind != COMMUNICATION
+        if awaits and call.launches < 0:
+            calls[at] = replace(call, awaits=-1, duration_ns=0.0)
+
+
+def _shorten_longest(graph: Graph, side: SideBySide, rank: int, ns: int) -> None:
+    for step in side.steps:
+        own = side.launches[rank, step]
+        left = float(ns)
+        for row in np.argsort(-own.host_ns, kind="stable").tolist():
+            less = min(left, float(own.host_ns[row]))
+            _shorten_host(graph, rank, own, row, less)
+            left -= less
+            if left <= 0:
+                break
+
+
 def _free_copies(graph: Graph, rank: int) -> None:
     for stream in graph.order[rank]:
         for at in stream:
             if graph.activities[at].kind == COPY:
                 graph.work_ns[at] = 0.0
+    calls = graph.calls[rank]
+    for at, call in enumerate(calls):  # a copy out of pageable memory holds the host up, too
+        if call.launches >= 0 and graph.activities[call.launches].kind == COPY:
+            calls[at] = replace(call, duration_ns=min(call.duration_ns, _LAUNCH_NS), awaits=-1)

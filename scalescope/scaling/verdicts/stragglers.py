@@ -30,6 +30,10 @@ GUILTY_FRACTION = 0.01
 GUILTY_STEPS = 0.75
 
 
+#: Steps that a verdict needs.
+_LEAST_STEPS = 2
+
+
 class AwaitedWaits(msgspec.Struct, frozen=True):
     """One rank's waits in order of their start: `[start, ready)` in ns, and the rank each was for."""
 
@@ -93,6 +97,8 @@ def name_late_ranks(
         for rank in ranks
     }
     steps = min(len(bounded[rank]) for rank in ranks)
+    if steps < _LEAST_STEPS:
+        return []  # of one step nobody can tell what is usual
     step_ns = statistics.fmean(part.window for rank in ranks for part in bounded[rank][:steps])
     # loss[awaited][step]: mean over the other ranks, in ns
     loss = {rank: [0.0] * steps for rank in ranks}

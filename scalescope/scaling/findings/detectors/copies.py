@@ -6,6 +6,9 @@ from scalescope.scaling.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.replay.removal import Removal
 
+#: Every step fills and copies a little.
+_LEAST_SHARE = 0.02
+
 
 def copies(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate where copies are exposed."""
@@ -17,4 +20,5 @@ def copies(scene: Scene) -> Iterator[Candidate]:
             evidence=(EvidenceRow(kind="figure", name="exposed_copies", ms=exposed, share=exposed / scene.step_ms),),
             remedy=Remedy(cure="copy_ahead"),
             at_most=True,
+            least_share=_LEAST_SHARE,
         )

@@ -1,0 +1,32 @@
+"""Compute that is slower because collectives run beside it, by much more than hiding them costs anyway."""
+
+from collections.abc import Iterator
+
+from scalescope.scaling.finding import EvidenceRow, Remedy
+from scalescope.scaling.findings.candidate import Candidate, Scene
+from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.graph import median
+
+#: Collectives that are hidden slow the compute that hides them: up to this share of the step is what hiding costs.
+_USUAL = 0.08
+
+
+def contention(scene: Scene) -> Iterator[Candidate]:
+    """Yield a candidate where compute would be so much faster without anything beside it."""
+    graph = scene.replayer.graph
+    inflation = graph.contention.inflation
+    steps = max(1, len(graph.step_numbers))
+    beside = [
+        sum(graph.activities[at].beside_ns for stream in graph.order[rank] for at in stream) / steps / 1e6
+        for rank in graph.ranks
+    ]
+    slower = inflation / (1 + inflation) * median(beside)
+    if slower >= _USUAL * scene.step_ms:
+        yield Candidate(
+            code="contention",
+            change=Change(no_inflation=True),
+            evidence=(EvidenceRow(kind="figure", name="slower_beside_collectives", ms=slower),),
+            remedy=Remedy(cure="fewer_channels"),
+            at_most=True,
+            least_share=_USUAL / 2,
+        )

@@ -1,0 +1,49 @@
+"""What cannot be told from a trace alone: whether devices wait for hosts, or only for hosts that are being recorded."""
+
+from collections.abc import Sequence
+
+from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.findings.candidate import Scene
+from scalescope.scaling.findings.shares import mean_step_ms
+
+#: The step as run is known well enough where its range is no wider than this.
+_WIDE = 0.05
+_OF_SETTINGS = ("small_buckets", "late_bucket", "exposed_transfer", "slow_transfer", "contention")
+
+
+def profiler_cost(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
+    """Return a finding where it depends on recording's cost, which is not known, what bounds the step; else none.
+
+    It does not where the hosts bound the step at both ends of the range.
+    """
+    as_run = scene.analysis.as_run
+    if as_run is None or as_run.source != "range" or as_run.recording_ms is None or scene.replayer.on_cpu:
+        return []  # on CPUs the host is what computes
+    if as_run.low_ms is None or as_run.high_ms is None or as_run.high_ms - as_run.low_ms <= _WIDE * scene.step_ms:
+        return []
+    if any(one.code == "host_bound" and (one.low_ms or 0.0) > 0 for one in found):
+        return []
+    idle = mean_step_ms(scene.analysis, "idle_launch") + mean_step_ms(scene.analysis, "exposed_wait")
+    return [
+        Finding(
+            code="profiler_cost",
+            ms=None,
+            low_ms=None,
+            high_ms=None,
+            evidence=(
+                EvidenceRow(kind="figure", name="recording_low", ms=min(as_run.recording_ms.low, idle)),
+                EvidenceRow(kind="figure", name="recording_high", ms=min(as_run.recording_ms.high, idle)),
+                EvidenceRow(kind="figure", name="idle_launch", ms=idle),
+            ),
+            remedy=Remedy(cure="give_step_ms"),
+            backed="none",
+        )
+    ]
+
+
+def holds_in_range(scene: Scene, finding: Finding) -> bool:
+    """Whether a finding holds at both ends of what recording may cost; what settings bring varies for other reasons."""
+    as_run = scene.analysis.as_run
+    if as_run is None or as_run.source != "range" or finding.code in _OF_SETTINGS:
+        return True
+    return (finding.low_ms or 0.0) > 0
