@@ -1,6 +1,7 @@
 # make demo: set everything up, measure this machine, end with a table and runs/demo/report.html
 # make test: set everything up, then lint, type-check and test
 # make docs: write the tables of settings in docs/reference.md anew, from conf/
+# make fuzz: 20,000 mutated traces, logs, run folders and flight records (hours; CASES=500 for a while)
 # make test-cluster: Slurm, MPI, several hosts, and faults from outside, where they can be had
 
 PYTHON ?= python3
@@ -8,7 +9,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 
-.PHONY: demo docs test test-cluster lint setup clean
+.PHONY: demo docs fuzz test test-cluster lint setup clean
 .DEFAULT_GOAL := help
 
 help:
@@ -40,6 +41,9 @@ test: lint
 ## needs root; Debian's slurm-wlm, munge (slurmdbd, mariadb-server for accounts), openmpi-bin, iproute2
 test-cluster: $(READY)
 	@$(BIN)/pytest -m "cluster or long" -rs
+
+fuzz: $(READY)
+	@$(BIN)/python -m tests.fuzz.campaign $(or $(CASES),20000)
 
 clean:
 	rm -rf .venv build *.egg-info

@@ -51,6 +51,16 @@ class Plan:
                             f"{'; '.join(changed[:4])}; leave these as they were, or choose another name")  # fmt: skip
 
 
+def folder_below(runs: str, name: str) -> Path:
+    """Return where the run folder `name` lies. Raises UserError where that is not inside of `runs`."""
+    root = Path(runs).expanduser().resolve()
+    path = Path(os.path.normpath(root / name))
+    if root not in path.parents:
+        raise UserError(f"name={name!r} lies outside of {root}; give a name without .. and a leading /, "
+                        "and set runs= to the folder that shall hold it")  # fmt: skip
+    return root / name
+
+
 def plan_job(verb: Verb, config: DictConfig, world: World | None = None) -> Plan:
     """Check and place a composed config. Raises UserError; nothing is written.
 
@@ -68,5 +78,5 @@ def plan_job(verb: Verb, config: DictConfig, world: World | None = None) -> Plan
         config.launch.device = place.device
         config.launch.backend = place.backend
         config.launch.threads_per_rank = place.threads_per_rank
-    path = Path(cast(str, config.runs)).expanduser().resolve() / name
+    path = folder_below(cast(str, config.runs), name)
     return Plan(verb, freeze(config), path, checked.study, place, checked.resume)

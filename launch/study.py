@@ -16,7 +16,7 @@ from scalescope.launch.compose import compose_job, explain, freeze, typed
 from scalescope.launch.config import JobConfig, Sent, StudyConfig
 from scalescope.launch.devices import resolve
 from scalescope.launch.former_keys import with_present_names
-from scalescope.launch.freeze import Plan, plan_job
+from scalescope.launch.freeze import Plan, folder_below, plan_job
 from scalescope.launch.verb import Verb
 from scalescope.records.environment import usable_cores
 from scalescope.records.errors import RunError, Stopped, UserError
@@ -88,7 +88,7 @@ def outline_study(overrides: Sequence[str], train: Verb, sweep: Verb, counts: li
             each = dict.fromkeys(itertools.chain.from_iterable(some))  # once, in order
             axes += [f"{axis}=[{','.join(each)}]"] if each else []  # else the sweep's own choice stands
         members.append(Member(sweep, "sweep", [*axes, *shared, *for_sweep], max(counts)))
-    path = Path(settings.runs).expanduser().resolve() / name
+    path = folder_below(settings.runs, name)
     return Outline(path=path, text=freeze(config), settings=settings, members=_distinct(members))
 
 

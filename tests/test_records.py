@@ -12,7 +12,7 @@ import pytest
 
 from scalescope.records.environment import allowed_variables
 from scalescope.records.errors import UserError
-from scalescope.records.files import RowWriter, read_rows, write_atomic
+from scalescope.records.files import DamagedFile, RowWriter, read_rows, write_atomic
 from scalescope.records.folder import RunFolder, find_runs
 from scalescope.records.rows import StepRow, SweepRow, TrainFacts
 from scalescope.records.shell import as_typed
@@ -48,7 +48,7 @@ def test_a_bad_line_in_the_middle_is_named(tmp_path: Path) -> None:
     with RowWriter(path) as writer:
         writer.append(_row(0))
     path.write_bytes(path.read_bytes() + b'{"step": "x"}\n' + msgspec.json.encode(_row(2)) + b"\n")
-    with pytest.raises(msgspec.ValidationError, match=r"steps\.jsonl:2"):
+    with pytest.raises(DamagedFile, match=r"steps\.jsonl:2"):
         list(read_rows(path, StepRow))
 
 
@@ -122,8 +122,12 @@ def test_runs_are_found_below_a_study(tmp_path: Path) -> None:
 
 
 def test_secrets_are_not_captured() -> None:
-    environment = {"WANDB_API_KEY": "k", "AWS_SECRET": "s", "SLURM_JWT": "t", "NCCL_DEBUG": "INFO", "SLURM_JOB_ID": "3"}
-    assert allowed_variables(environment) == {"NCCL_DEBUG": "INFO", "SLURM_JOB_ID": "3"}
+    kept = {"NCCL_DEBUG": "INFO", "SLURM_JOB_ID": "3", "OMP_NUM_THREADS": "4", "GPU_MAX_HW_QUEUES": "2"}
+    named = ("NCCL_SECRET", "NCCL_NET_AUTH_TOKEN", "RCCL_OF_TOMORROW", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+    left = ("WANDB_API_KEY", "AWS_SECRET", "SLURM_JWT", "OMP_PASSWORD", "SLURM_JOB_SECRET", "SLURM_JOB_USER",
+            "SLURM_JOB_ACCOUNT")  # fmt: skip
+    found = allowed_variables({**kept, **dict.fromkeys((*named, *left), "hunter2")})
+    assert found == {**kept, **dict.fromkeys(named, "(set; its value is not kept)")}
 
 
 def test_a_failing_sink_is_reported_once_and_stops_nothing(capsys: pytest.CaptureFixture[str]) -> None:

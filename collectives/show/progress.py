@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from scalescope.collectives.show.summary import ways
+from scalescope.records.console import styled_stream
 from scalescope.records.rows import SweepRow
 
 _HEAD = (
@@ -25,7 +26,7 @@ class Display:
     def __init__(self, total: int, shown: bool, done: int = 0) -> None:
         self._shown = shown
         self._series: tuple[object, ...] = ()
-        self._console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        self._console = Console(file=styled_stream(), highlight=False, soft_wrap=True)
         self._bar: Progress | None = None
         if shown and self._console.is_terminal:
             columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -67,11 +67,18 @@ Exit codes: 0 fine, 1 a failed check, 2 your input, 3 failed while running (what
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one verb and return its exit code."""
+    """Run one verb and return its exit code. What it prints of a stranger's names moves no cursor and no colour."""
+    from scalescope.records.console import cleaned_console
+
+    _ready_streams()
+    with cleaned_console():
+        return _main(arguments)
+
+
+def _main(arguments: Sequence[str] | None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     from scalescope.records.errors import ExitCode, Preempted, RunError, UserError
 
-    _ready_streams()
     if lacks := missing():
         print(f"scalescope: {lacks}", file=sys.stderr)
         return int(ExitCode.USER_INPUT)
@@ -100,6 +107,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("scalescope: interrupted", file=sys.stderr)
         return int(ExitCode.RUN_FAILED)
+    except Exception as error:  # noqa: BLE001 - the last one to ask: a line for the user, all of it for who mends it
+        print(f"scalescope: {_reported(error)}", file=sys.stderr)
+        return int(ExitCode.RUN_FAILED)
+
+
+def _reported(error: Exception) -> str:
+    """Return a defect of ours as a line that asks for a report, with its traceback in a file."""
+    import tempfile
+    import traceback
+
+    said = next(iter(str(error).splitlines()), "")[:200]
+    told = f"this is a defect of scalescope: {type(error).__name__}{f': {said}' if said else ''}"
+    try:
+        handle, path = tempfile.mkstemp(prefix="scalescope-defect-", suffix=".txt")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write("".join(traceback.format_exception(error)))
+    except OSError:
+        return f"{told}; please report it, with what you called"
+    return f"{told}; please report it, with what you called and {path}"
 
 
 def _answer(words: list[str]) -> int:

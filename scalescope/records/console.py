@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
@@ -21,6 +21,52 @@ def outlived_console() -> Iterator[None]:
         sys.stdout.flush()
         sys.stderr.flush()
         sys.stdout, sys.stderr = before
+
+
+#: What a terminal obeys instead of showing it: control characters but newline and tab, and marks that turn text round.
+_OBEYED = dict.fromkeys(
+    (*(code for code in range(0x20) if code not in (0x09, 0x0A)), *range(0x7F, 0xA0),
+     *range(0x202A, 0x202F), *range(0x2066, 0x206A)), "\ufffd"
+)  # fmt: skip
+
+
+def clean(text: str) -> str:
+    """Return a text that a terminal only shows: names in traces, logs and folders may be a stranger's."""
+    return text.translate(_OBEYED)
+
+
+@contextmanager
+def cleaned_console() -> Iterator[None]:
+    """While it is open, all that is printed is cleaned; rich, which styles and cleans by itself, writes past it."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (cast(TextIO, _Cleaned(stream)) for stream in before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def styled_stream() -> TextIO:
+    """Return standard output for who cleans what it prints and adds styles of its own."""
+    return cast(TextIO, getattr(sys.stdout, "styled", sys.stdout))
+
+
+class _Cleaned:
+    """A text stream that cleans what is written to it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.styled = stream
+
+    def write(self, text: str) -> int:
+        self.styled.write(clean(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.styled, name)
 
 
 class _Outlived:

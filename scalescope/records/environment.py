@@ -9,22 +9,14 @@ from pathlib import Path
 from types import ModuleType
 
 from scalescope.records.rows import Environment, Versions
-
-_PREFIXES = ("NCCL_", "RCCL_", "TORCH_NCCL_", "HSA_", "OMP_", "SLURM_JOB_", "GLOO_SOCKET_")
-_NAMES = {
-    "CUDA_VISIBLE_DEVICES",
-    "HIP_VISIBLE_DEVICES",
-    "ROCR_VISIBLE_DEVICES",
-    "CUDA_DEVICE_MAX_CONNECTIONS",
-    "PYTORCH_ALLOC_CONF",
-    "PYTORCH_CUDA_ALLOC_CONF",
-    "TORCH_SYMM_MEM_DISABLE_MULTICAST",
-}
+from scalescope.records.variables import KEPT, NAMED, NOT_KEPT
 
 
 def allowed_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that explain a figure, by name, sorted. Nothing else of the environment is ever kept."""
-    return {key: environ[key] for key in sorted(environ) if key in _NAMES or key.startswith(_PREFIXES)}
+    kept = {name: value for name, value in environ.items() if name in KEPT}
+    named = {name: NOT_KEPT for name in environ if name.startswith(NAMED) and name not in KEPT}
+    return dict(sorted({**kept, **named}.items()))
 
 
 def capture(versions: Versions) -> Environment:

@@ -1,6 +1,7 @@
 """Files that survive a crash: written whole or not at all, or grown one flushed line at a time."""
 
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +10,39 @@ from typing import TypeVar
 
 import msgspec
 
+from scalescope.records.errors import UserError
 from scalescope.records.rows import FORMER_KEYS
 
 Row = TypeVar("Row", bound=msgspec.Struct)
+
+#: What a decoder raises for bytes that are no JSON, no text, or brackets within brackets beyond its depth.
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class DamagedFile(UserError, msgspec.DecodeError):
+    """A file of a run folder that does not decode: the message names file, line and what was expected there."""
+
+
+def read_document(path: Path, document_type: type[Row]) -> Row:
+    """Return what a JSON file holds.
+
+    Raises DamagedFile, OSError where it cannot be read, UserError for what is no plain file.
+    """
+    refuse_special(path)
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=document_type)
+    except UNDECODABLE as error:
+        raise DamagedFile(f"{path}: {error}") from error
+
+
+def refuse_special(path: Path) -> None:
+    """Raise UserError for a pipe, a socket or a device in a file's place: opening one may wait for ever."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return  # whoever opens it says what is wrong
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise UserError(f"{path} is no file but a pipe, a socket or a device, which is not read; remove it")
 
 
 def write_atomic(path: Path, content: bytes | str) -> None:
@@ -51,6 +82,7 @@ class RowWriter:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.parent.mkdir(parents=True, exist_ok=True)
+        refuse_special(path)
         _cut_torn_line(path)
         self._file = path.open("ab", buffering=0)
 
@@ -79,10 +111,11 @@ class RowWriter:
 def read_rows(path: Path, row_type: type[Row]) -> Iterator[Row]:
     """Yield the rows of a JSON-lines file; one torn last line is accepted, a missing file holds none.
 
-    Raises msgspec.ValidationError or msgspec.DecodeError, naming file and line, for a bad row that is not the last.
+    Raises DamagedFile, naming file and line, for a bad row that is not the last, UserError for what is no plain file.
     """
     if not path.exists():
         return
+    refuse_special(path)
     decoder = msgspec.json.Decoder(row_type)
     renamed = FORMER_KEYS.get(row_type, {})
     with path.open("rb") as file:
@@ -91,10 +124,10 @@ def read_rows(path: Path, row_type: type[Row]) -> Iterator[Row]:
                 line = line.replace(former, key)
             try:
                 row = decoder.decode(line)
-            except msgspec.DecodeError as error:
+            except UNDECODABLE as error:
                 if not line.endswith(b"\n"):
                     return
-                raise type(error)(f"{path}:{number}: {error}") from error
+                raise DamagedFile(f"{path}:{number}: {error}") from error
             yield row
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from scalescope.records.errors import UserError
-from scalescope.records.files import RowWriter, read_rows, write_atomic
+from scalescope.records.files import RowWriter, read_document, read_rows, write_atomic
 from scalescope.records.rows import (
     EndedBy,
     Origin,
@@ -159,8 +159,8 @@ class RunFolder:
         """Return run.json. Raises UserError where it is missing or does not decode."""
         path = self.path / "run.json"
         try:
-            return msgspec.json.decode(path.read_bytes(), type=RunInfo)
-        except (OSError, msgspec.DecodeError) as error:
+            return read_document(path, RunInfo)
+        except OSError as error:
             raise UserError(f"{path}: {error}") from error
 
     def write_info(self, info: RunInfo) -> None:
@@ -182,11 +182,14 @@ class RunFolder:
         write_atomic(self.path / "facts.json", msgspec.json.format(msgspec.json.encode(facts)))
 
     def read_facts(self) -> TrainFacts | None:
-        """Return facts.json; None where there is none. What older ones lack is taken from the frozen config."""
+        """Return facts.json; None where there is none. What older ones lack is taken from the frozen config.
+
+        Raises UserError where it does not decode.
+        """
         path = self.path / "facts.json"
-        if not path.is_file():
+        if not path.exists():
             return None
-        facts = msgspec.json.decode(path.read_bytes(), type=TrainFacts)
+        facts = read_document(path, TrainFacts)
         if facts.origin is None and self.config.is_file():
             origin, dataset = _origin_of(self.config.read_text("utf-8", errors="replace"))
             facts = msgspec.structs.replace(facts, origin=origin, dataset=facts.dataset or dataset)

@@ -171,7 +171,7 @@ def _rank_events(rank: int, path: Path, shift_us: float, packed: Packed) -> Iter
     text_threads: dict[tuple[int, int], str] = {}
     packed.events[rank] = packed.unreadable[rank] = 0
     for event in read_events(path):
-        if event is None or not _has_time(event):
+        if event is None or not _has_time(event) or not _has_place(event):
             packed.unreadable[rank] += 1
             continue
         old = event.get("pid")
@@ -194,6 +194,12 @@ def _rank_events(rank: int, path: Path, shift_us: float, packed: Packed) -> Iter
     yield from _names(rank, processes, metadata, busy)
     for (pid, thread), name in text_threads.items():
         yield _meta("thread_name", pid, thread, name=name)
+
+
+def _has_place(event: Event) -> bool:
+    """Tell whether process and thread are what a viewer can show, and name the process where the event does not."""
+    event.setdefault("pid", 0)
+    return all(isinstance(event.get(key, 0), int | str) for key in ("pid", "tid"))
 
 
 def _has_time(event: Event) -> bool:

@@ -4,11 +4,13 @@ A figure is never cut: a table wider than the terminal is printed in blocks that
 numpy's and pandas' users know it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
+from scalescope.records.console import clean, styled_stream
 from scalescope.records.rows import SweepRow
 from scalescope.report.as_run import as_run_sentence, as_run_table, differs
 from scalescope.report.drawing import parts
@@ -41,6 +43,11 @@ _PLAIN_WIDTH = 10_000  # a log file has no width
 
 
 class _Console(Console):
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Yield what is shown, cleaned of what a terminal would obey; rich's own control segments stay."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=clean(segment.text))
+
     def on_broken_pipe(self) -> None:
         """Leave it to the front door that the reader has gone: rich would end with 1, which is a failed check."""
         raise BrokenPipeError
@@ -48,8 +55,8 @@ class _Console(Console):
 
 def make_console() -> Console:
     """Return the console that all of this prints to: colours on a terminal only, and not where NO_COLOR is set."""
-    console = _Console(highlight=False)
-    return console if console.is_terminal else _Console(highlight=False, width=_PLAIN_WIDTH)
+    console = _Console(file=styled_stream(), highlight=False)
+    return console if console.is_terminal else _Console(file=styled_stream(), highlight=False, width=_PLAIN_WIDTH)
 
 
 def print_run(answer: RunAnalysis, console: Console) -> None:

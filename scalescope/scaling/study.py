@@ -7,7 +7,7 @@ import msgspec
 
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
-from scalescope.records.rows import RunInfo, TrainFacts
+from scalescope.records.rows import RunInfo, StepRow, TrainFacts
 from scalescope.scaling.answer import PARTS, RunAnalysis, ScalingPoint, StudyAnalysis
 from scalescope.scaling.costs.answer import cost_answer
 from scalescope.scaling.costs.model import CostModel, NotKnown
@@ -30,6 +30,7 @@ class TrainRun(msgspec.Struct, frozen=True):
     info: RunInfo
     facts: TrainFacts
     explained: Explained
+    steps: list[StepRow]
 
     @property
     def world_size(self) -> int:
@@ -75,7 +76,11 @@ def explain_study(
         if info.kind == "sweep":
             sweeps.extend(_read_sweep(child, answer))
         elif info.kind == "train":
-            run = _explain_child(child, info, answer, jobs, executor)
+            try:
+                run = _explain_child(child, info, answer, jobs, executor)
+            except UserError as error:  # a file of it does not decode: that costs the run, not the study
+                answer.reasons.append(f"{child.path.name} is left out: {error}")
+                continue
             if run is not None:
                 runs.append(run)
                 analyses.append(run.explained.analysis)
@@ -84,7 +89,10 @@ def explain_study(
     sweeps.extend(outlook.sweeps)
     for run in runs:
         add_in_situ(run.explained.analysis, run.explained.exchanges, sweeps)
-    answer.tried = compare_tried(study)
+    try:
+        answer.tried = compare_tried(study)
+    except UserError as error:
+        answer.reasons.append(f"what followed advice is not compared: {error}")
     tried = {one.run for one in answer.tried}
     found = _series([run for run in runs if run.folder.path.name not in tried], answer)
     for series in found:
@@ -121,7 +129,7 @@ def _known(run: TrainRun) -> MeasuredRun:
     step_ms = _measured(run)
     assert step_ms is not None
     explained = run.explained
-    steady = [row.length_ms for row in run.folder.read_steps() if row.phase == "steady" and row.step_ms]
+    steady = [row.length_ms for row in run.steps if row.phase == "steady" and row.step_ms]
     return MeasuredRun(
         name=run.folder.path.name,
         world_size=run.world_size,
@@ -154,13 +162,17 @@ def _explain_child(
         explained = explain_run(child, jobs, executor)
     except UserError as error:
         explained = explain_steps_only(child, str(error))
+    try:
+        steps = child.read_steps()
+    except UserError:  # said in its own analysis
+        steps = []
     quality = explained.analysis.quality
     if not explained.partitions:
         answer.reasons.extend(quality.reasons)
     elif quality.verdict == "unusable":
         why = quality.reasons[0] if quality.reasons else "they hold too little"
         answer.reasons.append(f"{child.path.name}: its traces are left out of all comparisons: {why}")
-    return TrainRun(child, info, facts, explained)
+    return TrainRun(child, info, facts, explained, steps)
 
 
 def _series(runs: Sequence[TrainRun], answer: StudyAnalysis) -> list[Series]:

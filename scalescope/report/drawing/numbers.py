@@ -23,7 +23,7 @@ def microseconds(value: float) -> str:
 
 def rate(value: float) -> str:
     """Return e.g. `1,932,316`, `356.5`, `450` or `4.21`."""
-    return figure(value, 0 if abs(value) >= 1000 or value == int(value) else 1 if abs(value) >= 10 else 2)
+    return figure(value, 0 if abs(value) >= 1000 or float(value).is_integer() else 1 if abs(value) >= 10 else 2)
 
 
 def percent(share: float, digits: int = 1) -> str:

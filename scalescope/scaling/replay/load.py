@@ -43,8 +43,10 @@ def find_targets(path: Path) -> list[Target]:
     tried = {row.run for row in folder.read_tried()}
     largest: dict[TrainFacts, tuple[int, RunFolder]] = {}
     for child in _traced(folder):
-        facts = child.read_facts()
-        size = child.read_info().world_size or 1
+        try:
+            facts, size = child.read_facts(), child.read_info().world_size or 1
+        except UserError:  # the study's analysis says so
+            continue
         if facts is None or child.path.name in tried:
             continue
         job = _job(facts)

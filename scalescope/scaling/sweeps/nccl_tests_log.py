@@ -11,6 +11,7 @@ A log that was cut is read up to the cut, and says so.
 import csv
 import io
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from scalescope.records.errors import UserError
 from scalescope.records.rows import Device, SweepRow
 from scalescope.scaling.sweeps.names import REDUCING, dtype_of, operation_of
 
+_MOST_BYTES, _MOST_RANKS = 1 << 60, 1 << 20  # beyond them it is a damaged number
 _PROGRAM = re.compile(r"\b(\w+)_perf\b")
 _VERSION = re.compile(r"^# nccl-tests version (\S+)", re.MULTILINE)
 _RANK = re.compile(r"^#\s+Rank\s+(\d+)(?:\s+Group\s+(\d+))?", re.MULTILINE)
@@ -30,6 +32,8 @@ _SETTINGS = re.compile(r"^# nThread (\d+) nGpus (\d+) .*?\biters: (\d+) agg iter
 _GRAPH = re.compile(r"\bgraph: (\d+)")
 _START = re.compile(r"^# (?:nccl-tests version|Collective test starting|nThread) ")
 _TIMES = ("time", "cputime")
+#: What comes of a column that is missing, a word for a number, a list for a table.
+_NOT_AS_WRITTEN = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, StopIteration, RecursionError)
 _END = "# Avg bus bandwidth"
 
 
@@ -59,6 +63,14 @@ def read_log(text: str, name: str, operation: str | None = None) -> Log:
 
     Raises UserError where the text is no log of theirs, or does not tell the operation.
     """
+    try:
+        return _read(text, name, operation)
+    except _NOT_AS_WRITTEN as error:
+        said = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')[:80]}"
+        raise UserError(f"{name} is not as nccl-tests or rccl-tests write a log ({said})") from error
+
+
+def _read(text: str, name: str, operation: str | None) -> Log:
     start = text.lstrip()[:1]
     if start in ("{", "["):
         return _read_json(text, name, operation)
@@ -193,6 +205,8 @@ def _row(
     wrong: float | None,
     **spread: float | None,
 ) -> SweepRow:
+    if not (0 <= size <= _MOST_BYTES and 1 <= test.group_size <= _MOST_RANKS):
+        raise ValueError(f"{size} bytes on {test.group_size} ranks")
     row = SweepRow(
         operation=test.operation,
         bytes=size,
@@ -345,4 +359,4 @@ def _number(text: object) -> float | None:
         value = float(str(text))
     except ValueError:
         return None
-    return None if value != value else value
+    return value if math.isfinite(value) else None

@@ -1,0 +1,33 @@
+"""Mutated inputs of each kind, as `make fuzz` runs tens of thousands: no traceback, nothing slow."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.campaign import run_cases
+from tests.fuzz.mutator import mutated
+from tests.fuzz.subjects import subjects
+from tests.report_samples import write_study
+
+CASES = {"traces": 100, "logs": 100, "folders": 8, "flight records": 50}  # fewer where each makes a report
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    yield write_study(tmp_path_factory.mktemp("fuzz") / "study").path
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_mutated_inputs_end_with_an_exit_code(
+    kind: str, study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # failing cases are kept as files in the current folder
+    figures = run_cases(kind, subjects(study)[kind], 0, CASES[kind])
+    assert figures.cases == CASES[kind] and not figures.failed, "\n".join(figures.failed)
+
+
+def test_a_mutation_is_the_same_for_the_same_number() -> None:
+    text = b'{"a": [1, 2, {"b": "c"}]}'
+    assert [mutated(text, number) for number in range(50)] == [mutated(text, number) for number in range(50)]
+    assert len({mutated(text, number) for number in range(50)}) > 25
