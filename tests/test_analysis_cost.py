@@ -77,7 +77,8 @@ def test_of_more_than_can_be_replayed_nothing_is_kept_and_that_is_said(monkeypat
     (answer,) = analyze([DATA / "gpt_ddp_n1"])
     assert isinstance(answer, RunAnalysis)
     assert answer.quality.verdict == "good" and answer.ranks[0].steps == 3
-    (why,) = answer.quality.reasons
+    assert answer.unpriced is not None and answer.unpriced.code == "not_replayed"
+    why = answer.unpriced.text
     assert "3,848 activities in 3 steps of 1 rank" in why and "profiler.step()" in why
 
 
@@ -103,7 +104,7 @@ import msgspec
 from scalescope.scaling.analyze import analyze
 (answer,) = analyze([Path(sys.argv[1])], jobs=int(sys.argv[2]))
 forked = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime > 0
-print(json.dumps([forked, msgspec.to_builtins(answer.advice), msgspec.to_builtins(answer.replay)]))
+print(json.dumps([forked, msgspec.to_builtins(answer.findings), msgspec.to_builtins(answer.replay)]))
 """
     told = []
     for jobs in (1, 2):

@@ -30,7 +30,9 @@ def measured(answer: RunAnalysis) -> list[object]:
     told = answer.efficiency
     if told is not None and told.orchestration > 1.01:  # a contradiction, which is not told any more
         told = None
-    return [answer.ranks, answer.steps, answer.collectives, told, answer.step_times, answer.throughput, answer.model,
+    times = answer.step_times  # its overhead was a mean less a median then, and is a difference of medians now
+    steps = None if times is None else (times.measured_step_ms, times.measured_steps, times.window_step_ms)
+    return [answer.ranks, answer.steps, answer.collectives, told, steps, answer.throughput, answer.model,
             answer.world_size, answer.quality.verdict]  # fmt: skip
 
 

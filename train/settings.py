@@ -106,7 +106,7 @@ class ProfilerConfig:
     active: int = key()
     repeat: int = key()
     ranks: list[int] | None = key()
-    shapes: bool | None = key()
+    shapes: bool | None = key(resumable=True)
     stacks: bool = key()
     memory: bool = key()
     max_mib: float | None = key()
