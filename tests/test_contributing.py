@@ -95,3 +95,19 @@ def test_a_kernel_family_is_one_row(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, env=environment, capture_output=True,
                           text=True, timeout=60, check=False)  # fmt: skip
     assert done.stdout.split() == ["True", "all_reduce", "matmul"], done.stderr
+
+
+def test_a_collective_is_a_row_a_file_and_its_name(tmp_path: Path) -> None:
+    tree = copied_tree(tmp_path)
+    before = files_of(tree)
+    pieces = example("Add a collective")
+    apply(pieces, tree)
+    after = files_of(tree)
+    assert {path for path in after if after[path] != before.get(path)} == {piece.path for piece in pieces}
+    words = ("operations=[send_back]", "sizes=[8B,4KiB]", "launch.ranks=2", "launch.device=cpu", "logger=none",
+             "launch.threads_per_rank=1", "budget_s=0.05", f"runs={tree / 'runs'}", "name=one")  # fmt: skip
+    done = call(tree, "sweep", *words)
+    assert done.returncode == 0, done.stderr
+    rows = RunFolder(tree / "runs" / "one").read_sweep()
+    assert [(row.operation, row.status, row.wrong) for row in rows] == [("send_back", "measured", 0)] * 2
+    assert all(row.bus_gb_s == row.alg_gb_s for row in rows)
