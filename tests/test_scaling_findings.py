@@ -19,7 +19,7 @@ DATA = Path(__file__).parent / "data"
 
 def analysed(folder: Path) -> RunAnalysis:
     explained = explain_traces(find_sources(folder), folder.name, 1, for_replay=True)
-    add_findings(folder, [explained.analysis], [], explained.records, 1)
+    add_findings(folder, [explained.analysis], [], explained.records, 1, host=explained.host)
     return explained.analysis
 
 
@@ -119,3 +119,12 @@ def test_an_answer_of_schema_1_is_read_and_shown_with_the_words_that_it_holds(tm
     (tmp_path / "analysis.json").write_bytes(msgspec.json.encode(old))
     text = run_verdict(read_run_answer(tmp_path / "analysis.json")).text
     assert "its own delay: +2 ms" in text and "load ahead: 1.0 ms" in text
+
+
+def test_a_host_that_sleeps_and_a_loader_of_all_ranks_are_told_apart() -> None:
+    """On two CPU ranks: rank 1's host sleeps 10 ms before each step, and both load for 2 ms."""
+    stall, loading = found(DATA / "cpu_ddp_n2")[:2]
+    assert (stall.code, stall.rank) == ("host_stall", 1) and stall.remedy is not None
+    assert stall.evidence[0].ms == pytest.approx(10, rel=0.1) and stall.remedy.cure == "look_at_host"
+    assert (loading.code, loading.rank) == ("data_loading", None)
+    assert loading.ms == pytest.approx(2.2, rel=0.1) and loading.evidence[0].name == "scalescope:data"
