@@ -7,7 +7,6 @@ a step's growth is held against the growth.
 """
 
 import json
-import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from known_truth_reader import idle_before_collectives, read_pace, read_truth
 
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer import PARTS, Collective
+from scalescope.scaling.finding import Finding
 from scalescope.scaling.losses import lost_time
 from scalescope.scaling.run import Explained, explain_run
 from scalescope.scaling.verdicts.stragglers import GUILTY_FRACTION
@@ -144,8 +144,11 @@ class Check:
         yield self.row(self.disturbed, "it alone is named the straggler", right=named, note=verdicts)
         if mine is None:
             return
-        figure = re.search(r"\+([\d.]+) ms a step", mine.verdict)
-        yield self.compare(self.disturbed, "the verdict's own figure", float(figure[1]) if figure else None)
+        yield self.compare(
+            self.disturbed,
+            "the verdict's own figure",
+            _beyond_the_others(self.analysis.findings, self.disturbed),
+        )
         exposed = statistics.fmean(self.mean(self.here, rank)["exposed_wait"] for rank in self.others)
         yield self.row(
             self.disturbed,
@@ -309,3 +312,14 @@ def _cells(row: Row) -> tuple[str, ...]:
         {True: "right", False: "WRONG", None: ""}[row.right],
         row.note.replace("|", "/"),
     )
+
+
+def _beyond_the_others(findings: Iterable[Finding], rank: int) -> float | None:
+    """Return what a rank's findings say that it does longer than the others, ms a step; None where they do not."""
+    told = [
+        row.ms - (row.others_ms or 0.0)
+        for finding in findings
+        for row in finding.evidence
+        if finding.rank == rank and row.ms is not None
+    ]
+    return max(told, default=None)

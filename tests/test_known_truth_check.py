@@ -85,4 +85,4 @@ def test_a_right_account_of_a_step_that_did_not_grow_by_the_injection_is_right(
 
 def test_the_verdicts_own_figure_is_still_held_against_the_injection(lines: list[list[str]]) -> None:
     (cells,) = [cells for cells in lines if cells[:3] == ["device_delay", "1", "the verdict's own figure"]]
-    assert (cells[3], cells[6]) == ("10.000", "right")
+    assert (cells[3], cells[6]) == ("10.000", "right"), cells

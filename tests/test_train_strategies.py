@@ -114,7 +114,7 @@ def test_the_loss_of_gpus_is_torchs_own_under_every_strategy(name: str, on_two_r
 @pytest.mark.parametrize("name", RESNET)
 def test_resnet_learns_the_same_under_every_strategy(name: str, on_two_ranks: dict[str, list[float]]) -> None:
     found = on_two_ranks[json.dumps(RESNET[name])]
-    assert found == pytest.approx(on_two_ranks[json.dumps(RESNET["ddp"])], rel=2e-3 if "bf16" in name else 1e-4)
+    assert found == pytest.approx(on_two_ranks[json.dumps(RESNET["ddp"])], rel=5e-3 if "bf16" in name else 1e-4)
     assert found[-1] < found[0] - 0.5
 
 

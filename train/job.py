@@ -74,7 +74,7 @@ def _run(job: Job[TrainConfig]) -> None:
 
     clock = make_clock(job.device)
     told = describe_run(job, info)
-    tracer = Tracer(config.profiler, job.device, job.world.rank, told, config.strategy.kind == "ddp")
+    tracer = Tracer(config.profiler, job.device, job.world.rank, told, config.strategy.buckets_gradients)
     places = Places(job)
     with StopRequest() as stop, Publisher(job) as publisher:
         ledger = StepRecorder(

@@ -26,6 +26,7 @@ class StrategyConfig(Variant):
     implementation: ClassVar[str]  # "module:class" of its torch half, a `strategies.base.Strategy`
     scales_gradients: ClassVar[bool] = False  # whether it keeps fp16's small gradients from vanishing
     synchronises: ClassVar[bool] = True  # whether its steps wait for all ranks
+    buckets_gradients: ClassVar[bool] = False  # in torch's DDP buckets, whose contents only operators' shapes tell
     saves_itself: ClassVar[str | None] = None  # who writes its state, where that is not to be done in the background
     #: Files of conf/strategy that need less memory than one that slices nothing, with what they slice.
     lighter: ClassVar[dict[str, tuple[State, ...]]] = {}

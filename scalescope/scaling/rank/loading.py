@@ -8,7 +8,8 @@ Which annotations those are is learned from their names and from where they stan
   nothing of the step has been computed yet, nor is it inside. One whose name says nothing must also come by a batch:
   the device's first work after it begins is a copy out of the host's memory.
 
-What holds most of a step's compute is no loading, whatever its name says.
+What holds most of a step's compute is no loading, whatever its name says; but for torch's own loaders and our own jobs,
+whose operators in there are the batch's.
 """
 
 import re
@@ -77,7 +78,7 @@ def data_loading(trace: Trace, steps: Steps) -> Intervals:
             if not rows.any():
                 continue
             one = Intervals(spans.start[rows], spans.end[rows])
-            if trace.names[name] != ANNOTATION:
+            if trace.names[name] != ANNOTATION and not _ENUMERATED.match(trace.names[name]):
                 work = work or _Work(trace)
                 if not work.may_load(one, clear):
                     continue

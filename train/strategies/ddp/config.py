@@ -17,6 +17,7 @@ class DdpConfig(StrategyConfig):
     own_kind: ClassVar[str] = "ddp"
     implementation: ClassVar[str] = "scalescope.train.strategies.ddp.strategy:Ddp"
     scales_gradients: ClassVar[bool] = True
+    buckets_gradients: ClassVar[bool] = True
 
     bucket_mib: float = key(formerly="bucket_mb")
     gradient_as_bucket_view: bool = key()
