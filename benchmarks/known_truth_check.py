@@ -140,7 +140,7 @@ class Check:
         found = self.analysis.stragglers
         named = [one.rank for one in found] == [self.disturbed]
         mine = next((one for one in found if one.rank == self.disturbed), None)
-        verdicts = "; ".join(f"rank {one.rank}: {one.verdict}" for one in found)
+        verdicts = "; ".join(f"rank {one.rank}: {one.code}" for one in self.analysis.findings if one.rank is not None)
         yield self.row(self.disturbed, "it alone is named the straggler", right=named, note=verdicts)
         if mine is None:
             return

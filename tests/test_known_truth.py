@@ -65,7 +65,7 @@ def test_loading_data_slowly_is_idle_time_all_of_it(checked: list[str]) -> None:
     assert float(cells[4]) == pytest.approx(float(cells[3]), rel=0.05)
 
 
-@pytest.mark.parametrize(("case", "cause"), [("device_delay", "its host launches late"), ("slow_data", "loading data")])
+@pytest.mark.parametrize(("case", "cause"), [("device_delay", "host_stall"), ("slow_data", "data_loading")])
 def test_the_verdict_says_what_the_rank_did_and_how_long(checked: list[str], case: str, cause: str) -> None:
     assert cause in row(checked, case, 1, "it alone is named")[7]
     assert row(checked, case, 1, "the verdict's own figure")[6] == "right"
