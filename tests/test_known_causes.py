@@ -144,7 +144,8 @@ def test_what_a_rank_sleeps_is_what_the_untraced_steps_lose(made: Path, case: st
     assert known.cost_low_ms <= known.cost_ms <= known.cost_high_ms
     undisturbed_ms = median(step for stretch in known.step_ms_untraced_undisturbed[0] for step in stretch)
     if undisturbed_ms < INJECTED_MS / 2:
-        assert known.cost_ms == pytest.approx(INJECTED_MS, rel=0.15)
+        # a sleep is never shorter, and a core that slept wakes slowly, with cold caches
+        assert 0.95 * INJECTED_MS < known.cost_ms < 1.35 * INJECTED_MS
     else:  # others compute here, too: while one rank sleeps the other has its core
         assert INJECTED_MS / 3 < known.cost_ms < 1.5 * INJECTED_MS
     undisturbed = Truth.read(made / "nothing")
