@@ -2,8 +2,8 @@
 
     python benchmarks/dispatch_cost.py [--ranks 8]
 
-Needs no GPU: gloo over a group of one rank, where a call of all_reduce is dispatch alone. The watch is switched on and
-off in turn, beside the watches of the job's other ranks; the flight record counts where a process starts, so a process
+Needs no GPU: gloo over a group of one rank, where a call of all_reduce is dispatch alone. The watchdog is switched on
+and off in turn, beside those of the job's other ranks; the flight record counts where a process starts, so a process
 each, again in turn. Printed: µs a call as the median of batches of 300, the watching threads' time on a core, and the
 main thread's own time a call with a record of 0 and of 2,000 entries, in the least of many batches.
 """
@@ -25,7 +25,7 @@ sys.path.insert(0, str(HERE.parent.parent))
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
-from scalescope.launch.watch.progress_watchdog import Watch  # noqa: E402
+from scalescope.launch.watch.progress_watchdog import ProgressWatchdog  # noqa: E402
 
 BATCH = 300
 ROUNDS, ROUND_S = 4, 3.0
@@ -42,11 +42,11 @@ def main() -> int:
     watched(options.ranks)
     recorded()
     sys.stdout.flush()
-    os._exit(0)  # the watch has no end of a job to come to
+    os._exit(0)  # the watchdog has no end of a job to come to
 
 
 def watched(ranks: int) -> None:
-    """Print what a call takes with and without the watch."""
+    """Print what a call takes with and without the watchdog."""
     store = dist.TCPStore("127.0.0.1", 0, ranks, is_master=True, wait_for_workers=False)
     command = [sys.executable, str(HERE), "--ranks", str(ranks), "--port", str(store.port), "--neighbour"]
     others = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE) for rank in range(1, ranks)]
@@ -59,18 +59,18 @@ def watched(ranks: int) -> None:
     batches(call, 1.0)
     for _ in range(ROUNDS):
         took[False] += batches(call, ROUND_S)
-        watch = begin_watch(store, 0, ranks)
+        watchdog = begin_watchdog(store, 0, ranks)
         threads = [thread.native_id for thread in threading.enumerate() if thread.name.startswith("watch-")]
         before = on_core_ms(threads)
         took[True] += batches(call, ROUND_S)
         busy.append((on_core_ms(threads) - before) / ROUND_S)
-        watch.end()
+        watchdog.end()
         time.sleep(1.0)
     for other in others:
         other.kill()
     without, with_it = (statistics.median(took[on]) for on in (False, True))
-    print(f"a call of {ranks} ranks' job: {without:.2f} µs without the watch, {with_it:.2f} µs with it, whose threads "
-          f"are on a core for {statistics.fmean(busy):.2f} ms of a second")  # fmt: skip
+    print(f"a call of {ranks} ranks' job: {without:.2f} µs without the watchdog, {with_it:.2f} µs with it, whose "
+          f"threads are on a core for {statistics.fmean(busy):.2f} ms of a second")  # fmt: skip
 
 
 def recorded() -> None:
@@ -100,16 +100,16 @@ def own_time_us(depth: int) -> float:
 
 def neighbour(options: argparse.Namespace) -> int:
     store = dist.TCPStore("127.0.0.1", options.port, options.ranks, is_master=False, timeout=timedelta(seconds=60))
-    begin_watch(store, options.neighbour, options.ranks)
+    begin_watchdog(store, options.neighbour, options.ranks)
     print("here", flush=True)
     threading.Event().wait()
     return 0
 
 
-def begin_watch(store: dist.Store, rank: int, ranks: int) -> Watch:
-    watch = Watch(store, rank, ranks)
-    watch.begin(1e6)
-    return watch
+def begin_watchdog(store: dist.Store, rank: int, ranks: int) -> ProgressWatchdog:
+    watchdog = ProgressWatchdog(store, rank, ranks)
+    watchdog.begin(1e6)
+    return watchdog
 
 
 def one_rank_group() -> Callable[[], object]:

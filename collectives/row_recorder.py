@@ -22,7 +22,7 @@ class RowRecorder:
         self._written: set[Point] = set()
 
     def keep(self, row: SweepRow) -> None:
-        """Write a row down at once. Does not return once the ledger is closed: the process is about to end."""
+        """Write a row down at once. Does not return once the recorder is closed: the process is about to end."""
         with self._lock:
             row = self._write(row)
         self._sinks.log(row)

@@ -21,7 +21,7 @@ from scalescope.collectives.show.progress import Display
 from scalescope.collectives.show.summary import summarise, why_nothing
 from scalescope.collectives.show.table import write_csv
 from scalescope.launch.job import Job
-from scalescope.launch.watch.progress_watchdog import Verdict
+from scalescope.launch.watch.progress_watchdog import AbortReason
 from scalescope.records.errors import NothingMeasured
 from scalescope.records.rows import SweepRow
 
@@ -37,13 +37,13 @@ def run(job: Job[SweepConfig]) -> None:
     if any(point.algorithm or point.protocol for point in planned):
         tuning_log.begin(job.folder.logs, job.world.rank)
     open_points, attempt = _left_to_do(job, planned)
-    ledger = RowRecorder(job.folder, job.sinks, attempt)
-    job.watch.lose_after(job.config.hang_limit_s)  # a rank that waits for its turn is expected at no operation
-    job.watch.rescue = partial(_give_up, job, open_points, ledger)
+    recorder = RowRecorder(job.folder, job.sinks, attempt)
+    job.watchdog.lose_after(job.config.hang_limit_s)  # a rank that waits for its turn is expected at no operation
+    job.watchdog.rescue = partial(_give_up, job, open_points, recorder)
     with Display(total=len(planned), done=len(planned) - len(open_points), shown=job.is_rank0) as display:
         for group in by_group(open_points):
             for row in _rows_of(job, group):
-                ledger.keep(row)
+                recorder.keep(row)
                 display.show(row)
     refusal = [_conclude(job) if job.is_rank0 else None]
     dist.broadcast_object_list(refusal, src=0, group=job.host_group)
@@ -65,25 +65,25 @@ def _left_to_do(job: Job[SweepConfig], planned: list[Point]) -> tuple[list[Point
 
 def _rows_of(job: Job[SweepConfig], group: Group) -> Iterator[SweepRow]:
     """Take this rank's part in a group's turn. Yields the group's rows on rank 0, and nothing on other ranks."""
-    rows, watch, limit_s = Rows(job, group), job.watch, job.config.hang_limit_s
-    watch.arrive(group.first, f"forming the group of ranks {list(group.ranks)}", limit_s)
-    watch.expect(_FORMING_S)
+    rows, watchdog, limit_s = Rows(job, group), job.watchdog, job.config.hang_limit_s
+    watchdog.arrive(group.first, f"forming the group of ranks {list(group.ranks)}", limit_s)
+    watchdog.expect(_FORMING_S)
     with turn(job, group) as member:
         if member is None:
-            watch.wait(f"waiting for the turn of ranks {list(group.ranks)}")
+            watchdog.wait(f"waiting for the turn of ranks {list(group.ranks)}")
             if job.is_rank0:
                 yield from (rows.receive(number) for number in range(len(group.points)))
             rows.await_finish()
             return
         bench = Bench(job, group, member)
         for number, point in enumerate(group.points):
-            watch.arrive(group.first + number, str(point), limit_s, group.ranks)
+            watchdog.arrive(group.first + number, str(point), limit_s, group.ranks)
             row = bench.measure(point)
             if row is not None and job.is_rank0:
                 yield row
             elif row is not None:
                 rows.send(number, row)
-        watch.wait()
+        watchdog.wait()
         if member.messages.leads:
             rows.finish()
 
@@ -97,7 +97,7 @@ def _conclude(job: Job[SweepConfig]) -> str | None:
     return why_nothing(rows)
 
 
-def _give_up(job: Job[SweepConfig], points: list[Point], ledger: RowRecorder, verdict: Verdict) -> None:
+def _give_up(job: Job[SweepConfig], points: list[Point], recorder: RowRecorder, reason: AbortReason) -> None:
     """On the way out of a job that hangs: the point that did not return has its row with the reason; on rank 0."""
-    if job.is_rank0 and verdict.place is not None and 0 <= verdict.place < len(points):
-        ledger.close(points[verdict.place].row(status="failed", reason=verdict.words, backend=job.backend))
+    if job.is_rank0 and reason.marker is not None and 0 <= reason.marker < len(points):
+        recorder.close(points[reason.marker].row(status="failed", reason=reason.message, backend=job.backend))

@@ -11,7 +11,7 @@ _MOST_A_CORE = 64  # ranks; nobody means more, and as many processes would stop 
 
 
 @dataclass(frozen=True)
-class Place:
+class DeviceChoice:
     """What `auto` came to on this machine."""
 
     device: str  # cuda | cpu
@@ -20,7 +20,7 @@ class Place:
     threads_per_rank: int
 
 
-def resolve(launch: LaunchConfig, world_size: int | None = None, local_size: int | None = None) -> Place:
+def resolve(launch: LaunchConfig, world_size: int | None = None, local_size: int | None = None) -> DeviceChoice:
     """Return where a job runs; `world_size` and `local_size` are given inside a world that somebody else made.
 
     Raises UserError for a device that is not there, or for more ranks on this machine than it has devices.
@@ -50,4 +50,4 @@ def resolve(launch: LaunchConfig, world_size: int | None = None, local_size: int
         raise UserError(f"{ranks} ranks on {cores} core{'s' if cores != 1 else ''} are no job: launch.ranks can be "
                         f"{_MOST_A_CORE * cores} here at most")  # fmt: skip
     threads = launch.threads_per_rank or max(1, cores // here)
-    return Place(device=device, backend=backend, ranks=ranks, threads_per_rank=threads)
+    return DeviceChoice(device=device, backend=backend, ranks=ranks, threads_per_rank=threads)

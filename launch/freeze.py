@@ -9,7 +9,7 @@ from omegaconf import DictConfig, open_dict
 
 from scalescope.launch.bounds import as_written
 from scalescope.launch.compose import freeze, refuse_strangers, thaw, typed
-from scalescope.launch.devices import Place, resolve
+from scalescope.launch.devices import DeviceChoice, resolve
 from scalescope.launch.keys import changed_keys
 from scalescope.launch.verb import Verb
 from scalescope.launch.world import World
@@ -25,7 +25,7 @@ class Plan:
     text: str  # the frozen config
     path: Path  # where its run folder will be
     study: str | None
-    place: Place
+    devices: DeviceChoice
     resume: bool  # go on with the folder where it exists
 
     def make_folder(self) -> RunFolder:
@@ -68,15 +68,15 @@ def plan_job(verb: Verb, config: DictConfig, world: World | None = None) -> Plan
     """
     refuse_strangers(config, verb)
     checked = typed(config, verb.schema)
-    place = resolve(checked.launch, world.size if world else None, world.local_size if world else None)
-    checked.launch.device = place.device  # what a check may refuse can depend on it
-    verb.load_check()(checked, place.ranks)
+    devices = resolve(checked.launch, world.size if world else None, world.local_size if world else None)
+    checked.launch.device = devices.device  # what a check may refuse can depend on it
+    verb.load_check()(checked, devices.ranks)
     name = checked.name or new_name(verb.name, checked.what)
     with open_dict(config):
         config.name = name
-        config.launch.ranks = place.ranks
-        config.launch.device = place.device
-        config.launch.backend = place.backend
-        config.launch.threads_per_rank = place.threads_per_rank
+        config.launch.ranks = devices.ranks
+        config.launch.device = devices.device
+        config.launch.backend = devices.backend
+        config.launch.threads_per_rank = devices.threads_per_rank
     path = folder_below(cast(str, config.runs), name)
-    return Plan(verb, freeze(config), path, checked.study, place, checked.resume)
+    return Plan(verb, freeze(config), path, checked.study, devices, checked.resume)

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 from scalescope.launch.config import JobConfig
-from scalescope.launch.watch.progress_watchdog import Watch
+from scalescope.launch.watch.progress_watchdog import ProgressWatchdog
 from scalescope.launch.world import World
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import Ceilings, Device
@@ -31,7 +31,7 @@ class Job(Generic[Config]):
     devices: list[Device]  # of every rank
     ceilings: Ceilings  # what this rank's device can do
     sinks: Sinks  # rank 0's live sinks; on other ranks there are none
-    watch: Watch  # told where this rank is, it ends a job in which one stops arriving
+    watchdog: ProgressWatchdog  # it hears where this rank is, and ends a job in which one stops arriving
 
     @property
     def is_rank0(self) -> bool:

@@ -34,7 +34,7 @@ from scalescope.launch.verb import Verb
 from scalescope.launch.watch import flight_recorder
 from scalescope.launch.watch.errors import ended_by_error
 from scalescope.launch.watch.presence import launcher_has_died
-from scalescope.launch.watch.progress_watchdog import END, FORMING, MEASURING, PREPARING, Verdict, Watch
+from scalescope.launch.watch.progress_watchdog import END, FORMING, MEASURING, PREPARING, AbortReason, ProgressWatchdog
 from scalescope.launch.watch.termination import let_terminate, on_termination
 from scalescope.launch.world import World
 from scalescope.records.environment import capture
@@ -69,8 +69,8 @@ def run_frozen(verb: Verb, config: Path, world: World) -> ExitCode:
     except RunError as error:
         _note_failure(folder, str(error))
         raise
-    watch = _watch(store, world, limit_s)
-    return _run(verb, text, folder, world, store, watch)
+    watchdog = _start_watchdog(store, world, limit_s)
+    return _run(verb, text, folder, world, store, watchdog)
 
 
 @contextmanager
@@ -111,32 +111,34 @@ def run_in_world(verb: Verb, overrides: Sequence[str], world: World) -> ExitCode
             print(f"scalescope: {str(error) or 'interrupted'}", file=sys.stderr, flush=True)
             os._exit(ExitCode.RUN_FAILED if isinstance(error, KeyboardInterrupt) else error.exit_code)
         raise
-    watch = _watch(store, world, limit_s)
+    watchdog = _start_watchdog(store, world, limit_s)
     if world.rank == 0:
         try:
             plan = plan_job(verb, compose_job(verb.name, [*overrides, *_going_on(verb, overrides, world)]), world)
             folder = plan.make_folder()
-            watch.attend(folder, limit_s, _Rank(folder, world, watch).leave)  # from here on there is a run.json
+            watchdog.attend(folder, limit_s, _Rank(folder, world, watchdog).leave)  # from here on there is a run.json
         except UserError:
             store.set(_KEY, msgspec.json.encode(_Shared(refused=True)).decode())
             _hold_store_until_read(store, world)
-            watch.end()
+            watchdog.end()
             raise
         print(f"scalescope: {world.size} ranks ({world.source}) → {folder.path}", flush=True)
         store.set(_KEY, msgspec.json.encode(_Shared(path=str(plan.path), text=plan.text)).decode())
     try:
         shared = msgspec.json.decode(store.get(_KEY), type=_Shared)
     except RuntimeError as error:
-        cause = watch.blame()
-        reason = cause.words if cause else f"the job's store has gone ({next(iter(str(error).splitlines()), '')[:120]})"
-        watch.end()
-        raise RunError(f"rank {world.rank} was not told the job's config by rank 0: {reason}") from error
+        cause = watchdog.blame()
+        gone = f"the job's store has gone ({next(iter(str(error).splitlines()), '')[:120]})"
+        watchdog.end()
+        raise RunError(
+            f"rank {world.rank} did not get the job's config from rank 0: {cause.message if cause else gone}"
+        ) from error
     if shared.refused:
-        watch.end()
+        watchdog.end()
         store.add(f"{_KEY}/read", 1)
         return ExitCode.USER_INPUT
     folder = RunFolder(Path(shared.path))
-    code = _run(verb, shared.text, folder, world, store, watch)
+    code = _run(verb, shared.text, folder, world, store, watchdog)
     if world.rank == 0 and folder.read_info().status == "done":  # the front door, where it starts the ranks, shows it
         print(f"scalescope: where the time went: scalescope analyze {as_typed(folder.path)}", flush=True)
     return code
@@ -176,13 +178,13 @@ def _init_limit_s(overrides: Sequence[str]) -> float:
     return limit_s if SECONDS.missed_by(limit_s) is None else 60.0  # rank 0 says what is wrong with it
 
 
-def _watch(store: dist.Store, world: World, limit_s: float) -> Watch:
-    """Begin this rank's watch, which ends a wait on the store with more words than the store would."""
+def _start_watchdog(store: dist.Store, world: World, limit_s: float) -> ProgressWatchdog:
+    """Begin this rank's watchdog, which ends a wait on the store with more words than the store would."""
     store.set_timeout(timedelta(seconds=3 * limit_s + 60))
-    watch = Watch(store, world.rank, world.size)
-    watch.begin(limit_s)
-    on_termination(watch.terminate)
-    return watch
+    watchdog = ProgressWatchdog(store, world.rank, world.size)
+    watchdog.begin(limit_s)
+    on_termination(watchdog.terminate)
+    return watchdog
 
 
 def _hold_store_until_read(store: dist.Store, world: World, limit_s: float = 10.0) -> None:
@@ -192,15 +194,17 @@ def _hold_store_until_read(store: dist.Store, world: World, limit_s: float = 10.
         time.sleep(0.02)
 
 
-def _run(verb: Verb, text: str, folder: RunFolder, world: World, store: dist.Store, watch: Watch) -> ExitCode:
+def _run(
+    verb: Verb, text: str, folder: RunFolder, world: World, store: dist.Store, watchdog: ProgressWatchdog
+) -> ExitCode:
     note_requests()  # a body that can obeys them
-    rank = _Rank(folder, world, watch)
+    rank = _Rank(folder, world, watchdog)
     try:
         config = thaw(text, verb.schema, verb.variants)
-        watch.attend(folder, config.launch.step_limit_s, rank.leave)
+        watchdog.attend(folder, config.launch.step_limit_s, rank.leave)
         if config.launch.device == "cuda":
-            watch.post_sentry(folder)  # a full queue of launches can hold Python's lock for ever
-        job = _enter(config, text, folder, world, store, watch)
+            watchdog.start_process_watchdog(folder)  # a full queue of launches can hold Python's lock for ever
+        job = _enter(config, text, folder, world, store, watchdog)
         rank.sinks = job.sinks
         code = _work(verb, job, rank)
     except UserError as error:
@@ -210,10 +214,10 @@ def _run(verb: Verb, text: str, folder: RunFolder, world: World, store: dist.Sto
     except Exception as error:  # noqa: BLE001 - whatever it is, the run folder says so and keeps what was measured
         first_line = next(iter(str(error).splitlines()), "")
         kept = rank.keep_traceback()
-        first = watch.blame()  # a collective that fails here may do so because another rank has gone
+        first = watchdog.blame()  # a collective that fails here may do so because another rank has gone
         own = f"rank {world.rank}: {type(error).__name__}: {first_line}{kept}"
-        words = f"{first.words}; rank {world.rank} failed of it{kept}" if first else own
-        rank.fail(words, ExitCode.RUN_FAILED, (first.ended_by if first else None) or ended_by_error(error))
+        message = f"{first.message}; rank {world.rank} failed of it{kept}" if first else own
+        rank.fail(message, ExitCode.RUN_FAILED, (first.ended_by if first else None) or ended_by_error(error))
     let_terminate()  # all is written: nothing is left to say
     dist.destroy_process_group()
     return code
@@ -221,33 +225,35 @@ def _run(verb: Verb, text: str, folder: RunFolder, world: World, store: dist.Sto
 
 def _work(verb: Verb, job: Job[Any], rank: "_Rank") -> ExitCode:
     """Do what the job is for, on all ranks to the same end. Returns this rank's exit code."""
-    watch = job.watch
-    watch.arrive(PREPARING, "preparing", job.config.launch.timeout_s)
+    watchdog = job.watchdog
+    watchdog.arrive(PREPARING, "preparing", job.config.launch.timeout_s)
     try:
         verb.load_body()(job)
-        watch.arrive(END, "the end", job.config.launch.timeout_s)
+        watchdog.arrive(END, "the end", job.config.launch.timeout_s)
         dist.barrier(group=job.host_group)  # a good end is one that every rank has reached
-        watch.end()
+        watchdog.end()
         rank.end("done")
     except Preempted as reason:
-        watch.wait()
+        watchdog.wait()
         rank.end("preempted", str(reason))
         dist.barrier(group=job.host_group)  # run.json is written before any rank's exit code can end the others
-        watch.end()
+        watchdog.end()
         # torchrun would turn any other code into 1; run.json says what it was
         return ExitCode.OK if job.world.source == "torchrun" else ExitCode.PREEMPTED
     except NothingMeasured as reason:
-        watch.wait()
+        watchdog.wait()
         rank.end("failed", str(reason))
         if job.world.rank == 0:
             print(f"scalescope: {reason}", file=sys.stderr)
         dist.barrier(group=job.host_group)
-        watch.end()
+        watchdog.end()
         return ExitCode.RUN_FAILED
     return ExitCode.OK
 
 
-def _enter(config: JobConfig, text: str, folder: RunFolder, world: World, store: dist.Store, watch: Watch) -> Job[Any]:
+def _enter(
+    config: JobConfig, text: str, folder: RunFolder, world: World, store: dist.Store, watchdog: ProgressWatchdog
+) -> Job[Any]:
     """Give this rank its device, its groups and its share of the cores; rank 0 completes run.json."""
     launch = config.launch
     device = torch.device("cpu")
@@ -259,7 +265,7 @@ def _enter(config: JobConfig, text: str, folder: RunFolder, world: World, store:
         torch.set_num_threads(launch.threads_per_rank)
     timeout = timedelta(seconds=launch.timeout_s)
     flight_recorder.record_into(folder, launch.backend)
-    watch.arrive(FORMING, "forming the process groups", launch.init_limit_s)
+    watchdog.arrive(FORMING, "forming the process groups", launch.init_limit_s)
     if world.local_size is None or world.local_size < world.size:
         chosen = choose_interface(os.environ["MASTER_ADDR"])
         if chosen is not None:
@@ -278,7 +284,7 @@ def _enter(config: JobConfig, text: str, folder: RunFolder, world: World, store:
     devices: list[Device] = [own] * world.size
     dist.all_gather_object(devices, own, group=host_group)
     _refuse_shared(devices)
-    watch.arrive(MEASURING, "measuring what the device can do", launch.init_limit_s)
+    watchdog.arrive(MEASURING, "measuring what the device can do", launch.init_limit_s)
     dist.barrier(group=host_group)  # all at once, so that no rank measures its ceiling beside another's start-up
     own_ceilings = ceilings(device, own.name, config.precision_kind)
     sinks = Sinks()
@@ -298,7 +304,7 @@ def _enter(config: JobConfig, text: str, folder: RunFolder, world: World, store:
         devices=devices,
         ceilings=own_ceilings,
         sinks=sinks,
-        watch=watch,
+        watchdog=watchdog,
     )
 
 
@@ -337,10 +343,10 @@ def _complete_info(
 class _Rank:
     """How this rank ends, whichever of its threads finds out that it must."""
 
-    def __init__(self, folder: RunFolder, world: World, watch: Watch) -> None:
+    def __init__(self, folder: RunFolder, world: World, watchdog: ProgressWatchdog) -> None:
         self._folder = folder
         self._world = world
-        self._watch = watch
+        self._watchdog = watchdog
         self.sinks = Sinks()
 
     def end(self, status: RunStatus, message: str | None = None) -> None:
@@ -350,25 +356,25 @@ class _Rank:
             self._folder.set_status(status, message)
             self._close(status)
 
-    def leave(self, verdict: Verdict, writes: bool) -> None:
+    def leave(self, reason: AbortReason, writes: bool) -> None:
         """Do what is last on this rank in a job that failed."""
         if writes:
-            self._write(verdict.status, verdict.words, verdict.ended_by)
-        self._close(verdict.status)
+            self._write(reason.status, reason.message, reason.ended_by)
+        self._close(reason.status)
 
     def fail(self, message: str, code: ExitCode, ended_by: EndedBy = "failure") -> NoReturn:
         """Write this rank's own failure down and leave at once: the other ranks may never answer again.
 
         Any rank may be the first to fail, and what follows on the others is its consequence: the first reason stays.
         """
-        if self._watch.announce(message, ended_by):
+        if self._watchdog.announce(message, ended_by):
             self._write("failed", message, ended_by)
         else:
             print(f"scalescope: {message}", file=sys.stderr)
         if code == ExitCode.RUN_FAILED:
             flight_recorder.keep(self._folder, self._world.rank)
         self._close("failed")
-        self._watch.part()
+        self._watchdog.part()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -26,7 +26,7 @@ from scalescope.records.package import COMMAND, importable
 from scalescope.records.stop import held_back, note_requests, noted
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # what torchrun's engine passes on
-_LOOK_S = 0.1  # for ranks that have not been told of a request to stop
+_LOOK_S = 0.1  # for ranks that have not heard of a request to stop
 
 
 def start_job(plan: Plan) -> RunFolder:
@@ -50,12 +50,12 @@ def _start(plan: Plan, ending: Sequence[signal.Signals]) -> RunFolder:
     folder.logs.mkdir(exist_ok=True)
     for finding in preflight():
         print(f"scalescope: {finding.subject}: {finding.says}; {finding.fix}", file=sys.stderr)
-    _prepare_environment(plan.place.threads_per_rank)
+    _prepare_environment(plan.devices.threads_per_rank)
     loopback.register()
     config = ElasticConfig(
         min_nodes=1,
         max_nodes=1,
-        nproc_per_node=plan.place.ranks,
+        nproc_per_node=plan.devices.ranks,
         run_id=folder.path.name,
         rdzv_backend=loopback.BACKEND,
         max_restarts=_max_restarts(plan),
@@ -63,7 +63,7 @@ def _start(plan: Plan, ending: Sequence[signal.Signals]) -> RunFolder:
         signals_to_handle=",".join(number.name for number in ending),
         logs_specs=DefaultLogsSpecs(
             log_dir=str(folder.logs),
-            redirects=dict.fromkeys(range(1, plan.place.ranks), Std.ALL),  # rank 0 keeps the terminal
+            redirects=dict.fromkeys(range(1, plan.devices.ranks), Std.ALL),  # rank 0 keeps the terminal
             local_ranks_filter={0},
         ),
     )
@@ -137,12 +137,12 @@ def _stop_signal_to_ranks() -> Iterator[None]:
 
 def _tell_ranks(ended: threading.Event) -> None:
     """Tell each rank once of a request to stop, whether it is there when that comes or is started after it."""
-    told: set[int] = set()
+    signalled: set[int] = set()
     while not ended.wait(_LOOK_S):
-        for child in _ranks() - told if noted() is not None else ():
+        for child in _ranks() - signalled if noted() is not None else ():
             with suppress(OSError):
                 os.kill(child, signal.SIGUSR1)
-            told.add(child)
+            signalled.add(child)
 
 
 def _ranks() -> set[int]:

@@ -123,8 +123,8 @@ def run_study(study: Study, say: Callable[[str], None]) -> tuple[RunFolder, list
     failed: list[str] = []
     try:
         for number, plan in enumerate(study.jobs, 1):
-            ranks = f"{plan.place.ranks} rank{'s' if plan.place.ranks > 1 else ''}"
-            say(f"[{number}/{len(study.jobs)}] {plan.path.name}: {plan.verb.name} on {ranks} ({plan.place.backend})")
+            ranks = f"{plan.devices.ranks} rank{'s' if plan.devices.ranks > 1 else ''}"
+            say(f"[{number}/{len(study.jobs)}] {plan.path.name}: {plan.verb.name} on {ranks} ({plan.devices.backend})")
             started = time.monotonic()
             try:
                 child = start_job(plan)

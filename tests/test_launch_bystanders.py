@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scalescope.launch.watch.presence import Sign
+from scalescope.launch.watch.presence import Heartbeat
 from scalescope.launch.watch.progress_watchdog import where_they_are
 from tests.processes import await_that
 
@@ -21,25 +21,25 @@ RANK = """
 import sys, time
 from pathlib import Path
 import torch.distributed as dist
-from scalescope.launch.watch.progress_watchdog import Watch
+from scalescope.launch.watch.progress_watchdog import ProgressWatchdog
 from scalescope.records.folder import RunFolder
 
 rank, port, ends, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], RunFolder(Path(sys.argv[4]))
 store = dist.TCPStore("127.0.0.1", port, 3, is_master=rank == 0)
-watch = Watch(store, rank, 3)
-watch.begin(60.0)
-watch.attend(folder, 600.0, lambda verdict, writes: print(verdict.words, flush=True) if writes else None)
+watchdog = ProgressWatchdog(store, rank, 3)
+watchdog.begin(60.0)
+watchdog.attend(folder, 600.0, lambda reason, writes: print(reason.message, flush=True) if writes else None)
 if rank == 2:
-    watch.arrive(4, "forming the group of ranks [0, 1]", 600.0)
-    watch.wait("waiting for the turn of ranks [0, 1]")
+    watchdog.arrive(4, "forming the group of ranks [0, 1]", 600.0)
+    watchdog.wait("waiting for the turn of ranks [0, 1]")
 time.sleep(2)  # all have joined and seen one another
 print("ready", flush=True)
 sys.stdin.readline()
 if rank < 2 and ends == "hangs":
-    watch.arrive(5, "all_reduce of 8 B", 1.0, [0, 1])
+    watchdog.arrive(5, "all_reduce of 8 B", 1.0, [0, 1])
 if rank == 0 and ends == "fails":
-    watch.announce("it failed")
-    watch.part()
+    watchdog.announce("it failed")
+    watchdog.part()
     sys.exit(3)
 time.sleep(600)
 """
@@ -77,8 +77,8 @@ def stop_the_bystander(ranks: list[subprocess.Popen[str]]) -> None:
 
 
 def test_a_rank_that_waits_for_its_turn_is_expected_nowhere() -> None:
-    def sign(place: int, name: str, waits: bool = False) -> Sign:
-        return Sign("here", 1, "another host", 0, place=place, name=name, waits=waits)
+    def sign(place: int, name: str, waits: bool = False) -> Heartbeat:
+        return Heartbeat("here", 1, "another host", 0, marker=place, name=name, waits=waits)
 
     turn = sign(4, "waiting for the turn of ranks [0, 1]", waits=True)
     at_work = {0: sign(5, "all_reduce"), 1: sign(5, "all_reduce")}

@@ -18,23 +18,23 @@ import ctypes, os, sys, time
 from pathlib import Path
 import torch.distributed as dist
 import scalescope.launch.watch.progress_watchdog
-from scalescope.launch.watch.progress_watchdog import Watch
+from scalescope.launch.watch.progress_watchdog import ProgressWatchdog
 from scalescope.records.folder import RunFolder
 
 scalescope.launch.watch.progress_watchdog._LOST_LEAST_S, scalescope.launch.watch.progress_watchdog._SPEAK_S = 2.0, 1.0
 folder = RunFolder(Path(sys.argv[1]))
 store = dist.TCPStore("127.0.0.1", 0, 1, True)
-watch = Watch(store, 0, 1)
-watch.begin(1.0)
-watch.attend(folder, 1.0, lambda verdict, writes: None)
-watch.post_sentry(folder)
-watch.arrive(57, "step 57", 600.0)
-time.sleep(1.5)  # the watch gives its first signs
+watchdog = ProgressWatchdog(store, 0, 1)
+watchdog.begin(1.0)
+watchdog.attend(folder, 1.0, lambda verdict, writes: None)
+watchdog.start_process_watchdog(folder)
+watchdog.arrive(57, "step 57", 600.0)
+time.sleep(1.5)  # the watchdog gives its first signs
 print("ready", flush=True)
 if sys.argv[2] == "hangs":
     ctypes.PyDLL(None).sleep(600)  # a library's call, with Python's lock held
 time.sleep(float(sys.argv[3]))
-watch.end()
+watchdog.end()
 print(Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split())
 """
 
@@ -83,7 +83,7 @@ def test_nothing_is_imported_from_the_folder_that_a_rank_stands_in(folder: RunFo
 
 def test_a_rank_that_is_stopped_is_not_ended_and_one_that_dies_takes_its_sentry_along(folder: RunFolder) -> None:
     job = rank(folder, "runs", "600")
-    (sentry,) = descendants(job.pid)
+    (watchdog,) = descendants(job.pid)
     job.send_signal(signal.SIGSTOP)
     time.sleep(6)
     assert Path(f"/proc/{job.pid}").exists() and folder.read_info().status == "running"
@@ -92,5 +92,5 @@ def test_a_rank_that_is_stopped_is_not_ended_and_one_that_dies_takes_its_sentry_
     assert job.poll() is None
     job.kill()
     job.communicate()
-    stat = Path(f"/proc/{sentry}/stat")
+    stat = Path(f"/proc/{watchdog}/stat")
     await_that(lambda: not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z", 10)

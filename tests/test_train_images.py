@@ -17,7 +17,7 @@ from scalescope.train.data.decoder_choice import choose_decoder, image_workers
 from scalescope.train.data.decoders import UnreadableImage, decode_pillow, pack
 from scalescope.train.data.device_images import Resizer, normalise
 from scalescope.train.data.image_batches import HeldOutImages, HostImages, ImageBatches, PackedImages, Refusal
-from scalescope.train.data.image_loader import Images as DeviceImages
+from scalescope.train.data.image_loader import DeviceBatches
 from scalescope.train.data.images import read_image_folder
 from scalescope.train.data.samples import Share
 from scalescope.train.settings import DataConfig
@@ -253,7 +253,7 @@ def test_the_devices_decoder_gives_what_pillow_gives(folder: Path) -> None:
     share, device = Share(0, 1, 12), torch.device("cuda")
     host, packed = batches(folder, share)[0], batches(folder, share, decoder="nvjpeg")[0]
     assert isinstance(host, HostImages) and isinstance(packed, PackedImages)
-    make = DeviceImages(SIDE, device)
+    make = DeviceBatches(SIDE, device)
     (ours, labels), (theirs, expected) = make(packed), make(host)
     assert torch.equal(labels, expected)
     assert float((ours - theirs).abs().max()) < 0.1  # of about ±2

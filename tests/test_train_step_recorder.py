@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 import torch, torch.distributed as dist
 from scalescope.launch.job import Job
-from scalescope.launch.watch.progress_watchdog import Watch
+from scalescope.launch.watch.progress_watchdog import ProgressWatchdog
 from scalescope.launch.world import World
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import Ceilings
@@ -26,7 +26,7 @@ from scalescope.train.measure.accounting import Accounting
 from scalescope.train.measure.clock import CpuClock
 from scalescope.train.measure.energy import PowerMeter
 from scalescope.train.measure.step_recorder import StepRecorder
-from scalescope.train.measure.progress_markers import Places
+from scalescope.train.measure.progress_markers import ProgressMarkers
 from scalescope.train.measure.preemption import StopRequest
 from scalescope.train.measure.schedule import make_schedule
 
@@ -35,21 +35,21 @@ store = dist.TCPStore("127.0.0.1", int(sys.argv[3]), 2, is_master=rank == 0)
 dist.init_process_group("gloo", store=store, rank=rank, world_size=2, timeout=timedelta(seconds=60))
 config = compose(*SMALL_GPT, *FAST, "profiler=none", "steps=8", "warmup_steps=0")
 job = Job(config, World(rank, 2, rank, 2, "env"), RunFolder(folder), torch.device("cpu"), "gloo", store,
-          dist.group.WORLD, [], Ceilings(), Sinks(), Watch(store, rank, 2))
+          dist.group.WORLD, [], Ceilings(), Sinks(), ProgressWatchdog(store, rank, 2))
 clock, rows = CpuClock(), []
-ledger = StepRecorder(job, clock, make_schedule(config), Accounting(2, 4, None, None, None, None, None), 0, rows.append,
-                StopRequest(), Places(job), PowerMeter(None))
+recorder = StepRecorder(job, clock, make_schedule(config), Accounting(2, 4, None, None, None, None, None), 0,
+                rows.append, StopRequest(), ProgressMarkers(job), PowerMeter(None))
 clock.lap(torch.tensor(2.5))
-ledger.finish(1)
+recorder.finish(1)
 if rank == 1:
     os._exit(0)
 clock.lap(torch.tensor(2.4))
-ledger._send(1)
-while not ledger._pending[0].is_completed():
+recorder._send(1)
+while not recorder._pending[0].is_completed():
     pass
-ledger.rescue()
+recorder.rescue()
 try:
-    ledger.settle()
+    recorder.settle()
 except RuntimeError:
     print([(row.step, row.loss) for row in rows], flush=True)
 os._exit(0)

@@ -23,7 +23,7 @@ from scalescope.train.measure.forecast import forecast
 from scalescope.train.measure.kineto import Tracer
 from scalescope.train.measure.memory import record_history
 from scalescope.train.measure.preemption import StopRequest
-from scalescope.train.measure.progress_markers import Places
+from scalescope.train.measure.progress_markers import ProgressMarkers
 from scalescope.train.measure.publisher import Publisher
 from scalescope.train.measure.schedule import Schedule, make_schedule
 from scalescope.train.measure.step_recorder import StepRecorder
@@ -73,22 +73,22 @@ def _run(job: Job[TrainConfig]) -> None:
             print(slow, flush=True)
 
     clock = make_clock(job.device)
-    told = describe_run(job, info)
-    tracer = Tracer(config.profiler, job.device, job.world.rank, told, config.strategy.buckets_gradients)
-    places = Places(job)
+    description = describe_run(job, info)
+    tracer = Tracer(config.profiler, job.device, job.world.rank, description, config.strategy.buckets_gradients)
+    markers = ProgressMarkers(job)
     with StopRequest() as stop, Publisher(job) as publisher:
-        ledger = StepRecorder(
-            job, clock, schedule, _accounting(job, model, share), info.attempt, publisher.publish, stop, places,
+        recorder = StepRecorder(
+            job, clock, schedule, _accounting(job, model, share), info.attempt, publisher.publish, stop, markers,
             PowerMeter(open_energy_counter(job.devices[job.world.rank].pci_bus)),
         )  # fmt: skip
 
         def rescue(_: object = None) -> None:
-            ledger.rescue()
+            recorder.rescue()
             rescue_traces(job, tracer)
 
-        job.watch.rescue = rescue
+        job.watchdog.rescue = rescue
         try:
-            _Loop(job, schedule, strategy, loader, held_out, checkpoints, clock, tracer, ledger, places).run()
+            _Loop(job, schedule, strategy, loader, held_out, checkpoints, clock, tracer, recorder, markers).run()
         except BaseException:
             rescue()
             raise
@@ -98,7 +98,7 @@ def _run(job: Job[TrainConfig]) -> None:
             print(line, flush=True)
         for line in checkpoints.describe():
             print(f"{config.model.name}: {line}", flush=True)
-    places.writing(schedule.steps)
+    markers.writing(schedule.steps)
     write_traces(job, tracer)
 
 
@@ -114,12 +114,12 @@ class _Loop:
     checkpoints: Checkpoints
     clock: Clock
     tracer: Tracer
-    ledger: StepRecorder
-    places: Places
+    recorder: StepRecorder
+    markers: ProgressMarkers
 
     def run(self) -> None:
         if self.schedule.first_step == 0:
-            self.places.validating_untrained()
+            self.markers.validating_untrained()
             self._validate(0)
         gc.collect()
         gc.freeze()  # what lives until now lives to the end: no collection needs to look at it again
@@ -128,31 +128,31 @@ class _Loop:
             window = self.schedule.window(step)
             if window is not None:
                 if step == window.first:
-                    self.ledger.settle()  # no message of ours inside the window
-                self.places.starting_profiler(step)
+                    self.recorder.settle()  # no message of ours inside the window
+                self.markers.starting_profiler(step)
                 if step == window.first:
                     self.checkpoints.settle()  # nor anything being written
                 self.tracer.before(window, step)
                 self.clock.restart()
 
-            self.places.loading(step)
+            self.markers.loading(step)
             self.clock.begin_step()
             with self.tracer.step(window, step):
                 batch = self.loader.next()
-                self.places.step(step)
+                self.markers.step(step)
                 loss = self.strategy.train_step(batch, step)
                 self.clock.lap(loss)
 
             if window is not None:
-                self.places.ending_profiler(step)
+                self.markers.ending_profiler(step)
                 self.tracer.after(window, step)
                 self.clock.restart()
             self._pause_after(step)
-            self.ledger.close_step(step)
-            if self.ledger.stop_asked and step + 1 < self.schedule.steps:
+            self.recorder.close_step(step)
+            if self.recorder.stop_asked and step + 1 < self.schedule.steps:
                 self._leave(step + 1)
-        self.ledger.finish(self.schedule.steps)
-        self.places.saving(self.schedule.steps)
+        self.recorder.finish(self.schedule.steps)
+        self.markers.saving(self.schedule.steps)
         self.checkpoints.settle()
 
     def _pause_after(self, step: int) -> None:
@@ -165,23 +165,23 @@ class _Loop:
         if not (validates or saves) or not self.schedule.may_interrupt_after(step):
             return
         if validates:
-            self.places.validating(step)
+            self.markers.validating(step)
             self._validate(step)
         if saves:
-            self.ledger.finish(step + 1)  # a job that goes on from here has the rows of all steps before it
-            self.places.saving(step)
+            self.recorder.finish(step + 1)  # a job that goes on from here has the rows of all steps before it
+            self.markers.saving(step)
             self.checkpoints.begin(step + 1)
         self.clock.restart()
 
     def _validate(self, step: int) -> None:
         loss = self.held_out.loss(self.strategy)
         if loss is not None:
-            self.ledger.note_validation(step, loss)
+            self.recorder.note_validation(step, loss)
 
     def _leave(self, next_step: int) -> None:
         """Save and end, on every rank after the same step."""
-        self.ledger.finish(next_step)
-        self.places.saving(next_step)
+        self.recorder.finish(next_step)
+        self.markers.saving(next_step)
         path = self.checkpoints.save(next_step)
         raise Preempted(f"asked to stop before step {next_step}; the state is in {path}")
 

@@ -13,7 +13,7 @@ from scalescope.train.config import TrainConfig
 from scalescope.train.data.corpus import read_corpus
 from scalescope.train.data.decoder_choice import choose_decoder, image_workers
 from scalescope.train.data.image_batches import HeldOutImages, ImageBatches
-from scalescope.train.data.image_loader import DeviceImageLoader, HostBatches, HostImageLoader, Images
+from scalescope.train.data.image_loader import DeviceBatches, DeviceImageLoader, HostBatches, HostImageLoader
 from scalescope.train.data.images import read_image_folder
 from scalescope.train.data.samples import (
     ANNOTATION,
@@ -109,6 +109,6 @@ def _open_images(job: Job[TrainConfig], share: Share, steps: range) -> tuple[Loa
     skip = data.corrupt == "skip"
     batches = ImageBatches(folder.training, side, share, job.config.seed, decoder, skip)
     host = HostBatches(batches, steps, image_workers(data.workers, decoder, job.config.launch.threads_per_rank), on_gpu)
-    make = Images(side, job.device)
+    make = DeviceBatches(side, job.device)
     loader = DeviceImageLoader(host, make, job.device) if on_gpu else HostImageLoader(host, make)
     return loader, HeldOut(job, HeldOutImages(folder.held_out, side, share, data.validation_samples, skip), make)

@@ -12,7 +12,7 @@ from scalescope.train.data.samples import Batch
 from scalescope.train.strategies.base import Strategy
 
 
-class HostBatches(Protocol):
+class HeldOutSource(Protocol):
     """A rank's held-out batches on the host; all ranks have equally many."""
 
     def __len__(self) -> int: ...
@@ -30,7 +30,7 @@ class HeldOut:
     def __init__(
         self,
         job: Job[TrainConfig],
-        batches: HostBatches | None = None,
+        batches: HeldOutSource | None = None,
         to_device: Callable[[Any], Batch] = _as_it_is,
     ) -> None:
         self._job = job

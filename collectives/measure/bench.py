@@ -49,7 +49,7 @@ class Bench:
         self._messages = member.messages
         self._transport = member.transport
         self._follow = member.transport.use
-        self._watch = job.watch
+        self._watchdog = job.watchdog
         here = job.devices[job.world.rank].host
         neighbours = sum(job.devices[rank].host == here for rank in group.ranks)
         self._memory = _memory(job, group, member)
@@ -108,7 +108,7 @@ class Bench:
 
         Raises NotAvailable, on every rank alike, where the two sides did not stay side by side.
         """
-        expect = self._watch.expect
+        expect = self._watchdog.expect
         timing = measure(run, self._clock, self._messages, self._limits, expect, operations)
         if self._compute is None or point.contention is None:
             return timing, None
@@ -141,7 +141,7 @@ class Bench:
     def _agree_on(self, call: Callable[[], object]) -> None:
         """Make a call that a library may refuse. Raises NotAvailable or MemoryError on all ranks if it does on one."""
         refusal, out_of_memory = None, False
-        self._watch.expect(0)
+        self._watchdog.expect(0)
         try:
             call()
             if self._device.type == "cuda":
@@ -180,7 +180,7 @@ class Bench:
         """
         if point.series not in self._warm:
             self._warm.add(point.series)
-            self._watch.expect(0)
+            self._watchdog.expect(0)
             estimate_s = max(self._estimate_s(run), 1e-7)
             most = self._limits.max_iterations
             settling = min(most, int(self._limits.budget_s * _SETTLE / estimate_s))
@@ -189,7 +189,7 @@ class Bench:
             count, estimate_s = self._config.warmup_iterations, 0.0
         else:
             return
-        self._watch.expect(count * estimate_s)
+        self._watchdog.expect(count * estimate_s)
         self._clock.batch(run, count)
 
     def _estimate_s(self, run: Run) -> float:

@@ -58,7 +58,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Order:
+class Submission:
     """A command line of `scalescope submit`, read."""
 
     verb: str
@@ -69,7 +69,7 @@ class Order:
     at_once: int | None = None  # of an array's tasks; None = as many as the cluster gives
 
 
-def parse(words: Sequence[str]) -> Order:
+def parse(argv: Sequence[str]) -> Submission:
     """Read a command line. What is not known here is sbatch's. Raises UserError for what is neither."""
     parser = argparse.ArgumentParser(
         prog="scalescope submit",
@@ -88,7 +88,7 @@ def parse(words: Sequence[str]) -> Order:
     parser.add_argument("--at-once", type=int, metavar="N", help="of a grid (seed=1,2,3), at most N jobs at a time")
     parser.add_argument("--wait", action="store_true", help="follow the jobs to their end")
     parser.add_argument("--dry-run", action="store_true", help="show the calls and the scripts, submit nothing")
-    options, rest = parser.parse_known_args(words)
+    options, rest = parser.parse_known_args(argv)
     overrides = [word for word in rest if not word.startswith("-")]
     if stray := [word for word in overrides if "=" not in word and not word.startswith("~")]:
         raise UserError(f"{stray[0]} is neither KEY=VALUE nor an option; write sbatch's options as --qos={stray[0]}")
@@ -98,7 +98,7 @@ def parse(words: Sequence[str]) -> Order:
         extra=[word for word in rest if word.startswith("-")],
     )  # fmt: skip
     check_number("--at-once", options.at_once, COUNT)
-    return Order(options.verb, overrides, request, options.wait, options.dry_run, options.at_once)
+    return Submission(options.verb, overrides, request, options.wait, options.dry_run, options.at_once)
 
 
 @dataclass(frozen=True)
@@ -107,12 +107,12 @@ class Batch:
 
     script: Path
     options: list[str]
-    words: list[str]  # the script's own arguments
+    arguments: list[str]  # the script's own arguments
     label: str
 
     def command(self, after: Sequence[int] = ()) -> list[str]:
         dependency = [f"--dependency=afterany:{':'.join(map(str, after))}"] if after else []
-        return ["sbatch", "--parsable", *self.options, *dependency, str(self.script), *self.words]
+        return ["sbatch", "--parsable", *self.options, *dependency, str(self.script), *self.arguments]
 
 
 def job_batch(verb: str, overrides: Sequence[str], request: Request, ranks: int | None, label: str) -> Batch:
@@ -133,24 +133,24 @@ def job_batch(verb: str, overrides: Sequence[str], request: Request, ranks: int 
         if not srun:
             options.append(f"--export=ALL,RANKS_PER_NODE={per_node}")
     script = SBATCH_SCRIPTS / ("sweep.sbatch" if verb == "sweep" else "train_srun.sbatch" if srun else "train.sbatch")
-    return Batch(script=script, options=options, words=list(overrides), label=label)
+    return Batch(script=script, options=options, arguments=list(overrides), label=label)
 
 
-def grid_batch(order: Order, verb: Verb) -> Batch:
+def grid_batch(submission: Submission, verb: Verb) -> Batch:
     """Return the call for a training job or a sweep; comma lists make it an array, a task a combination.
 
     Raises UserError for overrides that a job would refuse on its node.
     """
-    tasks = grid(with_present_names(order.overrides, verb))
+    tasks = grid(with_present_names(submission.overrides, verb))
     for task in tasks:
-        _refuse_wrong(compose_job(order.verb, task), verb)
+        _refuse_wrong(compose_job(submission.verb, task), verb)
     if len(tasks) == 1:
-        return job_batch(order.verb, tasks[0], order.request, None, order.verb)
-    if named := [word for word in order.overrides if word.startswith("name=") and "," not in word]:
+        return job_batch(submission.verb, tasks[0], submission.request, None, submission.verb)
+    if named := [word for word in submission.overrides if word.startswith("name=") and "," not in word]:
         raise UserError(f"{named[0]}: {len(tasks)} jobs cannot share a run folder; leave name out")
-    batch = job_batch(order.verb, [shlex.join(task) for task in tasks], order.request, None,
-                      f"{order.verb}, an array of {len(tasks)}")  # fmt: skip
-    limit = f"%{order.at_once}" if order.at_once is not None else ""
+    batch = job_batch(submission.verb, [shlex.join(task) for task in tasks], submission.request, None,
+                      f"{submission.verb}, an array of {len(tasks)}")  # fmt: skip
+    limit = f"%{submission.at_once}" if submission.at_once is not None else ""
     return replace(batch, options=[*batch.options, f"--array=0-{len(tasks) - 1}{limit}"])
 
 
@@ -159,11 +159,13 @@ def study_batches(outline: Outline, request: Request) -> tuple[list[Batch], Batc
     batches = []
     for member in outline.members:
         _refuse_wrong(member.compose(outline.path), member.verb)
-        batches.append(job_batch(member.verb.name, _words(member, outline.path), request, member.ranks, member.name))
+        batches.append(
+            job_batch(member.verb.name, _arguments(member, outline.path), request, member.ranks, member.name)
+        )
     finish = Batch(
         script=SBATCH_SCRIPTS / "analyze.sbatch",
         options=_common(request, "scalescope-analyze"),
-        words=[str(outline.path), *(member.name for member in outline.members)],
+        arguments=[str(outline.path), *(member.name for member in outline.members)],
         label="analysis and report",
     )
     return batches, finish
@@ -238,7 +240,7 @@ def study_folder(outline: Outline) -> Iterator[RunFolder]:
         raise
 
 
-def _words(member: Member, study: Path) -> list[str]:
+def _arguments(member: Member, study: Path) -> list[str]:
     return [*member.overrides, f"name={quoted(member.name)}", f"runs={quoted(str(study))}",
             f"study={quoted(study.name)}", f"launch.ranks={member.ranks}"]  # fmt: skip
 
@@ -280,11 +282,11 @@ def _hint(stderr: str) -> str:
         return "; give --account=ACCOUNT (sacctmgr show associations user=$USER lists yours)"
     if "artition" in stderr:
         return "; give --partition=PARTITION (sinfo lists them)"
-    if any(words in stderr for words in ("node configuration", "ode count", "processors requested")):
+    if any(part in stderr for part in ("node configuration", "ode count", "processors requested")):
         return (
             "; no node has that much: lower --gpus-per-node, --ranks-per-node or --nodes (sinfo -N -l lists the nodes)"
         )
-    if any(words in stderr for words in ("resolve_ctls", "contact slurm controller", "Unable to contact")):
+    if any(part in stderr for part in ("resolve_ctls", "contact slurm controller", "Unable to contact")):
         return "; no Slurm controller answers from here: call it on a login node, or set SLURM_CONF"
     return ""
 

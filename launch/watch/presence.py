@@ -19,16 +19,16 @@ STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 LAUNCHER = "SCALESCOPE_LAUNCHER"  # the process that started this rank, where that was ours
 
 
-class Sign(msgspec.Struct):
-    """A rank's sign of life: who it is, and the place in the job that it has come to."""
+class Heartbeat(msgspec.Struct):
+    """A rank's sign of life: who it is, and how far it has come."""
 
     host: str
     pid: int
     space: str  # its process ids count within this namespace of this boot of this host
     started: int  # in clock ticks since the boot: with the pid, one process and no other
-    beat: int = 0
-    place: int = 0  # ordered: all ranks pass the same places in the same order
-    name: str = ""  # the place in words
+    count: int = 0
+    marker: int = 0  # of progress, ordered: all ranks pass the same ones in the same order
+    name: str = ""  # the marker as people read it
     waits: bool = False  # for others, at that place: as long as they need
     left: bool = False  # it has reached the end
 
@@ -36,21 +36,21 @@ class Sign(msgspec.Struct):
         return f"process {self.pid} on {self.host}"
 
 
-def own_sign() -> Sign:
-    """Return this process's sign."""
+def own_heartbeat() -> Heartbeat:
+    """Return this process's heartbeat."""
     fields = _stat(os.getpid())
-    return Sign(host=socket.gethostname(), pid=os.getpid(), space=_space(), started=int(fields[_STARTED]))
+    return Heartbeat(host=socket.gethostname(), pid=os.getpid(), space=_space(), started=int(fields[_STARTED]))
 
 
-def fate(sign: Sign) -> str | None:
+def process_state(beat: Heartbeat) -> str | None:
     """Return `has died` or `is stopped` of a process on this host; None where it runs, or is not to be seen from here.
 
     A process of a container with ids of its own is not to be seen, though it may bear the same host name.
     """
-    if sign.space != _space():
+    if beat.space != _space():
         return None
-    fields = _stat(sign.pid)
-    if not fields or int(fields[_STARTED]) != sign.started or fields[_STATE] in "ZX":
+    fields = _stat(beat.pid)
+    if not fields or int(fields[_STARTED]) != beat.started or fields[_STATE] in "ZX":
         return "has died"
     return "is stopped" if fields[_STATE] in "Tt" else None
 
@@ -60,14 +60,14 @@ def launcher_has_died() -> bool:
     return os.environ.get(LAUNCHER, str(os.getppid())) != str(os.getppid())
 
 
-def end_stopped(signs: Iterable[Sign]) -> None:
+def kill_stopped(heartbeats: Iterable[Heartbeat]) -> None:
     """End those of these processes that are stopped: their launcher would wait for them, half a minute or for ever."""
-    for sign in signs:
-        if fate(sign) == "is stopped":
-            _kill(sign.pid)
+    for beat in heartbeats:
+        if process_state(beat) == "is stopped":
+            _kill(beat.pid)
 
 
-def end_sibling(rank: int) -> None:
+def kill_stopped_sibling(rank: int) -> None:
     """End a stopped rank that this process's own launcher started, and that never came to speak for itself."""
     for sibling in psutil.Process(os.getppid()).children():
         with suppress(psutil.Error):  # it has gone by itself
@@ -94,5 +94,5 @@ def _space() -> str:
     try:
         boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         return f"{boot}/{(_PROC / 'self/ns/pid').readlink()}"
-    except OSError:  # no /proc to look into: nobody's fate is seen
+    except OSError:  # no /proc to look into: nobody's state is seen
         return f"{socket.gethostname()}/{os.getpid()}"

@@ -1,11 +1,13 @@
 """A process beside each GPU's rank that ends it where none of its threads gets to run Python any more.
 
-The watch's threads need Python's lock, and a thread inside a library may hold that for ever: torch.compile's launcher
-keeps it while it hands a kernel to the device, and that call waits where the device's queue is full, as it soon is
-behind a collective that hangs (pytorch#109074). Where all ranks stand so, none is left to find it.
+The progress watchdog's threads need Python's lock, and a thread inside a library may hold that for ever:
+torch.compile's launcher keeps it while it hands a kernel to the device, and that call waits where the device's queue
+is full, as it soon is behind a collective that hangs (pytorch#109074). Where all ranks stand so, none is left to find
+it.
 
-The rank's watch gives this process a sign twice a second. It counts its own looks without one, not the time: a job that
-was suspended as a whole is not late. Of a rank that it ends it keeps the stacks, which takes no lock, and the reason.
+The rank's progress watchdog gives this process a heartbeat twice a second. It counts its own looks without one, not
+the time: a job that was suspended as a whole is not late. Of a rank that it ends it keeps the stacks, which takes no
+lock, and the reason.
 """
 
 import faulthandler
@@ -29,7 +31,7 @@ _DUMP = signal.SIGRTMAX  # asks it to
 
 
 class ProcessWatchdog:
-    """The rank's end: it gives the signs."""
+    """The rank's end: it gives the heartbeats."""
 
     def __init__(self, rank: int, folder: Path) -> None:
         beats, self._beats = os.pipe()
@@ -37,21 +39,21 @@ class ProcessWatchdog:
         os.set_blocking(self._beats, False)
         faulthandler.register(_DUMP, file=self._stacks, all_threads=True)  # runs without Python's lock
         code = "import sys; from scalescope.launch.watch.process_watchdog import main; main(*sys.argv[1:])"
-        words = (str(beats), str(stacks), str(rank), str(os.getpid()), str(folder))
+        arguments = (str(beats), str(stacks), str(rank), str(os.getpid()), str(folder))
         try:
             # ended by itself once the rank has gone: the pipe ends, or the parent changes
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", code, *words], pass_fds=(beats, stacks), stdin=subprocess.DEVNULL,
+                [sys.executable, "-P", "-c", code, *arguments], pass_fds=(beats, stacks), stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL, env=importable(os.environ),
             )  # fmt: skip
         finally:
             os.close(beats)
             os.close(stacks)
 
-    def beat(self, place: str, limit_s: float) -> None:
-        """Give a sign from a place in the job: the next one comes within the limit."""
+    def beat(self, at: str, limit_s: float) -> None:
+        """Give a heartbeat from a point of the job: the next one comes within the limit."""
         with suppress(OSError):  # it has been ended, or has not looked for long
-            os.write(self._beats, f"{limit_s} {place}\n".encode())
+            os.write(self._beats, f"{limit_s} {at}\n".encode())
 
     def dismiss(self) -> None:
         """Let it go, and wait until it has."""
@@ -67,24 +69,24 @@ def main(beats: str, stacks: str, rank: str, pid: str, folder: str) -> None:
     """Look after a rank until it dismisses this process or has gone."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):  # are the rank's to answer
         signal.signal(number, signal.SIG_IGN)
-    missed, limit_s, place = 0, float("inf"), ""
+    missed, limit_s, at = 0, float("inf"), ""
     while os.getppid() == int(pid):
         if select.select([int(beats)], [], [], _LOOK_S)[0]:
             lines = os.read(int(beats), 1 << 16).decode(errors="replace").splitlines()
             if not lines or "end" in lines:
                 return
-            told, _, place = lines[-1].partition(" ")
-            missed, limit_s = 0, float(told)
+            limit, _, at = lines[-1].partition(" ")
+            missed, limit_s = 0, float(limit)
         elif not _is_stopped(int(pid)):  # somebody holds it, and may let it go on
             missed += 1
         if missed * _LOOK_S > limit_s:
-            _end(int(stacks), rank, int(pid), Path(folder), place, limit_s)
+            _end(int(stacks), rank, int(pid), Path(folder), at, limit_s)
             return
 
 
-def _end(stacks: int, rank: str, pid: int, folder: Path, place: str, limit_s: float) -> None:
-    words = (f"rank {rank} (process {pid} on {socket.gethostname()}) has run no Python for {limit_s:g} s: it waits "
-             f"inside a library, last heard from at {place}")  # fmt: skip
+def _end(stacks: int, rank: str, pid: int, folder: Path, at: str, limit_s: float) -> None:
+    message = (f"rank {rank} (process {pid} on {socket.gethostname()}) has run no Python for {limit_s:g} s: it waits "
+             f"inside a library, last heard from at {at}")  # fmt: skip
     with suppress(OSError):
         os.kill(pid, _DUMP)
         kept = b""
@@ -92,22 +94,22 @@ def _end(stacks: int, rank: str, pid: int, folder: Path, place: str, limit_s: fl
             kept += piece
         (folder / "logs").mkdir(parents=True, exist_ok=True)
         (folder / "logs" / f"rank{rank}.hang.txt").write_bytes(kept)
-    print(f"scalescope: {words}", file=sys.stderr, flush=True)
+    print(f"scalescope: {message}", file=sys.stderr, flush=True)
     try:
-        _note(folder, words)
+        _note(folder, message)
     finally:
         with suppress(OSError):
             os.kill(pid, signal.SIGKILL)
 
 
-def _note(folder: Path, words: str) -> None:
+def _note(folder: Path, message: str) -> None:
     """Write the reason down where nobody has written one."""
     from scalescope.records.errors import UserError  # read when it is needed: this process is a small one
     from scalescope.records.folder import RunFolder
 
     with suppress(UserError, OSError):  # a node without the run folder's file system
         if RunFolder(folder).read_info().status == "running":
-            RunFolder(folder).set_status("failed", words, "hang")
+            RunFolder(folder).set_status("failed", message, "hang")
 
 
 def _is_stopped(pid: int) -> bool:

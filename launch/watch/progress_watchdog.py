@@ -1,12 +1,12 @@
-"""A rank that stops arriving: found in bounded time, and told with which ranks arrived where.
+"""A rank that stops arriving: found in bounded time, and reported with which ranks arrived where.
 
-A thread in every rank gives signs of life on the job's store. The thread that does the work says at each place in the
+A thread in every rank gives heartbeats on the job's store. The thread that does the work says at each marker in the
 job which one it has come to, and how long the way to the next may take. When that is over, or when a rank of this host
-has died, the thread that finds it writes a verdict on the store; every rank reads it, keeps its stack and its flight
+has died, the thread that finds it writes a reason on the store; every rank reads it, keeps its stack and its flight
 record, saves what it has, and leaves: a rank that hangs in a library cannot be called back. One rank writes the reason
 into run.json, rank 0 where it can.
 
-Any rank may also fail by itself, by an exception. It announces that as a verdict before it leaves, so that the others
+Any rank may also fail by itself, by an exception. It announces that as a reason before it leaves, so that the others
 do not wait for it until their launcher loses its patience.
 """
 
@@ -25,7 +25,7 @@ import msgspec
 import torch.distributed as dist
 
 from scalescope.launch.watch import flight_recorder
-from scalescope.launch.watch.presence import Sign, end_sibling, end_stopped, fate, own_sign
+from scalescope.launch.watch.presence import Heartbeat, kill_stopped, kill_stopped_sibling, own_heartbeat, process_state
 from scalescope.launch.watch.process_watchdog import ProcessWatchdog
 from scalescope.records.errors import ExitCode
 from scalescope.records.folder import RunFolder
@@ -36,31 +36,31 @@ _BEATS_A_SECOND = 256  # of all ranks together: the store of a large job is spar
 _MISSED = 5  # beats without which a rank does not respond
 _SPEAK_S = 10.0  # what the others leave the rank that writes the reason, before they leave too
 _LEAVE_S = 60.0  # what leaving may take at most: a W&B that does not answer, a trace on a slow disk
-_LOST_LEAST_S = 10.0  # a rank may hold Python's lock for seconds, and give no sign meanwhile
+_LOST_LEAST_S = 10.0  # a rank may hold Python's lock for seconds, and give no heartbeat meanwhile
 _LOOKS = 4  # for lost ranks, in the time after which they are lost
 _GONE_S = 5.0  # what the working thread has, when the store has gone, to say why by itself
 _BLAME_S = 1.5  # how long a rank that fails, or is asked to end, looks whether another one failed before
 
-_VERDICT = "verdict"
+_REASON = "reason"
 
-JOINING = -(1 << 20)  # the places of a job's start, which lie before those of its body
+JOINING = -(1 << 20)  # the markers of a job's start, which lie before those of its body
 FORMING, MEASURING, PREPARING = JOINING + 1, JOINING + 2, JOINING + 3
 END = 1 << 60
 
 
-class Verdict(msgspec.Struct, frozen=True):
+class AbortReason(msgspec.Struct, frozen=True):
     """Why the job ends, and by whose word."""
 
     by: int
-    words: str
+    message: str
     status: RunStatus = "failed"
     ended_by: EndedBy | None = None  # where the status does not say it
-    place: int | None = None  # the place that was not passed in time, where that is the reason
+    marker: int | None = None  # the progress marker that was not passed in time, where that is the reason
     silent: tuple[int, ...] = ()  # ranks that will not read this
 
 
 @dataclass(frozen=True)
-class _Stage:
+class _Marker:
     number: int
     name: str
     ranks: Sequence[int]
@@ -68,8 +68,8 @@ class _Stage:
     deadline: float
 
 
-class Watch:
-    """One rank's watch over itself and the others; it begins when the rank has joined its world."""
+class ProgressWatchdog:
+    """One rank's watchdog over itself and the others; it begins when the rank has joined its world."""
 
     def __init__(self, store: dist.Store, rank: int, size: int) -> None:
         # a connection of its own: the working thread may sit in a blocking call on the other
@@ -77,9 +77,9 @@ class Watch:
         self._rank = rank
         self._size = size
         self._beat_s = max(_BEAT_S, size / _BEATS_A_SECOND)
-        self._sign = own_sign()
-        self._stage: _Stage | None = None
-        self._neighbours: dict[int, Sign] = {}  # the ranks of this host, this one left out
+        self._heartbeat = own_heartbeat()
+        self._marker: _Marker | None = None
+        self._neighbours: dict[int, Heartbeat] = {}  # the ranks of this host, this one left out
         self._dying: set[int] = set()
         self._answered = time.monotonic()  # when the store did so last
         self._lost_s = _LOST_LEAST_S
@@ -92,75 +92,75 @@ class Watch:
         self._ended = threading.Event()
         self._departure = threading.Lock()  # taken once, by the thread that leaves with this rank
         self._folder: RunFolder | None = None
-        self._sentry: ProcessWatchdog | None = None
-        self._leave: Callable[[Verdict, bool], None] = _say
+        self._process_watchdog: ProcessWatchdog | None = None
+        self._leave: Callable[[AbortReason, bool], None] = _say
         #: What the job's body saves when it is left in the middle; called on every rank, from the watching thread.
-        self.rescue: Callable[[Verdict], None] = lambda verdict: None
+        self.rescue: Callable[[AbortReason], None] = lambda reason: None
 
     def begin(self, limit_s: float) -> None:
         """Start watching, with a limit for all ranks to join."""
         self._lost_s = max(limit_s, _LOST_LEAST_S)
         self.arrive(JOINING, "joining the job", limit_s)
         self._store.append(  # type: ignore[attr-defined] # torch's stub lacks it
-            f"here/{self._sign.space}", f"{self._rank} "
+            f"here/{self._heartbeat.space}", f"{self._rank} "
         )
         self._beat()
         for thread in self._threads:
             thread.start()
 
-    def attend(self, folder: RunFolder, lost_s: float, leave: Callable[[Verdict, bool], None]) -> None:
-        """Say where stacks and flight records go, and what to do last; `leave` is told whether it writes the reason.
+    def attend(self, folder: RunFolder, lost_s: float, leave: Callable[[AbortReason, bool], None]) -> None:
+        """Say where stacks and flight records go, and what to do last; `leave` hears whether it writes the reason.
 
-        A rank that gives no sign for `lost_s` is lost, wherever the others are: compiling or saving keeps none from it.
+        A rank without a heartbeat for `lost_s` is lost, wherever the others are: compiling or saving is no excuse.
         """
         self._folder, self._leave = folder, leave
         self.lose_after(lost_s)
 
     def lose_after(self, seconds: float) -> None:
-        """Take a rank for lost that gives no sign of life for so long, 10 s at least; from here on."""
+        """Take a rank for lost that gives no heartbeat for so long, 10 s at least; from here on."""
         self._lost_s = max(seconds, _LOST_LEAST_S)
 
-    def post_sentry(self, folder: RunFolder) -> None:
-        """Have a process beside end this rank where even the watch's own threads run no more."""
-        self._sentry = ProcessWatchdog(self._rank, folder.path)
+    def start_process_watchdog(self, folder: RunFolder) -> None:
+        """Have a process beside end this rank where even the watchdog's own threads run no more."""
+        self._process_watchdog = ProcessWatchdog(self._rank, folder.path)
 
     def end(self) -> None:
         """Stop watching: this rank has come to the job's end. Does not return where it is made to leave already."""
         self._claim()
-        self._sign.left = True
+        self._heartbeat.left = True
         with suppress(RuntimeError):  # rank 0, which may serve the store, has gone already
             self._beat()
         for thread in self._threads:  # Python ends by an abort where a thread is still inside the store
             thread.join(timeout=_GONE_S)
-        if (sentry := self._sentry) is not None:
-            self._sentry = None
-            sentry.dismiss()
+        if (watchdog := self._process_watchdog) is not None:
+            self._process_watchdog = None
+            watchdog.dismiss()
 
     # --- said by the working thread ---------------------------------------------------------------------------------
 
     def arrive(self, number: int, name: str, limit_s: float, ranks: Sequence[int] | None = None) -> None:
-        """Say that this rank has come to a place in the job, which these ranks (all) pass within a limit."""
+        """Say that this rank has come to a marker of progress, which these ranks (all) pass within a limit."""
         deadline = time.monotonic() + limit_s
-        self._stage = _Stage(number, name, range(self._size) if ranks is None else ranks, limit_s, deadline)
-        self._sign.place, self._sign.name, self._sign.waits = number, name, False
+        self._marker = _Marker(number, name, range(self._size) if ranks is None else ranks, limit_s, deadline)
+        self._heartbeat.marker, self._heartbeat.name, self._heartbeat.waits = number, name, False
 
     def expect(self, seconds: float) -> None:
         """Say how long the next piece of work should take: it may take three times that, and the limit on top."""
-        stage = self._stage
-        if stage is not None:
-            deadline = time.monotonic() + stage.limit_s + 3 * seconds
-            self._stage = _Stage(stage.number, stage.name, stage.ranks, stage.limit_s, deadline)
+        marker = self._marker
+        if marker is not None:
+            deadline = time.monotonic() + marker.limit_s + 3 * seconds
+            self._marker = _Marker(marker.number, marker.name, marker.ranks, marker.limit_s, deadline)
 
     def wait(self, name: str = "waiting for the others") -> None:
         """Say that this rank waits for others from here on, and may do so as long as they need."""
-        self._stage = None
-        self._sign.name, self._sign.waits = name, True
+        self._marker = None
+        self._heartbeat.name, self._heartbeat.waits = name, True
 
-    def blame(self) -> Verdict | None:
+    def blame(self) -> AbortReason | None:
         """Return why the job ends already, where this rank's failure is but a consequence of another's."""
         return self._cause()
 
-    def announce(self, words: str, ended_by: EndedBy = "failure") -> bool:
+    def announce(self, message: str, ended_by: EndedBy = "failure") -> bool:
         """Say that this rank fails and leaves; returns whether it is the one to write the reason down.
 
         Does not return where the watching thread leaves with this rank already.
@@ -168,8 +168,8 @@ class Watch:
         self._claim()
         _leave_after(_LEAVE_S)
         try:
-            return self._post(Verdict(self._rank, words, ended_by=ended_by)).by == self._rank
-        except RuntimeError:  # the store has gone: nobody else can be told, or tells
+            return self._post(AbortReason(self._rank, message, ended_by=ended_by)).by == self._rank
+        except RuntimeError:  # the store has gone: nobody else can hear of it, or tells
             return True
 
     def _claim(self) -> None:
@@ -177,88 +177,88 @@ class Watch:
         if not self._ended.is_set() and not self._departure.acquire(blocking=False):
             threading.Event().wait()  # a watching thread is leaving with it, and ends the process
         self._ended.set()
-        self._tell_sentry(_LEAVE_S)
+        self._beat_process_watchdog(_LEAVE_S)
 
     def part(self) -> None:
         """Wait a moment before leaving, until those that have something to write have done it."""
         try:
             self._store.set(f"done/{self._rank}", "1")
-            verdict = self._read_verdict()
-            if verdict is not None:
-                self._await_done({0, self._writer(verdict)} - set(verdict.silent))
-                self._end_silent(verdict)
+            reason = self._read_reason()
+            if reason is not None:
+                self._await_done({0, self._writer(reason)} - set(reason.silent))
+                self._end_silent(reason)
         except RuntimeError:
             return
 
     # --- the watching threads ---------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        """Beat, read the verdict, judge: all that goes through the store."""
+        """Beat, read the reason, judge: all that goes through the store."""
         while not self._ended.wait(self._beat_s):
             try:
                 self._beat()
-                verdict = self._read_verdict() or self._judge()
+                reason = self._read_reason() or self._judge()
             except RuntimeError as error:
                 self._store_has_gone(error)
                 return
             self._answered = time.monotonic()
-            if verdict is not None:
-                self._carry_out(verdict)
+            if reason is not None:
+                self._carry_out(reason)
 
     def _guard(self) -> None:
         """Look whether the store still answers: who serves it may be what has stopped."""
         unanswered, last = 0, self._answered  # counted, not timed: a job that was suspended as a whole is not late
         while not self._ended.wait(_BEAT_S):
-            self._tell_sentry(self._lost_s)
+            self._beat_process_watchdog(self._lost_s)
             unanswered, last = (unanswered + 1, last) if last == self._answered else (0, self._answered)
-            silence_s, stage = unanswered * _BEAT_S, self._stage
-            overdue = stage is not None and time.monotonic() > stage.deadline
+            silence_s, marker = unanswered * _BEAT_S, self._marker
+            overdue = marker is not None and time.monotonic() > marker.deadline
             if silence_s > self._lost_s or (overdue and silence_s > 2 * _MISSED * self._beat_s):
-                words = f"rank {self._rank} waits at {self._sign.name}; {self._of_store('does not answer')}"
-                self._carry_out(Verdict(self._rank, words, ended_by="lost_rank"), alone=True)
+                message = f"rank {self._rank} waits at {self._heartbeat.name}; {self._of_store('does not answer')}"
+                self._carry_out(AbortReason(self._rank, message, ended_by="lost_rank"), alone=True)
 
-    def _judge(self) -> Verdict | None:
-        """Return what this rank finds by itself: a neighbour that died, or a place that is not passed in time."""
+    def _judge(self) -> AbortReason | None:
+        """Return what this rank finds by itself: a neighbour that died, or a marker that is not passed in time."""
         dead = self._dead()
         confirmed, self._dying = dead & self._dying, dead
         if confirmed:  # seen twice: what ends all ranks at once, as a launcher's signal does, has ended this one too
-            return self._post(self._mourn(confirmed))
+            return self._post(self._of_deaths(confirmed))
         if lost := self._lost():
-            words = where_they_are(self._signs(range(self._size)), lost)
-            words = f"no sign of life for {self._lost_s:g} s; {words}"
-            return self._post(Verdict(self._rank, words, ended_by="lost_rank", silent=tuple(lost)))
-        stage = self._stage
-        if stage is None or time.monotonic() < stage.deadline:
+            message = where_they_are(self._heartbeats(range(self._size)), lost)
+            message = f"no sign of life for {self._lost_s:g} s; {message}"
+            return self._post(AbortReason(self._rank, message, ended_by="lost_rank", silent=tuple(lost)))
+        marker = self._marker
+        if marker is None or time.monotonic() < marker.deadline:
             return None
         everyone = range(self._size)  # a rank that is outside of what is at work may be the one that has stopped
-        before = self._signs(everyone)
+        before = self._heartbeats(everyone)
         for _ in range(_MISSED):
             time.sleep(self._beat_s)
             self._beat()
             self._answered = time.monotonic()
-        if self._ended.is_set() or self._stage is not stage:
+        if self._ended.is_set() or self._marker is not marker:
             return None  # it has come back meanwhile
-        after = self._signs(everyone)
-        silent = [rank for rank, sign in after.items() if rank != self._rank and _same_beat(before[rank], sign)]
-        expected = {rank: sign for rank, sign in after.items() if rank in stage.ranks or rank in silent}
-        words = f"{_overdue(stage)}; {where_they_are(expected, silent)}"
+        after = self._heartbeats(everyone)
+        silent = [rank for rank, beat in after.items() if rank != self._rank and _same_beat(before[rank], beat)]
+        expected = {rank: beat for rank, beat in after.items() if rank in marker.ranks or rank in silent}
+        message = f"{_overdue(marker)}; {where_they_are(expected, silent)}"
         how: EndedBy = "lost_rank" if silent else "hang"
-        return self._post(Verdict(self._rank, words, ended_by=how, place=stage.number, silent=tuple(silent)))
+        return self._post(AbortReason(self._rank, message, ended_by=how, marker=marker.number, silent=tuple(silent)))
 
-    def _carry_out(self, verdict: Verdict, alone: bool = False) -> None:
+    def _carry_out(self, reason: AbortReason, alone: bool = False) -> None:
         """Leave, with everything kept that can be. Does not return, but where another thread is leaving already."""
         if self._departure.acquire(blocking=False):
-            self._depart(verdict, alone)
+            self._depart(reason, alone)
 
-    def _depart(self, verdict: Verdict, alone: bool) -> NoReturn:
+    def _depart(self, reason: AbortReason, alone: bool) -> NoReturn:
         _leave_after(_LEAVE_S)  # whatever does not come to an end here
-        self._tell_sentry(_LEAVE_S)
+        self._beat_process_watchdog(_LEAVE_S)
         try:
             if self._folder is not None:
                 self._keep_stack(self._folder)
                 flight_recorder.keep(self._folder, self._rank)
-            self.rescue(verdict)
-            self._leave(verdict, alone or self._writer(verdict) == self._rank)
+            self.rescue(reason)
+            self._leave(reason, alone or self._writer(reason) == self._rank)
             if not alone:
                 self.part()
         except Exception as error:  # noqa: BLE001 - whatever could not be kept, the job ends here, and says so
@@ -271,9 +271,9 @@ class Watch:
             reason = f"{self._of_store('has gone')} ({next(iter(str(error).splitlines()), '')[:120]})"
             how: EndedBy | None = "lost_rank"
             if cause := self._cause():
-                reason, how = f"{cause.words}; {reason}", cause.ended_by
-            words = f"{reason}, while this rank was at {self._sign.name}"
-            self._carry_out(Verdict(self._rank, words, ended_by=how), alone=True)
+                reason, how = f"{cause.message}; {reason}", cause.ended_by
+            message = f"{reason}, while this rank was at {self._heartbeat.name}"
+            self._carry_out(AbortReason(self._rank, message, ended_by=how), alone=True)
 
     def terminate(self, number: signal.Signals) -> None:
         """Leave, since a signal asks for it: as a launcher does where another rank has failed, or as a user does.
@@ -282,121 +282,124 @@ class Watch:
         """
         if self._ended.is_set():
             return
-        words = f"rank {self._rank} was asked to end by {number.name}"
+        message = f"rank {self._rank} was asked to end by {number.name}"
         if number == signal.SIGINT:
-            words = "interrupted from the keyboard"  # as all ranks are at once
-        verdict = self._cause() or Verdict(self._rank, words, "interrupted")
+            message = "interrupted from the keyboard"  # as all ranks are at once
+        reason = self._cause() or AbortReason(self._rank, message, "interrupted")
         if not self._departure.acquire(blocking=False):
             return  # it has come to its end meanwhile, or to another one: nobody is to hear of this
         try:
-            verdict, alone = self._post(verdict), False
+            reason, alone = self._post(reason), False
         except RuntimeError:  # the store has gone
             alone = True
-        self._depart(verdict, alone)
+        self._depart(reason, alone)
 
     # --- what they share ---------------------------------------------------------------------------------------------
 
-    def _tell_sentry(self, limit_s: float) -> None:
+    def _beat_process_watchdog(self, limit_s: float) -> None:
         """Say that this rank runs, and how long it may take until it says so again."""
-        if self._sentry is not None:
-            self._sentry.beat(self._sign.name, limit_s + _SPEAK_S)  # the watch, where one still runs, is the first
+        if self._process_watchdog is not None:
+            # this watchdog, where it still runs, is the first
+            self._process_watchdog.beat(self._heartbeat.name, limit_s + _SPEAK_S)
 
     def _beat(self) -> None:
-        self._sign.beat += 1
-        self._store.set(str(self._rank), msgspec.json.encode(self._sign).decode())
+        self._heartbeat.count += 1
+        self._store.set(str(self._rank), msgspec.json.encode(self._heartbeat).decode())
 
-    def _post(self, verdict: Verdict) -> Verdict:
-        """Write a verdict where there is none, and return the one that stands."""
+    def _post(self, reason: AbortReason) -> AbortReason:
+        """Write a reason where there is none, and return the one that stands."""
         return msgspec.json.decode(
-            self._store.compare_set(_VERDICT, "", msgspec.json.encode(verdict).decode()), type=Verdict
+            self._store.compare_set(_REASON, "", msgspec.json.encode(reason).decode()), type=AbortReason
         )
 
-    def _read_verdict(self) -> Verdict | None:
-        if not self._store.check([_VERDICT]):
+    def _read_reason(self) -> AbortReason | None:
+        if not self._store.check([_REASON]):
             return None
-        return msgspec.json.decode(self._store.get(_VERDICT), type=Verdict)
+        return msgspec.json.decode(self._store.get(_REASON), type=AbortReason)
 
-    def _cause(self) -> Verdict | None:
+    def _cause(self) -> AbortReason | None:
         """Return what ends the job on another rank, by its word or its death; looks for it for a moment."""
         until = time.monotonic() + _BLAME_S
         try:
             while time.monotonic() < until:
-                if (verdict := self._read_verdict()) is not None:
-                    return verdict if verdict.by != self._rank else None
+                if (reason := self._read_reason()) is not None:
+                    return reason if reason.by != self._rank else None
                 if dead := self._dead():
-                    return self._mourn(dead)
+                    return self._of_deaths(dead)
                 time.sleep(0.05)
         except RuntimeError:  # the store has gone, perhaps with the rank that served it
             if gone := self._gone():
-                words = "; ".join(f"rank {rank} ({sign}) has died" for rank, sign in sorted(gone.items()))
-                return Verdict(self._rank, words, ended_by="lost_rank", silent=tuple(gone))
+                message = "; ".join(f"rank {rank} ({beat}) has died" for rank, beat in sorted(gone.items()))
+                return AbortReason(self._rank, message, ended_by="lost_rank", silent=tuple(gone))
         return None
 
-    def _signs(self, ranks: Iterable[int]) -> dict[int, Sign | None]:
-        """Return each rank's last sign; None of one that never gave any."""
-        signs: dict[int, Sign | None] = {}
+    def _heartbeats(self, ranks: Iterable[int]) -> dict[int, Heartbeat | None]:
+        """Return each rank's last heartbeat; None of one that never gave any."""
+        heartbeats: dict[int, Heartbeat | None] = {}
         for rank in ranks:
             known = self._store.check([str(rank)])
-            signs[rank] = msgspec.json.decode(self._store.get(str(rank)), type=Sign) if known else None
-        return signs
+            heartbeats[rank] = msgspec.json.decode(self._store.get(str(rank)), type=Heartbeat) if known else None
+        return heartbeats
 
     def _dead(self) -> set[int]:
         """Return the ranks of this host whose processes have ended, without having come to the job's end."""
-        here = {int(rank) for rank in self._store.get(f"here/{self._sign.space}").split()} - {self._rank}
-        for rank, sign in self._signs(here - self._neighbours.keys()).items():
-            if sign is not None:
-                self._neighbours[rank] = sign
-        last = self._signs(self._gone())
-        return {rank for rank, sign in last.items() if sign is not None and not sign.left}
+        here = {int(rank) for rank in self._store.get(f"here/{self._heartbeat.space}").split()} - {self._rank}
+        for rank, beat in self._heartbeats(here - self._neighbours.keys()).items():
+            if beat is not None:
+                self._neighbours[rank] = beat
+        last = self._heartbeats(self._gone())
+        return {rank for rank, beat in last.items() if beat is not None and not beat.left}
 
-    def _gone(self) -> dict[int, Sign]:
-        """Return the ranks of this host whose processes have ended, with their first signs; asks no store."""
+    def _gone(self) -> dict[int, Heartbeat]:
+        """Return the ranks of this host whose processes have ended, with their first heartbeats; asks no store."""
         neighbours = self._neighbours.copy()  # another thread may be adding one
-        return {rank: sign for rank, sign in neighbours.items() if fate(sign) == "has died"}
+        return {rank: beat for rank, beat in neighbours.items() if process_state(beat) == "has died"}
 
     def _lost(self) -> list[int]:
-        """Return the ranks without a sign for long; rank 0 looks after all others, and rank 1 after rank 0."""
+        """Return the ranks without a heartbeat for long; rank 0 looks after all others, and rank 1 after rank 0."""
         now, every_s = time.monotonic(), self._lost_s / _LOOKS
         if self._rank > 1 or now < self._looked + every_s:
             return []
         if now > self._looked + 2 * every_s:  # this rank was itself held up: the others are given their time anew
             self._heard.clear()
         self._looked = now
-        for rank, sign in self._signs(range(1, self._size) if self._rank == 0 else (0,)).items():
-            if sign is not None and sign.left:
+        for rank, beat in self._heartbeats(range(1, self._size) if self._rank == 0 else (0,)).items():
+            if beat is not None and beat.left:
                 self._heard.pop(rank, None)
-            elif sign is not None and self._heard.get(rank, (-1, now))[0] != sign.beat:
-                self._heard[rank] = (sign.beat, now)
+            elif beat is not None and self._heard.get(rank, (-1, now))[0] != beat.count:
+                self._heard[rank] = (beat.count, now)
         return [rank for rank, (_, since) in self._heard.items() if now > since + self._lost_s]
 
-    def _mourn(self, dead: Iterable[int]) -> Verdict:
+    def _of_deaths(self, dead: Iterable[int]) -> AbortReason:
         """Return that ranks have died."""
-        return Verdict(self._rank, self._obituary(dead), ended_by="lost_rank", silent=tuple(sorted(dead)))
+        return AbortReason(self._rank, self._deaths_of(dead), ended_by="lost_rank", silent=tuple(sorted(dead)))
 
-    def _obituary(self, dead: Iterable[int]) -> str:
-        signs = self._signs(sorted(dead))
+    def _deaths_of(self, dead: Iterable[int]) -> str:
+        heartbeats = self._heartbeats(sorted(dead))
         return "; ".join(
-            f"rank {rank} ({sign}) has died, last heard from at {sign.name}" for rank, sign in signs.items() if sign
+            f"rank {rank} ({beat}) has died, last heard from at {beat.name}"
+            for rank, beat in heartbeats.items()
+            if beat
         )
 
-    def _writer(self, verdict: Verdict) -> int:
+    def _writer(self, reason: AbortReason) -> int:
         """Return the rank that writes the reason down: rank 0, or the lowest that still can."""
-        return min((rank for rank in range(self._size) if rank not in verdict.silent), default=verdict.by)
+        return min((rank for rank in range(self._size) if rank not in reason.silent), default=reason.by)
 
     def _await_done(self, ranks: set[int]) -> None:
         until = time.monotonic() + _SPEAK_S
-        present = {rank for rank, sign in self._signs(ranks - {self._rank}).items() if sign is not None}
+        present = {rank for rank, beat in self._heartbeats(ranks - {self._rank}).items() if beat is not None}
         while present and time.monotonic() < until:
             present = {rank for rank in present if not self._store.check([f"done/{rank}"])} - self._dead()
             time.sleep(0.05)
 
-    def _end_silent(self, verdict: Verdict) -> None:
+    def _end_silent(self, reason: AbortReason) -> None:
         """End what is stopped of this job on this host, whoever is to blame: its launcher would wait half a minute."""
-        signs = self._signs(verdict.silent)
-        end_stopped(sign for sign in {**signs, **self._neighbours.copy()}.values() if sign is not None)
-        for rank, sign in signs.items():
-            if sign is None:
-                end_sibling(rank)
+        heartbeats = self._heartbeats(reason.silent)
+        kill_stopped(beat for beat in {**heartbeats, **self._neighbours.copy()}.values() if beat is not None)
+        for rank, beat in heartbeats.items():
+            if beat is None:
+                kill_stopped_sibling(rank)
 
     def _keep_stack(self, folder: RunFolder) -> None:
         """Keep where every thread of this rank stands."""
@@ -412,28 +415,28 @@ class Watch:
         return f"the job's store at {at} {what}: rank 0, or the launcher that serves it, is stopped, dead or cut off"
 
 
-def where_they_are(signs: dict[int, Sign | None], silent: Sequence[int]) -> str:
-    """Return in words which ranks arrived where, and what has become of those that say nothing.
+def where_they_are(heartbeats: dict[int, Heartbeat | None], silent: Sequence[int]) -> str:
+    """Return in message which ranks arrived where, and what has become of those that say nothing.
 
     Of a rank that waits for others by itself, nobody expects more.
     """
-    places: dict[tuple[int, str], list[int]] = {}
-    for rank, sign in signs.items():
-        if rank not in silent and sign is not None and not sign.waits:
-            places.setdefault((sign.place, sign.name), []).append(rank)
-    furthest = max(places, default=(END, ""))
-    words = [f"rank {rank} {_what_became_of(signs[rank], furthest[0])}" for rank in silent]
-    words += [f"{_ranks(places[place])} did not arrive: at {place[1]}" for place in sorted(places) if place != furthest]
-    if not words:
+    at: dict[tuple[int, str], list[int]] = {}
+    for rank, beat in heartbeats.items():
+        if rank not in silent and beat is not None and not beat.waits:
+            at.setdefault((beat.marker, beat.name), []).append(rank)
+    furthest = max(at, default=(END, ""))
+    parts = [f"rank {rank} {_what_became_of(heartbeats[rank], furthest[0])}" for rank in silent]
+    parts += [f"{_ranks(at[where])} did not arrive: at {where[1]}" for where in sorted(at) if where != furthest]
+    if not parts:
         return "every rank arrived: the library or the network hangs"
-    return "; ".join([*words, *(f"{_ranks(ranks)} arrived" for place, ranks in places.items() if place == furthest)])
+    return "; ".join([*parts, *(f"{_ranks(ranks)} arrived" for where, ranks in at.items() if where == furthest)])
 
 
-def _what_became_of(sign: Sign | None, furthest: int) -> str:
-    if sign is None:
+def _what_became_of(beat: Heartbeat | None, furthest: int) -> str:
+    if beat is None:
         return "never joined: not started, stopped or dead"
-    where = "here" if sign.place == furthest else f"at {sign.name}"
-    return f"({sign}) {fate(sign) or 'does not respond: stopped, dead or cut off'}, last heard from {where}"
+    where = "here" if beat.marker == furthest else f"at {beat.name}"
+    return f"({beat}) {process_state(beat) or 'does not respond: stopped, dead or cut off'}, last heard from {where}"
 
 
 def _ranks(ranks: Sequence[int]) -> str:
@@ -441,18 +444,18 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {listed}"
 
 
-def _overdue(stage: _Stage) -> str:
-    return f"{stage.name} did not return within {stage.limit_s:g} s"
+def _overdue(marker: _Marker) -> str:
+    return f"{marker.name} did not return within {marker.limit_s:g} s"
 
 
-def _same_beat(before: Sign | None, after: Sign | None) -> bool:
-    return (before.beat if before else None) == (after.beat if after else None)
+def _same_beat(before: Heartbeat | None, after: Heartbeat | None) -> bool:
+    return (before.count if before else None) == (after.count if after else None)
 
 
-def _say(verdict: Verdict, writes: bool) -> None:
+def _say(reason: AbortReason, writes: bool) -> None:
     """Say why the job ends that has no run folder yet."""
     if writes:
-        print(f"scalescope: {verdict.words}", file=sys.stderr)
+        print(f"scalescope: {reason.message}", file=sys.stderr)
 
 
 def _leave_after(seconds: float) -> None:

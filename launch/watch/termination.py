@@ -41,7 +41,7 @@ def let_terminate() -> None:
 
 
 def _pass_on(number: int, frame: FrameType | None) -> None:
-    """Python has told the thread already, unless a library has taken the wakeup descriptor (as asyncio does)."""
+    """Python has written to the thread already, unless a library has taken the wakeup descriptor (as asyncio does)."""
     with suppress(OSError):
         _told.send(bytes([number]))
 

@@ -125,7 +125,9 @@ def _start(verb: Verb, config: "DictConfig") -> int:
     from scalescope.records.folder import RunFolder
 
     plan = plan_job(verb, config)
-    print(f"scalescope: {plan.place.ranks} × {plan.place.device} ({plan.place.backend}) → {plan.path}", flush=True)
+    print(
+        f"scalescope: {plan.devices.ranks} × {plan.devices.device} ({plan.devices.backend}) → {plan.path}", flush=True
+    )
     try:
         folder = start_job(plan)
     finally:

@@ -29,7 +29,7 @@ def choose_decoder(asked: str, device: str) -> str:
 
 
 def image_workers(asked: int | None, decoder: str, threads: int | None) -> int:
-    """Return how many processes load a rank's images: all of its cores but the step loop's, unless told.
+    """Return how many processes load a rank's images: all of its cores but the step loop's, unless the config says.
 
     Where the device decodes they only read, and a few do.
     """

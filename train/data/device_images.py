@@ -63,16 +63,16 @@ class Resizer:
             self._stage = torch.zeros(need, dtype=self._dtype, device=self._device)
         return self._stage[:images]
 
-    def _weights(self, sizes: list[int], room: int, flips: list[bool]) -> Tensor:
-        """Return (B, S, room): how much each pixel of a side counts for each of the sample's."""
+    def _weights(self, sizes: list[int], extent: int, flips: list[bool]) -> Tensor:
+        """Return (B, S, extent): how much each pixel of a side counts for each of the sample's."""
         # one transfer that nothing waits for
-        told = torch.tensor([sizes, flips], dtype=torch.float32)
-        told = told.pin_memory() if self._device.type == "cuda" else told
-        length, flip = told.to(self._device, non_blocking=True)[:, :, None, None]  # (B, 1, 1) each
+        lengths = torch.tensor([sizes, flips], dtype=torch.float32)
+        lengths = lengths.pin_memory() if self._device.type == "cuda" else lengths
+        length, flip = lengths.to(self._device, non_blocking=True)[:, :, None, None]  # (B, 1, 1) each
         step = length / self._side
-        places = torch.arange(self._side, device=self._device)[None, :, None]  # (1, S, 1)
-        centre = (torch.where(flip > 0, self._side - 1 - places, places) + 0.5) * step
-        pixel = torch.arange(room, device=self._device) + 0.5
+        pixels = torch.arange(self._side, device=self._device)[None, :, None]  # (1, S, 1)
+        centre = (torch.where(flip > 0, self._side - 1 - pixels, pixels) + 0.5) * step
+        pixel = torch.arange(extent, device=self._device) + 0.5
         near = (1 - (pixel - centre).abs() / step.clamp(min=1)).clamp(min=0) * (pixel < length)
         return (near / near.sum(dim=2, keepdim=True)).to(self._dtype)
 

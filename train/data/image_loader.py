@@ -56,7 +56,7 @@ class HostBatches(Iterator[HostImages | PackedImages]):
         return batch
 
 
-class Images:
+class DeviceBatches:
     """Makes a batch on the device of one on the host."""
 
     def __init__(self, side: int, device: torch.device) -> None:
@@ -89,7 +89,7 @@ class Images:
 class HostImageLoader:
     """On a CPU a batch is made where it is asked for; loading processes still run ahead."""
 
-    def __init__(self, batches: HostBatches, make: Images) -> None:
+    def __init__(self, batches: HostBatches, make: DeviceBatches) -> None:
         self._batches = batches
         self._make = make
 
@@ -101,7 +101,7 @@ class HostImageLoader:
 class DeviceImageLoader:
     """On a GPU a thread makes batches ahead, on a stream of its own."""
 
-    def __init__(self, batches: HostBatches, make: Images, device: torch.device) -> None:
+    def __init__(self, batches: HostBatches, make: DeviceBatches, device: torch.device) -> None:
         self._batches = batches
         self._make = make
         self._device = device

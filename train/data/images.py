@@ -92,8 +92,8 @@ def _image_names(folder: Path) -> Iterator[str]:
 
 def _split(images: Images, held_out_fraction: float) -> tuple[Images, Images]:
     """Hold out a fraction of the images, evenly over the list and so over the classes."""
-    places = np.arange(len(images) + 1)
-    taken = np.diff(np.floor(places * held_out_fraction)) > 0
+    counts = np.arange(len(images) + 1)
+    taken = np.diff(np.floor(counts * held_out_fraction)) > 0
     parts = (Images(images.root, images.files[chosen], images.labels[chosen]) for chosen in (~taken, taken))
     training, held_out = parts
     return training, held_out

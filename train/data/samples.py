@@ -58,8 +58,8 @@ class HeldOutBatches:
     def __init__(self, corpus: Corpus, model: TextModelConfig, share: Share, samples: int) -> None:
         self._corpus = corpus
         self._model = model
-        room = len(corpus.held_out) - model.context - 1
-        everyone = [int(start) for start in np.linspace(0, room, samples).astype(np.int64)] if room >= 0 else []
+        last = len(corpus.held_out) - model.context - 1
+        everyone = [int(start) for start in np.linspace(0, last, samples).astype(np.int64)] if last >= 0 else []
         each = len(everyone) // share.ranks
         own = everyone[share.rank * each : (share.rank + 1) * each]
         self._batches = [own[first : first + share.samples] for first in range(0, len(own), share.samples)]

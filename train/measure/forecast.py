@@ -1,4 +1,4 @@
-"""What a step takes at least, told before it is waited for: a model made for GPUs is minutes a step on a CPU."""
+"""What a step takes at least, said before it is waited for: a model made for GPUs is minutes a step on a CPU."""
 
 from scalescope.records.rows import Ceilings, TrainFacts
 

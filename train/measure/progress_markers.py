@@ -1,4 +1,4 @@
-"""The places that every rank of a training job passes in the same order, and how long the way to the next may take.
+"""The markers of progress that every rank of a training job passes in the same order, and how long each may take.
 
 A step has its limit once some have been timed. What may take long without anything being wrong has the job's long
 one: the first steps, in which things are compiled and connected, validation, checkpoints, the profiler's start and
@@ -11,15 +11,15 @@ from scalescope.launch.job import Job
 from scalescope.train.config import TrainConfig
 
 _LATE = 5  # exchanges of times, each of a second or a step, that say how long a step takes
-_A_STEP = 8  # places: more than any step has
+_A_STEP = 8  # markers: more than any step has
 _LOADING, _STEP, _PROFILER, _VALIDATING, _COLLECTING, _SAVING, _WRITING = range(7)
 
 
-class Places:
-    """Tells the job's watch where this rank is."""
+class ProgressMarkers:
+    """Tells the job's watchdog where this rank is."""
 
     def __init__(self, job: Job[TrainConfig]) -> None:
-        self._watch = job.watch
+        self._watchdog = job.watchdog
         self._limit_s = job.config.launch.step_limit_s
         self._long_s = job.config.launch.timeout_s
         self._late_s: deque[float] = deque(maxlen=_LATE)
@@ -57,10 +57,10 @@ class Places:
 
     def _step(self, number: int, name: str) -> None:
         if not self._late_s:
-            self._watch.arrive(number, name, self._long_s)
+            self._watchdog.arrive(number, name, self._long_s)
         else:
-            self._watch.arrive(number, name, self._limit_s)
-            self._watch.expect(max(self._late_s))
+            self._watchdog.arrive(number, name, self._limit_s)
+            self._watchdog.expect(max(self._late_s))
 
     def _pause(self, step: int, place: int, name: str) -> None:
-        self._watch.arrive(_A_STEP * step + place, name, self._long_s)
+        self._watchdog.arrive(_A_STEP * step + place, name, self._long_s)

@@ -24,7 +24,7 @@ from scalescope.train.measure.clock import Clock
 from scalescope.train.measure.energy import PowerMeter
 from scalescope.train.measure.memory import peak_bytes
 from scalescope.train.measure.preemption import StopRequest
-from scalescope.train.measure.progress_markers import Places
+from scalescope.train.measure.progress_markers import ProgressMarkers
 from scalescope.train.measure.schedule import Schedule
 
 _CHUNK_MS = 1000.0
@@ -46,7 +46,7 @@ class StepRecorder:
         attempt: int,
         publish: Callable[[StepRow], None],
         stop: StopRequest,
-        places: Places,
+        markers: ProgressMarkers,
         power: PowerMeter,
     ) -> None:
         self._job = job
@@ -56,7 +56,7 @@ class StepRecorder:
         self._attempt = attempt
         self._publish = publish
         self._stop = stop
-        self._places = places
+        self._markers = markers
         self._power = power
         self.stop_asked = False  # by any rank; the same on all ranks after the same step
         self._validation: dict[int, float] = {}
@@ -87,7 +87,7 @@ class StepRecorder:
             self._take_in(self._pending)
         if self._gathered is not None:
             slowest_ms = float(self._gathered[:, :, 0].max())
-            self._places.timed(slowest_ms / 1e3)
+            self._markers.timed(slowest_ms / 1e3)
             self._chunk_steps = min(_MOST_STEPS, max(1, int(_CHUNK_MS / slowest_ms)))
             self.stop_asked |= bool(self._gathered[:, :, 3].any())
             self._check_losses(self._gathered[:, :, 1])
@@ -95,7 +95,7 @@ class StepRecorder:
 
     def finish(self, steps: int) -> None:
         """Exchange all that is left, waiting for the device."""
-        self._places.collecting(steps)
+        self._markers.collecting(steps)
         self.settle()
         if steps > self._next_step:
             self._send(steps - self._next_step)

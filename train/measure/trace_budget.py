@@ -29,8 +29,8 @@ class TraceBudget:
         """Return how many of a window's steps there is room for; all of them while nothing is known."""
         if self.max_mib is None or not self.events_per_step:
             return wanted
-        room = self.max_mib - self.spent_mib
-        return max(0, min(wanted, int(room / self.packed_mib(1))))
+        left_mib = self.max_mib - self.spent_mib
+        return max(0, min(wanted, int(left_mib / self.packed_mib(1))))
 
     def spend(self, steps: int) -> None:
         """Take note of steps that were recorded."""

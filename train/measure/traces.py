@@ -34,12 +34,12 @@ def describe_run(job: Job[TrainConfig], info: RunInfo) -> dict[str, Any]:
 def write_traces(job: Job[TrainConfig], tracer: Tracer) -> None:
     """Write this rank's traces; rank 0 hands the folder on. Raises RunError on every rank where one did not fit."""
     failures = [failure for failure in (_write(job, tracer, index) for index in range(tracer.count)) if failure]
-    told: list[tuple[list[str], list[str]]] = [([], [])] * job.world.size
-    dist.all_gather_object(told, (failures, tracer.remarks), group=job.host_group)
-    everyone = [own for own, _ in told]
+    reported: list[tuple[list[str], list[str]]] = [([], [])] * job.world.size
+    dist.all_gather_object(reported, (failures, tracer.remarks), group=job.host_group)
+    everyone = [own for own, _ in reported]
     if job.is_rank0:
         # ranks of one job count much the same: the first one's words stand for all
-        for remark in next((remarks for _, remarks in told if remarks), ()):
+        for remark in next((remarks for _, remarks in reported if remarks), ()):
             print(f"{job.config.model.name}: {remark}", flush=True)
     if job.is_rank0 and job.folder.traces.is_dir():
         job.sinks.artifact(job.folder.traces)

@@ -1,4 +1,4 @@
-"""What `profile_steps` can be told: typed, with the defaults of conf/script.yaml. Hydra stays out of it, since the
+"""What `profile_steps` takes: typed, with the defaults of conf/script.yaml. Hydra stays out of it, since the
 user's script may use it."""
 
 import difflib

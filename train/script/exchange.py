@@ -1,4 +1,4 @@
-"""How the ranks of a stranger's script tell rank 0 what they measured: by messages in the store that they share.
+"""How the ranks of a user's script report to rank 0 what they measured: by messages in the store that they share.
 
 No collective is called, so nothing of ours can come between the script's own, and ranks need not agree on anything:
 one may take more steps than another, or end early. A rank takes a number and writes its message under it; rank 0 reads
@@ -41,7 +41,7 @@ class Exchange:
     def __init__(self, store: dist.Store, rank: int, size: int, key: str) -> None:
         self._store = dist.PrefixStore(f"scalescope/{key}", store)
         self._rank = rank
-        self._heard = 0
+        self._received = 0
         self._apart_s = _SECONDS_APART * max(1.0, size / _RANKS_A_SECOND)
         self._next_s = 0.0
 
@@ -71,14 +71,14 @@ class Exchange:
         self._next_s = now + self._apart_s
         return True
 
-    def tell(self, message: Message) -> None:
+    def send(self, message: Message) -> None:
         number = self._store.add("messages", 1)
         self._store.set(f"message/{number}", msgspec.json.encode(message).decode())
 
-    def hear(self) -> list[Message]:
+    def receive(self) -> list[Message]:
         """Return the messages since the last call, in order, without waiting. By rank 0."""
-        told = self._store.add("messages", 0)
-        keys = [f"message/{number}" for number in range(self._heard + 1, told + 1)]
+        sent = self._store.add("messages", 0)
+        keys = [f"message/{number}" for number in range(self._received + 1, sent + 1)]
         whole = bool(keys) and self._store.check(keys)
         messages = []
         for key in keys:
@@ -86,5 +86,5 @@ class Exchange:
                 break  # a rank has taken this number and is about to write
             messages.append(msgspec.json.decode(self._store.get(key), type=Message))
             self._store.delete_key(key)
-        self._heard += len(messages)
+        self._received += len(messages)
         return messages

@@ -1,4 +1,4 @@
-"""Where a stranger's script runs: its rank, of how many, and the key-value store that its ranks share."""
+"""Where a user's script runs: its rank, of how many, and the key-value store that its ranks share."""
 
 import os
 from contextlib import suppress
@@ -13,8 +13,8 @@ from scalescope.records.errors import UserError
 
 
 @dataclass(frozen=True)
-class Place:
-    """One process's place among the script's ranks."""
+class Membership:
+    """One process's membership among the script's ranks."""
 
     rank: int
     size: int
@@ -24,8 +24,8 @@ class Place:
     store: dist.Store
 
 
-def find_place(timeout_s: float) -> Place:
-    """Return this process's place: by the script's own process group where it made one, else by its launcher.
+def find_membership(timeout_s: float) -> Membership:
+    """Return this process's membership: by the script's own process group where it made one, else by its launcher.
 
     Called once the first step has ended, when a script has made what it is going to make. Without a process group the
     launcher's address is joined for the store alone. Raises RuntimeError or UserError where the ranks do not meet.
@@ -37,21 +37,21 @@ def find_place(timeout_s: float) -> Place:
     if store is not None:  # MPI's backend has none
         size = dist.get_world_size()
         source = world.source if world is not None and world.size == size else "single" if size == 1 else "env"
-        return Place(dist.get_rank(), size, source, _backend(), _device(), store)
+        return Membership(dist.get_rank(), size, source, _backend(), _device(), store)
     if world is None or world.size == 1:
-        return Place(0, 1, world.source if world else "single", None, _device(), dist.HashStore())
+        return Membership(0, 1, world.source if world else "single", None, _device(), dist.HashStore())
     before = os.environ.copy()
     try:
         store = join(world, timeout_s)
     finally:
         for name in set(os.environ) - set(before):
             del os.environ[name]  # what join sets for libraries, the script may read as a sign of something else
-    return Place(world.rank, world.size, world.source, None, _device(), store)
+    return Membership(world.rank, world.size, world.source, None, _device(), store)
 
 
 def _backend() -> str:
-    told = str(dist.get_backend())
-    return "nccl" if "nccl" in told and _device().type == "cuda" else told.partition(",")[0].rpartition(":")[2]
+    name = str(dist.get_backend())
+    return "nccl" if "nccl" in name and _device().type == "cuda" else name.partition(",")[0].rpartition(":")[2]
 
 
 def _device() -> torch.device:

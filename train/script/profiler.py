@@ -36,14 +36,14 @@ from scalescope.train.measure.memory import peak_bytes
 from scalescope.train.measure.schedule import Window
 from scalescope.train.script.config import script_config
 from scalescope.train.script.exchange import Exchange, Lap, Message
-from scalescope.train.script.membership import Place, find_place
+from scalescope.train.script.membership import Membership, find_membership
 from scalescope.train.script.run_recorder import RunRecorder
 
 _BRIEFLY_S = 2.0  # an error of the script's is not held up for longer
 _CHECK_EVERY = 100  # messages between two looks at whether rank 0 still listens
 
 _uses: Counter[str] = Counter()  # of each name in this process: ranks meet under name and number
-_recorder: "StepProfiler | None" = None  # Kineto knows one recording at a time
+_recording: "StepProfiler | None" = None  # Kineto knows one recording at a time
 Arguments = ParamSpec("Arguments")
 
 
@@ -82,22 +82,22 @@ class StepProfiler:
         self._given_up = False
         self._pid = os.getpid()
         self._mark_s = 0.0
-        self._place: Place | None = None
+        self._membership: Membership | None = None
         self._exchange: Exchange | None = None
-        self._keeper: RunRecorder | None = None
+        self._recorder: RunRecorder | None = None
         self._folder: RunFolder | None = None
         self._clock: Clock | None = None
         self._tracer: Tracer | None = None
         self._annotation: AbstractContextManager[None] | None = None
         self._laps: list[Lap] = []
         self._next_lap = self._step + 1  # the first step's is taken by the host
-        self._told = 0
+        self._sent = 0
         self._remarks: list[str] = []
 
     @property
     def folder(self) -> Path | None:
         """The run folder; None before the first step has ended, and on other ranks than 0."""
-        return self._keeper.folder.path if self._keeper is not None else None
+        return self._recorder.folder.path if self._recorder is not None else None
 
     def __enter__(self) -> "StepProfiler":
         return self.start()
@@ -152,18 +152,18 @@ class StepProfiler:
         self._started = False
         atexit.unregister(self._close_at_exit)
         self._end_annotation()
-        if self._exchange is None or self._place is None:
+        if self._exchange is None or self._membership is None:
             _say("no step has ended, so there is nothing to keep")
             return
         if (window := self._window(self._step)) is not None and self._tracer is not None:
             self._trace(lambda tracer: tracer.break_off(window, self._step))
             self._write_traces()
-        self._release_recorder()
+        self._release_recording()
         self._report(wait=status == "done", last=True)
-        if self._keeper is not None:
-            self._end_run(self._keeper, status, message)
+        if self._recorder is not None:
+            self._end_run(self._recorder, status, message)
         elif status != "done":
-            self._note_failure(status, f"rank {self._place.rank}: {message}")
+            self._note_failure(status, f"rank {self._membership.rank}: {message}")
 
     def _close_at_exit(self) -> None:
         """The script is at its end without having closed: by an error, where Python has noted one."""
@@ -171,61 +171,66 @@ class StepProfiler:
 
     def _connect(self) -> None:
         config = self._config
-        self._place = place = find_place(config.timeout_s)
+        self._membership = membership = find_membership(config.timeout_s)
         _uses[config.what] += 1
         restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        self._exchange = Exchange(place.store, place.rank, place.size, f"{config.what}/{_uses[config.what]}/{restart}")
+        self._exchange = Exchange(
+            membership.store, membership.rank, membership.size, f"{config.what}/{_uses[config.what]}/{restart}"
+        )
         self._exchange.due()
-        device = describe(place.rank, place.device)
-        if place.rank == 0:
-            self._keeper = RunRecorder(config, self._text, place, device, self._phase)
-            self._folder = self._keeper.folder
+        device = describe(membership.rank, membership.device)
+        if membership.rank == 0:
+            self._recorder = RunRecorder(config, self._text, membership, device, self._phase)
+            self._folder = self._recorder.folder
             self._exchange.announce(str(self._folder.path))
-            _say(f"{place.size} rank{'s' if place.size > 1 else ''} ({place.source}) → {self._folder.path}")
+            ranks = f"{membership.size} rank{'s' if membership.size > 1 else ''}"
+            _say(f"{ranks} ({membership.source}) → {self._folder.path}")
         else:
-            self._exchange.tell(Message(place.rank, device=device))
+            self._exchange.send(Message(membership.rank, device=device))
         if self._windows:
-            self._tracer = Tracer(config.profiler, place.device, place.rank, self._metadata(place))
-        self._clock = make_clock(place.device)
+            self._tracer = Tracer(config.profiler, membership.device, membership.rank, self._metadata(membership))
+        self._clock = make_clock(membership.device)
         atexit.register(self._close_at_exit)  # after the sinks have registered theirs, so it runs before them
 
-    def _metadata(self, place: Place) -> dict[str, Any]:
-        own = versions(place.backend)
+    def _metadata(self, membership: Membership) -> dict[str, Any]:
+        own = versions(membership.backend)
         return {"model": self._config.what, "strategy": self._config.strategy, "precision": self._config.precision,
-                "world_size": place.size, "rank": place.rank, "host": socket.gethostname(),
+                "world_size": membership.size, "rank": membership.rank, "host": socket.gethostname(),
                 "scalescope": own.scalescope, "torch": own.torch}  # fmt: skip
 
     def _report(self, wait: bool = False, last: bool = False) -> None:
-        """Tell rank 0 the laps that the device has passed (`wait`: all of them); on rank 0, take what was told."""
-        assert self._exchange is not None and self._place is not None and self._clock is not None
+        """Tell rank 0 the laps that the device has passed (`wait`: all of them); on rank 0, take what was sent."""
+        assert self._exchange is not None and self._membership is not None and self._clock is not None
         unread = self._step - self._next_lap if wait else self._clock.ready()
         for _ in range(unread):
             ms, loss = self._clock.read()
             self._laps.append(Lap(self._next_lap, ms, loss))
             self._next_lap += 1
         remarks = [*self._remarks, *(self._tracer.remarks if last and self._tracer is not None else ())]
-        message = Message(self._place.rank, self._laps, peak_bytes(self._place.device), remarks=remarks, ended=last)
+        message = Message(
+            self._membership.rank, self._laps, peak_bytes(self._membership.device), remarks=remarks, ended=last
+        )
         self._laps, self._remarks = [], []
-        if self._keeper is not None:
-            self._keeper.take([message, *self._exchange.hear()])
+        if self._recorder is not None:
+            self._recorder.take([message, *self._exchange.receive()])
             return
-        self._exchange.tell(message)
-        self._told += 1
-        if self._told % _CHECK_EVERY == 0 and self._exchange.refused():
+        self._exchange.send(message)
+        self._sent += 1
+        if self._sent % _CHECK_EVERY == 0 and self._exchange.refused():
             raise _Refused
 
-    def _end_run(self, keeper: RunRecorder, status: RunStatus, message: str | None) -> None:
+    def _end_run(self, recorder: RunRecorder, status: RunStatus, message: str | None) -> None:
         assert self._exchange is not None
         until = time.monotonic() + (self._config.timeout_s if status == "done" else 0.0)
-        while not keeper.complete() and time.monotonic() < until:
+        while not recorder.complete() and time.monotonic() < until:
             time.sleep(0.02)
-            keeper.take(self._exchange.hear())
-        for remark in keeper.end(status, message):
+            recorder.take(self._exchange.receive())
+        for remark in recorder.end(status, message):
             _say(remark)
         if status != "done":
-            _say(f"what was measured is kept; scalescope analyze {keeper.folder.path}")
+            _say(f"what was measured is kept; scalescope analyze {recorder.folder.path}")
         elif self._config.analyze:
-            _analyze(keeper.folder.path)
+            _analyze(recorder.folder.path)
 
     def _note_failure(self, status: RunStatus, message: str) -> None:
         """Rank 0 may never come to say it: it waits for this rank, and is then ended."""
@@ -256,14 +261,14 @@ class StepProfiler:
         return "warmup" if step < self._config.first_step + self._config.warmup_steps else "steady"
 
     def _open_window(self, window: Window) -> None:
-        global _recorder
-        if self._step == window.first and (_recorder is not None or torch.autograd._profiler_enabled()):
+        global _recording
+        if self._step == window.first and (_recording is not None or torch.autograd._profiler_enabled()):
             self._remarks.append(
                 f"no trace of steps {window.active} to {window.end - 1}: another profiler is recording"
             )
             self._windows = tuple(other for other in self._windows if other != window)
             return
-        _recorder = self
+        _recording = self
         self._trace(lambda tracer: tracer.before(window, self._step))
 
     def _trace(self, call: Callable[[Tracer], None]) -> None:
@@ -276,14 +281,14 @@ class StepProfiler:
             self._remarks.append(f"no traces from step {self._step} on: the profiler failed ({error})")
             self._tracer = None
             self._windows = ()
-            self._release_recorder()
+            self._release_recording()
 
     def _write_traces(self) -> None:
         """Write what has been recorded; the time it takes is no step's."""
         while self._tracer is not None and self._tracer.count:
-            self._release_recorder()
-            assert self._place is not None
-            path = self._run_folder(self._config.timeout_s).trace_of(self._place.rank, self._tracer.first_step(0))
+            self._release_recording()
+            assert self._membership is not None
+            path = self._run_folder(self._config.timeout_s).trace_of(self._membership.rank, self._tracer.first_step(0))
             try:
                 self._tracer.export(0, path)
             except (OSError, RuntimeError) as error:
@@ -295,10 +300,10 @@ class StepProfiler:
             self._annotation.__exit__(None, None, None)
             self._annotation = None
 
-    def _release_recorder(self) -> None:
-        global _recorder
-        if _recorder is self:
-            _recorder = None
+    def _release_recording(self) -> None:
+        global _recording
+        if _recording is self:
+            _recording = None
 
     def _run_folder(self, timeout_s: float) -> RunFolder:
         """Return the run folder as rank 0 named it. Raises TimeoutError, and _Refused where there is none."""
@@ -314,14 +319,14 @@ class StepProfiler:
         self._given_up = True
         with suppress(Exception):
             self._end_annotation()
-            self._release_recorder()
+            self._release_recording()
         _say(f"measuring has ended, and the script goes on: {why}")
-        if self._exchange is not None and self._place is not None and self._place.rank == 0:
+        if self._exchange is not None and self._membership is not None and self._membership.rank == 0:
             with suppress(Exception):
                 self._exchange.announce("")
-        if self._keeper is not None:
+        if self._recorder is not None:
             with suppress(Exception):
-                self._keeper.end("failed", why)
+                self._recorder.end("failed", why)
 
 
 def _how_it_ended(error: BaseException | None) -> tuple[RunStatus, str | None]:

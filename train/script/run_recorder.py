@@ -1,4 +1,4 @@
-"""What rank 0 keeps of a stranger's script: the run folder, its rows in the order of steps, and who watches live."""
+"""What rank 0 keeps of a user's script: the run folder, its rows in the order of steps, and who watches live."""
 
 import math
 import time
@@ -19,16 +19,16 @@ from scalescope.records.rows import Ceilings, Device, RunStatus, StepPhase, Trai
 from scalescope.train.measure.accounting import Accounting
 from scalescope.train.script.config import ScriptConfig
 from scalescope.train.script.exchange import Lap, Message
-from scalescope.train.script.membership import Place
+from scalescope.train.script.membership import Membership
 
 
 class RunRecorder:
-    """Writes a row once every rank has told its lap of a step. `phase` says which phase a step is in."""
+    """Writes a row once every rank has sent its lap of a step. `phase` says which phase a step is in."""
 
     def __init__(
-        self, config: ScriptConfig, text: str, place: Place, device: Device, phase: Callable[[int], StepPhase]
+        self, config: ScriptConfig, text: str, membership: Membership, device: Device, phase: Callable[[int], StepPhase]
     ) -> None:
-        self._size = place.size
+        self._size = membership.size
         self._phase = phase
         self._laps: dict[int, dict[int, Lap]] = {}  # by step, then by rank
         self._memory: dict[int, int] = {}
@@ -36,11 +36,11 @@ class RunRecorder:
         self._next_step = config.first_step
         self.ended: set[int] = set()
         self.remarks: list[str] = []
-        self.folder = _make_folder(config, text, place)
+        self.folder = _make_folder(config, text, membership)
         ceilings = _ceilings(config, device)
         self._accounting = Accounting(
-            ranks=place.size,
-            samples_per_step=(config.samples or 1) * place.size,
+            ranks=membership.size,
+            samples_per_step=(config.samples or 1) * membership.size,
             tokens_per_sample=config.tokens_per_sample,
             flops_per_sample=config.flops_per_sample,
             hardware_flops_per_sample=None,  # what a script computes again, it does not tell
@@ -48,13 +48,13 @@ class RunRecorder:
             matmul_tflops=None,
         )
         self.folder.write_facts(_facts(config))
-        self._complete_info(place, device, ceilings)
+        self._complete_info(membership, device, ceilings)
         self._writer = self.folder.step_writer()
         self._sinks = open_sinks(config.logger, self.folder)
         self._sinks.start(_as_dict(text), self.folder.path.name)
 
     def take(self, messages: Sequence[Message]) -> None:
-        """Take what the ranks told, and write the rows that are complete now."""
+        """Take what the ranks sent, and write the rows that are complete now."""
         for message in messages:
             for lap in message.laps:
                 self._laps.setdefault(lap.step, {})[message.rank] = lap
@@ -94,7 +94,7 @@ class RunRecorder:
     def _write(self, step: int) -> None:
         laps = self._laps.pop(step)
         self._next_step = step + 1
-        # a place in step_ms is a rank: where one is missing, the list ends before it
+        # a entry in step_ms is a rank: where one is missing, the list ends before it
         known = [laps[rank] for rank in range(next(rank for rank in range(self._size + 1) if rank not in laps))]
         if not known:
             return
@@ -112,25 +112,25 @@ class RunRecorder:
         self._writer.append(row)
         self._sinks.log(row)
 
-    def _complete_info(self, place: Place, device: Device, ceilings: Ceilings) -> None:
+    def _complete_info(self, membership: Membership, device: Device, ceilings: Ceilings) -> None:
         info = self.folder.read_info()
-        info.backend = place.backend
-        info.world_size = place.size
-        info.launcher = place.source
+        info.backend = membership.backend
+        info.world_size = membership.size
+        info.launcher = membership.source
         info.devices = [device]
         info.hosts = [device.host]
         info.ceilings = ceilings
-        info.environment = capture(versions(place.backend))
+        info.environment = capture(versions(membership.backend))
         self.folder.write_info(info)
 
 
-def _make_folder(config: ScriptConfig, text: str, place: Place) -> RunFolder:
+def _make_folder(config: ScriptConfig, text: str, membership: Membership) -> RunFolder:
     """Make the run folder, in its study's where one is named. A name that is taken gets a number. Raises UserError."""
     runs = Path(config.runs).expanduser().resolve()
     if config.study is not None:
         _make_study(runs / config.study)
         runs /= config.study
-        name = config.name or f"{config.what}-n{place.size}"
+        name = config.name or f"{config.what}-n{membership.size}"
     else:
         name = config.name or new_name("script", config.what)
     path, number = runs / name, 1
