@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from scalescope.collectives.operations import OPERATIONS
-from scalescope.collectives.plan import Point
+from scalescope.collectives.plan import PlannedPoint
 from scalescope.hardware.peaks import find_peak, link_ceiling_gb_s
 from scalescope.records.rows import Device
 
 
-def ceiling_of(point: Point, devices: Sequence[Device]) -> tuple[float | None, str | None]:
+def ceiling_of(point: PlannedPoint, devices: Sequence[Device]) -> tuple[float | None, str | None]:
     """Return (busbw ceiling in GB/s, what it assumes); (None, why) where nothing is known about the links."""
     if not OPERATIONS[point.operation].moves_data:
         return None, None

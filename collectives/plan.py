@@ -16,7 +16,7 @@ from scalescope.records.rows import SweepRow
 
 
 @dataclass(frozen=True)
-class Point:
+class PlannedPoint:
     """One planned measurement. `bytes` is S as it will run: cut to whole elements and, where needed, to n chunks."""
 
     operation: str
@@ -49,7 +49,7 @@ class Point:
         return SweepRow(**{**axes, "ranks": list(self.ranks)}, group_size=self.group_size, **measured)
 
     @classmethod
-    def of(cls, row: SweepRow) -> "Point":
+    def of(cls, row: SweepRow) -> "PlannedPoint":
         """Return the point that a row answers."""
         return cls(**{**{name: getattr(row, name) for name in _AXES}, "ranks": tuple(row.ranks)})
 
@@ -57,7 +57,7 @@ class Point:
         return f"{self.operation} of {self.bytes} B {self.dtype}, {self.mode}, over ranks {list(self.ranks)}"
 
 
-_AXES = tuple(field.name for field in fields(Point))  # a row has them all, by the same names
+_AXES = tuple(field.name for field in fields(PlannedPoint))  # a row has them all, by the same names
 
 
 @dataclass(frozen=True)
@@ -70,18 +70,18 @@ class Group:
     algorithm: str | None
     protocol: str | None
     channels: int | None
-    points: tuple[Point, ...]
+    points: tuple[PlannedPoint, ...]
     first: int  # the number of its first point in the plan
 
 
-def plan(config: SweepConfig, hosts: Sequence[str], device: str) -> list[Point]:
+def plan(config: SweepConfig, hosts: Sequence[str], device: str) -> list[PlannedPoint]:
     """Return the planned points for a job whose rank r is on hosts[r]; `device` is cpu or cuda.
 
     Sizes that come to the same S for an operation (8 B cannot be cut in four float32 chunks) are one point.
     """
     auto = config.auto_sizes.cpu if device == "cpu" else config.auto_sizes.gpu
     sizes = parse_sizes(auto if config.sizes == "auto" else config.sizes)
-    points: dict[Point, None] = {}
+    points: dict[PlannedPoint, None] = {}
     communicators = product(
         _groups(config, hosts),
         _or_none(config.algorithm),
@@ -98,7 +98,7 @@ def plan(config: SweepConfig, hosts: Sequence[str], device: str) -> list[Point]:
             dtypes = config.dtypes if operation.moves_data else [NO_DTYPE]
             for mode, dtype, reduction in product(modes, dtypes, reductions):
                 for size in sizes if operation.moves_data else [0]:
-                    point = Point(
+                    point = PlannedPoint(
                         operation=name,
                         bytes=_carried(name, size, dtype, len(ranks)),
                         dtype=dtype,
@@ -118,7 +118,7 @@ def plan(config: SweepConfig, hosts: Sequence[str], device: str) -> list[Point]:
     return list(points)
 
 
-def by_group(points: Sequence[Point]) -> Iterator[Group]:
+def by_group(points: Sequence[PlannedPoint]) -> Iterator[Group]:
     """Yield the points a communicator at a time, in their order."""
     runs = groupby(points, key=lambda each: (each.ranks, each.transport, each.algorithm, each.protocol, each.channels))
     first = 0

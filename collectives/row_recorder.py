@@ -5,7 +5,7 @@ import time
 
 import msgspec
 
-from scalescope.collectives.plan import Point
+from scalescope.collectives.plan import PlannedPoint
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import SweepRow
 from scalescope.records.sink import Sinks
@@ -19,7 +19,7 @@ class RowRecorder:
     def __init__(self, folder: RunFolder, sinks: Sinks, attempt: int) -> None:
         self._folder, self._sinks, self._attempt = folder, sinks, attempt
         self._lock = threading.Lock()
-        self._written: set[Point] = set()
+        self._written: set[PlannedPoint] = set()
 
     def keep(self, row: SweepRow) -> None:
         """Write a row down at once. Does not return once the recorder is closed: the process is about to end."""
@@ -31,12 +31,12 @@ class RowRecorder:
         """Write the last row, unless its point has come back meanwhile and has one; no row follows it."""
         if not self._lock.acquire(timeout=_PATIENCE_S):  # and it is never released
             return
-        if Point.of(row) not in self._written:
+        if PlannedPoint.of(row) not in self._written:
             self._sinks.log(self._write(row))
 
     def _write(self, row: SweepRow) -> SweepRow:
         row = msgspec.structs.replace(row, attempt=self._attempt, unix_s=time.time())
         with self._folder.sweep_writer() as writer:
             writer.append(row)
-        self._written.add(Point.of(row))
+        self._written.add(PlannedPoint.of(row))
         return row

@@ -14,8 +14,8 @@ import torch.distributed as dist
 from scalescope.collectives.config import SweepConfig
 from scalescope.collectives.measure import tuning_log
 from scalescope.collectives.measure.bench import Bench
-from scalescope.collectives.measure.groups import Rows, turn
-from scalescope.collectives.plan import Group, Point, by_group, plan
+from scalescope.collectives.measure.groups import RowTransfer, turn
+from scalescope.collectives.plan import Group, PlannedPoint, by_group, plan
 from scalescope.collectives.row_recorder import RowRecorder
 from scalescope.collectives.show.progress import Display
 from scalescope.collectives.show.summary import summarise, why_nothing
@@ -51,13 +51,13 @@ def run(job: Job[SweepConfig]) -> None:
         raise NothingMeasured(refusal[0])
 
 
-def _left_to_do(job: Job[SweepConfig], planned: list[Point]) -> tuple[list[Point], int]:
+def _left_to_do(job: Job[SweepConfig], planned: list[PlannedPoint]) -> tuple[list[PlannedPoint], int]:
     """Return the planned points without a row, and which attempt at the sweep this is; rank 0 has read the file."""
-    answer: list[tuple[set[Point], int] | None] = [None]
+    answer: list[tuple[set[PlannedPoint], int] | None] = [None]
     if job.is_rank0:
         rows = job.folder.read_sweep()
         attempt = 1 + max((row.attempt for row in rows), default=-1)
-        answer = [({Point.of(row) for row in rows}, attempt)]
+        answer = [({PlannedPoint.of(row) for row in rows}, attempt)]
     dist.broadcast_object_list(answer, src=0, group=job.host_group)
     finished, attempt = answer[0] or (set(), 0)
     return [point for point in planned if point not in finished], attempt
@@ -65,7 +65,7 @@ def _left_to_do(job: Job[SweepConfig], planned: list[Point]) -> tuple[list[Point
 
 def _rows_of(job: Job[SweepConfig], group: Group) -> Iterator[SweepRow]:
     """Take this rank's part in a group's turn. Yields the group's rows on rank 0, and nothing on other ranks."""
-    rows, watchdog, limit_s = Rows(job, group), job.watchdog, job.config.hang_limit_s
+    rows, watchdog, limit_s = RowTransfer(job, group), job.watchdog, job.config.hang_limit_s
     watchdog.arrive(group.first, f"forming the group of ranks {list(group.ranks)}", limit_s)
     watchdog.expect(_FORMING_S)
     with turn(job, group) as member:
@@ -97,7 +97,7 @@ def _conclude(job: Job[SweepConfig]) -> str | None:
     return why_nothing(rows)
 
 
-def _give_up(job: Job[SweepConfig], points: list[Point], recorder: RowRecorder, reason: AbortReason) -> None:
+def _give_up(job: Job[SweepConfig], points: list[PlannedPoint], recorder: RowRecorder, reason: AbortReason) -> None:
     """On the way out of a job that hangs: the point that did not return has its row with the reason; on rank 0."""
     if job.is_rank0 and reason.marker is not None and 0 <= reason.marker < len(points):
         recorder.close(points[reason.marker].row(status="failed", reason=reason.message, backend=job.backend))

@@ -26,7 +26,7 @@ _SHARED = ("launch", "seed", "logger")  # go to every job of the study, and `lau
 
 
 @dataclass(frozen=True)
-class Member:
+class StudyJob:
     """One job of a study, before anything of this machine is known: a login node can submit it as it is."""
 
     verb: Verb
@@ -52,11 +52,11 @@ class Outline:
     path: Path
     text: str
     settings: StudyConfig
-    members: list[Member]
+    members: list[StudyJob]
 
 
 @dataclass(frozen=True)
-class Study:
+class PlannedStudy:
     """A study that is ready to run on this machine: every job checked and placed."""
 
     outline: Outline
@@ -74,7 +74,7 @@ def outline_study(overrides: Sequence[str], train: Verb, sweep: Verb, counts: li
         settings.gpu_counts = counts or _auto_counts(settings)
     counts = cast(list[int], settings.gpu_counts)
     name = settings.name or new_name("study", _what(settings, for_train))
-    members: list[Member] = []
+    members: list[StudyJob] = []
     sent: list[Sent] = []
     for case in settings.cases or [[]]:
         for combination in grid([*with_present_names(case, train), *for_train]):
@@ -87,12 +87,12 @@ def outline_study(overrides: Sequence[str], train: Verb, sweep: Verb, counts: li
         for axis, some in (("operations", [one.operations for one in sent]), ("dtypes", [one.dtypes for one in sent])):
             each = dict.fromkeys(itertools.chain.from_iterable(some))  # once, in order
             axes += [f"{axis}=[{','.join(each)}]"] if each else []  # else the sweep's own choice stands
-        members.append(Member(sweep, "sweep", [*axes, *shared, *for_sweep], max(counts)))
+        members.append(StudyJob(sweep, "sweep", [*axes, *shared, *for_sweep], max(counts)))
     path = folder_below(settings.runs, name)
     return Outline(path=path, text=freeze(config), settings=settings, members=_distinct(members))
 
 
-def plan_study(outline: Outline) -> Study:
+def plan_study(outline: Outline) -> PlannedStudy:
     """Check and place every job of a study on this machine. Raises UserError before anything is started or written."""
     settings = outline.settings
     most = max(settings.gpu_counts)
@@ -100,10 +100,10 @@ def plan_study(outline: Outline) -> Study:
     if here.device == "cuda" and most > here.ranks:
         raise UserError(f"gpu_counts={settings.gpu_counts}, but this machine has {here.ranks} GPUs; "
                         "leave out what is above that")  # fmt: skip
-    return Study(outline=outline, jobs=[_plan(member, outline) for member in outline.members])
+    return PlannedStudy(outline=outline, jobs=[_plan(member, outline) for member in outline.members])
 
 
-def _plan(member: Member, outline: Outline) -> Plan:
+def _plan(member: StudyJob, outline: Outline) -> Plan:
     config = member.compose(outline.path)
     if config.launch.threads_per_rank is None:
         # the same threads a rank at every count, else scaling is an artefact of them
@@ -111,7 +111,7 @@ def _plan(member: Member, outline: Outline) -> Plan:
     return plan_job(member.verb, config)
 
 
-def run_study(study: Study, say: Callable[[str], None]) -> tuple[RunFolder, list[str]]:
+def run_study(study: PlannedStudy, say: Callable[[str], None]) -> tuple[RunFolder, list[str]]:
     """Run a study's jobs in order and return its folder, with the reasons of those that failed.
 
     A job that fails costs the study its own point, not the others'. Raises RunError where none succeeded, and on an
@@ -151,7 +151,7 @@ def followed(base: str) -> str:
     return f"{base}-advice"
 
 
-def follow_advice(study: Study, base: str, overrides: Sequence[str], say: Callable[[str], None]) -> RunFolder:
+def follow_advice(study: PlannedStudy, base: str, overrides: Sequence[str], say: Callable[[str], None]) -> RunFolder:
     """Run one job of a study again, with overrides more, and return its folder.
 
     Raises UserError for overrides that do not fit the job, RunError where it fails.
@@ -164,14 +164,14 @@ def follow_advice(study: Study, base: str, overrides: Sequence[str], say: Callab
     return start_job(plan)
 
 
-def _series(train: Verb, config: JobConfig, overrides: list[str], scaling: str, counts: list[int]) -> list[Member]:
+def _series(train: Verb, config: JobConfig, overrides: list[str], scaling: str, counts: list[int]) -> list[StudyJob]:
     """Return one training job, composed of its overrides, at every count."""
     if scaling == "strong":
         overrides = [*overrides, *config.shared_out(min(counts))]
-    return [Member(train, f"{config.series}-n{count}", overrides, count) for count in counts]
+    return [StudyJob(train, f"{config.series}-n{count}", overrides, count) for count in counts]
 
 
-def _distinct(members: list[Member]) -> list[Member]:
+def _distinct(members: list[StudyJob]) -> list[StudyJob]:
     """Number the jobs whose names are the same, since a grid can vary what a name does not show."""
     seen: dict[str, int] = {}
     result = []

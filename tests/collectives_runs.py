@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from scalescope.collectives.config import SweepConfig, register
-from scalescope.collectives.plan import Point, plan
+from scalescope.collectives.plan import PlannedPoint, plan
 from scalescope.launch.compose import compose_job, typed
 from scalescope.records.files import read_rows
 from scalescope.records.folder import RunFolder
@@ -23,7 +23,7 @@ def compose(*overrides: str) -> SweepConfig:
     return typed(compose_job("sweep", overrides), SweepConfig)
 
 
-def planned(ranks: int, *overrides: str) -> list[Point]:
+def planned(ranks: int, *overrides: str) -> list[PlannedPoint]:
     """Return the points that a sweep on this host's CPUs plans."""
     return plan(compose(*overrides), ["here"] * ranks, "cpu")
 
@@ -84,8 +84,8 @@ def process_of(job: subprocess.Popen[str], rank: int) -> int:
     raise AssertionError(f"no process of rank {rank}")
 
 
-def points_of(rows: list[SweepRow]) -> list[Point]:
-    return [Point.of(row) for row in rows]
+def points_of(rows: list[SweepRow]) -> list[PlannedPoint]:
+    return [PlannedPoint.of(row) for row in rows]
 
 
 def folder_of(runs: Path, name: str) -> RunFolder:

@@ -10,7 +10,7 @@ from scalescope.collectives.dtypes import DTYPES
 from scalescope.collectives.measure.check import Check
 from scalescope.collectives.operations import OPERATIONS
 from scalescope.collectives.operations.operation import Bound
-from scalescope.collectives.plan import Point
+from scalescope.collectives.plan import PlannedPoint
 
 CPU = torch.device("cpu")
 FOLDS = {"sum": np.add, "avg": np.add, "min": np.minimum, "max": np.maximum, "prod": np.multiply}
@@ -44,7 +44,7 @@ def test_the_expected_result_is_numpys_and_any_other_is_counted(name: str, dtype
     folds = ("sum", "min", "max", "prod", "avg") if kind.is_floating_point else ("sum", "min", "max", "prod")
     check = Check(n, CPU, n * chunk)
     for reduction in folds if operation.facts.reduces else (None,):
-        point = Point(name, chunk, dtype, tuple(range(n)), reduction, "out_of_place", "eager", "c10d", 0, None)
+        point = PlannedPoint(name, chunk, dtype, tuple(range(n)), reduction, "out_of_place", "eager", "c10d", 0, None)
         bounds = [
             Bound(
                 torch.zeros(operation.send_elements(chunk, n), dtype=kind),
@@ -69,7 +69,9 @@ def test_the_expected_result_is_numpys_and_any_other_is_counted(name: str, dtype
 
 def test_chunks_in_the_wrong_order_are_wrong() -> None:
     check, n, chunk = Check(4, CPU, 4 * 4096), 4, 4096
-    point = Point("all_gather", chunk, "float32", (0, 1, 2, 3), None, "out_of_place", "eager", "c10d", None, None)
+    point = PlannedPoint(
+        "all_gather", chunk, "float32", (0, 1, 2, 3), None, "out_of_place", "eager", "c10d", None, None
+    )
     ios = [Bound(torch.zeros(chunk), torch.zeros(n * chunk), rank, n, "", 0) for rank in range(n)]
     for io in ios:
         check.prepare(point, io)
@@ -82,7 +84,7 @@ def test_chunks_in_the_wrong_order_are_wrong() -> None:
 def test_sums_stay_exact_over_many_ranks(dtype: str) -> None:
     n, kind = 300, getattr(torch, dtype)
     check = Check(n, CPU, 64)
-    point = Point("all_reduce", 64, dtype, tuple(range(n)), "sum", "in_place", "eager", "c10d", None, None)
+    point = PlannedPoint("all_reduce", 64, dtype, tuple(range(n)), "sum", "in_place", "eager", "c10d", None, None)
     total = torch.zeros(64, dtype=kind)
     for rank in range(n):
         buffer = torch.zeros(64, dtype=kind)

@@ -3,7 +3,7 @@
 import threading
 from pathlib import Path
 
-from scalescope.collectives.plan import Point
+from scalescope.collectives.plan import PlannedPoint
 from scalescope.collectives.row_recorder import RowRecorder
 from scalescope.records.folder import RunFolder
 from scalescope.records.sink import Sinks
@@ -15,7 +15,7 @@ def recorder_in(path: Path) -> tuple[RowRecorder, RunFolder]:
     return RowRecorder(folder, Sinks(), attempt=3), folder
 
 
-def points() -> list[Point]:
+def points() -> list[PlannedPoint]:
     return planned(2, "sizes=[8B,64B]")
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from scalescope.collectives.ceiling import ceiling_of
-from scalescope.collectives.plan import Point
+from scalescope.collectives.plan import PlannedPoint
 from scalescope.collectives.show.summary import matrix, summarise, verdict
 from scalescope.collectives.show.table import write_csv
 from scalescope.records.rows import Device, SweepRow
@@ -19,8 +19,8 @@ def devices(name: str, count: int = 4, hosts: int = 1) -> list[Device]:
     return [Device(rank, f"host{rank * hosts // count}", "cuda", name) for rank in range(count)]
 
 
-def point(ranks: tuple[int, ...], operation: str = "all_reduce") -> Point:
-    return Point(operation, GIB, "float32", ranks, "sum", "in_place", "eager", "c10d", None, None)
+def point(ranks: tuple[int, ...], operation: str = "all_reduce") -> PlannedPoint:
+    return PlannedPoint(operation, GIB, "float32", ranks, "sum", "in_place", "eager", "c10d", None, None)
 
 
 def row(bus_gb_s: float, size: int = GIB, ranks: tuple[int, ...] = (0, 1, 2, 3), **more: object) -> SweepRow:

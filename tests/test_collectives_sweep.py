@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from scalescope.collectives.operations import OPERATIONS
-from scalescope.collectives.plan import Point
+from scalescope.collectives.plan import PlannedPoint
 from scalescope.records.rows import SweepRow
 from tests.collectives_runs import finish, folder_of, planned, points_of, rows_of, start
 from tests.made_once import made_once
@@ -123,7 +123,7 @@ def test_a_size_that_does_not_fit_is_a_row_and_the_sweep_goes_on(swept: tuple[Pa
 def test_a_row_and_its_point_are_the_same_key() -> None:
     for point in planned(4, "operations=[reduce,send_recv,barrier]", "sizes=[8B]"):
         row = point.row(status="measured", time_us=1.0)
-        assert Point.of(msgspec.json.decode(msgspec.json.encode(row), type=SweepRow)) == point
+        assert PlannedPoint.of(msgspec.json.decode(msgspec.json.encode(row), type=SweepRow)) == point
 
 
 def test_what_waits_on_the_host_is_captured_by_no_graph(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def test_a_kernel_family_is_one_row(tmp_path: Path) -> None:
     """Of communication, and of compute."""
     tree = copied_tree(tmp_path)
     table = tree / "scalescope/scaling/trace/families.py"
-    row = '    Family("ours", r"^toycoll_", {"toycoll_sum": "all_reduce"}),\n'
+    row = '    CommunicationFamily("ours", r"^toycoll_", {"toycoll_sum": "all_reduce"}),\n'
     table.write_text(table.read_text().replace("FAMILIES = (\n", f"FAMILIES = (\n{row}", 1))
     kinds = tree / "scalescope/scaling/trace/kernel_kinds.py"
     row = '    Family(MATMUL, "ours", "^toymul"),\n'

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from scalescope.hardware.check_result import CheckResult
 from scalescope.hardware.doctor import check_run_folder, examine, preflight
-from scalescope.hardware.finding import Finding
 from scalescope.hardware.host import check_clock, check_locked_memory, check_network, check_rocm, check_shared_memory
 from scalescope.hardware.visible import check_visible
 
 
-def broken(findings: list[Finding]) -> list[str]:
+def broken(findings: list[CheckResult]) -> list[str]:
     return [f"{finding.subject}: {finding.says}" for finding in findings if finding.level == "broken"]
 
 
@@ -103,7 +103,7 @@ def test_an_interface_that_is_not_there_is_found(tmp_path: Path) -> None:
 
 
 def test_a_host_whose_name_is_its_loopback_is_told_what_that_means_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def resolving_to(*addresses: str) -> Finding:
+    def resolving_to(*addresses: str) -> CheckResult:
         answers = [(0, 0, 0, "", (address, 0)) for address in addresses]
         monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: answers)
         return next(finding for finding in check_network({}) if finding.subject == "host name")

@@ -8,7 +8,7 @@ import pytest
 
 from scalescope.records.folder import RunFolder
 from scalescope.report.compare import comparison, pairs_of, part_changes, write_comparison
-from scalescope.report.report_data import read_material
+from scalescope.report.report_data import read_report_data
 from scalescope.scaling.answer import read_run_answer, write_answer
 from tests.report_browser import needs_chromium, open_page
 from tests.report_samples import write_run, write_study
@@ -54,7 +54,7 @@ def test_the_verdict_says_how_much_and_where(written: Path) -> None:
 
 
 def test_the_parts_changes_add_up_to_the_steps(studies: tuple[RunFolder, RunFolder]) -> None:
-    left, right = (read_material(study) for study in studies)
+    left, right = (read_report_data(study) for study in studies)
     pair = next(pair for pair in pairs_of(left, right) if pair.world_size == 4)
     changes = part_changes(pair)
     assert changes is not None and pair.answers is not None
@@ -66,19 +66,19 @@ def test_what_differs_is_named(studies: tuple[RunFolder, RunFolder], written: Pa
     text = page(written)
     differences = text[text.index('<section id="configuration"') :].split("</section>")[0]
     assert "NCCL_NVLS_ENABLE" in differences and "bucket_mb: 50" in differences
-    shown = comparison(read_material(studies[1]), read_material(studies[0]))
+    shown = comparison(read_report_data(studies[1]), read_report_data(studies[0]))
     assert any("slower" in card.verdict.headline for card in shown.cards), "the other way round it is slower"
 
 
 def test_two_that_have_nothing_in_common_say_so(studies: tuple[RunFolder, RunFolder], tmp_path: Path) -> None:
     alone = write_run(tmp_path / "other", 2)
-    shown = comparison(read_material(alone), read_material(RunFolder(studies[0].path / "sweep")))
+    shown = comparison(read_report_data(alone), read_report_data(RunFolder(studies[0].path / "sweep")))
     assert shown.cards[0].verdict.headline == "other and sweep have nothing in common to compare."
     assert shown.notes == ["only other has gpt_small at world size 2"]
 
 
 def test_a_study_beside_itself_is_as_long_in_every_step(studies: tuple[RunFolder, RunFolder]) -> None:
-    same = read_material(studies[1])
+    same = read_report_data(studies[1])
     text = " ".join(card.verdict.text for card in comparison(same, same).cards)
     assert "In the traces a step is as long." in text and "0.00 ms" not in text
 

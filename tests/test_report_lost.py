@@ -11,7 +11,7 @@ from scalescope.cli import front_door
 from scalescope.records.folder import RunFolder
 from scalescope.report.html import page_of
 from scalescope.report.panels.lost import lost_table
-from scalescope.report.report_data import read_material
+from scalescope.report.report_data import read_report_data
 from scalescope.scaling.analyze import analyze_against
 from scalescope.scaling.answer import read_run_answer
 from tests import data_parallel
@@ -60,7 +60,7 @@ def test_a_run_folders_answer_and_page_hold_it(calm: Path, late: Path, tmp_path:
     losses = read_run_answer(folder.analysis).lost
     page = html.unescape(folder.report.read_text())
     assert "What was lost against a reference" in page and "4 GPUs, against calm" in page
-    (section,) = (one for one in page_of(read_material(folder)).sections if one.key == "lost")
+    (section,) = (one for one in page_of(read_report_data(folder)).sections if one.key == "lost")
     (panel,) = section.panels
     assert [row[3] for row in panel.table.rows] == [loss.growth_ms for loss in losses]
     (chart,) = panel.charts

@@ -14,7 +14,7 @@ import yaml
 
 from scalescope.records.folder import RunFolder
 from scalescope.report.dashboard import write_dashboard
-from scalescope.report.report_data import read_material
+from scalescope.report.report_data import read_report_data
 from scalescope.report.sinks.wandb_study import study_tables
 from tests.made_once import made_once
 from tests.wandb_transactions import config, find_transactions, history, read_records, summary
@@ -105,7 +105,7 @@ def test_the_analysis_holds_the_studys_tables_and_charts(study: RunFolder) -> No
     records = records_of(study.path)
     (row,) = history(records)
     files = find_transactions(study.path).parent / "files"
-    tables = study_tables(read_material(study))
+    tables = study_tables(read_report_data(study))
     assert {"study/efficiency", "study/waterfall", "study/partition", "study/sweep"} <= tables.keys()
     for key, table in tables.items():
         shown = json.loads((files / row[f"{key}.path"]).read_text())

@@ -12,7 +12,7 @@ from scalescope.train.checks import check
 from scalescope.train.config import TrainConfig
 from scalescope.train.data.corpus import LLM_C_MAGIC, read_corpus
 from scalescope.train.data.samples import HeldOutBatches, Share, TokenBatches, synthetic_batch
-from scalescope.train.data.windows import Windows
+from scalescope.train.data.windows import TokenWindows
 from scalescope.train.measure.schedule import make_schedule
 from scalescope.train.models.gpt.config import GptConfig
 from scalescope.train.settings import DataConfig
@@ -99,7 +99,7 @@ def test_held_out_samples_are_the_same_however_many_ranks_share_them(tmp_path: P
 
 
 def test_every_epoch_reads_every_window_once_in_an_order_of_its_own() -> None:
-    windows = Windows(tokens=1000, context=10, seed=1)
+    windows = TokenWindows(tokens=1000, context=10, seed=1)
     first = [windows.start(number) for number in range(windows.count)]
     second = [windows.start(windows.count + number) for number in range(windows.count)]
     assert len({start // 10 for start in first}) == windows.count == 99

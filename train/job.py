@@ -34,7 +34,7 @@ from scalescope.train.models.precision import Precision
 from scalescope.train.out_of_memory import explain_out_of_memory, is_out_of_memory
 from scalescope.train.strategies.base import Strategy
 from scalescope.train.strategies.build import build_strategy
-from scalescope.train.validation import HeldOut
+from scalescope.train.validation import HeldOutLoss
 
 
 def run(job: Job[TrainConfig]) -> None:
@@ -110,7 +110,7 @@ class _Loop:
     schedule: Schedule
     strategy: Strategy[Any]
     loader: Loader
-    held_out: HeldOut
+    held_out: HeldOutLoss
     checkpoints: Checkpoints
     clock: Clock
     tracer: Tracer

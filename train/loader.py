@@ -25,7 +25,7 @@ from scalescope.train.data.samples import (
     synthetic_batch,
 )
 from scalescope.train.models.config import ImageModelConfig, TextModelConfig
-from scalescope.train.validation import HeldOut
+from scalescope.train.validation import HeldOutLoss
 
 
 class SyntheticLoader:
@@ -85,11 +85,11 @@ class TokenLoader:
 Loader = SyntheticLoader | TokenLoader | HostImageLoader | DeviceImageLoader
 
 
-def open_loader(job: Job[TrainConfig], share: Share, first_step: int) -> tuple[Loader, HeldOut]:
+def open_loader(job: Job[TrainConfig], share: Share, first_step: int) -> tuple[Loader, HeldOutLoss]:
     """Return what feeds this rank's steps, and what measures the loss on the data held out from them."""
     config = job.config
     if config.data.kind == "synthetic":
-        return SyntheticLoader(synthetic_batch(config.model, share, config.seed, job.device)), HeldOut(job)
+        return SyntheticLoader(synthetic_batch(config.model, share, config.seed, job.device)), HeldOutLoss(job)
     if config.data.kind == "image_folder":
         return _open_images(job, share, range(first_step, config.steps))
     model = cast(TextModelConfig, config.model)
@@ -97,10 +97,10 @@ def open_loader(job: Job[TrainConfig], share: Share, first_step: int) -> tuple[L
     batches = TokenBatches(corpus, model, share, config.seed)
     loader = TokenLoader(batches, first_step, config.steps, config.data.workers or 0, job.device)
     held_out = HeldOutBatches(corpus, model, share, config.data.validation_samples)
-    return loader, HeldOut(job, held_out, lambda rows: split_tokens(rows.to(job.device)))
+    return loader, HeldOutLoss(job, held_out, lambda rows: split_tokens(rows.to(job.device)))
 
 
-def _open_images(job: Job[TrainConfig], share: Share, steps: range) -> tuple[Loader, HeldOut]:
+def _open_images(job: Job[TrainConfig], share: Share, steps: range) -> tuple[Loader, HeldOutLoss]:
     data = job.config.data
     side = cast(ImageModelConfig, job.config.model).image_size
     folder = read_image_folder(data)
@@ -111,4 +111,4 @@ def _open_images(job: Job[TrainConfig], share: Share, steps: range) -> tuple[Loa
     host = HostBatches(batches, steps, image_workers(data.workers, decoder, job.config.launch.threads_per_rank), on_gpu)
     make = DeviceBatches(side, job.device)
     loader = DeviceImageLoader(host, make, job.device) if on_gpu else HostImageLoader(host, make)
-    return loader, HeldOut(job, HeldOutImages(folder.held_out, side, share, data.validation_samples, skip), make)
+    return loader, HeldOutLoss(job, HeldOutImages(folder.held_out, side, share, data.validation_samples, skip), make)

@@ -24,7 +24,7 @@ def _as_it_is(batch: Any) -> Batch:
     return inputs, targets
 
 
-class HeldOut:
+class HeldOutLoss:
     """Measures the held-out loss of all ranks together; where a job's data holds nothing out, there is none."""
 
     def __init__(

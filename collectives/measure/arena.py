@@ -14,7 +14,7 @@ import torch
 from scalescope.collectives.dtypes import DTYPES
 from scalescope.collectives.operations import OPERATIONS
 from scalescope.collectives.operations.operation import Bound
-from scalescope.collectives.plan import Point
+from scalescope.collectives.plan import PlannedPoint
 from scalescope.collectives.transports.library import Library
 from scalescope.collectives.transports.messages import Messages
 
@@ -35,7 +35,9 @@ class Arena:
         return self._block.numel()
 
     @classmethod
-    def reserve(cls, points: Iterable[Point], allocate: Allocate, device: torch.device, messages: Messages) -> "Arena":
+    def reserve(
+        cls, points: Iterable[PlannedPoint], allocate: Allocate, device: torch.device, messages: Messages
+    ) -> "Arena":
         """Allocate for the largest point that fits on every rank; the ranks agree, so larger ones fit nowhere."""
         block = torch.empty(0, dtype=torch.uint8, device=device)
         for need in sorted({bytes_needed(point) for point in points}, reverse=True):
@@ -47,10 +49,10 @@ class Arena:
         # small positive numbers in every float type: all-zero data would flatter the power draw
         return cls(block.random_(0, 64))
 
-    def holds(self, point: Point) -> bool:
+    def holds(self, point: PlannedPoint) -> bool:
         return bytes_needed(point) <= self.bytes
 
-    def buffers(self, point: Point, rank: int) -> list[Bound]:
+    def buffers(self, point: PlannedPoint, rank: int) -> list[Bound]:
         """Return the point's buffers in every slot, in the order operations rotate through them."""
         operation = OPERATIONS[point.operation]
         n = point.group_size
@@ -75,7 +77,7 @@ class Arena:
         return bound
 
 
-def bytes_needed(point: Point) -> int:
+def bytes_needed(point: PlannedPoint) -> int:
     """Return what a point needs of each rank's memory."""
     operation = OPERATIONS[point.operation]
     if not operation.moves_data or point.mode == "in_place":

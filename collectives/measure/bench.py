@@ -14,12 +14,12 @@ from scalescope.collectives.measure.arena import Arena, from_library, from_torch
 from scalescope.collectives.measure.check import Check
 from scalescope.collectives.measure.contention import Compute, ContendedClock, calls_beside, compute_slowdown
 from scalescope.collectives.measure.graph import capture, captured_count
-from scalescope.collectives.measure.groups import Member, told_to_library
-from scalescope.collectives.measure.timing import Clock, DeviceClock, HostClock, Limits, Timing, measure
+from scalescope.collectives.measure.groups import GroupMember, told_to_library
+from scalescope.collectives.measure.timing import Clock, DeviceClock, HostClock, Limits, PointTiming, measure
 from scalescope.collectives.measure.tuning_log import TuningLog
 from scalescope.collectives.operations import OPERATIONS
 from scalescope.collectives.operations.operation import Bound, Call, NotAvailable
-from scalescope.collectives.plan import Group, Point
+from scalescope.collectives.plan import Group, PlannedPoint
 from scalescope.collectives.transports import direct
 from scalescope.collectives.transports.library import Library
 from scalescope.collectives.transports.rotation import Run, rotating
@@ -41,7 +41,7 @@ class Slowdowns:
 class Bench:
     """Measures the points of one group. All ranks of the group call it alike; its first rank gets the rows."""
 
-    def __init__(self, job: Job[SweepConfig], group: Group, member: Member) -> None:
+    def __init__(self, job: Job[SweepConfig], group: Group, member: GroupMember) -> None:
         self._config = job.config
         self._device = job.device
         self._devices = job.devices
@@ -73,7 +73,7 @@ class Bench:
         self._largest = {point.series: point.bytes for point in group.points}  # sizes ascend: the last one counts
         self._warm: set[tuple[object, ...]] = set()
 
-    def measure(self, point: Point) -> SweepRow | None:
+    def measure(self, point: PlannedPoint) -> SweepRow | None:
         """Return the point's row on the group's first rank, None on the others."""
         if not self._arena.holds(point):
             reason = f"{point.bytes} B do not fit into every rank's memory"
@@ -103,7 +103,7 @@ class Bench:
             return self._row(point, status="out_of_memory", reason=str(reason))
         return self._measured(point, timing, wrong, slowdowns) if timing is not None else None
 
-    def _time(self, point: Point, run: Run, operations: int) -> tuple[Timing | None, Slowdowns | None]:
+    def _time(self, point: PlannedPoint, run: Run, operations: int) -> tuple[PointTiming | None, Slowdowns | None]:
         """Return the timing (None but on the first rank), and with contention what each side costs the other.
 
         Raises NotAvailable, on every rank alike, where the two sides did not stay side by side.
@@ -126,7 +126,7 @@ class Bench:
         mean = statistics.fmean(value for (value,) in of_compute)
         return contended, Slowdowns(contended.time_us / alone_us, mean)
 
-    def _try_once(self, point: Point, io: Bound, call: Call) -> int | None:
+    def _try_once(self, point: PlannedPoint, io: Bound, call: Call) -> int | None:
         """Run the operation once and check every element. Returns the wrong elements of all ranks, None if unchecked.
 
         Raises NotAvailable or MemoryError, on every rank alike, where the library refuses on any.
@@ -163,7 +163,7 @@ class Bench:
     def _start_compute(self) -> None:
         self._compute = Compute(self._device)
 
-    def _as_executed(self, point: Point, run: Run) -> tuple[Run, int]:
+    def _as_executed(self, point: PlannedPoint, run: Run) -> tuple[Run, int]:
         """Return what the clock times, and how many operations one call of it is: one, or a captured graph of them."""
         if point.execution == "eager":
             return run, 1
@@ -172,7 +172,7 @@ class Bench:
         self._agree_on(lambda: graphs.append(capture(run, count, self._device, self._follow)))
         return rotating(graphs), count
 
-    def _warm_up(self, point: Point, run: Run) -> None:
+    def _warm_up(self, point: PlannedPoint, run: Run) -> None:
         """Run uncounted operations before a series, and again before its largest size.
 
         Connections, clocks and caches settle, as in nccl-tests' warm-up over all sizes; the first sizes of a series
@@ -197,7 +197,7 @@ class Bench:
         return min(self._clock.batch(run, 1) for _ in range(_ESTIMATES))
 
     def _measured(
-        self, point: Point, timing: Timing, wrong: int | None, slowdowns: Slowdowns | None
+        self, point: PlannedPoint, timing: PointTiming, wrong: int | None, slowdowns: Slowdowns | None
     ) -> SweepRow | None:
         algorithm_gb_s = point.bytes / timing.time_us / 1e3 if point.bytes else None
         factor = OPERATIONS[point.operation].facts.bus_factor(point.group_size) or 0.0
@@ -230,11 +230,11 @@ class Bench:
             compute_slowdown=slowdowns.compute if slowdowns is not None else None,
         )
 
-    def _row(self, point: Point, **measured: object) -> SweepRow | None:
+    def _row(self, point: PlannedPoint, **measured: object) -> SweepRow | None:
         return point.row(backend=self._backend, **measured) if self._messages.leads else None
 
 
-def _memory(job: Job[SweepConfig], group: Group, member: Member) -> str:
+def _memory(job: Job[SweepConfig], group: Group, member: GroupMember) -> str:
     """Return whose allocator gives the buffers: torch's, or the library's own where every rank has one."""
     wanted = job.config.memory == "library" or (job.config.memory == "auto" and group.transport == "direct")
     usable = wanted and direct.refusal(job.device) is None and Library().has("ncclMemAlloc")

@@ -10,7 +10,7 @@ import torch
 from scalescope.collectives.dtypes import DTYPES, DType
 from scalescope.collectives.operations import OPERATIONS
 from scalescope.collectives.operations.operation import Bound, Segment
-from scalescope.collectives.plan import Point
+from scalescope.collectives.plan import PlannedPoint
 
 # The pattern repeats after a prime number of elements, so that data misplaced by any round number shows.
 _PERIOD = 1_048_573
@@ -28,7 +28,7 @@ class Check:
         self._period = min(_PERIOD, longest)
         self._tiles: dict[tuple[str, str | None, int | None], torch.Tensor] = {}
 
-    def prepare(self, point: Point, io: Bound) -> None:
+    def prepare(self, point: PlannedPoint, io: Bound) -> None:
         """Fill a rank's send buffer with its pattern, and what it will receive with nonsense."""
         if not OPERATIONS[point.operation].moves_data:
             return
@@ -37,7 +37,7 @@ class Check:
         for at, piece in self._pieces(Segment(0, io.send.numel(), 0, io.rank), tile):
             io.send[at : at + piece.numel()].copy_(piece)
 
-    def count_wrong(self, point: Point, io: Bound) -> int:
+    def count_wrong(self, point: PlannedPoint, io: Bound) -> int:
         """Return how many of this rank's received elements differ from what they must be."""
         operation = OPERATIONS[point.operation]
         if not operation.moves_data:
@@ -50,7 +50,7 @@ class Check:
                 wrong += self._differing(io.receive[at : at + piece.numel()], piece, point)
         return int(wrong.item())
 
-    def _differing(self, received: torch.Tensor, expected: torch.Tensor, point: Point) -> torch.Tensor:
+    def _differing(self, received: torch.Tensor, expected: torch.Tensor, point: PlannedPoint) -> torch.Tensor:
         if point.reduction == "avg" and expected.is_floating_point() and self._size & (self._size - 1):
             share = min(self._size * torch.finfo(expected.dtype).eps, 0.5)  # of coarse types it would forgive a zero
             slack = share * expected.float().abs()

@@ -46,7 +46,7 @@ class OpenTransport(Transport, Protocol):
 
 
 @dataclass(frozen=True)
-class Member:
+class GroupMember:
     """One rank's place in the group at work."""
 
     messages: Messages
@@ -54,7 +54,7 @@ class Member:
 
 
 @contextmanager
-def turn(job: Job[SweepConfig], group: Group) -> Iterator[Member | None]:
+def turn(job: Job[SweepConfig], group: Group) -> Iterator[GroupMember | None]:
     """Give this rank its place in the group whose turn it is, or None where it is outside.
 
     Every rank of the job enters, since torch forms a group with all of them. A process group stays until the job
@@ -74,7 +74,7 @@ def turn(job: Job[SweepConfig], group: Group) -> Iterator[Member | None]:
     messages = Messages(host_group, group.ranks, job.world.rank)
     with _environment(group), _stream(job, group):
         transport = _open(job, group, process_group, messages)
-        yield Member(messages=messages, transport=transport)
+        yield GroupMember(messages=messages, transport=transport)
         transport.close()
 
 
@@ -125,7 +125,7 @@ def _stream(job: Job[SweepConfig], group: Group) -> AbstractContextManager[objec
     return nullcontext()
 
 
-class Rows:
+class RowTransfer:
     """How rows get from a group's first rank to rank 0, which alone writes them."""
 
     def __init__(self, job: Job[SweepConfig], group: Group) -> None:

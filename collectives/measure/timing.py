@@ -61,7 +61,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Timing:
+class PointTiming:
     """A point's time for one operation, in microseconds."""
 
     time_us: float
@@ -161,7 +161,7 @@ def measure(
     limits: Limits,
     expect: Callable[[float], None],
     operations_per_call: int = 1,
-) -> Timing | None:
+) -> PointTiming | None:
     """Measure until it is precise enough or the budget is spent. Returns the timing on the group's first rank.
 
     `run(k)` makes k calls, each of `operations_per_call` operations (a captured graph holds many). `expect` is told
@@ -193,7 +193,7 @@ def measure(
         return None
     typical = without_stalls(samples)
     mean, half = mean_and_half_interval(typical)
-    return Timing(
+    return PointTiming(
         time_us=mean * 1e6,
         interval_us=(max(0.0, mean - half) * 1e6, (mean + half) * 1e6),
         stopped_by=reason,

@@ -7,7 +7,7 @@ import ctypes
 from importlib.util import find_spec
 from pathlib import Path
 
-from scalescope.hardware.finding import Finding, fine, note
+from scalescope.hardware.check_result import CheckResult, fine, note
 
 _NAME = f"{__package__}._issue"  # as pyproject.toml has it
 _SUBJECT = "C helper"
@@ -29,7 +29,7 @@ def load() -> ctypes.CDLL | None:
         return None
 
 
-def check_library() -> Finding:
+def check_library() -> CheckResult:
     """Say whether operations of `transport=direct` are issued from C."""
     file = library_file()
     if load() is not None:

@@ -45,7 +45,7 @@ class Config(ctypes.Structure):
         return cls(size, 0xCAFEBEEF, 21800, _UNDEFINED, _UNDEFINED, channels, channels, None, _UNDEFINED)
 
 
-class Block:
+class LibraryMemory:
     """Device memory from the library's own allocator, which other ranks can map; freed with its last user."""
 
     def __init__(self, library: "Library", address: int, size: int) -> None:
@@ -73,11 +73,11 @@ class Library:
         if result != 0:
             raise RuntimeError(self.functions.ncclGetErrorString(result).decode())
 
-    def allocate(self, size: int) -> Block | None:
+    def allocate(self, size: int) -> LibraryMemory | None:
         """Return so many bytes of this process's device, or None where they do not fit."""
         address = ctypes.c_void_p()
         result = self.functions.ncclMemAlloc(ctypes.byref(address), ctypes.c_size_t(size))
-        return Block(self, address.value, size) if result == 0 and address.value else None
+        return LibraryMemory(self, address.value, size) if result == 0 and address.value else None
 
     def new_unique_id(self) -> bytes:
         identity = UniqueId()

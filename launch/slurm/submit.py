@@ -20,7 +20,7 @@ from omegaconf import DictConfig
 from scalescope.launch.bounds import COUNT, check_number
 from scalescope.launch.compose import compose_job, quoted, refuse_strangers, typed
 from scalescope.launch.former_keys import with_present_names
-from scalescope.launch.study import Member, Outline, grid
+from scalescope.launch.study import Outline, StudyJob, grid
 from scalescope.launch.verb import Verb
 from scalescope.records.errors import RunError, UserError
 from scalescope.records.folder import RunFolder
@@ -240,7 +240,7 @@ def study_folder(outline: Outline) -> Iterator[RunFolder]:
         raise
 
 
-def _arguments(member: Member, study: Path) -> list[str]:
+def _arguments(member: StudyJob, study: Path) -> list[str]:
     return [*member.overrides, f"name={quoted(member.name)}", f"runs={quoted(str(study))}",
             f"study={quoted(study.name)}", f"launch.ranks={member.ranks}"]  # fmt: skip
 

@@ -61,7 +61,7 @@ def run(words: list[str]) -> int:
     from scalescope.records.files import write_atomic
     from scalescope.report.html import write_report
     from scalescope.report.panels.projection import projection_panels
-    from scalescope.report.report_data import read_material
+    from scalescope.report.report_data import read_report_data
     from scalescope.report.terminal import make_console, print_panel
     from scalescope.scaling.analyze import analyze
     from scalescope.scaling.costs.points import read_launches
@@ -70,15 +70,15 @@ def run(words: list[str]) -> int:
     folder = RunFolder.open_study(options.study, "a projection needs a study: several GPU counts and a sweep")
     sweeps = tuple(launch for path in options.sweep for launch in read_launches(path))
     analyze([folder.path], outlook=Outlook(sweeps, options.gpus, _topology(options)))
-    material = read_material(folder)
+    data = read_report_data(folder)
     report = write_report(folder, options.html)
     console = make_console()
-    for panel in projection_panels(material):
+    for panel in projection_panels(data):
         print_panel(panel, console)
-    if options.json is not None and material.study is not None:
-        write_atomic(options.json, msgspec.json.format(msgspec.json.encode(material.study.projection)))
+    if options.json is not None and data.study is not None:
+        write_atomic(options.json, msgspec.json.format(msgspec.json.encode(data.study.projection)))
     print(f"report: {report}")
-    points = material.study.projection.points if material.study and material.study.projection else []
+    points = data.study.projection.points if data.study and data.study.projection else []
     return int(ExitCode.OK if any(point.step_ms is not None for point in points) else ExitCode.USER_INPUT)
 
 

@@ -5,7 +5,7 @@ from concurrent.futures import Executor
 from pathlib import Path
 
 from scalescope.records.folder import RunFolder
-from scalescope.report.terminal import make_console, print_material, print_run
+from scalescope.report.terminal import make_console, print_report_data, print_run
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis, write_answers
 from scalescope.scaling.as_run.untraced import given_steps
@@ -43,11 +43,11 @@ def show(
         if (path / "run.json").is_file():
             # a page's templates and charts: plain traces need not wait for them
             from scalescope.report.html import write_report
-            from scalescope.report.report_data import read_material
+            from scalescope.report.report_data import read_report_data
 
             folder = RunFolder(path)
             report = write_report(folder, html)  # before the tables: whoever reads those may stop early
-            print_material(read_material(folder), console)
+            print_report_data(read_report_data(folder), console)
             print(f"report: {report}")
         else:
             for answer in answers:

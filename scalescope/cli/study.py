@@ -6,7 +6,7 @@ from scalescope.cli import sweep, train
 from scalescope.cli.loggers import end_loggers, wandb_options
 from scalescope.cli.show import show
 from scalescope.launch.config import register
-from scalescope.launch.study import Study, follow_advice, followed, outline_study, plan_study, run_study
+from scalescope.launch.study import PlannedStudy, follow_advice, followed, outline_study, plan_study, run_study
 from scalescope.launch.world import discover
 from scalescope.records.console import outlived_console
 from scalescope.records.errors import ExitCode, RunError, Stopped, UserError
@@ -64,7 +64,7 @@ def _run(words: list[str], before: Callable[[], None]) -> int:
     return int(ExitCode.RUN_FAILED if failed else ExitCode.OK)
 
 
-def follow(study: Study, folder: RunFolder, answers: list[RunAnalysis]) -> list[str]:
+def follow(study: PlannedStudy, folder: RunFolder, answers: list[RunAnalysis]) -> list[str]:
     """Follow the best advice for each of a study's runs in one run more; return the reasons of those that failed."""
     failed = []
     writer = RowWriter(folder.tried)

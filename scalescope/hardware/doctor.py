@@ -15,8 +15,8 @@ from pathlib import Path
 
 import torch
 
+from scalescope.hardware.check_result import CheckResult, broken, fine, note
 from scalescope.hardware.detect import describe, device_kind, versions
-from scalescope.hardware.finding import Finding, broken, fine, note
 from scalescope.hardware.host import (
     check_clock,
     check_locked_memory,
@@ -36,9 +36,9 @@ from scalescope.records.rows import Device
 _FREE_LEAST = 2 * 1024**3  # a run folder with traces of several ranks
 
 
-def examine(runs: Path) -> list[Finding]:
+def examine(runs: Path) -> list[CheckResult]:
     """Return every finding about this machine, the devices first."""
-    checks: list[Callable[[], list[Finding]]] = [
+    checks: list[Callable[[], list[CheckResult]]] = [
         _versions,
         _devices,
         _visible,
@@ -53,7 +53,7 @@ def examine(runs: Path) -> list[Finding]:
     return [finding for check in checks for finding in check()]
 
 
-def preflight() -> list[Finding]:
+def preflight() -> list[CheckResult]:
     """Return what is broken before a job starts, quickly."""
     findings = [*_visible(), *check_network(os.environ)]
     if device_kind() != "cpu":
@@ -75,7 +75,7 @@ def topology(devices: list[Device]) -> str:
     return "; ".join(parts)
 
 
-def check_run_folder(runs: Path) -> Finding:
+def check_run_folder(runs: Path) -> CheckResult:
     """Say whether run folders can be made there, and whether there is room for traces."""
     at = next((path for path in (runs, *runs.resolve().parents) if path.exists()), Path("/"))
     try:
@@ -92,7 +92,7 @@ def check_run_folder(runs: Path) -> Finding:
     return fine("run folder", text)
 
 
-def _versions() -> list[Finding]:
+def _versions() -> list[CheckResult]:
     found = versions("nccl" if torch.cuda.is_available() else "gloo")
     build = f"ROCm {found.hip}" if found.hip else f"CUDA {found.cuda}" if found.cuda else "CPU only"
     lines = [fine("torch", f"{found.torch} ({build}), {found.python}")]
@@ -103,7 +103,7 @@ def _versions() -> list[Finding]:
     return lines
 
 
-def _devices() -> list[Finding]:
+def _devices() -> list[CheckResult]:
     if device_kind() == "cpu":
         present = driver_device_count()
         if present:
@@ -145,12 +145,12 @@ def _devices() -> list[Finding]:
     return findings
 
 
-def _visible() -> list[Finding]:
+def _visible() -> list[CheckResult]:
     rocm = torch.version.hip is not None
     return check_visible(os.environ, driver_device_count() if torch.cuda.is_available() or rocm else None, rocm)
 
 
-def _links() -> list[Finding]:
+def _links() -> list[CheckResult]:
     if torch.cuda.device_count() < 2:
         return []
     devices = [describe(index, torch.device("cuda", index)) for index in range(torch.cuda.device_count())]
@@ -179,7 +179,7 @@ def _buses(devices: list[Device]) -> list[str]:
     return [device.pci_bus for device in devices if device.pci_bus is not None]
 
 
-def _rocm() -> list[Finding]:
+def _rocm() -> list[CheckResult]:
     groups = set()
     for number in os.getgroups():
         try:
@@ -190,7 +190,7 @@ def _rocm() -> list[Finding]:
     return check_rocm(os.environ, groups, consumer=consumer)
 
 
-def _settings() -> list[Finding]:
+def _settings() -> list[CheckResult]:
     """Say which collective-library settings are in force that change what is measured."""
     known = {
         "NCCL_NVLS_ENABLE": ("0", "reduction inside the switch is off: all_reduce stays below the ring's ceiling"),
@@ -209,7 +209,7 @@ def _settings() -> list[Finding]:
     return findings
 
 
-def _slurm() -> Finding:
+def _slurm() -> CheckResult:
     if shutil.which("sinfo") is None:
         return note("Slurm", "not here; jobs start by torchrun or mpirun")
     try:
@@ -228,7 +228,7 @@ def _slurm() -> Finding:
     return fine("Slurm", f"answers: {'; '.join(done.stdout.split(chr(10))[:3]).strip('; ')}")
 
 
-def _mpi() -> Finding:
+def _mpi() -> CheckResult:
     mpirun = shutil.which("mpirun") or shutil.which("mpirun", path=str(Path(sys.executable).parent))
     if mpirun is None:
         return note(
@@ -262,7 +262,7 @@ def _mpi() -> Finding:
     return fine("MPI", f"{mpirun}; mpi4py loads {loaded}")
 
 
-def _wandb() -> Finding:
+def _wandb() -> CheckResult:
     if module_or_none("wandb") is None:
         return note("W&B", "not installed; jobs run with logger=none", "pip install wandb")
     netrc = Path(os.environ.get("NETRC", "~/.netrc")).expanduser()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from scalescope.hardware.finding import Finding, broken, fine, note
+from scalescope.hardware.check_result import CheckResult, broken, fine, note
 
 _GIB = 1024**3
 _TIME_SERVICES = ("chronyd", "ntpd", "systemd-timesyncd", "ptp4l", "phc2sys")
@@ -21,7 +21,7 @@ SHARED_MEMORY_LEAST = _GIB  # NCCL's and the loaders' shared segments; Docker's 
 OPEN_FILES_LEAST = 4096  # every pair of ranks holds sockets and shared segments open
 
 
-def check_shared_memory(path: Path = Path("/dev/shm")) -> Finding:
+def check_shared_memory(path: Path = Path("/dev/shm")) -> CheckResult:
     """Say whether shared memory is large enough for NCCL and loading processes."""
     try:
         size = shutil.disk_usage(path).total
@@ -37,7 +37,7 @@ def check_shared_memory(path: Path = Path("/dev/shm")) -> Finding:
     return fine("shared memory", text)
 
 
-def check_open_files() -> Finding:
+def check_open_files() -> CheckResult:
     """Say whether a process may open as many files as a large job needs."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= OPEN_FILES_LEAST:
@@ -45,7 +45,7 @@ def check_open_files() -> Finding:
     return note("open files", f"only {soft} a process; jobs of hundreds of ranks need more", f"ulimit -n {hard}")
 
 
-def check_locked_memory(root: Path = Path("/")) -> list[Finding]:
+def check_locked_memory(root: Path = Path("/")) -> list[CheckResult]:
     """Say whether memory may be locked, where there is InfiniBand or RoCE that needs it."""
     if not _children(root / "sys/class/infiniband"):
         return []
@@ -61,7 +61,7 @@ def check_locked_memory(root: Path = Path("/")) -> list[Finding]:
     ]
 
 
-def check_network(environ: Mapping[str, str], root: Path = Path("/")) -> list[Finding]:
+def check_network(environ: Mapping[str, str], root: Path = Path("/")) -> list[CheckResult]:
     """Say whether this host knows its own name, and whether the interfaces that were chosen exist."""
     findings = []
     host = socket.gethostname()
@@ -103,7 +103,7 @@ def check_network(environ: Mapping[str, str], root: Path = Path("/")) -> list[Fi
 
 def check_rocm(
     environ: Mapping[str, str], groups: set[str], root: Path = Path("/"), consumer: bool = False
-) -> list[Finding]:
+) -> list[CheckResult]:
     """Say what ROCm needs of this host: its device files, their groups, and the kernel settings RCCL warns about."""
     findings = []
     for path in (root / "dev/kfd", root / "dev/dri"):
@@ -152,7 +152,7 @@ def check_rocm(
     return findings
 
 
-def check_clock() -> Finding:
+def check_clock() -> CheckResult:
     """Say whether a time service disciplines the clock; one host needs none, several do."""
     running = {process.info["name"] for process in psutil.process_iter(["name"])}
     service = next((name for name in _TIME_SERVICES if name in running), None)

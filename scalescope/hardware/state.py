@@ -8,7 +8,7 @@ from scalescope.hardware.management import ask_amdsmi, ask_nvml
 
 
 @dataclass(frozen=True)
-class State:
+class DeviceState:
     """One reading."""
 
     driver: str | None = None
@@ -30,9 +30,9 @@ _THROTTLE_REASONS = {
 _POWERS = ("current_socket_power", "average_socket_power", "socket_power")
 
 
-def read_state(pci_bus: str | None) -> State:
+def read_state(pci_bus: str | None) -> DeviceState:
     """Read the device at a PCI address through NVML or amdsmi; with None, only the driver's version."""
-    return ask_nvml(lambda nvml: _nvml(nvml, pci_bus)) or ask_amdsmi(lambda smi: _amdsmi(smi, pci_bus)) or State()
+    return ask_nvml(lambda nvml: _nvml(nvml, pci_bus)) or ask_amdsmi(lambda smi: _amdsmi(smi, pci_bus)) or DeviceState()
 
 
 def driver_device_count() -> int | None:
@@ -41,10 +41,10 @@ def driver_device_count() -> int | None:
     return count if count is not None else ask_amdsmi(lambda smi: len(smi.amdsmi_get_processor_handles()))
 
 
-def _nvml(nvml: Any, pci_bus: str | None) -> State:
+def _nvml(nvml: Any, pci_bus: str | None) -> DeviceState:
     driver = str(nvml.nvmlSystemGetDriverVersion())
     if pci_bus is None:
-        return State(driver=driver)
+        return DeviceState(driver=driver)
     handle = nvml.nvmlDeviceGetHandleByPciBusId(pci_bus.encode())
 
     def ask(name: str, *arguments: int) -> float | None:
@@ -58,7 +58,7 @@ def _nvml(nvml: Any, pci_bus: str | None) -> State:
     names = None
     if reasons is not None:
         names = ", ".join(text for bit, text in _THROTTLE_REASONS.items() if int(reasons) & bit) or "no"
-    return State(
+    return DeviceState(
         driver=driver,
         sm_clock_mhz=ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
         power_w=power / 1000 if power is not None else None,
@@ -67,7 +67,7 @@ def _nvml(nvml: Any, pci_bus: str | None) -> State:
     )
 
 
-def _amdsmi(smi: Any, pci_bus: str | None) -> State | None:
+def _amdsmi(smi: Any, pci_bus: str | None) -> DeviceState | None:
     handles = smi.amdsmi_get_processor_handles()
     if not handles:
         return None
@@ -75,7 +75,7 @@ def _amdsmi(smi: Any, pci_bus: str | None) -> State | None:
     # rocm-smi's order is not HIP's: join by PCI address
     here = [h for h in handles if pci_bus and smi.amdsmi_get_gpu_device_bdf(h).lower() == pci_bus.lower()]
     if not here:
-        return State(driver=driver)
+        return DeviceState(driver=driver)
 
     def ask(name: str, *arguments: object) -> Mapping[str, object]:
         try:
@@ -84,7 +84,7 @@ def _amdsmi(smi: Any, pci_bus: str | None) -> State | None:
             return {}
 
     clocks, powers = ask("amdsmi_get_clock_info", smi.AmdSmiClkType.GFX), ask("amdsmi_get_power_info")
-    return State(driver=driver, sm_clock_mhz=_number(clocks, "clk"), power_w=_number(powers, *_POWERS))
+    return DeviceState(driver=driver, sm_clock_mhz=_number(clocks, "clk"), power_w=_number(powers, *_POWERS))
 
 
 def _number(answer: Mapping[str, object], *keys: str) -> float | None:

@@ -2,16 +2,16 @@
 
 from collections.abc import Mapping
 
-from scalescope.hardware.finding import Finding, broken, note
+from scalescope.hardware.check_result import CheckResult, broken, note
 
 
-def check_visible(environ: Mapping[str, str], present: int | None, rocm: bool) -> list[Finding]:
+def check_visible(environ: Mapping[str, str], present: int | None, rocm: bool) -> list[CheckResult]:
     """Return what is wrong or worth knowing about the visible-devices variables.
 
     `present` is how many devices the driver has, whatever is visible; None where that is not known. HIP's numbers
     count within what ROCR_VISIBLE_DEVICES leaves.
     """
-    findings: list[Finding] = []
+    findings: list[CheckResult] = []
     left = present
     names = ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES") if rocm else ("CUDA_VISIBLE_DEVICES",)
     for name in names:
@@ -39,7 +39,7 @@ def check_visible(environ: Mapping[str, str], present: int | None, rocm: bool) -
     return findings
 
 
-def _read(name: str, value: str, present: int | None) -> tuple[int | None, Finding | None]:
+def _read(name: str, value: str, present: int | None) -> tuple[int | None, CheckResult | None]:
     words = [word.strip() for word in value.split(",") if word.strip()]
     if not words or words == ["-1"]:
         return None, broken(name, f"{value!r} hides every device", f"unset {name}, or list the devices you want")

@@ -20,7 +20,7 @@ from scalescope.report.drawing.panel import Key, Panel, Section, drawing
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.html import facts_of, machines_of
 from scalescope.report.page import Card, Figure, Machine, Page, render
-from scalescope.report.report_data import Material, Run, read_material
+from scalescope.report.report_data import ReportData, RunData, read_report_data
 from scalescope.report.sentences import Level, Verdict
 from scalescope.report.views import devices, sweep_variant
 from scalescope.scaling.answer import PARTS, RunAnalysis
@@ -31,13 +31,13 @@ _NO_PEAK = "not known on one side"
 
 
 @dataclass(frozen=True)
-class Pair:
+class RunPair:
     """The same series at the same rank count, on both sides."""
 
     series: str
     world_size: int
-    left: Run
-    right: Run
+    left: RunData
+    right: RunData
 
     @property
     def name(self) -> str:
@@ -57,11 +57,11 @@ def write_comparison(left: RunFolder, right: RunFolder, out: Path) -> Path:
 
     Raises UserError where one of them is no run folder, OSError where the page cannot be written.
     """
-    write_atomic(out, render(comparison(read_material(left), read_material(right))))
+    write_atomic(out, render(comparison(read_report_data(left), read_report_data(right))))
     return out
 
 
-def comparison(left: Material, right: Material) -> Page:
+def comparison(left: ReportData, right: ReportData) -> Page:
     """Return the page: a verdict a pair, then steps, parts, sweeps and what is different about the two."""
     names = _names(left, right)
     pairs = pairs_of(left, right)
@@ -81,28 +81,28 @@ def comparison(left: Material, right: Material) -> Page:
         sections=[section for section in found if section.panels],
         machines=[
             Machine(f"{name}: {machine.title}", machine.pairs, machine.devices, machine.texts)
-            for name, material in zip(names, (left, right), strict=True)
-            for machine in machines_of(material)
+            for name, data in zip(names, (left, right), strict=True)
+            for machine in machines_of(data)
         ],
     )
 
 
-def pairs_of(left: Material, right: Material) -> list[Pair]:
+def pairs_of(left: ReportData, right: ReportData) -> list[RunPair]:
     """Return the runs that both sides have: same series, same rank count."""
     there = {(series, run.info.world_size): run for series, runs in right.by_series().items() for run in runs}
     return [
-        Pair(series, run.info.world_size or 0, run, there[series, run.info.world_size])
+        RunPair(series, run.info.world_size or 0, run, there[series, run.info.world_size])
         for series, runs in left.by_series().items()
         for run in runs
         if (series, run.info.world_size) in there
     ]
 
 
-def _names(left: Material, right: Material) -> tuple[str, str]:
+def _names(left: ReportData, right: ReportData) -> tuple[str, str]:
     return (left.name, right.name) if left.name != right.name else (f"A ({left.name})", f"B ({right.name})")
 
 
-def _rates(pair: Pair) -> tuple[float, float, str] | None:
+def _rates(pair: RunPair) -> tuple[float, float, str] | None:
     """Return both sides' throughput in the unit both have; None where one of them has none."""
     done = [run.answer.throughput if run.answer else None for run in (pair.left, pair.right)]
     one, other = done
@@ -113,7 +113,7 @@ def _rates(pair: Pair) -> tuple[float, float, str] | None:
     return one.samples_per_s, other.samples_per_s, "samples/s"
 
 
-def _cards(pairs: Sequence[Pair], left: Material, right: Material, names: tuple[str, str]) -> list[Card]:
+def _cards(pairs: Sequence[RunPair], left: ReportData, right: ReportData, names: tuple[str, str]) -> list[Card]:
     largest = {pair.series: pair for pair in sorted(pairs, key=lambda pair: pair.world_size)}
     cards = [_pair_card(pair, names) for pair in largest.values()]
     if sweep := _sweep_verdict(left, right, names):
@@ -122,7 +122,7 @@ def _cards(pairs: Sequence[Pair], left: Material, right: Material, names: tuple[
     return cards or [Card(nothing)]
 
 
-def _pair_card(pair: Pair, names: tuple[str, str]) -> Card:
+def _pair_card(pair: RunPair, names: tuple[str, str]) -> Card:
     rates = _rates(pair)
     if rates is None:
         return Card(Verdict(pair.series, "unknown", f"{pair.name}: one side has no throughput to compare."))
@@ -138,7 +138,7 @@ def _pair_card(pair: Pair, names: tuple[str, str]) -> Card:
     return Card(Verdict(pair.series, level, headline, tuple(_moved(pair))), figures)
 
 
-def _moved(pair: Pair) -> list[str]:
+def _moved(pair: RunPair) -> list[str]:
     """Return one sentence with the parts of the step that changed most, rank-mean, in ms a step."""
     changes = part_changes(pair)
     if changes is None:
@@ -156,7 +156,7 @@ def _moved(pair: Pair) -> list[str]:
     return [f"{text}: {listing(told)}." if told else f"{text}."]
 
 
-def part_changes(pair: Pair) -> list[tuple[parts.Part, float, float, float]] | None:
+def part_changes(pair: RunPair) -> list[tuple[parts.Part, float, float, float]] | None:
     """Return each part's rank-mean ms a step on both sides, and the change; they add up to the step's change."""
     if pair.answers is None or not all(answer.ranks for answer in pair.answers):
         return None
@@ -169,7 +169,7 @@ def _mean_parts(run: RunAnalysis) -> dict[str, float]:
     return {key: sum(rank.part_ms(key) for rank in run.ranks) / steps for key in PARTS}
 
 
-def _throughput_panel(pairs: Sequence[Pair], names: tuple[str, str]) -> Panel:
+def _throughput_panel(pairs: Sequence[RunPair], names: tuple[str, str]) -> Panel:
     columns = [
         Column("run", "run"),
         Column("left_per_s", f"{names[0]}", "", 1),
@@ -194,7 +194,7 @@ def _throughput_panel(pairs: Sequence[Pair], names: tuple[str, str]) -> Panel:
     return Panel("comparison-throughput", "Throughput", sentence, Table(columns, rows, reasons))
 
 
-def _partition_panels(pair: Pair, names: tuple[str, str]) -> list[Panel]:
+def _partition_panels(pair: RunPair, names: tuple[str, str]) -> list[Panel]:
     changes = part_changes(pair)
     if changes is None:
         return []
@@ -234,7 +234,7 @@ def _partition_panels(pair: Pair, names: tuple[str, str]) -> list[Panel]:
     ]
 
 
-def _points(left: Material, right: Material) -> list[tuple[SweepRow, SweepRow]]:
+def _points(left: ReportData, right: ReportData) -> list[tuple[SweepRow, SweepRow]]:
     there = {_point_key(row): row for row in right.sweep if row.bus_gb_s is not None}
     return [
         (row, there[_point_key(row)]) for row in left.sweep if row.bus_gb_s is not None and _point_key(row) in there
@@ -245,7 +245,7 @@ def _point_key(row: SweepRow) -> tuple[str, int, str, int, str]:
     return row.operation, row.bytes, row.dtype, row.group_size, sweep_variant(row)
 
 
-def _sweep_verdict(left: Material, right: Material, names: tuple[str, str]) -> Verdict | None:
+def _sweep_verdict(left: ReportData, right: ReportData, names: tuple[str, str]) -> Verdict | None:
     points = _points(left, right)
     if not points:
         return None
@@ -260,7 +260,7 @@ def _sweep_verdict(left: Material, right: Material, names: tuple[str, str]) -> V
     )
 
 
-def _sweep_panels(left: Material, right: Material, names: tuple[str, str]) -> list[Panel]:
+def _sweep_panels(left: ReportData, right: ReportData, names: tuple[str, str]) -> list[Panel]:
     panels = []
     points = _points(left, right)
     for operation in dict.fromkeys(row.operation for row, _ in points):
@@ -303,10 +303,10 @@ def _sweep_panels(left: Material, right: Material, names: tuple[str, str]) -> li
     return panels
 
 
-def _difference_panel(left: Material, right: Material, names: tuple[str, str]) -> Panel:
+def _difference_panel(left: ReportData, right: ReportData, names: tuple[str, str]) -> Panel:
     """Return what differs in environment and configuration: the first suspects for a change."""
     rows: list[list[Cell]] = []
-    sides = [dict(pair for machine in machines_of(material) for pair in machine.pairs) for material in (left, right)]
+    sides = [dict(pair for machine in machines_of(data) for pair in machine.pairs) for data in (left, right)]
     for key in sorted({*sides[0], *sides[1]}):
         if sides[0].get(key) != sides[1].get(key):
             rows.append([key, sides[0].get(key, "not set"), sides[1].get(key, "not set")])
@@ -325,12 +325,12 @@ def _difference_panel(left: Material, right: Material, names: tuple[str, str]) -
     return Panel("comparison-differences", "Environment and configuration", sentence, Table(columns, rows))
 
 
-def _unpaired(left: Material, right: Material, names: tuple[str, str]) -> list[str]:
+def _unpaired(left: ReportData, right: ReportData, names: tuple[str, str]) -> list[str]:
     known = {(pair.series, pair.world_size) for pair in pairs_of(left, right)}
     return [
         f"only {name} has {series} at world size {run.info.world_size}"
-        for name, material in zip(names, (left, right), strict=True)
-        for series, runs in material.by_series().items()
+        for name, data in zip(names, (left, right), strict=True)
+        for series, runs in data.by_series().items()
         for run in runs
         if (series, run.info.world_size) not in known
     ]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from scalescope.hardware.finding import Finding, Level
+from scalescope.hardware.check_result import CheckResult, Level
 
 _MARKS: dict[Level, tuple[str, str]] = {
     "fine": ("fine", "green"),
@@ -14,7 +14,7 @@ _MARKS: dict[Level, tuple[str, str]] = {
 }
 
 
-def print_findings(findings: Sequence[Finding], console: Console) -> None:
+def print_findings(findings: Sequence[CheckResult], console: Console) -> None:
     """Print every finding, and last how many are broken."""
     width = max((len(finding.subject) for finding in findings), default=0)
     for finding in findings:

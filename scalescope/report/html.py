@@ -9,7 +9,7 @@ from scalescope.records.folder import RunFolder
 from scalescope.report.drawing.numbers import factor, figure, milliseconds, percent, rate
 from scalescope.report.page import Card, Figure, Lost, Machine, Page, render
 from scalescope.report.panels.sections import sections
-from scalescope.report.report_data import Material, Run, read_material
+from scalescope.report.report_data import ReportData, RunData, read_report_data
 from scalescope.report.sentences import Verdict, sweep_verdict
 from scalescope.report.verdict import run_verdict, study_verdicts
 from scalescope.report.views import devices_table, in_tokens, points_of, series_names, waterfall_steps
@@ -25,43 +25,43 @@ def write_report(folder: RunFolder, out: Path | None = None) -> Path:
     Raises UserError where the folder is none, OSError where the page cannot be written.
     """
     path = out or folder.report
-    write_atomic(path, render(page_of(read_material(folder))))
+    write_atomic(path, render(page_of(read_report_data(folder))))
     return path
 
 
-def page_of(material: Material) -> Page:
+def page_of(data: ReportData) -> Page:
     """Return what the page of a folder shows."""
     return Page(
-        name=material.name,
-        facts=facts_of(material),
-        cards=_cards(material),
-        notes=_notes(material),
-        sections=sections(material),
-        machines=machines_of(material),
+        name=data.name,
+        facts=facts_of(data),
+        cards=_cards(data),
+        notes=_notes(data),
+        sections=sections(data),
+        machines=machines_of(data),
     )
 
 
-def _cards(material: Material) -> list[Card]:
-    study = material.study
+def _cards(data: ReportData) -> list[Card]:
+    study = data.study
     if study is None:
-        cards = [Card(run_verdict(run), _run_figures(run)) for run in material.answers]
-        cards += [_unanalysed(run) for run in material.runs if run.answer is None]
-        if material.sweep:
-            cards.append(Card(sweep_verdict(material.sweep)))
-        return cards or [Card(Verdict(material.name, "unknown", "There is nothing measured here yet."))]
+        cards = [Card(run_verdict(run), _run_figures(run)) for run in data.answers]
+        cards += [_unanalysed(run) for run in data.runs if run.answer is None]
+        if data.sweep:
+            cards.append(Card(sweep_verdict(data.sweep)))
+        return cards or [Card(Verdict(data.name, "unknown", "There is nothing measured here yet."))]
     cards = []
     names = series_names(study)
-    for verdict in study_verdicts(study, material.answers, material.sweep):
+    for verdict in study_verdicts(study, data.answers, data.sweep):
         if verdict.subject in names:
             cards.append(
-                Card(verdict, _series_figures(study, verdict.subject, material.answers), _lost(study, verdict.subject))
+                Card(verdict, _series_figures(study, verdict.subject, data.answers), _lost(study, verdict.subject))
             )
         else:
             cards.append(Card(verdict))
     return cards
 
 
-def _unanalysed(run: Run) -> Card:
+def _unanalysed(run: RunData) -> Card:
     ended = f" It ended as {run.info.status}: {run.info.message}." if run.info.message else ""
     headline = f"{run.name}: where its time goes is not known yet."
     return Card(Verdict(run.name, "unknown", headline, (f"{run.reason or 'It was not analysed'}.{ended}",)))
@@ -131,11 +131,11 @@ def _lost(study: StudyAnalysis, series: str) -> list[Lost]:
     ]  # fmt: skip
 
 
-def _notes(material: Material) -> list[str]:
-    notes = [*material.notes, *(material.study.reasons if material.study else [])]
-    if material.study is not None:
-        notes += [f"{run.name} is not analysed: {run.reason}" for run in material.runs if run.answer is None]
-    unfinished = [run for run in (*material.runs, *material.sweep_runs) if run.info.status not in ("done", "running")]
+def _notes(data: ReportData) -> list[str]:
+    notes = [*data.notes, *(data.study.reasons if data.study else [])]
+    if data.study is not None:
+        notes += [f"{run.name} is not analysed: {run.reason}" for run in data.runs if run.answer is None]
+    unfinished = [run for run in (*data.runs, *data.sweep_runs) if run.info.status not in ("done", "running")]
     notes += [
         f"{run.name} ended as {run.info.status}{f': {run.info.message}' if run.info.message else ''}"
         for run in unfinished
@@ -144,9 +144,9 @@ def _notes(material: Material) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def facts_of(material: Material) -> str:
+def facts_of(data: ReportData) -> str:
     """Return one line: devices, hosts, the collective library, torch, when."""
-    infos = [run.info for run in (*material.runs, *material.sweep_runs)] or [material.info]
+    infos = [run.info for run in (*data.runs, *data.sweep_runs)] or [data.info]
     info = max(infos, key=lambda info: info.world_size or 0)
     texts = []
     if info.devices:
@@ -157,14 +157,14 @@ def facts_of(material: Material) -> str:
         versions = info.environment.versions
         texts += [versions.collective_library] if versions.collective_library else []
         texts += [f"torch {versions.torch}"] if versions.torch else []
-    texts.append(f"{datetime.fromtimestamp(material.info.started_unix_s).astimezone():%Y-%m-%d %H:%M}")
+    texts.append(f"{datetime.fromtimestamp(data.info.started_unix_s).astimezone():%Y-%m-%d %H:%M}")
     return " · ".join(texts)
 
 
-def machines_of(material: Material) -> list[Machine]:
+def machines_of(data: ReportData) -> list[Machine]:
     """Return one entry a distinct environment, with the configs of its runs."""
-    runs = list({run.name: run for run in (*material.runs, *material.sweep_runs)}.values())
-    groups: dict[str, list[Run]] = {}
+    runs = list({run.name: run for run in (*data.runs, *data.sweep_runs)}.values())
+    groups: dict[str, list[RunData]] = {}
     for run in runs:
         groups.setdefault(repr((run.info.environment, run.info.backend)), []).append(run)
     machines = []
@@ -176,7 +176,7 @@ def machines_of(material: Material) -> list[Machine]:
     return machines
 
 
-def _pairs(run: Run) -> list[tuple[str, str]]:
+def _pairs(run: RunData) -> list[tuple[str, str]]:
     info, facts = run.info, run.facts
     pairs: list[tuple[str, object]] = [("backend", info.backend), ("started by", info.launcher)]
     if facts is not None:

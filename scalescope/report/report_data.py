@@ -12,7 +12,7 @@ from scalescope.scaling.verdicts.flight import read_flight
 
 
 @dataclass(frozen=True)
-class Run:
+class RunData:
     """One run folder. `answer` is None where its traces were not analysed; `reason` then says why."""
 
     folder: RunFolder
@@ -29,15 +29,15 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Material:
+class ReportData:
     """Everything a report is made of. `notes` says what could not be read."""
 
     folder: RunFolder
     info: RunInfo
     study: StudyAnalysis | None = None
-    runs: list[Run] = field(default_factory=list)
+    runs: list[RunData] = field(default_factory=list)
     sweep: list[SweepRow] = field(default_factory=list)
-    sweep_runs: list[Run] = field(default_factory=list)
+    sweep_runs: list[RunData] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -48,54 +48,54 @@ class Material:
     def answers(self) -> list[RunAnalysis]:
         return [run.answer for run in self.runs if run.answer is not None]
 
-    def by_series(self) -> dict[str, list[Run]]:
+    def by_series(self) -> dict[str, list[RunData]]:
         """Return the training runs of each series by rank count; a run of no series stands under its model's name."""
         series = {point.run: point.series for point in self.study.efficiency} if self.study else {}
-        found: dict[str, list[Run]] = {}
+        found: dict[str, list[RunData]] = {}
         for run in sorted(self.runs, key=lambda run: run.info.world_size or 0):
             model = run.facts.model if run.facts else run.answer.model if run.answer else None
             found.setdefault(series.get(run.name) or model or run.name, []).append(run)
         return found
 
 
-def read_material(folder: RunFolder) -> Material:
+def read_report_data(folder: RunFolder) -> ReportData:
     """Read a run folder and, of a study, its runs.
 
     A child that cannot be read is named in `notes` and left out, so that one broken run does not hide the others.
     Raises UserError where the folder itself is none.
     """
     info = folder.read_info()
-    material = Material(folder, info)
+    data = ReportData(folder, info)
     for child in folder.read_children() if info.kind == "study" else [folder]:
         try:
-            _add(material, child)
+            _add(data, child)
         except (UserError, OSError, msgspec.DecodeError) as error:
-            material.notes.append(f"{child.path.name} is left out: {error}")
+            data.notes.append(f"{child.path.name} is left out: {error}")
     if info.kind != "study":
-        return material
+        return data
     try:
         study = read_study_answer(folder.analysis)
     except UserError as error:
-        material.notes.append(f"the study as a whole is not analysed: {error}")
-        return material
-    return replace(material, study=study)
+        data.notes.append(f"the study as a whole is not analysed: {error}")
+        return data
+    return replace(data, study=study)
 
 
-def _add(material: Material, folder: RunFolder) -> None:
+def _add(data: ReportData, folder: RunFolder) -> None:
     run = _read_run(folder)
     if run.info.status == "failed":
-        where = f"{run.name} failed: " if material.info.kind == "study" else "The run failed: "
-        material.notes.append(f"{where}{run.info.message or 'run.json names no reason'}")
-        material.notes.extend(f"Flight record: {line}" for line in read_flight(folder, run.info.world_size)[1])
+        where = f"{run.name} failed: " if data.info.kind == "study" else "The run failed: "
+        data.notes.append(f"{where}{run.info.message or 'run.json names no reason'}")
+        data.notes.extend(f"Flight record: {line}" for line in read_flight(folder, run.info.world_size)[1])
     rows = folder.read_sweep()
     if run.info.kind == "train":
-        material.runs.append(run)
+        data.runs.append(run)
     if rows or run.info.kind == "sweep":
-        material.sweep_runs.append(run)
-        material.sweep.extend(rows)
+        data.sweep_runs.append(run)
+        data.sweep.extend(rows)
 
 
-def _read_run(folder: RunFolder) -> Run:
+def _read_run(folder: RunFolder) -> RunData:
     info = folder.read_info()
     answer, reason = None, None
     if info.kind == "train":
@@ -104,4 +104,4 @@ def _read_run(folder: RunFolder) -> Run:
         except UserError as error:
             reason = str(error)
     config = folder.config.read_text(encoding="utf-8", errors="replace") if folder.config.is_file() else ""
-    return Run(folder, info, folder.read_facts(), folder.read_steps(), answer, reason, config)
+    return RunData(folder, info, folder.read_facts(), folder.read_steps(), answer, reason, config)

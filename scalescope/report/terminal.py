@@ -19,7 +19,7 @@ from scalescope.report.drawing.panel import Panel
 from scalescope.report.drawing.tables import ABSENT, Cell, Column, Table
 from scalescope.report.panels.advice import advice_sentence, tried_table
 from scalescope.report.panels.lost import lost_table
-from scalescope.report.report_data import Material
+from scalescope.report.report_data import ReportData
 from scalescope.report.sentences import Level, Verdict, sweep_verdict
 from scalescope.report.verdict import run_verdict, study_verdicts
 from scalescope.report.views import (
@@ -117,16 +117,16 @@ def _efficiency_line(factors: Efficiency, answer: RunAnalysis) -> str:
     )
 
 
-def print_material(material: Material, console: Console) -> None:
+def print_report_data(data: ReportData, console: Console) -> None:
     """Print whatever a folder holds: a study, a training run or a sweep, and what could not be read."""
-    if material.study is not None:
-        print_study(material.study, material.answers, material.sweep, console)
+    if data.study is not None:
+        print_study(data.study, data.answers, data.sweep, console)
     else:
-        for answer in material.answers:
+        for answer in data.answers:
             print_run(answer, console)
-        if material.sweep:
-            print_sweep(material.sweep, console)
-    for note in [*material.notes, *(run.reason for run in material.runs if run.reason)]:
+        if data.sweep:
+            print_sweep(data.sweep, console)
+    for note in [*data.notes, *(run.reason for run in data.runs if run.reason)]:
         _print_line(console, note, "yellow")
 
 

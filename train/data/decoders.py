@@ -21,7 +21,7 @@ class UnreadableImage(Exception):
     """What is no whole image; the text says why."""
 
 
-class Packed(NamedTuple):
+class PackedJpeg(NamedTuple):
     """An image that the device will decode: baseline or progressive JPEG, grey or RGB."""
 
     jpeg: bytes
@@ -66,7 +66,7 @@ def decode_torchvision(jpeg: bytes, cut: Cut, side: int) -> Pixels:
     return pixels[:, ::-1] if crop.flip else pixels
 
 
-def pack(jpeg: bytes, cut: Cut, side: int) -> Packed:
+def pack(jpeg: bytes, cut: Cut, side: int) -> PackedJpeg:
     """Return the file as the device's decoder takes it: what is no grey or RGB JPEG is made one first."""
     image = _open(jpeg)
     if (
@@ -75,13 +75,13 @@ def pack(jpeg: bytes, cut: Cut, side: int) -> Packed:
         raise UnreadableImage("the file is cut off")
     crop = cut(*image.size)
     if image.format == "JPEG" and image.mode in ("RGB", "L"):
-        return Packed(jpeg, crop)
+        return PackedJpeg(jpeg, crop)
     again = io.BytesIO()
     try:
         image.convert("RGB").save(again, "JPEG", quality=95)
     except (OSError, SyntaxError, ValueError) as error:
         raise UnreadableImage(str(error)) from error
-    return Packed(again.getvalue(), crop)
+    return PackedJpeg(again.getvalue(), crop)
 
 
 def _open(jpeg: bytes) -> Any:

@@ -18,7 +18,15 @@ from torch.utils.data import Dataset
 
 from scalescope.records.errors import UserError
 from scalescope.train.data.crops import Crop, centre_crop, random_crop
-from scalescope.train.data.decoders import Cut, Packed, Pixels, UnreadableImage, decode_pillow, decode_torchvision, pack
+from scalescope.train.data.decoders import (
+    Cut,
+    PackedJpeg,
+    Pixels,
+    UnreadableImage,
+    decode_pillow,
+    decode_torchvision,
+    pack,
+)
 from scalescope.train.data.images import Images
 from scalescope.train.data.samples import Share
 
@@ -163,7 +171,7 @@ def _join_pixels(samples: list[Pixels], labels: Tensor, skipped: list[str]) -> H
     return HostImages(torch.from_numpy(np.stack(samples)), labels, skipped)
 
 
-def _join_packed(samples: list[Packed], labels: Tensor, skipped: list[str]) -> PackedImages:
+def _join_packed(samples: list[PackedJpeg], labels: Tensor, skipped: list[str]) -> PackedImages:
     files = bytearray().join(sample.jpeg for sample in samples)
     sizes = [len(sample.jpeg) for sample in samples]
     crops = [sample.crop for sample in samples]

@@ -9,7 +9,7 @@ from torch.utils.data import Dataset
 
 from scalescope.records.errors import UserError
 from scalescope.train.data.corpus import Corpus, Tokens
-from scalescope.train.data.windows import Windows
+from scalescope.train.data.windows import TokenWindows
 from scalescope.train.models.config import ModelConfig, TextModelConfig
 from scalescope.train.models.network import network_class
 
@@ -42,7 +42,7 @@ class TokenBatches(Dataset[Tensor]):
         self._corpus = corpus
         self._model = model
         self._share = share
-        self._windows = Windows(len(corpus.training), model.context, seed)
+        self._windows = TokenWindows(len(corpus.training), model.context, seed)
 
     def __getitem__(self, step: int) -> Tensor:
         starts = [self._windows.start(number) for number in self._share.numbers(step)]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 
-class Windows:
+class TokenWindows:
     """The windows of a stream of `tokens` tokens; a window is `context` inputs and the one target after them."""
 
     def __init__(self, tokens: int, context: int, seed: int) -> None:

@@ -35,7 +35,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     ended: bool = False  # the rank's last message
 
 
-class Exchange:
+class MessageChannel:
     """One rank's end of the messages of one `profile_steps`."""
 
     def __init__(self, store: dist.Store, rank: int, size: int, key: str) -> None:

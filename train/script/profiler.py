@@ -35,7 +35,7 @@ from scalescope.train.measure.kineto import Tracer
 from scalescope.train.measure.memory import peak_bytes
 from scalescope.train.measure.schedule import Window
 from scalescope.train.script.config import script_config
-from scalescope.train.script.exchange import Exchange, Lap, Message
+from scalescope.train.script.exchange import Lap, Message, MessageChannel
 from scalescope.train.script.membership import Membership, find_membership
 from scalescope.train.script.run_recorder import RunRecorder
 
@@ -83,7 +83,7 @@ class StepProfiler:
         self._pid = os.getpid()
         self._mark_s = 0.0
         self._membership: Membership | None = None
-        self._exchange: Exchange | None = None
+        self._exchange: MessageChannel | None = None
         self._recorder: RunRecorder | None = None
         self._folder: RunFolder | None = None
         self._clock: Clock | None = None
@@ -174,7 +174,7 @@ class StepProfiler:
         self._membership = membership = find_membership(config.timeout_s)
         _uses[config.what] += 1
         restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
-        self._exchange = Exchange(
+        self._exchange = MessageChannel(
             membership.store, membership.rank, membership.size, f"{config.what}/{_uses[config.what]}/{restart}"
         )
         self._exchange.due()

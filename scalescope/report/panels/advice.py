@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.panel import Panel
 from scalescope.report.drawing.tables import Cell, Column, Table
-from scalescope.report.report_data import Material
+from scalescope.report.report_data import ReportData
 from scalescope.report.views import run_label
 from scalescope.report.words import findings as words
 from scalescope.report.words.codes import CODES
@@ -71,10 +71,10 @@ def tried_table(tried: Sequence[TriedAdvice]) -> Table:
     return Table(columns, rows, reasons | {"measured_interval_ms": "one of the runs has fewer than ten steady steps"})
 
 
-def advice_panels(material: Material) -> list[Panel]:
+def advice_panels(data: ReportData) -> list[Panel]:
     """Return a panel a replayed run, and one for what was tried."""
-    panels = [_advice_panel(answer) for answer in material.answers if answer.replay is not None]
-    tried = material.study.tried if material.study is not None else []
+    panels = [_advice_panel(answer) for answer in data.answers if answer.replay is not None]
+    tried = data.study.tried if data.study is not None else []
     if tried:
         panels.append(Panel("tried", "Advice followed", tried_sentence(tried), tried_table(tried)))
     return panels

@@ -7,7 +7,7 @@ from scalescope.records.rows import SweepRow
 from scalescope.report.drawing.numbers import percent, rate, size
 from scalescope.report.drawing.palette import category
 from scalescope.report.drawing.panel import Key, Panel, drawing
-from scalescope.report.report_data import Material
+from scalescope.report.report_data import ReportData
 from scalescope.report.sentences import sweep_verdict
 from scalescope.report.views import collectives_table, devices, run_label, sizes_of, sweep_table, sweep_variant
 from scalescope.scaling.answer import RunAnalysis
@@ -15,10 +15,10 @@ from scalescope.scaling.answer import RunAnalysis
 _TRAINING = "in training"
 
 
-def training_panels(material: Material, legends: bool) -> list[Panel]:
+def training_panels(data: ReportData, legends: bool) -> list[Panel]:
     """Return a panel a run: the busbw of its collectives by size, over the sweep's curve of the same group size."""
     panels = []
-    for run in material.answers:
+    for run in data.answers:
         if run.world_size < 2 or not run.collectives:
             continue  # one rank's collectives move nothing
         table = collectives_table(run)
@@ -26,7 +26,7 @@ def training_panels(material: Material, legends: bool) -> list[Panel]:
         kinds: list[dict[str, Any]] = [dict(zip(fields, row, strict=True)) for row in table.rows]
         placed = [kind for kind in kinds if kind["bus_gb_s"] and kind["bytes"]]
         operations = list(dict.fromkeys(str(kind["operation"]) for kind in placed))
-        curves = [row for row in _curves(material, operations) if row.group_size == run.world_size]
+        curves = [row for row in _curves(data, operations) if row.group_size == run.world_size]
         groups = [(f"{name}, {_TRAINING}", category(index)) for index, name in enumerate(operations)]
         groups += [
             (f"{name}, alone", category(index + 3))
@@ -39,7 +39,7 @@ def training_panels(material: Material, legends: bool) -> list[Panel]:
             for kind in placed
         ]  # fmt: skip
         lines = [_curve_row(row, f"{row.operation}, alone") for row in curves]
-        ceilings = _link_ceiling(material, curves)
+        ceilings = _link_ceiling(data, curves)
         charts = drawing() if points else None
         panels.append(
             Panel(
@@ -55,11 +55,11 @@ def training_panels(material: Material, legends: bool) -> list[Panel]:
     return panels
 
 
-def sweep_panels(material: Material, legends: bool) -> list[Panel]:
+def sweep_panels(data: ReportData, legends: bool) -> list[Panel]:
     """Return a panel an operation: busbw and time against size, a line a group."""
     panels = []
-    for operation in dict.fromkeys(row.operation for row in material.sweep):
-        rows = [row for row in material.sweep if row.operation == operation]
+    for operation in dict.fromkeys(row.operation for row in data.sweep):
+        rows = [row for row in data.sweep if row.operation == operation]
         measured = [row for row in rows if row.bus_gb_s is not None and row.time_us is not None and row.bytes > 0]
         names = list(dict.fromkeys(_curve_name(row, rows) for row in measured))
         groups = [(name, category(index)) for index, name in enumerate(names)]
@@ -73,7 +73,7 @@ def sweep_panels(material: Material, legends: bool) -> list[Panel]:
                 verdict.text,
                 sweep_table(rows),
                 [
-                    charts.bus_bandwidth(lines, groups, _link_ceiling(material, measured), legend=legends),
+                    charts.bus_bandwidth(lines, groups, _link_ceiling(data, measured), legend=legends),
                     charts.call_time(lines, groups, legend=legends),
                 ]
                 if charts
@@ -106,10 +106,10 @@ def _training_sentence(run: RunAnalysis, kinds: list[dict[str, Any]], compared: 
     return f"{text}. The line is the same operation with nothing else running." if compared else f"{text}."
 
 
-def _curves(material: Material, operations: Sequence[str]) -> list[SweepRow]:
+def _curves(data: ReportData, operations: Sequence[str]) -> list[SweepRow]:
     """Return the sweep's plain curves to lay beside training: in place, eager, one dtype an operation and group."""
     found: dict[tuple[str, int], list[SweepRow]] = {}
-    for row in material.sweep:
+    for row in data.sweep:
         if row.operation in operations and row.bus_gb_s is not None and row.execution == "eager":
             rows = found.setdefault((row.operation, row.group_size), [])
             if not rows or (rows[0].dtype, sweep_variant(rows[0])) == (row.dtype, sweep_variant(row)):
@@ -117,11 +117,11 @@ def _curves(material: Material, operations: Sequence[str]) -> list[SweepRow]:
     return [row for rows in found.values() for row in rows]
 
 
-def _link_ceiling(material: Material, rows: Sequence[SweepRow]) -> list[dict[str, Any]]:
+def _link_ceiling(data: ReportData, rows: Sequence[SweepRow]) -> list[dict[str, Any]]:
     """Return the ceilings that the rows carry; without rows the device's own link, where it is known."""
     known = {(row.ceiling_gb_s, row.ceiling_assumes or "") for row in rows if row.ceiling_gb_s}
     if not known and not rows:
-        infos = [run.info for run in material.runs]
+        infos = [run.info for run in data.runs]
         links = {info.ceilings.link_gb_s for info in infos if info.ceilings and info.ceilings.link_gb_s}
         known = {(link, "the device's link") for link in links}
     return [

@@ -6,7 +6,7 @@ from typing import Any
 from scalescope.report.drawing.numbers import microseconds, percent, size
 from scalescope.report.drawing.panel import Key, Panel, drawing
 from scalescope.report.drawing.tables import Cell, Column, Table
-from scalescope.report.report_data import Material
+from scalescope.report.report_data import ReportData
 from scalescope.report.views import devices, run_label
 from scalescope.scaling.answer import InSitu, RunAnalysis
 
@@ -23,10 +23,10 @@ _MOST_BARS = 12
 _UNDER = 0.5  # of the transfer under compute: a collective that overlaps
 
 
-def in_situ_panels(material: Material, legends: bool) -> list[Panel]:
+def in_situ_panels(data: ReportData, legends: bool) -> list[Panel]:
     """Return a panel a run: its kinds of collectives from 1 MiB up, each split into what its time goes to."""
     panels = []
-    for run in material.answers:
+    for run in data.answers:
         if not run.in_situ:
             continue
         rows, labels = _bars(run.in_situ)

@@ -5,7 +5,7 @@ from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.panel import Key, Panel, drawing, of_run
 from scalescope.report.drawing.tables import Table, stacked
 from scalescope.report.panels.ranks import labels_of
-from scalescope.report.report_data import Material
+from scalescope.report.report_data import ReportData
 from scalescope.report.views import devices, kernels_table
 from scalescope.scaling.answer import KernelRow, RunAnalysis
 
@@ -13,10 +13,10 @@ _MOST_BARS = 12
 _COMPUTE, _COMMUNICATION = parts.BY_KEY["compute"], parts.BY_KEY["exposed_transfer"]
 
 
-def kernel_panels(material: Material) -> list[Panel]:
+def kernel_panels(data: ReportData) -> list[Panel]:
     """Return a panel a series: the longest kernels of its largest run, each beside its time in the smallest one."""
     panels = []
-    for name, members in material.by_series().items():
+    for name, members in data.by_series().items():
         runs = [run.answer for run in members if run.answer is not None and run.answer.kernels]
         if not runs:
             continue

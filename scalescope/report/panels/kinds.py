@@ -5,7 +5,7 @@ from scalescope.report.drawing.numbers import listing, milliseconds, percent
 from scalescope.report.drawing.panel import Panel, drawing, of_run
 from scalescope.report.drawing.tables import Cell, Column, Table, stacked
 from scalescope.report.panels.ranks import labels_of
-from scalescope.report.report_data import Material
+from scalescope.report.report_data import ReportData
 from scalescope.report.views import activities, devices, points_of
 from scalescope.scaling.answer import KindRow, RunAnalysis, StudyAnalysis, Waterfall
 from scalescope.scaling.trace.kernel_kinds import COMMUNICATION
@@ -14,10 +14,10 @@ _WORTH_A_WORD = 0.1  # of the inflation
 _ALL = 0.95
 
 
-def kind_panels(material: Material) -> list[Panel]:
+def kind_panels(data: ReportData) -> list[Panel]:
     """Return a panel a series: the mean rank's compute by kind, a bar a run."""
     panels = []
-    for name, members in material.by_series().items():
+    for name, members in data.by_series().items():
         runs = [run.answer for run in members if run.answer is not None and run.answer.kinds]
         if not runs:
             continue

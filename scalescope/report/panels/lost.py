@@ -8,7 +8,7 @@ from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, listing, millise
 from scalescope.report.drawing.panel import Key, Panel, drawing
 from scalescope.report.drawing.parts import INFLATION, MORE_WORK, Part
 from scalescope.report.drawing.tables import Cell, Column, Table
-from scalescope.report.report_data import Material
+from scalescope.report.report_data import ReportData
 from scalescope.report.views import run_label, waterfall_steps
 from scalescope.scaling.answer import RankLoss, RunAnalysis
 
@@ -71,10 +71,10 @@ def lost_sentence(run: RunAnalysis) -> str:
     return f"{text} of the mean rank is {milliseconds(grown)} longer ({span}): {listing(more)}{returned}."
 
 
-def lost_panels(material: Material) -> list[Panel]:
+def lost_panels(data: ReportData) -> list[Panel]:
     """Return a panel a run that was analysed against a reference: each rank's growth as a stack of its parts."""
     panels = []
-    for run in material.answers:
+    for run in data.answers:
         if not run.lost:
             continue
         table, gone = lost_table(run.lost)

@@ -7,19 +7,19 @@ from scalescope.report.drawing.numbers import figure, listing, milliseconds, per
 from scalescope.report.drawing.palette import category
 from scalescope.report.drawing.panel import Key, Panel, drawing
 from scalescope.report.drawing.tables import Cell, Column, Table
-from scalescope.report.report_data import Material
+from scalescope.report.report_data import ReportData
 from scalescope.report.views import activities, devices, points_of
 from scalescope.scaling.answer import Projected, StudyAnalysis
 from scalescope.scaling.costs.interval import Interval
 
 
-def projection_panels(material: Material) -> list[Panel]:
+def projection_panels(data: ReportData) -> list[Panel]:
     """Return a panel a series: what was measured, what is projected, and how projections came out."""
-    study = material.study
+    study = data.study
     if study is None or study.projection is None:
         return []
     told = [*study.projection.points, *study.projection.backtests]
-    kinds = activities(material.answers)
+    kinds = activities(data.answers)
     return [
         _panel(study, series, next((kinds.get(point.run) for point in points_of(study, series)), None))
         for series in dict.fromkeys(one.series for one in told)

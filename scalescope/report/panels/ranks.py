@@ -7,7 +7,7 @@ from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.panel import Key, Panel, drawing, of_run
 from scalescope.report.drawing.tables import Table, stacked
-from scalescope.report.report_data import Material
+from scalescope.report.report_data import ReportData
 from scalescope.report.views import devices, partition_table, run_label, step_split_table
 from scalescope.scaling.answer import RunAnalysis, Split
 from scalescope.scaling.as_run.step import step_as_run
@@ -17,10 +17,10 @@ _MOST_CELLS = 6_000  # rank × step
 _ALARM = 0.05  # of a step waited: full colour
 
 
-def partition_panels(material: Material, legends: bool) -> list[Panel]:
+def partition_panels(data: ReportData, legends: bool) -> list[Panel]:
     """Return a panel a series: each rank's mean step as a stack of parts, and beside it the parts but compute."""
     panels = []
-    for name, members in material.by_series().items():
+    for name, members in data.by_series().items():
         runs = [run.answer for run in members if run.answer is not None and run.answer.quality.verdict != "unusable"]
         labels: list[str] = []
         rows: list[dict[str, Any]] = []
@@ -79,10 +79,10 @@ def labels_of(runs: list[RunAnalysis]) -> list[str]:
     ]
 
 
-def wait_panels(material: Material) -> list[Panel]:
+def wait_panels(data: ReportData) -> list[Panel]:
     """Return a panel a run: rank × step, the stronger the colour the longer the exposed wait."""
     panels = []
-    for run in material.answers:
+    for run in data.answers:
         if run.world_size < 2 or not run.steps or run.quality.verdict == "unusable":
             continue
         split = any(row.exposed_wait_ms or row.exposed_transfer_ms for row in run.steps)

@@ -4,7 +4,7 @@ from scalescope.report.drawing.numbers import percent, rate
 from scalescope.report.drawing.palette import category
 from scalescope.report.drawing.panel import Key, Panel, drawing
 from scalescope.report.drawing.tables import Table
-from scalescope.report.report_data import Material
+from scalescope.report.report_data import ReportData
 from scalescope.report.sentences import loss_sentence
 from scalescope.report.views import (
     activities,
@@ -21,13 +21,13 @@ from scalescope.scaling.answer import ScalingPoint
 _WORTH_A_BAR_MS = 0.005  # a part that reads 0.00 in the table has no bar
 
 
-def scaling_panels(material: Material) -> list[Panel]:
+def scaling_panels(data: ReportData) -> list[Panel]:
     """Return a panel a series: throughput with the line of perfect scaling, and efficiency."""
-    study = material.study
+    study = data.study
     if study is None:
         return []
     panels = []
-    kinds = activities(material.answers)
+    kinds = activities(data.answers)
     table = efficiency_table(study)
     for series in series_names(study):
         points = points_of(study, series)
@@ -68,12 +68,12 @@ def scaling_panels(material: Material) -> list[Panel]:
     return panels
 
 
-def growth_panels(material: Material) -> list[Panel]:
+def growth_panels(data: ReportData) -> list[Panel]:
     """Return a panel a pair of rank counts: the parts of the step's growth, each starting where the last one ended."""
-    study = material.study
+    study = data.study
     if study is None:
         return []
-    kinds = activities(material.answers)
+    kinds = activities(data.answers)
     panels = []
     for fall in study.waterfall:
         runs = [point.run for point in points_of(study, fall.series)]

@@ -12,30 +12,30 @@ from scalescope.report.panels.projection import projection_panels
 from scalescope.report.panels.ranks import partition_panels, wait_panels
 from scalescope.report.panels.scaling import growth_panels, scaling_panels
 from scalescope.report.panels.steps import profiling_panels, step_panels
-from scalescope.report.report_data import Material
+from scalescope.report.report_data import ReportData
 
 
-def sections(material: Material, *, legends: bool = False) -> list[Section]:
+def sections(data: ReportData, *, legends: bool = False) -> list[Section]:
     """Return what there is to show of a folder, in reading order; sections without a panel are left out.
 
     `legends` puts a legend into each chart, for pictures that stand without the page around them.
     """
-    study = material.study
-    inflation = inflation_panels(study, material.answers) if study else []
+    study = data.study
+    inflation = inflation_panels(study, data.answers) if study else []
     built = [
-        Section("scaling", "How it scales", scaling_panels(material)),
-        Section("projection", "What to expect on other GPU counts", projection_panels(material)),
-        Section("growth", "Where the step's growth went", [*growth_panels(material), *inflation]),
-        Section("advice", "What to do next", advice_panels(material)),
-        Section("lost", "What was lost against a reference", lost_panels(material)),
-        Section("partition", "Where a step goes, rank by rank", partition_panels(material, legends)),
-        Section("waits", "Who waits, and when", wait_panels(material)),
-        Section("collectives", "Collectives in training", training_panels(material, legends)),
-        Section("in-situ", "What collectives lose in training", in_situ_panels(material, legends)),
-        Section("sweep", "Collectives alone", sweep_panels(material, legends)),
+        Section("scaling", "How it scales", scaling_panels(data)),
+        Section("projection", "What to expect on other GPU counts", projection_panels(data)),
+        Section("growth", "Where the step's growth went", [*growth_panels(data), *inflation]),
+        Section("advice", "What to do next", advice_panels(data)),
+        Section("lost", "What was lost against a reference", lost_panels(data)),
+        Section("partition", "Where a step goes, rank by rank", partition_panels(data, legends)),
+        Section("waits", "Who waits, and when", wait_panels(data)),
+        Section("collectives", "Collectives in training", training_panels(data, legends)),
+        Section("in-situ", "What collectives lose in training", in_situ_panels(data, legends)),
+        Section("sweep", "Collectives alone", sweep_panels(data, legends)),
         Section("costs", "What a collective costs", cost_panels(study.costs, legends) if study else []),
-        Section("kernels", "What takes the time", [*kind_panels(material), *kernel_panels(material)]),
-        Section("profiling", "What profiling costs", profiling_panels(material)),
-        Section("steps", "Step by step", step_panels(material, legends)),
+        Section("kernels", "What takes the time", [*kind_panels(data), *kernel_panels(data)]),
+        Section("profiling", "What profiling costs", profiling_panels(data)),
+        Section("steps", "Step by step", step_panels(data, legends)),
     ]
     return [section for section in built if section.panels]

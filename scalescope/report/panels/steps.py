@@ -7,15 +7,15 @@ from scalescope.report.drawing.numbers import figure, percent
 from scalescope.report.drawing.palette import category
 from scalescope.report.drawing.panel import Key, Panel, drawing, of_run
 from scalescope.report.drawing.tables import Table, stacked
-from scalescope.report.report_data import Material, Run
+from scalescope.report.report_data import ReportData, RunData
 from scalescope.report.views import devices, run_label, step_times_table, steps_table
 
 _MOST_STEPS = 600  # points a line
 
 
-def profiling_panels(material: Material) -> list[Panel]:
+def profiling_panels(data: ReportData) -> list[Panel]:
     """Return the measured step beside the step in the profiler's window, for every run that has them."""
-    runs = [run for run in material.answers if run.step_times is not None]
+    runs = [run for run in data.answers if run.step_times is not None]
     if not runs:
         return []
     table = step_times_table(runs)
@@ -54,10 +54,10 @@ def profiling_panels(material: Material) -> list[Panel]:
     ]
 
 
-def step_panels(material: Material, legends: bool) -> list[Panel]:
+def step_panels(data: ReportData, legends: bool) -> list[Panel]:
     """Return a panel a series: the slowest rank's time and the loss against the step, a line a run."""
     panels = []
-    for name, members in material.by_series().items():
+    for name, members in data.by_series().items():
         runs = [run for run in members if run.steps]
         if not runs:
             continue
@@ -98,7 +98,7 @@ def step_panels(material: Material, legends: bool) -> list[Panel]:
     return panels
 
 
-def _steps_sentence(run: Run, title: str) -> str:
+def _steps_sentence(run: RunData, title: str) -> str:
     texts = ["Each step's slowest rank, warm-up left out of the picture."]
     losses = [row.loss for row in run.steps if row.loss is not None]
     held_out = [row.validation_loss for row in run.steps if row.validation_loss is not None]
@@ -109,7 +109,7 @@ def _steps_sentence(run: Run, title: str) -> str:
     return " ".join(texts)
 
 
-def _titles(runs: Sequence[Run]) -> list[str]:
+def _titles(runs: Sequence[RunData]) -> list[str]:
     """Return each run's rank count; its folder's name where that is not known or not unlike the others'."""
     plain = [
         devices(run.info.world_size, run.info.devices[0].kind) if run.info.world_size and run.info.devices else run.name

@@ -21,7 +21,7 @@ from scalescope.records.shell import as_typed
 from scalescope.report.sinks.background import Background
 from scalescope.report.sinks.wandb_files import Files
 from scalescope.report.sinks.wandb_rows import Rows
-from scalescope.report.sinks.wandb_run import Place, is_full, open_run
+from scalescope.report.sinks.wandb_run import RunDestination, is_full, open_run
 from scalescope.report.sinks.wandb_service import end_service, within
 
 _PAUSE_S = 2.0  # between bursts of rows
@@ -57,7 +57,7 @@ class WandbSink:
         if mode not in ("offline", "online", "disabled"):
             raise ValueError(f"logger.wandb.mode={mode}: choose offline, online or disabled")
         self.dir = Path(dir)
-        self._place = Place(mode, project, entity, name or run_name or "", group, job_type, tuple(tags))
+        self._place = RunDestination(mode, project, entity, name or run_name or "", group, job_type, tuple(tags))
         self._system_metrics = system_metrics
         self._init_timeout_s = init_timeout_s
         self._finish_timeout_s = finish_timeout_s

@@ -20,7 +20,7 @@ _TAG_LETTERS = 64  # W&B refuses longer ones
 
 
 @dataclass(frozen=True)
-class Place:
+class RunDestination:
     """Where a run goes, and what it is called there."""
 
     mode: str
@@ -34,7 +34,7 @@ class Place:
 
 def open_run(
     folder: Path,
-    place: Place,
+    place: RunDestination,
     config: dict[str, Any],
     *,
     system_metrics: bool,

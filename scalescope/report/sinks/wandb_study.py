@@ -18,7 +18,7 @@ from scalescope.report.drawing.palette import resolved
 from scalescope.report.drawing.panel import can_draw
 from scalescope.report.drawing.tables import Column, Table, stacked
 from scalescope.report.panels.sections import sections
-from scalescope.report.report_data import Material, read_material
+from scalescope.report.report_data import ReportData, read_report_data
 from scalescope.report.sentences import Verdict, sweep_verdict
 from scalescope.report.sinks.wandb import WandbSink
 from scalescope.report.sinks.wandb_rows import wandb_table
@@ -47,56 +47,56 @@ def log_study(folder: RunFolder, settings: Mapping[str, Any]) -> None:
     `settings` are conf/logger/wandb.yaml's. A W&B that fails is said and left: the
     folder has everything. Raises UserError where the folder is none.
     """
-    material = read_material(folder)
+    data = read_report_data(folder)
     name = f"{folder.path.name}-analysis"
     try:
         sink = WandbSink(**{**settings, "name": None}, dir=str(folder.path), group=folder.path.name,
                          job_type="analysis", run_name=name)  # fmt: skip
-        _log(material, sink, name)
+        _log(data, sink, name)
     except Exception as error:  # noqa: BLE001 - whatever a stranger's service raises, the study is done
         print(f"scalescope: W&B has no analysis run ({error}); {folder.path} has everything", file=sys.stderr)
 
 
-def _log(material: Material, sink: WandbSink, name: str) -> None:
-    sink.start(_config(material.folder), name)
-    verdicts = _verdicts(material)
+def _log(data: ReportData, sink: WandbSink, name: str) -> None:
+    sink.start(_config(data.folder), name)
+    verdicts = _verdicts(data)
     sink.log_values(
         lambda: {
-            **{key: wandb_table(table) for key, table in study_tables(material).items()},
-            **_native_charts(material),
-            **_pictures(material),
+            **{key: wandb_table(table) for key, table in study_tables(data).items()},
+            **_native_charts(data),
+            **_pictures(data),
         },
-        {**_headline(material), "verdict": "\n\n".join(verdict.text for verdict in verdicts)},
+        {**_headline(data), "verdict": "\n\n".join(verdict.text for verdict in verdicts)},
     )
-    for run in material.answers:
+    for run in data.answers:
         for guilty in run.stragglers:
             sink.alert(f"Straggler: rank {guilty.rank}", f"{run_label(run)}: {straggler_words(run, guilty.rank)}")
-    sink.artifact(material.folder.path)
+    sink.artifact(data.folder.path)
     sink.close("done")
 
 
-def study_tables(material: Material) -> dict[str, Table]:
+def study_tables(data: ReportData) -> dict[str, Table]:
     """Return the tables of a study under the names that dashboards know; what has no rows is left out."""
     falls = []
-    if material.study is not None:
+    if data.study is not None:
         about = [Column("series", "series"), Column("from_world_size", "from", digits=0),
                  Column("to_world_size", "to", digits=0)]  # fmt: skip
         falls = [
             waterfall_table(fall).led_by(about, [fall.series, fall.from_world_size, fall.to_world_size])
-            for fall in material.study.waterfall
+            for fall in data.study.waterfall
         ]
     of_run = [Column("run", "run"), Column("world_size", "ranks", digits=0)]
     tables = {
-        "study/efficiency": efficiency_table(material.study) if material.study else None,
+        "study/efficiency": efficiency_table(data.study) if data.study else None,
         "study/waterfall": stacked(falls),
         "study/partition": stacked([partition_table(run).led_by(of_run, [run.name, run.world_size])
-                                    for run in material.answers]),
+                                    for run in data.answers]),
         "study/collectives": stacked([collectives_table(run).led_by(of_run[:1], [run.name])
-                                      for run in material.answers]),
+                                      for run in data.answers]),
         "study/kernels": stacked([kernels_table(run).led_by(of_run, [run.name, run.world_size])
-                                  for run in material.answers]),
-        "study/step_times": step_times_table(material.answers),
-        "study/sweep": sweep_table(material.sweep),
+                                  for run in data.answers]),
+        "study/step_times": step_times_table(data.answers),
+        "study/sweep": sweep_table(data.sweep),
     }  # fmt: skip
     return {key: table for key, table in tables.items() if table is not None and table.rows}
 
@@ -106,35 +106,35 @@ def _config(folder: RunFolder) -> dict[str, Any]:
     return loaded if isinstance(loaded, dict) else {}
 
 
-def _verdicts(material: Material) -> list[Verdict]:
-    if material.study is not None:
-        return study_verdicts(material.study, material.answers, material.sweep)
-    found = [run_verdict(run) for run in material.answers]
-    return [*found, sweep_verdict(material.sweep)] if material.sweep else found
+def _verdicts(data: ReportData) -> list[Verdict]:
+    if data.study is not None:
+        return study_verdicts(data.study, data.answers, data.sweep)
+    found = [run_verdict(run) for run in data.answers]
+    return [*found, sweep_verdict(data.sweep)] if data.sweep else found
 
 
-def _headline(material: Material) -> dict[str, float]:
+def _headline(data: ReportData) -> dict[str, float]:
     """Return each series' figures at its largest count, and the sweep's best bandwidth."""
     figures: dict[str, float | None] = {}
-    if material.study is not None:
-        for series in series_names(material.study):
-            for last in points_of(material.study, series)[-1:]:
+    if data.study is not None:
+        for series in series_names(data.study):
+            for last in points_of(data.study, series)[-1:]:
                 figures[f"{series}/efficiency"] = last.efficiency
                 figures[f"{series}/speedup"] = last.speedup
                 figures[f"{series}/step_ms"] = last.step_ms
                 figures[f"{series}/samples_per_s"] = last.samples_per_s
                 figures[f"{series}/tokens_per_s"] = last.tokens_per_s
                 figures[f"{series}/mfu"] = last.mfu
-    figures["best_busbw_gb_s"] = max((row.bus_gb_s for row in material.sweep if row.bus_gb_s), default=None)
+    figures["best_busbw_gb_s"] = max((row.bus_gb_s for row in data.sweep if row.bus_gb_s), default=None)
     return {key: value for key, value in figures.items() if value is not None}
 
 
-def _native_charts(material: Material) -> dict[str, Any]:
+def _native_charts(data: ReportData) -> dict[str, Any]:
     """Return the charts that W&B's own presets can draw: lines over rank counts and over sizes."""
     import wandb
 
     charts: dict[str, Any] = {}
-    study = material.study
+    study = data.study
     if study is not None:
         series = {name: points for name in series_names(study) if len(points := points_of(study, name)) > 1}
         for name, points in series.items():
@@ -151,8 +151,8 @@ def _native_charts(material: Material) -> dict[str, Any]:
                 ys=[[point.efficiency for point in points] for points in series.values()],
                 keys=list(series), xname="ranks", title="efficiency",
             )  # fmt: skip
-    for operation in dict.fromkeys(row.operation for row in material.sweep):
-        rows = [row for row in material.sweep if row.operation == operation and row.bus_gb_s is not None]
+    for operation in dict.fromkeys(row.operation for row in data.sweep):
+        rows = [row for row in data.sweep if row.operation == operation and row.bus_gb_s is not None]
         groups = sorted({row.group_size for row in rows})
         if groups:
             charts[f"charts/busbw/{_slug(operation)}"] = wandb.plot.line_series(
@@ -163,14 +163,14 @@ def _native_charts(material: Material) -> dict[str, Any]:
     return charts
 
 
-def _pictures(material: Material) -> dict[str, Any]:
+def _pictures(data: ReportData) -> dict[str, Any]:
     """Return the report's charts as images, the claim as caption; none where they cannot be drawn here."""
     import wandb
 
     if not can_draw():
         return {}
     found: dict[str, Any] = {}
-    for section in sections(material, legends=True):
+    for section in sections(data, legends=True):
         drawn = [(panel, spec) for panel in section.panels for spec in panel.charts]
         for number, (panel, spec) in enumerate(drawn, 1):
             # numbered, not named after what it shows, so that a dashboard can name it before the study is there

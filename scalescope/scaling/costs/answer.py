@@ -21,7 +21,7 @@ class Term(msgspec.Struct, frozen=True):
     ns_per_kib: float | None = None
 
 
-class Segment(msgspec.Struct, frozen=True):
+class CostSegment(msgspec.Struct, frozen=True):
     """The terms between two sizes."""
 
     from_bytes: int
@@ -33,7 +33,7 @@ class FittedForm(msgspec.Struct, frozen=True):
     """One combination of terms, with its Akaike weight: how much of the prediction it makes."""
 
     weight: float
-    segments: list[Segment]
+    segments: list[CostSegment]
 
 
 class FittedPoint(msgspec.Struct, frozen=True):
@@ -114,7 +114,7 @@ def _form(branch: Branch, fitted: Fit) -> FittedForm:
     return FittedForm(
         branch.weight,
         [
-            Segment(edges[at], edges[at + 1], _terms(branch.form, branch.coefficients[at].tolist()))
+            CostSegment(edges[at], edges[at + 1], _terms(branch.form, branch.coefficients[at].tolist()))
             for at in range(len(edges) - 1)
         ],
     )

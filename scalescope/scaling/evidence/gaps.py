@@ -33,7 +33,7 @@ _BEFORE, _FORWARD, _BACKWARD, _OPTIMIZER, _BETWEEN, _AFTER = range(6)
 NOTHING = ""  # before the first operator, after the last, outside of all
 
 
-class Place(msgspec.Struct, frozen=True, order=True):
+class GapLocation(msgspec.Struct, frozen=True, order=True):
     """Where a gap lies, in names that are the same on all ranks."""
 
     phase: Phase
@@ -46,7 +46,7 @@ class Place(msgspec.Struct, frozen=True, order=True):
 class PlacedGaps(msgspec.Struct, frozen=True):
     """The gaps at one place."""
 
-    place: Place
+    place: GapLocation
     ns: tuple[int, ...]  # a step, all together
     longest_ns: tuple[int, ...]  # a step, of one
     count: int  # in all steps
@@ -139,7 +139,7 @@ def placed_gaps(host: HostTimeline, gaps: Located, first_copies: Mask) -> Gaps:
     for row in kept[counts[kept] > 0].tolist():
         phase, before, after, inside = gaps.keys[:, row].tolist()
         copies = phase == _BEFORE and bool(first_copies.mean() > 0.5)
-        place = Place(PHASES[phase], name[before], name[after], name[inside], copies)
+        place = GapLocation(PHASES[phase], name[before], name[after], name[inside], copies)
         sums, longests = tuple(table[row].tolist()), tuple(longest[row].tolist())
         places.append(PlacedGaps(place, sums, longests, int(counts[row])))
     return Gaps(tuple(places), int(longest[dropped].max()) if dropped.size else 0)

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from scalescope.scaling.evidence.gaps import Place
+from scalescope.scaling.evidence.gaps import GapLocation
 
 #: Causes on the host's side; the vocabulary of findings has them by the same names.
 HostCode = Literal[
@@ -44,7 +44,7 @@ class HostCause(msgspec.Struct, frozen=True, kw_only=True):
     ns: tuple[int, ...]
     at_most_ns: tuple[int, ...] | None = None
     evidence: tuple[HostFigure, ...]
-    place: Place | None = None  # of a stall
+    place: GapLocation | None = None  # of a stall
     confidence: float = 1.0
     otherwise: HostCode | None = None
 

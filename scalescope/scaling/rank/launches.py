@@ -17,7 +17,7 @@ _LAUNCHING = ("cudaLaunch", "cuLaunch", "cudaGraphLaunch", "cuGraphLaunch", "hip
               "hipModuleLaunch", "hipExtModuleLaunch", "hipGraphLaunch")  # fmt: skip
 
 
-class Launches(NamedTuple):
+class LaunchTimes(NamedTuple):
     """By activity, in file order; times in ns of the file's clock, -1 where nothing tells."""
 
     start: Ints  # when the host began to launch it
@@ -30,7 +30,7 @@ def is_kernel_launch(name: str) -> bool:
     return name.startswith(_LAUNCHING) and "Host" not in name
 
 
-def find_launches(trace: Trace) -> Launches:
+def find_launches(trace: Trace) -> LaunchTimes:
     """Return when, from when on, and by which thread each activity was launched."""
     calls, activities = trace.runtime, trace.activities
     start = np.full(len(activities), -1, np.int64)
@@ -59,7 +59,7 @@ def find_launches(trace: Trace) -> Launches:
             if row is not None and trace.operators.start[row] <= activities.start[index]:
                 start[index] = enqueued[index] = trace.operators.start[row]
                 thread[index] = trace.operators.thread[row]
-    return Launches(start, enqueued, thread)
+    return LaunchTimes(start, enqueued, thread)
 
 
 def _wait_for_return(trace: Trace, hit: Ints, at: Ints, call: Ints, enqueued: Ints) -> None:

@@ -24,7 +24,7 @@ from scalescope.scaling.trace.trace import (
     MEMSET,
     Activities,
     CommunicationArgs,
-    Gradient,
+    GradientArgs,
     HostSpans,
     Ids,
     Stretches,
@@ -83,7 +83,7 @@ class Columns:
         self._annotation_communication: dict[int, int] = {}
         self._talks: list[bool] = []  # by name id: may the event's arguments describe a collective?
         self._moves_gradient: list[bool] = []  # by name id: does DDP put a gradient into its bucket there?
-        self._gradients: dict[int, Gradient] = {}
+        self._gradients: dict[int, GradientArgs] = {}
 
     def add(self, array: bytes) -> None:
         """Add the events of a JSON array. Raises msgspec.DecodeError, with nothing added, where it does not decode."""
@@ -320,11 +320,11 @@ def _word(word: str | None) -> str | None:
     return word[:_LONGEST_WORD] if word is not None else None
 
 
-def _gradient(args: Args) -> Gradient | None:
+def _gradient(args: Args) -> GradientArgs | None:
     """Return the gradient that an operator of DDP's reducer moves; None where shapes were not recorded."""
     elements, _ = _elements(args.input_dims, args.input_type) if args.input_dims else (-1, -1)
     size = element_bytes(_first_dtype(args.input_type) or "") if args.input_type else None
-    return Gradient(elements, size) if 0 < elements <= _MOST_ELEMENTS and size else None
+    return GradientArgs(elements, size) if 0 < elements <= _MOST_ELEMENTS and size else None
 
 
 class _Table:

@@ -12,33 +12,36 @@ from typing import NamedTuple
 from scalescope.records.operations import canonical_operation
 
 
-class Family(NamedTuple):
+class CommunicationFamily(NamedTuple):
     """Kernels of one library: `pattern` is searched in the kernel's name, without regard to case.
 
-    `words`: what else than an operation's own name stands in its kernels' names for which operation, in lower case.
+    `operations`: what stands in its kernels' names, other than an operation's own name, for which operation; lower case.
     """
 
     library: str
     pattern: str
-    words: Mapping[str, str] = MappingProxyType({})
+    operations: Mapping[str, str] = MappingProxyType({})
 
 
 #: Names by which communication kernels of each library are known. Specific before general.
 FAMILIES = (
-    Family("NCCL/RCCL", r"nccl(dev)?kernel|ncclsymk?(dev)?|^nccl|rccl"),
-    Family("MSCCL++", r"mscclpp|mscclKernel|msccl_"),
-    Family("DeepEP", r"deep_ep::|internode::(dispatch|combine|notify|cached|get_dispatch)|internode_ll::"
-                     r"|intranode::(dispatch|combine|notify|cached|barrier)"),
-    Family("NVSHMEM", r"nvshmem|rocshmem"),
-    Family("vLLM/SGLang custom all-reduce", r"cross_device_reduce_(1|2)stage|(^|\W)allreduce_prototype_twoshot",
-           {"cross_device_reduce": "all_reduce"}),
-    Family("TensorRT-LLM/FlashInfer", r"allreduce_fusion_kernel|(one|two)shotallreduce|lamport_?style|moe_?alltoall"
-                                      r"|allreduce_?(one|two)shot"),
-    Family("AITER", r"aiter::.*(allreduce|reduce_scatter|all_?gather|cross_device_reduce)|quickreduce"
-                    r"|quick_all_reduce"),
-    Family("torch symmetric memory", r"(one|two)_shot_all_reduce|multimem_(one_shot_)?(all_reduce|all_gather)"
-                                     r"|symm_mem|all_to_all_vdev"),
-    Family("Intel oneCCL", r"oneccl|ccl_kernel"),
+    CommunicationFamily("NCCL/RCCL", r"nccl(dev)?kernel|ncclsymk?(dev)?|^nccl|rccl"),
+    CommunicationFamily("MSCCL++", r"mscclpp|mscclKernel|msccl_"),
+    CommunicationFamily("DeepEP", r"deep_ep::|internode::(dispatch|combine|notify|cached|get_dispatch)|internode_ll::"
+                                  r"|intranode::(dispatch|combine|notify|cached|barrier)"),
+    CommunicationFamily("NVSHMEM", r"nvshmem|rocshmem"),
+    CommunicationFamily("vLLM/SGLang custom all-reduce",
+                        r"cross_device_reduce_(1|2)stage|(^|\W)allreduce_prototype_twoshot",
+                        {"cross_device_reduce": "all_reduce"}),
+    CommunicationFamily("TensorRT-LLM/FlashInfer",
+                        r"allreduce_fusion_kernel|(one|two)shotallreduce|lamport_?style|moe_?alltoall"
+                        r"|allreduce_?(one|two)shot"),
+    CommunicationFamily("AITER", r"aiter::.*(allreduce|reduce_scatter|all_?gather|cross_device_reduce)|quickreduce"
+                                 r"|quick_all_reduce"),
+    CommunicationFamily("torch symmetric memory",
+                        r"(one|two)_shot_all_reduce|multimem_(one_shot_)?(all_reduce|all_gather)"
+                        r"|symm_mem|all_to_all_vdev"),
+    CommunicationFamily("Intel oneCCL", r"oneccl|ccl_kernel"),
 )  # fmt: skip
 
 _NAME = re.compile("|".join(f"(?:{family.pattern})" for family in FAMILIES), re.IGNORECASE)
@@ -53,10 +56,10 @@ ENGINE_FRAMES = ("autograd::engine::evaluate_function", "RegisterPostBackwardFun
 #: `record_param_comms` rows that move no data.
 NO_COLLECTIVE = frozenset({"wait", "startcoalescing", "endcoalescing", "init", "allgather_coalesced_wait"})
 
-_WORDS = {word: operation for family in FAMILIES for word, operation in family.words.items()}
+_OPERATIONS = {part: operation for family in FAMILIES for part, operation in family.operations.items()}
 _KERNEL_OPERATION = re.compile(
     "|".join([r"all_?reduce", r"all_?gather(?:v)?", r"reduce_?scatter", r"all_?to_?all(?:v)?", r"broadcast",
-              r"send_?recv", *map(re.escape, _WORDS)]),
+              r"send_?recv", *map(re.escape, _OPERATIONS)]),
     re.IGNORECASE,
 )  # fmt: skip
 _KERNEL_DTYPE = re.compile(r"_(bf16|f16|f32|f64|i8|u8|i32|u32|i64|u64|f8e4m3|f8e5m2)_")
@@ -77,7 +80,7 @@ def operation_of_kernel(name: str) -> str | None:
     match = _KERNEL_OPERATION.search(name)
     if match is None:
         return None
-    return _WORDS.get(match[0].lower()) or canonical_operation(match[0])
+    return _OPERATIONS.get(match[0].lower()) or canonical_operation(match[0])
 
 
 def dtype_of_kernel(name: str) -> str | None:

@@ -31,7 +31,7 @@ class CommunicationArgs(msgspec.Struct, frozen=True, kw_only=True):
     destination: int | None = None
 
 
-class Gradient(msgspec.Struct, frozen=True):
+class GradientArgs(msgspec.Struct, frozen=True):
     """One parameter's gradient, as DDP puts it into its bucket."""
 
     elements: int
@@ -102,7 +102,7 @@ class Trace:
     operator_communication: dict[int, int] = field(default_factory=dict)
     annotation_communication: dict[int, int] = field(default_factory=dict)
     #: gradients that DDP's reducer moves, by the row of the operator; empty where shapes were not recorded
-    gradients: dict[int, Gradient] = field(default_factory=dict)
+    gradients: dict[int, GradientArgs] = field(default_factory=dict)
     threads: dict[int, str] = field(default_factory=dict)
     frames: Stretches = NO_STRETCHES  # of Python, where stacks were recorded
     overhead: Stretches = NO_STRETCHES  # of the profiler itself, as it says: buffers asked for, flushed, full

@@ -12,7 +12,7 @@ gives to the device first is a batch: a copy out of the host's memory.
 import numpy as np
 
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps
-from scalescope.scaling.evidence.gaps import SHORTEST_GAP_NS, Gaps, Place, PlacedGaps
+from scalescope.scaling.evidence.gaps import SHORTEST_GAP_NS, GapLocation, Gaps, PlacedGaps
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
 from scalescope.scaling.trace.intervals import Ints
 
@@ -40,7 +40,7 @@ def stall_causes(common: CommonSteps) -> list[HostCause]:
 class _Place:
     """The gaps of all ranks at one place: tables of ranks and steps, ns."""
 
-    def __init__(self, common: CommonSteps, place: Place) -> None:
+    def __init__(self, common: CommonSteps, place: GapLocation) -> None:
         self.common, self.place = common, place
         self.rows = [_at(evidence.gaps, place) for evidence in common.by_rank.values()]
         shape = (len(common.ranks), len(common))
@@ -95,11 +95,11 @@ def _slowness(common: CommonSteps) -> list[float]:
     return [float(busy[at] / max(np.median(np.delete(busy, at)), 1.0)) for at in range(busy.size)]
 
 
-def _at(gaps: Gaps, place: Place) -> PlacedGaps | None:
+def _at(gaps: Gaps, place: GapLocation) -> PlacedGaps | None:
     return next((one for one in gaps.places if one.place == place), None)
 
 
-def _near(one: Place, other: Place) -> bool:
+def _near(one: GapLocation, other: GapLocation) -> bool:
     """Tell whether two places have an operator in common, before or after, and what they lie in."""
     same = (one.before == other.before and bool(one.before)) or (one.after == other.after and bool(one.after))
     return one.phase == other.phase and one.inside == other.inside and (same or one == other)

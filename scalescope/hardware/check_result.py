@@ -7,7 +7,7 @@ Level = Literal["fine", "note", "broken"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """One line of the doctor's answer."""
 
     level: Level
@@ -16,13 +16,13 @@ class Finding:
     fix: str | None = None
 
 
-def fine(subject: str, says: str) -> Finding:
-    return Finding("fine", subject, says)
+def fine(subject: str, says: str) -> CheckResult:
+    return CheckResult("fine", subject, says)
 
 
-def note(subject: str, says: str, fix: str | None = None) -> Finding:
-    return Finding("note", subject, says, fix)
+def note(subject: str, says: str, fix: str | None = None) -> CheckResult:
+    return CheckResult("note", subject, says, fix)
 
 
-def broken(subject: str, says: str, fix: str) -> Finding:
-    return Finding("broken", subject, says, fix)
+def broken(subject: str, says: str, fix: str) -> CheckResult:
+    return CheckResult("broken", subject, says, fix)

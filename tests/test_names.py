@@ -1,0 +1,32 @@
+"""A name means one thing: no two public classes of one name in the half that measures, nor in the half that reads."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+#: The links in scalescope/ are not followed: what they lead to is the other half.
+HALVES = {"measuring": ("train", "collectives", "launch"), "reading": ("scalescope",)}
+
+
+def public_classes(path: Path) -> list[str]:
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf8")))
+    return [node.name for node in nodes if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+
+
+def files_of(package: Path) -> list[Path]:
+    found = [package] if package.suffix == ".py" else []
+    if package.is_dir() and not (package.is_symlink() and package.parent.name == "scalescope"):
+        found += [file for inside in sorted(package.iterdir()) for file in files_of(inside)]
+    return found
+
+
+@pytest.mark.parametrize("half", HALVES)
+def test_no_two_public_classes_of_a_half_have_one_name(half: str) -> None:
+    homes: dict[str, list[str]] = {}
+    for file in (file for package in HALVES[half] for file in files_of(ROOT / package)):
+        for name in public_classes(file):
+            homes.setdefault(name, []).append(str(file.relative_to(ROOT)))
+    assert len(homes) > 50, "the sources were not found"
+    assert not {name: files for name, files in homes.items() if len(files) > 1}
