@@ -39,7 +39,7 @@ class Case:
     """One fault in one job."""
 
     name: str
-    words: tuple[str, ...]
+    argv: tuple[str, ...]
     rows: str  # the file that grows while it runs
     number: signal.Signals
     says: str
@@ -52,8 +52,8 @@ def cases(device: str) -> list[Case]:
     if device == "cuda":
         jobs.append(("compiled training", (*train, "compile=true"), "steps.jsonl"))
     faults = ((signal.SIGKILL, "has died"), (signal.SIGSTOP, "is stopped"))
-    return [Case(f"{name}, {number.name}", words, rows, number, says)
-            for name, words, rows in jobs for number, says in faults]  # fmt: skip
+    return [Case(f"{name}, {number.name}", argv, rows, number, says)
+            for name, argv, rows in jobs for number, says in faults]  # fmt: skip
 
 
 def rank_process(launcher: int, rank: int) -> int:
@@ -73,8 +73,8 @@ def rows_in(path: Path) -> int:
 def tried(case: Case, ranks: int, device: str, runs: Path) -> bool:
     """Run one case, print how it ended, and return whether it ended as it should."""
     name = case.name.replace(", ", "-").replace(" ", "-")
-    words = [*case.words, f"runs={runs}", f"name={name}", f"launch.ranks={ranks}", f"launch.device={device}"]
-    job = subprocess.Popen([sys.executable, "-m", "scalescope", *words, "logger=none"],
+    argv = [*case.argv, f"runs={runs}", f"name={name}", f"launch.ranks={ranks}", f"launch.device={device}"]
+    job = subprocess.Popen([sys.executable, "-m", "scalescope", *argv, "logger=none"],
                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)  # fmt: skip
     began, folder = time.monotonic(), runs / name
     while rows_in(folder / case.rows) < 2:

@@ -21,7 +21,7 @@ from scalescope.scaling.answer import PARTS, Collective
 from scalescope.scaling.finding import Finding
 from scalescope.scaling.losses import lost_time
 from scalescope.scaling.run import Explained, explain_run
-from scalescope.scaling.verdicts.stragglers import GUILTY_FRACTION
+from scalescope.scaling.verdicts.stragglers import STRAGGLER_FRACTION
 
 IDLE = ("idle_data", "idle_launch", "idle_queued")
 
@@ -120,7 +120,7 @@ class Check:
         true = True
         for one in found:
             more = late[one.rank] - statistics.fmean(value for rank, value in late.items() if rank != one.rank)
-            enough = more >= GUILTY_FRACTION * self.mean(self.here, one.rank)["window"]
+            enough = more >= STRAGGLER_FRACTION * self.mean(self.here, one.rank)["window"]
             true = true and enough and "host" in one.verdict
             note += (
                 f"; before a step's first collective rank {one.rank}'s device idles {more:.2f} ms more than the others'"
@@ -166,7 +166,7 @@ class Check:
         loss = next(one for one in lost_time(self.references, self.here) if one.rank == rank)
         change = {part.part: part.ms for part in loss.parts}
         grown = self._paced(rank, "period")
-        yield self.compare(rank, "the step's growth", loss.growth_ms, self._beside_the_injection(), grown)
+        yield self.compare(rank, "the step's growth", loss.growth_ms, self._but_for_the_injection(), grown)
         inflation = change["compute"] if loss.compute_inflation_ms is None else loss.compute_inflation_ms
         idle = sum(change[part] for part in IDLE)
         found = change["exposed_wait"] + inflation + idle
@@ -179,7 +179,7 @@ class Check:
         before = statistics.fmean(self._raw_wait(one, rank) for one in self.references)
         yield self.row(rank, "raw wait, for comparison", found=raw, note=f"{before:.2f} ms undisturbed")
 
-    def _beside_the_injection(self) -> str:
+    def _but_for_the_injection(self) -> str:
         """Return what else of the disturbed rank's own step changed: the step grows by that too, or less."""
         loss = next(one for one in lost_time(self.references, self.here) if one.rank == self.disturbed)
         parts = {part.part: part.ms for part in loss.parts}
@@ -190,8 +190,8 @@ class Check:
         }
         delayed_host = self.analysis.activity == "cpu" and self.case.injection != SLOW_COMPUTE
         changed["idle" if self.case.injection == SLOW_DATA or delayed_host else "compute"] -= self.truth.a_step
-        told = ", ".join(f"{what} {change:+.2f}" for what, change in changed.items())
-        return f"{self.truth.a_step:.2f} injected; rank {self.disturbed}'s own step, beside that: {told}"
+        changes = ", ".join(f"{what} {change:+.2f}" for what, change in changed.items())
+        return f"{self.truth.a_step:.2f} injected; rank {self.disturbed}'s own step, beside that: {changes}"
 
     def _data_row(self) -> Row:
         """Return the row of idle time while loading. A device step begins after its loading: it holds the next one's.
@@ -316,10 +316,10 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def _beyond_the_others(findings: Iterable[Finding], rank: int) -> float | None:
     """Return what a rank's findings say that it does longer than the others, ms a step; None where they do not."""
-    told = [
+    found_ms = [
         row.ms - (row.others_ms or 0.0)
         for finding in findings
         for row in finding.evidence
         if finding.rank == rank and row.ms is not None
     ]
-    return max(told, default=None)
+    return max(found_ms, default=None)

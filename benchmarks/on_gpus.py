@@ -106,14 +106,14 @@ def main() -> int:
     gpus = options.gpus or count_gpus()
     if gpus == 0:
         parser.error("there is no GPU here")
-    words = {
+    blanks = {
         "gpus": gpus, "counts": list_of(range(1, gpus + 1)), "ends": list_of(sorted({1, gpus})),
         "several": list_of(range(2, gpus + 1) if gpus > 1 else (1,)),
         "groups": ",".join(str(count) for count in (2, 4, 8) if count <= gpus) or "1",
         "nccl_tests": options.nccl_tests, "nccl_library": options.nccl_library, "nanogpt": options.nanogpt,
         "root": options.out.resolve(),
     }  # fmt: skip
-    return run([piece for piece in PIECES if piece.name in names], words, options.out.resolve(), 60 * options.minutes)
+    return run([piece for piece in PIECES if piece.name in names], blanks, options.out.resolve(), 60 * options.minutes)
 
 
 def list_of(numbers: Sequence[int] | range) -> str:
@@ -129,27 +129,27 @@ def count_gpus() -> int:
 def torchs_nccl() -> str | None:
     """Return the library that torch's wheel brings, which nccl-tests would not find by itself."""
     try:
-        places = find_spec("nvidia.nccl")
+        spec = find_spec("nvidia.nccl")
     except ImportError:
         return None
-    folders = (Path(place, "lib", "libnccl.so.2") for place in (places and places.submodule_search_locations) or ())
+    folders = (Path(place, "lib", "libnccl.so.2") for place in (spec and spec.submodule_search_locations) or ())
     return next((str(library) for library in folders if library.is_file()), None)
 
 
-def run(pieces: Sequence[Piece], words: dict[str, object], out: Path, limit_s: float) -> int:
+def run(pieces: Sequence[Piece], blanks: dict[str, object], out: Path, limit_s: float) -> int:
     """Run what fits into the time and has not run yet; return the exit code."""
     out.mkdir(parents=True, exist_ok=True)
     until = time.monotonic() + limit_s
     failed = False
-    gpus = int(str(words["gpus"]))
+    gpus = int(str(blanks["gpus"]))
     for group in side_by_side([piece for piece in pieces if not ended(out, piece).exists()], gpus):
         started: list[tuple[Piece, subprocess.Popen[bytes], float]] = []
         try:
             for gpu, piece in enumerate(group):
-                if obstacle := why_not(piece, words, until - time.monotonic()):
+                if obstacle := why_not(piece, blanks, until - time.monotonic()):
                     print(f"{piece.name}: {obstacle}", flush=True)
                 else:
-                    started.append((piece, start(piece, words, out, gpu), time.monotonic()))
+                    started.append((piece, start(piece, blanks, out, gpu), time.monotonic()))
             for piece, process, since in started:
                 failed |= not finish(piece, process, since, until, out)
         finally:
@@ -159,11 +159,11 @@ def run(pieces: Sequence[Piece], words: dict[str, object], out: Path, limit_s: f
     return int(failed)
 
 
-def why_not(piece: Piece, words: dict[str, object], left_s: float) -> str | None:
+def why_not(piece: Piece, blanks: dict[str, object], left_s: float) -> str | None:
     """Return why a piece is not begun; None where it is."""
-    if piece.least_gpus > int(str(words["gpus"])):
+    if piece.least_gpus > int(str(blanks["gpus"])):
         return f"left out, it needs {piece.least_gpus} GPUs"
-    if absent := [name for name, value in words.items() if value is None and f"{{{name}}}" in piece.command]:
+    if absent := [name for name, value in blanks.items() if value is None and f"{{{name}}}" in piece.command]:
         return f"left out, no --{absent[0].replace('_', '-')}"
     if piece.seconds > left_s:
         return f"left for another call, it takes about {piece.seconds:.0f} s"
@@ -200,10 +200,10 @@ def ended(out: Path, piece: Piece) -> Path:
     return out / f"{piece.name}.ended"
 
 
-def start(piece: Piece, words: dict[str, object], out: Path, gpu: int) -> subprocess.Popen[bytes]:
+def start(piece: Piece, blanks: dict[str, object], out: Path, gpu: int) -> subprocess.Popen[bytes]:
     """Start a piece, with what it says in a log. What an unfinished one has left gives way: names are taken once."""
     shutil.rmtree(out / piece.name, ignore_errors=True)
-    command = [word.format(out=out / piece.name, **words) for word in shlex.split(piece.command)]
+    command = [word.format(out=out / piece.name, **blanks) for word in shlex.split(piece.command)]
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(
         filter(None, (str(HERE.parent), os.environ.get("PYTHONPATH"))))}  # fmt: skip
     if piece.one_gpu:

@@ -85,9 +85,9 @@ def main(arguments: Sequence[str]) -> int:
     return 0 if all(isinstance(result, Result) for result in results.values()) else 3
 
 
-def _names(words: str) -> set[str]:
+def _names(combination: str) -> set[str]:
     """Read --only: names hold commas themselves, so each known name is looked for, the longest first."""
-    left, found = words, set()
+    left, found = combination, set()
     for name in sorted(STRATEGIES, key=len, reverse=True):
         if name in left:
             found.add(name)

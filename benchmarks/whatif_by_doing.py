@@ -55,12 +55,12 @@ class Row:
 
     @property
     def cells(self) -> list[str]:
-        told = self.predicted
-        if told.change_ms is None or told.low_ms is None or told.high_ms is None:
-            return [self.what, figure(self.step_ms, 2), told.reason or "–", "–", f"{self.measured_ms:+.2f}", "–", "no"]
-        off = told.change_ms - self.measured_ms
-        interval = f"{told.low_ms:+.2f} to {told.high_ms:+.2f}"
-        return [self.what, figure(self.step_ms, 2), f"{told.change_ms:+.2f}", interval,
+        one = self.predicted
+        if one.change_ms is None or one.low_ms is None or one.high_ms is None:
+            return [self.what, figure(self.step_ms, 2), one.reason or "–", "–", f"{self.measured_ms:+.2f}", "–", "no"]
+        off = one.change_ms - self.measured_ms
+        interval = f"{one.low_ms:+.2f} to {one.high_ms:+.2f}"
+        return [self.what, figure(self.step_ms, 2), f"{one.change_ms:+.2f}", interval,
                 f"{self.measured_ms:+.2f}", f"{off:+.2f}", "yes" if self.right else "NO"]  # fmt: skip
 
 
@@ -102,7 +102,7 @@ def by_doing(
         changes.append(("bf16", Change(gradients="bf16"), "strategy.gradient_dtype=bf16"))
     for name, change, override in changes:
         run = train(out, name, [*overrides, f"launch.ranks={ranks}", override])
-        yield Row(change.words, before, replayer.predict(change), _steady_ms(run) - before)
+        yield Row(change.description, before, replayer.predict(change), _steady_ms(run) - before)
     again = train(out, "again", [*overrides, f"launch.ranks={ranks}"])
     yield Row("nothing (run again)", before, _nothing(replayer), _steady_ms(again) - before)
 
@@ -140,9 +140,11 @@ def delays_taken_off(truth: Path) -> list[Row]:
         if not references:
             continue
         found = [replayer.predict(Change(no_straggler=rank), quick=True) for rank in replayer.graph.ranks]
-        guilty = min(found, key=lambda one: one.change_ms or 0.0).change
+        removal = min(found, key=lambda one: one.change_ms or 0.0).change
         disturbed = replayer.replay.traced_ms
-        rows.append(Row(f"{case}: {guilty.words}", disturbed, replayer.predict(guilty), fmean(references) - disturbed))
+        rows.append(
+            Row(f"{case}: {removal.description}", disturbed, replayer.predict(removal), fmean(references) - disturbed)
+        )
         if case == "slow_data":
             rows.append(Row(f"{case}: data loading free", disturbed, replayer.predict(Change(data_free=True)),
                             fmean(references) - disturbed))  # fmt: skip

@@ -69,12 +69,14 @@ def run(
             ready = arrival[0] if root_only else max(arrival.values())
             ends = {rank: max(ready, at) + length for rank, at in arrival.items()}
             for rank, at in arrival.items():
-                told = {"Collective name": operation, "In msg nelems": elements, "Out msg nelems": elements,
+                reported = {"Collective name": operation, "In msg nelems": elements, "Out msg nelems": elements,
                         "dtype": "Float", "Group size": world_size, "Process Group Name": "0",
                         "Process Group Ranks": str(list(range(world_size)))}  # fmt: skip
                 name = f"ncclDevKernel_{'Broadcast' if root_only else 'AllReduce_Sum_f32'}_RING_LL(x)"
-                record = told | {"Rank": 0 if root_only else rank}
-                activities[rank].append(Activity(name, "kernel", at, ends[rank], 20, launched[rank], 102, told, record))
+                record = reported | {"Rank": 0 if root_only else rank}
+                activities[rank].append(
+                    Activity(name, "kernel", at, ends[rank], 20, launched[rank], 102, reported, record)
+                )
                 launched[rank] += 20_000 if ahead else 0
             return ends
 

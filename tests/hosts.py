@@ -22,8 +22,8 @@ def missing() -> list[str]:
 _PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 
 
-def _run(*words: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(words, check=check, capture_output=True, text=True, env={**os.environ, "PATH": _PATH})
+def _run(*argv: str, check: bool = True) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(argv, check=check, capture_output=True, text=True, env={**os.environ, "PATH": _PATH})
 
 
 class Hosts:
@@ -67,9 +67,9 @@ class Hosts:
             _run("ip", "netns", "exec", self._spaces[host], "tc", "qdisc", "replace", "dev", self._link(host, peer),
                  "root", "tbf", "rate", rate, "burst", "64kb", "latency", "50ms")  # fmt: skip
 
-    def start(self, host: str, *words: str, **variables: str) -> "subprocess.Popen[str]":
+    def start(self, host: str, *argv: str, **variables: str) -> "subprocess.Popen[str]":
         """Start a command on a host, which sees that host's name, addresses and names of others."""
-        named = ["unshare", "--uts", "sh", "-c", f'hostname {host}; exec "$@"', "sh", *words]
+        named = ["unshare", "--uts", "sh", "-c", f'hostname {host}; exec "$@"', "sh", *argv]
         return subprocess.Popen(
             ["ip", "netns", "exec", self._spaces[host], *named],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "PATH": _PATH, **variables},

@@ -11,19 +11,19 @@ ROOT = Path(__file__).resolve().parent.parent
 _BUILD = "import sys; from setuptools import build_meta as by; print(getattr(by, sys.argv[1])(sys.argv[2]))"
 
 
-def call(*words: str | Path, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def call(*argv: str | Path, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, without what this process's environment says of Python."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     return subprocess.run(
-        [str(word) for word in words], cwd=cwd, env={**environment, "OMP_NUM_THREADS": "1", **variables},
+        [str(word) for word in argv], cwd=cwd, env={**environment, "OMP_NUM_THREADS": "1", **variables},
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
 
 
-def said(*words: str | Path, cwd: Path, **variables: str) -> str:
+def said(*argv: str | Path, cwd: Path, **variables: str) -> str:
     """Run a command that has to succeed, and return what it printed."""
-    done = call(*words, cwd=cwd, **variables)
-    assert done.returncode == 0, f"{words}\n{done.stdout}\n{done.stderr}"
+    done = call(*argv, cwd=cwd, **variables)
+    assert done.returncode == 0, f"{argv}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 

@@ -138,16 +138,16 @@ class DeviceRank:
 
 
 def operation(collective: Json) -> str:
-    told = collective["args"].get("Collective name") or collective["record"].get("Collective name")
-    if told:
-        return str(told).lower()
+    reported = collective["args"].get("Collective name") or collective["record"].get("Collective name")
+    if reported:
+        return str(reported).lower()
     match = re.search(r"(AllReduce|AllGather|ReduceScatter|Broadcast|SendRecv|Reduce)", collective["name"])
     return match[1].lower() if match else ""
 
 
 def group_of(collective: Json) -> str:
-    told = {**collective["record"], **collective["args"]}
-    return f"{told.get('Process Group Name')}|{told.get('Process Group Ranks')}"
+    reported = {**collective["record"], **collective["args"]}
+    return f"{reported.get('Process Group Name')}|{reported.get('Process Group Ranks')}"
 
 
 def ready_times(ranks: dict[int, DeviceRank], world_size: int) -> dict[int, list[int | None]]:
@@ -167,8 +167,8 @@ def ready_times(ranks: dict[int, DeviceRank], world_size: int) -> dict[int, list
         seen: dict[str, int] = defaultdict(int)
         for one in reversed(rank.collectives):
             known = on_stream[one["args"].get("stream")]
-            told = "Process Group Name" in {**one["record"], **one["args"]}
-            group = next(iter(known)) if not told and len(known) == 1 else group_of(one)
+            reported = "Process Group Name" in {**one["record"], **one["args"]}
+            group = next(iter(known)) if not reported and len(known) == 1 else group_of(one)
             seen[group] += 1
             names[number].append(one["args"].get("truth", (group, seen[group])))
         names[number].reverse()

@@ -1,4 +1,4 @@
-"""Somebody's `train.py`, in a folder whose other modules have our rooms' names: theirs before, during and after."""
+"""Somebody's `train.py`, in a folder whose other modules have our packages' names: theirs before, during and after."""
 
 import sys
 

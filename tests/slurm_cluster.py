@@ -137,15 +137,15 @@ class SlurmCluster:
             ["slurmdbd"], env={**self.environment, "SLURM_CONF": str(self.folder / "slurm.conf")}, check=True
         )
         named = (["cluster", "scalescope"], ["account", str(self.account)], ["user", "root", f"account={self.account}"])
-        for words in named:
-            self.wait_until(partial(self._is_added, words), 30)
+        for argv in named:
+            self.wait_until(partial(self._is_added, argv), 30)
 
-    def _is_added(self, words: list[str]) -> bool:
-        return self._run("sacctmgr", "-i", "add", *words, check=False).returncode == 0
+    def _is_added(self, argv: list[str]) -> bool:
+        return self._run("sacctmgr", "-i", "add", *argv, check=False).returncode == 0
 
-    def submit(self, *words: str, cwd: Path) -> int:
+    def submit(self, *argv: str, cwd: Path) -> int:
         """Submit a batch script and return the job's id."""
-        done = self._run("sbatch", "--parsable", *words, cwd=cwd)
+        done = self._run("sbatch", "--parsable", *argv, cwd=cwd)
         return int(done.stdout.strip().split(";")[0])
 
     def state(self, job: int) -> str:
@@ -207,10 +207,10 @@ class SlurmCluster:
 
         self.wait_until(idle, 60)
 
-    def _run(self, *words: str, cwd: Path | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(words, cwd=cwd, env=self.environment, capture_output=True, text=True, check=False)
+    def _run(self, *argv: str, cwd: Path | None = None, check: bool = True) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(argv, cwd=cwd, env=self.environment, capture_output=True, text=True, check=False)
         if check and done.returncode:
-            raise RuntimeError(f"{' '.join(words)}: {done.stderr.strip()}")
+            raise RuntimeError(f"{' '.join(argv)}: {done.stderr.strip()}")
         return done
 
 

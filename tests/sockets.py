@@ -32,6 +32,6 @@ def _inode(file: Path) -> str | None:
 
 def _address(digits: str) -> str:
     """Return an address from the kernel's hexadecimal digits: words of 32 bits, each in this host's byte order."""
-    words = [int(digits[at : at + 8], 16) for at in range(0, len(digits), 8)]
-    packed = struct.pack(f"={len(words)}I", *words)
-    return socket.inet_ntop(socket.AF_INET if len(words) == 1 else socket.AF_INET6, packed)
+    argv = [int(digits[at : at + 8], 16) for at in range(0, len(digits), 8)]
+    packed = struct.pack(f"={len(argv)}I", *argv)
+    return socket.inet_ntop(socket.AF_INET if len(argv) == 1 else socket.AF_INET6, packed)

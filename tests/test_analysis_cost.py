@@ -39,8 +39,8 @@ def test_four_ranks_are_read_replayed_and_advised_in_a_second_or_two() -> None:
     times = []
     for _ in range(3):
         started = time.perf_counter()
-        words = [sys.executable, "-m", "scalescope", "analyze", str(DATA / "gpt_ddp_compile_n4")]
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        argv = [sys.executable, "-m", "scalescope", "analyze", str(DATA / "gpt_ddp_compile_n4")]
+        done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
         times.append(time.perf_counter() - started)
         assert done.returncode == 0 and "Parallel efficiency" in done.stdout, done.stderr
     assert min(times) < 3.0, times
@@ -90,8 +90,8 @@ from scalescope.scaling.analyze import analyze
 analyze([Path(sys.argv[1])])
 print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:")))
 """
-    words = [sys.executable, "-c", code, str(long_trace)]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    argv = [sys.executable, "-c", code, str(long_trace)]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     # 58 MB of text, which parsed as JSON would be over a gigabyte
     assert int(done.stdout) < 160 * 1024
 
@@ -106,10 +106,10 @@ from scalescope.scaling.analyze import analyze
 forked = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime > 0
 print(json.dumps([forked, msgspec.to_builtins(answer.findings), msgspec.to_builtins(answer.replay)]))
 """
-    told = []
+    reported = []
     for jobs in (1, 2):
-        words = [sys.executable, "-c", code, str(DATA / "gpt_ddp_compile_n4"), str(jobs)]
-        done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
-        told.append(json.loads(done.stdout))
-    assert [forked for forked, *_ in told] == [False, True]
-    assert told[0][1:] == told[1][1:] and told[0][1]
+        argv = [sys.executable, "-c", code, str(DATA / "gpt_ddp_compile_n4"), str(jobs)]
+        done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+        reported.append(json.loads(done.stdout))
+    assert [forked for forked, *_ in reported] == [False, True]
+    assert reported[0][1:] == reported[1][1:] and reported[0][1]

@@ -29,12 +29,12 @@ def test_the_bar_of_a_terminal_is_drawn_with_the_rows_and_by_no_thread_of_its_ow
 @pytest.mark.parametrize("name", ["plain", "alltoall", "sendrecv", "dtypes"])
 def test_a_line_has_the_count_that_nccl_tests_prints_for_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = (LOGS / f"{name}.txt").read_text()
-    theirs = {words[0]: words[1] for line in text.splitlines() if (words := line.split()) and words[0].isdigit()}
+    theirs = {argv[0]: argv[1] for line in text.splitlines() if (argv := line.split()) and argv[0].isdigit()}
     rows = read_log(text, f"{name}.txt").rows
     assert rows
     with Display(total=len(rows), shown=True) as display:
         for row in rows:
             display.show(row)
     shown = [line.split() for line in capsys.readouterr().out.splitlines() if line.split()[:1] != ["#"]]
-    shown = [words for words in shown if words and words[0].isdigit()]
-    assert len(shown) == len(rows) and {words[0]: words[1] for words in shown} == theirs
+    shown = [argv for argv in shown if argv and argv[0].isdigit()]
+    assert len(shown) == len(rows) and {argv[0]: argv[1] for argv in shown} == theirs

@@ -123,8 +123,8 @@ def test_real_logs_are_read_without_loss(path: Path) -> None:
     lines = [line.split() for line in path.read_text().splitlines() if line.strip() and not line.startswith("#")]
     width = 8 if path.stem == "I1" else 4
     expected = [
-        (int(words[0]), words[2], float(words[at]), float(words[at + 2]), words[at + 3])
-        for words in lines
+        (int(argv[0]), argv[2], float(argv[at]), float(argv[at + 2]), argv[at + 3])
+        for argv in lines
         for at in (5, 5 + width)
     ]
     types = {"float": "float32", "half": "float16", "double": "float64", "f8e4m3": "float8_e4m3fn",

@@ -18,7 +18,7 @@ def test_sizes_are_ranges_steps_and_lists() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sizes", "words"),
+    ("sizes", "argv"),
     [
         ("8Q", "is no size"),
         ("1KB", "KiB or kB"),
@@ -29,13 +29,13 @@ def test_sizes_are_ranges_steps_and_lists() -> None:
         ("1.5B", "whole number"),
     ],
 )
-def test_a_wrong_size_is_named_with_the_way_out(sizes: str, words: str) -> None:
-    with pytest.raises(UserError, match=words):
+def test_a_wrong_size_is_named_with_the_way_out(sizes: str, argv: str) -> None:
+    with pytest.raises(UserError, match=argv):
         check(compose(f'sizes="{sizes}"'), world_size=2)
 
 
 @pytest.mark.parametrize(
-    ("override", "words"),
+    ("override", "argv"),
     [
         ("operations=[allreduce]", "there is no 'allreduce'; did you mean all_reduce"),
         ("operations=[]", "operations is empty"),
@@ -50,8 +50,8 @@ def test_a_wrong_size_is_named_with_the_way_out(sizes: str, words: str) -> None:
         ("min_iterations=50000", "above max_iterations"),
     ],
 )
-def test_a_wrong_axis_is_named_before_anything_starts(override: str, words: str) -> None:
-    with pytest.raises(UserError, match=words):
+def test_a_wrong_axis_is_named_before_anything_starts(override: str, argv: str) -> None:
+    with pytest.raises(UserError, match=argv):
         check(compose(override), world_size=4)
 
 

@@ -48,10 +48,10 @@ def test_the_ceiling_is_the_links_of_the_group_and_names_what_it_assumes() -> No
 )
 def test_a_bandwidth_is_normal_low_or_above_its_ceiling(bus_gb_s: float, said: str) -> None:
     own = row(bus_gb_s, ceiling_gb_s=450.0, ceiling_assumes="a ring through the switch")
-    words = verdict(own, devices("NVIDIA H200"))
-    assert words.startswith(said)
+    argv = verdict(own, devices("NVIDIA H200"))
+    assert argv.startswith(said)
     if said.startswith("above"):
-        assert "NVLS" in words and "a ring through the switch" in words  # never impossible without the algorithm
+        assert "NVLS" in argv and "a ring through the switch" in argv  # never impossible without the algorithm
 
 
 def test_small_messages_and_unknown_devices_are_not_judged() -> None:

@@ -64,9 +64,9 @@ def test_a_sweep_that_can_measure_nothing_fails_with_the_reason_and_keeps_its_ro
 
 
 def test_a_sweep_that_measured_some_points_is_fine_and_still_is_with_nothing_left_to_do(tmp_path: Path) -> None:
-    words = ("sizes=[8B]", "modes=[in_place,out_of_place]", *QUICK)
+    argv = ("sizes=[8B]", "modes=[in_place,out_of_place]", *QUICK)
     for more in ((), ("resume=true",)):
-        code, said = finish(start(tmp_path, "some", 2, *words, *more), within_s=90)
+        code, said = finish(start(tmp_path, "some", 2, *argv, *more), within_s=90)
         assert code == 0, said
         assert folder_of(tmp_path, "some").read_info().status == "done"
         assert [row.status for row in rows_of(tmp_path, "some")] == ["measured", "not_available"]
@@ -131,9 +131,11 @@ def test_what_waits_on_the_host_is_captured_by_no_graph(tmp_path: Path) -> None:
     axes = ("operations=[barrier,all_reduce]", "sizes=[8B]", "execution=[graph,eager]")
     code, said = finish(start(tmp_path, "graphs", 2, *axes, *QUICK), within_s=60)
     assert code == 0, said
-    told = {(row.operation, row.execution): row.reason or row.status for row in rows_of(tmp_path, "graphs")}
-    assert "waits on the host" in told.pop(("barrier", "graph")) and "run on CPUs" in told.pop(("all_reduce", "graph"))
-    assert told == {("barrier", "eager"): "measured", ("all_reduce", "eager"): "measured"}
+    reported = {(row.operation, row.execution): row.reason or row.status for row in rows_of(tmp_path, "graphs")}
+    assert "waits on the host" in reported.pop(("barrier", "graph")) and "run on CPUs" in reported.pop(
+        ("all_reduce", "graph")
+    )
+    assert reported == {("barrier", "eager"): "measured", ("all_reduce", "eager"): "measured"}
 
 
 def test_mpi_moves_host_buffers_with_the_same_checks(tmp_path: Path) -> None:

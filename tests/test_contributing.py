@@ -14,9 +14,9 @@ JOB = ("steps=4 warmup_steps=1 profiler=none logger=none precision=fp32 launch.r
        "launch.threads_per_rank=1").split()  # fmt: skip
 
 
-def call(tree: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def call(tree: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(tree)}
-    command = [sys.executable, "-P", "-m", "scalescope", *words]
+    command = [sys.executable, "-P", "-m", "scalescope", *argv]
     return subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, timeout=200, check=False)
 
 
@@ -104,9 +104,9 @@ def test_a_collective_is_a_row_a_file_and_its_name(tmp_path: Path) -> None:
     apply(pieces, tree)
     after = files_of(tree)
     assert {path for path in after if after[path] != before.get(path)} == {piece.path for piece in pieces}
-    words = ("operations=[send_back]", "sizes=[8B,4KiB]", "launch.ranks=2", "launch.device=cpu", "logger=none",
+    argv = ("operations=[send_back]", "sizes=[8B,4KiB]", "launch.ranks=2", "launch.device=cpu", "logger=none",
              "launch.threads_per_rank=1", "budget_s=0.05", f"runs={tree / 'runs'}", "name=one")  # fmt: skip
-    done = call(tree, "sweep", *words)
+    done = call(tree, "sweep", *argv)
     assert done.returncode == 0, done.stderr
     rows = RunFolder(tree / "runs" / "one").read_sweep()
     assert [(row.operation, row.status, row.wrong) for row in rows] == [("send_back", "measured", 0)] * 2

@@ -34,9 +34,9 @@ def tree(tmp_path: Path) -> Path:
     return tree
 
 
-def call(tree: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def call(tree: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(tree)}
-    return subprocess.run([sys.executable, *words], cwd=tree, env=environment, capture_output=True, text=True,
+    return subprocess.run([sys.executable, *argv], cwd=tree, env=environment, capture_output=True, text=True,
                           timeout=200, check=False)  # fmt: skip
 
 

@@ -48,8 +48,8 @@ def commands(page: Path) -> Iterator[tuple[str, list[str]]]:
     for indented, quoted in re.findall(r"^    (.*)$|`([^`\n]+(?:\n[^`\n]+)?)`", page.read_text(), re.MULTILINE):
         found = _COMMAND.search((indented or quoted).replace("\\|", "|").replace("\n", " "))
         if found and found[1] in front_door.VERBS:
-            words = shlex.split(re.split(r"\s#\s|\s{2,}\(", found[2])[0])
-            yield found[1], [word for word in words if word != "…"]
+            argv = shlex.split(re.split(r"\s#\s|\s{2,}\(", found[2])[0])
+            yield found[1], [word for word in argv if word != "…"]
 
 
 def flags_of(verb: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
@@ -79,22 +79,22 @@ def test_every_file_that_is_named_is_there(page: Path) -> None:
 
 def test_every_command_is_one_that_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     settings: dict[str, list[list[str]]] = {"train": [], "sweep": [], "study": []}
-    for verb, words in (command for page in PAGES for command in commands(page)):
-        given = [word for word in words if "=" in word and not word.startswith(("-", "hydra"))]
-        flags = {word.split("=")[0] for word in words if word.startswith("-")}
+    for verb, argv in (command for page in PAGES for command in commands(page)):
+        given = [word for word in argv if "=" in word and not word.startswith(("-", "hydra"))]
+        flags = {word.split("=")[0] for word in argv if word.startswith("-")}
         if verb in ("demo", "train", "sweep", "study"):
-            assert flags <= {"-m", "--help", "--try-advice"}, words
+            assert flags <= {"-m", "--help", "--try-advice"}, argv
             for owner in settings:
                 own = [word.removeprefix("sweep.") for word in given if _owner(verb, word) == owner]
                 settings[owner] += [own] if own else []
-        elif verb == "submit" and words:
-            assert parse(words).overrides == given
+        elif verb == "submit" and argv:
+            assert parse(argv).overrides == given
         elif flags:
-            assert flags <= flags_of(verb, capsys), words
+            assert flags <= flags_of(verb, capsys), argv
     for register in (register_study, register_train, register_sweep):
         register()
     for verb, settings_of_verb in settings.items():
-        for together in packed([job for words in settings_of_verb for job in grid(words)]):
+        for together in packed([job for argv in settings_of_verb for job in grid(argv)]):
             assert compose_job(verb, together)
 
 

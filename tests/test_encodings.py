@@ -18,9 +18,9 @@ NO_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 NOTE = "größer, 大きい"
 
 
-def call(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+def call(*argv: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [SCALESCOPE, *map(str, words)], cwd=cwd, env={**os.environ, **NO_LOCALE}, check=False, timeout=180,
+        [SCALESCOPE, *map(str, argv)], cwd=cwd, env={**os.environ, **NO_LOCALE}, check=False, timeout=180,
         capture_output=True, encoding="utf-8", errors="surrogateescape",
     )  # fmt: skip
 
@@ -30,10 +30,15 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A study that was measured where file names may be any text, with such names in its configs."""
     root = tmp_path_factory.mktemp("größe")
     (root / "daten ä.txt").write_text(NOTE * 2000, encoding="utf-8")
-    words = [word for word in TINY if word not in ("data=synthetic", "logger=none")]
-    words += [f"data.path='{root}/daten ä.txt'", "data=text", "model.vocabulary=256", f"logger.wandb.tags=['{NOTE}']"]
+    argv = [word for word in TINY if word not in ("data=synthetic", "logger=none")]
+    argv += [
+        f"data.path='{root}/daten ä.txt'",
+        "data=text",
+        "model.vocabulary=256",
+        f"logger.wandb.tags=['{NOTE}']",
+    ]
     done = subprocess.run(
-        [SCALESCOPE, "study", *words, "name='größe'", "gpu_counts=[1,2]", "with_sweep=false", "checkpoint_every=4"],
+        [SCALESCOPE, "study", *argv, "name='größe'", "gpu_counts=[1,2]", "with_sweep=false", "checkpoint_every=4"],
         cwd=root, env={**os.environ, "LC_ALL": "C.UTF-8"}, capture_output=True, encoding="utf-8", timeout=180,
         check=False,
     )  # fmt: skip
@@ -46,10 +51,10 @@ def test_every_reading_verb_reads_it_without_a_locale(study: RunFolder, tmp_path
     copied = shutil.copytree(study.path, tmp_path / "study")
     (copied / "report.html").unlink()
     run = next(iter(RunFolder(copied).read_children())).path
-    for words in (("analyze", copied), ("report", copied), ("report", copied, copied), ("perfetto", run),
+    for argv in (("analyze", copied), ("report", copied), ("report", copied, copied), ("perfetto", run),
                   ("whatif", run), ("finish", copied)):  # fmt: skip
-        done = call(*words, cwd=tmp_path)
-        assert (done.returncode, done.stderr) == (0, ""), (words, done.stderr)
+        done = call(*argv, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, ""), (argv, done.stderr)
     assert NOTE in (copied / "report.html").read_text(encoding="utf-8")
 
 
@@ -61,9 +66,9 @@ def test_what_it_prints_in_the_c_locale_is_ascii(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_a_job_of_ascii_names_is_measured_without_a_locale(tmp_path: Path) -> None:
-    words = [word for word in TINY if word != "logger=none"]
+    argv = [word for word in TINY if word != "logger=none"]
     for resume in ("false", "true"):
-        done = call("train", *words, "name=plain", "launch.ranks=2", "checkpoint_every=4", f"resume={resume}",
+        done = call("train", *argv, "name=plain", "launch.ranks=2", "checkpoint_every=4", f"resume={resume}",
                     cwd=tmp_path)  # fmt: skip
         assert done.returncode == 0, done.stderr
     assert RunFolder(tmp_path / "runs" / "plain").read_info().status == "done"

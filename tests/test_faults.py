@@ -205,8 +205,8 @@ needs_mpirun = pytest.mark.skipif(
 @long
 @needs_mpirun
 def test_a_stopped_rank_0_that_serves_the_store(tmp_path: Path) -> None:
-    words = [mpirun(), "-n", "2", str(BIN / "scalescope"), "train", f"runs={tmp_path}", "name=one", *FAST, *ENDLESS]
-    job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    argv = [mpirun(), "-n", "2", str(BIN / "scalescope"), "train", f"runs={tmp_path}", "name=one", *FAST, *ENDLESS]
+    job = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     folder = RunFolder(tmp_path / "one")
     wait_for_rows(folder.steps, 8)
     (rank0,) = [pid for pid in descendants(job.pid) if b"PMI_RANK=0" in environment_of(pid)]
@@ -222,8 +222,8 @@ def test_a_rank_that_is_interrupted_while_mpi_brings_the_ranks_together_ends(tmp
     """At a usual exit, MPI would wait for the other rank, which waits for this one."""
     late = "import os, pathlib, time\nwhile os.environ.get('PMI_RANK') == '1' and not pathlib.Path('go').exists():\n"
     (tmp_path / "sitecustomize.py").write_text(f"{late}    time.sleep(0.05)\n")
-    words = [mpirun(), "-n", "2", str(BIN / "scalescope"), "train", f"runs={tmp_path}", "name=one", *FAST, *ENDLESS]
-    job = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+    argv = [mpirun(), "-n", "2", str(BIN / "scalescope"), "train", f"runs={tmp_path}", "name=one", *FAST, *ENDLESS]
+    job = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
                            env={**os.environ, "PYTHONPATH": str(tmp_path)})  # fmt: skip
 
     def meeting() -> list[int]:
@@ -243,8 +243,8 @@ def test_a_rank_that_is_interrupted_while_mpi_brings_the_ranks_together_ends(tmp
 def test_ranks_do_not_wait_for_one_that_ends_before_it_comes_to_mpi(tmp_path: Path) -> None:
     """MPICH's mpirun waits with them, as long as no rank has died by a signal."""
     (tmp_path / "sitecustomize.py").write_text("import os\nif os.environ.get('PMI_RANK') == '1': os._exit(3)\n")
-    words = [mpirun(), "-n", "2", str(BIN / "scalescope"), "train", f"runs={tmp_path}", "name=one", *FAST, *ENDLESS]
-    job = subprocess.run([*words, "launch.init_limit_s=8"], capture_output=True, text=True, timeout=100, check=False,
+    argv = [mpirun(), "-n", "2", str(BIN / "scalescope"), "train", f"runs={tmp_path}", "name=one", *FAST, *ENDLESS]
+    job = subprocess.run([*argv, "launch.init_limit_s=8"], capture_output=True, text=True, timeout=100, check=False,
                          env={**os.environ, "PYTHONPATH": str(tmp_path)})  # fmt: skip
     assert job.returncode != 0 and "in _mpi_master" in job.stderr, job.stderr
     assert not (tmp_path / "one").exists()
@@ -266,10 +266,17 @@ def test_ranks_whose_launcher_is_killed_end(running: Running) -> None:
 
 @long
 def test_a_killed_rank_is_started_again_and_goes_on_from_the_checkpoint(tmp_path: Path) -> None:
-    words = (*SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=120", "checkpoint_every=20")
-    undisturbed, done = train(tmp_path, "undisturbed", 2, *words)
+    argv = (
+        *SMALL_GPT,
+        "data=python_stdlib",
+        "profiler=none",
+        "warmup_steps=2",
+        "steps=120",
+        "checkpoint_every=20",
+    )
+    undisturbed, done = train(tmp_path, "undisturbed", 2, *argv)
     assert done.returncode == 0, done.stderr
-    job, folder = start(tmp_path, "one", 2, *words, "launch.max_restarts=1"), RunFolder(tmp_path / "one")
+    job, folder = start(tmp_path, "one", 2, *argv, "launch.max_restarts=1"), RunFolder(tmp_path / "one")
     wait_for(folder.checkpoints / "step-40")
     end_of(FAULTS["restarted"], job, folder, hurt(job, 1, signal.SIGKILL))
     rows = folder.read_steps()
@@ -281,8 +288,8 @@ def test_a_killed_rank_is_started_again_and_goes_on_from_the_checkpoint(tmp_path
 @long
 def test_torchruns_own_restart_goes_on_in_the_same_folder(tmp_path: Path) -> None:
     torchrun = [str(BIN / "torchrun"), "--standalone", "--nproc-per-node=2", "--max-restarts=1", "-m", "scalescope"]
-    words = (*FAST, *SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=120")
-    job = subprocess.Popen([*torchrun, "train", f"runs={tmp_path}", *words, "checkpoint_every=20"],
+    argv = (*FAST, *SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=120")
+    job = subprocess.Popen([*torchrun, "train", f"runs={tmp_path}", *argv, "checkpoint_every=20"],
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
     await_that(lambda: any(tmp_path.glob("*/checkpoints/step-40")))
     hurt(job, 1, signal.SIGKILL)
@@ -340,10 +347,10 @@ def test_a_rank_0_that_is_killed_with_the_store_it_serves_is_named(tmp_path: Pat
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    words = [sys.executable, "-m", "scalescope", "train", f"runs={tmp_path}", "name=one", *FAST, *ENDLESS]
+    argv = [sys.executable, "-m", "scalescope", "train", f"runs={tmp_path}", "name=one", *FAST, *ENDLESS]
     world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     ranks = [
-        subprocess.Popen(words, env={**os.environ, **world, "RANK": rank, "LOCAL_RANK": rank}, stderr=subprocess.PIPE,
+        subprocess.Popen(argv, env={**os.environ, **world, "RANK": rank, "LOCAL_RANK": rank}, stderr=subprocess.PIPE,
                          text=True)
         for rank in ("0", "1")
     ]  # fmt: skip
@@ -359,9 +366,9 @@ def test_a_rank_0_that_is_killed_with_the_store_it_serves_is_named(tmp_path: Pat
 
 @long
 def test_a_job_that_nohup_keeps_outlives_its_terminal(tmp_path: Path) -> None:
-    words = (*SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=100")
+    argv = (*SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=100")
     command = ["nohup", sys.executable, "-m", "scalescope", "train", "launch.ranks=2", f"runs={tmp_path}", "name=one"]
-    job = subprocess.Popen([*command, *FAST, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    job = subprocess.Popen([*command, *FAST, *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                            start_new_session=True)  # fmt: skip
     wait_for_rows(tmp_path / "one" / "steps.jsonl", 1)
     os.killpg(job.pid, signal.SIGHUP)
@@ -387,8 +394,17 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         other.bind(("", 0))
         other.listen()
         port = other.getsockname()[1]
-        words = ["-env", "MASTER_ADDR", "127.0.0.1", "-env", "MASTER_PORT", str(port), str(BIN / "scalescope"), "train"]
-        job = subprocess.Popen([mpirun(), "-n", "2", *words, f"runs={tmp_path}", "name=one", *FAST, *ENDLESS],
+        argv = [
+            "-env",
+            "MASTER_ADDR",
+            "127.0.0.1",
+            "-env",
+            "MASTER_PORT",
+            str(port),
+            str(BIN / "scalescope"),
+            "train",
+        ]
+        job = subprocess.Popen([mpirun(), "-n", "2", *argv, f"runs={tmp_path}", "name=one", *FAST, *ENDLESS],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # fmt: skip
         said = end_of(FAULTS["port_taken"], job, RunFolder(tmp_path / "one"), time.monotonic())
     assert f"port {port} of this host" in said and "set MASTER_PORT to a free one" in said
@@ -399,10 +415,10 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
 def test_an_unreachable_wandb_stops_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("WANDB_API_KEY", "0" * 40)
-    words = (*SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=30", "logger=wandb")
+    argv = (*SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=30", "logger=wandb")
     limits = ("logger.wandb.mode=online", "logger.wandb.init_timeout_s=5", "logger.wandb.finish_timeout_s=5")
     since = time.monotonic()
-    job, folder = start(tmp_path, "one", 2, *words, *limits), RunFolder(tmp_path / "one")
+    job, folder = start(tmp_path, "one", 2, *argv, *limits), RunFolder(tmp_path / "one")
     said = end_of(FAULTS["wandb_unreachable"], job, folder, since)
     assert folder.read_info().status == "done" and steps_of(folder) == list(range(30))
     assert "WandbSink failed and is left out" in said
@@ -426,11 +442,11 @@ def test_a_rank_that_hangs_in_its_own_code_is_told_from_those_that_wait_for_it(t
         "        return inner(rows)\n"
         "    loader.split_tokens = split\n"
     )
-    house = Path(__file__).resolve().parent.parent
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{house}"}
-    words = [sys.executable, "-m", "scalescope", "train", "launch.ranks=2", f"runs={tmp_path}", "name=one", *FAST]
+    checkout = Path(__file__).resolve().parent.parent
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{checkout}"}
+    argv = [sys.executable, "-m", "scalescope", "train", "launch.ranks=2", f"runs={tmp_path}", "name=one", *FAST]
     data = ("data=tokens", f"data.path={tokens}", "data.validation_samples=0")
-    job = subprocess.Popen([*words, *ENDLESS, *data], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    job = subprocess.Popen([*argv, *ENDLESS, *data], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                            text=True)  # fmt: skip
     code, said = finish(job, within_s=90)
     message = RunFolder(tmp_path / "one").read_info().message or ""

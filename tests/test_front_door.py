@@ -26,11 +26,11 @@ TINY = (
 no_gpu = pytest.mark.skipif(device_kind() != "cpu", reason="this machine has a GPU")
 
 
-def call(*words: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+def call(*argv: str, cwd: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, as a user in a folder of his own would."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     return subprocess.run(
-        words, cwd=cwd, env={**environment, **variables}, capture_output=True, text=True, timeout=180, check=False
+        argv, cwd=cwd, env={**environment, **variables}, capture_output=True, text=True, timeout=180, check=False
     )
 
 
@@ -96,8 +96,8 @@ def test_train_makes_one_run_folder_with_a_trace_of_every_rank(hostile: Path) ->
 
 
 def test_a_logger_that_cannot_be_made_is_left_out_with_its_reason(tmp_path: Path) -> None:
-    words = [word for word in TINY if word != "logger=none"]
-    done = call(SCALESCOPE, "train", *words, "logger.wandb.mode=ofline", "launch.ranks=1", cwd=tmp_path)
+    argv = [word for word in TINY if word != "logger=none"]
+    done = call(SCALESCOPE, "train", *argv, "logger.wandb.mode=ofline", "launch.ranks=1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "logger wandb is left out: logger.wandb.mode=ofline: choose offline, online or disabled" in done.stderr
 
@@ -119,14 +119,14 @@ def test_mpirun_makes_one_run_folder(hostile: Path) -> None:
 
 
 def test_multirun_makes_a_run_folder_each(hostile: Path) -> None:
-    words = [word for word in TINY if word != "model=gpt_tiny" and not word.startswith("seed")]
-    done = call(SCALESCOPE, "train", "model=gpt_tiny", "-m", *words, "seed=1,2", "launch.ranks=1", cwd=hostile)
+    argv = [word for word in TINY if word != "model=gpt_tiny" and not word.startswith("seed")]
+    done = call(SCALESCOPE, "train", "model=gpt_tiny", "-m", *argv, "seed=1,2", "launch.ranks=1", cwd=hostile)
     assert done.returncode == 0, done.stderr
     assert [run.read_info().status for run in find_runs(hostile / "runs")] == ["done", "done"]
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("argv", "says"),
     [
         (["train", "modle=gpt_tiny"], "unknown config key 'modle'; did you mean model"),
         (["train", "model.widht=3"], "did you mean model.width"),
@@ -173,10 +173,10 @@ def test_multirun_makes_a_run_folder_each(hostile: Path) -> None:
     ],
 )
 def test_wrong_input_is_one_clear_line_and_exit_2_with_nothing_left(
-    words: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    argv: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)  # in this process: what a new one adds is the second that torch takes to load
-    assert front_door.main(words) == 2
+    assert front_door.main(argv) == 2
     lines = capfd.readouterr().err.strip().splitlines()
     assert len(lines) == 1 and says in lines[0], lines
     assert list(tmp_path.iterdir()) == []
@@ -252,9 +252,9 @@ def test_a_reader_that_leaves_early_is_no_failed_check(tmp_path: Path) -> None:
     assert (job.wait(timeout=60), said) == (0, "")
 
 
-@pytest.mark.parametrize(("words", "code"), [("help", 0), ("--version", 0), ("train modle=gpt_tiny", 2)])
-def test_closed_streams_change_no_exit_code(words: str, code: int, tmp_path: Path) -> None:
-    done = call("sh", "-c", f"'{SCALESCOPE}' {words} >&- 2>&-", cwd=tmp_path)
+@pytest.mark.parametrize(("argv", "code"), [("help", 0), ("--version", 0), ("train modle=gpt_tiny", 2)])
+def test_closed_streams_change_no_exit_code(argv: str, code: int, tmp_path: Path) -> None:
+    done = call("sh", "-c", f"'{SCALESCOPE}' {argv} >&- 2>&-", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "")
 
 
@@ -286,9 +286,9 @@ def test_wrong_input_inside_a_world_is_said_once(tmp_path: Path) -> None:
 
 
 def test_a_study_that_is_asked_to_stop_starts_no_further_job(tmp_path: Path) -> None:
-    words = [word for word in TINY if not word.startswith("steps=")]
+    argv = [word for word in TINY if not word.startswith("steps=")]
     job = subprocess.Popen(
-        [SCALESCOPE, "study", *words, "steps=100000", "name=study", "gpu_counts=[1,2]", "with_sweep=false"],
+        [SCALESCOPE, "study", *argv, "steps=100000", "name=study", "gpu_counts=[1,2]", "with_sweep=false"],
         cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     study = RunFolder(tmp_path / "runs" / "study")
@@ -305,9 +305,9 @@ def test_a_study_that_is_asked_to_stop_starts_no_further_job(tmp_path: Path) -> 
 
 
 def test_a_stop_signal_to_the_command_saves_the_state_and_asks_to_be_run_again(tmp_path: Path) -> None:
-    words = [word for word in TINY if not word.startswith("steps=")]
+    argv = [word for word in TINY if not word.startswith("steps=")]
     job = subprocess.Popen(
-        [SCALESCOPE, "train", *words, "steps=100000", "name=stopped", "launch.ranks=1"],
+        [SCALESCOPE, "train", *argv, "steps=100000", "name=stopped", "launch.ranks=1"],
         cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     folder = RunFolder(tmp_path / "runs" / "stopped")

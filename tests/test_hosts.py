@@ -23,12 +23,12 @@ pytestmark = [
 ]
 
 
-def torchrun(hosts: Hosts, names: list[str], port: int, *words: str) -> list[str]:
+def torchrun(hosts: Hosts, names: list[str], port: int, *argv: str) -> list[str]:
     """Run a verb with torchrun on each of these hosts, a rank each, and return what they said."""
     jobs = [
         hosts.start(name, str(BIN / "torchrun"), "--nnodes", str(len(names)), "--nproc-per-node", "1", "--rdzv-backend",
                     "static", "--rdzv-id", "job", "--node-rank", str(number), "--master-addr", names[0],
-                    "--master-port", str(port), "-m", "scalescope", *words, OMP_NUM_THREADS="1")
+                    "--master-port", str(port), "-m", "scalescope", *argv, OMP_NUM_THREADS="1")
         for number, name in enumerate(names)
     ]  # fmt: skip
     return _ends(jobs)
@@ -49,11 +49,11 @@ def _ends(jobs: list["subprocess.Popen[str]"]) -> list[str]:
 
 
 def test_a_slow_link_is_transfer_and_no_wait(tmp_path: Path) -> None:
-    words = ("train", f"runs={tmp_path}", *FAST, *SMALL_GPT, "steps=16", "warmup_steps=2", "profiler.active=4")
+    argv = ("train", f"runs={tmp_path}", *FAST, *SMALL_GPT, "steps=16", "warmup_steps=2", "profiler.active=4")
     with Hosts(2) as hosts:
-        torchrun(hosts, hosts.names, 29411, *words, "name=fast")
+        torchrun(hosts, hosts.names, 29411, *argv, "name=fast")
         hosts.slow("nodea", "nodeb", "10mbit")
-        torchrun(hosts, hosts.names, 29412, *words, "name=slow")
+        torchrun(hosts, hosts.names, 29412, *argv, "name=slow")
     infos = [RunFolder(tmp_path / name).read_info() for name in ("fast", "slow")]
     assert [(info.status, info.world_size, info.hosts) for info in infos] == [("done", 2, ["nodea", "nodeb"])] * 2
     fast, slow = (analyze_run(RunFolder(tmp_path / name)) for name in ("fast", "slow"))
@@ -68,11 +68,11 @@ def test_a_slow_link_is_transfer_and_no_wait(tmp_path: Path) -> None:
 
 
 def test_the_sweep_names_the_slow_pair(tmp_path: Path) -> None:
-    words = ("sweep", f"runs={tmp_path}", "name=pairs", *FAST[1:], "operations=[all_reduce]", "sizes=[8B,1MiB]",
+    argv = ("sweep", f"runs={tmp_path}", "name=pairs", *FAST[1:], "operations=[all_reduce]", "sizes=[8B,1MiB]",
              "placement=[packed,pairs]", "budget_s=0.3")  # fmt: skip
     with Hosts(3) as hosts:
         hosts.slow("nodea", "nodec", SLOW)
-        said = torchrun(hosts, hosts.names, 29421, *words)
+        said = torchrun(hosts, hosts.names, 29421, *argv)
     rows = RunFolder(tmp_path / "pairs").read_sweep()
     speed = {tuple(row.ranks): row.bus_gb_s or 0.0 for row in rows if row.placement == "pairs" and row.bytes > 8}
     host = {device.rank: device.host for device in RunFolder(tmp_path / "pairs").read_info().devices}
@@ -85,10 +85,10 @@ def test_the_sweep_names_the_slow_pair(tmp_path: Path) -> None:
 
 def test_hosts_whose_own_name_is_their_loopback_choose_an_interface(tmp_path: Path) -> None:
     """As Debian sets a host up: gloo would tell the others to come to 127.0.1.1."""
-    words = (*FAST, *SMALL_GPT, "steps=8", "warmup_steps=1", "profiler=none")
+    argv = (*FAST, *SMALL_GPT, "steps=8", "warmup_steps=1", "profiler=none")
     with Hosts(2, loopback_names=True) as hosts:
         jobs = [
-            hosts.start(name, str(BIN / "scalescope"), "train", f"runs={tmp_path}", "name=one", *words,
+            hosts.start(name, str(BIN / "scalescope"), "train", f"runs={tmp_path}", "name=one", *argv,
                         RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK="0", MASTER_ADDR=hosts.addresses["nodea"],
                         MASTER_PORT="29431")
             for rank, name in enumerate(hosts.names)

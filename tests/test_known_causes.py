@@ -50,8 +50,8 @@ def finding(code: str, rank: int | None, ms: float, low: float, high: float) -> 
 NOTHING: dict[str, Any] = {"findings": [{"code": "nothing", "rank": None, "ms": None}]}
 
 
-def scored(told: list[dict[str, Any]], **facts: Any) -> Score:
-    return score("gpu_bound/made_up", truth(**facts), {"findings": told}, NOTHING)
+def scored(reported: list[dict[str, Any]], **facts: Any) -> Score:
+    return score("gpu_bound/made_up", truth(**facts), {"findings": reported}, NOTHING)
 
 
 def test_the_right_cause_of_the_right_size_passes_everything() -> None:
@@ -61,15 +61,17 @@ def test_the_right_cause_of_the_right_size_passes_everything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "accused"),
+    ("reported", "accused"),
     [
         (finding("own_work", 0, 2.0, 1.8, 2.2), True),  # another rank
         (finding("host_stall", 1, 2.0, 1.8, 2.2), False),  # another cause
         (finding("own_work", None, 2.0, 1.8, 2.2), False),  # nobody
     ],
 )
-def test_a_wrong_first_finding_is_wrong_and_an_innocent_rank_is_accused(told: dict[str, Any], accused: bool) -> None:
-    verdict = scored([told])
+def test_a_wrong_first_finding_is_wrong_and_an_innocent_rank_is_accused(
+    reported: dict[str, Any], accused: bool
+) -> None:
+    verdict = scored([reported])
     assert verdict.first_right is False
     assert bool(verdict.accused) is accused
 
@@ -104,9 +106,9 @@ def test_a_host_bound_job_may_be_called_that_first_but_not_only() -> None:
 
 
 def test_untold_a_range_must_hold_the_untraced_step_and_no_innocent_rank_be_claimed() -> None:
-    untold = {"findings": [finding("own_work", 0, 2.0, 0.1, 4.0)], "as_run": {"low_ms": 15.0, "high_ms": 19.0}}
-    verdict = score("gpu_bound/made_up", truth(), NOTHING, untold)
-    assert verdict.untold_accused and verdict.range_right is False
+    without_step = {"findings": [finding("own_work", 0, 2.0, 0.1, 4.0)], "as_run": {"low_ms": 15.0, "high_ms": 19.0}}
+    verdict = score("gpu_bound/made_up", truth(), NOTHING, without_step)
+    assert verdict.without_step_accused and verdict.range_right is False
 
 
 def test_a_cost_is_the_difference_to_the_neighbouring_stretches() -> None:

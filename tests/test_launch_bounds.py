@@ -80,7 +80,7 @@ def test_no_script_is_measured_with_a_senseless_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("argv", "says"),
     [
         ("train optimizer.learning_rate=nan", "optimizer.learning_rate=nan: must be a finite number"),
         ("train optimizer.betas=[0.9,1]", "optimizer.betas=[0.9,1]: must be below 1"),
@@ -108,10 +108,10 @@ def test_no_script_is_measured_with_a_senseless_number() -> None:
     ],
 )
 def test_it_is_one_line_that_names_the_key_and_nothing_is_left(
-    words: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    argv: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert front_door.main(shlex.split(words)) == 2
+    assert front_door.main(shlex.split(argv)) == 2
     out, err = capfd.readouterr()
     assert len(err.strip().splitlines()) == 1 and says in err and out == "", (out, err)
     assert list(tmp_path.iterdir()) == []

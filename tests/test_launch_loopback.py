@@ -46,9 +46,9 @@ def test_a_sweep_listens_on_loopback_alone(tmp_path: Path) -> None:
 
 def test_ranks_that_somebody_else_starts_on_one_host_listen_on_loopback_alone(tmp_path: Path) -> None:
     """What a launcher itself listens at is the launcher's: here it is a shell."""
-    words = f"{sys.executable} -m scalescope train runs={tmp_path} name=one {' '.join((*FAST, *TRAINING))} steps=8"
+    argv = f"{sys.executable} -m scalescope train runs={tmp_path} name=one {' '.join((*FAST, *TRAINING))} steps=8"
     world = "WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29571"
-    script = f"{world} RANK=1 LOCAL_RANK=1 {words} & {world} RANK=0 LOCAL_RANK=0 {words}; wait"
+    script = f"{world} RANK=1 LOCAL_RANK=1 {argv} & {world} RANK=0 LOCAL_RANK=0 {argv}; wait"
     job = subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     found = addresses_until_it_ends(job)
     assert found and found <= LOOPBACK

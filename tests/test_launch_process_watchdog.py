@@ -44,9 +44,9 @@ def folder(tmp_path: Path) -> RunFolder:
     return RunFolder.create(tmp_path / "run", "train", "{}\n")
 
 
-def rank(folder: RunFolder, *words: str, cwd: Path | None = None) -> subprocess.Popen[str]:
+def rank(folder: RunFolder, *argv: str, cwd: Path | None = None) -> subprocess.Popen[str]:
     job = subprocess.Popen(
-        [sys.executable, "-P", "-c", WATCHED, str(folder.path), *words], env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [sys.executable, "-P", "-c", WATCHED, str(folder.path), *argv], env={**os.environ, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd,
     )  # fmt: skip
     assert job.stdout is not None and job.stdout.readline() == "ready\n", job.stderr
@@ -67,7 +67,7 @@ def test_a_rank_that_hangs_with_pythons_lock_is_ended_and_its_stacks_are_kept(fo
     assert 'File "<string>", line 20 in <module>' in stacks and "in _guard" in stacks
 
 
-def test_a_rank_that_runs_is_left_alone_and_leaves_no_sentry_behind(folder: RunFolder) -> None:
+def test_a_rank_that_runs_is_left_alone_and_leaves_no_process_watchdog_behind(folder: RunFolder) -> None:
     job = rank(folder, "runs", "5")
     out, said = job.communicate(timeout=60)
     assert (job.returncode, out, said) == (0, "[]\n", "")
@@ -81,7 +81,7 @@ def test_nothing_is_imported_from_the_folder_that_a_rank_stands_in(folder: RunFo
     assert (out, said) == ("[]\n", "")
 
 
-def test_a_rank_that_is_stopped_is_not_ended_and_one_that_dies_takes_its_sentry_along(folder: RunFolder) -> None:
+def test_a_rank_that_is_stopped_is_not_ended_and_one_that_dies_takes_its_watchdog_along(folder: RunFolder) -> None:
     job = rank(folder, "runs", "600")
     (watchdog,) = descendants(job.pid)
     job.send_signal(signal.SIGSTOP)

@@ -32,8 +32,8 @@ FORMER_STRATEGY = {
 
 
 def planned(runs: Path, *overrides: str) -> Plan:
-    words = ["model=gpt_tiny", *FIXED, f"runs={runs}", "name=one", *overrides]
-    return plan_job(TRAIN, compose_job("train", words))
+    argv = ["model=gpt_tiny", *FIXED, f"runs={runs}", "name=one", *overrides]
+    return plan_job(TRAIN, compose_job("train", argv))
 
 
 def goes_on(plan: Plan) -> None:
@@ -73,11 +73,11 @@ def test_with_a_fixed_global_batch_it_goes_on_with_another_number_of_ranks(tmp_p
 
 
 def test_a_sweep_writes_its_table_elsewhere_when_it_goes_on(tmp_path: Path) -> None:
-    words = [*FIXED, f"runs={tmp_path}", "name=one"]
-    plan_job(SWEEP, compose_job("sweep", words)).make_folder()
-    goes_on(plan_job(SWEEP, compose_job("sweep", [*words, "csv=other.csv"])))
+    argv = [*FIXED, f"runs={tmp_path}", "name=one"]
+    plan_job(SWEEP, compose_job("sweep", argv)).make_folder()
+    goes_on(plan_job(SWEEP, compose_job("sweep", [*argv, "csv=other.csv"])))
     with pytest.raises(UserError, match=r"sizes: 8B \(was auto\)"):
-        goes_on(plan_job(SWEEP, compose_job("sweep", [*words, "sizes=8B"])))
+        goes_on(plan_job(SWEEP, compose_job("sweep", [*argv, "sizes=8B"])))
 
 
 def test_a_sweep_whose_config_still_says_path_goes_on(tmp_path: Path) -> None:
@@ -117,8 +117,8 @@ def test_a_key_that_there_never_was_is_still_refused(tmp_path: Path) -> None:
 def test_a_former_name_is_taken_with_a_note(capsys: pytest.CaptureFixture[str]) -> None:
     assert former_names(SWEEP.schema, SWEEP.variants) == {"path": "transport"}
     assert former_names(TRAIN.schema, TRAIN.variants) == {"strategy.bucket_mb": "strategy.bucket_mib"}
-    words = with_present_names(["strategy.bucket_mb=1,5", "+strategy.bucket_mb=2", "steps=5", "--flag"], TRAIN)
-    assert words == ["strategy.bucket_mib=1,5", "+strategy.bucket_mib=2", "steps=5", "--flag"]
+    argv = with_present_names(["strategy.bucket_mb=1,5", "+strategy.bucket_mb=2", "steps=5", "--flag"], TRAIN)
+    assert argv == ["strategy.bucket_mib=1,5", "+strategy.bucket_mib=2", "steps=5", "--flag"]
     assert capsys.readouterr().err.count("strategy.bucket_mb is called strategy.bucket_mib now") == 2
 
 

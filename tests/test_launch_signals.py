@@ -17,7 +17,7 @@ from scalescope.records.errors import Preempted
 from scalescope.records.stop import held_back, note_requests
 from scalescope.train.measure.preemption import StopRequest
 
-HOUSE = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 
 # then(): the rank says what it heard, and leaves
 LISTENING = """
@@ -33,7 +33,7 @@ READY = "os.write(1, b'ready\\n')\n"
 
 def started(program: str, **options: object) -> "subprocess.Popen[str]":
     """Start a program that says when it is ready, and return once it has."""
-    job = subprocess.Popen([sys.executable, "-c", program], cwd=HOUSE, stdout=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload]
+    job = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload]
     assert job.stdout is not None and job.stdout.readline() == "ready\n"
     return job  # type: ignore[no-any-return]
 
@@ -77,7 +77,7 @@ def test_what_is_ignored_stays_ignored() -> None:
 def test_a_request_to_stop_waits_for_a_process_that_is_still_loading() -> None:
     loads = "import time\ntime.sleep(0.3)\nfrom scalescope.records.stop import *\nnote_requests()\nprint(noted())"
     with held_back():
-        job = subprocess.Popen([sys.executable, "-c", loads], cwd=HOUSE, stdout=subprocess.PIPE, text=True)
+        job = subprocess.Popen([sys.executable, "-c", loads], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     job.send_signal(signal.SIGUSR1)
     out, _ = job.communicate(timeout=20)
     assert (job.returncode, out) == (0, "SIGUSR1\n")

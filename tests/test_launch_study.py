@@ -15,7 +15,7 @@ DATA = Path(__file__).parent / "data"
 
 
 @pytest.mark.parametrize(
-    ("words", "operations", "dtypes"),
+    ("argv", "operations", "dtypes"),
     [
         ([], ["all_reduce"], ["float32"]),
         (["strategy.gradient_dtype=fp32,bf16"], ["all_reduce"], ["float32", "bfloat16"]),
@@ -26,9 +26,9 @@ DATA = Path(__file__).parent / "data"
         (["strategy=fsdp2", "sweep.operations=[broadcast]", "sweep.dtypes=[int8]"], ["broadcast"], ["int8"]),
     ],
 )
-def test_a_study_sweeps_what_its_jobs_send(words: list[str], operations: list[str], dtypes: list[str]) -> None:
+def test_a_study_sweeps_what_its_jobs_send(argv: list[str], operations: list[str], dtypes: list[str]) -> None:
     register()
-    outline = outline_study(["model=gpt_tiny", *words, "gpu_counts=[1,2]", "name=s"], train.verb(), sweep.verb())
+    outline = outline_study(["model=gpt_tiny", *argv, "gpu_counts=[1,2]", "name=s"], train.verb(), sweep.verb())
     (member,) = [one for one in outline.members if one.verb.name == "sweep"]
     config = member.compose(outline.path)
     assert (list(config.operations), list(config.dtypes)) == (operations, dtypes)

@@ -13,7 +13,7 @@ from scalescope.records.folder import RunFolder
 from tests.train_runs import FAST, SMALL_GPT, train_in_world
 
 BIN = Path(sys.executable).parent
-WORDS = (*SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=20")
+ARGV = (*SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=20")
 
 pytestmark = pytest.mark.long
 
@@ -25,11 +25,11 @@ class Mpi:
     name: str
     mpirun: str | None
 
-    def command(self, ranks: int, *words: str) -> list[str]:
+    def command(self, ranks: int, *argv: str) -> list[str]:
         assert self.mpirun is not None
         crowded = [] if self.name == "MPICH" else ["--allow-run-as-root", "--map-by", ":OVERSUBSCRIBE",
                                                    "--bind-to", "none"]  # fmt: skip
-        return [self.mpirun, "-n", str(ranks), *crowded, *words]
+        return [self.mpirun, "-n", str(ranks), *crowded, *argv]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -67,16 +67,16 @@ each = pytest.mark.parametrize("mpi", [
 
 @pytest.fixture(scope="module")
 def by_torchrun(tmp_path_factory: pytest.TempPathFactory) -> list[float | None]:
-    folder, done = train_in_world(tmp_path_factory.mktemp("runs"), "torchrun", 2, *WORDS)
+    folder, done = train_in_world(tmp_path_factory.mktemp("runs"), "torchrun", 2, *ARGV)
     assert done.returncode == 0, done.stderr
     return [row.loss for row in folder.read_steps()]
 
 
 @each
 def test_mpirun_gives_the_losses_of_torchrun(mpi: Mpi, by_torchrun: list[float | None], tmp_path: Path) -> None:
-    words = [str(BIN / "scalescope"), "train", f"runs={tmp_path}", "name=one", *FAST, *WORDS]
+    argv = [str(BIN / "scalescope"), "train", f"runs={tmp_path}", "name=one", *FAST, *ARGV]
     done = subprocess.run(
-        mpi.command(2, *words), env=mpi.environment, capture_output=True, text=True, timeout=200, check=False
+        mpi.command(2, *argv), env=mpi.environment, capture_output=True, text=True, timeout=200, check=False
     )
     assert done.returncode == 0, done.stderr
     folder = RunFolder(tmp_path / "one")
@@ -88,11 +88,11 @@ def test_mpirun_gives_the_losses_of_torchrun(mpi: Mpi, by_torchrun: list[float |
 @each
 def test_ranks_have_their_places_on_a_machine_with_fewer_cores(mpi: Mpi, tmp_path: Path) -> None:
     ranks = 2 * (os.cpu_count() or 1) + 1
-    told = (
+    reported = (
         "import os; from scalescope.launch.world import discover; w = discover()\n"
         "os.write(1, f'rank {w.rank} {w.size} {w.local_rank} {w.local_size}\\n'.encode())"  # whole lines
     )
-    done = subprocess.run(mpi.command(ranks, sys.executable, "-c", told), env=mpi.environment, capture_output=True,
+    done = subprocess.run(mpi.command(ranks, sys.executable, "-c", reported), env=mpi.environment, capture_output=True,
                           text=True, timeout=60, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr
     places = sorted(tuple(map(int, line.split()[1:])) for line in done.stdout.splitlines() if line.startswith("rank"))

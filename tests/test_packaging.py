@@ -163,8 +163,8 @@ def test_without_a_compiler_it_is_installed_all_the_same(builds: Path, tmp_path:
 def test_a_zip_that_lost_its_links_says_so_in_one_line(builds: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(archive(tmp_path, "zip")) as file:
         file.extractall(tmp_path / "there")
-    for words in (["--help"], ["analyze", str(TRACES)], ["train"]):
-        done = call(sys.executable, "-m", "scalescope", *words, cwd=tmp_path / "there" / "scalescope")
+    for argv in (["--help"], ["analyze", str(TRACES)], ["train"]):
+        done = call(sys.executable, "-m", "scalescope", *argv, cwd=tmp_path / "there" / "scalescope")
         assert (done.returncode, done.stdout) == (2, "")
         (line,) = done.stderr.splitlines()
         assert line.startswith("scalescope: ") and "symbolic links" in line and "git clone" in line

@@ -170,12 +170,12 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(tmp_path: Pat
     run = RunFolder.create(study.path / "run", "train", "steps: 1")
     run.traces.mkdir()
     run.path.chmod(0o555)
-    words = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-all"] if os.geteuid() == 0 else []
-    if words and shutil.which(words[0]) is None:
+    argv = ["setpriv", "--bounding-set=-dac_override", "--inh-caps=-all"] if os.geteuid() == 0 else []
+    if argv and shutil.which(argv[0]) is None:
         pytest.skip("NOT TESTED: root may write everywhere, and there is no setpriv here to give that up")
     code = f"from scalescope.cli import front_door; raise SystemExit(front_door.main(['analyze', {str(study.path)!r}]))"
-    words += [sys.executable, "-c", code]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    argv += [sys.executable, "-c", code]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     run.path.chmod(0o755)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     assert f"{run.path} cannot be written" in done.stderr and f"traces alone: {run.traces}" in done.stderr

@@ -76,7 +76,7 @@ def test_parts_that_are_zero_everywhere_are_named_instead_of_shown(calm: Path, l
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("argv", "says"),
     [
         (["{late}", "{late}", "--against", "{calm}"], "--against tells what one run lost; name one PATH"),
         (["{late}", "--against", "{calm}/nowhere"], "nowhere does not exist"),
@@ -85,10 +85,10 @@ def test_parts_that_are_zero_everywhere_are_named_instead_of_shown(calm: Path, l
     ],
 )
 def test_what_cannot_be_compared_is_one_clear_line(
-    words: list[str], says: str, calm: Path, late: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    argv: list[str], says: str, calm: Path, late: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study = RunFolder.create(tmp_path / "study", "study", "{}\n")
     two = data_parallel.run(tmp_path / "two", Disturbance(), world_size=2)
-    named = [word.format(late=late, calm=calm, study=study.path, two=two) for word in words]
+    named = [word.format(late=late, calm=calm, study=study.path, two=two) for word in argv]
     assert front_door.main(["analyze", *named]) == 2
     assert says in capsys.readouterr().err

@@ -18,8 +18,8 @@ from tests.wandb_transactions import config, find_transactions, history, read_re
 @pytest.fixture(scope="module")
 def logged_study(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, list[Any]]:
     study = write_study(tmp_path_factory.mktemp("wandb") / "h200")
-    guilty = [Straggler(rank=2, lost_ms=8.1, verdict="its own delay")]
-    answer = msgspec.structs.replace(run_answer("gpt_small-n4", 4), stragglers=guilty)
+    stragglers = [Straggler(rank=2, lost_ms=8.1, verdict="its own delay")]
+    answer = msgspec.structs.replace(run_answer("gpt_small-n4", 4), stragglers=stragglers)
     write_answer(study.path / "gpt_small-n4" / "analysis.json", answer)
     log_study(study, options())
     return study, list(read_records(find_transactions(study.path)))

@@ -27,12 +27,12 @@ def runs(tmp_path: Path) -> Path:
 
 def measured(answer: RunAnalysis) -> list[object]:
     """What a run's traces and rows say, whatever is concluded from it."""
-    told = answer.efficiency
-    if told is not None and told.orchestration > 1.01:  # a contradiction, which is not told any more
-        told = None
+    reported = answer.efficiency
+    if reported is not None and reported.orchestration > 1.01:  # a contradiction, which is not told any more
+        reported = None
     times = answer.step_times  # its overhead was a mean less a median then, and is a difference of medians now
     steps = None if times is None else (times.measured_step_ms, times.measured_steps, times.window_step_ms)
-    return [answer.ranks, answer.steps, answer.collectives, told, steps, answer.throughput, answer.model,
+    return [answer.ranks, answer.steps, answer.collectives, reported, steps, answer.throughput, answer.model,
             answer.world_size, answer.quality.verdict]  # fmt: skip
 
 
@@ -60,8 +60,8 @@ def test_a_study_is_read_as_it_was_then_and_reported(runs: Path, capsys: pytest.
 
 def test_a_sweep_is_read_compared_and_reported(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = str(runs / "sweep")
-    for words in (["analyze", sweep], ["report", sweep], ["fit", sweep], ["compare", sweep, str(runs / "study")]):
-        assert front_door.main(words) == 0, capsys.readouterr().err
+    for argv in (["analyze", sweep], ["report", sweep], ["fit", sweep], ["compare", sweep, str(runs / "study")]):
+        assert front_door.main(argv) == 0, capsys.readouterr().err
     assert "ratio" in capsys.readouterr().out
     assert len(RunFolder(runs / "sweep").read_sweep()) == 8
 

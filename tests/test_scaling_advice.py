@@ -14,10 +14,10 @@ from scalescope.cli.study import follow
 from scalescope.launch.config import register
 from scalescope.launch.study import outline_study, plan_study, run_study
 from scalescope.records.rows import TrainFacts
+from scalescope.report.text import findings as finding_text
+from scalescope.report.text.codes import CODES as CODE_TEXTS
+from scalescope.report.text.cures import CURES, cure_elsewhere, cure_text
 from scalescope.report.verdict import run_verdict
-from scalescope.report.words import findings as words
-from scalescope.report.words.codes import CODES as CODE_WORDS
-from scalescope.report.words.cures import CURES, cure_elsewhere, cure_words
 from scalescope.scaling.analyze import analyze, analyze_run
 from scalescope.scaling.answer import RunAnalysis, read_study_answer
 from scalescope.scaling.as_run.calibrate import Untraced
@@ -71,7 +71,9 @@ def test_a_loop_of_one_s_own_is_given_no_key_of_ours(name: str) -> None:
     assert any(one.remedy is not None and one.remedy.overrides for one in ours)
     keys = {key.partition("=")[0] for one in ours if one.remedy is not None for key in one.remedy.overrides}
     analysis.findings = found
-    said = run_verdict(analysis).text + " ".join(words.todo(one) + words.todo_elsewhere(one) for one in found)
+    said = run_verdict(analysis).text + " ".join(
+        finding_text.todo(one) + finding_text.todo_elsewhere(one) for one in found
+    )
     assert not [key for key in keys if key in said]
 
 
@@ -156,7 +158,7 @@ def test_many_tiny_buckets_are_told_to_be_larger() -> None:
     answer = _advised("cpu_tiny_buckets_n2")  # 52 all-reduces of a gradient each, on two CPU ranks
     best = next(one for one in answer.advice if one.code == "small_buckets")
     (found,) = (one for one in answer.findings if one.code == "small_buckets")
-    assert best.overrides[0].startswith("strategy.bucket_mib=") and "52 all-reduces" in words.because(found)
+    assert best.overrides[0].startswith("strategy.bucket_mib=") and "52 all-reduces" in finding_text.because(found)
     communicating = sum(rank.exposed_transfer_ms + rank.exposed_wait_ms for rank in answer.ranks) / sum(
         rank.steps for rank in answer.ranks
     )
@@ -168,8 +170,8 @@ def test_a_study_follows_its_advice_and_tells_what_came_of_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     register()
-    words = [*TINY, "name=s", "strategy.bucket_mib=0.001", "gpu_counts=[2]", "with_sweep=false"]
-    study = plan_study(outline_study(words, train.verb(), sweep.verb()))
+    argv = [*TINY, "name=s", "strategy.bucket_mib=0.001", "gpu_counts=[2]", "with_sweep=false"]
+    study = plan_study(outline_study(argv, train.verb(), sweep.verb()))
     folder, failed = run_study(study, print)
     assert not failed
     answer = _advised("cpu_tiny_buckets_n2")
@@ -198,15 +200,18 @@ def test_try_advice_is_a_setting_of_a_study() -> None:
 
 def test_why_a_run_has_no_advice_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = _advised("gpt_ddp_n2")
-    assert is_looked_at(answer) and words.why_nothing(answer) == "nothing that a setting could change is worth trying"
+    assert (
+        is_looked_at(answer)
+        and finding_text.why_nothing(answer) == "nothing that a setting could change is worth trying"
+    )
     assert not is_looked_at(analyze_run(DATA / "gpt_ddp_n2"))  # as a study's smaller runs, which nobody replays
     monkeypatch.setattr(whatif, "FAITHFUL", -1.0)
     monkeypatch.setattr(whatif, "NEAR", -1.0)
     answer = _advised("gpt_ddp_n2")
-    assert is_looked_at(answer) and "nothing is predicted: replayed, the step is" in words.why_nothing(answer)
+    assert is_looked_at(answer) and "nothing is predicted: replayed, the step is" in finding_text.why_nothing(answer)
     monkeypatch.setattr(loading, "MOST_ACTIVITIES", 100)
     answer = _advised("gpt_ddp_n2")
-    assert is_looked_at(answer) and "the step is not replayed: 8,665 activities" in words.why_nothing(answer)
+    assert is_looked_at(answer) and "the step is not replayed: 8,665 activities" in finding_text.why_nothing(answer)
 
 
 def test_the_interval_of_what_advice_brought_holds_where_neighbouring_steps_are_alike() -> None:
@@ -226,18 +231,18 @@ def test_the_interval_of_what_advice_brought_holds_where_neighbouring_steps_are_
 
 
 def test_every_code_has_words_with_and_without_evidence() -> None:
-    assert set(CODE_WORDS) == set(CODES)
+    assert set(CODE_TEXTS) == set(CODES)
     rows = (EvidenceRow(kind="activity", name="spin_kernel", ms=1.0, calls=1.0, share=0.1, value=1.0, others_ms=0.5),)
     for code in CODES:
         for evidence in ((), rows):
             one = Finding(code=code, rank=1, ms=1.0, low_ms=0.5, high_ms=1.5, evidence=evidence, backed="replay",
                           fraction=0.1, remedy=Remedy(cure="look_at_rank"))  # fmt: skip
-            assert CODE_WORDS[code].name in words.line(one) and len(words.because(one)) > 10
-            assert words.headline(one, 10.0).endswith(".")
+            assert CODE_TEXTS[code].name in finding_text.line(one) and len(finding_text.because(one)) > 10
+            assert finding_text.headline(one, 10.0).endswith(".")
 
 
 def test_every_cure_has_words_for_our_jobs_and_for_a_loop_of_ones_own() -> None:
     assert set(CURES) == set(get_args(Cure))
     for cure in get_args(Cure):
-        assert cure_elsewhere(Remedy(cure=cure)) and cure_words(Remedy(cure=cure))
+        assert cure_elsewhere(Remedy(cure=cure)) and cure_text(Remedy(cure=cure))
         assert "strategy." not in cure_elsewhere(Remedy(cure=cure))

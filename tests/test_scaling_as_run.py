@@ -225,15 +225,15 @@ def test_untraced_steps_count_near_the_window_and_after_it_only_where_nothing_li
 def test_a_trace_may_tell_the_steps_before_it_in_its_header(tmp_path: Path) -> None:
     for rank in (0, 1):
         text = gzip.decompress((SLOW_HOST / f"rank{rank}.json.gz").read_bytes())
-        told = b'{"scalescope": {"untraced_step_ms": [24.6, 24.7, 24.8, 24.7, 24.6]},'
-        (tmp_path / f"rank{rank}.json").write_bytes(text.replace(b"{", told, 1))
+        reported = b'{"scalescope": {"untraced_step_ms": [24.6, 24.7, 24.8, 24.7, 24.6]},'
+        (tmp_path / f"rank{rank}.json").write_bytes(text.replace(b"{", reported, 1))
     found = take_recording_out(Replayer(read_records(tmp_path)))
     assert found is not None and found.source == "metadata"
     assert found.step_ms == pytest.approx(24.7, rel=0.015)
 
 
 def test_what_profiling_costs_is_told_apart_from_a_machine_that_is_unsteady() -> None:
-    def told(steady_ms: list[float]) -> StepTimes:
+    def reported(steady_ms: list[float]) -> StepTimes:
         analysis = explain_run(DATA / "gpt_ddp_n1").analysis  # 49.7 ms a step
         add_steps(analysis, [
             StepRow(step=step, phase="steady", step_ms=[ms], samples_per_s=1.0) for step, ms in enumerate(steady_ms)
@@ -241,11 +241,11 @@ def test_what_profiling_costs_is_told_apart_from_a_machine_that_is_unsteady() ->
         assert analysis.step_times is not None
         return analysis.step_times
 
-    dear = told([45.0, 45.2] * 12)
+    dear = reported([45.0, 45.2] * 12)
     assert not dear.unsteady and dear.profiling_overhead_ms == pytest.approx(4.64, abs=0.1)
-    drifting = told([44.0 + 0.5 * step for step in range(24)])
+    drifting = reported([44.0 + 0.5 * step for step in range(24)])
     assert drifting.unsteady and drifting.placebo_ms is not None and drifting.placebo_ms > 4
-    assert told([45.0] * 4).placebo_ms is None, "too few to tell"
+    assert reported([45.0] * 4).placebo_ms is None, "too few to tell"
 
 
 def test_answers_of_schema_1_are_read(tmp_path: Path) -> None:
@@ -264,8 +264,8 @@ def test_answers_of_schema_1_are_read(tmp_path: Path) -> None:
 
 def test_the_step_that_a_user_gives_is_in_the_answer(tmp_path: Path) -> None:
     file = tmp_path / "answer.json"
-    words = ["analyze", str(SLOW_HOST), "--step-ms", "24.7", "--json", str(file)]
-    assert front_door.main(words) == 0
+    argv = ["analyze", str(SLOW_HOST), "--step-ms", "24.7", "--json", str(file)]
+    assert front_door.main(argv) == 0
     analysis = msgspec.json.decode(file.read_bytes(), type=RunAnalysis)
     assert analysis.as_run is not None and analysis.as_run.source == "given"
     step, ranks = step_as_run(analysis)
@@ -275,7 +275,7 @@ def test_the_step_that_a_user_gives_is_in_the_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("argv", "says"),
     [
         (["--step-ms", "nan"], "give it in ms"),
         (["--step-ms", "-3"], "give it in ms"),
@@ -283,9 +283,9 @@ def test_the_step_that_a_user_gives_is_in_the_answer(tmp_path: Path) -> None:
     ],
 )
 def test_steps_that_cannot_be_are_refused_in_a_line(
-    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+    argv: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert front_door.main(["analyze", str(SLOW_HOST), *words]) == 2
+    assert front_door.main(["analyze", str(SLOW_HOST), *argv]) == 2
     said = capsys.readouterr().err
     assert says in said and len(said.strip().splitlines()) == 1
 

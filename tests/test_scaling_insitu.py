@@ -49,8 +49,8 @@ def test_contention_explains_no_more_than_is_lost_and_no_more_than_ran_under_com
         msgspec.structs.replace(row, contention="matmul", time_us=4 * (row.time_us or 0), slowdown=4.0)
         for row in sweep_rows((2,))
     ]
-    told_what = sweep_rows((2,), algorithm="Tree")
-    fast = [msgspec.structs.replace(row, time_us=0.5) for row in told_what]
+    configured = sweep_rows((2,), algorithm="Tree")
+    fast = [msgspec.structs.replace(row, time_us=0.5) for row in configured]
     given = Launch("contention", [*beside, *fast], H200, 4)
     _, runs = analyze_study(pair, outlook=Outlook(sweeps=(given,)))
     for row in in_situ(runs, 2).in_situ:
@@ -82,14 +82,14 @@ def test_sizes_outside_the_sweep_and_a_rank_alone_are_refused(pair: RunFolder) -
 
 def test_what_only_moves_data_is_held_against_as_many_bytes_of_any_dtype() -> None:
     """FSDP2 gathers parameters as bf16, and a sweep measures float32 where nobody says otherwise."""
-    for operation, told in (("all_gather", True), ("all_reduce", False)):
+    for operation, reported in (("all_gather", True), ("all_reduce", False)):
         run = analyze_run(DATA / "gpt_ddp_n2")
         for one in run.collectives:
             one.operation, one.dtype = operation, "bfloat16"
         rows = [msgspec.structs.replace(row, operation=operation) for row in sweep_rows((2,))]
         add_in_situ(run, {}, [Launch("sweep", rows, H200, 4)])
-        assert run.in_situ and all((row.efficiency is not None) == told for row in run.in_situ)
-        assert told or all("no all_reduce bfloat16 on 2 ranks" in (row.reason or "") for row in run.in_situ)
+        assert run.in_situ and all((row.efficiency is not None) == reported for row in run.in_situ)
+        assert reported or all("no all_reduce bfloat16 on 2 ranks" in (row.reason or "") for row in run.in_situ)
 
 
 def test_a_run_alone_is_held_against_a_sweep_that_is_given(pair: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:

@@ -150,9 +150,9 @@ def test_what_runs_beside_is_the_overlap_that_a_slow_account_finds() -> None:
         split = next(split for split in found.analysis.ranks if split.rank == rank)
         assert split.overlap_fraction is not None
         hidden = split.communication_ms * split.overlap_fraction
-        assert table.beside.sum() / 1e6 == pytest.approx(hidden, rel=1e-6)
+        assert table.overlap.sum() / 1e6 == pytest.approx(hidden, rel=1e-6)
         assert table.labels == ("all_reduce float32",)
-        assert (table.beside <= table.time[:, None]).all()
+        assert (table.overlap <= table.time[:, None]).all()
 
 
 def test_the_growth_of_the_kinds_adds_up_to_the_growth_of_the_compute() -> None:
@@ -176,9 +176,9 @@ def test_the_growth_of_the_kinds_adds_up_to_the_growth_of_the_compute() -> None:
 
 
 def test_where_the_other_kernels_became_faster_no_share_stands_above_all() -> None:
-    def grown(kind: str, inflation: float, beside: float) -> KindGrowth:
+    def grown(kind: str, inflation: float, overlap: float) -> KindGrowth:
         return KindGrowth(kind=kind, from_ms=5.0, to_ms=5.0 + inflation, inflation_ms=inflation, more_work_ms=0.0,
-                          inflation_beside_ms=beside, beside_ms={"all_reduce float32": 0.2})  # fmt: skip
+                          inflation_beside_ms=overlap, beside_ms={"all_reduce float32": 0.2})  # fmt: skip
 
     fall = Waterfall(series="s", from_world_size=1, to_world_size=4, from_step_ms=50.0, to_step_ms=50.1, growth_ms=0.1,
                      parts=[], kinds=[grown(MATMUL, 0.12, 0.12), grown(CONVOLUTION, -0.01, 0.09)])  # fmt: skip

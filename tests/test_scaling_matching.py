@@ -47,8 +47,8 @@ def test_both_gloo_ranks_hold_the_same_collectives_with_the_operations_torch_cal
 
 
 def one(start: int, end: int, **more: object) -> RankCollective:
-    told = {"operation": "all_reduce", "elements": 10, "group": "0", "group_ranks": (0, 1), "group_size": 2}
-    return RankCollective(start=start, end=end, **(told | more))  # type: ignore[arg-type]
+    reported = {"operation": "all_reduce", "elements": 10, "group": "0", "group_ranks": (0, 1), "group_size": 2}
+    return RankCollective(start=start, end=end, **(reported | more))  # type: ignore[arg-type]
 
 
 def test_sequence_numbers_decide_against_overlap() -> None:

@@ -46,7 +46,7 @@ def pair(tmp_path: Path) -> RunFolder:
     return make_pair(tmp_path / "pair")
 
 
-def told(answer: StudyAnalysis) -> list[Projected]:
+def reported(answer: StudyAnalysis) -> list[Projected]:
     assert answer.projection is not None
     return answer.projection.points
 
@@ -86,7 +86,7 @@ def test_a_measured_step_that_nothing_foretells_lies_outside(tmp_path: Path) -> 
 def test_parts_add_up_and_intervals_widen_with_the_count(study: RunFolder) -> None:
     outlook = Outlook(gpus=(8, 64, 4096), topology=Topology(gpus_per_node=8, nic_gb_s=50, nic_latency_us=5))
     answer, _ = analyze_study(study, outlook=outlook)
-    points = told(answer)
+    points = reported(answer)
     assert [one.world_size for one in points] == [8, 64, 4096]
     widths = []
     for one in points:
@@ -111,7 +111,7 @@ def test_strong_scaling_divides_the_batch_and_keeps_what_does_not_shrink(tmp_pat
     add_run(folder.path, "gpt_ddp_n2", 2, 64.5, batch=16)
     add_sweep(folder.path, sweep_rows())
     answer, _ = analyze_study(folder, outlook=Outlook(gpus=(4,)))
-    (one,) = told(answer)
+    (one,) = reported(answer)
     assert one.scaling == "strong" and one.step_ms is not None and one.efficiency is not None
     assert one.samples_per_s is not None
     assert one.samples_per_s.value == pytest.approx(32 / one.step_ms.value * 1e3)
@@ -123,7 +123,7 @@ def test_strong_scaling_divides_the_batch_and_keeps_what_does_not_shrink(tmp_pat
 
 
 def refused(answer: StudyAnalysis) -> str:
-    points = told(answer)
+    points = reported(answer)
     assert points and all(one.step_ms is None for one in points)
     return points[0].refused or ""
 
@@ -160,10 +160,10 @@ def test_what_the_measurements_cannot_tell_is_refused_with_its_reason(tmp_path: 
 
 def test_a_topology_that_was_not_measured_is_refused_until_the_user_gives_its_figures(study: RunFolder) -> None:
     answer, _ = analyze_study(study)  # the next doublings of 4 are 8 and 16
-    assert [one.world_size for one in told(answer)] == [8, 16]
+    assert [one.world_size for one in reported(answer)] == [8, 16]
     assert "links of no more than 4 ranks" in refused(answer)
     wide, _ = analyze_study(study, outlook=Outlook(gpus=(8, 16), topology=Topology(gpus_per_node=8)))
-    first, second = told(wide)
+    first, second = reported(wide)
     assert first.step_ms is not None and second.step_ms is None and "--nic-gb-s" in (second.refused or "")
 
 
@@ -292,8 +292,8 @@ def test_the_verb_projects_prints_and_writes(
     pair: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "projection.json"
-    words = ["project", str(pair.path), "--gpus", "16,8", "--gpus-per-node", "8", "--nic-gb-s", "50"]
-    assert front_door.main([*words, "--nic-latency-us", "5", "--json", str(out)]) == 0
+    argv = ["project", str(pair.path), "--gpus", "16,8", "--gpus-per-node", "8", "--nic-gb-s", "50"]
+    assert front_door.main([*argv, "--nic-latency-us", "5", "--json", str(out)]) == 0
     printed = capsys.readouterr().out
     assert "Efficiency to expect: 8 GPUs" in printed and "Not tested: that takes three measured counts" in printed
     written = json.loads(out.read_text())
@@ -306,7 +306,7 @@ def test_the_verb_projects_prints_and_writes(
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("argv", "says"),
     [
         (["--nic-gb-s", "50"], "--gpus-per-node"),
         (["--gpus-per-node", "8", "--nic-gb-s", "50"], "--nic-latency-us"),
@@ -315,9 +315,9 @@ def test_the_verb_projects_prints_and_writes(
     ],
 )
 def test_a_machine_that_is_half_said_is_refused(
-    pair: RunFolder, words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+    pair: RunFolder, argv: list[str], says: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert front_door.main(["project", str(pair.path), *words]) == 2
+    assert front_door.main(["project", str(pair.path), *argv]) == 2
     assert says in capsys.readouterr().err
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from scalescope.records.errors import UserError
-from scalescope.report.words import findings as words
+from scalescope.report.text import findings as finding_text
 from scalescope.scaling.analyze import analyze_against
 from scalescope.scaling.answer import PARTS
 from scalescope.scaling.losses import lost_time
@@ -35,7 +35,7 @@ def undisturbed(tmp_path: Path) -> Explained:
 
 def because(explained: Explained) -> str:
     """Return what the first finding says."""
-    return words.because(explained.analysis.findings[0])
+    return finding_text.because(explained.analysis.findings[0])
 
 
 def growth(calm: Explained, other: Explained, ranks: list[int]) -> dict[str, float]:

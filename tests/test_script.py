@@ -21,10 +21,10 @@ BIN = Path(sys.executable).parent
 QUICK = {"wait": 3, "warmup": 1, "active": 2, "warmup_steps": 1, "analyze": False}
 
 
-def call(cwd: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def call(cwd: Path, *argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     return subprocess.run(
-        words, cwd=cwd, env={**environment, "OMP_NUM_THREADS": "1", **variables}, capture_output=True, text=True,
+        argv, cwd=cwd, env={**environment, "OMP_NUM_THREADS": "1", **variables}, capture_output=True, text=True,
         timeout=180, check=False,
     )  # fmt: skip
 

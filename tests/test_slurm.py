@@ -40,8 +40,8 @@ def _only(folder: Path, log: str) -> RunFolder:
     return runs[0]
 
 
-def _run(cluster: SlurmCluster, folder: Path, *words: str) -> str:
-    job = cluster.submit(*words, cwd=folder)
+def _run(cluster: SlurmCluster, folder: Path, *argv: str) -> str:
+    job = cluster.submit(*argv, cwd=folder)
     state = cluster.wait(job)
     log = (folder / f"slurm-{job}.out").read_text()
     assert state == "COMPLETED", log
@@ -55,8 +55,8 @@ def test_train_runs_torchrun_on_every_node(cluster: SlurmCluster, tmp_path: Path
 
 
 def test_sweep_runs_a_task_a_rank(cluster: SlurmCluster, tmp_path: Path) -> None:
-    words = ["sizes=[8,64KiB]", "budget_s=0.05", "logger=none"]
-    log = _run(cluster, tmp_path, "--nodes=2", "--ntasks-per-node=2", str(SCRIPTS / "sweep.sbatch"), *words)
+    argv = ["sizes=[8,64KiB]", "budget_s=0.05", "logger=none"]
+    log = _run(cluster, tmp_path, "--nodes=2", "--ntasks-per-node=2", str(SCRIPTS / "sweep.sbatch"), *argv)
     run = _only(tmp_path, log)
     info = run.read_info()
     assert (info.status, info.world_size, info.launcher) == ("done", 4, "slurm")
@@ -64,8 +64,8 @@ def test_sweep_runs_a_task_a_rank(cluster: SlurmCluster, tmp_path: Path) -> None
 
 
 def test_a_study_in_the_body_of_a_job_starts_its_own_ranks(cluster: SlurmCluster, tmp_path: Path) -> None:
-    words = [*TINY, "gpu_counts=[1,2]", "name=study", "sweep.sizes=[8,64KiB]", "sweep.budget_s=0.05"]
-    log = _run(cluster, tmp_path, str(SCRIPTS / "study.sbatch"), *words)
+    argv = [*TINY, "gpu_counts=[1,2]", "name=study", "sweep.sizes=[8,64KiB]", "sweep.budget_s=0.05"]
+    log = _run(cluster, tmp_path, str(SCRIPTS / "study.sbatch"), *argv)
     study = RunFolder(tmp_path / "runs" / "study")
     assert study.read_info().status == "done", log
     assert study.report.stat().st_size > 10_000
@@ -74,12 +74,16 @@ def test_a_study_in_the_body_of_a_job_starts_its_own_ranks(cluster: SlurmCluster
 def test_a_signalled_job_is_requeued_and_ends_with_the_losses_of_an_undisturbed_one(
     cluster: SlurmCluster, tmp_path: Path
 ) -> None:
-    words = [*(word for word in TINY if not word.startswith(("steps=", "data="))), "steps=700", "data=python_stdlib"]
+    argv = [
+        *(word for word in TINY if not word.startswith(("steps=", "data="))),
+        "steps=700",
+        "data=python_stdlib",
+    ]
     undisturbed = tmp_path / "undisturbed"
     undisturbed.mkdir()
-    _run(cluster, undisturbed, str(SCRIPTS / "train.sbatch"), *words)
+    _run(cluster, undisturbed, str(SCRIPTS / "train.sbatch"), *argv)
 
-    job = cluster.submit(str(SCRIPTS / "train.sbatch"), *words, cwd=tmp_path)
+    job = cluster.submit(str(SCRIPTS / "train.sbatch"), *argv, cwd=tmp_path)
     folder = RunFolder(tmp_path / "runs" / f"slurm-{job}")
     cluster.wait_until(lambda: len(folder.read_steps()) > 0)
     cluster.signal(job, "USR1")
@@ -95,16 +99,16 @@ def test_a_signalled_job_is_requeued_and_ends_with_the_losses_of_an_undisturbed_
     assert [run.path.name for run in find_runs(tmp_path / "runs")] == [f"slurm-{job}"]
 
 
-def _submit(cluster: SlurmCluster, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [SCALESCOPE, "submit", *words]
+def _submit(cluster: SlurmCluster, folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    command = [SCALESCOPE, "submit", *argv]
     return subprocess.run(
         command, cwd=folder, env=cluster.environment, capture_output=True, text=True, timeout=500, check=False
     )
 
 
 def test_a_study_over_nodes_is_submitted_followed_and_reported(cluster: SlurmCluster, tmp_path: Path) -> None:
-    words = [*TINY, "gpu_counts=[1,2,4]", "name=over nodes", "sweep.sizes=[8,64KiB]", "sweep.budget_s=0.05"]
-    done = _submit(cluster, tmp_path, "study", *words, "--ranks-per-node=2", "--wait")
+    argv = [*TINY, "gpu_counts=[1,2,4]", "name=over nodes", "sweep.sizes=[8,64KiB]", "sweep.budget_s=0.05"]
+    done = _submit(cluster, tmp_path, "study", *argv, "--ranks-per-node=2", "--wait")
     logs = "".join(path.read_text() for path in tmp_path.glob("slurm-*.out"))
     assert done.returncode == 0, done.stderr + logs
     study = RunFolder(tmp_path / "runs" / "over nodes")
@@ -116,8 +120,8 @@ def test_a_study_over_nodes_is_submitted_followed_and_reported(cluster: SlurmClu
 
 
 def test_a_grid_is_an_array_with_a_run_folder_a_task(cluster: SlurmCluster, tmp_path: Path) -> None:
-    words = [*(word for word in TINY if not word.startswith("steps=")), "steps=8,9", "seed=3,4"]
-    done = _submit(cluster, tmp_path, "train", *words, "--ranks-per-node=1", "--at-once=2", "--wait")
+    argv = [*(word for word in TINY if not word.startswith("steps=")), "steps=8,9", "seed=3,4"]
+    done = _submit(cluster, tmp_path, "train", *argv, "--ranks-per-node=1", "--at-once=2", "--wait")
     logs = "".join(path.read_text() for path in tmp_path.glob("slurm-*.out"))
     assert done.returncode == 0, done.stdout + done.stderr + logs
     assert "an array of 4" in done.stdout and done.stdout.count(": completed") == 4, done.stdout
@@ -128,9 +132,9 @@ def test_a_grid_is_an_array_with_a_run_folder_a_task(cluster: SlurmCluster, tmp_
 
 
 def test_hydras_submitit_launcher_runs_a_multirun_as_jobs(cluster: SlurmCluster, tmp_path: Path) -> None:
-    words = ["-m", "hydra/launcher=submitit_slurm", "hydra.launcher.partition=cpu", "hydra.launcher.timeout_min=5",
+    argv = ["-m", "hydra/launcher=submitit_slurm", "hydra.launcher.partition=cpu", "hydra.launcher.timeout_min=5",
              *TINY, "seed=1,2", "launch.ranks=1"]  # fmt: skip
-    done = subprocess.run([SCALESCOPE, "train", *words], cwd=tmp_path, env=cluster.environment, capture_output=True,
+    done = subprocess.run([SCALESCOPE, "train", *argv], cwd=tmp_path, env=cluster.environment, capture_output=True,
                           text=True, timeout=500, check=False)  # fmt: skip
     logs = "".join(path.read_text() for path in tmp_path.rglob("*_log.err"))
     assert done.returncode == 0, done.stdout + done.stderr + logs
@@ -163,7 +167,7 @@ def test_a_dry_run_shows_the_calls_and_submits_nothing(cluster: SlurmCluster, tm
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("argv", "says"),
     [
         (["train", "--partition=nowhere"], "--partition=PARTITION"),
         (["train", "--ranks-per-node=64"], "lower --gpus-per-node, --ranks-per-node"),
@@ -173,9 +177,9 @@ def test_a_dry_run_shows_the_calls_and_submits_nothing(cluster: SlurmCluster, tm
     ],
 )
 def test_an_impossible_request_is_one_clear_line(
-    words: list[str], says: str, cluster: SlurmCluster, tmp_path: Path
+    argv: list[str], says: str, cluster: SlurmCluster, tmp_path: Path
 ) -> None:
-    done = _submit(cluster, tmp_path, *words)
+    done = _submit(cluster, tmp_path, *argv)
     assert done.returncode == 2, done.stdout + done.stderr
     assert len(done.stderr.strip().splitlines()) == 1 and says in done.stderr
 

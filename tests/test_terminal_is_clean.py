@@ -34,8 +34,8 @@ def test_nothing_that_a_verb_prints_carries_an_escape(tmp_path: Path) -> None:
     sweep = write_sweep(tmp_path / "sweep")
     row = json.loads(sweep.sweep.read_text().splitlines()[0])
     sweep.sweep.write_text(json.dumps({**row, "dtype": HOSTILE, "operation": HOSTILE}) + "\n")
-    for words in (["analyze", str(traces)], ["compare", str(sweep.path), str(sweep.path)], ["analyze", HOSTILE]):
-        _, said = said_by(words)
+    for argv in (["analyze", str(traces)], ["compare", str(sweep.path), str(sweep.path)], ["analyze", HOSTILE]):
+        _, said = said_by(argv)
         assert said and not {"\x1b", "\x07", "\x9b", "\u202e"} & set(said), repr(said)
 
 
@@ -45,8 +45,8 @@ def test_a_terminal_still_gets_its_colours(tmp_path: Path) -> None:
         "from scalescope.report.terminal import make_console\n"
         "with cleaned_console(): make_console().print('[red]x\\x1b[2Jy[/red]')\n"
     )
-    house = str(Path(__file__).resolve().parent.parent)
-    environment = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm-256color", "PYTHONPATH": house}
+    checkout = str(Path(__file__).resolve().parent.parent)
+    environment = {**os.environ, "FORCE_COLOR": "1", "TERM": "xterm-256color", "PYTHONPATH": checkout}
     environment.pop("NO_COLOR", None)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=True)
     assert "\x1b[31m" in done.stdout and "\x1b[2J" not in done.stdout

@@ -217,7 +217,7 @@ def test_a_token_that_the_model_has_no_row_for_is_named(tmp_path: Path) -> None:
 def test_the_window_is_as_late_as_possible_unless_told_otherwise() -> None:
     late = make_schedule(compose("steps=20", "warmup_steps=4"))
     assert "".join(late.phase(step)[0] for step in range(20)) == "wwwwsssssssssssppppp"
-    told = make_schedule(compose("steps=20", "warmup_steps=4", "profiler.wait=6", "profiler.warmup=1",
+    reported = make_schedule(compose("steps=20", "warmup_steps=4", "profiler.wait=6", "profiler.warmup=1",
                                  "profiler.active=2", "profiler.repeat=2"))  # fmt: skip
-    assert "".join(told.phase(step)[0] for step in range(20)) == "wwwwsspppsssssspppss"
-    assert [(window.first, window.active, window.end) for window in told.windows] == [(6, 7, 9), (15, 16, 18)]
+    assert "".join(reported.phase(step)[0] for step in range(20)) == "wwwwsspppsssssspppss"
+    assert [(window.first, window.active, window.end) for window in reported.windows] == [(6, 7, 9), (15, 16, 18)]

@@ -156,11 +156,11 @@ def test_the_thread_that_writes_stands_on_its_ranks_own_device_and_not_in_the_st
     strategy = Strategy.__new__(Strategy)
     strategy.device = torch.device("cuda", 1)
     monkeypatch.setattr(strategy, "state", lambda: {"weight": torch.ones(3)}, raising=False)
-    told: list[tuple[str, object, str]] = []
+    reported: list[tuple[str, object, str]] = []
 
     def note(what: str) -> Callable[[object], object]:
         def called(value: object) -> object:
-            told.append((what, value, threading.current_thread().name))
+            reported.append((what, value, threading.current_thread().name))
             return value
 
         return called
@@ -171,5 +171,5 @@ def test_the_thread_that_writes_stands_on_its_ranks_own_device_and_not_in_the_st
     future.result(timeout=60)
     assert (tmp_path / "saved" / ".metadata").is_file()
     device = strategy.device
-    assert [call[:2] for call in told] == [("set_device", device), ("Stream", device), ("set_stream", device)]
-    assert {thread for _, _, thread in told} == {"checkpoint_0"}
+    assert [call[:2] for call in reported] == [("set_device", device), ("Stream", device), ("set_stream", device)]
+    assert {thread for _, _, thread in reported} == {"checkpoint_0"}

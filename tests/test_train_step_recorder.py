@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-HOUSE = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent
 
 # both exchange the times of step 0; then rank 1 dies, and rank 0 sends those of step 1
 PROGRAM = """
@@ -63,7 +63,7 @@ def test_times_that_a_death_cut_short_make_no_row(tmp_path: Path) -> None:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     ranks = [
-        subprocess.Popen([sys.executable, "-c", PROGRAM, str(rank), str(tmp_path), str(port)], cwd=HOUSE,
+        subprocess.Popen([sys.executable, "-c", PROGRAM, str(rank), str(tmp_path), str(port)], cwd=ROOT,
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         for rank in (0, 1)
     ]  # fmt: skip

@@ -43,8 +43,8 @@ def stranger(kept: RunFolder, tmp_path: Path) -> RunFolder:
     return copy
 
 
-def go_on(folder: RunFolder, *words: str) -> "subprocess.CompletedProcess[str]":
-    _, done = train_in_world(folder.path.parent, folder.path.name, 1, *JOB, "resume=true", *words)
+def go_on(folder: RunFolder, *argv: str) -> "subprocess.CompletedProcess[str]":
+    _, done = train_in_world(folder.path.parent, folder.path.name, 1, *JOB, "resume=true", *argv)
     return done
 
 

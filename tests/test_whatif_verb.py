@@ -12,8 +12,17 @@ DATA = Path(__file__).parent / "data"
 
 def test_predictions_are_a_table_with_what_they_assume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "whatif.json"
-    words = [str(DATA / "gpt_ddp_n2"), "--bucket-mib", "5,50", "--link", "2x", "--no-straggler", "--json", str(file)]
-    assert front_door.main(["whatif", *words]) == 0
+    argv = [
+        str(DATA / "gpt_ddp_n2"),
+        "--bucket-mib",
+        "5,50",
+        "--link",
+        "2x",
+        "--no-straggler",
+        "--json",
+        str(file),
+    ]
+    assert front_door.main(["whatif", *argv]) == 0
     said = capsys.readouterr().out
     for word in ("buckets of 5 MiB", "buckets of 50 MiB", "links 2 times as fast", "no slower than the others",
                  "interval", "Assumed: inflation"):  # fmt: skip
@@ -31,7 +40,7 @@ def test_changes_made_together_are_one_prediction(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("argv", "says"),
     [
         (["--bucket-mib", "x"], "'x' is no number"),
         (["--bucket-mib", "0"], "must be above 0"),
@@ -41,8 +50,8 @@ def test_changes_made_together_are_one_prediction(capsys: pytest.CaptureFixture[
         (["--no-straggler", "7"], "not a rank of cpu_ddp_n2 that is replayed; choose one of 0, 1"),
     ],
 )
-def test_wrong_words_are_told(words: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert front_door.main(["whatif", str(DATA / "cpu_ddp_n2"), *words]) == 2
+def test_wrong_words_are_told(argv: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert front_door.main(["whatif", str(DATA / "cpu_ddp_n2"), *argv]) == 2
     assert says in capsys.readouterr().err
 
 

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.profiler import record_function
 
-from causes.job import MIB, Job, Places
+from causes.job import MIB, Hooks, Job
 from causes.models import Gpt
 
 HERE = Path(__file__).resolve().parent
@@ -58,7 +58,7 @@ class Tools:
             self.cotenant.close()
 
 
-class Injection(Places):
+class Injection(Hooks):
     """A disturbance of this rank's steps."""
 
     def __init__(self, job: Job, tools: Tools, amount_ms: float) -> None:
@@ -329,7 +329,7 @@ class PageableCopy(Injection):
         self.copied = self.data = torch.empty(0)
 
 
-class CollectivesBeside(Injection):
+class ConcurrentCollectives(Injection):
     """All-reduces of another group run beside forward for about `ms`, and end before it does."""
 
     def start(self) -> None:
@@ -401,7 +401,7 @@ INJECTIONS: dict[str, type[Injection]] = {
     "device_synchronised": DeviceSynchronised,
     "tiny_kernels": TinyKernels,
     "pageable_copy": PageableCopy,
-    "collectives_beside": CollectivesBeside,
+    "collectives_beside": ConcurrentCollectives,
     "cache_emptied": CacheEmptied,
     "new_shapes": NewShapes,
 }

@@ -45,7 +45,7 @@ ON_GPU = Size(4, 1024, 16, 512, 4096, 64, 4, 1000, 64, 64 * MIB, 2048)
 ON_CPU = Size(2, 64, 2, 64, 256, 8, 2, 10, 16, MIB // 4, 256)
 
 
-class Places:
+class Hooks:
     """Where a step can be disturbed; here nothing happens. A rank that is left alone runs this."""
 
     def start(self) -> None:
@@ -102,23 +102,23 @@ class Job:
             self.batches[samples] = random_batch(shape, self.device)
         return self.batches[samples]
 
-    def step(self, places: Places) -> None:
+    def step(self, hooks: Hooks) -> None:
         """Run one step."""
         assert self.loading is not None
-        places.before_step()
+        hooks.before_step()
         inputs, targets = self.loading.fetch()
-        places.before_forward()
+        hooks.before_forward()
         with self._precision():
             loss: Tensor = self.model(inputs, targets)
-        places.after_forward(loss)
+        hooks.after_forward(loss)
         if self.root is not None:
             assert self.buffer is not None
             dist.broadcast(self.buffer, src=self.root)
         loss.backward()
-        places.after_backward()
+        hooks.after_backward()
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        places.after_step()
+        hooks.after_step()
 
     def synchronize(self) -> None:
         """Wait until the device has done all it was given."""

@@ -14,7 +14,7 @@ from torch import nn
 
 from causes.cases import BATCHES, GPU_BOUND, LARGE, LAUNCH_BOUND
 from causes.injections import Tools
-from causes.job import Job, Places
+from causes.job import Hooks, Job
 
 LEAD, STEPS = 3, 10  # of a stretch: until the host is as far ahead as it gets, and those that count
 #: The device's time for a batch, as a multiple of the host's time to launch the step. Recording doubles the latter.
@@ -43,19 +43,19 @@ class Team:
         dist.barrier(group=self.group)
 
     @contextmanager
-    def running(self, places: Places) -> Iterator[None]:
+    def running(self, hooks: Hooks) -> Iterator[None]:
         """Have all ranks' injections at work until the end, whatever happens. Raises on all ranks where one fails."""
         try:
             error = None
             try:
-                places.start()
+                hooks.start()
             except Exception as raised:  # noqa: BLE001  the other ranks would wait for this one
                 error = f"rank {self.rank}: {type(raised).__name__}: {raised}"
             if errors := [one for one in self.all(error) if one]:
                 raise RuntimeError("; ".join(errors))
             yield
         finally:
-            places.stop()
+            hooks.stop()
 
 
 class Marks:
@@ -82,16 +82,16 @@ class Marks:
         return [round((last - first) * 1e3, 4) for first, last in zip(self.moments, self.moments[1:], strict=False)]
 
 
-def stretch(job: Job, team: Team, places: Places, steps: int = STEPS, lead: int = LEAD) -> list[float]:
+def stretch(job: Job, team: Team, hooks: Hooks, steps: int = STEPS, lead: int = LEAD) -> list[float]:
     """Return this rank's step times, ms, of a stretch that ranks begin together and then run freely."""
     marks = Marks(job)
-    with team.running(places):
+    with team.running(hooks):
         job.synchronize()
         team.barrier()
         for number in range(lead + steps):
             if number >= lead:
                 marks.mark()
-            job.step(places)
+            job.step(hooks)
         marks.mark()
         return marks.steps_ms()
 
@@ -125,14 +125,14 @@ class Limits:
 def measure_limits(job: Job, team: Team, tools: Tools, samples: int) -> Limits:
     """Measure them for a resident batch."""
     job.prepare(samples)
-    stretch(job, team, Places(), steps=2)  # warms up, and lets DDP order its buckets
-    step_ms = statistics.median(stretch(job, team, Places(), steps=15))
+    stretch(job, team, Hooks(), steps=2)  # warms up, and lets DDP order its buckets
+    step_ms = statistics.median(stretch(job, team, Hooks(), steps=15))
     host_ms = _host_ms(job, team)
     device_ms = _device_ms(job, team, tools, host_ms) if job.on_gpu else step_ms
     no_sync_ms = None
     if isinstance(job.model, nn.parallel.DistributedDataParallel):
         with job.model.no_sync():
-            no_sync_ms = team.all(statistics.median(stretch(job, team, Places())))
+            no_sync_ms = team.all(statistics.median(stretch(job, team, Hooks())))
     of_step, of_host = team.all(step_ms), team.all(host_ms if job.on_gpu else step_ms)
     return Limits(samples, of_step, of_host, device_ms, no_sync_ms)
 
@@ -156,7 +156,7 @@ def choose_samples(job: Job, team: Team, tools: Tools) -> dict[str, int]:
 def _device_ms_of(job: Job, team: Team, tools: Tools, samples: int) -> float:
     """Return the device's time for a step with such a batch; the same on all ranks."""
     job.prepare(samples)
-    stretch(job, team, Places(), steps=3)
+    stretch(job, team, Hooks(), steps=3)
     found: float = team.first(_device_ms(job, team, tools, _host_ms(job, team)))
     return found
 
@@ -168,7 +168,7 @@ def _host_ms(job: Job, team: Team, times: int = 7) -> float:
         job.synchronize()
         team.barrier()
         began = time.perf_counter()
-        job.step(Places())
+        job.step(Hooks())
         taken.append((time.perf_counter() - began) * 1e3)
     return statistics.median(taken)
 
@@ -182,7 +182,7 @@ def _device_ms(job: Job, team: Team, tools: Tools, host_ms: float, times: int = 
         tools.delay(2.5 * host_ms + 2)
         marks = Marks(job)
         marks.mark()
-        job.step(Places())
+        job.step(Hooks())
         marks.mark()
         # the rank that was let go last waits for nobody
         taken.append(min(team.all(marks.steps_ms()[0])))

@@ -26,7 +26,7 @@ import torch.distributed as dist
 from causes import bursts
 from causes.cases import GPU_BOUND, LAUNCH_BOUND, RESIDENT, WORKER, Case, JobKind, launches
 from causes.injections import INJECTIONS, Tools
-from causes.job import Job, Places
+from causes.job import Hooks, Job
 from causes.measuring import Limits, Team, choose_samples, measure_limits, stretch
 from causes.recording import record
 from causes.truth import FILE, Cost, Stretches, Truth, cost
@@ -76,11 +76,11 @@ class Bench:
             self.limits[kind, batch] = measure_limits(self.job(kind), self.team, self.tools, samples)
         return self.limits[kind, batch]
 
-    def places(self, case: Case, injected_ms: float) -> Places:
+    def hooks(self, case: Case, injected_ms: float) -> Hooks:
         """Return what this rank runs with in the disturbed steps of a case."""
         mine = not case.ranks or self.team.rank in case.ranks
         if not case.injection or not mine:
-            return Places()
+            return Hooks()
         return INJECTIONS[case.injection](self.job(case.job), self.tools, injected_ms)
 
     def untraced(self, case: Case) -> Untraced:
@@ -90,13 +90,13 @@ class Bench:
         injected_ms = amount_ms(case, limits)
         self._prepare(case, limits.samples)
         plain, disturbed = self.job(plain_kind), self.job(case.job)
-        stretch(disturbed, self.team, Places(), steps=2)  # its first steps order its buckets
+        stretch(disturbed, self.team, Hooks(), steps=2)  # its first steps order its buckets
         without, with_it = [], []
         for _ in range(case.pairs):
-            without.append(stretch(plain, self.team, Places()))
+            without.append(stretch(plain, self.team, Hooks()))
             if case.disturbs:
-                with_it.append(stretch(disturbed, self.team, self.places(case, injected_ms)))
-        without.append(stretch(plain, self.team, Places()))
+                with_it.append(stretch(disturbed, self.team, self.hooks(case, injected_ms)))
+        without.append(stretch(plain, self.team, Hooks()))
         self._release(case)
         everyone = self.team.all((without, with_it or without))
         return Untraced(limits, injected_ms, [one[0] for one in everyone], [one[1] for one in everyone])
@@ -105,11 +105,11 @@ class Bench:
         """Trace a window of a case and write its truth; around the first one, measure further stretches."""
         self._prepare(case, untraced.limits.samples)
         plain, disturbed = self.job(case.undisturbed or case.job), self.job(case.job)
-        places = self.places(case, untraced.injected_ms)
-        around = stretch(plain, self.team, Places()) if first and case.disturbs else []
-        before = stretch(disturbed, self.team, places)
-        traced = record(disturbed, self.team, places, folder, case.recording)
-        after = stretch(disturbed, self.team, places, steps=6, lead=1) if first or case.recording.teardown else []
+        hooks = self.hooks(case, untraced.injected_ms)
+        around = stretch(plain, self.team, Hooks()) if first and case.disturbs else []
+        before = stretch(disturbed, self.team, hooks)
+        traced = record(disturbed, self.team, hooks, folder, case.recording)
+        after = stretch(disturbed, self.team, hooks, steps=6, lead=1) if first or case.recording.teardown else []
         self._release(case)
         everyone = self.team.all((around, before, traced, after))
         if self.team.rank:
@@ -126,7 +126,7 @@ class Bench:
     def rehearse(self) -> None:
         """Record once for nothing: the first profile of a process loads its libraries."""
         job = self.job(JobKind())
-        record(job, self.team, Places(), None, Case("rehearsal", "nothing", GPU_BOUND).recording)
+        record(job, self.team, Hooks(), None, Case("rehearsal", "nothing", GPU_BOUND).recording)
 
     def attempt(self, case: Case, work: Callable[[], Result]) -> Result | None:
         """Return what a case's work gives; None where a rank failed at it, which is then noted."""

@@ -6,14 +6,14 @@ from pathlib import Path
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from causes.cases import Recording
-from causes.job import Job, Places
+from causes.job import Hooks, Job
 from causes.measuring import Marks, Team
 
 WAIT, WARMUP, ACTIVE = 1, 2, 5
 FIRST = WAIT + WARMUP  # the first traced step's number
 
 
-def record(job: Job, team: Team, places: Places, folder: Path | None, recording: Recording) -> list[float]:
+def record(job: Job, team: Team, hooks: Hooks, folder: Path | None, recording: Recording) -> list[float]:
     """Trace five steps and return how long each took, ms. The trace is left uncompressed; without a folder, nowhere."""
     if recording.teardown:
         os.environ["TEARDOWN_CUPTI"] = "1"
@@ -27,7 +27,7 @@ def record(job: Job, team: Team, places: Places, folder: Path | None, recording:
 
     marks = Marks(job)
     with (
-        team.running(places),
+        team.running(hooks),
         profile(
             activities=[*host, *device],
             schedule=schedule(wait=WAIT, warmup=WARMUP, active=ACTIVE, repeat=1),
@@ -41,7 +41,7 @@ def record(job: Job, team: Team, places: Places, folder: Path | None, recording:
         for number in range(FIRST + ACTIVE):
             if number >= FIRST:
                 marks.mark()
-            job.step(places)
+            job.step(hooks)
             if number == FIRST + ACTIVE - 1:
                 marks.mark()
             profiler.step()

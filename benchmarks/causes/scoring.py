@@ -81,9 +81,9 @@ class Score:
     covered: bool | None = None
     narrow: bool | None = None
     accused: list[str] = field(default_factory=list)  # ranks blamed for nothing, told
-    untold_first: str = ""
-    untold_first_right: bool | None = None
-    untold_accused: list[str] = field(default_factory=list)
+    without_step_first: str = ""
+    without_step_first_right: bool | None = None
+    without_step_accused: list[str] = field(default_factory=list)
     range_right: bool | None = None  # untold: the range holds the untraced step
     error: str | None = None
 
@@ -127,27 +127,27 @@ def is_first_right(truth: Truth, findings: Sequence[Finding]) -> bool | None:
 
 def accusations(truth: Truth, findings: Sequence[Finding]) -> list[str]:
     """Return the findings that blame a rank, with certainty, for what the truth does not know."""
-    guilty = {rank for one in expected(truth) for rank in one.ranks}
+    causing = {rank for one in expected(truth) for rank in one.ranks}
     if state(truth) == UNSETTLED:
-        guilty |= set(truth.rank) if isinstance(truth.rank, list) else {truth.rank}
+        causing |= set(truth.rank) if isinstance(truth.rank, list) else {truth.rank}
     return [
         str(one)
         for one in findings
-        if one.rank is not None and one.rank not in guilty and one.code not in CLAIMS_NOTHING and (one.low_ms or 0) > 0
+        if one.rank is not None and one.rank not in causing and one.code not in CLAIMS_NOTHING and (one.low_ms or 0) > 0
     ]
 
 
-def score(window: str, truth: Truth, told: dict[str, Any], untold: dict[str, Any]) -> Score:
+def score(window: str, truth: Truth, with_step: dict[str, Any], without_step: dict[str, Any]) -> Score:
     """Return the verdicts on a window's two analyses."""
-    findings = [Finding.of(one) for one in told["findings"]]
-    bare = [Finding.of(one) for one in untold["findings"]]
+    findings = [Finding.of(one) for one in with_step["findings"]]
+    bare = [Finding.of(one) for one in without_step["findings"]]
     result = Score(window, truth, str(findings[0]) if findings else "–")
     result.first_right = is_first_right(truth, findings)
     result.accused = accusations(truth, findings)
-    result.untold_first = str(bare[0]) if bare else "–"
-    result.untold_first_right = is_first_right(truth, bare)
-    result.untold_accused = accusations(truth, bare)
-    as_run = untold.get("as_run") or {}
+    result.without_step_first = str(bare[0]) if bare else "–"
+    result.without_step_first_right = is_first_right(truth, bare)
+    result.without_step_accused = accusations(truth, bare)
+    as_run = without_step.get("as_run") or {}
     if as_run.get("low_ms") is not None and as_run.get("high_ms") is not None:
         result.range_right = as_run["low_ms"] <= untraced_step(truth) <= as_run["high_ms"]
     if state(truth) != CAUSE:
@@ -206,8 +206,8 @@ def check(out: Path, only: Sequence[str] | None, command: Sequence[str], markdow
         name, truth = window
         folder = out / name
         try:
-            told = analyse(command, folder, untraced_step(truth))
-            return score(name, truth, told, analyse(command, folder, None))
+            with_step = analyse(command, folder, untraced_step(truth))
+            return score(name, truth, with_step, analyse(command, folder, None))
         except (RuntimeError, KeyError, OSError, json.JSONDecodeError) as error:
             return Score(name, truth, "–", first_right=False, error=f"{type(error).__name__}: {error}")
 

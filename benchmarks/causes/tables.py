@@ -55,9 +55,9 @@ def score_table(scores: Sequence[Score], markdown: bool) -> list[str]:
             _yes(one.covered),
             _yes(one.narrow),
             "; ".join(one.accused) or "–",
-            one.untold_first,
-            _yes(one.untold_first_right),
-            "; ".join(one.untold_accused) or "–",
+            one.without_step_first,
+            _yes(one.without_step_first_right),
+            "; ".join(one.without_step_accused) or "–",
             _yes(one.range_right),
         )
         for one in scores
@@ -83,8 +83,8 @@ def totals(scores: Sequence[Score]) -> list[str]:
         share("intervals within ±25%", causes, lambda one: one.narrow),
         share("windows blame no rank for nothing", scores, lambda one: not one.accused),
         share("undisturbed windows blame no rank", calm, lambda one: not one.accused),
-        share("untold: first findings right", scores, lambda one: one.untold_first_right),
-        share("untold: windows that the truth does not contradict", scores, lambda one: not one.untold_accused),
+        share("untold: first findings right", scores, lambda one: one.without_step_first_right),
+        share("untold: windows that the truth does not contradict", scores, lambda one: not one.without_step_accused),
         share("untold: ranges hold the untraced step", scores, lambda one: one.range_right),
         *(f"could not be analysed: {one.window}: {one.error}" for one in scores if one.error),
     ]

@@ -12,9 +12,9 @@ from scalescope.collectives.config import SweepConfig
 from scalescope.collectives.dtypes import DTYPES
 from scalescope.collectives.measure.arena import Arena, from_library, from_torch
 from scalescope.collectives.measure.check import Check
-from scalescope.collectives.measure.contention import Compute, ContendedClock, calls_beside, compute_slowdown
+from scalescope.collectives.measure.contention import Compute, ContendedClock, compute_slowdown, concurrent_calls
 from scalescope.collectives.measure.graph import capture, captured_count
-from scalescope.collectives.measure.groups import GroupMember, told_to_library
+from scalescope.collectives.measure.groups import GroupMember, library_settings
 from scalescope.collectives.measure.timing import Clock, DeviceClock, HostClock, Limits, PointTiming, measure
 from scalescope.collectives.measure.tuning_log import TuningLog
 from scalescope.collectives.operations import OPERATIONS
@@ -66,9 +66,9 @@ class Bench:
             relative_interval=job.config.relative_interval,
             percentile_iterations=job.config.percentile_iterations,
         )
-        self._told = told_to_library(group)
+        self._settings = library_settings(group)
         self._broken: str | None = None  # why this communicator can do nothing more
-        self._log = TuningLog(job.folder.logs, job.world.rank) if self._told and member.messages.leads else None
+        self._log = TuningLog(job.folder.logs, job.world.rank) if self._settings and member.messages.leads else None
         self._compute: Compute | None = None
         self._largest = {point.series: point.bytes for point in group.points}  # sizes ascend: the last one counts
         self._warm: set[tuple[object, ...]] = set()
@@ -81,7 +81,7 @@ class Bench:
         try:
             if point.mode == "in_place" and not OPERATIONS[point.operation].in_place:
                 raise NotAvailable(f"{point.operation} needs a buffer to send from and another to receive into")
-            if self._told and self._backend != "nccl":
+            if self._settings and self._backend != "nccl":
                 raise NotAvailable(f"{self._backend} cannot be told an algorithm, a protocol or channels")
             if self._broken is not None:
                 raise NotAvailable(self._broken)
@@ -118,7 +118,7 @@ class Bench:
         contended = measure(run, clock, self._messages, self._limits, expect, operations)
         if not self._messages.least(int(clock.covers)):
             raise NotAvailable("the matrix products ended before the collectives that were to run beside them")
-        calls = self._messages.tell(calls_beside(self._compute, call_s))
+        calls = self._messages.tell(concurrent_calls(self._compute, call_s))
         expect(calls * call_s)
         of_compute = self._messages.gather([compute_slowdown(run, calls, self._compute, self._device)])
         if contended is None or of_compute is None:
@@ -148,12 +148,12 @@ class Bench:
                 torch.cuda.synchronize(self._device)
         except (dist.DistBackendError, dist.DistNetworkError) as error:
             # the communicator is broken, and so is all that would follow; expected where it was told what to use
-            if not self._told:
+            if not self._settings:
                 raise
-            refusal = self._broken = f"{self._backend} with {self._told}: {error!s:.200}".replace("\n", " ")
+            refusal = self._broken = f"{self._backend} with {self._settings}: {error!s:.200}".replace("\n", " ")
         except (NotAvailable, RuntimeError, TypeError, ValueError) as error:
-            words = next(iter(str(error).splitlines()), type(error).__name__)
-            refusal = words if isinstance(error, NotAvailable) else f"{self._backend}: {words}"
+            text = next(iter(str(error).splitlines()), type(error).__name__)
+            refusal = text if isinstance(error, NotAvailable) else f"{self._backend}: {text}"
             out_of_memory = isinstance(error, torch.OutOfMemoryError)
         if reasons := list(filter(None, self._messages.texts(refusal))):
             if self._messages.total(self._broken is not None):

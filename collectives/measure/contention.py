@@ -111,12 +111,12 @@ class ContendedClock:
         return self._uncovered <= allowed
 
     def batch(self, run: Run, count: int) -> float:
-        return self._beside(count, lambda: self._clock.batch(run, count))
+        return self._concurrently(count, lambda: self._clock.batch(run, count))
 
     def each(self, run: Run, count: int) -> list[float]:
-        return self._beside(count, lambda: self._clock.each(run, count))
+        return self._concurrently(count, lambda: self._clock.each(run, count))
 
-    def _beside(self, count: int, timed: Callable[[], _Taken]) -> _Taken:
+    def _concurrently(self, count: int, timed: Callable[[], _Taken]) -> _Taken:
         self._compute.cover((count + 1) * self._call_s)  # one call is not counted
         taken = timed()
         self._batches += 1
@@ -125,7 +125,7 @@ class ContendedClock:
         return taken
 
 
-def calls_beside(compute: Compute, alone_s: float) -> int:
+def concurrent_calls(compute: Compute, alone_s: float) -> int:
     """Return how many calls outlast the products that are timed. Ranks differ: one decides for all."""
     return max(2, math.ceil(_COVER * _MEASURED * compute.alone_s / max(alone_s, 1e-9)))
 

@@ -60,13 +60,13 @@ def turn(job: Job[SweepConfig], group: Group) -> Iterator[GroupMember | None]:
     Every rank of the job enters, since torch forms a group with all of them. A process group stays until the job
     ends: ending a NCCL one that was split from the default group, while that lives on, can wait for ever.
     """
-    told = bool(told_to_library(group))
+    configured = bool(library_settings(group))
     everyone = len(group.ranks) == job.world.size
     timeout_s = job.config.launch.timeout_s
     host_group, process_group = job.host_group, cast(dist.ProcessGroup, dist.group.WORLD)
     if not everyone:  # the default groups span everyone
         host_group = form(group.ranks, timeout_s, "gloo")
-    if group.transport == "c10d" and (not everyone or told):  # what a library is told counts for fresh communicators
+    if group.transport == "c10d" and (not everyone or configured):  # settings count for fresh communicators only
         process_group = form(group.ranks, timeout_s, options=_options(job, group))
     if job.world.rank not in group.ranks:
         yield None
@@ -78,16 +78,16 @@ def turn(job: Job[SweepConfig], group: Group) -> Iterator[GroupMember | None]:
         transport.close()
 
 
-def told_to_library(group: Group) -> dict[str, str]:
+def library_settings(group: Group) -> dict[str, str]:
     """Return what a communicator is told instead of choosing, by the library's names."""
-    told = {"NCCL_ALGO": group.algorithm, "NCCL_PROTO": group.protocol, "CTAs": group.channels}
-    return {name: str(value) for name, value in told.items() if value is not None}
+    settings = {"NCCL_ALGO": group.algorithm, "NCCL_PROTO": group.protocol, "CTAs": group.channels}
+    return {name: str(value) for name, value in settings.items() if value is not None}
 
 
 @contextmanager
 def _environment(group: Group) -> Iterator[None]:
     """Set the variables that NCCL and RCCL read whenever a communicator forms."""
-    variables = {name: value for name, value in told_to_library(group).items() if name.startswith("NCCL_")}
+    variables = {name: value for name, value in library_settings(group).items() if name.startswith("NCCL_")}
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -179,9 +179,9 @@ def _series(row: SweepRow) -> _Series:
 def ways(row: SweepRow) -> str:
     """Return how a row was measured, in words: path, execution, and what differs from the plain case."""
     channels = f"{row.channels} channels" if row.channels is not None else None
-    beside = f"beside {row.contention}" if row.contention is not None else None
-    told = (row.transport, row.execution, row.placement, row.algorithm, row.protocol, channels, beside)
-    return ", ".join(filter(None, told))
+    contention = f"beside {row.contention}" if row.contention is not None else None
+    settings = (row.transport, row.execution, row.placement, row.algorithm, row.protocol, channels, contention)
+    return ", ".join(filter(None, settings))
 
 
 def _name(row: SweepRow) -> str:

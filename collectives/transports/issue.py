@@ -12,7 +12,7 @@ from typing import Any
 from scalescope.collectives.transports.issue_library import load
 from scalescope.collectives.transports.rotation import Run
 
-_WORDS = 8
+_ARGUMENTS = 8
 _Check = Callable[[int], None]
 
 
@@ -56,7 +56,7 @@ class Enqueue:
 class _Call(ctypes.Structure):
     _fields_ = (
         ("function", ctypes.c_void_p),
-        ("arguments", ctypes.c_ssize_t * _WORDS),
+        ("arguments", ctypes.c_ssize_t * _ARGUMENTS),
         ("stream_at", ctypes.c_size_t),
     )
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from types import FrameType
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-_heard, _told = socket.socketpair()
+_receiver, _sender = socket.socketpair()
 
 
 def on_termination(then: Callable[[signal.Signals], None]) -> None:
@@ -23,8 +23,8 @@ def on_termination(then: Callable[[signal.Signals], None]) -> None:
     What is ignored (by nohup, or a shell's background jobs) stays so. Where a body sets a handler of its own (training
     saves its state first), that one alone counts while it stands.
     """
-    _told.setblocking(False)  # as Python asks of such a descriptor
-    signal.set_wakeup_fd(_told.fileno(), warn_on_full_buffer=False)
+    _sender.setblocking(False)  # as Python asks of such a descriptor
+    signal.set_wakeup_fd(_sender.fileno(), warn_on_full_buffer=False)
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _pass_on)
@@ -43,10 +43,10 @@ def let_terminate() -> None:
 def _pass_on(number: int, frame: FrameType | None) -> None:
     """Python has written to the thread already, unless a library has taken the wakeup descriptor (as asyncio does)."""
     with suppress(OSError):
-        _told.send(bytes([number]))
+        _sender.send(bytes([number]))
 
 
 def _listen(then: Callable[[signal.Signals], None]) -> None:
-    while number := _heard.recv(1):
+    while number := _receiver.recv(1):
         if number[0] in _SIGNALS and signal.getsignal(number[0]) is _pass_on:
             then(signal.Signals(number[0]))

@@ -9,7 +9,7 @@ from scalescope.scaling.costs.points import read_launches
 from scalescope.scaling.projection.outlook import Outlook
 
 
-def run(words: list[str]) -> int:
+def run(argv: list[str]) -> int:
     """Analyse, print and report what the paths hold."""
     parser = argparse.ArgumentParser(
         prog="scalescope analyze",
@@ -34,7 +34,7 @@ def run(words: list[str]) -> int:
         help="a step of the job without a profiler, which tells what recording cost; one for each PATH, in their order",
     )  # fmt: skip
     parser.add_argument("--mpi", action="store_true", help="read on the ranks of the MPI job that this runs in")
-    options = parser.parse_args(words)
+    options = parser.parse_args(argv)
     if options.html and len(options.paths) > 1:
         raise UserError("--html shows one run or study; name one PATH")
     if options.against and len(options.paths) > 1:

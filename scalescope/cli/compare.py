@@ -13,7 +13,7 @@ from scalescope.scaling.sweeps.nccl_tests_log import read_log
 _RATIO = Bounds(above=0, most=10)  # 95 is meant as 0.95
 
 
-def run(words: list[str]) -> int:
+def run(argv: list[str]) -> int:
     """Lay two sweeps side by side. Returns 1 where a point fails --fail-under, else 0; raises UserError."""
     parser = argparse.ArgumentParser(
         prog="scalescope compare",
@@ -26,7 +26,7 @@ def run(words: list[str]) -> int:
         "--fail-under", type=float, metavar="RATIO",
         help="exit 1 if a point has less than this share of the baseline's bandwidth, beyond its uncertainty",
     )  # fmt: skip
-    options = parser.parse_args(words)
+    options = parser.parse_args(argv)
     if options.fail_under is not None:
         check_number("--fail-under", options.fail_under, _RATIO)
     comparison = compare(read_sweep(options.baseline), read_sweep(options.other))

@@ -18,15 +18,15 @@ runs/demo is put aside. KEY=VALUE are the study's: scalescope study --help.
 _FULL_SIZE = 40e9  # bytes of device memory that both models' default batches fit in, with room to spare
 
 
-def run(words: list[str]) -> int:
+def run(argv: list[str]) -> int:
     """Run the study that suits this machine; an earlier demo is put aside, not lost."""
-    if words[:1] in (["-h"], ["--help"]):
+    if argv[:1] in (["-h"], ["--help"]):
         print(_HELP, end="")
         return int(ExitCode.OK)
     memory = smallest_memory_bytes()
     preset = "demo_cpu" if memory is None else "demo_gpu" if memory >= _FULL_SIZE else "demo_small_gpu"
-    print(f"scalescope demo = scalescope study preset={preset} name=demo {' '.join(words)}".rstrip())
-    return study.run([f"preset={preset}", "name=demo", *words, "runs=runs"], _put_aside)
+    print(f"scalescope demo = scalescope study preset={preset} name=demo {' '.join(argv)}".rstrip())
+    return study.run([f"preset={preset}", "name=demo", *argv, "runs=runs"], _put_aside)
 
 
 def _put_aside() -> None:

@@ -10,7 +10,7 @@ from scalescope.report.doctor_lines import print_findings
 from scalescope.report.terminal import make_console
 
 
-def run(words: list[str]) -> int:
+def run(argv: list[str]) -> int:
     """Print the findings; exit code 1 where something is broken."""
     parser = argparse.ArgumentParser(
         prog="scalescope doctor",
@@ -18,7 +18,7 @@ def run(words: list[str]) -> int:
         "Exit code 1 where something is broken.",
     )
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="where run folders would be made (runs)")
-    options = parser.parse_args(words)
+    options = parser.parse_args(argv)
     findings = [*examine(options.runs), check_library()]
     print_findings(findings, make_console())
     return int(ExitCode.CHECK_FAILED if any(finding.level == "broken" for finding in findings) else ExitCode.OK)

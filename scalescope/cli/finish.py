@@ -8,7 +8,7 @@ from scalescope.records.errors import ExitCode
 from scalescope.records.folder import RunFolder
 
 
-def run(words: list[str]) -> int:
+def run(argv: list[str]) -> int:
     """Set a study's status from its jobs' and show it: a study folder, then the names of the jobs it should have."""
     parser = argparse.ArgumentParser(
         prog="scalescope finish",
@@ -19,7 +19,7 @@ def run(words: list[str]) -> int:
     parser.add_argument(
         "jobs", nargs="*", default=[], metavar="JOB", help="the jobs that it should have, by their folders' names"
     )
-    options = parser.parse_args(words)
+    options = parser.parse_args(argv)
     folder = RunFolder.open_study(options.study, "only a study is finished: give the folder that it lies in")
     runs = folder.read_children()
     bad = [f"{run.path.name} is {run.read_info().status}" for run in runs if run.read_info().status != "done"]

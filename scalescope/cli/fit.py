@@ -28,7 +28,7 @@ SWEEP is a sweep's run folder, a study with a sweep in it, a sweep.jsonl, or a l
 are launches of one sweep (three or more: intervals are bootstrapped over the launches)."""
 
 
-def run(words: list[str]) -> int:
+def run(argv: list[str]) -> int:
     """Fit, print what the fits are worth, and write them where asked."""
     parser = argparse.ArgumentParser(
         prog="scalescope fit",
@@ -38,7 +38,7 @@ def run(words: list[str]) -> int:
     parser.add_argument("sweeps", nargs="+", type=Path, metavar="SWEEP")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the fits here: terms, points, intervals, test")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page: points, fitted curves, ceiling, test")
-    options = parser.parse_args(words)
+    options = parser.parse_args(argv)
     from scalescope.report.drawing.panel import Section
     from scalescope.report.page import Card, Page, render
     from scalescope.report.panels.costs import cost_panels, fit_sentence, holdout_sentence

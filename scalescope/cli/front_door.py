@@ -12,7 +12,7 @@ from pathlib import Path
 
 from scalescope import missing
 
-# a verb → the module whose run(words) it is
+# a verb → the module whose run(argv) it is
 VERBS = {
     "demo": "scalescope.cli.demo",
     "study": "scalescope.cli.study",
@@ -76,18 +76,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _main(arguments: Sequence[str] | None) -> int:
-    words = list(sys.argv[1:] if arguments is None else arguments)
+    argv = list(sys.argv[1:] if arguments is None else arguments)
     from scalescope.records.errors import ExitCode, Preempted, RunError, UserError
 
     if lacks := missing():
         print(f"scalescope: {lacks}", file=sys.stderr)
         return int(ExitCode.USER_INPUT)
-    if words[:1] and words[0] in _MEASURING and arguments is None:
+    if argv[:1] and argv[0] in _MEASURING and arguments is None:
         from scalescope.records.stop import note_requests
 
         note_requests()
     try:
-        code = _answer(words)
+        code = _answer(argv)
         sys.stdout.flush()  # a pipe or a disk that takes no more says so here, not while Python ends
         return code
     except (UserError, RunError, Preempted) as error:
@@ -118,37 +118,37 @@ def _reported(error: Exception) -> str:
     import traceback
 
     said = next(iter(str(error).splitlines()), "")[:200]
-    told = f"this is a defect of scalescope: {type(error).__name__}{f': {said}' if said else ''}"
+    message = f"this is a defect of scalescope: {type(error).__name__}{f': {said}' if said else ''}"
     try:
         handle, path = tempfile.mkstemp(prefix="scalescope-defect-", suffix=".txt")
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write("".join(traceback.format_exception(error)))
     except OSError:
-        return f"{told}; please report it, with what you called"
-    return f"{told}; please report it, with what you called and {path}"
+        return f"{message}; please report it, with what you called"
+    return f"{message}; please report it, with what you called and {path}"
 
 
-def _answer(words: list[str]) -> int:
+def _answer(argv: list[str]) -> int:
     """Run the verb, or say what there is."""
-    if not words or words[0] in ("-h", "--help", "help"):
+    if not argv or argv[0] in ("-h", "--help", "help"):
         print(USAGE, end="")
         return 0
-    if words[0] in ("-V", "--version"):
+    if argv[0] in ("-V", "--version"):
         from importlib.metadata import version
 
         print(f"scalescope {version('scalescope')}")
         return 0
-    module = _module(words[0])
-    if words[0] in (*_MEASURING, "submit"):
-        _refuse_undecodable([*words, str(Path.cwd())])
-    return int(import_module(module).run(words[1:]))
+    module = _module(argv[0])
+    if argv[0] in (*_MEASURING, "submit"):
+        _refuse_undecodable([*argv, str(Path.cwd())])
+    return int(import_module(module).run(argv[1:]))
 
 
-def _refuse_undecodable(words: Sequence[str]) -> None:
+def _refuse_undecodable(argv: Sequence[str]) -> None:
     """Raise UserError for a word that this locale's encoding cannot read: no config or JSON file could hold it."""
     from scalescope.records.errors import UserError
 
-    for word in words:
+    for word in argv:
         if any("\ud800" <= sign <= "\udfff" for sign in word):
             said = os.fsencode(word).decode("utf-8", "replace")
             raise UserError(f"{said} is no text in this locale, whose encoding is {sys.getfilesystemencoding()}; set "

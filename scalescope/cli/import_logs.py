@@ -7,7 +7,7 @@ from scalescope.records.errors import ExitCode
 from scalescope.scaling.sweeps.importing import import_logs
 
 
-def run(words: list[str]) -> int:
+def run(argv: list[str]) -> int:
     """Turn logs of other tools into a sweep folder. Returns 0; raises UserError."""
     parser = argparse.ArgumentParser(
         prog="scalescope import",
@@ -17,7 +17,7 @@ def run(words: list[str]) -> int:
     parser.add_argument("logs", nargs="+", type=Path, metavar="LOG")
     parser.add_argument("--out", required=True, type=Path, metavar="FOLDER")
     parser.add_argument("--operation", help="what the logs are of, where an old one does not say: all_reduce, …")
-    options = parser.parse_args(words)
+    options = parser.parse_args(argv)
     folder, log = import_logs(options.logs, options.out, options.operation)
     print(f"{len(log.rows)} rows → {folder.path}")
     for fault in log.faults:

@@ -19,25 +19,25 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 
-def measure(verb: Verb, words: list[str]) -> int:
+def measure(verb: Verb, argv: list[str]) -> int:
     """Start a job's ranks, or be one of them. Returns the exit code; raises UserError or RunError."""
     with outlived_console():
-        return _measure(verb, words)
+        return _measure(verb, argv)
 
 
-def _measure(verb: Verb, words: list[str]) -> int:
+def _measure(verb: Verb, argv: list[str]) -> int:
     world = discover()
-    words = with_present_names(words, verb, says=world is None or world.rank == 0)
+    argv = with_present_names(argv, verb, says=world is None or world.rank == 0)
     if world is None:
-        return _compose_and_start(verb, words)
+        return _compose_and_start(verb, argv)
     from scalescope.launch.run import run_frozen, run_in_world
 
-    if words[:1] == ["--frozen"]:
-        return _left(run_frozen(verb, Path(words[1]), world), world)
-    if flags := [word for word in words if word.startswith("-") and "=" not in word]:
+    if argv[:1] == ["--frozen"]:
+        return _left(run_frozen(verb, Path(argv[1]), world), world)
+    if flags := [word for word in argv if word.startswith("-") and "=" not in word]:
         raise UserError(f"{flags[0]} does not go with ranks that {world.source} has started; "
                         f"leave it out, or call scalescope {verb.name} outside of it")  # fmt: skip
-    return _left(run_in_world(verb, words, world), world)
+    return _left(run_in_world(verb, argv, world), world)
 
 
 def _left(code: int, world: World) -> int:
@@ -57,7 +57,7 @@ def _left(code: int, world: World) -> int:
     os._exit(int(code))
 
 
-def _compose_and_start(verb: Verb, words: list[str]) -> int:
+def _compose_and_start(verb: Verb, argv: list[str]) -> int:
     """Let Hydra compose the config (its flags, multirun and launchers included) and start the ranks of each job."""
     import hydra
     from hydra.errors import HydraException
@@ -86,18 +86,18 @@ def _compose_and_start(verb: Verb, words: list[str]) -> int:
             if os.getpid() != front:
                 raise  # a launcher of Hydra's runs this elsewhere: only what is raised gets back from there
 
-    for word in words:
+    for word in argv:
         if word.startswith("--") and (said := dashed(word, verb.name)) is not None:
             raise UserError(said)
         if word.startswith("-") and not _is_hydras(word):
             raise UserError(f"{verb.name} does not know {word}; settings are KEY=VALUE, without dashes, and "
                             f"scalescope {verb.name} --help lists them")  # fmt: skip
     # argparse, which Hydra's flags go through, takes the overrides in one piece
-    several = [word for word in words if word in ("-m", "--multirun")]
-    words = [*several, *(word for word in words if word not in several)]
+    several = [word for word in argv if word in ("-m", "--multirun")]
+    argv = [*several, *(word for word in argv if word not in several)]
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises, and we say it in one line
     before = sys.argv
-    sys.argv = [f"scalescope {verb.name}", *words]
+    sys.argv = [f"scalescope {verb.name}", *argv]
     try:
         hydra.main(version_base="1.3", config_path=str(CONF), config_name=verb.name)(task)()
     except (HydraException, OmegaConfBaseException) as error:

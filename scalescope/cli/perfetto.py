@@ -9,7 +9,7 @@ from scalescope.report.perfetto import write_perfetto
 from scalescope.scaling.answer import read_run_answer
 
 
-def run(words: list[str]) -> int:
+def run(argv: list[str]) -> int:
     """Pack a run's traces and print where they are, and what could not be packed."""
     parser = argparse.ArgumentParser(
         prog="scalescope perfetto",
@@ -18,7 +18,7 @@ def run(words: list[str]) -> int:
     )
     parser.add_argument("path", type=Path, metavar="PATH", help="a run folder or a folder of traces")
     parser.add_argument("--out", type=Path, metavar="FILE", help="where to write it")
-    options = parser.parse_args(words)
+    options = parser.parse_args(argv)
     folder = RunFolder(options.path)
     if (folder.path / "run.json").is_file() and folder.read_info().kind == "study":
         inside = [str(run.path) for run in folder.read_children() if run.find_traces()]

@@ -34,7 +34,7 @@ What it finds goes into the study's analysis.json and report.html, too."""
 _MOST_GPUS = 1_000_000
 
 
-def run(words: list[str]) -> int:
+def run(argv: list[str]) -> int:
     """Project, print, and write into the study."""
     parser = argparse.ArgumentParser(
         prog="scalescope project",
@@ -55,7 +55,7 @@ def run(words: list[str]) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the projection here, too")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report here, not into the study")
     # fmt: on
-    options = parser.parse_args(words)
+    options = parser.parse_args(argv)
     import msgspec
 
     from scalescope.records.files import write_atomic
@@ -98,8 +98,8 @@ def _topology(options: argparse.Namespace) -> "Topology | None":
 
     given = {name: getattr(options, name) for name in ("nic_gb_s", "nic_latency_us", "nics_per_node")}
     if options.gpus_per_node is None:
-        if told := [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]:
-            raise UserError(f"{told[0]} says what joins nodes; say with --gpus-per-node how many GPUs one holds, too")
+        if flags := [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None]:
+            raise UserError(f"{flags[0]} says what joins nodes; say with --gpus-per-node how many GPUs one holds, too")
         return None
     if (options.nic_gb_s is None) != (options.nic_latency_us is None):
         raise UserError("a network is its bandwidth and its latency: give --nic-gb-s and --nic-latency-us, or neither")

@@ -7,7 +7,7 @@ from scalescope.records.folder import RunFolder
 from scalescope.scaling.analyze import analyze
 
 
-def run(words: list[str]) -> int:
+def run(argv: list[str]) -> int:
     """Analyse afresh, write the page and print where it is."""
     parser = argparse.ArgumentParser(
         prog="scalescope report", description="Make report.html of a study or a run: one file that needs no network."
@@ -15,7 +15,7 @@ def run(words: list[str]) -> int:
     parser.add_argument("path", type=Path, metavar="PATH", help="a run folder or a study folder")
     parser.add_argument("other", type=Path, nargs="?", metavar="OTHER", help="a second one: both side by side")
     parser.add_argument("--html", type=Path, metavar="FILE", help="where to write it (PATH/report.html)")
-    options = parser.parse_args(words)
+    options = parser.parse_args(argv)
     folder = RunFolder.open(options.path)
     analyze([folder.path])
     if options.other is None:

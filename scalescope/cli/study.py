@@ -15,27 +15,27 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.package import CONF
 from scalescope.records.rows import TriedRow
 from scalescope.report.sinks.wandb_study import log_study
-from scalescope.report.words.cures import cure_what
-from scalescope.report.words.findings import following, why_nothing
+from scalescope.report.text.cures import cure_what
+from scalescope.report.text.findings import following, why_nothing
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.findings.add import is_looked_at
 
 
-def run(words: list[str], before: Callable[[], None] = lambda: None) -> int:
-    """Measure and show a study; `before` is called once nothing is wrong with the words and nothing has begun."""
-    if words[:1] in (["-h"], ["--help"]):
+def run(argv: list[str], before: Callable[[], None] = lambda: None) -> int:
+    """Measure and show a study; `before` is called once nothing is wrong with the arguments and nothing has begun."""
+    if argv[:1] in (["-h"], ["--help"]):
         print(_help(), end="")
         return int(ExitCode.OK)
-    words = ["try_advice=true" if word == "--try-advice" else word for word in words]
-    if flags := [word for word in words if word.startswith("-")]:
+    argv = ["try_advice=true" if word == "--try-advice" else word for word in argv]
+    if flags := [word for word in argv if word.startswith("-")]:
         raise UserError(f"study does not know {flags[0]}; comma lists such as model=gpt_small,resnet50 need no flag")
     if (world := discover()) is not None:
         raise UserError(f"a study starts its own ranks, and this process is one of {world.size} that {world.source} "
                         "started; call it once, outside of them")  # fmt: skip
     register()
     with outlived_console():
-        return _run(words, before)
+        return _run(argv, before)
 
 
 def _help() -> str:
@@ -46,8 +46,8 @@ def _help() -> str:
     return f"usage: scalescope study [KEY=VALUE …] [--try-advice]\n\n{about}\n{keys}"
 
 
-def _run(words: list[str], before: Callable[[], None]) -> int:
-    study = plan_study(outline_study(words, train.verb(), sweep.verb()))
+def _run(argv: list[str], before: Callable[[], None]) -> int:
+    study = plan_study(outline_study(argv, train.verb(), sweep.verb()))
     before()
     print(f"scalescope: study of {len(study.jobs)} jobs → {study.outline.path}", flush=True)
     try:

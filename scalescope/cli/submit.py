@@ -10,9 +10,9 @@ from scalescope.launch.study import outline_study
 from scalescope.records.errors import UserError
 
 
-def run(words: list[str]) -> int:
+def run(argv: list[str]) -> int:
     """Write and hand in the scripts (or print them), and wait for the jobs where asked to."""
-    order = slurm.parse(words)
+    order = slurm.parse(argv)
     finish = None
     if order.verb == "study":
         register()

@@ -13,6 +13,6 @@ def verb() -> Verb:
     )
 
 
-def run(words: list[str]) -> int:
+def run(argv: list[str]) -> int:
     """Sweep, and show what was measured."""
-    return measure(verb(), words)
+    return measure(verb(), argv)

@@ -18,6 +18,6 @@ def verb() -> Verb:
     )
 
 
-def run(words: list[str]) -> int:
+def run(argv: list[str]) -> int:
     """Train, and show what was measured."""
-    return measure(verb(), words)
+    return measure(verb(), argv)

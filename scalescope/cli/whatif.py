@@ -25,9 +25,9 @@ intervals are wider. The interval covers what is assumed, which is printed with 
 than 1% off the trace, nothing is predicted."""
 
 
-def run(words: list[str]) -> int:
+def run(argv: list[str]) -> int:
     """Replay, print the table, and write the figures where asked."""
-    options = _parse(words)
+    options = _parse(argv)
     from scalescope.report.panels.whatif import replay_panel
     from scalescope.report.terminal import make_console, print_panel
     from scalescope.scaling.as_run.predict import open_as_run, predict
@@ -47,7 +47,7 @@ def run(words: list[str]) -> int:
     return 0
 
 
-def _parse(words: list[str]) -> argparse.Namespace:
+def _parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scalescope whatif",
         description="Tell what a change would do to a step, before it is made.\n\n" + _TEACH,
@@ -69,7 +69,7 @@ def _parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--step-ms", type=float, metavar="MS", help="a step of the job without a profiler")
     parser.add_argument("--together", action="store_true", help="make all of these changes at once")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
-    return parser.parse_args(words)
+    return parser.parse_args(argv)
 
 
 def _changes(options: argparse.Namespace, latest: int | None) -> list["Change"]:  # type: ignore[name-defined] # noqa: F821

@@ -30,7 +30,7 @@ from scalescope.hardware.peaks import find_peak
 from scalescope.hardware.state import driver_device_count
 from scalescope.hardware.visible import check_visible
 from scalescope.records.environment import module_or_none, usable_cores
-from scalescope.records.mpi import library_beside
+from scalescope.records.mpi import library_near
 from scalescope.records.rows import Device
 
 _FREE_LEAST = 2 * 1024**3  # a run folder with traces of several ranks
@@ -242,7 +242,7 @@ def _mpi() -> CheckResult:
             [mpirun, "--version"], capture_output=True, encoding="utf-8", errors="replace", timeout=10, check=False
         )
         open_mpi = "Open MPI" in asked.stdout or "OpenRTE" in asked.stdout
-        library = library_beside(open_mpi)
+        library = library_near(open_mpi)
         done = subprocess.run(
             [sys.executable, "-c", "from mpi4py import MPI; print(MPI.Get_library_version().splitlines()[0])"],
             capture_output=True, encoding="utf-8", errors="replace", timeout=30, check=False,

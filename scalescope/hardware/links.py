@@ -28,10 +28,10 @@ class Links:
         """Return one phrase, such as `18 NVLinks each, all peers reachable`."""
         if self.nvlinks and min(self.nvlinks) > 0:
             low, high = min(self.nvlinks), max(self.nvlinks)
-            words = f"{low} NVLinks each" if low == high else f"{low} to {high} NVLinks"
+            text = f"{low} NVLinks each" if low == high else f"{low} to {high} NVLinks"
         else:
-            words = f"PCIe, across {self.farthest}" if self.farthest else "PCIe"
-        return f"{words}, {'all peers reachable' if self.peer_access else 'not all peers reachable'}"
+            text = f"PCIe, across {self.farthest}" if self.farthest else "PCIe"
+        return f"{text}, {'all peers reachable' if self.peer_access else 'not all peers reachable'}"
 
 
 def read_links(pci_buses: list[str], peer_access: bool) -> Links | None:

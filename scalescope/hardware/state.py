@@ -89,5 +89,5 @@ def _amdsmi(smi: Any, pci_bus: str | None) -> DeviceState | None:
 
 def _number(answer: Mapping[str, object], *keys: str) -> float | None:
     """Return the first of these that the device tells: amdsmi gives a word ("N/A") for what it does not."""
-    told = [value for key in keys if isinstance(value := answer.get(key), int | float)]
-    return float(told[0]) if told else None
+    known = [value for key in keys if isinstance(value := answer.get(key), int | float)]
+    return float(known[0]) if known else None

@@ -40,12 +40,12 @@ def check_visible(environ: Mapping[str, str], present: int | None, rocm: bool) -
 
 
 def _read(name: str, value: str, present: int | None) -> tuple[int | None, CheckResult | None]:
-    words = [word.strip() for word in value.split(",") if word.strip()]
-    if not words or words == ["-1"]:
+    entries = [entry.strip() for entry in value.split(",") if entry.strip()]
+    if not entries or entries == ["-1"]:
         return None, broken(name, f"{value!r} hides every device", f"unset {name}, or list the devices you want")
-    if duplicates := sorted({word for word in words if words.count(word) > 1}):
+    if duplicates := sorted({entry for entry in entries if entries.count(entry) > 1}):
         return None, broken(name, f"{value!r} names {', '.join(duplicates)} twice", f"list each device once in {name}")
-    numbers = [int(word) for word in words if word.lstrip("-").isdigit()]
+    numbers = [int(entry) for entry in entries if entry.lstrip("-").isdigit()]
     outside = [number for number in numbers if number < 0 or (present is not None and number >= present)]
     if outside:
         # the runtime silently ignores the first bad number and all that follow it
@@ -54,7 +54,7 @@ def _read(name: str, value: str, present: int | None) -> tuple[int | None, Check
             f"{value!r} names device {outside[0]}, but there are {_count(present)} (0 to {(present or 1) - 1})",
             f"correct {name}: the driver drops that number and every one after it",
         )
-    return len(words), None
+    return len(entries), None
 
 
 def _count(present: int | None) -> str:

@@ -39,25 +39,27 @@ def as_run_table(run: RunAnalysis) -> Table:
 
 def as_run_sentence(run: RunAnalysis) -> str:
     """Return what recording costs the step, how that is known, and what would tell more; empty where it does not."""
-    told = run.as_run
-    if told is None or told.recording_ms is None or told.step_ms is None or run.replay is None or not differs(run):
+    as_run = run.as_run
+    if as_run is None or as_run.recording_ms is None or as_run.step_ms is None:
+        return ""
+    if run.replay is None or not differs(run):
         return ""
     traced = milliseconds(run.replay.traced_ms)
-    if told.source == "range":
+    if as_run.source == "range":
         return (
-            f"Recording may cost {figure(told.recording_ms.low, 1)} to {figure(told.recording_ms.high, 1)} ms of the "
-            f"{traced} step: as run it takes {figure(told.low_ms or 0, 1)} to {figure(told.high_ms or 0, 1)} ms. "
-            "A step without a profiler tells: --step-ms."
+            f"Recording may cost {figure(as_run.recording_ms.low, 1)} to {figure(as_run.recording_ms.high, 1)} ms of "
+            f"the {traced} step: as run it takes {figure(as_run.low_ms or 0, 1)} to {figure(as_run.high_ms or 0, 1)} "
+            "ms. A step without a profiler tells: --step-ms."
         )
     return (
-        f"Recording costs {milliseconds(told.recording_ms.value)} of the {traced} step: as run it takes "
-        f"{milliseconds(told.step_ms)}, {_WHOSE[told.source]}.{_doubt(told)}"
+        f"Recording costs {milliseconds(as_run.recording_ms.value)} of the {traced} step: as run it takes "
+        f"{milliseconds(as_run.step_ms)}, {_WHOSE[as_run.source]}.{_doubt(as_run)}"
     )
 
 
-def _doubt(told: AsRun) -> str:
-    if told.reason == "not_reached":
-        return f" The untraced step is {milliseconds(told.low_ms or 0)}: without recording the replay gets no nearer."
-    if told.reason == "untraced_longer":
-        return f" The untraced step is longer, up to {milliseconds(told.high_ms or 0)}: the job does not run evenly."
+def _doubt(as_run: AsRun) -> str:
+    if as_run.reason == "not_reached":
+        return f" The untraced step is {milliseconds(as_run.low_ms or 0)}: without recording the replay gets no nearer."
+    if as_run.reason == "untraced_longer":
+        return f" The untraced step is longer, up to {milliseconds(as_run.high_ms or 0)}: the job does not run evenly."
     return ""

@@ -145,7 +145,7 @@ def _moved(pair: RunPair) -> list[str]:
         return ["Where the change lies is not known: one side has no analysed trace."]
     total = sum(change for _, _, _, change in changes)
     ranked = sorted(changes, key=lambda change: -abs(change[3]))
-    told = [
+    parts_changed = [
         f"{part.name} {'+' if change > 0 else '−'}{milliseconds(abs(change))}"
         for part, _, _, change in ranked[:3]
         if abs(change) >= max(0.05 * abs(total), READS_AS_ZERO_MS)
@@ -153,7 +153,7 @@ def _moved(pair: RunPair) -> list[str]:
     direction = "longer" if total > 0 else "shorter"
     differs = abs(total) >= READS_AS_ZERO_MS
     text = f"In the traces a step is {f'{milliseconds(abs(total))} {direction}' if differs else 'as long'}"
-    return [f"{text}: {listing(told)}." if told else f"{text}."]
+    return [f"{text}: {listing(parts_changed)}." if parts_changed else f"{text}."]
 
 
 def part_changes(pair: RunPair) -> list[tuple[parts.Part, float, float, float]] | None:

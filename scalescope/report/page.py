@@ -32,7 +32,7 @@ _PAGE_ROWS, _CSV_ROWS = 250, 2000
 _LONG_CELL = 40  # characters
 _FIGURE_AND_UNIT = re.compile(r"(\d) (ms|µs|[kKMG]i?B/?s?|B|GPUs?|CPU ranks?|ranks?|tokens/s|samples/s)\b")
 
-_WORDS = (
+_TERMS = (
     ("efficiency", "Speedup over the smallest rank count of the series, over the ratio of the rank counts."),
     ("compute factor, parallel factor", "How much of the efficiency is compute that stayed as fast, and how much "
      "is time that stayed compute. Their product explains the efficiency of the profiled window."),
@@ -164,7 +164,7 @@ def render(page: Page) -> str:
             for machine in page.machines
         ],
         parts=parts.ALL,
-        words=_WORDS,
+        terms=_TERMS,
         version=_version(),
         made=f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
         drawn=drawn,

@@ -19,7 +19,7 @@ from isal import igzip
 
 from scalescope.records.folder import RunFolder
 from scalescope.report.drawing.numbers import size
-from scalescope.report.words.findings import straggler_words
+from scalescope.report.text.findings import straggler_text
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.ranks.clocks import host_offsets
@@ -244,14 +244,14 @@ def _marks(
             yield from _flow(number, members, wait, lane, offsets, origin)
     if answer is None:
         return
-    for guilty in answer.stragglers:
-        own = collectives.get(guilty.rank) or []
-        if guilty.rank in summaries:
-            at = min((one.start for one in own), default=origin) + offsets.get(guilty.rank, 0) - origin
-            name = f"straggler: {straggler_words(answer, guilty.rank)}"
+    for straggler in answer.stragglers:
+        own = collectives.get(straggler.rank) or []
+        if straggler.rank in summaries:
+            at = min((one.start for one in own), default=origin) + offsets.get(straggler.rank, 0) - origin
+            name = f"straggler: {straggler_text(answer, straggler.rank)}"
             yield {"ph": "i", "s": "p", "name": name, "cat": "straggler", "ts": at / 1e3,
-                   "pid": (guilty.rank + 1) * _RANK_STRIDE + _MARKS, "tid": 0,
-                   "args": {"lost on the others, ms a step": guilty.lost_ms}}  # fmt: skip
+                   "pid": (straggler.rank + 1) * _RANK_STRIDE + _MARKS, "tid": 0,
+                   "args": {"lost on the others, ms a step": straggler.lost_ms}}  # fmt: skip
 
 
 def _slices(rank: int, one: RankCollective, wait: MatchedWait | None, lane: int, shift: int) -> Iterator[Event]:

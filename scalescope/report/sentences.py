@@ -99,10 +99,10 @@ def loss_sentence(fall: Waterfall) -> str:
     returned = f"; {listing(back)} came back" if back else ""
     if more and more[0][1] > grown:
         # no share of a whole: parts that grew and parts that shrank make up for each other
-        told = listing([f"{milliseconds(ms)} {part.name}" for part, ms in more])
-        return f"A step grew by {milliseconds(grown)} ({span}): {told}{returned}."
-    told = _shares([(part, ms / grown) for part, ms in more])
-    return f"Of the {milliseconds(grown)} by which a step grew ({span}), {told}{returned}."
+        shares = listing([f"{milliseconds(ms)} {part.name}" for part, ms in more])
+        return f"A step grew by {milliseconds(grown)} ({span}): {shares}{returned}."
+    shares = _shares([(part, ms / grown) for part, ms in more])
+    return f"Of the {milliseconds(grown)} by which a step grew ({span}), {shares}{returned}."
 
 
 def _shares(shares: Sequence[tuple[Part, float]]) -> str:

@@ -21,6 +21,8 @@ from scalescope.report.panels.advice import advice_sentence, tried_table
 from scalescope.report.panels.lost import lost_table
 from scalescope.report.report_data import ReportData
 from scalescope.report.sentences import Level, Verdict, sweep_verdict
+from scalescope.report.text import findings as finding_text
+from scalescope.report.text.cures import cure_text
 from scalescope.report.verdict import run_verdict, study_verdicts
 from scalescope.report.views import (
     activities,
@@ -32,8 +34,6 @@ from scalescope.report.views import (
     sweep_variant,
     waterfall_steps,
 )
-from scalescope.report.words import findings as words
-from scalescope.report.words.cures import cure_words
 from scalescope.scaling.answer import Efficiency, RunAnalysis, StepTimes, StudyAnalysis, Waterfall
 
 _STYLES: dict[Level, str] = {"good": "green", "fair": "yellow", "poor": "red", "unknown": "bold"}
@@ -229,16 +229,16 @@ def _print_notes(console: Console, verdict: Verdict) -> None:
 
 def _print_findings(console: Console, run: RunAnalysis) -> None:
     """Print what costs the step, most costly first, and what to do about each."""
-    told = words.following(run.findings)
-    if not told:
+    findings = finding_text.following(run.findings)
+    if not findings:
         _print_older_advice(console, run)
         return
     console.print()
     console.print(Text("What costs the step, and what to do", style="bold"), soft_wrap=not console.is_terminal)
-    for number, one in enumerate(told, 1):
-        _print_line(console, f"{number}. {words.line(one)}.")
+    for number, one in enumerate(findings, 1):
+        _print_line(console, f"{number}. {finding_text.line(one)}.")
         assert one.remedy is not None
-        here, elsewhere = capitalized(cure_words(one.remedy)), words.todo_elsewhere(one)
+        here, elsewhere = capitalized(cure_text(one.remedy)), finding_text.todo_elsewhere(one)
         _print_line(console, f"   {here}. In a loop of your own: {elsewhere}.", "dim")
 
 
@@ -324,14 +324,14 @@ def _line(block: list[int], pads: Sequence[_Pad], widths: Sequence[int], cells: 
 
 def _head(column: Column) -> list[str]:
     """Return a column's title on one or two lines, its unit below: figures decide how wide a column is, not words."""
-    words = column.title.split(" ")
-    lines = [column.title] if len(column.title) <= 10 else _halves(words)
+    pieces = column.title.split(" ")
+    lines = [column.title] if len(column.title) <= 10 else _halves(pieces)
     return [*lines, column.unit] if column.unit else lines
 
 
-def _halves(words: list[str]) -> list[str]:
-    best = min(range(len(words)), key=lambda cut: abs(len(" ".join(words[:cut])) - len(" ".join(words[cut:]))))
-    return [line for line in (" ".join(words[:best]), " ".join(words[best:])) if line]
+def _halves(pieces: list[str]) -> list[str]:
+    best = min(range(len(pieces)), key=lambda cut: abs(len(" ".join(pieces[:cut])) - len(" ".join(pieces[cut:]))))
+    return [line for line in (" ".join(pieces[:best]), " ".join(pieces[best:])) if line]
 
 
 def _print_line(console: Console, text: str, style: str = "") -> None:

@@ -26,9 +26,9 @@ from scalescope.report.sentences import (
     sentence,
     sweep_verdict,
 )
+from scalescope.report.text import findings as finding_text
+from scalescope.report.text.cures import cure_text
 from scalescope.report.views import activities, devices, in_tokens, points_of, run_label, series_names, waterfall_steps
-from scalescope.report.words import findings as words
-from scalescope.report.words.cures import cure_words
 from scalescope.scaling.answer import RunAnalysis, ScalingPoint, StudyAnalysis, Waterfall
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import Finding
@@ -64,15 +64,15 @@ def run_verdict(run: RunAnalysis) -> Verdict:
         compute = means[0][1] / window if window else 0.0
         level = level_of(compute)
         lost = sorted(((part, ms) for part, ms in means[1:] if ms > 0), key=lambda item: -item[1])
-        told = [f"{milliseconds(ms)} {part.name}" for part, ms in lost if ms >= WORTH_SAYING * (window - means[0][1])]
+        found = [f"{milliseconds(ms)} {part.name}" for part, ms in lost if ms >= WORTH_SAYING * (window - means[0][1])]
         share = f"{percent(compute)} of the {milliseconds(window)} step is compute"
         rest = f"{milliseconds(window - means[0][1])} are not"
         if run.findings:
-            headline = f"{label}: {words.headline(run.findings[0], window)}"
-            explained.append(f"{share}; {listing(told)}." if told else f"{share}.")
+            headline = f"{label}: {finding_text.headline(run.findings[0], window)}"
+            explained.append(f"{share}; {listing(found)}." if found else f"{share}.")
         else:
             headline = f"{label}: {share}; {rest}."
-            explained += [f"That is {listing(told)}."] if told else []
+            explained += [f"That is {listing(found)}."] if found else []
         if lost and 1 - compute > 0.02:
             advice = f"{lost[0][0].remedy_for(run.activity)}."
         advice = _best_advice(run, advice)
@@ -150,15 +150,15 @@ def _advice(fall: Waterfall, activity: str | None) -> str:
 def _best_advice(run: RunAnalysis, remedy: str) -> str:
     """Return what to do about a run's costliest finding; without any the remedy, with what the replay says of it."""
     if run.findings and run.findings[0].code == "profiler_cost" and run.findings[0].remedy is not None:
-        return f"{cure_words(run.findings[0].remedy)}."
-    if todo := words.following(run.findings):
-        return f"{words.todo(todo[0])}."
+        return f"{cure_text(run.findings[0].remedy)}."
+    if todo := finding_text.following(run.findings):
+        return f"{finding_text.todo(todo[0])}."
     if run.advice and run.advice[0].what:  # schema 1
         return f"{advice_sentence(run.advice[0])}."
     if slowed_by_profiling(run):
         return f"{_PROFILE_AGAIN}."
     if run.findings and run.findings[0].remedy is not None:
-        return f"{cure_words(run.findings[0].remedy)}; {words.todo_elsewhere(run.findings[0])}."
+        return f"{cure_text(run.findings[0].remedy)}; {finding_text.todo_elsewhere(run.findings[0])}."
     if remedy and run.replay is not None and run.replay.faithful:
         return f"{remedy} No setting that the replay can try is sure to bring 0.5% of the step."
     return remedy
@@ -212,10 +212,11 @@ def _straggler_sentences(run: RunAnalysis, said: Sequence[Finding] = ()) -> list
     """Return a sentence for each rank that costs the others time, but for what was said already."""
     where = devices(run.world_size, run.activity)
     named = [one for one in run.findings if one.rank is not None and one.ms is not None and one not in said]
-    told = [
-        f"Rank {one.rank} of {where} costs {words.cost(one)} a step: {sentence(words.because(one))}" for one in named
+    found = [
+        f"Rank {one.rank} of {where} costs {finding_text.cost(one)} a step: {sentence(finding_text.because(one))}"
+        for one in named
     ]
-    return told or [
+    return found or [
         f"Rank {one.rank} of {where} costs the others {milliseconds(one.lost_ms)} of exposed wait a step: "
         f"{sentence(one.verdict)}"
         for one in run.stragglers

@@ -123,7 +123,7 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
     quality = judge(summaries, world_size, matches, [m for m, wait in zip(matches, waits, strict=True) if wait is None])
     quality.reasons.extend(clocks.reasons)
     if left_out := [rank for rank in summaries if rank not in partitions and summaries[rank].shares is not None]:
-        quality.reasons.append(f"left out of every mean: {_ranks_in_words(left_out)}, whose files are cut off")
+        quality.reasons.append(f"left out of every mean: {_ranks_text(left_out)}, whose files are cut off")
     open_ended = {rank for rank, one in summaries.items() if one.shares is not None and one.shares.windows.open_ended}
     totals = {rank: total(steps) for rank, steps in partitions.items()}
     usable = quality.verdict != "unusable"  # else the partition is of what the profiler happened to see
@@ -168,7 +168,7 @@ def _sound(summaries: Mapping[int, RankSummary]) -> Mapping[int, RankSummary]:
     return {rank: one for rank, one in summaries.items() if not one.cut_off} or summaries
 
 
-def _ranks_in_words(ranks: Sequence[int]) -> str:
+def _ranks_text(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
@@ -265,8 +265,8 @@ _LARGEST_WORLD = 10_000_000
 
 
 def _world_size(summaries: Mapping[int, RankSummary]) -> int:
-    told = [len(summaries), max(summaries) + 1, *(one.world_size or 0 for one in summaries.values())]
-    return max(size for size in told if size <= max(_LARGEST_WORLD, len(summaries)))
+    sizes = [len(summaries), max(summaries) + 1, *(one.world_size or 0 for one in summaries.values())]
+    return max(size for size in sizes if size <= max(_LARGEST_WORLD, len(summaries)))
 
 
 def _in_common(summaries: Mapping[int, RankSummary], partitions: Mapping[int, Sequence[Partition]]) -> list[Partition]:

@@ -104,9 +104,9 @@ def explain_study(
 def _how_it_ended(name: str, info: RunInfo, latest: Sequence[RunAnalysis]) -> str:
     """Return how a run ended that was not done; and that what it measured until then counts, where it measured."""
     why = f": {info.message}" if info.message else ""
-    told = f"{name} ended as {info.status}{why}"
+    text = f"{name} ended as {info.status}{why}"
     steps = next((one.step_times for one in latest if one.name == name and one.throughput is not None), None)
-    return f"{told}; its {steps.measured_steps} steady steps until then count all the same" if steps else told
+    return f"{text}; its {steps.measured_steps} steady steps until then count all the same" if steps else text
 
 
 def _look_ahead(found: Sequence[Series], sweeps: Sequence[Launch], outlook: Outlook, answer: StudyAnalysis) -> None:
@@ -218,8 +218,8 @@ def _series_name(key: _Job, all_keys: Sequence[_Job]) -> str:
     """Return the model, with only those settings that tell it from another series of the same model."""
     model, *settings = key
     rivals = [other for other in all_keys if other[0] == model]
-    words = [word for at, word in enumerate(settings, 1) if len({rival[at] for rival in rivals}) > 1]
-    return " ".join([model, *words])
+    differing = [setting for at, setting in enumerate(settings, 1) if len({rival[at] for rival in rivals}) > 1]
+    return " ".join([model, *differing])
 
 
 def _one_a_size(members: Sequence[TrainRun], answer: StudyAnalysis) -> list[TrainRun]:

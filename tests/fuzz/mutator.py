@@ -96,11 +96,11 @@ def _key(holder: Any, random_: random.Random) -> Any:
 
 
 def _words(text: bytes, random_: random.Random) -> bytes:
-    words = text.split(b" ")
+    argv = text.split(b" ")
     for _ in range(random_.randint(1, 5)):
         hurt = str(random_.choice(HURTS)(random_)).encode("utf-8", "surrogatepass")
-        words[random_.randrange(len(words))] = hurt
-    return b" ".join(words)
+        argv[random_.randrange(len(argv))] = hurt
+    return b" ".join(argv)
 
 
 def _lines(text: bytes, random_: random.Random) -> bytes:

@@ -24,24 +24,24 @@ class Subject:
     use: Callable[[bytes, str, Path], int]
 
 
-def said_by(words: list[str]) -> tuple[int, str]:
+def said_by(argv: list[str]) -> tuple[int, str]:
     """Run a verb in this process; return its exit code and all that it said."""
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         try:
-            code = main(words)
+            code = main(argv)
         except SystemExit as end:  # argparse
             code = int(end.code or 0)
     return code, out.getvalue()
 
 
-def _run(words: list[str]) -> int:
-    code, said = said_by(words)
+def _run(argv: list[str]) -> int:
+    code, said = said_by(argv)
     if "this is a defect of scalescope" in said:
         kept = Path(said.strip().splitlines()[-1].rpartition(" and ")[2])
         trace = kept.read_text()
         kept.unlink()
-        raise AssertionError(f"scalescope {' '.join(words)}\n{trace}")
+        raise AssertionError(f"scalescope {' '.join(argv)}\n{trace}")
     return code
 
 

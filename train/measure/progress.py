@@ -48,14 +48,14 @@ class StepProgress:
 
 def describe(row: StepRow) -> str:
     """Return a row in a few words."""
-    words = [
+    parts = [
         f"{row.length_ms:,.1f} ms" + (" (warm-up)" if row.phase == "warmup" else ""),
         f"{row.samples_per_s:,.0f} samples/s",
     ]
     if row.tokens_per_s is not None:
-        words.append(f"{row.tokens_per_s:,.0f} tokens/s")
+        parts.append(f"{row.tokens_per_s:,.0f} tokens/s")
     if row.loss is not None:
-        words.append(f"loss {row.loss:.3f}")
+        parts.append(f"loss {row.loss:.3f}")
     if row.mfu is not None:
-        words.append(f"MFU {row.mfu:.1%}")
-    return ", ".join(words)
+        parts.append(f"MFU {row.mfu:.1%}")
+    return ", ".join(parts)

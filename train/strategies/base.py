@@ -136,7 +136,7 @@ class Strategy(Generic[Own]):
         import torch.distributed.checkpoint as dcp
         from torch.distributed.checkpoint.api import CheckpointException
 
-        from scalescope.train.strategies.untrusted import CheckpointReader, only_weights, words_of
+        from scalescope.train.strategies.untrusted import CheckpointReader, only_weights, reason_of
 
         state, reader = self.state(), CheckpointReader(path)
         reader.read_metadata()  # DCP would wrap up why it cannot be read
@@ -144,7 +144,7 @@ class Strategy(Generic[Own]):
             with only_weights():  # DCP's planner asks torch.load for anything that a file may name
                 dcp.load(state, storage_reader=reader, process_group=group)
         except CheckpointException as error:  # a BaseException, which would pass by every handler
-            raise RuntimeError(words_of(next(iter(error.failures.values()))[0])) from error
+            raise RuntimeError(reason_of(next(iter(error.failures.values()))[0])) from error
         self.load_state(state)
 
     def state(self) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def _unpickled(file: IO[bytes]) -> Metadata:
     return metadata
 
 
-def words_of(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """Return why a part of a checkpoint was not read; torch's own words for a refusal tell how to have it loaded."""
     return _REFUSED if isinstance(error, pickle.UnpicklingError) else str(error)
 

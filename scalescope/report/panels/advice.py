@@ -6,10 +6,10 @@ from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.panel import Panel
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.report_data import ReportData
+from scalescope.report.text import findings as finding_text
+from scalescope.report.text.codes import CODES
+from scalescope.report.text.cures import cure_text
 from scalescope.report.views import run_label
-from scalescope.report.words import findings as words
-from scalescope.report.words.codes import CODES
-from scalescope.report.words.cures import cure_words
 from scalescope.scaling.answer import Advice, RunAnalysis, TriedAdvice
 from scalescope.scaling.finding import Finding
 
@@ -42,8 +42,8 @@ def findings_table(findings: Sequence[Finding]) -> Table:
         Column("elsewhere", "in a loop of your own"),
     ]
     rows: list[list[Cell]] = [
-        [CODES[one.code].name, one.rank, words.because(one), one.ms, _interval(one), one.fraction,
-         cure_words(one.remedy) if one.remedy is not None else None, words.todo_elsewhere(one)]
+        [CODES[one.code].name, one.rank, finding_text.because(one), one.ms, _interval(one), one.fraction,
+         cure_text(one.remedy) if one.remedy is not None else None, finding_text.todo_elsewhere(one)]
         for one in findings
     ]  # fmt: skip
     return Table(columns, rows, {"rank": "no rank's alone", "gain_ms": "no time is lost by it"})
@@ -82,12 +82,12 @@ def advice_panels(data: ReportData) -> list[Panel]:
 
 def tried_sentence(tried: Sequence[TriedAdvice]) -> str:
     """Return what came of the advice, in words."""
-    told = []
+    outcomes = []
     for one in tried:
         expected = f"{'at most ' if one.at_most else ''}{milliseconds(one.expected_ms)}"
         came = "was not measured" if one.measured_ms is None else f"{milliseconds(one.measured_ms)} came"
-        told.append(f"{one.what} ({' '.join(one.overrides)}): {expected} a step expected, {came}")
-    return f"{'; '.join(told)}."
+        outcomes.append(f"{one.what} ({' '.join(one.overrides)}): {expected} a step expected, {came}")
+    return f"{'; '.join(outcomes)}."
 
 
 def _advice_panel(answer: RunAnalysis) -> Panel:
@@ -99,10 +99,10 @@ def _advice_panel(answer: RunAnalysis) -> Panel:
     )
     if not replay.faithful:
         sentence = f"{held} That is too far off to predict anything."
-    elif not words.following(answer.findings):
+    elif not finding_text.following(answer.findings):
         sentence = f"{held} No setting that the replay can try is sure to bring half a per cent of the step."
     else:
-        sentence = f"{held} Most would come of: {words.todo(words.following(answer.findings)[0])}."
+        sentence = f"{held} Most would come of: {finding_text.todo(finding_text.following(answer.findings)[0])}."
     table = findings_table(answer.findings)
     assumed = f"Assumed: {'; '.join(replay.assumptions)}." if replay.assumptions else ""
     return Panel(

@@ -45,12 +45,12 @@ def kind_panels(data: ReportData) -> list[Panel]:
 def kind_sentence(run: RunAnalysis) -> str:
     """Return what the compute of a run consists of, in words."""
     compute = sorted((row for row in run.kinds if row.kind != COMMUNICATION), key=lambda row: -row.ms)
-    told = [f"{percent(row.share_of_compute or 0.0, 0)} {row.kind}" for row in compute[:4]]
-    text = f"On {devices(run.world_size, run.activity)} compute is {listing(told)}"
-    beside = sum(row.beside_communication_ms or 0.0 for row in compute)
+    shown = [f"{percent(row.share_of_compute or 0.0, 0)} {row.kind}" for row in compute[:4]]
+    text = f"On {devices(run.world_size, run.activity)} compute is {listing(shown)}"
+    concurrent = sum(row.beside_communication_ms or 0.0 for row in compute)
     whole = sum(row.ms for row in compute)
-    if beside > 0 and whole > 0:
-        text += f"; {percent(beside / whole, 0)} of it runs with a collective beside"
+    if concurrent > 0 and whole > 0:
+        text += f"; {percent(concurrent / whole, 0)} of it runs with a collective beside"
     return f"{text}."
 
 
@@ -111,20 +111,20 @@ def inflation_sentence(fall: Waterfall) -> str:
     if inflated <= 0:
         return "The same kernels take no longer than in the smaller run."
     worst = sorted(fall.kinds, key=lambda growth: -growth.inflation_ms)
-    told = [
+    shown = [
         f"{milliseconds(growth.inflation_ms)} {growth.kind}"
         for growth in worst
         if growth.inflation_ms >= _WORTH_A_WORD * inflated
     ]
-    beside = sum(growth.inflation_beside_ms for growth in fall.kinds)
-    share = max(0.0, beside / inflated)
+    concurrent = sum(growth.inflation_beside_ms for growth in fall.kinds)
+    share = max(0.0, concurrent / inflated)
     labels = dict.fromkeys(label for growth in worst for label in growth.beside_ms)
     what = f" beside {listing(list(labels))}" if labels else ""
-    text = f"The same kernels take {milliseconds(inflated)} a step longer: {listing(told)}"
+    text = f"The same kernels take {milliseconds(inflated)} a step longer: {listing(shown)}"
     if share > 1:
         return (
-            f"{text}. Those that run{what} take {milliseconds(beside)} longer, the others "
-            f"{milliseconds(beside - inflated)} less."
+            f"{text}. Those that run{what} take {milliseconds(concurrent)} longer, the others "
+            f"{milliseconds(concurrent - inflated)} less."
         )
     text += f". {percent(share, 0)} of that are kernels that run{what or ' beside a collective'}"
     return f"{text}; the rest became slower by themselves (clocks, power)." if share < _ALL else f"{text}."

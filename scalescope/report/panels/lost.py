@@ -62,11 +62,11 @@ def lost_sentence(run: RunAnalysis) -> str:
     for loss in run.lost:
         for part, ms in waterfall_steps(loss):
             sums[part.key] = sums.get(part.key, 0.0) + ms / count
-    told = sorted(
+    largest = sorted(
         ((key, ms) for key, ms in sums.items() if abs(ms) >= _WORTH_SAYING * grown), key=lambda item: -item[1]
     )
-    more = [f"{milliseconds(ms)} {parts.named(key).name}" for key, ms in told if ms > 0]
-    back = [f"{milliseconds(-ms)} {parts.named(key).name}" for key, ms in reversed(told) if ms < 0]
+    more = [f"{milliseconds(ms)} {parts.named(key).name}" for key, ms in largest if ms > 0]
+    back = [f"{milliseconds(-ms)} {parts.named(key).name}" for key, ms in reversed(largest) if ms < 0]
     returned = f"; {listing(back)} came back" if back else ""
     return f"{text} of the mean rank is {milliseconds(grown)} longer ({span}): {listing(more)}{returned}."
 

@@ -18,11 +18,11 @@ def projection_panels(data: ReportData) -> list[Panel]:
     study = data.study
     if study is None or study.projection is None:
         return []
-    told = [*study.projection.points, *study.projection.backtests]
+    shown = [*study.projection.points, *study.projection.backtests]
     kinds = activities(data.answers)
     return [
         _panel(study, series, next((kinds.get(point.run) for point in points_of(study, series)), None))
-        for series in dict.fromkeys(one.series for one in told)
+        for series in dict.fromkeys(one.series for one in shown)
     ]
 
 
@@ -42,8 +42,8 @@ def expectation_sentence(points: Sequence[Projected], activity: str | None) -> s
 def projection_sentence(points: Sequence[Projected], backtests: Sequence[Projected], activity: str | None) -> str:
     """Return what a series would do on more ranks, how far projections were off, and what is refused, in words."""
     texts = []
-    told = [one for one in points if one.step_ms is not None]
-    if told:
+    shown = [one for one in points if one.step_ms is not None]
+    if shown:
         texts.append(expectation_sentence(points, activity))
     if backtests:
         worst = max(backtests, key=lambda one: abs(one.off or 0.0))
@@ -53,12 +53,12 @@ def projection_sentence(points: Sequence[Projected], backtests: Sequence[Project
             f"measured step inside the interval; the worst is {_off(worst.off or 0.0)} "
             f"({_counts(worst.from_world_sizes)} → {devices(worst.world_size, activity)})."
         )
-    elif told:
+    elif shown:
         texts.append("Not tested: that takes three measured counts, so that the largest can be projected.")
     for reason in dict.fromkeys(one.refused for one in points if one.refused):
         counts = [devices(one.world_size, activity) for one in points if one.refused == reason]
         texts.append(f"{listing(counts)}: refused, since {reason}.")
-    assumed = dict.fromkeys(text for one in told for text in one.assumed)
+    assumed = dict.fromkeys(text for one in shown for text in one.assumed)
     if assumed:
         texts.append(f"Assumed: {'; '.join(assumed)}.")
     return " ".join(texts)
@@ -109,8 +109,8 @@ def _panel(study: StudyAnalysis, series: str, activity: str | None) -> Panel:
         for point in points_of(study, series)
     ]
     bands: list[dict[str, Any]] = []
-    told = [(one, "projected") for one in points] + [(one, "projected, then measured") for one in backtests]
-    for one, group in told:
+    shown = [(one, "projected") for one in points] + [(one, "projected, then measured") for one in backtests]
+    for one, group in shown:
         if one.efficiency is None or one.step_ms is None:
             continue
         bands.append(

@@ -22,6 +22,7 @@ from scalescope.report.report_data import ReportData, read_report_data
 from scalescope.report.sentences import Verdict, sweep_verdict
 from scalescope.report.sinks.wandb import WandbSink
 from scalescope.report.sinks.wandb_rows import wandb_table
+from scalescope.report.text.findings import straggler_text
 from scalescope.report.verdict import run_verdict, study_verdicts
 from scalescope.report.views import (
     collectives_table,
@@ -36,7 +37,6 @@ from scalescope.report.views import (
     sweep_table,
     waterfall_table,
 )
-from scalescope.report.words.findings import straggler_words
 
 _WIDTH, _SCALE = 880, 2  # pixels of a picture, and how many device pixels each of them has
 
@@ -69,8 +69,8 @@ def _log(data: ReportData, sink: WandbSink, name: str) -> None:
         {**_headline(data), "verdict": "\n\n".join(verdict.text for verdict in verdicts)},
     )
     for run in data.answers:
-        for guilty in run.stragglers:
-            sink.alert(f"Straggler: rank {guilty.rank}", f"{run_label(run)}: {straggler_words(run, guilty.rank)}")
+        for straggler in run.stragglers:
+            sink.alert(f"Straggler: rank {straggler.rank}", f"{run_label(run)}: {straggler_text(run, straggler.rank)}")
     sink.artifact(data.folder.path)
     sink.close("done")
 

@@ -117,15 +117,15 @@ def _not_needed(replays: _Replays, terms: RecordingTerms, step: float, untraced:
     recording = Recording(replays.cost, Interval(terms.likely, terms.low, terms.high), starts)
     if untraced is None:
         return Calibration(recording, Interval(step, step * (1 - _ON_DEVICES), step), "not_needed")
-    told = untraced.step_ms
-    return Calibration(recording, _covering(step, told), "not_needed", _why_off(step, told))
+    untraced_ms = untraced.step_ms
+    return Calibration(recording, _covering(step, untraced_ms), "not_needed", _why_off(step, untraced_ms))
 
 
-def _why_off(step_ns: float, told: Interval) -> Reason | None:
+def _why_off(step_ns: float, untraced_ms: Interval) -> Reason | None:
     """Return why a step cannot be the untraced one, where it cannot."""
-    if step_ns > told.high * 1e6 * (1 + _OUT_OF_REACH):
+    if step_ns > untraced_ms.high * 1e6 * (1 + _OUT_OF_REACH):
         return "not_reached"
-    return "untraced_longer" if step_ns < told.low * 1e6 * (1 - _OUT_OF_REACH) else None
+    return "untraced_longer" if step_ns < untraced_ms.low * 1e6 * (1 - _OUT_OF_REACH) else None
 
 
 def _range(replays: _Replays, terms: RecordingTerms) -> Calibration:
@@ -145,17 +145,17 @@ def _unexplained(graph: Graph) -> float:
 def _fit(
     replays: _Replays, terms: RecordingTerms, untraced: Untraced, traced_ns: float, shortest: float
 ) -> Calibration:
-    told = untraced.step_ms
-    bounds_ns = sorted(1e6 * one for one in (told.low, told.value, told.high))
+    untraced_ms = untraced.step_ms
+    bounds_ns = sorted(1e6 * one for one in (untraced_ms.low, untraced_ms.value, untraced_ms.high))
     at_device = shortest * (1 + _NEAR / 2)  # from here on its devices bound the step
-    goal = min(max(told.value * 1e6, at_device), traced_ns)
+    goal = min(max(untraced_ms.value * 1e6, at_device), traced_ns)
     scale = _solve(replays, goal, terms.likely)
     low, high = (replays.scale_at(min(max(one, at_device), traced_ns)) for one in (bounds_ns[2], bounds_ns[0]))
     if bounds_ns[0] <= at_device:
         high = max(high, terms.high)
     step = replays.at(scale)
     recording = replays.recording(Interval(scale, min(low, scale), max(high, scale)))
-    return Calibration(recording, _covering(step, told), untraced.source, _why_off(step, told))
+    return Calibration(recording, _covering(step, untraced_ms), untraced.source, _why_off(step, untraced_ms))
 
 
 def _solve(replays: _Replays, goal: float, likely: float) -> float:
@@ -181,6 +181,6 @@ def _solve(replays: _Replays, goal: float, likely: float) -> float:
     return min((low, high), key=lambda scale: abs(replays.at(scale) - goal))
 
 
-def _covering(step_ns: float, told: Interval) -> Interval:
+def _covering(step_ns: float, untraced_ms: Interval) -> Interval:
     """Return a replayed step with an interval that holds it and what was told, ns."""
-    return Interval(step_ns, min(step_ns, told.low * 1e6), max(step_ns, told.high * 1e6))
+    return Interval(step_ns, min(step_ns, untraced_ms.low * 1e6), max(step_ns, untraced_ms.high * 1e6))

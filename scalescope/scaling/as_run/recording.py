@@ -97,10 +97,10 @@ def host_paces(records: Mapping[int, RankRecord]) -> dict[int, float]:
     if len(records) < 2 or len(shared) < _ALIKE * max(len(own) for own in gaps.values()):
         return dict.fromkeys(records, 1.0)
     means = {key: sum(own[key] for own in gaps.values()) / len(gaps) for key in shared}
-    told = [key for key in shared if means[key] > 0]
-    if not told:
+    known = [key for key in shared if means[key] > 0]
+    if not known:
         return dict.fromkeys(records, 1.0)
-    typical = {rank: statistics.median(own[key] / means[key] for key in told) for rank, own in gaps.items()}
+    typical = {rank: statistics.median(own[key] / means[key] for key in known) for rank, own in gaps.items()}
     mean = statistics.fmean(typical.values())
     return {rank: own / mean if mean else 1.0 for rank, own in typical.items()}
 

@@ -44,8 +44,8 @@ def _bounded_steps(replayer: Replayer) -> int:
 def _not_replayed(untraced: Untraced | None) -> AsRun | None:
     if untraced is None:
         return None
-    told = untraced.step_ms
-    return AsRun(step_ms=told.value, low_ms=told.low, high_ms=told.high, source=untraced.source, reason="not_replayed")
+    step = untraced.step_ms
+    return AsRun(step_ms=step.value, low_ms=step.low, high_ms=step.high, source=untraced.source, reason="not_replayed")
 
 
 def _answer(
@@ -80,11 +80,11 @@ def step_as_run(analysis: RunAnalysis) -> tuple[Interval, list[Split]]:
 
     The interval of a step as profiled is the spread over its ranks.
     """
-    told = analysis.as_run
-    if told is not None and told.step_ms is not None and told.ranks:
-        low = told.step_ms if told.low_ms is None else told.low_ms
-        high = told.step_ms if told.high_ms is None else told.high_ms
-        return Interval(told.step_ms, low, high), [_a_step(one, told.steps) for one in told.ranks]
+    as_run = analysis.as_run
+    if as_run is not None and as_run.step_ms is not None and as_run.ranks:
+        low = as_run.step_ms if as_run.low_ms is None else as_run.low_ms
+        high = as_run.step_ms if as_run.high_ms is None else as_run.high_ms
+        return Interval(as_run.step_ms, low, high), [_a_step(one, as_run.steps) for one in as_run.ranks]
     ranks = [_a_step(one, one.steps) for one in analysis.ranks if one.steps]
     windows = [one.window_ms for one in ranks] or [0.0]
     return Interval(sum(windows) / len(windows), min(windows), max(windows)), ranks

@@ -74,12 +74,12 @@ def untraced_of_traces(records: Mapping[int, RankRecord]) -> Untraced | None:
 
     A single number stands for itself; of fewer than three no spread is told.
     """
-    told = [
+    reported = [
         _interval(good) if len(good) >= _LEAST_STEPS else _as_given(statistics.median(good))
         for one in records.values()
         if (good := [ms for ms in one.untraced_ms if math.isfinite(ms) and _LEAST_MS <= ms <= _MOST_MS])
     ]
-    return Untraced(max(told, key=lambda step: step.value), "metadata") if told else None
+    return Untraced(max(reported, key=lambda step: step.value), "metadata") if reported else None
 
 
 def _as_given(step_ms: float) -> Interval:

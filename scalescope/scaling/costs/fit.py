@@ -18,7 +18,7 @@ from scalescope.records.statistics import student_over_normal
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.costs.nonnegative import solve
 from scalescope.scaling.costs.points import Point
-from scalescope.scaling.costs.segments import Cut, Places, best_cut, segment_of
+from scalescope.scaling.costs.segments import Cut, Indices, best_cut, segment_of
 from scalescope.scaling.costs.terms import Floats, Form, features, forms
 
 #: One standard deviation of what two launches of one sweep differ by, beyond their own intervals (docs/benchmarks.md,
@@ -108,8 +108,8 @@ def _branch(
     cut: Cut,
     terms: Floats,
     expected: Floats,
-    segment: Places,
-    launches: Places,
+    segment: Indices,
+    launches: Indices,
     generator: np.random.Generator,
 ) -> Branch:
     """Fit a form's segments, and again on its share of the draws."""

@@ -74,8 +74,8 @@ class CostModel:
     @cached_property
     def ranks_per_host(self) -> int:
         """How many ranks of one host the links are known among: by the sweeps, or by the user's word."""
-        told = [launch.ranks_per_host for launch in self._launches if launch.ranks_per_host]
-        known = max(told) if told else self.largest_group
+        reported = [launch.ranks_per_host for launch in self._launches if launch.ranks_per_host]
+        known = max(reported) if reported else self.largest_group
         return max(known, self.topology.gpus_per_node) if self.topology is not None else known
 
     def fit_of(self, operation: str, dtype: str, across_hosts: bool = False) -> Fit:

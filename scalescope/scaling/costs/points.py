@@ -108,14 +108,14 @@ def spans_hosts(launch: Launch, group_size: int) -> bool:
 
 def is_plain(row: SweepRow) -> bool:
     """Tell whether a row is a collective alone, as training would call it, on ranks that lie packed."""
-    told = (row.algorithm, row.protocol, row.channels, row.contention)
+    settings = (row.algorithm, row.protocol, row.channels, row.contention)
     return (
         row.status == "measured"
         and bool(row.time_us)
         and row.execution == "eager"
         and row.transport != "mpi"
         and row.placement in (None, "packed")
-        and all(value is None for value in told)
+        and all(value is None for value in settings)
     )
 
 

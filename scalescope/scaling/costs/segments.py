@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scalescope.scaling.costs.nonnegative import solve
 from scalescope.scaling.costs.terms import Floats
 
-Places = npt.NDArray[np.intp]
+Indices = npt.NDArray[np.intp]
 
 _MOST = 8
 _LEAST_SIZES = 3  # a segment
@@ -58,12 +58,12 @@ def best_cut(terms: Floats, weights: Floats, sizes: Floats) -> Cut:
     return best or Cut((), math.inf)
 
 
-def segment_of(sizes: Floats, edges: tuple[float, ...]) -> Places:
+def segment_of(sizes: Floats, edges: tuple[float, ...]) -> Indices:
     """Return the index of the segment that each size lies in."""
     return np.searchsorted(np.array(edges), sizes, side="right")
 
 
-def _between(sums: Floats, first: Places, last: Places) -> Floats:
+def _between(sums: Floats, first: Indices, last: Indices) -> Floats:
     prefix = np.cumsum(sums, axis=0)
     between: Floats = prefix[last + 1] - prefix[first]
     return between

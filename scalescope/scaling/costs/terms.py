@@ -69,10 +69,10 @@ def forms(operation: str, groups: Floats, sizes: Floats) -> list[Form]:
     bandwidth = _BANDWIDTH if np.unique(sizes).size > 1 else ((),)
     found = []
     for late, wide in product(_LATENCY, bandwidth):
-        if all(_told_apart(features(part, operation, ones, n)) for part in (late, wide) if part):
+        if all(_distinct(features(part, operation, ones, n)) for part in (late, wide) if part):
             found.append((*late, *wide))
     return found
 
 
-def _told_apart(columns: Floats) -> bool:
+def _distinct(columns: Floats) -> bool:
     return bool(np.linalg.matrix_rank(columns) == columns.shape[1] and (columns > 0).any(axis=0).all())

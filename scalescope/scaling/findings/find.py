@@ -44,6 +44,6 @@ def find(scene: Scene) -> list[Finding]:
     candidates = [candidate for detect in (*DETECTORS, *on_hosts) for candidate in detect(scene)]
     priced = price(scene, candidates)
     first = profiler_cost(scene, priced)
-    told = ranked([one for one in priced if holds_in_range(scene, one)])
-    told = ranked([*told, *unsteady(scene, told)])
-    return [*first, *told] or [nothing(scene)]
+    found = ranked([one for one in priced if holds_in_range(scene, one)])
+    found = ranked([*found, *unsteady(scene, found)])
+    return [*first, *found] or [nothing(scene)]

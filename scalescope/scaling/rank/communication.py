@@ -8,7 +8,7 @@ from scalescope.scaling.trace.intervals import Ints
 from scalescope.scaling.trace.trace import KERNEL, CommunicationArgs, Trace
 
 NO_COMMUNICATION = -2  # no communication
-UNTOLD = -1  # communication by its name alone
+UNKNOWN = -1  # communication by its name alone
 
 
 def communication_of(trace: Trace, order: Ints, launch: Ints, thread: Ints) -> Ints:
@@ -22,7 +22,7 @@ def communication_of(trace: Trace, order: Ints, launch: Ints, thread: Ints) -> I
     kernel = raw.kind[order] == KERNEL
     by_name = np.array([is_communication_kernel(name) for name in trace.names], bool)
     if by_name.size:
-        found[kernel & by_name[raw.name[order]]] = UNTOLD
+        found[kernel & by_name[raw.name[order]]] = UNKNOWN
     operators = trace.operators
     external = raw.external[order]
     given = external > 0
@@ -39,16 +39,16 @@ def communication_of(trace: Trace, order: Ints, launch: Ints, thread: Ints) -> I
         at = np.minimum(np.searchsorted(ids, external), ids.size - 1)
         hit = kernel & (ids[at] == external)
         found[hit] = [by_external[int(value)] for value in external[hit]]
-    told = raw.communication[order] >= 0
+    known = raw.communication[order] >= 0
     # the operator's own record says more than its kernel's copy of it: the root, and the source and destination
-    found[told & (found < 0)] = raw.communication[order][told & (found < 0)]
+    found[known & (found < 0)] = raw.communication[order][known & (found < 0)]
     # the rest by what stands around the launch
-    open_ones = kernel & ((found == UNTOLD) | ((found == NO_COMMUNICATION) & (external <= 0))) & (launch >= 0)
+    open_ones = kernel & ((found == UNKNOWN) | ((found == NO_COMMUNICATION) & (external <= 0))) & (launch >= 0)
     calls = communication_calls(trace) if open_ones.any() else []
     for call in calls:
         inside = open_ones & (thread == call.thread) & (launch >= call.start) & (launch <= call.end)
         for position in np.flatnonzero(inside).tolist():
-            if found[position] == UNTOLD or _launches_itself(trace, call, int(launch[position])):
+            if found[position] == UNKNOWN or _launches_itself(trace, call, int(launch[position])):
                 found[position] = call.index
     return found
 
@@ -61,7 +61,7 @@ def link_by_order(trace: Trace, start: Ints, stream: Ints, launch: Ints, communi
     Nothing is linked where that cannot be: more calls than kernels, or a kernel before its call. Times in ns of the
     file's clock; `launch` and `communication` are filled in.
     """
-    lost = np.flatnonzero((communication == UNTOLD) & (launch < 0))
+    lost = np.flatnonzero((communication == UNKNOWN) & (launch < 0))
     if not lost.size or np.unique(stream[lost]).size > 1:
         return
     taken = {int(index) for index in communication if index >= 0}
@@ -94,11 +94,11 @@ def communication_calls(trace: Trace) -> list[CommunicationCall]:
     differs from torch 1.8 to 2.13. What they say together is appended to the trace's communications.
     """
     rows = []
-    for spans, told in (
+    for spans, indices in (
         (trace.operators, trace.operator_communication),
         (trace.annotations, trace.annotation_communication),
     ):
-        for row, index in told.items():
+        for row, index in indices.items():
             name = trace.names[spans.name[row]]
             own = row if name == "record_param_comms" else None
             rows.append((int(spans.start[row]), -int(spans.end[row]), int(spans.thread[row]), index, own, name))

@@ -119,8 +119,8 @@ def _collectives(trace: Trace, steps: Steps) -> list[RankCollective]:
         if not trace.names[trace.annotations.name[row]].startswith(_ON_RUN_LOOPS):
             continue
         start = int(trace.annotations.start[row])
-        told = trace.communications[index]
-        operator, args = handed_over.take(told, start) or ("", told)
+        annotated = trace.communications[index]
+        operator, args = handed_over.take(annotated, start) or ("", annotated)
         one = describe(args, groups)
         step = int(steps.of(np.array([start], np.int64))[0])
         one.start, one.end = start + base, int(trace.annotations.end[row]) + base
@@ -173,7 +173,7 @@ class _HandedOver:
             for row in rows
         ]
 
-    def take(self, told: CommunicationArgs, start: int) -> tuple[str, CommunicationArgs] | None:
+    def take(self, annotated: CommunicationArgs, start: int) -> tuple[str, CommunicationArgs] | None:
         """Return, once, the earliest operator before `start` with a buffer of the size that the annotation tells.
 
         Of some, such as a barrier and a scatter away from its root, gloo tells no size: there the operation decides.
@@ -181,8 +181,8 @@ class _HandedOver:
         for at, (handed, name, args) in enumerate(self._waiting):
             if handed > start:
                 return None
-            same_size = told.in_elements in (args.in_elements, args.out_elements)
-            if same_size if told.in_elements is not None else told.operation == args.operation:
+            same_size = annotated.in_elements in (args.in_elements, args.out_elements)
+            if same_size if annotated.in_elements is not None else annotated.operation == args.operation:
                 del self._waiting[at]
-                return name, msgspec.structs.replace(args, dtype=args.dtype or told.dtype)
+                return name, msgspec.structs.replace(args, dtype=args.dtype or annotated.dtype)
         return None

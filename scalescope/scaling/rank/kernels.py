@@ -35,18 +35,18 @@ class KernelTable:
     ran: Ids  # in how many steps
     time: Ints  # ns, the sum over the steps
     labels: tuple[str, ...]  # kinds of collectives, such as `all_reduce float32`
-    beside: Ints  # (kernels, labels): of `time`, how long such collectives ran meanwhile, ns
+    overlap: Ints  # (kernels, labels): of `time`, how long such collectives ran meanwhile, ns
 
     @property
     def total_ns(self) -> int:
         """The compute time of all steps, in ns."""
         return int(self.time.sum())
 
-    def besides(self) -> Iterator[tuple[tuple[str, int], list[int]]]:
+    def overlaps(self) -> Iterator[tuple[tuple[str, int], list[int]]]:
         """Yield each kernel with the time that each label's collectives ran beside it, in ns."""
-        columns = zip(self.name.tolist(), self.ordinal.tolist(), self.beside.tolist(), strict=True)
-        for name, ordinal, beside in columns:
-            yield (self.names[name], ordinal), beside
+        columns = zip(self.name.tolist(), self.ordinal.tolist(), self.overlap.tolist(), strict=True)
+        for name, ordinal, overlap in columns:
+            yield (self.names[name], ordinal), overlap
 
     def items(self) -> Iterator[tuple[tuple[str, int], KernelTime]]:
         """Yield each kernel with its time."""
@@ -55,7 +55,7 @@ class KernelTable:
             yield (self.names[name], ordinal), KernelTime(ran, time)
 
 
-NOTHING_BESIDE: Mapping[str, Intervals] = MappingProxyType({})
+NO_OVERLAP: Mapping[str, Intervals] = MappingProxyType({})
 
 #: What a kernel that runs on from the step before has of this one.
 CARRIED = "(kernels of the step before)"
@@ -67,7 +67,7 @@ def kernel_table(
     compute: Intervals,
     windows: Windows,
     names: list[str],
-    communication: Mapping[str, Intervals] = NOTHING_BESIDE,
+    communication: Mapping[str, Intervals] = NO_OVERLAP,
 ) -> KernelTable:
     """Return the shares of kernels (spans ascending by start, and their names' indices) in the disjoint `compute`.
 
@@ -83,7 +83,7 @@ def kernel_table(
     own = np.minimum(np.maximum(start, np.concatenate((start[:1], reach[:-1]))), end)
     steps: dict[tuple[str, int], int] = {}
     total: dict[tuple[str, int], int] = {}
-    beside: dict[tuple[str, int], Ints] = {}
+    overlap: dict[tuple[str, int], Ints] = {}
     for step in range(len(windows)):
         left, right = int(windows.edges[step]), int(windows.edges[step + 1])
         first = int(np.searchsorted(reach, left, side="right"))
@@ -107,10 +107,10 @@ def kernel_table(
                 key = (names[identity], ordinal)
             keys.add(key)
             total[key] = total.get(key, 0) + time
-            beside[key] = beside[key] + meanwhile if key in beside else meanwhile
+            overlap[key] = overlap[key] + meanwhile if key in overlap else meanwhile
         for key in keys:
             steps[key] = steps.get(key, 0) + 1
-    return _table(len(windows), steps, total, labels, beside)
+    return _table(len(windows), steps, total, labels, overlap)
 
 
 def _table(
@@ -118,7 +118,7 @@ def _table(
     steps: dict[tuple[str, int], int],
     total: dict[tuple[str, int], int],
     labels: tuple[str, ...],
-    beside: dict[tuple[str, int], Ints],
+    overlap: dict[tuple[str, int], Ints],
 ) -> KernelTable:
     numbers: dict[str, int] = {}
     return KernelTable(
@@ -129,5 +129,5 @@ def _table(
         ran=np.array([steps[key] for key in total], np.int32),
         time=np.array(list(total.values()), np.int64),
         labels=labels,
-        beside=np.array([beside[key] for key in total], np.int64).reshape(len(total), len(labels)),
+        overlap=np.array([overlap[key] for key in total], np.int64).reshape(len(total), len(labels)),
     )

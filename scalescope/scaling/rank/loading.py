@@ -52,10 +52,10 @@ def says_loading(name: str) -> int:
         return STRONG
     if _NOT_THE_LOOP.match(name):
         return -1
-    words = {word.lower() for word in _WORD.findall(name)}
-    if words & _BOTH or (words & _BATCHES and words & _FETCHES) or {"data", "loader"} <= words:
+    tokens = {word.lower() for word in _WORD.findall(name)}
+    if tokens & _BOTH or (tokens & _BATCHES and tokens & _FETCHES) or {"data", "loader"} <= tokens:
         return STRONG
-    return WEAK if words & (_BATCHES | _FETCHES) else SILENT
+    return WEAK if tokens & (_BATCHES | _FETCHES) else SILENT
 
 
 def data_loading(trace: Trace, steps: Steps) -> Intervals:

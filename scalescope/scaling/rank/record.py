@@ -222,8 +222,8 @@ def _add_gradients(trace: Trace, record: RankRecord) -> None:
         for at in range(int(np.searchsorted(starts, left)), int(np.searchsorted(starts, right, side="right"))):
             call = record.calls[at]
             if call.kind == LAUNCH and call.thread == thread:
-                told = trace.gradients[row]
-                record.gradients.append(GradientReady(at, told.elements, told.element_bytes))
+                gradient = trace.gradients[row]
+                record.gradients.append(GradientReady(at, gradient.elements, gradient.element_bytes))
                 break
 
 
@@ -311,8 +311,8 @@ def _host_calls(trace: Trace, record: RankRecord, base: int, until: float) -> No
         # the operator itself, or the one that it stands in
         at = int(np.searchsorted(starts, int(trace.operators.start[row]) + base, side="right")) - 1
         if at >= 0:
-            told = trace.gradients[row]
-            record.gradients.append(GradientReady(launches[at], told.elements, told.element_bytes))
+            gradient = trace.gradients[row]
+            record.gradients.append(GradientReady(launches[at], gradient.elements, gradient.element_bytes))
 
 
 def _awaited_collectives(record: RankRecord, handover_of: dict[int, int], ddp: bool) -> list[Call]:
@@ -325,19 +325,19 @@ def _awaited_collectives(record: RankRecord, handover_of: dict[int, int], ddp: b
     before = dict(zip(compute[1:], compute[:-1], strict=True))
     bounds = np.array(record.edges, np.int64)
     last: dict[int, int] = {}  # by step: when its last collective is handed over
-    for told in handover_of.values():
-        step = _step_of(told, bounds, record.steps)
-        last[step] = max(told, last.get(step, 0))
+    for handed_over in handover_of.values():
+        step = _step_of(handed_over, bounds, record.steps)
+        last[step] = max(handed_over, last.get(step, 0))
     starts = np.array([record.start[at] for at in compute], np.int64)
     calls = []
     for at in sorted(handover_of, key=lambda at: record.end[at]):
-        end, told = record.end[at], handover_of[at]
-        earliest = max(end, last[_step_of(told, bounds, record.steps)] if ddp else told)
+        end, handed_over = record.end[at], handover_of[at]
+        earliest = max(end, last[_step_of(handed_over, bounds, record.steps)] if ddp else handed_over)
         after = (compute[index] for index in range(int(np.searchsorted(starts, earliest)), len(compute)))
         user = next((one for one in after if ddp or record.end[before.get(one, one)] <= end), None)
         if user is None:
             continue
-        idle = max(record.end[before[user]] if user in before else end, told)
+        idle = max(record.end[before[user]] if user in before else end, handed_over)
         # it ended while the thread had nothing else to do, which then waited; else it was there already
         begin, back = (idle, end) if idle < end else (record.start[user] - 1, record.start[user] - 1)
         # what runs before it on its run loop was handed over, too, when it ended

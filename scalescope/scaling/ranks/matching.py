@@ -278,16 +278,16 @@ def _against_its_root(slot: _Slot, one: _Slot) -> bool:
 
     What a root sends has not arrived before it began, and a root that receives does not end before the last began.
     """
-    told = next((own.model for own in (slot, one) if own.model.root is not None and own.model.group_ranks), None)
-    if told is None or told.root is None or told.root >= len(told.group_ranks):
+    model = next((own.model for own in (slot, one) if own.model.root is not None and own.model.group_ranks), None)
+    if model is None or model.root is None or model.root >= len(model.group_ranks):
         return False
     spans = slot.spans | one.spans
-    root = spans.pop(told.group_ranks[told.root], None)
+    root = spans.pop(model.group_ranks[model.root], None)
     if root is None:
         return False
-    if told.operation in FROM_ROOT:
+    if model.operation in FROM_ROOT:
         return any(end < root[0] - CLOCK_SLACK_NS for _, end in spans.values())
-    return told.operation in TO_ROOT and any(start > root[1] + CLOCK_SLACK_NS for start, _ in spans.values())
+    return model.operation in TO_ROOT and any(start > root[1] + CLOCK_SLACK_NS for start, _ in spans.values())
 
 
 def _heaviest_chain(candidates: list[tuple[int, int, float]]) -> list[tuple[int, int]]:

@@ -26,8 +26,8 @@ def cells_between_ranks(graph: Graph, side: SideBySide) -> list[Cell]:
     found = []
     for step in side.steps:
         columns = {rank: _columns(graph, side, rank, step) for rank in side.ranks}
-        beside = {rank: float(np.nansum(own[1])) for rank, own in columns.items()}
-        least = min(beside, key=lambda rank: beside[rank])
+        overlap = {rank: float(np.nansum(own[1])) for rank, own in columns.items()}
+        least = min(overlap, key=lambda rank: overlap[rank])
         for rank in side.ranks:
             if rank != least and (cell := _cell(columns[rank], columns[least])) is not None:
                 found.append(cell)
@@ -38,12 +38,12 @@ def _columns(graph: Graph, side: SideBySide, rank: int, step: int) -> tuple[Floa
     """Return the duration of each place's launch as traced, and how much of it is beside collectives, ns."""
     own = side.launches[rank, step]
     duration = np.full(len(side.programs[step]), np.nan)
-    beside = np.full(len(side.programs[step]), np.nan)
+    overlap = np.full(len(side.programs[step]), np.nan)
     for at, place in zip(own.activity, own.place.tolist(), strict=True):
         node = graph.activities[at]
         if place >= 0 and node.kind == COMPUTE:
-            duration[place], beside[place] = node.traced_end - node.traced_start, node.beside_ns
-    return duration, beside
+            duration[place], overlap[place] = node.traced_end - node.traced_start, node.overlap_ns
+    return duration, overlap
 
 
 def _cell(one: tuple[Floats, Floats], least: tuple[Floats, Floats]) -> Cell | None:

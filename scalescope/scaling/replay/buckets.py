@@ -124,8 +124,8 @@ def first_bucket_cap(graph: Graph, steps: Sequence[StepBuckets]) -> int | None:
     cut = steps[0].cut
     if len(cut) < 3:
         return None
-    told = cut_by(sizes, max(held for _, held in cut[1:-1]), small)[0]
-    return small if cut[0] == told and cut[0][1] < 0.5 * median([held for _, held in cut[1:-1]]) else None
+    usual = cut_by(sizes, max(held for _, held in cut[1:-1]), small)[0]
+    return small if cut[0] == usual and cut[0][1] < 0.5 * median([held for _, held in cut[1:-1]]) else None
 
 
 class _Additions:

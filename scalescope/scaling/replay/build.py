@@ -220,9 +220,9 @@ def _add_transfers(
                 graph.activities[at].wait_ns = float(wait.ready[rank] - collectives[rank][match.members[rank]].start)
         if not whole or len(members) < 2 or (match.missing is None and wait is None):
             continue
-        told = next(iter(collectives[rank][index] for rank, index in match.members.items()))
-        for together in _that_wait_for_each_other(graph, members, told.operation):
-            _add_transfer(graph, together, told, match.group_size or len(members))
+        collective = next(iter(collectives[rank][index] for rank, index in match.members.items()))
+        for together in _that_wait_for_each_other(graph, members, collective.operation):
+            _add_transfer(graph, together, collective, match.group_size or len(members))
 
 
 def _that_wait_for_each_other(
@@ -246,7 +246,7 @@ def _that_wait_for_each_other(
     return [*([late] if len(late) > 1 else []), *_that_wait_for_each_other(graph, through, operation)]
 
 
-def _add_transfer(graph: Graph, members: Mapping[int, int], told: RankCollective, group_size: int) -> None:
+def _add_transfer(graph: Graph, members: Mapping[int, int], collective: RankCollective, group_size: int) -> None:
     nodes = [graph.activities[at] for at in members.values()]
     begun = max(node.traced_start for node in nodes)
     ended = min(node.traced_end for node in nodes)
@@ -257,9 +257,9 @@ def _add_transfer(graph: Graph, members: Mapping[int, int], told: RankCollective
         Transfer(
             members=dict(members),
             work_ns=float(ended - begun),
-            operation=told.operation or "unknown",
-            bytes=told.bytes,
-            dtype=told.dtype,
+            operation=collective.operation or "unknown",
+            bytes=collective.bytes,
+            dtype=collective.dtype,
             group_size=group_size,
             step=next((node.step for node in nodes if node.step >= 0), -1),
             traced_ns=float(ended - begun),
@@ -274,7 +274,7 @@ def _add_overlap(graph: Graph, rank: int) -> None:
     communication = _spans(graph, [at for at in own if graph.activities[at].kind == COMMUNICATION])
     compute_rows = [at for at in own if graph.activities[at].kind == COMPUTE]
     for at, overlap in zip(compute_rows, _covered(communication, _bounds(graph, compute_rows)), strict=True):
-        graph.activities[at].beside_ns = overlap
+        graph.activities[at].overlap_ns = overlap
     mine = [one for one in graph.transfers if rank in one.members]
     begun = [max(graph.activities[at].traced_start for at in one.members.values()) for one in mine]
     ended = [min(graph.activities[at].traced_end for at in one.members.values()) for one in mine]

@@ -25,30 +25,30 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     without: tuple[Removal, ...] = ()  # causes that are taken out
 
     @property
-    def words(self) -> str:
+    def description(self) -> str:
         """Return the change as a reader would say it."""
-        told = []
+        parts = []
         if self.bucket_mib is not None:
-            told.append(f"buckets of {self.bucket_mib:g} MiB")
+            parts.append(f"buckets of {self.bucket_mib:g} MiB")
         if self.gradients is not None:
-            told.append(f"gradients travel as {self.gradients}")
+            parts.append(f"gradients travel as {self.gradients}")
         if self.link is not None:
-            told.append(f"links {self.link:g} times as fast")
+            parts.append(f"links {self.link:g} times as fast")
         if self.overlap is not None:
-            told.append("no overlap" if self.overlap == "none" else "perfect overlap")
+            parts.append("no overlap" if self.overlap == "none" else "perfect overlap")
         if self.no_straggler is not None:
-            told.append(f"rank {self.no_straggler} no slower than the others")
+            parts.append(f"rank {self.no_straggler} no slower than the others")
         if self.no_inflation:
-            told.append("compute not slowed by communication")
+            parts.append("compute not slowed by communication")
         if self.spread:
-            told.append("gradients handed over as they are made")
+            parts.append("gradients handed over as they are made")
         if self.data_free:
-            told.append("data loading free")
+            parts.append("data loading free")
         if self.host_free:
-            told.append("launching free")
+            parts.append("launching free")
         for one in self.without:
-            told.append(f"without {one.what}" + ("" if one.rank is None else f" of rank {one.rank}"))
-        return ", ".join(told) or "nothing"
+            parts.append(f"without {one.what}" + ("" if one.rank is None else f" of rank {one.rank}"))
+        return ", ".join(parts) or "nothing"
 
     def __post_init__(self) -> None:
         if self.bucket_mib is not None and self.bucket_mib <= 0:

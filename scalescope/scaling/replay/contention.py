@@ -115,14 +115,14 @@ def _kernels(record: RankRecord) -> list[tuple[int, tuple[str, int], int, int]]:
     rows = [at for at, kind in enumerate(record.kind) if kind == COMPUTE and record.step[at] >= 0]
     starts = np.array([record.start[at] for at in rows], np.int64)
     ends = np.array([record.end[at] for at in rows], np.int64)
-    beside = _communication(record)
-    overlap = (covered_before(beside, ends) - covered_before(beside, starts)).tolist()
+    communication = _communication(record)
+    overlap = (covered_before(communication, ends) - covered_before(communication, starts)).tolist()
     ordinals: dict[tuple[int, str], int] = {}
     found = []
-    for at, beside_ns in zip(rows, overlap, strict=True):
+    for at, overlap_ns in zip(rows, overlap, strict=True):
         step, name = record.step[at], record.name[at]
         ordinal = ordinals[step, name] = ordinals.get((step, name), -1) + 1
-        found.append((step, (name, ordinal), record.end[at] - record.start[at], beside_ns))
+        found.append((step, (name, ordinal), record.end[at] - record.start[at], overlap_ns))
     return found
 
 
@@ -146,8 +146,8 @@ def _cells(record: RankRecord, reference: Mapping[tuple[str, int], float]) -> li
     cells: dict[int, _Cell] = {}
     for step, key, duration, overlap in kernels:
         if overlap > 0:
-            grown, beside = cells.get(step, (0.0, 0.0))
-            cells[step] = grown + duration - reference[key] * drift, beside + overlap
+            grown, overlapped = cells.get(step, (0.0, 0.0))
+            cells[step] = grown + duration - reference[key] * drift, overlapped + overlap
     return list(cells.values())
 
 
@@ -171,17 +171,17 @@ def _cells_between(records: Mapping[int, RankRecord]) -> list[_Cell]:
     cells: list[_Cell] = []
     for rank, own in kernels.items():
         quiet = elsewhere = 0.0
-        beside: dict[int, list[tuple[int, float, int]]] = {}
+        overlapped: dict[int, list[tuple[int, float, int]]] = {}
         for step, key, duration, overlap in own:
             others = [one for other, one in alone.get(key, {}).items() if other != rank]
             if others and overlap == 0:
                 quiet, elsewhere = quiet + duration, elsewhere + statistics.fmean(others)
             elif others:
-                beside.setdefault(step, []).append((duration, statistics.fmean(others), overlap))
+                overlapped.setdefault(step, []).append((duration, statistics.fmean(others), overlap))
         drift = quiet / elsewhere if elsewhere else 1.0
         cells += [
             (sum(one - drift * other for one, other, _ in found), float(sum(overlap for _, _, overlap in found)))
-            for found in beside.values()
+            for found in overlapped.values()
         ]
     return cells
 
@@ -202,8 +202,8 @@ def _cells_by_name(record: RankRecord) -> list[_Cell]:
     for step, (name, _), duration, overlap in kernels:
         # of a kernel of one name that is far off, the shape is another one
         if overlap > 0 and name in alike and alike[name] / 2 < duration < 2 * alike[name]:
-            grown, beside = cells.get(step, (0.0, 0.0))
-            cells[step] = grown + duration - alike[name], beside + overlap
+            grown, overlapped = cells.get(step, (0.0, 0.0))
+            cells[step] = grown + duration - alike[name], overlapped + overlap
     return list(cells.values())
 
 
@@ -218,5 +218,5 @@ def _interval(cells: Sequence[_Cell]) -> tuple[float, float, float]:
 
 
 def _slope(cells: Sequence[_Cell]) -> float:
-    beside = sum(overlap for _, overlap in cells)
-    return sum(grown for grown, _ in cells) / beside if beside else 0.0
+    overlapped = sum(overlap for _, overlap in cells)
+    return sum(grown for grown, _ in cells) / overlapped if overlapped else 0.0

@@ -20,7 +20,7 @@ class Activity:
     not_before: float = 0.0  # ns; of the first on a stream that was launched before the trace began
     traced_start: int = 0
     traced_end: int = 0
-    beside_ns: int = 0  # of compute: for how much of it, as traced, a collective ran on its rank
+    overlap_ns: int = 0  # of compute: for how much of it, as traced, a collective ran on its rank
     late_ns: float = (
         0.0  # of one that nothing but its launch held up: by how much longer than the rank's latency it took
     )
@@ -139,7 +139,7 @@ class Graph:
         graph = self.copy()
         graph.contention = contention
         share = contention.inflation / (1 + contention.inflation)
-        graph.work_ns = [one.traced_end - one.traced_start - share * one.beside_ns for one in self.activities]
+        graph.work_ns = [one.traced_end - one.traced_start - share * one.overlap_ns for one in self.activities]
         loss = 1 - contention.transfer_rate
         graph.transfers = [replace(one, work_ns=one.traced_ns * (1 - loss * one.hidden)) for one in self.transfers]
         return graph

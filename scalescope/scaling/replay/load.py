@@ -68,8 +68,8 @@ def open_replayer(
 
     `sweeps` are other than the study's own; `jobs`: see Replayer. Raises UserError where there are no traces.
     """
-    told = analysis if analysis is not None else _analysis(target.path)
-    records = _with_steps(known) if known else read_records(target.path, told, jobs)
+    answer = analysis if analysis is not None else _analysis(target.path)
+    records = _with_steps(known) if known else read_records(target.path, answer, jobs)
     launches, alone = _helpers(target, len(records))
     device = next((one.device for one in records.values() if one.device is not None), None)
     launches = [one for one in [*launches, *sweeps] if device is None or one.device in (None, device)]

@@ -61,7 +61,7 @@ def _remove_in_step(graph: Graph, side: SideBySide, rank: int, step: int, what: 
         for row in rows:
             graph.work_ns[own.activity[row]] = 0.0
             _shorten_host(graph, rank, own, row, float(own.host_ns[row]))
-        for row in _beside(graph, own, rows):
+        for row in _concurrent_launches(graph, own, rows):
             _even_out_work(graph, side, rank, step, row)
     elif what == "slow":
         for row in np.flatnonzero(side.excess(rank, step, "work_ns")).tolist():
@@ -89,7 +89,7 @@ def host_excess(side: SideBySide, rank: int, step: int, *, gaps_only: bool) -> l
     return list(zip(chosen.tolist(), longer[chosen].tolist(), strict=True))
 
 
-def _beside(graph: Graph, own: Launches, rows: list[int]) -> list[int]:
+def _concurrent_launches(graph: Graph, own: Launches, rows: list[int]) -> list[int]:
     """Return the launches of other streams that run while those of `rows` do: these hold them up."""
     spans = [graph.activities[own.activity[row]] for row in rows]
     if not spans:

@@ -246,7 +246,7 @@ class Replayer:
         noise = max(noise, _LEAST_SHARE * abs(middles[0]))
         return Prediction(
             change=change,
-            what=change.words,
+            what=change.description,
             step_ms=(self.base_ns + middles[0]) / 1e6,
             change_ms=middles[0] / 1e6,
             low_ms=(min(middles) - noise) / 1e6,
@@ -360,8 +360,8 @@ class Replayer:
         steps = self.buckets
         if isinstance(steps, str):
             return steps
-        told = {step.step for step in steps}
-        graph.left_out = {at for at, number in enumerate(graph.step_numbers) if number not in told}
+        bucketed = {step.step for step in steps}
+        graph.left_out = {at for at, number in enumerate(graph.step_numbers) if number not in bucketed}
         if len(graph.left_out) == len(graph.step_numbers) - 1 and len(graph.step_numbers) - 1 not in graph.left_out:
             return "the all-reduces add up to the gradients in the last step alone, which nothing bounds"
         first_rank = graph.ranks[0]
@@ -447,7 +447,7 @@ def usual_changes(replayer: Replayer) -> list[Change]:
 
 
 def _withheld(change: Change, reason: str) -> Prediction:
-    return Prediction(change=change, what=change.words, step_ms=None, reason=reason)
+    return Prediction(change=change, what=change.description, step_ms=None, reason=reason)
 
 
 def _covers(graph: Graph, times: CollectiveTimes) -> bool:

@@ -89,11 +89,11 @@ def _read_text(text: str, name: str, operation: str | None) -> Log:
         halves: list[str] = []
         test: _Test | None = None
         for line in part.splitlines(keepends=True):
-            words = line.lstrip("# ").split()
+            fields = line.lstrip("# ").split()
             if line.startswith("#") and "in-place" in line:
                 halves = re.findall(r"out-of-place|in-place", line)
-            elif line.startswith("#") and words[:2] == ["size", "count"]:
-                layout = words
+            elif line.startswith("#") and fields[:2] == ["size", "count"]:
+                layout = fields
             elif layout and re.match(r"\s*\d+\s+\d+\s+[a-z]", line):
                 test = test or _test_of(part, name, operation)
                 _read_line(log, test, layout, halves, line)
@@ -154,13 +154,13 @@ def _operation(text: str, name: str, operation: str | None) -> str:
 
 def _read_line(log: Log, test: _Test, layout: Sequence[str], halves: Sequence[str], line: str) -> None:
     """Add the rows of one line: out of place, in place, or both."""
-    words = line.split()
+    fields = line.split()
     first = next(index for index, word in enumerate(layout) if word in _TIMES)
     width = next((index for index, word in enumerate(layout[first + 1 :], 1) if word in _TIMES), len(layout) - first)
     if layout[-1] == "timestamp" and layout.count("timestamp") == 1:
         width = min(width, len([word for word in layout[first:] if word != "timestamp"]))
-    fixed = dict(zip(layout[:first], words[:first], strict=False))
-    figures = words[first:]
+    fixed = dict(zip(layout[:first], fields[:first], strict=False))
+    figures = fields[first:]
     expected = list(halves) or ["out-of-place", "in-place"]
     groups = [figures[at : at + width] for at in range(0, len(expected) * width, width)]
     groups = [group for group in groups if len(group) == width]

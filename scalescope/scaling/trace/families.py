@@ -15,7 +15,7 @@ from scalescope.records.operations import canonical_operation
 class CommunicationFamily(NamedTuple):
     """Kernels of one library: `pattern` is searched in the kernel's name, without regard to case.
 
-    `operations`: what stands in its kernels' names, other than an operation's own name, for which operation; lower case.
+    `operations`: which operation a part of its kernels' names stands for, beyond operations' own names; in lower case.
     """
 
     library: str

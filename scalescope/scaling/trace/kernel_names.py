@@ -50,8 +50,8 @@ def short_name(name: str) -> str:
             pieces.append(character)
     if depth:
         return name  # brackets that do not close: cut off, or no C++
-    words = "".join(pieces).split()
-    own = words[-1].rpartition("::")[2] if words else ""
+    parts = "".join(pieces).split()
+    own = parts[-1].rpartition("::")[2] if parts else ""
     if not own:
         return name
     given = arguments.strip().rpartition("::")[2]

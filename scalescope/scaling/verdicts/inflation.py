@@ -13,7 +13,7 @@ from scalescope.scaling.rank.kernels import KernelTable
 from scalescope.scaling.trace.kernel_kinds import KINDS, kind_of
 
 #: A kernel counts as having a collective beside it from this share of its time on.
-_BESIDE = Fraction(1, 20)
+_OVERLAPPED = Fraction(1, 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class MeanKernel:
 
     share: Fraction  # of the (rank, step) pairs in which it runs
     time: Fraction  # its mean time there, ns
-    beside: Mapping[str, Fraction]  # ns a step of the mean rank, by the label of what ran beside
+    overlap: Mapping[str, Fraction]  # ns a step of the mean rank, by the label of what ran beside
 
 
 _ABSENT = MeanKernel(Fraction(0), Fraction(0), {})
@@ -50,7 +50,7 @@ class KernelPair:
     @property
     def disturbed(self) -> bool:
         """Whether a collective runs beside it in the larger run."""
-        return sum(self.after.beside.values(), Fraction(0)) > _BESIDE * self.after.share * self.after.time
+        return sum(self.after.overlap.values(), Fraction(0)) > _OVERLAPPED * self.after.share * self.after.time
 
 
 def match_kernels(small: Sequence[KernelTable], large: Sequence[KernelTable]) -> list[KernelPair]:
@@ -69,10 +69,10 @@ def growth_by_kind(small: Sequence[KernelTable], large: Sequence[KernelTable]) -
 
 
 def _growth(kind: str, pairs: Sequence[KernelPair]) -> KindGrowth:
-    beside: dict[str, Fraction] = {}
+    overlap: dict[str, Fraction] = {}
     for pair in pairs:
-        for label, time in pair.after.beside.items():
-            beside[label] = beside.get(label, Fraction(0)) + time
+        for label, time in pair.after.overlap.items():
+            overlap[label] = overlap.get(label, Fraction(0)) + time
     return KindGrowth(
         kind=kind,
         from_ms=_ms(pair.before.share * pair.before.time for pair in pairs),
@@ -80,7 +80,7 @@ def _growth(kind: str, pairs: Sequence[KernelPair]) -> KindGrowth:
         inflation_ms=_ms(pair.inflation for pair in pairs),
         more_work_ms=_ms(pair.more_work for pair in pairs),
         inflation_beside_ms=_ms(pair.inflation for pair in pairs if pair.disturbed),
-        beside_ms={label: float(time) / 1e6 for label, time in beside.items() if time},
+        beside_ms={label: float(time) / 1e6 for label, time in overlap.items() if time},
     )
 
 
@@ -93,15 +93,15 @@ def _mean_kernels(ranks: Sequence[KernelTable]) -> Mapping[tuple[str, int], Mean
     tables = [table for table in ranks if table.steps]
     share: dict[tuple[str, int], Fraction] = {}
     time: dict[tuple[str, int], Fraction] = {}
-    beside: dict[tuple[str, int], dict[str, Fraction]] = {}
+    overlap: dict[tuple[str, int], dict[str, Fraction]] = {}
     for table in tables:
         weight = table.steps * len(tables)
         for key, kernel in table.items():
             share[key] = share.get(key, Fraction(0)) + Fraction(kernel.steps, weight)
             time[key] = time.get(key, Fraction(0)) + Fraction(kernel.total_ns, weight)
-        for key, meanwhile in table.besides():
+        for key, meanwhile in table.overlaps():
             for label, ns in zip(table.labels, meanwhile, strict=True):
                 if ns:
-                    of_key = beside.setdefault(key, {})
+                    of_key = overlap.setdefault(key, {})
                     of_key[label] = of_key.get(label, Fraction(0)) + Fraction(ns, weight)
-    return {key: MeanKernel(share[key], time[key] / share[key], beside.get(key, {})) for key in share}
+    return {key: MeanKernel(share[key], time[key] / share[key], overlap.get(key, {})) for key in share}

@@ -137,7 +137,7 @@ def _like(curves: Mapping[_Key, _Curve], key: _Key) -> _Curve:
 def _curves(rows: Iterable[SweepRow]) -> tuple[dict[_Key, _Curve], dict[_Key, _Curve]]:
     """Return the time alone, and the slowdown beside compute, by size, of each (operation, dtype, group size)."""
     alone: dict[_Key, dict[int, tuple[bool, float]]] = {}
-    beside: dict[_Key, _Curve] = {}
+    slowdown: dict[_Key, _Curve] = {}
     for row in rows:
         key = (row.operation, row.dtype, row.group_size)
         if is_plain(row) and row.time_us is not None:
@@ -146,8 +146,8 @@ def _curves(rows: Iterable[SweepRow]) -> tuple[dict[_Key, _Curve], dict[_Key, _C
             curve = alone.setdefault(key, {})
             curve[row.bytes] = min(ranked, curve.get(row.bytes, ranked))
         elif row.contention is not None and row.slowdown is not None and row.execution == "eager":
-            beside.setdefault(key, {})[row.bytes] = max(1.0, row.slowdown)
-    return {key: {size: time for size, (_, time) in curve.items()} for key, curve in alone.items()}, beside
+            slowdown.setdefault(key, {})[row.bytes] = max(1.0, row.slowdown)
+    return {key: {size: time for size, (_, time) in curve.items()} for key, curve in alone.items()}, slowdown
 
 
 def _covered(exchanges: Mapping[int, RankExchanges]) -> dict[int, float]:

@@ -12,7 +12,7 @@ def kernel_kinds(kernels: Mapping[int, KernelTable], ranks: list[RankSplit]) -> 
     tables = [table for table in kernels.values() if table.steps]
     calls: dict[str, float] = {}
     ms: dict[str, float] = {}
-    beside: dict[str, float] = {}
+    overlap: dict[str, float] = {}
     for table in tables:
         weight = table.steps * len(tables)
         for (name, _), kernel in table.items():
@@ -20,10 +20,10 @@ def kernel_kinds(kernels: Mapping[int, KernelTable], ranks: list[RankSplit]) -> 
             # what runs on from the step before is time of this one, and no call
             calls[kind] = calls.get(kind, 0.0) + (kernel.steps / weight if name != CARRIED else 0.0)
             ms[kind] = ms.get(kind, 0.0) + kernel.total_ns / weight / 1e6
-        for (name, _), meanwhile in table.besides():
+        for (name, _), meanwhile in table.overlaps():
             kind = kind_of(name)
             # two kinds of collectives at once would count twice: what can be said is at most the whole time
-            beside[kind] = beside.get(kind, 0.0) + sum(meanwhile) / weight / 1e6
+            overlap[kind] = overlap.get(kind, 0.0) + sum(meanwhile) / weight / 1e6
     whole = sum(ms.values())
     rows = [
         KindRow(
@@ -31,7 +31,7 @@ def kernel_kinds(kernels: Mapping[int, KernelTable], ranks: list[RankSplit]) -> 
             calls=calls[kind],
             ms=ms[kind],
             share_of_compute=ms[kind] / whole if whole else None,
-            beside_communication_ms=min(beside.get(kind, 0.0), ms[kind]),
+            beside_communication_ms=min(overlap.get(kind, 0.0), ms[kind]),
         )
         for kind in KINDS
         if ms.get(kind)

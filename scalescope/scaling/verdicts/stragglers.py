@@ -25,9 +25,9 @@ from scalescope.scaling.trace.intervals import Intervals, covered_before, differ
 from scalescope.scaling.trace.kernel_names import short_name
 
 #: The share of a step that a rank must cost the others, in the median over steps.
-GUILTY_FRACTION = 0.01
+STRAGGLER_FRACTION = 0.01
 #: The share of the steps in which it must cost them so much.
-GUILTY_STEPS = 0.75
+STRAGGLER_STEPS = 0.75
 
 
 #: Steps that a verdict needs.
@@ -111,8 +111,8 @@ def name_late_ranks(
     found = []
     for rank in ranks:
         # several ranks may be late in one step: each counts by what it costs, whoever costs most
-        late = sum(ns >= GUILTY_FRACTION * step_ns for ns in loss[rank])
-        if not steps or late < GUILTY_STEPS * steps or statistics.median(loss[rank]) < GUILTY_FRACTION * step_ns:
+        late = sum(ns >= STRAGGLER_FRACTION * step_ns for ns in loss[rank])
+        if not steps or late < STRAGGLER_STEPS * steps or statistics.median(loss[rank]) < STRAGGLER_FRACTION * step_ns:
             continue
         found.append(_late(rank, tuple(ns / 1e6 for ns in loss[rank]), bounded, kernels))
     return sorted(found, key=lambda late: -statistics.fmean(late.lost_ms))

@@ -32,8 +32,8 @@ def allocation_causes(common: CommonSteps) -> list[HostCause]:
 def _cause(common: CommonSteps, rank: int | None, ranks: list[int], ns: Ints) -> HostCause:
     by_place: dict[tuple[str, str], list[Allocation]] = {}
     for one in (common.by_rank[at] for at in ranks):
-        for told in one.allocating:
-            by_place.setdefault((told.call, told.operator), []).append(told)
+        for calls in one.allocating:
+            by_place.setdefault((calls.call, calls.operator), []).append(calls)
     figures = [
         HostFigure(
             kind="call",

@@ -20,12 +20,12 @@ def compiling_causes(common: CommonSteps) -> list[HostCause]:
 
 
 def _cause(common: CommonSteps, rank: int | None, ranks: list[int], ns: Ints) -> HostCause:
-    told = [one for at in ranks if (one := common.by_rank[at].compiling) is not None]
-    regions = sorted({one.region for one in told if one.region})
+    found = [one for at in ranks if (one := common.by_rank[at].compiling) is not None]
+    regions = sorted({one.region for one in found if one.region})
     figure = HostFigure(
         kind="operator",
         name=regions[0] if regions else "",
-        ns=float(np.mean([sum(one.ns) / len(one.ns) for one in told])),
-        count=float(np.mean([sum(one.count) / len(one.count) for one in told])),
+        ns=float(np.mean([sum(one.ns) / len(one.ns) for one in found])),
+        count=float(np.mean([sum(one.count) / len(one.count) for one in found])),
     )
     return HostCause(code="recompilation", rank=rank, steps=common.steps, ns=tuple(ns.tolist()), evidence=(figure,))

@@ -50,10 +50,10 @@ def _operators(common: CommonSteps) -> list[HostFigure]:
     """Return the operators that take most of the hosts' time, mean a rank and step."""
     total: dict[str, tuple[float, float]] = {}
     for one in common.by_rank.values():
-        for told in one.operators:
-            ns, runs = total.get(told.name, (0.0, 0.0))
+        for operator in one.operators:
+            ns, runs = total.get(operator.name, (0.0, 0.0))
             share = len(one.steps) * len(common.ranks)
-            total[told.name] = ns + told.ns / share, runs + told.runs / share
+            total[operator.name] = ns + operator.ns / share, runs + operator.runs / share
     names = [name for name in total if not name.startswith(_FRAMES)]
     names.sort(key=lambda name: -total[name][0])
     return [HostFigure(kind="operator", name=name, ns=total[name][0], count=total[name][1]) for name in names[:5]]

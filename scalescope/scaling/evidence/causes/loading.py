@@ -34,8 +34,8 @@ def _cause(common: CommonSteps, rank: int | None, ns: Ints, others_ns: float | N
     chosen = common.ranks if rank is None else [rank]
     by_name: dict[str, list[tuple[float, float]]] = {}
     for one in (common.by_rank[at] for at in chosen):
-        for told in one.loading:
-            by_name.setdefault(told.annotation, []).append((sum(told.ns) / len(one.steps), told.count / len(one.steps)))
+        for row in one.loading:
+            by_name.setdefault(row.annotation, []).append((sum(row.ns) / len(one.steps), row.count / len(one.steps)))
     figures = [
         HostFigure(
             kind="annotation",

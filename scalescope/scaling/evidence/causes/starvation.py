@@ -45,24 +45,24 @@ def starved_causes(common: CommonSteps) -> list[HostCause]:
 
 
 def _interrupted(common: CommonSteps, rank: int, more: Ints, count: Ints) -> bool:
-    told = common.by_rank[rank].interruptions
+    own = common.by_rank[rank].interruptions
     return (
-        told is not None
+        own is not None
         and len(common.ranks) > 1
         and more.mean() >= _SHARE * common.step_ns
         and ((more > 0) & (count > 0)).mean() >= _STEPS
         and count.sum() >= _LEAST_COUNT
-        and told.places >= _PLACES
+        and own.places >= _PLACES
     )
 
 
 def _cause(common: CommonSteps, rank: int | None, ranks: list[int], ns: Ints, others_ns: float | None) -> HostCause:
-    told = [one for at in ranks if (one := common.by_rank[at].interruptions) is not None]
-    between = float(np.mean([1 - one.inside_operators for one in told]))
+    found = [one for at in ranks if (one := common.by_rank[at].interruptions) is not None]
+    between = float(np.mean([1 - one.inside_operators for one in found]))
     figure = HostFigure(
         kind="interruptions",
-        ns=float(np.mean([sum(one.ns) / len(one.ns) for one in told])),
-        count=float(np.mean([sum(one.count) / len(one.count) for one in told])),
+        ns=float(np.mean([sum(one.ns) / len(one.ns) for one in found])),
+        count=float(np.mean([sum(one.count) / len(one.count) for one in found])),
         others_ns=others_ns,
         share=between,
     )
@@ -88,8 +88,8 @@ def _slower(common: CommonSteps, rank: int) -> HostCause | None:
     alike = weight[ratio >= 1 + (middle - 1) / 2].sum() / weight.sum()
     if middle < least or alike < _ALIKE:
         return None
-    told = common.by_rank[rank]
-    busy = common.row(rank, told.busy_ns) + common.row(rank, told.gap_ns)
+    own = common.by_rank[rank]
+    busy = common.row(rank, own.busy_ns) + common.row(rank, own.gap_ns)
     steps = len(common.by_rank[rank].steps)
     longest = sorted(rows, key=lambda row: -row[1])[:3]
     figures = [

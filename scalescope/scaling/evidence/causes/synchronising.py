@@ -50,8 +50,8 @@ def _counts(evidence: HostEvidence) -> tuple[int, ...]:
 def _cause(common: CommonSteps, rank: int | None, ns: Ints, at_most: Ints, ranks: list[int]) -> HostCause:
     by_place: dict[Key, list[Synchronisation]] = {}
     for one in (common.by_rank[at] for at in ranks):
-        for told in one.synchronising:
-            by_place.setdefault((told.call, told.operator, told.annotation), []).append(told)
+        for calls in one.synchronising:
+            by_place.setdefault((calls.call, calls.operator, calls.annotation), []).append(calls)
     figures = [
         HostFigure(
             kind="call",

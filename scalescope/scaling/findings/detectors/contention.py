@@ -16,11 +16,11 @@ def contention(scene: Scene) -> Iterator[Candidate]:
     graph = scene.replayer.graph
     inflation = graph.contention.inflation
     steps = max(1, len(graph.step_numbers))
-    beside = [
-        sum(graph.activities[at].beside_ns for stream in graph.order[rank] for at in stream) / steps / 1e6
+    overlap_ms = [
+        sum(graph.activities[at].overlap_ns for stream in graph.order[rank] for at in stream) / steps / 1e6
         for rank in graph.ranks
     ]
-    slower = inflation / (1 + inflation) * median(beside)
+    slower = inflation / (1 + inflation) * median(overlap_ms)
     if slower >= _USUAL * scene.step_ms:
         yield Candidate(
             code="contention",

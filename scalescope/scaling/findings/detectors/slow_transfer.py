@@ -31,12 +31,12 @@ def slow_transfer(scene: Scene) -> Iterator[Candidate]:
 
 def _against_the_sweep(scene: Scene) -> tuple[float, float, float]:
     """Return the bus bandwidth in training, its share of what it could be, and how many times as fast that is."""
-    told = [
+    known = [
         row.efficiency for row in scene.analysis.in_situ if row.efficiency is not None and row.bytes >= _LARGE_BYTES
     ]
     bus = _bus(scene)
-    share = statistics.median(told) if told else 1.0
-    return (bus, share, 1 / share) if told and bus and 0 < share < _OF_ALONE else (bus, share, 1.0)
+    share = statistics.median(known) if known else 1.0
+    return (bus, share, 1 / share) if known and bus and 0 < share < _OF_ALONE else (bus, share, 1.0)
 
 
 def _against_the_links(scene: Scene) -> tuple[float, float, float]:
@@ -49,5 +49,5 @@ def _against_the_links(scene: Scene) -> tuple[float, float, float]:
 
 
 def _bus(scene: Scene) -> float:
-    told = [one.bus_gb_s for one in scene.analysis.collectives if one.bus_gb_s and (one.bytes or 0) >= _LARGE_BYTES]
-    return statistics.median(told) if told else 0.0
+    known = [one.bus_gb_s for one in scene.analysis.collectives if one.bus_gb_s and (one.bytes or 0) >= _LARGE_BYTES]
+    return statistics.median(known) if known else 0.0

@@ -19,7 +19,7 @@ from scalescope.scaling.trace.kernel_kinds import kind_of
 #: Devices alike differ by less than this.
 _NATURAL = 0.035
 #: A kernel counts as having a collective beside it from this share of its time on.
-_BESIDE = 0.05
+_OVERLAPPED = 0.05
 #: One kind alone, of which there is less to average over, by less than this.
 _ONE_KIND = 0.1
 #: All kinds count as longer alike where those that are make up so much of the compute.
@@ -61,8 +61,8 @@ def _by_kind(scene: Scene, rank: int) -> dict[str, tuple[float, float]]:
         for row in np.flatnonzero(own.place >= 0).tolist():
             node = graph.activities[own.activity[row]]
             other = others[own.place[row]]
-            beside = node.beside_ns > _BESIDE * (node.traced_end - node.traced_start)
-            if node.kind == COMPUTE and other == other and not beside:
+            overlapped = node.overlap_ns > _OVERLAPPED * (node.traced_end - node.traced_start)
+            if node.kind == COMPUTE and other == other and not overlapped:
                 kind = kind_of(node.name)
                 mine[kind] += float(own.work_ns[row]) / 1e6
                 theirs[kind] += float(other) / 1e6

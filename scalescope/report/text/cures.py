@@ -6,83 +6,83 @@ from scalescope.scaling.finding import Cure, Remedy
 
 
 @dataclass(frozen=True)
-class CureWords:
+class CureText:
     """What to do, and what does it in a loop of the reader's own, which has none of our keys."""
 
     what: str
     elsewhere: str
 
 
-CURES: dict[Cure, CureWords] = {
-    "look_at_rank": CureWords(
+CURES: dict[Cure, CureText] = {
+    "look_at_rank": CureText(
         "find what launches that on this rank alone",
         "logging, checks or validation under `if rank == …` inside the step",
     ),
-    "even_out": CureWords("even out the ranks' load", "batches of equal size and length on every rank"),
-    "look_at_device": CureWords(
+    "even_out": CureText("even out the ranks' load", "batches of equal size and length on every rank"),
+    "look_at_device": CureText(
         "see what else runs on that device, and its clocks",
         "nvidia-smi or rocm-smi on that host: processes, clocks, power",
     ),
-    "load_ahead": CureWords(
+    "load_ahead": CureText(
         "load batches ahead, in processes of their own",
         "DataLoader(num_workers=4, prefetch_factor=4, pin_memory=True, persistent_workers=True)",
     ),
-    "look_at_host": CureWords(
+    "look_at_host": CureText(
         "find what holds that host up",
         "py-spy dump on that rank; gc.freeze() and gc.disable() in the loop; no I/O in the step",
     ),
-    "free_cores": CureWords(
+    "free_cores": CureText(
         "give each rank cores of its own",
         "taskset or numactl a rank, OMP_NUM_THREADS, no busy Python threads beside the loop",
     ),
-    "compile": CureWords(
+    "compile": CureText(
         "launch less: compile the step",
         "torch.compile(model), with mode='reduce-overhead' for CUDA graphs; larger batches",
     ),
-    "drop_synchronisation": CureWords(
+    "drop_synchronisation": CureText(
         "take the synchronisation out of the step",
         "no .item(), .cpu() or synchronize() in each step: keep figures on the device, read them every so many steps",
     ),
-    "fixed_shapes": CureWords(
+    "fixed_shapes": CureText(
         "keep shapes fixed, so that nothing is compiled anew",
         "pad batches, or torch.compile(…, dynamic=True)",
     ),
-    "keep_memory": CureWords(
+    "keep_memory": CureText(
         "let the allocator keep its memory",
         "no torch.cuda.empty_cache() in the loop; PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
     ),
-    "copy_ahead": CureWords(
+    "copy_ahead": CureText(
         "take copies out of the step",
         "pinned memory, tensor.to(device, non_blocking=True), and copies on a stream of their own",
     ),
-    "larger_buckets": CureWords("use larger gradient buckets", "DistributedDataParallel(…, bucket_cap_mb={size:g})"),
-    "smaller_buckets": CureWords("use smaller gradient buckets", "DistributedDataParallel(…, bucket_cap_mb={size:g})"),
-    "hand_over_early": CureWords(
+    "larger_buckets": CureText("use larger gradient buckets", "DistributedDataParallel(…, bucket_cap_mb={size:g})"),
+    "smaller_buckets": CureText("use smaller gradient buckets", "DistributedDataParallel(…, bucket_cap_mb={size:g})"),
+    "hand_over_early": CureText(
         "hand gradients over while the backward pass runs",
         "torch.compile(DistributedDataParallel(model)), with torch._dynamo.config.optimize_ddp as it is by default",
     ),
-    "narrow_gradients": CureWords(
+    "narrow_gradients": CureText(
         "let gradients travel as bf16",
         "DistributedDataParallel.register_comm_hook(None, bf16_compress_hook)",
     ),
-    "look_at_links": CureWords(
+    "look_at_links": CureText(
         "see how the devices are linked, and what limits the library",
         "NCCL_DEBUG=INFO: channels, algorithm, transport; nvidia-smi topo -m; no NCCL_MAX_NCHANNELS left set",
     ),
-    "free_root": CureWords("let the root send earlier", "broadcast before the root's own work, or with async_op=True"),
-    "fewer_channels": CureWords(
+    "free_root": CureText("let the root send earlier", "broadcast before the root's own work, or with async_op=True"),
+    "fewer_channels": CureText(
         "leave the kernels more of the device",
         "NCCL_MAX_NCHANNELS, or NCCL_CTA_POLICY=2 (copy engines); collectives where the kernels leave room",
     ),
-    "cool_device": CureWords("see to that device's power and cooling", "nvidia-smi -q -d PERFORMANCE,CLOCK,POWER"),
-    "more_micro_batches": CureWords("use more micro-batches", "more micro-batches a step, or an interleaved schedule"),
-    "balance_experts": CureWords("balance the experts", "a balancing loss, or a capacity factor"),
-    "measure_again": CureWords("measure for longer", "profile more steps, on a machine without other work"),
-    "give_step_ms": CureWords(
+    "cool_device": CureText("see to that device's power and cooling", "nvidia-smi -q -d PERFORMANCE,CLOCK,POWER"),
+    "more_micro_batches": CureText("use more micro-batches", "more micro-batches a step, or an interleaved schedule"),
+    "balance_experts": CureText("balance the experts", "a balancing loss, or a capacity factor"),
+    "measure_again": CureText("measure for longer", "profile more steps, on a machine without other work"),
+    "give_step_ms": CureText(
         "give the step's time without the profiler: --step-ms",
         "time some steps without the profiler, and give --step-ms",
     ),
-    "faster_kernels": CureWords(
+    "faster_kernels": CureText(
         "make the kernels themselves faster",
         "torch.compile, a lower precision, larger batches, fused optimisers",
     ),
@@ -94,7 +94,7 @@ def cure_what(remedy: Remedy) -> str:
     return CURES[remedy.cure].what
 
 
-def cure_words(remedy: Remedy) -> str:
+def cure_text(remedy: Remedy) -> str:
     """Return what to do: `use larger gradient buckets with strategy.bucket_mib=25`."""
     how = f" with {' '.join(remedy.overrides)}" if remedy.overrides else ""
     return f"{CURES[remedy.cure].what}{how}"

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from scalescope.report.drawing.numbers import milliseconds, percent
-from scalescope.report.words.codes import CODES
-from scalescope.report.words.cures import cure_elsewhere, cure_words
+from scalescope.report.text.codes import CODES
+from scalescope.report.text.cures import cure_elsewhere, cure_text
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import Finding
 
@@ -33,7 +33,7 @@ def because(finding: Finding) -> str:
 def headline(finding: Finding, step_ms: float) -> str:
     """Return the first sentence of a verdict, but for the run's name."""
     if finding.code == "profiler_cost":
-        return f"{because(finding)}; {cure_words(finding.remedy)}." if finding.remedy else f"{because(finding)}."
+        return f"{because(finding)}; {cure_text(finding.remedy)}." if finding.remedy else f"{because(finding)}."
     if finding.ms is None:
         return f"nothing between the ranks is wrong: {because(finding)}."
     verb = "cost" if finding.rank is None and subject(finding).endswith("s") else "costs"
@@ -54,7 +54,7 @@ def todo(finding: Finding) -> str:
         return ""
     share = f", {percent(finding.fraction)}" if finding.fraction is not None else ""
     size = f": {cost(finding)} a step{share}" if finding.ms is not None else ""
-    return f"{cure_words(finding.remedy)}{size}"
+    return f"{cure_text(finding.remedy)}{size}"
 
 
 def todo_elsewhere(finding: Finding) -> str:
@@ -67,10 +67,10 @@ def following(findings: Sequence[Finding]) -> list[Finding]:
     return [one for one in findings if one.ms is not None and one.remedy is not None]
 
 
-def straggler_words(run: RunAnalysis, rank: int) -> str:
+def straggler_text(run: RunAnalysis, rank: int) -> str:
     """Return what a rank that a run's findings name does; of a file of schema 1, the words that it holds."""
-    told = [because(one) for one in run.findings if one.rank == rank]
-    return "; ".join(told) or next((one.verdict for one in run.stragglers if one.rank == rank), "")
+    reasons = [because(one) for one in run.findings if one.rank == rank]
+    return "; ".join(reasons) or next((one.verdict for one in run.stragglers if one.rank == rank), "")
 
 
 def why_nothing(run: RunAnalysis) -> str:

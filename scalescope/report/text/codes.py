@@ -8,7 +8,7 @@ from scalescope.scaling.finding import Code, EvidenceRow, Finding
 
 
 @dataclass(frozen=True)
-class Words:
+class CodeText:
     """What a code is called, and a clause that says why it was found."""
 
     name: str
@@ -127,14 +127,14 @@ def _nothing(finding: Finding) -> str:
     kinds = [row for row in finding.evidence if row.kind == "activity" and row.share is not None]
     if not kinds:
         return "what is left is the compute itself"
-    told = listing([f"{percent(row.share or 0.0, 0)} {row.name}" for row in kinds])
+    kinds_text = listing([f"{percent(row.share or 0.0, 0)} {row.name}" for row in kinds])
     peak, mfu = _row(finding, "multiplying_of_peak"), _row(finding, "mfu")
     reached = ""
     if peak is not None and peak.share is not None:
         reached = f"; multiplications run at {percent(peak.share, 0)} of the data sheet's peak"
     elif mfu is not None and mfu.share is not None:
         reached = f"; the step reaches {percent(mfu.share, 0)} of the data sheet's peak"
-    return f"the compute is {told}{reached}"
+    return f"the compute is {kinds_text}{reached}"
 
 
 def _unsteady(finding: Finding) -> str:
@@ -155,39 +155,41 @@ def _profiler_cost(finding: Finding) -> str:
     )
 
 
-CODES: dict[Code, Words] = {
-    "own_work": Words(
+CODES: dict[Code, CodeText] = {
+    "own_work": CodeText(
         "work of its own",
         lambda one: _beyond(one, "which the others do not run", "it runs kernels that the others do not"),
     ),
-    "more_work": Words(
+    "more_work": CodeText(
         "more work",
         lambda one: _beyond(one, "which it runs more often than the others", "it runs the common kernels more often"),
     ),
-    "slower_compute": Words("slower compute", _slower),
-    "alternating_load": Words("load that alternates", _alternating),
-    "data_loading": Words("loading data", _loading),
-    "host_stall": Words("a stalled host", _stall),
-    "host_starved": Words("a starved host", _starved),
-    "host_bound": Words("launching", _host_bound),
-    "synchronising": Words("synchronising", _synchronising),
-    "recompilation": Words("recompilation", lambda one: _longer(one, "code is compiled in the step")),
-    "allocation": Words("allocation", lambda one: _longer(one, "memory is taken from the driver in the step")),
-    "copies": Words("exposed copies", _copies),
-    "small_buckets": Words(
+    "slower_compute": CodeText("slower compute", _slower),
+    "alternating_load": CodeText("load that alternates", _alternating),
+    "data_loading": CodeText("loading data", _loading),
+    "host_stall": CodeText("a stalled host", _stall),
+    "host_starved": CodeText("a starved host", _starved),
+    "host_bound": CodeText("launching", _host_bound),
+    "synchronising": CodeText("synchronising", _synchronising),
+    "recompilation": CodeText("recompilation", lambda one: _longer(one, "code is compiled in the step")),
+    "allocation": CodeText("allocation", lambda one: _longer(one, "memory is taken from the driver in the step")),
+    "copies": CodeText("exposed copies", _copies),
+    "small_buckets": CodeText(
         "small buckets", lambda one: _buckets(one, "each costs a launch and a round of messages")
     ),
-    "late_bucket": Words("late buckets", lambda one: _buckets(one, "the last ones begin too late to hide")),
-    "slow_transfer": Words("slow transfers", _slow_transfer),
-    "exposed_transfer": Words("exposed transfer", _exposed),
-    "late_root": Words("a late root", lambda one: _longer(one, "the others wait for its broadcast")),
-    "contention": Words(
+    "late_bucket": CodeText("late buckets", lambda one: _buckets(one, "the last ones begin too late to hide")),
+    "slow_transfer": CodeText("slow transfers", _slow_transfer),
+    "exposed_transfer": CodeText("exposed transfer", _exposed),
+    "late_root": CodeText("a late root", lambda one: _longer(one, "the others wait for its broadcast")),
+    "contention": CodeText(
         "contention", lambda one: _longer(one, "compute is slower while collectives run beside it")
     ),
-    "throttled": Words("throttling", lambda one: _longer(one, "its clocks are held down")),
-    "pipeline_bubble": Words("a pipeline bubble", lambda one: _longer(one, "stages wait for each other")),
-    "expert_imbalance": Words("uneven experts", lambda one: _longer(one, "some experts have more tokens than others")),
-    "unsteady": Words("unsteady steps", _unsteady),
-    "profiler_cost": Words("recording", _profiler_cost),
-    "nothing": Words("nothing", _nothing),
+    "throttled": CodeText("throttling", lambda one: _longer(one, "its clocks are held down")),
+    "pipeline_bubble": CodeText("a pipeline bubble", lambda one: _longer(one, "stages wait for each other")),
+    "expert_imbalance": CodeText(
+        "uneven experts", lambda one: _longer(one, "some experts have more tokens than others")
+    ),
+    "unsteady": CodeText("unsteady steps", _unsteady),
+    "profiler_cost": CodeText("recording", _profiler_cost),
+    "nothing": CodeText("nothing", _nothing),
 }  # fmt: skip

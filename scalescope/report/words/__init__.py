@@ -1,1 +1,0 @@
-"""Words for what `scaling` finds: a table each from codes to words, and sentences made of them."""
