@@ -21,7 +21,7 @@ from scalescope.collectives.show.progress import Display
 from scalescope.collectives.show.summary import summarise, why_nothing
 from scalescope.collectives.show.table import write_csv
 from scalescope.launch.job import Job
-from scalescope.launch.watch.progress_watchdog import AbortReason
+from scalescope.launch.watch.abort_reason import AbortReason
 from scalescope.records.errors import NothingMeasured
 from scalescope.records.rows import SweepRow
 

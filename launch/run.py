@@ -32,9 +32,11 @@ from scalescope.launch.network.rendezvous import join, restarts
 from scalescope.launch.sinks import open_sinks
 from scalescope.launch.verb import Verb
 from scalescope.launch.watch import flight_recorder
+from scalescope.launch.watch.abort_reason import AbortReason
+from scalescope.launch.watch.arrivals import END, FORMING, MEASURING, PREPARING
 from scalescope.launch.watch.errors import ended_by_error
 from scalescope.launch.watch.presence import launcher_has_died
-from scalescope.launch.watch.progress_watchdog import END, FORMING, MEASURING, PREPARING, AbortReason, ProgressWatchdog
+from scalescope.launch.watch.progress_watchdog import ProgressWatchdog
 from scalescope.launch.watch.termination import let_terminate, on_termination
 from scalescope.launch.world import World
 from scalescope.records.environment import capture

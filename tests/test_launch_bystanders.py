@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from scalescope.launch.watch.arrivals import where_they_are
 from scalescope.launch.watch.presence import Heartbeat
-from scalescope.launch.watch.progress_watchdog import where_they_are
 from tests.processes import await_that
 
 ROOT = Path(__file__).resolve().parent.parent

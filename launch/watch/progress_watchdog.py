@@ -16,20 +16,22 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-import msgspec
 import torch.distributed as dist
 
 from scalescope.launch.watch import flight_recorder
-from scalescope.launch.watch.presence import Heartbeat, kill_stopped, kill_stopped_sibling, own_heartbeat, process_state
+from scalescope.launch.watch.abort_reason import AbortReason
+from scalescope.launch.watch.arrivals import JOINING, where_they_are
+from scalescope.launch.watch.peers import Peers
+from scalescope.launch.watch.presence import Heartbeat, kill_stopped, kill_stopped_sibling
 from scalescope.launch.watch.process_watchdog import ProcessWatchdog
 from scalescope.records.errors import ExitCode
 from scalescope.records.folder import RunFolder
-from scalescope.records.rows import EndedBy, RunStatus
+from scalescope.records.rows import EndedBy
 
 _BEAT_S = 0.5
 _BEATS_A_SECOND = 256  # of all ranks together: the store of a large job is spared
@@ -37,26 +39,8 @@ _MISSED = 5  # beats without which a rank does not respond
 _SPEAK_S = 10.0  # what the others leave the rank that writes the reason, before they leave too
 _LEAVE_S = 60.0  # what leaving may take at most: a W&B that does not answer, a trace on a slow disk
 _LOST_LEAST_S = 10.0  # a rank may hold Python's lock for seconds, and give no heartbeat meanwhile
-_LOOKS = 4  # for lost ranks, in the time after which they are lost
 _GONE_S = 5.0  # what the working thread has, when the store has gone, to say why by itself
 _BLAME_S = 1.5  # how long a rank that fails, or is asked to end, looks whether another one failed before
-
-_REASON = "reason"
-
-JOINING = -(1 << 20)  # the markers of a job's start, which lie before those of its body
-FORMING, MEASURING, PREPARING = JOINING + 1, JOINING + 2, JOINING + 3
-END = 1 << 60
-
-
-class AbortReason(msgspec.Struct, frozen=True):
-    """Why the job ends, and by whose word."""
-
-    by: int
-    message: str
-    status: RunStatus = "failed"
-    ended_by: EndedBy | None = None  # where the status does not say it
-    marker: int | None = None  # the progress marker that was not passed in time, where that is the reason
-    silent: tuple[int, ...] = ()  # ranks that will not read this
 
 
 @dataclass(frozen=True)
@@ -72,19 +56,15 @@ class ProgressWatchdog:
     """One rank's watchdog over itself and the others; it begins when the rank has joined its world."""
 
     def __init__(self, store: dist.Store, rank: int, size: int) -> None:
-        # a connection of its own: the working thread may sit in a blocking call on the other
-        self._store = dist.PrefixStore("watch", store.clone())  # type: ignore[attr-defined] # torch's stub lacks it
+        self._peers = Peers(store, rank, size)
         self._rank = rank
         self._size = size
         self._beat_s = max(_BEAT_S, size / _BEATS_A_SECOND)
-        self._heartbeat = own_heartbeat()
+        self._heartbeat = self._peers.own
         self._marker: _Marker | None = None
-        self._neighbours: dict[int, Heartbeat] = {}  # the ranks of this host, this one left out
         self._dying: set[int] = set()
         self._answered = time.monotonic()  # when the store did so last
         self._lost_s = _LOST_LEAST_S
-        self._heard: dict[int, tuple[int, float]] = {}  # a rank's last beat, and when it was new
-        self._looked = time.monotonic()
         self._threads = [
             threading.Thread(target=target, name=f"watch-{target.__name__.strip('_')}", daemon=True)
             for target in (self._listen, self._guard)
@@ -101,10 +81,7 @@ class ProgressWatchdog:
         """Start watching, with a limit for all ranks to join."""
         self._lost_s = max(limit_s, _LOST_LEAST_S)
         self.arrive(JOINING, "joining the job", limit_s)
-        self._store.append(  # type: ignore[attr-defined] # torch's stub lacks it
-            f"here/{self._heartbeat.space}", f"{self._rank} "
-        )
-        self._beat()
+        self._peers.join()
         for thread in self._threads:
             thread.start()
 
@@ -129,7 +106,7 @@ class ProgressWatchdog:
         self._claim()
         self._heartbeat.left = True
         with suppress(RuntimeError):  # rank 0, which may serve the store, has gone already
-            self._beat()
+            self._peers.beat()
         for thread in self._threads:  # Python ends by an abort where a thread is still inside the store
             thread.join(timeout=_GONE_S)
         if (watchdog := self._process_watchdog) is not None:
@@ -168,7 +145,7 @@ class ProgressWatchdog:
         self._claim()
         _leave_after(_LEAVE_S)
         try:
-            return self._post(AbortReason(self._rank, message, ended_by=ended_by)).by == self._rank
+            return self._peers.post(AbortReason(self._rank, message, ended_by=ended_by)).by == self._rank
         except RuntimeError:  # the store has gone: nobody else can hear of it, or tells
             return True
 
@@ -182,10 +159,10 @@ class ProgressWatchdog:
     def part(self) -> None:
         """Wait a moment before leaving, until those that have something to write have done it."""
         try:
-            self._store.set(f"done/{self._rank}", "1")
-            reason = self._read_reason()
+            self._peers.say_done()
+            reason = self._peers.reason()
             if reason is not None:
-                self._await_done({0, self._writer(reason)} - set(reason.silent))
+                self._peers.await_done({0, self._writer(reason)} - set(reason.silent), _SPEAK_S)
                 self._end_silent(reason)
         except RuntimeError:
             return
@@ -196,8 +173,8 @@ class ProgressWatchdog:
         """Beat, read the reason, judge: all that goes through the store."""
         while not self._ended.wait(self._beat_s):
             try:
-                self._beat()
-                reason = self._read_reason() or self._judge()
+                self._peers.beat()
+                reason = self._peers.reason() or self._judge()
             except RuntimeError as error:
                 self._store_has_gone(error)
                 return
@@ -219,31 +196,34 @@ class ProgressWatchdog:
 
     def _judge(self) -> AbortReason | None:
         """Return what this rank finds by itself: a neighbour that died, or a marker that is not passed in time."""
-        dead = self._dead()
+        dead = self._peers.dead()
         confirmed, self._dying = dead & self._dying, dead
         if confirmed:  # seen twice: what ends all ranks at once, as a launcher's signal does, has ended this one too
-            return self._post(self._of_deaths(confirmed))
-        if lost := self._lost():
-            message = where_they_are(self._heartbeats(range(self._size)), lost)
+            return self._peers.post(self._peers.deaths(sorted(confirmed)))
+        if lost := self._peers.lost(self._lost_s):
+            message = where_they_are(self._peers.heartbeats(range(self._size)), lost)
             message = f"no sign of life for {self._lost_s:g} s; {message}"
-            return self._post(AbortReason(self._rank, message, ended_by="lost_rank", silent=tuple(lost)))
+            return self._peers.post(AbortReason(self._rank, message, ended_by="lost_rank", silent=tuple(lost)))
         marker = self._marker
         if marker is None or time.monotonic() < marker.deadline:
             return None
         everyone = range(self._size)  # a rank that is outside of what is at work may be the one that has stopped
-        before = self._heartbeats(everyone)
+        before = self._peers.heartbeats(everyone)
         for _ in range(_MISSED):
             time.sleep(self._beat_s)
-            self._beat()
+            self._peers.beat()
             self._answered = time.monotonic()
         if self._ended.is_set() or self._marker is not marker:
             return None  # it has come back meanwhile
-        after = self._heartbeats(everyone)
+        after = self._peers.heartbeats(everyone)
         silent = [rank for rank, beat in after.items() if rank != self._rank and _same_beat(before[rank], beat)]
         expected = {rank: beat for rank, beat in after.items() if rank in marker.ranks or rank in silent}
-        message = f"{_overdue(marker)}; {where_they_are(expected, silent)}"
+        overdue = f"{marker.name} did not return within {marker.limit_s:g} s"
+        message = f"{overdue}; {where_they_are(expected, silent)}"
         how: EndedBy = "lost_rank" if silent else "hang"
-        return self._post(AbortReason(self._rank, message, ended_by=how, marker=marker.number, silent=tuple(silent)))
+        return self._peers.post(
+            AbortReason(self._rank, message, ended_by=how, marker=marker.number, silent=tuple(silent))
+        )
 
     def _carry_out(self, reason: AbortReason, alone: bool = False) -> None:
         """Leave, with everything kept that can be. Does not return, but where another thread is leaving already."""
@@ -289,7 +269,7 @@ class ProgressWatchdog:
         if not self._departure.acquire(blocking=False):
             return  # it has come to its end meanwhile, or to another one: nobody is to hear of this
         try:
-            reason, alone = self._post(reason), False
+            reason, alone = self._peers.post(reason), False
         except RuntimeError:  # the store has gone
             alone = True
         self._depart(reason, alone)
@@ -302,101 +282,31 @@ class ProgressWatchdog:
             # this watchdog, where it still runs, is the first
             self._process_watchdog.beat(self._heartbeat.name, limit_s + _SPEAK_S)
 
-    def _beat(self) -> None:
-        self._heartbeat.count += 1
-        self._store.set(str(self._rank), msgspec.json.encode(self._heartbeat).decode())
-
-    def _post(self, reason: AbortReason) -> AbortReason:
-        """Write a reason where there is none, and return the one that stands."""
-        return msgspec.json.decode(
-            self._store.compare_set(_REASON, "", msgspec.json.encode(reason).decode()), type=AbortReason
-        )
-
-    def _read_reason(self) -> AbortReason | None:
-        if not self._store.check([_REASON]):
-            return None
-        return msgspec.json.decode(self._store.get(_REASON), type=AbortReason)
-
     def _cause(self) -> AbortReason | None:
         """Return what ends the job on another rank, by its word or its death; looks for it for a moment."""
         until = time.monotonic() + _BLAME_S
         try:
             while time.monotonic() < until:
-                if (reason := self._read_reason()) is not None:
+                if (reason := self._peers.reason()) is not None:
                     return reason if reason.by != self._rank else None
-                if dead := self._dead():
-                    return self._of_deaths(dead)
+                if dead := self._peers.dead():
+                    return self._peers.deaths(sorted(dead))
                 time.sleep(0.05)
         except RuntimeError:  # the store has gone, perhaps with the rank that served it
-            if gone := self._gone():
+            if gone := self._peers.gone():
                 message = "; ".join(f"rank {rank} ({beat}) has died" for rank, beat in sorted(gone.items()))
                 return AbortReason(self._rank, message, ended_by="lost_rank", silent=tuple(gone))
         return None
-
-    def _heartbeats(self, ranks: Iterable[int]) -> dict[int, Heartbeat | None]:
-        """Return each rank's last heartbeat; None of one that never gave any."""
-        heartbeats: dict[int, Heartbeat | None] = {}
-        for rank in ranks:
-            known = self._store.check([str(rank)])
-            heartbeats[rank] = msgspec.json.decode(self._store.get(str(rank)), type=Heartbeat) if known else None
-        return heartbeats
-
-    def _dead(self) -> set[int]:
-        """Return the ranks of this host whose processes have ended, without having come to the job's end."""
-        here = {int(rank) for rank in self._store.get(f"here/{self._heartbeat.space}").split()} - {self._rank}
-        for rank, beat in self._heartbeats(here - self._neighbours.keys()).items():
-            if beat is not None:
-                self._neighbours[rank] = beat
-        last = self._heartbeats(self._gone())
-        return {rank for rank, beat in last.items() if beat is not None and not beat.left}
-
-    def _gone(self) -> dict[int, Heartbeat]:
-        """Return the ranks of this host whose processes have ended, with their first heartbeats; asks no store."""
-        neighbours = self._neighbours.copy()  # another thread may be adding one
-        return {rank: beat for rank, beat in neighbours.items() if process_state(beat) == "has died"}
-
-    def _lost(self) -> list[int]:
-        """Return the ranks without a heartbeat for long; rank 0 looks after all others, and rank 1 after rank 0."""
-        now, every_s = time.monotonic(), self._lost_s / _LOOKS
-        if self._rank > 1 or now < self._looked + every_s:
-            return []
-        if now > self._looked + 2 * every_s:  # this rank was itself held up: the others are given their time anew
-            self._heard.clear()
-        self._looked = now
-        for rank, beat in self._heartbeats(range(1, self._size) if self._rank == 0 else (0,)).items():
-            if beat is not None and beat.left:
-                self._heard.pop(rank, None)
-            elif beat is not None and self._heard.get(rank, (-1, now))[0] != beat.count:
-                self._heard[rank] = (beat.count, now)
-        return [rank for rank, (_, since) in self._heard.items() if now > since + self._lost_s]
-
-    def _of_deaths(self, dead: Iterable[int]) -> AbortReason:
-        """Return that ranks have died."""
-        return AbortReason(self._rank, self._deaths_of(dead), ended_by="lost_rank", silent=tuple(sorted(dead)))
-
-    def _deaths_of(self, dead: Iterable[int]) -> str:
-        heartbeats = self._heartbeats(sorted(dead))
-        return "; ".join(
-            f"rank {rank} ({beat}) has died, last heard from at {beat.name}"
-            for rank, beat in heartbeats.items()
-            if beat
-        )
 
     def _writer(self, reason: AbortReason) -> int:
         """Return the rank that writes the reason down: rank 0, or the lowest that still can."""
         return min((rank for rank in range(self._size) if rank not in reason.silent), default=reason.by)
 
-    def _await_done(self, ranks: set[int]) -> None:
-        until = time.monotonic() + _SPEAK_S
-        present = {rank for rank, beat in self._heartbeats(ranks - {self._rank}).items() if beat is not None}
-        while present and time.monotonic() < until:
-            present = {rank for rank in present if not self._store.check([f"done/{rank}"])} - self._dead()
-            time.sleep(0.05)
-
     def _end_silent(self, reason: AbortReason) -> None:
         """End what is stopped of this job on this host, whoever is to blame: its launcher would wait half a minute."""
-        heartbeats = self._heartbeats(reason.silent)
-        kill_stopped(beat for beat in {**heartbeats, **self._neighbours.copy()}.values() if beat is not None)
+        heartbeats = self._peers.heartbeats(reason.silent)
+        named = [beat for beat in heartbeats.values() if beat is not None]
+        kill_stopped([*named, *self._peers.neighbours()])
         for rank, beat in heartbeats.items():
             if beat is None:
                 kill_stopped_sibling(rank)
@@ -413,39 +323,6 @@ class ProgressWatchdog:
     def _of_store(self, what: str) -> str:
         at = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
         return f"the job's store at {at} {what}: rank 0, or the launcher that serves it, is stopped, dead or cut off"
-
-
-def where_they_are(heartbeats: dict[int, Heartbeat | None], silent: Sequence[int]) -> str:
-    """Return in message which ranks arrived where, and what has become of those that say nothing.
-
-    Of a rank that waits for others by itself, nobody expects more.
-    """
-    at: dict[tuple[int, str], list[int]] = {}
-    for rank, beat in heartbeats.items():
-        if rank not in silent and beat is not None and not beat.waits:
-            at.setdefault((beat.marker, beat.name), []).append(rank)
-    furthest = max(at, default=(END, ""))
-    parts = [f"rank {rank} {_what_became_of(heartbeats[rank], furthest[0])}" for rank in silent]
-    parts += [f"{_ranks(at[where])} did not arrive: at {where[1]}" for where in sorted(at) if where != furthest]
-    if not parts:
-        return "every rank arrived: the library or the network hangs"
-    return "; ".join([*parts, *(f"{_ranks(ranks)} arrived" for where, ranks in at.items() if where == furthest)])
-
-
-def _what_became_of(beat: Heartbeat | None, furthest: int) -> str:
-    if beat is None:
-        return "never joined: not started, stopped or dead"
-    where = "here" if beat.marker == furthest else f"at {beat.name}"
-    return f"({beat}) {process_state(beat) or 'does not respond: stopped, dead or cut off'}, last heard from {where}"
-
-
-def _ranks(ranks: Sequence[int]) -> str:
-    listed = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
-    return f"rank{'s' if len(ranks) > 1 else ''} {listed}"
-
-
-def _overdue(marker: _Marker) -> str:
-    return f"{marker.name} did not return within {marker.limit_s:g} s"
 
 
 def _same_beat(before: Heartbeat | None, after: Heartbeat | None) -> bool:

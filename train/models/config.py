@@ -1,5 +1,6 @@
 """What every model says of itself without torch: its keys, what it reads, what it costs, what does not go with it."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,7 +10,7 @@ from scalescope.train.models.flops import Flops
 
 
 @dataclass
-class ModelConfig(Variant):
+class ModelConfig(Variant, ABC):
     """conf/model: which network. Each model's own class has its keys, and answers what the rest of a job asks."""
 
     group: ClassVar[str] = "model"
@@ -29,9 +30,9 @@ class ModelConfig(Variant):
         """Tokens of a sample; None where a sample is no text."""
         return None
 
+    @abstractmethod
     def flops(self, parameters: int, recompute: bool) -> Flops:
         """Return what a sample costs, of a network with so many parameters."""
-        raise NotImplementedError
 
     def precision_obstacle(self, precision: str) -> str | None:
         """Return why the model cannot train in this arithmetic, and what to do instead; None where it can."""

@@ -1,5 +1,6 @@
 """What a model's torch half is, and how one is built with what a reader of its figures needs."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -12,24 +13,24 @@ from scalescope.train.models.config import ModelConfig
 from scalescope.train.models.flops import Flops
 
 
-class Network(nn.Module):
+class Network(nn.Module, ABC):
     """A network that is made of its config; called with inputs and targets, it returns the mean loss."""
 
     recompute = False  # activation checkpointing: keep each block's input only
 
     @property
+    @abstractmethod
     def blocks(self) -> Sequence[nn.Module] | nn.ModuleList:
         """The repeated part, which strategies shard and recompute one by one."""
-        raise NotImplementedError
 
     @classmethod
     def prepare(cls, config: Any, device: torch.device) -> None:
         """Set what the process needs set before a network of this config runs on the device. Raises UserError."""
 
     @classmethod
+    @abstractmethod
     def synthetic_sample(cls, config: Any, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return one random sample, made on the generator's device: input and target."""
-        raise NotImplementedError
 
     @classmethod
     def attention_kernel(cls, config: Any, device: torch.device, dtype: torch.dtype) -> str | None:

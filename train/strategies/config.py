@@ -1,5 +1,6 @@
 """What every strategy says of itself without torch: its keys, what it sends and slices, what does not go with it."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar
@@ -17,7 +18,7 @@ class State(Enum):
 
 
 @dataclass
-class StrategyConfig(Variant):
+class StrategyConfig(Variant, ABC):
     """conf/strategy: how the ranks share the work. Each strategy's own class has its keys, and answers what the rest of
     a job asks."""
 
@@ -36,9 +37,9 @@ class StrategyConfig(Variant):
         """Of which states a rank keeps a slice only."""
         return ()
 
+    @abstractmethod
     def sent(self, precision: str) -> Sent:
         """Return the collectives that carry its gradients and parameters: what a study's sweep measures."""
-        raise NotImplementedError
 
     def compile_obstacle(self) -> str | None:
         """Return why torch.compile does not go with it, and what to do instead; None where it does."""
