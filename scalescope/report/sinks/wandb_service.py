@@ -5,18 +5,17 @@ would keep it, and once more when Python ends. So we wait in a thread, and end t
 the library then sees its connection closed and lets go.
 """
 
-import os
-import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from pathlib import Path
 from types import ModuleType
 from typing import TypeVar
 
+import psutil
+
 Result = TypeVar("Result")
-_NAME = b"wandb-core"
+_NAME = "wandb-core"
 _FORGET_S = 5.0
 
 
@@ -53,29 +52,22 @@ def end_service() -> None:
     wandb = sys.modules.get("wandb")
     if wandb is None or wandb.run is not None:
         return
-    for service in _children(os.getpid()):
-        if _NAME in _command(service):
-            for process in (*_children(service), service):
-                with suppress(OSError):  # it has gone by itself
-                    os.kill(process, signal.SIGKILL)
+    for child in psutil.Process().children():
+        with suppress(psutil.Error):  # it has gone by itself
+            if any(_NAME in program for program in child.cmdline()[:1]):
+                _kill([*child.children(), child])
     # the library would find that out when Python ends, with a traceback
     forget = threading.Thread(target=_forget, args=(wandb,), name="W&B: letting go", daemon=True)
     forget.start()
     forget.join(_FORGET_S)
 
 
+def _kill(processes: Iterable[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.Error):  # it has gone by itself
+            process.kill()
+
+
 def _forget(wandb: ModuleType) -> None:
     with suppress(Exception):  # its service has gone: that is why
         wandb.teardown()
-
-
-def _children(pid: int) -> Iterator[int]:
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        with suppress(OSError):  # the thread has ended meanwhile
-            yield from map(int, task.read_text(encoding="utf-8").split())
-
-
-def _command(pid: int) -> bytes:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0]
-    return b""
