@@ -10,7 +10,8 @@ from scalescope.records.rows import Device
 
 def ceiling_of(point: PlannedPoint, devices: Sequence[Device]) -> tuple[float | None, str | None]:
     """Return (busbw ceiling in GB/s, what it assumes); (None, why) where nothing is known about the links."""
-    if not OPERATIONS[point.operation].moves_data:
+    operation = OPERATIONS[point.operation]
+    if not operation.moves_data:
         return None, None
     members = [devices[rank] for rank in point.ranks]
     if len({device.host for device in members}) > 1:
@@ -20,6 +21,6 @@ def ceiling_of(point: PlannedPoint, devices: Sequence[Device]) -> tuple[float | 
     peak = find_peak(members[0].name)
     if peak is None:
         return None, f"no link speed on record for {members[0].name}"
-    if peak.topology == "mesh" and point.operation == "send_recv" and peak.pair_gb_s is not None:
+    if peak.topology == "mesh" and operation.facts.pairwise and peak.pair_gb_s is not None:
         return peak.pair_gb_s, f"one edge of the full mesh, {peak.pair_gb_s:g} GB/s"
     return link_ceiling_gb_s(peak, point.group_size)

@@ -93,7 +93,7 @@ def plan(config: SweepConfig, hosts: Sequence[str], device: str) -> list[Planned
         ways = product(config.operations, as_list(config.execution), _or_none(config.contention))
         for name, execution, contention in ways:
             operation = OPERATIONS[name]
-            modes = [_natural_mode(name, transport)] if config.modes == "auto" else as_list(config.modes)
+            modes = [OPERATIONS[name].mode_of_training(transport)] if config.modes == "auto" else as_list(config.modes)
             reductions: list[str | None] = list(config.reductions) if operation.facts.reduces else [None]
             dtypes = config.dtypes if operation.moves_data else [NO_DTYPE]
             for mode, dtype, reduction in product(modes, dtypes, reductions):
@@ -153,11 +153,6 @@ def placed(size: int, hosts: Sequence[str], placement: str) -> tuple[int, ...]:
 def as_list(value: object) -> list[Any]:
     """Return a config value that may be one or several as several."""
     return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _natural_mode(name: str, transport: str) -> str:
-    # MPI's reduce_scatter in place would leave its result elsewhere than the others do
-    return "out_of_place" if (name, transport) == ("reduce_scatter", "mpi") else OPERATIONS[name].natural_mode
 
 
 def _or_none(value: object) -> list[str | None]:

@@ -1,4 +1,4 @@
-"""No code branches on a strategy's or a model's kind outside its own package: what differs is asked of its config."""
+"""No code branches on a strategy's, a model's or an operation's kind outside its home: what differs is asked of it."""
 
 import ast
 from collections.abc import Iterator
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from scalescope.records.operations import OPERATION_FACTS
 from scalescope.train.models.registry import MODELS
 from scalescope.train.strategies.registry import STRATEGIES
 
@@ -14,6 +15,10 @@ KINDS = {**STRATEGIES, **MODELS}
 CLASSES = {each.__name__ for each in KINDS.values()}
 FILES = sorted(path for top in ("train", "launch", "collectives", "scalescope") for path in (ROOT / top).rglob("*.py"))
 HOMES = [ROOT / "train" / group for group in ("strategies", "models")]
+#: An operation's facts, its collective, and what nccl-tests calls it.
+HOMES_OF_OPERATIONS = [ROOT / place for place in (
+    "scalescope/records/operations.py", "collectives/operations", "scalescope/scaling/sweeps/names.py"
+)]  # fmt: skip
 
 
 def at_home(path: Path) -> bool:
@@ -30,6 +35,17 @@ def branches(tree: ast.AST) -> Iterator[str]:
             yield f"line {node.lineno}: {node.id}"
         elif isinstance(node, ast.Attribute) and node.attr in CLASSES:
             yield f"line {node.lineno}: {node.attr}"
+
+
+def operation_branches(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        asked: list[ast.AST | None] = []
+        if isinstance(node, ast.Dict):
+            asked = [*node.keys]
+        elif isinstance(node, ast.Compare | ast.MatchValue):
+            asked = [node]
+        constants = [each for one in asked if one for each in ast.walk(one) if isinstance(each, ast.Constant)]
+        yield from (f"line {each.lineno}: {each.value!r}" for each in constants if each.value in OPERATION_FACTS)
 
 
 @pytest.mark.parametrize(
@@ -51,5 +67,28 @@ def test_nothing_branches_on_a_kind_outside_its_home() -> None:
         str(path.relative_to(ROOT)): lines
         for path in FILES
         if not at_home(path.resolve()) and (lines := list(branches(ast.parse(path.read_text()))))
+    }
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = one.operation == 'send_recv'",
+        "if operation in ('all_gather', 'reduce_scatter'): pass",
+        "factor = {'all_reduce': 2}.get(operation, 1)",
+        "match operation:\n    case 'barrier': pass",
+    ],
+)
+def test_a_branch_on_an_operation_is_seen(code: str) -> None:
+    assert list(operation_branches(ast.parse(code)))
+
+
+def test_nothing_branches_on_an_operation_outside_its_home() -> None:
+    found = {
+        str(path.relative_to(ROOT)): lines
+        for path in FILES
+        if not {path.resolve(), *path.resolve().parents} & set(HOMES_OF_OPERATIONS)
+        and (lines := list(operation_branches(ast.parse(path.read_text()))))
     }
     assert not found

@@ -69,6 +69,7 @@ class Operation:
     splits_receive: bool = False  # the receive buffer is n chunks long
     in_place: bool = True  # whether it can work in one buffer at all
     natural_mode: str = "in_place"  # what training calls: the mode that `auto` stands for
+    misplaces_in_place: tuple[str, ...] = ()  # transports whose in-place form leaves the result elsewhere than others'
     waits_on_host: bool = False  # its call returns when it is done, which no captured graph can hold
 
     @property
@@ -77,7 +78,11 @@ class Operation:
 
     @property
     def moves_data(self) -> bool:
-        return self.facts.sent_share is not None
+        return self.facts.moves_data
+
+    def mode_of_training(self, transport: str) -> str:
+        """Return the mode that `auto` stands for on a transport."""
+        return "out_of_place" if transport in self.misplaces_in_place else self.natural_mode
 
     def chunk_elements(self, size: int, itemsize: int, group_size: int) -> int:
         """Return the elements of a chunk for S near `size`, at least one, cut as nccl-tests cuts it.

@@ -8,4 +8,5 @@ REDUCE_SCATTER = Operation(
     run=lambda transport, io: transport.reduce_scatter(io.send, io.receive, io.reduction),
     expected=lambda chunk, rank, n, root: [Segment(0, chunk, rank * chunk, None)],
     splits_send=True,
+    misplaces_in_place=("mpi",),
 )

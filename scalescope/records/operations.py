@@ -28,6 +28,7 @@ class OperationFacts:
     ring: bool = False  # of rooted ones: the data pass through every member, so one that comes late holds others up
     sharded: bool = False  # every rank has a part of its own, S / n
     reduces: bool = False
+    personalised: bool = False  # what goes between two ranks is for that pair alone
     rounds: int = 1  # trips round a ring of n − 1 messages each, or up or down a tree of log2(n)
     spellings: tuple[str, ...] = ()  # squashed names that traces have for it, beside its own
 
@@ -38,6 +39,14 @@ class OperationFacts:
     @property
     def rooted(self) -> bool:
         return self.waiting in (Waiting.ROOT, Waiting.MEMBERS)
+
+    @property
+    def pairwise(self) -> bool:
+        return self.waiting is Waiting.PARTNER
+
+    @property
+    def moves_data(self) -> bool:
+        return self.sent_share is not None
 
     def bus_factor(self, group_size: int) -> float | None:
         """Return busbw / algbw as nccl-tests defines it, or None for an operation that moves no data."""
@@ -71,10 +80,10 @@ OPERATION_FACTS = {
                                   "reducescattercoalesced", "reducescattersingle", "reducescatterv")),
         OperationFacts("broadcast", Waiting.ROOT, _whole, ring=True, spellings=("broadcastoop",)),
         OperationFacts("reduce", Waiting.MEMBERS, _whole, ring=True, reduces=True, spellings=("reduceoop",)),
-        OperationFacts("all_to_all", Waiting.ALL, _others, sharded=True,
+        OperationFacts("all_to_all", Waiting.ALL, _others, sharded=True, personalised=True,
                        spellings=("alltoallbase", "alltoallv", "alltoallsingle")),
-        OperationFacts("gather", Waiting.MEMBERS, _others, sharded=True),
-        OperationFacts("scatter", Waiting.ROOT, _others, sharded=True),
+        OperationFacts("gather", Waiting.MEMBERS, _others, sharded=True, personalised=True),
+        OperationFacts("scatter", Waiting.ROOT, _others, sharded=True, personalised=True),
         OperationFacts("send_recv", Waiting.PARTNER, _whole, spellings=("send", "recv", "recvanysource")),
         OperationFacts("barrier", Waiting.ALL, None, rounds=2),
     )
@@ -112,3 +121,9 @@ FROM_ROOT = named(lambda facts: facts.waiting is Waiting.ROOT)
 TO_ROOT = named(lambda facts: facts.waiting is Waiting.MEMBERS)
 #: What passes through every member of a ring: a member that comes late holds up those behind it.
 THROUGH_MEMBERS = named(lambda facts: facts.ring)
+PAIRWISE = named(lambda facts: facts.pairwise)
+#: Of which every member has as many elements; an uneven all_gather or all_to_all has other counts on every rank.
+EVEN = named(lambda facts: facts.moves_data and not facts.sharded and not facts.pairwise)
+MOVE_NO_DATA = named(lambda facts: not facts.moves_data)
+#: Whole buffers reduced on all ranks: what replicas exchange their gradients by.
+REDUCE_ON_ALL = named(lambda facts: facts.symmetric and facts.reduces and not facts.sharded)

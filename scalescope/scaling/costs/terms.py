@@ -19,7 +19,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from scalescope.records.operations import OPERATION_FACTS, Waiting
+from scalescope.records.operations import OPERATION_FACTS
 
 Floats = npt.NDArray[np.float64]
 
@@ -35,13 +35,13 @@ _BANDWIDTH: tuple[Form, ...] = (("moved",), ("own",), ("moved", "own"))
 def steps(operation: str, n: Floats) -> Floats:
     """Return the sequential messages of a ring of n."""
     facts = OPERATION_FACTS[operation]
-    return np.ones_like(n) if facts.waiting is Waiting.PARTNER else facts.rounds * (n - 1)
+    return np.ones_like(n) if facts.pairwise else facts.rounds * (n - 1)
 
 
 def levels(operation: str, n: Floats) -> Floats:
     """Return the sequential messages of a binary tree of n."""
     facts = OPERATION_FACTS[operation]
-    return np.ones_like(n) if facts.waiting is Waiting.PARTNER else facts.rounds * np.log2(n)
+    return np.ones_like(n) if facts.pairwise else facts.rounds * np.log2(n)
 
 
 def moved(operation: str, n: Floats) -> Floats:

@@ -16,6 +16,7 @@ import math
 
 import msgspec
 
+from scalescope.records.operations import OPERATION_FACTS
 from scalescope.scaling.costs.interval import Interval
 
 
@@ -43,16 +44,19 @@ class Topology(msgspec.Struct, frozen=True):
         g, n = self.gpus_per_node, group_size
         m = math.ceil(n / g)
         bytes_per_us = (self.nics_per_node or g) * self.nic_gb_s * 1e3
-        if operation in ("all_reduce", "barrier"):
-            messages, share = 2 * math.log2(m), 2 * (m - 1) / m
-        elif operation in ("all_gather", "reduce_scatter"):
-            messages, share = m - 1, (m - 1) / m
-        elif operation in ("all_to_all", "gather", "scatter"):
-            messages, share = m - 1, (n - g) / n * g
-        elif operation == "send_recv":
+        facts = OPERATION_FACTS[operation]
+        messages: float
+        share: float
+        if facts.pairwise:
             messages, share = 1, 1
-        else:
+        elif facts.personalised:
+            messages, share = m - 1, (n - g) / n * g
+        elif facts.sharded:
+            messages, share = m - 1, (m - 1) / m
+        elif facts.rooted:
             messages, share = math.log2(m), 1
+        else:
+            messages, share = 2 * math.log2(m), 2 * (m - 1) / m
         latency, moving = messages * self.nic_latency_us, share * size / bytes_per_us
         low = max(inside.low, moving) + latency
         high = inside.high + moving + latency

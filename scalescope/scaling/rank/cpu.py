@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from scalescope.records.operations import PAIRWISE
 from scalescope.scaling.rank.collective import GroupNames, RankCollective, describe
 from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import OneRankShares, Windows, assemble
@@ -147,7 +148,7 @@ def _make_whole(one: RankCollective) -> None:
 
 def _name_both_ends(one: RankCollective, rank: int) -> None:
     """Complete a send or receive, whose operator names the partner only, with this rank's own place in the group."""
-    if one.operation == "send_recv" and (one.source, one.destination) != (None, None) and rank in one.group_ranks:
+    if one.operation in PAIRWISE and (one.source, one.destination) != (None, None) and rank in one.group_ranks:
         own = one.group_ranks.index(rank)
         one.source = own if one.source is None else one.source
         one.destination = own if one.destination is None else one.destination

@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from scalescope.records.operations import FROM_ROOT, SYMMETRIC, TO_ROOT
+from scalescope.records.operations import EVEN, FROM_ROOT, PAIRWISE, SYMMETRIC, TO_ROOT
 from scalescope.scaling.rank.collective import RankCollective
 
 #: Clocks of one host agree to tens of µs: so far apart can two members seem to lie that did overlap.
@@ -105,7 +105,7 @@ def _group_of(one: RankCollective, rank: int, rank_sets: Mapping[str, set[tuple[
         # several sets of ranks under one name, as the rows of a device mesh have: the name alone is ambiguous
         name = f"{name}:{','.join(str(member) for member in ranks)}"
     pair = None
-    if one.operation == "send_recv" and one.source is not None and one.destination is not None:
+    if one.operation in PAIRWISE and one.source is not None and one.destination is not None:
         pair = (min(one.source, one.destination), max(one.source, one.destination))
     return _Group(name, ranks, pair)
 
@@ -268,9 +268,9 @@ def _compatible(left: RankCollective, right: RankCollective) -> bool:
         return False
     if left.root is not None and right.root is not None and left.root != right.root:
         return False
-    # an uneven all_gather or all_to_all has other counts on every rank
-    even = (left.operation or right.operation) in ("all_reduce", "broadcast", "reduce")
-    return not even or left.elements is None or right.elements is None or left.elements == right.elements
+    if (left.operation or right.operation) not in EVEN:
+        return True
+    return left.elements is None or right.elements is None or left.elements == right.elements
 
 
 def _against_its_root(slot: _Slot, one: _Slot) -> bool:

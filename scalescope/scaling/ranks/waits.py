@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from scalescope.records.operations import FROM_ROOT, SYMMETRIC, THROUGH_MEMBERS, TO_ROOT
+from scalescope.records.operations import FROM_ROOT, PAIRWISE, SYMMETRIC, THROUGH_MEMBERS, TO_ROOT
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.ranks.matching import Match
 from scalescope.scaling.trace.intervals import EMPTY, Intervals
@@ -39,7 +39,7 @@ def wait_of(
     operation = next((one.operation for one in members.values() if one.operation is not None), None)
     due: dict[int, int]
     awaited = dict.fromkeys(members, last)
-    if len(members) == 1 or operation in SYMMETRIC or operation == "send_recv":
+    if len(members) == 1 or operation in SYMMETRIC or operation in PAIRWISE:
         due = dict.fromkeys(members, arrival[last])
     elif operation in FROM_ROOT or operation in TO_ROOT:
         root = _root(members)

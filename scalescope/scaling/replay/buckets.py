@@ -9,6 +9,7 @@ the buckets' all-reduces; that the one adds up to the other, bucket by bucket, i
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
+from scalescope.records.operations import REDUCE_ON_ALL
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.graph import Activity, Gradient, Graph, HostCall, Transfer, median
 
@@ -53,7 +54,7 @@ def find_buckets(graph: Graph) -> list[StepBuckets] | str:
         transfers = [
             index
             for index, one in enumerate(graph.transfers)
-            if one.step == number and one.operation == "all_reduce" and one.bytes
+            if one.step == number and one.operation in REDUCE_ON_ALL and one.bytes
             and set(one.members) == set(graph.ranks)
         ]  # fmt: skip
         matched = _match(first, [graph.transfers[index].bytes or 0 for index in transfers])

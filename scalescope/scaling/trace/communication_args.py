@@ -1,0 +1,139 @@
+"""What an event's arguments say of the collective, or of the gradient, that it moves."""
+
+import math
+import re
+from typing import Any
+
+import msgspec
+
+from scalescope.records.dtypes import element_bytes
+from scalescope.records.operations import FROM_ROOT, MOVE_NO_DATA, TO_ROOT, canonical_operation
+from scalescope.scaling.trace.events import Args
+from scalescope.scaling.trace.families import NO_COLLECTIVE
+from scalescope.scaling.trace.trace import CommunicationArgs, GradientArgs
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
+#: Elements, ranks and numbers beyond these are nobody's; a product of shapes may have a thousand digits.
+_MOST_ELEMENTS, _MOST_RANKS = 1 << 50, 1 << 24
+_LONGEST_WORD = 256  # of an operation, a dtype, a group
+
+
+def communication_of(args: Args, name: str) -> CommunicationArgs | None:
+    """Return what an event's arguments say about a collective; None where they say that it moves no data."""
+    described = args.collective if args.collective is not None else name
+    if described.lower() in NO_COLLECTIVE:
+        return None
+    # torch before 2.0 recorded that there is a collective, not which
+    operation = None if described == "record_param_comms" else canonical_operation(described)
+    in_elements = args.in_elements if args.in_elements >= 0 else args.in_elements_old
+    out_elements = args.out_elements if args.out_elements >= 0 else args.out_elements_old
+    dtype = args.dtype
+    dims = args.input_dims or args.input_dims_old
+    if in_elements < 0 and dims:
+        in_elements, out_elements = _elements(dims, args.input_type)
+    if dtype is None and args.input_type:
+        dtype = _first_dtype(args.input_type)
+    if operation in MOVE_NO_DATA:
+        in_elements, out_elements, dtype = -1, -1, None  # the tensor that it carries says nothing
+    rooted = operation in FROM_ROOT or operation in TO_ROOT
+    root = args.rank if rooted else -1
+    source, destination = args.source, args.destination
+    if name.startswith("c10d::") and args.concrete_inputs:
+        # torch's own operator: who the data comes from or goes to is an argument of it
+        other = _first_integer(args.concrete_inputs)
+        root = other if rooted and root < 0 else root
+        destination = other if name == "c10d::send" and destination < 0 else destination
+        source = other if name == "c10d::recv_" and source < 0 else source
+    return CommunicationArgs(
+        operation=_word(operation),
+        in_elements=_within(in_elements, _MOST_ELEMENTS),
+        out_elements=_within(out_elements, _MOST_ELEMENTS),
+        dtype=_word(dtype),
+        group=_word(args.group),
+        group_ranks=args.group_ranks,
+        group_size=_within(args.group_size, _MOST_RANKS) or None,
+        sequence=_within(args.sequence, _MOST_ELEMENTS),
+        root=_within(root, _MOST_RANKS),
+        source=_within(source, _MOST_RANKS),
+        destination=_within(destination, _MOST_RANKS),
+    )
+
+
+def _within(number: int, most: int) -> int | None:
+    """Return a number as the trace gives it; None where it gives none (-1), or one that cannot be."""
+    return number if 0 <= number <= most else None
+
+
+def _word(word: str | None) -> str | None:
+    return word[:_LONGEST_WORD] if word is not None else None
+
+
+def gradient_of(args: Args) -> GradientArgs | None:
+    """Return the gradient that an operator of DDP's reducer moves; None where shapes were not recorded."""
+    elements, _ = _elements(args.input_dims, args.input_type) if args.input_dims else (-1, -1)
+    size = element_bytes(_first_dtype(args.input_type) or "") if args.input_type else None
+    return GradientArgs(elements, size) if 0 < elements <= _MOST_ELEMENTS and size else None
+
+
+#: What `Input type` calls a tensor's element type.
+_TENSORS = frozenset({"float", "double", "c10::Half", "c10::BFloat16", "int", "long", "long int", "short", "bool",
+                      "signed char", "unsigned char"})  # fmt: skip
+
+
+def _elements(dims: msgspec.Raw, types: msgspec.Raw) -> tuple[int, int]:
+    """Return the elements of an operator's smallest and largest tensor argument, -1 where the shapes do not say.
+
+    An argument is a tensor's shape, or a list of them nested as deep as the operator takes them. A scalar tensor and an
+    argument that is no tensor are both written `[]`; the types tell them apart.
+    """
+    try:
+        arguments = msgspec.json.decode(dims)
+        named = msgspec.json.decode(types) if types else []
+        counts = [count for argument in arguments if (count := _count(argument)) > 0]
+    except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
+        return -1, -1
+    if counts:
+        return min(counts), max(counts)
+    scalar = any(argument == [] and kind in _TENSORS for argument, kind in zip(arguments, named, strict=False))
+    return (1, 1) if scalar else (-1, -1)
+
+
+def _count(argument: Any) -> int:
+    if not argument:
+        return 0
+    if isinstance(argument[0], list):
+        return sum(max(_count(part), 1 if part == [] else 0) for part in argument)
+    return math.prod(argument)
+
+
+def _first_integer(inputs: msgspec.Raw) -> int:
+    """Return the first whole number among an operator's arguments, which are written as strings; -1 without one.
+
+    Of `c10d::broadcast_` (tensors, group, root, …), `reduce_` (tensors, group, operation, root, …), `gather_` and
+    `scatter_` (outputs, inputs, group, root, …) that is the root, of `send` and `recv_` (tensors, group, rank, tag) the
+    partner; all of them within the group. What is no scalar is written empty.
+    """
+    try:
+        written = msgspec.json.decode(inputs)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return -1
+    found = (
+        (one for one in written if isinstance(one, str) and _NUMBER.fullmatch(one)) if isinstance(written, list) else ()
+    )
+    return int(next(iter(found), -1))
+
+
+def _first_dtype(types: msgspec.Raw) -> str | None:
+    """Return the first of an operator's argument types that is an element type; lists of tensors hold theirs inside."""
+    try:
+        open_ones = msgspec.json.decode(types)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    open_ones = open_ones[::-1] if isinstance(open_ones, list) else []
+    while open_ones:
+        one = open_ones.pop()
+        if isinstance(one, list):
+            open_ones.extend(reversed(one))
+        elif isinstance(one, str) and element_bytes(one) is not None:
+            return one
+    return None
