@@ -14,11 +14,12 @@ from scalescope.cli import front_door
 from scalescope.records.folder import RunFolder
 from scalescope.report.panels.projection import expectation_sentence
 from scalescope.scaling.analyze import analyze_study
-from scalescope.scaling.answer import Projected, StudyAnalysis
+from scalescope.scaling.answer import StudyAnalysis
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.costs.model import CostModel, NotKnown
 from scalescope.scaling.costs.points import Launch
 from scalescope.scaling.costs.topology import Topology
+from scalescope.scaling.projected import Projected
 from scalescope.scaling.projection.hiding import replay
 from scalescope.scaling.projection.laws import doublings, expected_last, inflation_growth, wait_growth
 from scalescope.scaling.projection.noise import repeat_half_ms

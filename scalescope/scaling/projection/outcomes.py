@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from scalescope.scaling.answer import Projected, Projection
 from scalescope.scaling.costs.model import CostModel, NotKnown
 from scalescope.scaling.costs.points import Launch
+from scalescope.scaling.projected import Projected, Projection
 from scalescope.scaling.projection.basis import Basis
 from scalescope.scaling.projection.outlook import Outlook
 from scalescope.scaling.projection.project import project

@@ -15,9 +15,10 @@ by itself, and goes in by squares.
 import math
 from collections.abc import Sequence
 
-from scalescope.scaling.answer import PARTS, Projected, ProjectedPart
+from scalescope.scaling.answer import PARTS
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.costs.model import CostModel, NotKnown
+from scalescope.scaling.projected import Projected, ProjectedPart
 from scalescope.scaling.projection.basis import Basis, MeasuredRun, check
 from scalescope.scaling.projection.hiding import Hidden, replay
 from scalescope.scaling.projection.laws import INFLATION, WAIT, inflation_growth, wait_growth

@@ -6,7 +6,6 @@ interval covers what is assumed: inflation, how fast transfers are under compute
 training spread around those alone, what recording costs, and the steps' own differences.
 """
 
-import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,13 +21,13 @@ from scalescope.scaling.answer import Replay
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.ranks.processes import map_in_processes
 from scalescope.scaling.replay.between_ranks import cells_between_ranks
-from scalescope.scaling.replay.buckets import StepBuckets, cut_by, find_buckets, first_bucket_cap, recut
+from scalescope.scaling.replay.buckets import StepBuckets, find_buckets
 from scalescope.scaling.replay.build import build_graph
-from scalescope.scaling.replay.bursts import comes_in_bursts, spread
 from scalescope.scaling.replay.change import Change, even_out, free_data, free_host, no_overlap, perfect_overlap
 from scalescope.scaling.replay.contention import measure_contention, measure_transfer_rate, measured_between_ranks
 from scalescope.scaling.replay.graph import Contention, Graph, median
 from scalescope.scaling.replay.host_cost import Recording
+from scalescope.scaling.replay.other_collectives import OtherCollectives
 from scalescope.scaling.replay.removal import remove
 from scalescope.scaling.replay.side_by_side import SideBySide, lay_side_by_side, under
 from scalescope.scaling.replay.simulate import Timing, bounded, bounded_steps, mean_step_ns, simulate, simulate_steps
@@ -180,12 +179,16 @@ class Replayer:
         return self._sides[which]
 
     @cached_property
+    def _collectives(self) -> OtherCollectives:
+        return OtherCollectives(self.graph.transfers, self.times)
+
+    @cached_property
     def assumptions(self) -> list[str]:
         """What predictions rest on, in words."""
         if not self.graph.transfers:
             return []
         known = "measured between hidden and bare ones" if self._rate_known else "assumed"
-        ratio = median([ratio for _, ratio in self._ratios], 1.0)
+        ratio = median([ratio for _, ratio in self._collectives.ratios], 1.0)
         return [
             f"inflation {self.contention.basis}",
             f"transfers under compute at {self.contention.transfer_rate:.2f} of their own rate, {known}",
@@ -343,11 +346,13 @@ class Replayer:
         if change.host_free:
             free_host(graph)
         if change.bucket_mib is not None or change.gradients is not None or change.spread:
-            why = self._recut(graph, change, assumed.place)
+            if isinstance(self.buckets, str):
+                return self.buckets
+            why = self._collectives.recut(graph, self.buckets, change, assumed.place)
             if why is not None:
                 return why
         if change.link is not None:
-            self._speed_up(graph, change.link)
+            self._collectives.speed_up(graph, change.link)
         if change.overlap == "none":
             no_overlap(graph)
         elif change.overlap == "perfect":
@@ -355,74 +360,6 @@ class Replayer:
         if change.no_inflation:
             graph.contention = replace(graph.contention, inflation=0.0)
         return None
-
-    def _recut(self, graph: Graph, change: Change, place: float) -> str | None:
-        steps = self.buckets
-        if isinstance(steps, str):
-            return steps
-        bucketed = {step.step for step in steps}
-        graph.left_out = {at for at, number in enumerate(graph.step_numbers) if number not in bucketed}
-        if len(graph.left_out) == len(graph.step_numbers) - 1 and len(graph.step_numbers) - 1 not in graph.left_out:
-            return "the all-reduces add up to the gradients in the last step alone, which nothing bounds"
-        first_rank = graph.ranks[0]
-        scale = steps[0].scale
-        if change.gradients is not None:
-            width = steps[0].gradients[first_rank][0].element_bytes
-            scale = min(1.0, (2 if change.gradients == "bf16" else 4) / width)
-        cuts = [step.cut for step in steps]
-        if change.bucket_mib is not None:
-            cap = round(change.bucket_mib * (1 << 20))
-            first = first_bucket_cap(graph, steps)
-            cuts = [
-                cut_by([one.bytes for one in step.gradients[first_rank]], cap, min(first, cap) if first else None)
-                for step in steps
-            ]
-        model = graph.transfers[steps[0].transfers[0]]
-        work: dict[int, float] = {}
-        for size in {round(held * scale) for cut in cuts for _, held in cut}:
-            alone = self.times.time_us(model.operation, size, model.dtype, model.group_size)
-            if alone is None:
-                return (
-                    f"what an {model.operation} of {size / (1 << 20):.3g} MiB takes on {model.group_size} ranks is not "
-                    "known; a study's sweep tells"
-                )
-            bound = alone.value if place == 0.5 else alone.low if place < 0.5 else alone.high
-            work[size] = bound * self._ratio(size, place)
-        # a model compiled around DDP is cut at bucket edges: with smaller buckets, its gradients come in smaller bursts
-        if change.spread and comes_in_bursts(graph, steps) is None:
-            return "gradients are handed over one by one already"
-        if change.spread or (change.bucket_mib is not None and comes_in_bursts(graph, steps) == "a bucket"):
-            spread(graph, steps)
-        recut(graph, steps, cuts, scale, work)
-        return None
-
-    def _speed_up(self, graph: Graph, factor: float) -> None:
-        """Divide what of each transfer is not latency."""
-        for index, one in enumerate(graph.transfers):
-            latency = self.times.time_us(one.operation, 8, one.dtype, one.group_size)
-            fixed = min(one.work_ns, latency.value * 1e3 if latency is not None else 0.0)
-            graph.transfers[index] = replace(one, work_ns=fixed + (one.work_ns - fixed) / factor)
-
-    @cached_property
-    def _ratios(self) -> list[tuple[int, float]]:
-        """Bytes of the transfers, and their work over their time alone; of those from 1 MiB up, where there are."""
-        sized = [one for one in self.graph.transfers if one.bytes]
-        found = []
-        for one in [one for one in sized if (one.bytes or 0) >= 1 << 20] or sized:
-            if one.bytes is None:
-                continue
-            alone = self.times.time_us(one.operation, one.bytes, one.dtype, one.group_size)
-            if alone is not None and alone.value > 0:
-                found.append((one.bytes, one.work_ns / 1e3 / alone.value))
-        return found
-
-    def _ratio(self, size: int, place: float) -> float:
-        """Return what transfers of about a size take in training over what they take alone, at a place among them."""
-        if not self._ratios:
-            return 1.0
-        near = sorted(self._ratios, key=lambda one: abs(math.log(one[0] / size)))[: max(6, len(self._ratios) // 3)]
-        ratios = sorted(ratio for _, ratio in near)
-        return ratios[round(place * (len(ratios) - 1))]
 
 
 def _difference(deltas: _Deltas, already: _Deltas) -> _Deltas:

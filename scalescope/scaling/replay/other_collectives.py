@@ -1,0 +1,87 @@
+"""What collectives of other sizes, or on other links, would take in a job: their times alone, as its trace has them."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from scalescope.scaling.replay.buckets import StepBuckets, cut_by, first_bucket_cap, recut
+from scalescope.scaling.replay.bursts import comes_in_bursts, spread
+from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.graph import Graph, Transfer
+from scalescope.scaling.replay.times import CollectiveTimes
+
+
+class OtherCollectives:
+    """Changes a graph's collectives. `ratios`: bytes of the job's transfers, and their work over their time alone."""
+
+    def __init__(self, transfers: Sequence[Transfer], times: CollectiveTimes) -> None:
+        self._times = times
+        self.ratios = self._measure(transfers)
+
+    def recut(self, graph: Graph, steps: list[StepBuckets], change: Change, place: float) -> str | None:
+        """Cut a graph's gradients into other buckets; return in words why that cannot be done.
+
+        `place`: 0.5 for the most likely time of a collective, lower for faster ones, higher for slower ones.
+        """
+        bucketed = {step.step for step in steps}
+        graph.left_out = {at for at, number in enumerate(graph.step_numbers) if number not in bucketed}
+        if len(graph.left_out) == len(graph.step_numbers) - 1 and len(graph.step_numbers) - 1 not in graph.left_out:
+            return "the all-reduces add up to the gradients in the last step alone, which nothing bounds"
+        first_rank = graph.ranks[0]
+        scale = steps[0].scale
+        if change.gradients is not None:
+            width = steps[0].gradients[first_rank][0].element_bytes
+            scale = min(1.0, (2 if change.gradients == "bf16" else 4) / width)
+        cuts = [step.cut for step in steps]
+        if change.bucket_mib is not None:
+            cap = round(change.bucket_mib * (1 << 20))
+            first = first_bucket_cap(graph, steps)
+            cuts = [
+                cut_by([one.bytes for one in step.gradients[first_rank]], cap, min(first, cap) if first else None)
+                for step in steps
+            ]
+        model = graph.transfers[steps[0].transfers[0]]
+        work: dict[int, float] = {}
+        for size in {round(held * scale) for cut in cuts for _, held in cut}:
+            alone = self._times.time_us(model.operation, size, model.dtype, model.group_size)
+            if alone is None:
+                return (
+                    f"what an {model.operation} of {size / (1 << 20):.3g} MiB takes on {model.group_size} ranks is not "
+                    "known; a study's sweep tells"
+                )
+            bound = alone.value if place == 0.5 else alone.low if place < 0.5 else alone.high
+            work[size] = bound * self._ratio(size, place)
+        # a model compiled around DDP is cut at bucket edges: with smaller buckets, its gradients come in smaller bursts
+        if change.spread and comes_in_bursts(graph, steps) is None:
+            return "gradients are handed over one by one already"
+        if change.spread or (change.bucket_mib is not None and comes_in_bursts(graph, steps) == "a bucket"):
+            spread(graph, steps)
+        recut(graph, steps, cuts, scale, work)
+        return None
+
+    def speed_up(self, graph: Graph, factor: float) -> None:
+        """Divide what of each of a graph's transfers is not latency."""
+        for index, one in enumerate(graph.transfers):
+            latency = self._times.time_us(one.operation, 8, one.dtype, one.group_size)
+            fixed = min(one.work_ns, latency.value * 1e3 if latency is not None else 0.0)
+            graph.transfers[index] = replace(one, work_ns=fixed + (one.work_ns - fixed) / factor)
+
+    def _measure(self, transfers: Sequence[Transfer]) -> list[tuple[int, float]]:
+        """Bytes of the transfers, and their work over their time alone; of those from 1 MiB up, where there are."""
+        sized = [one for one in transfers if one.bytes]
+        found = []
+        for one in [one for one in sized if (one.bytes or 0) >= 1 << 20] or sized:
+            if one.bytes is None:
+                continue
+            alone = self._times.time_us(one.operation, one.bytes, one.dtype, one.group_size)
+            if alone is not None and alone.value > 0:
+                found.append((one.bytes, one.work_ns / 1e3 / alone.value))
+        return found
+
+    def _ratio(self, size: int, place: float) -> float:
+        """Return what transfers of about a size take in training over what they take alone, at a place among them."""
+        if not self.ratios:
+            return 1.0
+        near = sorted(self.ratios, key=lambda one: abs(math.log(one[0] / size)))[: max(6, len(self.ratios) // 3)]
+        ratios = sorted(ratio for _, ratio in near)
+        return ratios[round(place * (len(ratios) - 1))]
