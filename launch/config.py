@@ -114,6 +114,7 @@ class StudyConfig:
 
     name: str | None = key()
     runs: str = key()
+    resume: bool = key()
     gpu_counts: Any = key()
     scaling: str = key()
     cases: list[list[str]] = key()
@@ -125,6 +126,8 @@ class StudyConfig:
     def __post_init__(self) -> None:
         if self.scaling not in ("weak", "strong"):
             raise UserError(f"scaling={self.scaling}: choose weak or strong")
+        if self.resume and self.name is None:
+            raise UserError("resume=true needs name=STUDY, the study folder to go on with")
         _check_sinks(self.logger)
         if self.gpu_counts != "auto":
             counts = self.gpu_counts

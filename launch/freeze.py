@@ -32,12 +32,12 @@ class Plan:
         """Make the run folder, or open it to go on with. Raises UserError where it cannot be made or does not fit."""
         if self.resume and os.path.exists(self.path):  # noqa: PTH110 - pathlib's raises where a parent is closed
             folder = RunFolder.open(self.path)
-            self._refuse_another_config(folder)
+            self.refuse_another_config(folder)
             folder.reopen()
             return folder
         return RunFolder.create(self.path, self.verb.kind, self.text, self.study)
 
-    def _refuse_another_config(self, folder: RunFolder) -> None:
+    def refuse_another_config(self, folder: RunFolder) -> None:
         """Raise UserError where a folder was made with settings that measure something else."""
         if (kind := folder.read_info().kind) != self.verb.kind:
             raise UserError(f"{folder.path} is a {kind} run, and cannot be gone on with as a {self.verb.kind}; choose "

@@ -5,9 +5,12 @@ from pathlib import Path
 import pytest
 
 from scalescope.cli import sweep, train
-from scalescope.launch.compose import compose_job, typed
+from scalescope.launch.compose import compose_job, thaw, typed
 from scalescope.launch.config import register
-from scalescope.launch.study import outline_study
+from scalescope.launch.outline import outline_study
+from scalescope.launch.study import PlannedStudy, plan_study
+from scalescope.records.errors import UserError
+from scalescope.records.folder import RunFolder
 from scalescope.scaling.analyze import analyze_run
 from scalescope.train.config import TrainConfig
 
@@ -42,3 +45,47 @@ def test_what_a_strategy_is_said_to_send_is_what_its_traces_hold(strategy: str, 
     for one in analyze_run(DATA / traces).collectives:
         moved[one.operation] = moved.get(one.operation, 0) + (one.bytes or 0)
     assert {operation for operation, size in moved.items() if size > 0.01 * sum(moved.values())} == said
+
+
+def _study(tmp_path: Path, *more: str, name: str = "name=s") -> PlannedStudy:
+    words = ["model=gpt_tiny", "gpu_counts=[1,2]", "launch.device=cpu", *more]
+    return plan_study(outline_study([*words, name, f"runs={tmp_path}"], train.verb(), sweep.verb()))
+
+
+def _again(tmp_path: Path, *more: str) -> PlannedStudy:
+    return plan_study(outline_study(["name=s", f"runs={tmp_path}", "resume=true", *more], train.verb(), sweep.verb()))
+
+
+def test_a_study_goes_on_with_the_jobs_that_are_not_done(tmp_path: Path) -> None:
+    register()
+    study = _study(tmp_path, "seed=3")
+    study.outline.make_folder()
+    for plan, status in zip(study.jobs, ("done", "failed"), strict=False):  # the sweep has not begun
+        plan.make_folder().set_status(status)
+    for again in (_again(tmp_path), _study(tmp_path, "seed=3", "resume=true")):
+        assert [(plan.path, plan.verb.name, plan.resume) for plan in again.jobs] == [
+            (plan.path, plan.verb.name, True) for plan in study.jobs
+        ]
+        assert again.done == {"gpt_tiny-ddp-n1"}
+        assert [thaw(plan.text, plan.verb.schema, plan.verb.variants).seed for plan in again.jobs] == [3, 3, 3]
+    again.jobs[1].make_folder()
+    again.outline.make_folder()
+    assert RunFolder(study.outline.path).read_info().status == "running"
+
+
+def test_a_study_is_not_gone_on_with_as_another(tmp_path: Path) -> None:
+    register()
+    folder = _study(tmp_path).outline.make_folder()
+    with pytest.raises(UserError, match=r"consists of other jobs \(not of gpt_tiny-fsdp2-n1.*name=s resume=true"):
+        _study(tmp_path, "strategy=fsdp2", "resume=true")
+    with pytest.raises(UserError, match="resume=true needs name=STUDY"):
+        _study(tmp_path, "resume=true", name="name=null")
+    folder.jobs.unlink()  # as in those made before it was kept
+    with pytest.raises(UserError, match="repeat the study's whole command"):
+        _again(tmp_path)
+    assert not _study(tmp_path, "resume=true").done
+
+
+def test_there_may_be_no_study_to_go_on_with_yet(tmp_path: Path) -> None:
+    register()
+    assert not _study(tmp_path, "resume=true").outline.resumed

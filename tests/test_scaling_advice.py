@@ -12,7 +12,9 @@ import pytest
 from scalescope.cli import front_door, sweep, train
 from scalescope.cli.study import follow
 from scalescope.launch.config import register
-from scalescope.launch.study import outline_study, plan_study, run_study
+from scalescope.launch.outline import outline_study
+from scalescope.launch.study import plan_study, run_study
+from scalescope.records.folder import RunFolder
 from scalescope.records.rows import TrainFacts
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.codes import CODES as CODE_TEXTS
@@ -190,6 +192,15 @@ def test_a_study_follows_its_advice_and_tells_what_came_of_it(
     )
     assert len(read_study_answer(folder.analysis).efficiency) == 1  # what was tried is no point of the series
     assert "Advice followed" in folder.report.read_text()
+    (folder.path / "gpt_tiny-ddp-n2" / "steps.jsonl").unlink()
+    RunFolder(folder.path / "gpt_tiny-ddp-n2").set_status("failed", "as if it had")
+    assert front_door.main(["study", "name=s", "resume=true"]) == 0
+    out = capsys.readouterr().out
+    assert "study of 1 jobs goes on, 0 of them done before" in out and "[1/1] gpt_tiny-ddp-n2: train on 2" in out
+    assert len(RunFolder(folder.path / "gpt_tiny-ddp-n2").read_steps()) > 5
+    assert front_door.main(["study", "name=s", "resume=true"]) == 0
+    assert "[1/1] gpt_tiny-ddp-n2: done before" in capsys.readouterr().out
+    assert RunFolder(folder.path).read_info().status == "done"
 
 
 def test_try_advice_is_a_setting_of_a_study() -> None:

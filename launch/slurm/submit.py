@@ -20,7 +20,7 @@ from omegaconf import DictConfig
 from scalescope.launch.bounds import COUNT, check_number
 from scalescope.launch.compose import compose_job, quoted, refuse_strangers, typed
 from scalescope.launch.former_keys import with_present_names
-from scalescope.launch.study import Outline, StudyJob, grid
+from scalescope.launch.outline import Outline, StudyJob, grid
 from scalescope.launch.verb import Verb
 from scalescope.records.errors import RunError, UserError
 from scalescope.records.folder import RunFolder
@@ -232,7 +232,7 @@ def wait(ids: Sequence[int], say: Callable[[str], None]) -> None:
 @contextmanager
 def study_folder(outline: Outline) -> Iterator[RunFolder]:
     """Make the study's folder, so that the jobs' folders have their place; where submitting fails, it goes again."""
-    folder = RunFolder.create(outline.path, "study", outline.text)
+    folder = outline.make_folder()
     try:
         yield folder
     except UserError:

@@ -6,7 +6,8 @@ from scalescope.cli import sweep, train
 from scalescope.cli.loggers import end_loggers, wandb_options
 from scalescope.cli.show import show
 from scalescope.launch.config import register
-from scalescope.launch.study import PlannedStudy, follow_advice, followed, outline_study, plan_study, run_study
+from scalescope.launch.outline import outline_study
+from scalescope.launch.study import PlannedStudy, follow_advice, followed, is_done, plan_study, run_study
 from scalescope.launch.world import discover
 from scalescope.records.console import outlived_console
 from scalescope.records.errors import ExitCode, RunError, Stopped, UserError
@@ -49,7 +50,7 @@ def _help() -> str:
 def _run(argv: list[str], before: Callable[[], None]) -> int:
     study = plan_study(outline_study(argv, train.verb(), sweep.verb()))
     before()
-    print(f"scalescope: study of {len(study.jobs)} jobs → {study.outline.path}", flush=True)
+    print(f"scalescope: {_announced(study)} → {study.outline.path}", flush=True)
     try:
         folder, failed = run_study(study, _say)
         if study.outline.settings.try_advice:
@@ -64,28 +65,39 @@ def _run(argv: list[str], before: Callable[[], None]) -> int:
     return int(ExitCode.RUN_FAILED if failed else ExitCode.OK)
 
 
+def _announced(study: PlannedStudy) -> str:
+    """Return what is about to run, of a study that goes on what is not run again."""
+    jobs = f"{len(study.jobs)} jobs"
+    if not study.outline.resumed:
+        return f"study of {jobs}"
+    return f"study of {jobs} goes on, {len(study.done)} of them done before"
+
+
 def follow(study: PlannedStudy, folder: RunFolder, answers: list[RunAnalysis]) -> list[str]:
     """Follow the best advice for each of a study's runs in one run more; return the reasons of those that failed."""
     failed = []
+    kept = {row.base for row in folder.read_tried()}
     writer = RowWriter(folder.tried)
     for answer in answers:
+        if answer.name in kept and is_done(folder.path / followed(answer.name)):
+            continue
         found = next((one for one in following(answer.findings) if one.remedy and one.remedy.overrides), None)
         if found is None or found.remedy is None or found.ms is None:
             _say(f"[advice] {answer.name}: {why_nothing(answer)}")
             continue
         overrides = list(found.remedy.overrides)
-        writer.append(
-            TriedRow(
-                base=answer.name,
-                run=followed(answer.name),
-                what=cure_what(found.remedy),
-                overrides=overrides,
-                expected_ms=found.ms,
-                expected_low_ms=found.low_ms if found.low_ms is not None else found.ms,
-                expected_high_ms=found.high_ms if found.high_ms is not None else found.ms,
-                at_most=found.at_most,
-            )
+        row = TriedRow(
+            base=answer.name,
+            run=followed(answer.name),
+            what=cure_what(found.remedy),
+            overrides=overrides,
+            expected_ms=found.ms,
+            expected_low_ms=found.low_ms if found.low_ms is not None else found.ms,
+            expected_high_ms=found.high_ms if found.high_ms is not None else found.ms,
+            at_most=found.at_most,
         )
+        if answer.name not in kept:
+            writer.append(row)
         try:
             follow_advice(study, answer.name, overrides, _say)
         except Stopped:

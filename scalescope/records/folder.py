@@ -17,6 +17,7 @@ from scalescope.records.errors import UserError
 from scalescope.records.files import RowWriter, read_document, read_rows, write_atomic
 from scalescope.records.rows import (
     EndedBy,
+    JobRow,
     Origin,
     RunInfo,
     RunKind,
@@ -132,6 +133,10 @@ class RunFolder:
         return self.path / "tried.jsonl"
 
     @property
+    def jobs(self) -> Path:
+        return self.path / "jobs.jsonl"
+
+    @property
     def analysis(self) -> Path:
         return self.path / "analysis.json"
 
@@ -211,6 +216,10 @@ class RunFolder:
     def read_tried(self) -> list[TriedRow]:
         """Return what advice a study followed in runs of its own."""
         return list(read_rows(self.tried, TriedRow))
+
+    def read_jobs(self) -> list[JobRow]:
+        """Return the jobs that a study consists of; none where it was made before they were kept."""
+        return list(read_rows(self.jobs, JobRow))
 
     def read_sweep(self) -> list[SweepRow]:
         return list(read_rows(self.sweep, SweepRow))

@@ -131,6 +131,15 @@ class TriedRow(msgspec.Struct, frozen=True):
     at_most: bool = False
 
 
+class JobRow(msgspec.Struct, frozen=True):
+    """One job of a study, as jobs.jsonl keeps it from the study's begin on: what it takes to go on with the study."""
+
+    verb: str  # train | sweep
+    name: str
+    ranks: int
+    overrides: list[str]
+
+
 class StepRow(msgspec.Struct, frozen=True):
     """One training step. `step_ms` holds every rank's time, by rank; see `length_ms` for the step's own."""
 
