@@ -336,3 +336,16 @@ def test_a_job_whose_console_goes_away_runs_to_its_end(tmp_path: Path) -> None:
     assert folder.read_info().status == "done" and len(folder.read_steps()) == 8
     assert folder.analysis.is_file() and folder.report.is_file()
     assert "Traceback" not in said and "Broken pipe" not in said, said
+
+
+def test_the_batch_scripts_are_copied_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "mine"
+    assert front_door.main(["slurm-scripts", str(folder)]) == 0
+    assert sorted(path.name for path in folder.iterdir()) == sorted(
+        path.name for path in (Path(__file__).resolve().parent.parent / "slurm").glob("*.sbatch")
+    )
+    (folder / "train.sbatch").write_text("mine")
+    (folder / "sweep.sbatch").unlink()
+    assert front_door.main(["slurm-scripts", str(folder)]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert (folder / "train.sbatch").read_text() == "mine" and not (folder / "sweep.sbatch").exists()

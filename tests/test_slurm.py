@@ -1,5 +1,6 @@
 """The sbatch scripts on a real Slurm cluster: two nodes, real slurmctld and slurmd."""
 
+import shutil
 import subprocess
 import sys
 import time
@@ -69,6 +70,19 @@ def test_a_study_in_the_body_of_a_job_starts_its_own_ranks(cluster: SlurmCluster
     study = RunFolder(tmp_path / "runs" / "study")
     assert study.read_info().status == "done", log
     assert study.report.stat().st_size > 10_000
+
+
+def test_the_scripts_of_a_checkout_find_its_scalescope_from_any_folder(
+    cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no scalescope in PATH, and no .venv where the job is handed in."""
+    checkout, elsewhere = tmp_path / "checkout", tmp_path / "elsewhere"
+    shutil.copytree(SCRIPTS, checkout / "slurm")
+    elsewhere.mkdir()
+    (checkout / ".venv").symlink_to(Path(sys.executable).parent.parent)
+    monkeypatch.setitem(cluster.environment, "PATH", cluster.environment["PATH"].partition(":")[2])
+    log = _run(cluster, elsewhere, str(checkout / "slurm" / "analyze.sbatch"), "--help")
+    assert "usage: scalescope finish" in log
 
 
 def test_a_signalled_job_is_requeued_and_ends_with_the_losses_of_an_undisturbed_one(
@@ -163,6 +177,9 @@ def test_a_dry_run_shows_the_calls_and_submits_nothing(cluster: SlurmCluster, tm
     done = _submit(cluster, tmp_path, "study", "gpu_counts=[1,2]", "--ranks-per-node=2", "--dry-run", "--account=me")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("sbatch --parsable") == 4 and done.stdout.count("--account=me") == 4
+    assert len(done.stdout.splitlines()) == 8
+    whole = _submit(cluster, tmp_path, "study", "gpu_counts=[1,2]", "--ranks-per-node=2", "--dry-run", "--scripts")
+    assert whole.stdout.count("#!/bin/bash") == 3  # train, sweep, analyze: each once
     assert list(tmp_path.iterdir()) == []
 
 

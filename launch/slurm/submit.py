@@ -66,6 +66,7 @@ class Submission:
     request: Request
     wait: bool
     dry_run: bool
+    scripts: bool  # a dry run shows the scripts, too
     at_once: int | None = None  # of an array's tasks; None = as many as the cluster gives
 
 
@@ -87,7 +88,8 @@ def parse(argv: Sequence[str]) -> Submission:
     parser.add_argument("--style", default="torchrun", help="torchrun: one task a node; srun: a task a rank")
     parser.add_argument("--at-once", type=int, metavar="N", help="of a grid (seed=1,2,3), at most N jobs at a time")
     parser.add_argument("--wait", action="store_true", help="follow the jobs to their end")
-    parser.add_argument("--dry-run", action="store_true", help="show the calls and the scripts, submit nothing")
+    parser.add_argument("--dry-run", action="store_true", help="show the calls, submit nothing")
+    parser.add_argument("--scripts", action="store_true", help="with --dry-run: each script that they run, too, once")
     options, rest = parser.parse_known_args(argv)
     overrides = [word for word in rest if not word.startswith("-")]
     if stray := [word for word in overrides if "=" not in word and not word.startswith("~")]:
@@ -98,7 +100,8 @@ def parse(argv: Sequence[str]) -> Submission:
         extra=[word for word in rest if word.startswith("-")],
     )  # fmt: skip
     check_number("--at-once", options.at_once, COUNT)
-    return Submission(options.verb, overrides, request, options.wait, options.dry_run, options.at_once)
+    dry_run = options.dry_run or options.scripts
+    return Submission(options.verb, overrides, request, options.wait, dry_run, options.scripts, options.at_once)
 
 
 @dataclass(frozen=True)
@@ -191,12 +194,31 @@ def submit(batches: Sequence[Batch], finish: Batch | None, say: Callable[[str], 
     return ids
 
 
-def script_text(batch: Batch, after: str) -> str:
-    """Return what --dry-run shows: the call, and the script that it runs."""
+def call_text(batch: Batch, after: str) -> str:
+    """Return what --dry-run shows of a job: what it is, and the call."""
     dependency = f" --dependency=afterany:{after}" if after else ""
     call = " ".join(shlex.quote(word) for word in batch.command())
-    script = batch.script.read_text(encoding="utf-8")
-    return f"# {batch.label}\n{call.replace(' --parsable', ' --parsable' + dependency)}\n\n{script}"
+    return f"# {batch.label}\n{call.replace(' --parsable', ' --parsable' + dependency)}"
+
+
+def script_texts(batches: Sequence[Batch]) -> str:
+    """Return the scripts that calls run, each once."""
+    scripts = dict.fromkeys(batch.script for batch in batches)
+    return "\n".join(f"# {script.name}\n{script.read_text(encoding='utf-8')}" for script in scripts)
+
+
+def copy_scripts(folder: Path) -> list[Path]:
+    """Copy slurm/*.sbatch into a folder, for a site's own lines. Raises UserError where one is there already."""
+    copies = {script: folder / script.name for script in sorted(SBATCH_SCRIPTS.glob("*.sbatch"))}
+    if there := [str(copy) for copy in copies.values() if copy.exists()]:
+        raise UserError(f"{there[0]} exists already, perhaps with lines of yours; give another folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for script, copy in copies.items():
+            shutil.copyfile(script, copy)
+    except OSError as error:
+        raise UserError(f"cannot write the scripts into {folder}: {error.strerror}") from error
+    return list(copies.values())
 
 
 def wait(ids: Sequence[int], say: Callable[[str], None]) -> None:

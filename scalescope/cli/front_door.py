@@ -28,6 +28,7 @@ VERBS = {
     "whatif": "scalescope.cli.whatif",
     "project": "scalescope.cli.project",
     "submit": "scalescope.cli.submit",
+    "slurm-scripts": "scalescope.cli.slurm_scripts",
     "finish": "scalescope.cli.finish",
     "doctor": "scalescope.cli.doctor",
 }
@@ -51,6 +52,7 @@ scalescope: why does my training job not scale, and what would make it?
   scalescope whatif  PATH [--bucket-mib 5,50] what a change would do to the step: the traced step, replayed changed
   scalescope project STUDY --gpus 8,64        a study's step on other GPU counts, with intervals
   scalescope submit  VERB [KEY=VALUE …]       train, sweep or study by Slurm's sbatch (--wait, --dry-run)
+  scalescope slurm-scripts DIR                copy the batch scripts, to edit what your site needs
   scalescope finish  STUDY                    end a study whose jobs ran one by one: its status, analysis, report
   scalescope doctor                           what of this machine is fine, worth knowing, or broken, and the fix
 

@@ -25,8 +25,11 @@ def run(argv: list[str]) -> int:
     else:
         batches = [slurm.grid_batch(order, (train if order.verb == "train" else sweep).verb())]
     if order.dry_run:
-        for batch in [*batches, *([finish] if finish else [])]:
-            print(slurm.script_text(batch, "<the others>" if batch is finish else ""))
+        every = [*batches, *([finish] if finish else [])]
+        for batch in every:
+            print(slurm.call_text(batch, "<the others>" if batch is finish else ""))
+        if order.scripts:
+            print(f"\n{slurm.script_texts(every)}", end="")
         return 0
     if finish is not None:
         with slurm.study_folder(outline):
