@@ -7,6 +7,7 @@ from scalescope.records.environment import usable_cores
 from scalescope.records.errors import UserError
 
 CPU_RANKS = 2  # where nobody says how many: enough for communication, few enough for a laptop
+_RANK_START_S = 4.0  # of a core, to load torch and join (measured: 3 to 5)
 _MOST_A_CORE = 64  # ranks; nobody means more, and as many processes would stop the machine
 
 
@@ -18,6 +19,14 @@ class DeviceChoice:
     backend: str  # nccl | gloo
     ranks: int
     threads_per_rank: int
+
+    def crowding(self, cores: int) -> str | None:
+        """Return what to expect of ranks that share cores, which nothing else says for minutes; None where none do."""
+        if self.device != "cpu" or self.ranks <= cores:
+            return None
+        start_s = _RANK_START_S * self.ranks / cores
+        return (f"{self.ranks} ranks share {cores} core{'s' if cores != 1 else ''} and take turns: about "
+                f"{start_s:.0f} s until all have begun, and their figures say little of communication")  # fmt: skip
 
 
 def resolve(launch: LaunchConfig, world_size: int | None = None, local_size: int | None = None) -> DeviceChoice:

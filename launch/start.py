@@ -20,6 +20,7 @@ from scalescope.hardware.doctor import preflight
 from scalescope.launch.freeze import Plan
 from scalescope.launch.network import loopback
 from scalescope.launch.watch.presence import LAUNCHER
+from scalescope.records.environment import usable_cores
 from scalescope.records.errors import ExitCode, RunError, Stopped, UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.package import COMMAND, importable
@@ -50,6 +51,8 @@ def _start(plan: Plan, ending: Sequence[signal.Signals]) -> RunFolder:
     folder.logs.mkdir(exist_ok=True)
     for finding in preflight():
         print(f"scalescope: {finding.subject}: {finding.says}; {finding.fix}", file=sys.stderr)
+    if (crowding := plan.devices.crowding(usable_cores())) is not None:
+        print(f"scalescope: {crowding}", flush=True)
     _prepare_environment(plan.devices.threads_per_rank)
     loopback.register()
     config = ElasticConfig(

@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from scalescope.cli import front_door, sweep, train
 from scalescope.launch.compose import compose_job
+from scalescope.launch.devices import DeviceChoice
 from scalescope.launch.freeze import plan_job
 from scalescope.records.errors import UserError
 from scalescope.train.models.config import ModelConfig
@@ -102,7 +103,7 @@ def test_no_script_is_measured_with_a_senseless_number() -> None:
         ("study logger.wandb.finish_timeout_s=-1", "logger.wandb.finish_timeout_s=-1: must be at least 0"),
         ("study gpu_counts=[true]", "gpu_counts=[True]: give auto, or a list"),
         ("study optimizer.learning_rate=nan", "optimizer.learning_rate=nan"),
-        ("study sweep.budget_s=nan", "budget_s=nan"),
+        ("study model=gpt_tiny sweep.budget_s=nan", "budget_s=nan"),
         ("submit train seed=1,2 optimizer.learning_rate=nan --dry-run", "optimizer.learning_rate=nan"),
         ("submit study optimizer.learning_rate=nan --dry-run", "optimizer.learning_rate=nan"),
     ],
@@ -115,3 +116,11 @@ def test_it_is_one_line_that_names_the_key_and_nothing_is_left(
     out, err = capfd.readouterr()
     assert len(err.strip().splitlines()) == 1 and says in err and out == "", (out, err)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ranks_that_share_cores_are_told_how_long_they_take_to_begin() -> None:
+    many = DeviceChoice(device="cpu", backend="gloo", ranks=64, threads_per_rank=1)
+    said = many.crowding(2)
+    assert said is not None and "64 ranks share 2 cores" in said and "about 128 s" in said
+    assert many.crowding(64) is None
+    assert DeviceChoice(device="cuda", backend="nccl", ranks=8, threads_per_rank=1).crowding(4) is None

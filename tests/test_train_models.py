@@ -41,6 +41,7 @@ def test_each_gpt_has_as_many_parameters_as_published(name: str, published: int)
     config = compose(f"model=gpt_{name}").model
     assert isinstance(config, GptConfig)
     ours = build_model(config, META).parameters
+    assert config.parameters == ours
     assert ours - (50304 - 50257) * config.width == published  # the vocabulary is filled up to a multiple of 64
 
 
@@ -88,7 +89,9 @@ def test_an_untrained_gpt_knows_nothing() -> None:
 
 def test_resnet50_has_torchvisions_parameters_and_names() -> None:
     model = build_model(resnet(224), META)
-    assert model.parameters == 25_557_032
+    assert model.parameters == 25_557_032 == resnet(224).parameters
+    ten = replace(resnet(32), classes=10)
+    assert build_model(ten, META).parameters == ten.parameters
     state = model.network.state_dict()
     assert len(state) == 320
     assert state["layer1.0.downsample.0.weight"].shape == (256, 64, 1, 1)

@@ -3,12 +3,14 @@
 from typing import cast
 
 from scalescope.launch.config import JobConfig
+from scalescope.records.environment import usable_cores
 from scalescope.records.errors import UserError
 from scalescope.train.config import TrainConfig
 from scalescope.train.data.corpus import BYTE_VALUES, corpus_sizes
 from scalescope.train.data.decoder_choice import choose_decoder
 from scalescope.train.data.images import read_image_folder
 from scalescope.train.data.windows import count_windows
+from scalescope.train.measure.forecast import hopeless
 from scalescope.train.measure.schedule import make_schedule
 from scalescope.train.models.config import ImageModelConfig, TextModelConfig
 
@@ -23,6 +25,10 @@ def check(job: JobConfig, world_size: int) -> None:
         raise UserError(
             f"accumulate={config.accumulate} does not divide the {samples} samples of a rank; choose a divisor"
         )
+    if config.launch.device == "cpu":
+        said = hopeless(config.model, samples, config.steps, usable_cores())
+        if said is not None:
+            raise UserError(said)
     if make_schedule(config).steady_steps < 1:
         raise UserError(
             f"steps={config.steps}: warm-up and the profiler's windows leave no step to measure; raise steps"

@@ -57,7 +57,7 @@ scalescope: why does my training job not scale, and what would make it?
   scalescope doctor                           what of this machine is fine, worth knowing, or broken, and the fix
 
 Examples:
-  scalescope study model=gpt_small gpu_counts=[1,2,4]
+  scalescope study model=gpt_small gpu_counts=[1,2,4]     on GPUs; without any: model=gpt_tiny,resnet50_64px
   scalescope train model=resnet50 steps=100 launch.ranks=2
   scalescope train -m model=gpt_tiny,resnet50_64px        one run folder each (Hydra's multirun)
   scalescope sweep sizes="1MiB..1GiB x4" group_sizes=[2,4]

@@ -1,8 +1,35 @@
 """What a step takes at least, said before it is waited for: a model made for GPUs is minutes a step on a CPU."""
 
 from scalescope.records.rows import Ceilings, TrainFacts
+from scalescope.train.models.config import ModelConfig
 
 _WORTH_SAYING_S = 30.0
+_HOPELESS_S = 3600.0  # of a whole job, at a rate that no core reaches: then it is a mistake and no plan
+_CORE_FLOPS = 100e9  # above what a core's matrix products reach in fp32 (Sapphire Rapids, Zen 4: 60 to 90 GFLOP/s)
+
+
+def hopeless(model: ModelConfig, samples: int, steps: int, cores: int) -> str | None:
+    """Return why a rank's `steps` on CPUs would never come to their end, and what would; None where they may.
+
+    `samples`: of a rank and step. A lower bound: as if the rank had all cores for itself, at more than their best.
+    """
+    if (parameters := model.parameters) is None:
+        return None
+    step_s = model.flops(parameters, recompute=False).per_sample * samples / (_CORE_FLOPS * cores)
+    if step_s * steps < _HOPELESS_S:
+        return None
+    return (
+        f"model={model.name} with {samples} samples a rank takes {duration(step_s)} a step at least on {cores} CPU "
+        f"cores, so {steps} steps take {duration(step_s * steps)} or more; take model=gpt_tiny or model=resnet50_64px, "
+        "which CPUs can train, or lower model.batch_size and steps"
+    )
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time as people say it: "40 s", "13 minutes", "6 hours"."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 100 * 60 else f"{seconds / 3600:.0f} hours"
 
 
 def forecast(facts: TrainFacts, ceilings: Ceilings) -> str | None:
@@ -12,9 +39,8 @@ def forecast(facts: TrainFacts, ceilings: Ceilings) -> str | None:
     least_s = facts.flops_per_sample * facts.samples_per_rank_step / (1e12 * ceilings.matmul_tflops)
     if least_s < _WORTH_SAYING_S:
         return None
-    length = f"{least_s:.0f} s" if least_s < 100 else f"{least_s / 60:.0f} minutes"
     return (
-        f"{facts.model}: {facts.samples_per_rank_step} samples a rank take {length} a step at least, at this device's "
-        f"measured {ceilings.matmul_tflops:.2g} TFLOP/s; lower model.batch_size, or take model=gpt_tiny or "
-        "model=resnet50_64px, which CPUs can train"
+        f"{facts.model}: {facts.samples_per_rank_step} samples a rank take {duration(least_s)} a step at least, at "
+        f"this device's measured {ceilings.matmul_tflops:.2g} TFLOP/s; lower model.batch_size, or take model=gpt_tiny "
+        "or model=resnet50_64px, which CPUs can train"
     )

@@ -7,6 +7,7 @@ from types import TracebackType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from scalescope.records.rows import StepRow
+from scalescope.train.measure.forecast import duration
 
 _LINE_EVERY_S = 5.0
 
@@ -19,6 +20,7 @@ class StepProgress:
         self._steps = steps
         self._bar: Progress | None = None
         self._last_line_s = 0.0
+        self._first: tuple[int, float] | None = None  # a step, and when it was shown
         if sys.stdout.isatty():
             self._bar = Progress(
                 TextColumn("{task.description}"),
@@ -34,7 +36,16 @@ class StepProgress:
             self._bar.update(self._task, completed=row.step + 1, now=describe(row))
         elif time.monotonic() - self._last_line_s >= _LINE_EVERY_S:
             self._last_line_s = time.monotonic()
-            print(f"{self._what}: step {row.step + 1}/{self._steps}, {describe(row)}", flush=True)
+            print(f"{self._what}: step {row.step + 1}/{self._steps}, {describe(row)}{self._left(row)}", flush=True)
+
+    def _left(self, row: StepRow) -> str:
+        """Return how long the other steps take at the pace since the first that was shown."""
+        if self._first is None or row.step <= self._first[0]:
+            self._first = (row.step, time.monotonic())
+            return ""
+        step, since_s = self._first
+        left_s = (time.monotonic() - since_s) / (row.step - step) * (self._steps - 1 - row.step)
+        return f", {duration(left_s)} left" if left_s >= 1 else ""
 
     def __enter__(self) -> "StepProgress":
         if self._bar is not None:

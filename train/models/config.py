@@ -30,6 +30,11 @@ class ModelConfig(Variant, ABC):
         """Tokens of a sample; None where a sample is no text."""
         return None
 
+    @property
+    def parameters(self) -> int | None:
+        """How many parameters the network will have, before it is built; None where only building it tells."""
+        return None
+
     @abstractmethod
     def flops(self, parameters: int, recompute: bool) -> Flops:
         """Return what a sample costs, of a network with so many parameters."""

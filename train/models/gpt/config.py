@@ -35,6 +35,12 @@ class GptConfig(TextModelConfig):
         if self.width % self.heads:
             raise UserError(f"model.width={self.width} is not a multiple of model.heads={self.heads}")
 
+    @property
+    def parameters(self) -> int:
+        """Two embeddings (the output projection is tied to one), 12·C² + 13·C a block, and the last norm."""
+        block = 12 * self.width**2 + 13 * self.width
+        return (self.vocabulary + self.context + 2) * self.width + self.layers * block
+
     def flops(self, parameters: int, recompute: bool = False) -> Flops:
         """Return 6(N − N_position) + 12·L·H·Q·T FLOPs a token, times T (PaLM, Chowdhery et al. 2022, appendix B).
 

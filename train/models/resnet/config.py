@@ -6,6 +6,7 @@ from typing import ClassVar
 from scalescope.train.models.config import ImageModelConfig
 from scalescope.train.models.flops import Flops, nothing_twice
 
+_PARAMETERS, _CLASSES = 25_557_032, 1000  # torchvision's; a class more is a row of the last layer and its bias
 STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))  # width, blocks, stride of the first block
 
 
@@ -16,6 +17,11 @@ class ResNetConfig(ImageModelConfig):
     own_kind: ClassVar[str] = "resnet"
     network: ClassVar[str] = "scalescope.train.models.resnet.network:ResNet50"
     gathers_in_bf16: ClassVar[bool] = False  # batch norms, whose statistics stay fp32
+
+    @property
+    def parameters(self) -> int:
+        """What 1000 classes make of it; the FLOPs do not depend on it."""
+        return _PARAMETERS + (self.classes - _CLASSES) * 2049
 
     def flops(self, parameters: int, recompute: bool = False) -> Flops:
         """Return 3 × the forward FLOPs of convolutions and classifier: 3 × 8.18 GFLOP an image of 224 pixels."""
