@@ -11,6 +11,7 @@ from scalescope.launch.outline import outline_study
 from scalescope.launch.study import PlannedStudy, plan_study
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
+from scalescope.records.rows import RunStatus
 from scalescope.scaling.analyze import analyze_run
 from scalescope.train.config import TrainConfig
 
@@ -60,7 +61,8 @@ def test_a_study_goes_on_with_the_jobs_that_are_not_done(tmp_path: Path) -> None
     register()
     study = _study(tmp_path, "seed=3")
     study.outline.make_folder()
-    for plan, status in zip(study.jobs, ("done", "failed"), strict=False):  # the sweep has not begun
+    ended: list[RunStatus] = ["done", "failed"]
+    for plan, status in zip(study.jobs, ended, strict=False):  # the sweep has not begun
         plan.make_folder().set_status(status)
     for again in (_again(tmp_path), _study(tmp_path, "seed=3", "resume=true")):
         assert [(plan.path, plan.verb.name, plan.resume) for plan in again.jobs] == [
