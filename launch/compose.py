@@ -4,6 +4,7 @@ A config is composed once a job. The ranks read the frozen text only, so that no
 """
 
 import difflib
+import os
 import re
 import sysconfig
 from collections.abc import Mapping, Sequence
@@ -130,7 +131,10 @@ def explain(error: Exception, verb: str) -> str:
         each = "" if verb == "study" else f", or add -m for a {verb} each"
         return f"{match[1]}={match[2]} is several values; write {match[1]}=[{match[2]}] for a list{each}"
     if isinstance(error, OverrideParseException):
-        return _unreadable(str(error.override), text.splitlines()[0], _all_keys(verb))
+        word = str(error.override)
+        if os.path.exists(word):  # noqa: PTH110 - no word of a command line makes this one raise
+            return f"{word} is a path, and settings are KEY=VALUE; scalescope analyze {word} reads it"
+        return _unreadable(word, text.splitlines()[0], _all_keys(verb))
     if isinstance(cause, OmegaConfBaseException):
         text = f"{text.splitlines()[0]} ({str(cause).splitlines()[0]})"
     return text.splitlines()[0]

@@ -17,6 +17,7 @@ from scalescope.records.folder import RunFolder, find_runs
 BIN = Path(sys.executable).parent
 SCALESCOPE = str(BIN / "scalescope")
 # the smallest job that trains, traces and validates
+DATA = Path(__file__).parent / "data"
 TINY = (
     "model=gpt_tiny model.layers=1 model.width=32 model.context=32 model.batch_size=2 precision=fp32 data=synthetic "
     "steps=8 warmup_steps=1 profiler.warmup=1 profiler.active=2 logger=none launch.device=cpu"
@@ -146,6 +147,7 @@ def test_multirun_makes_a_run_folder_each(hostile: Path) -> None:
         (["train", "--steps=5"], "write steps=5"),
         (["train", "--batch-size", "5"], "write model.batch_size=VALUE"),
         (["train", "steps=10,20"], "write steps=[10,20] for a list, or add -m for a train each"),
+        (["study", str(DATA / "gpt_ddp_n2")], "gpt_ddp_n2 is a path, and settings are KEY=VALUE; scalescope analyze /"),
         (["train", "resnet50"], "'resnet50' sets nothing; write model=resnet50"),
         (["train", "steps"], "'steps' sets nothing; write steps=VALUE"),
         (["train", "~steps"], "steps has no value; write steps=VALUE"),

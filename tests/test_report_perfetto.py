@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from scalescope.records.errors import UserError
 from scalescope.report.perfetto import Packed, base_ns, write_perfetto
 from scalescope.scaling.analyze import analyze_run
 from scalescope.scaling.answer import Straggler
@@ -153,3 +154,10 @@ def test_a_file_that_is_no_trace_and_a_time_that_is_none_cost_the_others_nothing
     done = write_perfetto(tmp_path)
     assert done.unreadable == {0: 3} and done.events[0] > 30_000
     assert any("rank1.json is no Kineto trace" in reason for reason in done.reasons)
+
+
+def test_a_bundle_goes_where_it_is_wanted_or_says_why_it_cannot(tmp_path: Path) -> None:
+    assert write_perfetto(DATA, tmp_path / "new" / "folder" / "all.json.gz").path.is_file()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"cannot write .*file/all\.json\.gz: .*give another file by --out"):
+        write_perfetto(DATA, tmp_path / "file" / "all.json.gz")

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 from isal import igzip
 
+from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.report.drawing.numbers import size
 from scalescope.report.text.findings import straggler_text
@@ -70,7 +71,11 @@ def write_perfetto(run: RunFolder | Path, out: Path | None = None, answer: RunAn
     packed = Packed(path, offsets_ns=dict(clocks.offsets), reasons=[*ranks.reasons, *clocks.reasons])
     bases = {rank: base_ns(one.path) for rank, one in summaries.items()}
     origin = min(bases.values())
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}; give another file by --out") from error
     os.close(handle)
     try:
         with igzip.open(temporary, "wb", compresslevel=1) as file:
