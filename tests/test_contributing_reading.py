@@ -90,8 +90,8 @@ def test_a_report_panel_is_among_the_sections_of_a_report(tree: Path, tmp_path: 
     code = (
         "import sys; from pathlib import Path; from scalescope.records.folder import RunFolder\n"
         "from scalescope.report.panels.sections import sections\n"
-        "from scalescope.report.report_data import read_material\n"
-        "for section in sections(read_material(RunFolder(Path(sys.argv[1])))):\n"
+        "from scalescope.report.report_data import read_report_data\n"
+        "for section in sections(read_report_data(RunFolder(Path(sys.argv[1])))):\n"
         "    print(*(panel.sentence for panel in section.panels), sep='\\n')"
     )
     done = call(tree, "-P", "-c", code, str(run))

@@ -12,7 +12,7 @@ UNKNOWN = -1  # communication by its name alone
 
 
 def communication_of(trace: Trace, order: Ints, launch: Ints, thread: Ints) -> Ints:
-    """Return, for each activity in `order`, its index into `trace.communications`, or UNTOLD, or NO_COMMUNICATION.
+    """Return, for each activity in `order`, its index into `trace.communications`, or UNKNOWN, or NO_COMMUNICATION.
 
     The profiler's own metadata counts first, then the operator that launched the kernel itself, then its name. What old
     profilers do not write on the kernel stands on the operators and annotations around its launch.
