@@ -14,8 +14,17 @@ import pytest
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow, SweepRow, TrainFacts
+from scalescope.report.html import page_of
+from scalescope.report.report_data import read_report_data
 from scalescope.scaling.analyze import analyze, analyze_run, analyze_study
-from scalescope.scaling.answer import PARTS, RunAnalysis, StudyAnalysis, read_run_answer, read_study_answer
+from scalescope.scaling.answer import (
+    PARTS,
+    RunAnalysis,
+    StudyAnalysis,
+    read_run_answer,
+    read_study_answer,
+    write_answer,
+)
 from scalescope.scaling.rank.partition import total
 from scalescope.scaling.run import explain_traces
 from scalescope.scaling.trace.sources import find_sources
@@ -160,6 +169,11 @@ def test_what_a_run_measured_before_it_failed_counts_and_is_said_to(study: RunFo
     assert (
         "gpt-2 ended as failed: rank 1 was killed; its 13 steady steps until then count all the same" in answer.reasons
     )
+    assert answer.unfinished == ["gpt-2"]
+    write_answer(study.analysis, answer)
+    assert [note for note in page_of(read_report_data(study)).notes if "gpt-2 ended as" in note] == [
+        reason for reason in answer.reasons if "gpt-2 ended as" in reason
+    ], "once, as the study says it"
 
 
 def test_runs_that_failed_or_were_not_traced_are_named_and_the_others_compared(study: RunFolder) -> None:

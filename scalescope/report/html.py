@@ -135,13 +135,20 @@ def _notes(data: ReportData) -> list[str]:
     notes = [*data.notes, *(data.study.reasons if data.study else [])]
     if data.study is not None:
         notes += [f"{run.name} is not analysed: {run.reason}" for run in data.runs if run.answer is None]
-    unfinished = [run for run in (*data.runs, *data.sweep_runs) if run.info.status not in ("done", "running")]
+    known = _said_to_be_unfinished(data)
     notes += [
         f"{run.name} ended as {run.info.status}{f': {run.info.message}' if run.info.message else ''}"
-        for run in unfinished
-        if not any(note.startswith(f"{run.name} ended as") for note in notes)
+        for run in (*data.runs, *data.sweep_runs)
+        if run.info.status not in ("done", "running") and run.name not in known
     ]
     return list(dict.fromkeys(notes))
+
+
+def _said_to_be_unfinished(data: ReportData) -> list[str]:
+    """Return the runs of which a study's own reasons say how they ended."""
+    if data.study is None:
+        return []
+    return data.study.runs if data.study.unfinished is None else data.study.unfinished
 
 
 def facts_of(data: ReportData) -> str:

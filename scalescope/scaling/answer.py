@@ -385,7 +385,8 @@ class StudyAnalysis(msgspec.Struct, kw_only=True):
     costs: CostAnswer | None = None  # the cost model of the sweeps
     projection: Projection | None = None
     tried: list[TriedAdvice] = []  # advice that was followed, expected beside measured
-    reasons: list[str] = []  # why something above is missing
+    reasons: list[str] = []  # why something above is missing, and how each of `unfinished` ended
+    unfinished: list[str] | None = None  # runs that had not ended as done when this was made; None in older files
 
 
 Answer = RunAnalysis | StudyAnalysis

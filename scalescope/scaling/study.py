@@ -60,6 +60,7 @@ def explain_study(
     Raises UserError where the folder holds no run that can be read at all.
     """
     answer = StudyAnalysis(name=study.path.name)
+    unfinished: list[str] = []
     runs: list[TrainRun] = []
     analyses: list[RunAnalysis] = []
     sweeps: list[Launch] = []
@@ -86,6 +87,8 @@ def explain_study(
                 analyses.append(run.explained.analysis)
         if info.status not in ("done", "running"):
             answer.reasons.append(_how_it_ended(child.path.name, info, analyses[-1:]))
+            unfinished.append(child.path.name)
+    answer.unfinished = unfinished
     sweeps.extend(outlook.sweeps)
     for run in runs:
         add_in_situ(run.explained.analysis, run.explained.exchanges, sweeps)
