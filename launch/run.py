@@ -314,11 +314,11 @@ def _refuse_shared(devices: list[Device]) -> None:
     """Raise UserError where two ranks got the same device: their figures would be each other's."""
     seen: dict[tuple[str, str], int] = {}
     for device in devices:
-        if device.pci_bus is None:
+        if device.address is None:
             continue
-        other = seen.setdefault((device.host, device.pci_bus), device.rank)
+        other = seen.setdefault((device.host, device.address), device.rank)
         if other != device.rank:
-            raise UserError(f"ranks {other} and {device.rank} have the same GPU ({device.pci_bus} on {device.host}); "
+            raise UserError(f"ranks {other} and {device.rank} have the same GPU ({device.address} on {device.host}); "
                             "give each its own: one rank a GPU, or --gpus-per-task=1")  # fmt: skip
 
 

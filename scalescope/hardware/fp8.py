@@ -3,7 +3,7 @@
 import torch
 
 FIRST_NVIDIA = (8, 9)  # compute capability: Ada; Hopper is 9.0
-AMD = ("gfx942", "gfx950")  # CDNA 3 and 4
+AMD = ("gfx942", "gfx950", "gfx1200", "gfx1201")  # CDNA 3 and 4, RDNA 4
 AMD_OWN_LAYOUT = "gfx942"  # its fp8 has no negative zero and twice the exponent's offset ("fnuz")
 
 
@@ -14,7 +14,9 @@ def fp8_obstacle() -> str | None:
     properties = torch.cuda.get_device_properties(0)
     if torch.version.hip:
         architecture = str(properties.gcnArchName)
-        return None if architecture.startswith(AMD) else f"{properties.name} is {architecture}, before gfx942"
+        if architecture.partition(":")[0] in AMD:
+            return None
+        return f"{properties.name or 'this AMD GPU'} is {architecture}, and {', '.join(AMD)} alone multiply in fp8"
     capability = (properties.major, properties.minor)
     if capability >= FIRST_NVIDIA:
         return None
