@@ -33,7 +33,7 @@ class Links:
     def describe(self) -> str:
         """Return one phrase, such as `18 NVLinks each, all peers reachable`."""
         if self.edges is not None:
-            words = _of_edges(self.edges)
+            text = _of_edges(self.edges)
         elif self.nvlinks and min(self.nvlinks) > 0:
             low, high = min(self.nvlinks), max(self.nvlinks)
             text = f"{low} NVLinks each" if low == high else f"{low} to {high} NVLinks"

@@ -214,6 +214,7 @@ class SweepRow(msgspec.Struct, frozen=True):
     memory: str | None = None  # whose allocator the buffers are from: torch | library
     issued_by: str | None = None  # the loop that enqueues eager operations: c | python
     library_chose: str | None = None  # "algorithm/protocol" from the library's own log
+    library_channels: int | None = None  # blocks that it used, from the same
     contention: str | None = None  # what ran on the device meanwhile: matmul
     slowdown: float | None = None  # the collective's time with contention over its time alone
     compute_slowdown: float | None = None  # the matrix product's time beside the collective over its time alone
