@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 import msgspec
-import torch
 import torch.distributed as dist
 from omegaconf import OmegaConf
 
@@ -29,6 +28,7 @@ from scalescope.launch.job import Job
 from scalescope.launch.network.interface import choose_interface
 from scalescope.launch.network.loopback import stay_on_loopback
 from scalescope.launch.network.rendezvous import join, restarts
+from scalescope.launch.rank_device import take_device
 from scalescope.launch.sinks import open_sinks
 from scalescope.launch.verb import Verb
 from scalescope.launch.watch import flight_recorder
@@ -258,13 +258,7 @@ def _enter(
 ) -> Job[Any]:
     """Give this rank its device, its groups and its share of the cores; rank 0 completes run.json."""
     launch = config.launch
-    device = torch.device("cpu")
-    if launch.device == "cuda":
-        # a launcher may show each rank its own device alone
-        device = torch.device("cuda", 0 if torch.cuda.device_count() == 1 else world.local_rank)
-        torch.cuda.set_device(device)
-    elif launch.threads_per_rank is not None:
-        torch.set_num_threads(launch.threads_per_rank)
+    device = take_device(launch, world)
     timeout = timedelta(seconds=launch.timeout_s)
     flight_recorder.record_into(folder, launch.backend)
     watchdog.arrive(FORMING, "forming the process groups", launch.init_limit_s)

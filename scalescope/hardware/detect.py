@@ -109,6 +109,12 @@ def _peer_access() -> bool:
     )
 
 
+def pci_bus(properties: Any) -> str | None:
+    """Return a device's PCI address as the kernel's files have it; None where torch does not tell."""
+    chip = _chip_address(properties)
+    return f"{chip}.0" if chip is not None else None
+
+
 def architecture(properties: Any) -> str:
     """Return a device's architecture as compilers name it: gfx942 (without its features) or sm_90."""
     if torch.version.hip:
