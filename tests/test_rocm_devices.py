@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from scalescope.hardware.boards import Told, name_amd_device
+from scalescope.hardware.boards import Reported, name_amd_device
 from scalescope.hardware.ceiling import ceilings, multiplied_in
 from scalescope.hardware.detect import describe, links_of
 from scalescope.hardware.energy import energy_counter_of
@@ -45,7 +45,7 @@ def describe_all(machine: Machine, root: Path, monkeypatch: pytest.MonkeyPatch) 
     ],
 )  # fmt: skip
 def test_a_nameless_device_is_named_by_its_board(name: str, told: dict[str, object], expected: str) -> None:
-    assert name_amd_device(Told(name=name, **told)) == expected  # type: ignore[arg-type]
+    assert name_amd_device(Reported(name=name, **told)) == expected  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -59,21 +59,21 @@ def test_a_nameless_device_is_named_by_its_board(name: str, told: dict[str, obje
     ],
 )  # fmt: skip
 def test_what_nothing_tells_says_so_and_has_no_peak(told: dict[str, object], says: str) -> None:
-    name = name_amd_device(Told(**told))  # type: ignore[arg-type]
+    name = name_amd_device(Reported(**told))  # type: ignore[arg-type]
     assert name == says and find_peak(name) is None
 
 
 def test_one_name_for_two_boards_is_told_apart_by_compute_units() -> None:
     """PCI id 740c's entry reads "AMD Instinct MI250X / MI250"."""
-    told = Told("AMD Instinct MI250X / MI250", None, "gfx90a", 104, 68702699520, 0x740C)
+    told = Reported("AMD Instinct MI250X / MI250", None, "gfx90a", 104, 68702699520, 0x740C)
     assert name_amd_device(told) == "AMD Instinct MI250"
-    assert name_amd_device(Told("AMD Instinct MI250X / MI250", None, "gfx90a", 110, 68702699520)) == (
+    assert name_amd_device(Reported("AMD Instinct MI250X / MI250", None, "gfx90a", 110, 68702699520)) == (
         "AMD Instinct MI250X")  # fmt: skip
 
 
 def test_a_named_device_keeps_its_name() -> None:
     for name in ("AMD Instinct MI355X", "AMD Radeon RX 7900 XTX", "AMD Radeon Pro W7900", "AMD Instinct MI300X VF"):
-        assert name_amd_device(Told(name=name, compute_units=304, memory_bytes=206141652992)) == name
+        assert name_amd_device(Reported(name=name, compute_units=304, memory_bytes=206141652992)) == name
 
 
 @pytest.mark.parametrize("smi", [True, False])

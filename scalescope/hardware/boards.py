@@ -15,7 +15,7 @@ _SAME = 0.06  # by how much memory may miss the board's: firmware and page table
 
 @dataclass(frozen=True)
 class Board:
-    """What a board is told by."""
+    """What a board is reported by."""
 
     name: str
     architecture: str
@@ -46,8 +46,8 @@ BOARDS = (
 
 
 @dataclass(frozen=True)
-class Told:
-    """What a driver tells about an AMD device. `None`: not told."""
+class Reported:
+    """What a driver tells about an AMD device. `None`: not reported."""
 
     name: str = ""  # torch's
     product: str | None = None  # the board's, from its own chip (amdsmi)
@@ -58,25 +58,25 @@ class Told:
     partitions: int | None = None  # equal ones that its chip is split into
 
 
-def name_amd_device(told: Told) -> str:
+def name_amd_device(reported: Reported) -> str:
     """Return a device's name with the words that say which part of its chip it is.
 
     By the first that tells: its own name or that of its board, unless it could be of several boards; what it is made
     of; its PCI id. Where none tells, the name says what is known, and matches no data sheet.
     """
-    name = next((text for text in (told.name, told.product or "") if not is_generic(text)), None)
-    matching = list(_matching(told))
+    name = next((text for text in (reported.name, reported.product or "") if not is_generic(text)), None)
+    matching = list(_matching(reported))
     if name is not None and " / " not in name:
         board = next((board for board in BOARDS if board.name.lower() in name.lower()), None)
-        return _with_partitions(name, told.partitions or _parts(board, told))
-    by_id = [(board, parts) for board, parts in matching if told.pci_id in board.pci_ids]
+        return _with_partitions(name, reported.partitions or _parts(board, reported))
+    by_id = [(board, parts) for board, parts in matching if reported.pci_id in board.pci_ids]
     candidates = by_id or matching
-    if not candidates and told.pci_id is not None:
-        candidates = [(board, told.partitions or 1) for board in BOARDS if told.pci_id in board.pci_ids]
+    if not candidates and reported.pci_id is not None:
+        candidates = [(board, reported.partitions or 1) for board in BOARDS if reported.pci_id in board.pci_ids]
     if len({board.name for board, _ in candidates}) == 1:
         board, parts = candidates[0]
-        return _with_partitions(board.name, told.partitions or parts)
-    return name or _of_what_it_is_made(told)
+        return _with_partitions(board.name, reported.partitions or parts)
+    return name or _of_what_it_is_made(reported)
 
 
 def is_generic(name: str) -> bool:
@@ -84,25 +84,25 @@ def is_generic(name: str) -> bool:
     return name.strip().lower() in _GENERIC
 
 
-def _matching(told: Told) -> Iterator[tuple[Board, int]]:
+def _matching(reported: Reported) -> Iterator[tuple[Board, int]]:
     """Yield each board that a device could be, and into how many partitions its chip is split then."""
-    if told.compute_units is None or told.memory_bytes is None:
+    if reported.compute_units is None or reported.memory_bytes is None:
         return
-    memory_gib = told.memory_bytes / 1024**3
+    memory_gib = reported.memory_bytes / 1024**3
     for board in BOARDS:
-        if told.architecture not in (None, board.architecture):
+        if reported.architecture not in (None, board.architecture):
             continue
-        for parts in (1, *board.partitions) if told.partitions is None else (told.partitions,):
+        for parts in (1, *board.partitions) if reported.partitions is None else (reported.partitions,):
             units, expected = board.compute_units / parts, board.memory_gib / parts
-            if told.compute_units == units and abs(memory_gib - expected) <= _SAME * expected:
+            if reported.compute_units == units and abs(memory_gib - expected) <= _SAME * expected:
                 yield board, parts
 
 
-def _parts(board: Board | None, told: Told) -> int:
+def _parts(board: Board | None, reported: Reported) -> int:
     """Return how many partitions a named board is split into, by the units that this device has of it."""
-    if board is None or not told.compute_units:
+    if board is None or not reported.compute_units:
         return 1
-    fitting = (parts for parts in board.partitions if told.compute_units * parts == board.compute_units)
+    fitting = (parts for parts in board.partitions if reported.compute_units * parts == board.compute_units)
     return next(fitting, 1)
 
 
@@ -110,11 +110,11 @@ def _with_partitions(name: str, partitions: int) -> str:
     return name if partitions == 1 else f"{name}, {partition_words(partitions)}"
 
 
-def _of_what_it_is_made(told: Told) -> str:
+def _of_what_it_is_made(reported: Reported) -> str:
     known = [
-        told.architecture or "",
-        f"{told.compute_units} compute units" if told.compute_units else "",
-        f"{told.memory_bytes / 1024**3:.0f} GiB" if told.memory_bytes else "",
-        f"PCI id 1002:{told.pci_id:04x}" if told.pci_id is not None else "",
+        reported.architecture or "",
+        f"{reported.compute_units} compute units" if reported.compute_units else "",
+        f"{reported.memory_bytes / 1024**3:.0f} GiB" if reported.memory_bytes else "",
+        f"PCI id 1002:{reported.pci_id:04x}" if reported.pci_id is not None else "",
     ]
     return f"unnamed AMD GPU ({', '.join(filter(None, known)) or 'nothing known of it'})"

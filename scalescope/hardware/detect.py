@@ -15,7 +15,7 @@ from scalescope.hardware import numa
 from scalescope.hardware.amd import kfd
 from scalescope.hardware.amd.locate import locate
 from scalescope.hardware.amd.smi import Address, product_name
-from scalescope.hardware.boards import Told, name_amd_device
+from scalescope.hardware.boards import Reported, name_amd_device
 from scalescope.hardware.links import Links, read_amd_edges, read_nvidia_links
 from scalescope.hardware.state import read_state
 from scalescope.records.environment import cpu_name
@@ -92,14 +92,14 @@ def links_of(devices: Sequence[Device], root: Path = Path("/")) -> Links | None:
     mine = [nodes.get((bus.partition(".")[0], each.partition or 0)) for bus, each in zip(buses, devices, strict=True)]
     known = [node for node in mine if node is not None]
     if len(known) == len(devices):
-        told = read_amd_edges([_address(node) for node in known])
-        if told is None:
+        found = read_amd_edges([_address(node) for node in known])
+        if found is None:
             places = {node.node: place for place, node in enumerate(known)}
             edges = kfd.read_edges(known, root).items()
-            told = {(places[one], places[other]): edge for (one, other), edge in edges} or None
+            found = {(places[one], places[other]): edge for (one, other), edge in edges} or None
     else:
-        told = read_amd_edges([Address(bus) for bus in buses])
-    return None if told is None else Links(peer_access=reachable, edges=told)
+        found = read_amd_edges([Address(bus) for bus in buses])
+    return None if found is None else Links(peer_access=reachable, edges=found)
 
 
 def _peer_access() -> bool:
@@ -137,7 +137,7 @@ def _name(properties: Any, address: Address | None, node: kfd.Node | None, root:
     if not torch.version.hip:
         return str(properties.name)
     return name_amd_device(
-        Told(
+        Reported(
             name=properties.name,
             product=product_name(address) if address is not None else None,
             architecture=architecture(properties),
@@ -183,8 +183,8 @@ def _peers(node: kfd.Node | None, nodes: Sequence[kfd.Node], root: Path) -> dict
     edges = kfd.read_edges(nodes, root)
     if not any(edge.xgmi and edge.gb_s for edge in edges.values()):
         everyone = [node, *others]
-        told = read_amd_edges([_address(one) for one in everyone]) or {}
-        edges = {(everyone[one].node, everyone[other].node): edge for (one, other), edge in told.items()}
+        found = read_amd_edges([_address(one) for one in everyone]) or {}
+        edges = {(everyone[one].node, everyone[other].node): edge for (one, other), edge in found.items()}
     speeds = {}
     for other in others:
         edge = edges.get((node.node, other.node))

@@ -52,10 +52,10 @@ def edges_ceiling_gb_s(pairs: Pairs) -> tuple[float, str] | None:
     """Return the ceiling where every member sends to the next one alone; None where a link is not told."""
     size = len(pairs)
     edges = [peers.get((member + 1) % size) for member, peers in enumerate(pairs)]
-    told = [edge for edge in edges if edge is not None]
-    if not edges or len(told) < size:
+    known = [edge for edge in edges if edge is not None]
+    if not edges or len(known) < size:
         return None
-    return min(told), f"the narrowest link between neighbours that the driver tells, {min(told):g} GB/s"
+    return min(known), f"the narrowest link between neighbours that the driver tells, {min(known):g} GB/s"
 
 
 def _of_mesh(peak: Peak, all_peers_gb_s: float, group_size: int) -> tuple[float, str]:

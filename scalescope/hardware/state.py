@@ -115,16 +115,16 @@ def _temperature(smi: Any, handle: Any) -> float | None:
         kind = getattr(kinds, name, None)
         if kind is None or metrics is None:
             continue
-        told = amd.value_of(smi, "amdsmi_get_temp_metric", handle, kind, metrics.CURRENT)
-        if isinstance(told, int | float) and told > 0:
-            return told / 1000 if told > _NEVER_SO_HOT_C else float(told)
+        value = amd.value_of(smi, "amdsmi_get_temp_metric", handle, kind, metrics.CURRENT)
+        if isinstance(value, int | float) and value > 0:
+            return value / 1000 if value > _NEVER_SO_HOT_C else float(value)
     return None
 
 
 def _throttled(smi: Any, handle: Any) -> str | None:
     status: Mapping[str, Any] = amd.ask(smi, "amdsmi_get_violation_status", handle)
-    told = {text: status[key] for key, text in _VIOLATIONS.items() if isinstance(status.get(key), bool)}
-    if told:
-        return ", ".join(text for text, active in told.items() if active) or "no"
+    active = {text: status[key] for key, text in _VIOLATIONS.items() if isinstance(status.get(key), bool)}
+    if active:
+        return ", ".join(text for text, on in active.items() if on) or "no"
     throttling = amd.ask(smi, "amdsmi_get_gpu_metrics_info", handle).get("throttle_status")  # MI200 and earlier
     return None if not isinstance(throttling, bool) else "yes" if throttling else "no"

@@ -47,16 +47,16 @@ def check_build(
 
 def check_channels_last(architectures: Sequence[str], environ: Mapping[str, str]) -> list[CheckResult]:
     """Say whether channels_last reaches MIOpen, and where it should."""
-    told = {name: environ[name] for name in NHWC if name in environ}
+    is_set = {name: environ[name] for name in NHWC if name in environ}
     if any(is_radeon(each) for each in architectures):
-        if "1" in told.values():
+        if "1" in is_set.values():
             return [note("channels_last", "is handed to MIOpen, whose NHWC kernels are much slower on Radeon cards",
-                         f"unset {' and '.join(told)}")]  # fmt: skip
+                         f"unset {' and '.join(is_set)}")]  # fmt: skip
         return []
-    off = [name for name, value in told.items() if value != "1"]
+    off = [name for name, value in is_set.items() if value != "1"]
     if off:
         return [note("channels_last", f"changes nothing: {' and '.join(off)} keep MIOpen from it", "unset them")]
-    missing = [name for name in NHWC if name not in told]
+    missing = [name for name in NHWC if name not in is_set]
     if missing:
         return [fine("channels_last", f"our jobs set {' and '.join(missing)}; in a script of yours it changes nothing "
                      "without them")]  # fmt: skip

@@ -73,8 +73,8 @@ def value_of(smi: Any, name: str, *arguments: object) -> Any | None:
 
 def number(answer: Mapping[str, Any], *keys: str) -> float | None:
     """Return the first of these that the device tells: amdsmi gives a word ("N/A") for what it does not."""
-    told = [value for key in keys if isinstance(value := answer.get(key), int | float) and not isinstance(value, bool)]
-    return float(told[0]) if told else None
+    known = [value for key in keys if isinstance(value := answer.get(key), int | float) and not isinstance(value, bool)]
+    return float(known[0]) if known else None
 
 
 def _kfd(smi: Any, handle: Any) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import msgspec
 
-from scalescope.hardware.boards import Told, is_generic, name_amd_device
+from scalescope.hardware.boards import Reported, is_generic, name_amd_device
 
 #: What no header holds is no number to count with: it is left out, and the header is said not to decode.
 _Rank = Annotated[int, msgspec.Meta(ge=-1, le=2**24)]
@@ -47,8 +47,8 @@ class DeviceProperties(msgspec.Struct, frozen=True):
         if not is_generic(self.name):
             return self.name
         kind = _ARCHITECTURES.get((self.major, self.minor))
-        told = Told(self.name, None, kind, self.compute_units or None, self.memory_bytes or None)
-        return name_amd_device(told) if told.compute_units else self.name
+        reported = Reported(self.name, None, kind, self.compute_units or None, self.memory_bytes or None)
+        return name_amd_device(reported) if reported.compute_units else self.name
 
 
 #: AMD's, by compute capability: torch says 9.4 of a gfx942.
