@@ -30,7 +30,7 @@ def check_collectives(runs: Path, devices: int) -> Outcome:
     on_gpus = devices > 1
     where = ["transport=[direct,c10d]", "execution=[eager,graph]", 'sizes="1KiB,16MiB"', "dtypes=[float32,bfloat16]"]
     on_cpus = ["launch.device=cpu", "launch.ranks=2", 'sizes="1KiB,64KiB"', "launch.threads_per_rank=1"]
-    folder = _run("sweep", runs, f"operations=[{','.join(OPERATIONS)}]", "budget_s=0.1", "min_iterations=3",
+    folder = _run("sweep", runs, f"operations=[{','.join(OPERATIONS)}]", "budget_s=0.05", "min_iterations=3",
                   f"group_sizes=[{devices if on_gpus else 2}]", *(where if on_gpus else on_cpus))  # fmt: skip
     return judge_sweep(folder.read_sweep(), folder.read_info())
 

@@ -8,7 +8,6 @@ _RADEON = ("gfx10", "gfx11", "gfx12")
 _INSTINCT = "gfx9"
 #: torch hands channels_last convolutions and batch norms to MIOpen as such only where these are set (ConvUtils.h).
 NHWC = ("PYTORCH_MIOPEN_SUGGEST_NHWC", "PYTORCH_MIOPEN_SUGGEST_NHWC_BATCHNORM")
-TF32 = "HIPBLASLT_ALLOW_TF32"
 _FAMILIES = {"gfx9-4-generic": "gfx94", "gfx10-3-generic": "gfx103", "gfx11-generic": "gfx11", "gfx12-generic": "gfx12"}
 
 
