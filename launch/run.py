@@ -23,12 +23,12 @@ from scalescope.hardware.doctor import topology
 from scalescope.launch.bounds import SECONDS
 from scalescope.launch.compose import compose_job, quoted, thaw
 from scalescope.launch.config import JobConfig
+from scalescope.launch.devices import take_device
 from scalescope.launch.freeze import plan_job
 from scalescope.launch.job import Job
 from scalescope.launch.network.interface import choose_interface
 from scalescope.launch.network.loopback import stay_on_loopback
 from scalescope.launch.network.rendezvous import join, restarts
-from scalescope.launch.rank_device import take_device
 from scalescope.launch.sinks import open_sinks
 from scalescope.launch.verb import Verb
 from scalescope.launch.watch import flight_recorder

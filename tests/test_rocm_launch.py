@@ -9,7 +9,7 @@ import torch
 from scalescope.hardware.detect import describe
 from scalescope.hardware.numa import runs_on
 from scalescope.launch.config import LaunchConfig
-from scalescope.launch.rank_device import take_device
+from scalescope.launch.devices import take_device
 from scalescope.launch.world import World
 from scalescope.records.environment import allowed_variables
 from scalescope.records.errors import UserError
