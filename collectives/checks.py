@@ -18,6 +18,7 @@ PLACEMENTS = ("packed", "spread", "pairs")
 ALGORITHMS = ("Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT")
 PROTOCOLS = ("Simple", "LL", "LL128")
 MEMORIES = ("auto", "torch", "library")
+_MOST_CHANNELS = 128  # RCCL's; NCCL has 64, and takes more for that
 CLOCKS = ("auto", "device", "host")
 
 
@@ -35,8 +36,8 @@ def check(config: SweepConfig, world_size: int) -> None:
         if getattr(config, key) is not None:
             _known(key, as_list(getattr(config, key)), (*known, "none"))
     for channels in [] if config.channels is None else as_list(config.channels):
-        if channels not in ("none", None) and not (is_whole(channels) and 1 <= channels <= 64):
-            raise UserError(f"channels: {channels!r} is none; write a number from 1 to 64, or a list of them")
+        if channels not in ("none", None) and not (is_whole(channels) and 1 <= channels <= _MOST_CHANNELS):
+            raise UserError(f"channels: {channels!r} is none; write a number from 1 to {_MOST_CHANNELS}, or a list")
     _known("clock", [config.clock], CLOCKS)
     _known("memory", [config.memory], MEMORIES)
     for sizes in (config.sizes, config.auto_sizes.gpu, config.auto_sizes.cpu):

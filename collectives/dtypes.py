@@ -32,5 +32,11 @@ DTYPES = {
         DType("uint8", 1, (1 << 8) - 1, 7),
     )
 }
+#: What gfx942 takes these for: fp8 without a negative zero, whose exponent counts from one more ("fnuz"). The same bits
+#: are half of what they are elsewhere, which only a product shows.
+FNUZ = {
+    "float8_e4m3fn": DType("float8_e4m3fnuz", 1, 1 << 4, 7),
+    "float8_e5m2": DType("float8_e5m2fnuz", 1, 1 << 3, 15),
+}
 REDUCTIONS = ("sum", "avg", "min", "max", "prod")
 NO_DTYPE = "none"  # of an operation that moves no data

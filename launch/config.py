@@ -36,12 +36,15 @@ class LaunchConfig:
     init_limit_s: float = key(resumable=True)
     step_limit_s: float = key(resumable=True)
     max_restarts: int = key(resumable=True)
+    numa: str | None = key(resumable=True, added_as=None)
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
             raise UserError(f"launch.device={self.device}: choose one of {', '.join(DEVICES)}")
         if self.backend not in BACKENDS:
             raise UserError(f"launch.backend={self.backend}: choose one of {', '.join(BACKENDS)}")
+        if self.numa not in (None, "node"):
+            raise UserError(f"launch.numa={self.numa}: choose node, or null")
         check_numbers(
             self,
             "launch.",

@@ -6,7 +6,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from scalescope.launch.keys import Variants, foreign_keys, former_names
+from scalescope.launch.keys import Variants, added_keys, foreign_keys, former_names
 from scalescope.launch.verb import Verb
 
 
@@ -25,12 +25,17 @@ def with_present_names(overrides: Sequence[str], verb: Verb, *, says: bool = Tru
 
 
 def bring_up_to_date(frozen: DictConfig, schema: type[Any], variants: Variants) -> None:
-    """Give a frozen config's keys their present names, and leave out what a version before this one kept with them."""
+    """Give a frozen config's keys their present names, add those that it has not, and leave out what was retired."""
     for former, present in former_names(schema, variants).items():
         above, _, name = former.rpartition(".")
         node = OmegaConf.select(frozen, above) if above else frozen
         if isinstance(node, DictConfig) and name in node:
             node.setdefault(present.rpartition(".")[2], node.pop(name))
+    for added, value in added_keys(schema, variants).items():
+        above, _, name = added.rpartition(".")
+        node = OmegaConf.select(frozen, above) if above else frozen
+        if isinstance(node, DictConfig) and name not in node:
+            node[name] = value
     for group in variants:
         for name in foreign_keys(group, frozen[group].kind, variants):
             frozen[group].pop(name, None)

@@ -9,19 +9,21 @@ from omegaconf import MISSING
 
 from scalescope.records.errors import UserError
 
-_RESUMABLE, _FORMERLY = "resumable", "formerly"
+_RESUMABLE, _FORMERLY, _ADDED = "resumable", "formerly", "added_as"
+_NOT_ADDED = object()
 
 #: By group, then by kind: the classes that type a node whose class depends on its `kind`.
 Variants = Mapping[str, Mapping[str, "type[Variant]"]]
 
 
-def key(*, resumable: bool = False, formerly: str | None = None) -> Any:
+def key(*, resumable: bool = False, formerly: str | None = None, added_as: Any = _NOT_ADDED) -> Any:
     """Return a field whose default is in conf/.
 
     `resumable`: a run may go on with another value, since it decides nothing of what is measured. `formerly`: the key's
-    former name, which overrides and frozen configs may still use.
+    former name, which overrides and frozen configs may still use. `added_as`: what configs mean that were frozen before
+    there was the key.
     """
-    return field(default=MISSING, metadata={_RESUMABLE: resumable, _FORMERLY: formerly})
+    return field(default=MISSING, metadata={_RESUMABLE: resumable, _FORMERLY: formerly, _ADDED: added_as})
 
 
 @dataclass
@@ -46,6 +48,15 @@ def former_names(schema: type[Any], variants: Variants) -> dict[str, str]:
         f"{prefix}{former}": f"{prefix}{one.name}"
         for prefix, one in _all_fields(schema, variants)
         if (former := one.metadata.get(_FORMERLY)) is not None
+    }
+
+
+def added_keys(schema: type[Any], variants: Variants) -> dict[str, Any]:
+    """Return what every key that a version added meant before, by its name in full."""
+    return {
+        f"{prefix}{one.name}": one.metadata[_ADDED]
+        for prefix, one in _all_fields(schema, variants)
+        if one.metadata.get(_ADDED, _NOT_ADDED) is not _NOT_ADDED
     }
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NoReturn, cast
 
 import msgspec
-import torch
 import torch.distributed as dist
 from omegaconf import OmegaConf
 
@@ -24,6 +23,7 @@ from scalescope.hardware.doctor import topology
 from scalescope.launch.bounds import SECONDS
 from scalescope.launch.compose import compose_job, quoted, thaw
 from scalescope.launch.config import JobConfig
+from scalescope.launch.devices import take_device
 from scalescope.launch.freeze import plan_job
 from scalescope.launch.job import Job
 from scalescope.launch.network.interface import choose_interface
@@ -258,13 +258,7 @@ def _enter(
 ) -> Job[Any]:
     """Give this rank its device, its groups and its share of the cores; rank 0 completes run.json."""
     launch = config.launch
-    device = torch.device("cpu")
-    if launch.device == "cuda":
-        # a launcher may show each rank its own device alone
-        device = torch.device("cuda", 0 if torch.cuda.device_count() == 1 else world.local_rank)
-        torch.cuda.set_device(device)
-    elif launch.threads_per_rank is not None:
-        torch.set_num_threads(launch.threads_per_rank)
+    device = take_device(launch, world)
     timeout = timedelta(seconds=launch.timeout_s)
     flight_recorder.record_into(folder, launch.backend)
     watchdog.arrive(FORMING, "forming the process groups", launch.init_limit_s)
@@ -314,11 +308,11 @@ def _refuse_shared(devices: list[Device]) -> None:
     """Raise UserError where two ranks got the same device: their figures would be each other's."""
     seen: dict[tuple[str, str], int] = {}
     for device in devices:
-        if device.pci_bus is None:
+        if device.address is None:
             continue
-        other = seen.setdefault((device.host, device.pci_bus), device.rank)
+        other = seen.setdefault((device.host, device.address), device.rank)
         if other != device.rank:
-            raise UserError(f"ranks {other} and {device.rank} have the same GPU ({device.pci_bus} on {device.host}); "
+            raise UserError(f"ranks {other} and {device.rank} have the same GPU ({device.address} on {device.host}); "
                             "give each its own: one rank a GPU, or --gpus-per-task=1")  # fmt: skip
 
 

@@ -5,12 +5,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import torch
 
 from scalescope.collectives.ceiling import ceiling_of
 from scalescope.collectives.plan import PlannedPoint
 from scalescope.collectives.show.summary import matrix, summarise, verdict
 from scalescope.collectives.show.table import write_csv
+from scalescope.hardware.detect import describe
 from scalescope.records.rows import Device, SweepRow
+from tests.amd_machine import Chip, Machine, use_amdsmi
 
 GIB = 1 << 30
 
@@ -41,6 +44,50 @@ def test_the_ceiling_is_the_links_of_the_group_and_names_what_it_assumes() -> No
     assert ceiling is None and "network" in (why or "")
     assert ceiling_of(point((0, 1)), devices("Some CPU"))[0] is None
     assert ceiling_of(point((0, 1), "barrier"), devices("NVIDIA H200")) == (None, None)
+
+
+#: An MI250X node's links, GB/s one way: four between the two devices of a package, two and one to others.
+_MI250X_NODE = {
+    **dict.fromkeys([(0, 1), (2, 3), (4, 5), (6, 7)], 200.0),
+    **dict.fromkeys([(0, 2), (1, 5), (3, 7), (4, 6)], 100.0),
+    **dict.fromkeys([(0, 6), (1, 3), (2, 4), (5, 7)], 50.0),
+}
+
+
+@pytest.mark.parametrize("told", ["by amdsmi", "by the kernel"])
+def test_the_ceiling_of_devices_with_unlike_links_is_of_the_pairs_in_the_group(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, told: str
+) -> None:
+    machine = Machine([Chip(bus=0xC0 + at, architecture="gfx90a", compute_units=110, memory_gib=63.98,
+                            name="AMD Instinct MI250X") for at in range(8)], _MI250X_NODE)  # fmt: skip
+    use_amdsmi(monkeypatch, machine.amdsmi() if told == "by amdsmi" else None)
+    machine.lay_out(tmp_path)
+    if told == "by amdsmi":  # older kernels write no bandwidth
+        for path in tmp_path.glob("sys/class/kfd/kfd/topology/nodes/*/io_links/*/properties"):
+            path.write_text(path.read_text().replace("max_bandwidth", "recommended_transfer_size"))
+    machine.be_torchs(monkeypatch)
+    node = [describe(rank, torch.device("cuda", rank), tmp_path) for rank in range(8)]
+    pairs = {ranks: ceiling_of(point(ranks), node)[0] for ranks in ((0, 1), (0, 2), (0, 6))}
+    assert pairs == {(0, 1): 200, (0, 2): 100, (0, 6): 50}
+    assert ceiling_of(point((0, 1, 2, 3)), node) == (
+        250, "ring over the links that the driver tells, 200 + 50 GB/s from member 1"
+    )  # fmt: skip
+    assert ceiling_of(point(tuple(range(8))), node)[0] == 350
+    assert ceiling_of(point((0, 1), "send_recv"), node)[0] == 200
+    assert "above" not in verdict(row(170.0, ranks=(0, 1), ceiling_gb_s=pairs[0, 1]), node)
+    without = [msgspec.structs.replace(device, peer_gb_s={}) for device in node]
+    assert ceiling_of(point((0, 2)), without)[0] == 200  # by the board: two that are linked best
+    assert ceiling_of(point(tuple(range(8))), without)[0] == 350
+
+
+def test_the_figure_of_an_amd_device_is_not_excused_by_a_switch_that_it_has_not() -> None:
+    mesh = [Device(rank, "host0", "rocm", "AMD Instinct MI300X") for rank in range(8)]
+    own = row(729.0, ranks=tuple(range(8)), ceiling_gb_s=448.0, ceiling_assumes="full mesh, 7 × 64 GB/s")
+    assert verdict(own, mesh) == "above what the link can carry if full mesh, 7 × 64 GB/s: not right"
+    parts = [msgspec.structs.replace(device, name=f"{device.name}, one of 8 partitions", partitions=8, partition=0)
+             for device in mesh]  # fmt: skip
+    assert "nothing on record" in verdict(row(40.0, ranks=tuple(range(8))), parts)
+    assert ceiling_of(point(tuple(range(8))), parts)[0] is None
 
 
 @pytest.mark.parametrize(

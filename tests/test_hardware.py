@@ -8,7 +8,8 @@ import torch
 
 from scalescope.hardware.ceiling import measure_matmul
 from scalescope.hardware.detect import describe
-from scalescope.hardware.peaks import PEAKS, find_peak, link_ceiling_gb_s
+from scalescope.hardware.link_ceiling import link_ceiling_gb_s
+from scalescope.hardware.peaks import PEAKS, find_peak
 from scalescope.hardware.state import read_state
 
 
@@ -47,9 +48,25 @@ def test_every_figure_has_a_source_and_is_dense() -> None:
 def test_a_mesh_gives_a_small_group_only_the_edges_between_its_members() -> None:
     mi300x, h200 = find_peak("MI300X"), find_peak("H200")
     assert mi300x and h200
-    assert link_ceiling_gb_s(mi300x, 2)[0] == 64
-    assert link_ceiling_gb_s(mi300x, 8)[0] == 448
-    assert link_ceiling_gb_s(h200, 2)[0] == link_ceiling_gb_s(h200, 8)[0] == 450
+    assert link_ceiling_gb_s(mi300x, 2) == (64, "full mesh, 1 × 64 GB/s")
+    assert link_ceiling_gb_s(mi300x, 8) == (448, "full mesh, 7 × 64 GB/s")
+    assert link_ceiling_gb_s(h200, 2) == link_ceiling_gb_s(h200, 8)
+    assert (link_ceiling_gb_s(h200, 2) or (0, ""))[0] == 450
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "ceiling"),
+    [("MI210", 8, 150), ("MI210", 3, 100), ("MI100", 8, 138), ("MI250X", 2, 200), ("MI250X", 3, 300),
+     ("MI250X", 8, 350), ("MI300A", 4, 384)],
+)  # fmt: skip
+def test_a_device_sends_no_more_than_all_its_links_carry(name: str, size: int, ceiling: float) -> None:
+    peak = find_peak(name)
+    assert peak is not None and (link_ceiling_gb_s(peak, size) or (0, ""))[0] == ceiling
+
+
+def test_a_partition_has_no_ceiling_of_its_links() -> None:
+    peak = find_peak("AMD Instinct MI300X, one of 8 partitions")
+    assert peak is not None and link_ceiling_gb_s(peak, 8) is None
 
 
 def test_this_cpu_has_a_measured_ceiling() -> None:

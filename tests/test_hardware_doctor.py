@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from scalescope.hardware.amd.host import check_rocm
 from scalescope.hardware.check_result import CheckResult
 from scalescope.hardware.doctor import check_run_folder, examine, preflight
-from scalescope.hardware.host import check_clock, check_locked_memory, check_network, check_rocm, check_shared_memory
+from scalescope.hardware.host import check_clock, check_locked_memory, check_network, check_shared_memory
 from scalescope.hardware.visible import check_visible
 
 
@@ -46,7 +47,11 @@ def test_every_broken_or_noted_line_of_this_machine_is_a_sentence_with_a_subject
         ({"CUDA_VISIBLE_DEVICES": "0,0"}, False, "names 0 twice"),
         ({"CUDA_VISIBLE_DEVICES": ""}, False, "hides every device"),
         ({"ROCR_VISIBLE_DEVICES": "0,1", "HIP_VISIBLE_DEVICES": "2"}, True, "names device 2"),
-        ({"HIP_VISIBLE_DEVICES": "0", "CUDA_VISIBLE_DEVICES": "1"}, True, "contradict each other"),
+        ({"ROCR_VISIBLE_DEVICES": "0", "HIP_VISIBLE_DEVICES": "0,1"}, True, "lists more devices"),
+        ({"ROCR_VISIBLE_DEVICES": "0,1", "CUDA_VISIBLE_DEVICES": "0"}, True, "torch counts by ROCR_VISIBLE_DEVICES"),
+        ({"HIP_VISIBLE_DEVICES": "0, 1"}, True, "HIP takes no blanks"),
+        ({"HIP_VISIBLE_DEVICES": ""}, True, "hides every device from torch"),
+        ({"CUDA_VISIBLE_DEVICES": "0,0"}, True, "names 0 twice"),
     ],
 )
 def test_visible_devices_that_contradict_are_broken(environ: dict[str, str], rocm: bool, says: str) -> None:
@@ -76,17 +81,18 @@ def test_missing_device_files_and_kernel_settings_of_rocm_are_found(tmp_path: Pa
 def test_missing_permissions_on_kfd_are_found(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     (tmp_path / "dev/dri").mkdir(parents=True)
-    (tmp_path / "dev/kfd").touch(mode=0o660)
+    for name in ("kfd", "dri/renderD128"):
+        (tmp_path / "dev" / name).touch(mode=0o660)
     for parent in tmp_path.parents:
         if parent.stat().st_mode & 0o011 == 0:
             parent.chmod(parent.stat().st_mode | 0o011)
     code = (
         "import os, sys; sys.path.insert(0, sys.argv[2]); os.setgid(65534); os.setuid(65534)\n"
-        "from pathlib import Path\nfrom scalescope.hardware.host import check_rocm\n"
+        "from pathlib import Path\nfrom scalescope.hardware.amd.host import check_rocm\n"
         "print([f.fix for f in check_rocm({}, {'nogroup'}, root=Path(sys.argv[1])) if f.level == 'broken'])"
     )
     # imported before the change of user, since a home folder may be closed to others
-    code = "from scalescope.hardware import host\n" + code
+    code = "from scalescope.hardware.amd import host\n" + code
     home = str(Path(__file__).resolve().parent.parent)
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path), home], cwd=home, capture_output=True, text=True, timeout=200

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from scalescope.hardware.energy import open_energy_counter
+from scalescope.hardware.energy import energy_counter_of
 from scalescope.launch.job import Job
 from scalescope.records.errors import Preempted, RunError
 from scalescope.records.rows import RunInfo, TrainFacts
@@ -79,7 +79,7 @@ def _run(job: Job[TrainConfig]) -> None:
     with StopRequest() as stop, Publisher(job) as publisher:
         recorder = StepRecorder(
             job, clock, schedule, _accounting(job, model, share), info.attempt, publisher.publish, stop, markers,
-            PowerMeter(open_energy_counter(job.devices[job.world.rank].pci_bus)),
+            PowerMeter(energy_counter_of(job.devices[job.world.rank])),
         )  # fmt: skip
 
         def rescue(_: object = None) -> None:

@@ -9,20 +9,21 @@ import torch.distributed as dist
 
 from scalescope.collectives.ceiling import ceiling_of
 from scalescope.collectives.config import SweepConfig
-from scalescope.collectives.dtypes import DTYPES
+from scalescope.collectives.dtypes import DTYPES, FNUZ
 from scalescope.collectives.measure.arena import Arena, from_library, from_torch
 from scalescope.collectives.measure.check import Check
 from scalescope.collectives.measure.contention import Compute, ContendedClock, compute_slowdown, concurrent_calls
 from scalescope.collectives.measure.graph import capture, captured_count
 from scalescope.collectives.measure.groups import GroupMember, library_settings
 from scalescope.collectives.measure.timing import Clock, DeviceClock, HostClock, Limits, PointTiming, measure
-from scalescope.collectives.measure.tuning_log import TuningLog
+from scalescope.collectives.measure.tuning_log import TuningLog, doubt_of_channels
 from scalescope.collectives.operations import OPERATIONS
 from scalescope.collectives.operations.operation import Bound, Call, NotAvailable
 from scalescope.collectives.plan import Group, PlannedPoint
 from scalescope.collectives.transports import direct
 from scalescope.collectives.transports.library import Library
 from scalescope.collectives.transports.rotation import Run, rotating
+from scalescope.hardware.fp8 import has_fnuz
 from scalescope.launch.job import Job
 from scalescope.records.rows import SweepRow
 
@@ -57,7 +58,8 @@ class Bench:
         self._arena = Arena.reserve(group.points, allocate, job.device, member.messages)
         fitting = [point for point in group.points if self._arena.holds(point) and point.bytes]
         longest = max((point.bytes // DTYPES[point.dtype].itemsize for point in fitting), default=1)
-        self._check = Check(len(group.ranks), job.device, longest)
+        fnuz = any(has_fnuz(device.architecture) for device in job.devices)
+        self._check = Check(len(group.ranks), job.device, longest, FNUZ if fnuz else None)
         self._clock = _clock(job)
         self._limits = Limits(
             min_iterations=job.config.min_iterations,
@@ -203,6 +205,9 @@ class Bench:
         factor = OPERATIONS[point.operation].facts.bus_factor(point.group_size) or 0.0
         ceiling, assumes = ceiling_of(point, self._devices)
         spread = timing.spread
+        chose = self._log.last_choice() if self._log is not None else None
+        if point.channels is not None and (doubt := doubt_of_channels(point.channels, chose, is_rccl=_is_rccl())):
+            return self._row(point, status="not_available", reason=doubt)
         return self._row(
             point,
             status="measured",
@@ -225,7 +230,8 @@ class Bench:
             wrong=wrong,
             memory=self._memory,
             issued_by=self._transport.issued_by if point.execution == "eager" else None,
-            library_chose=self._log.last_choice() if self._log is not None else None,
+            library_chose=chose.words if chose is not None else None,
+            library_channels=chose.channels if chose is not None else None,
             slowdown=slowdowns.collective if slowdowns is not None else None,
             compute_slowdown=slowdowns.compute if slowdowns is not None else None,
         )
@@ -239,6 +245,10 @@ def _memory(job: Job[SweepConfig], group: Group, member: GroupMember) -> str:
     wanted = job.config.memory == "library" or (job.config.memory == "auto" and group.transport == "direct")
     usable = wanted and direct.refusal(job.device) is None and Library().has("ncclMemAlloc")
     return "library" if member.messages.least(int(usable)) else "torch"
+
+
+def _is_rccl() -> bool:
+    return torch.version.hip is not None
 
 
 def _clock(job: Job[SweepConfig]) -> Clock:

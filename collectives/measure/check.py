@@ -5,6 +5,8 @@ whatever the order of the additions. So a right result equals the expected one b
 over a number of ranks that is no power of two is allowed its rounding.
 """
 
+from collections.abc import Mapping
+
 import torch
 
 from scalescope.collectives.dtypes import DTYPES, DType
@@ -21,9 +23,15 @@ _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 class Check:
     """The patterns of one group on one device; tiles are made once an element type and reduction."""
 
-    def __init__(self, size: int, device: torch.device, longest: int) -> None:
-        """Prepare for a group of `size` ranks and buffers of `longest` elements at most."""
+    def __init__(
+        self, size: int, device: torch.device, longest: int, computed_as: Mapping[str, DType] | None = None
+    ) -> None:
+        """Prepare for a group of `size` ranks and buffers of `longest` elements at most.
+
+        `computed_as` has the types whose bits the device takes for another's.
+        """
         self._size = size
+        self._dtypes = {**DTYPES, **(computed_as or {})}
         self._device = device
         self._period = min(_PERIOD, longest)
         self._tiles: dict[tuple[str, str | None, int | None], torch.Tensor] = {}
@@ -35,7 +43,8 @@ class Check:
         io.receive.view(torch.uint8).fill_(_POISON)
         tile = self._tile(point.dtype, point.reduction, io.rank)
         for at, piece in self._pieces(Segment(0, io.send.numel(), 0, io.rank), tile):
-            io.send[at : at + piece.numel()].copy_(piece)
+            bits = _BITS[piece.element_size()]
+            io.send.view(bits)[at : at + piece.numel()].copy_(piece.view(bits))
 
     def count_wrong(self, point: PlannedPoint, io: Bound) -> int:
         """Return how many of this rank's received elements differ from what they must be."""
@@ -54,7 +63,7 @@ class Check:
         if point.reduction == "avg" and expected.is_floating_point() and self._size & (self._size - 1):
             share = min(self._size * torch.finfo(expected.dtype).eps, 0.5)  # of coarse types it would forgive a zero
             slack = share * expected.float().abs()
-            return (~((received.float() - expected.float()).abs() <= slack)).sum()
+            return (~((received.view(expected.dtype).float() - expected.float()).abs() <= slack)).sum()
         bits = _BITS[expected.element_size()]
         return (received.view(bits) != expected.view(bits)).sum()
 
@@ -63,10 +72,10 @@ class Check:
         key = (dtype, reduction, source)
         if key not in self._tiles:
             if source is not None:
-                values = self._values(source, DTYPES[dtype], reduction)
+                values = self._values(source, self._dtypes[dtype], reduction)
             else:
-                values = self._reduced(DTYPES[dtype], reduction or "sum")
-            self._tiles[key] = values.to(getattr(torch, dtype))
+                values = self._reduced(self._dtypes[dtype], reduction or "sum")
+            self._tiles[key] = values.to(getattr(torch, self._dtypes[dtype].name))
         return self._tiles[key]
 
     def _reduced(self, dtype: DType, reduction: str) -> torch.Tensor:

@@ -54,9 +54,11 @@ def verdict(row: SweepRow, devices: Sequence[Device]) -> str:
     """Return whether a bandwidth is normal for its device, low, or above what the link can carry; or why not told."""
     if row.bus_gb_s is None or row.bytes < _JUDGED_FROM:
         return f"not judged below {format_size(_JUDGED_FROM)}"
+    members = [device for device in devices if device.rank in row.ranks]
     if row.ceiling_gb_s is not None and row.bus_gb_s > row.ceiling_gb_s:
-        return f"above what the link can carry if {row.ceiling_assumes}: reduced inside the switch (NVLS), or not right"
-    names = {device.name for device in devices if device.rank in row.ranks}
+        in_switch = "" if any(device.kind == "rocm" for device in members) else "reduced inside the switch (NVLS), or "
+        return f"above what the link can carry if {row.ceiling_assumes}: {in_switch}not right"
+    names = {device.name for device in members if device.partitions is None}  # what is on record is of whole devices
     known = published_for(next(iter(names)), row.operation, row.group_size) if len(names) == 1 else None
     if known is not None:
         share = row.bus_gb_s / known.bus_gb_s

@@ -33,14 +33,30 @@ def measure_matmul(device: torch.device, precision: str) -> tuple[float, str]:
     product = fp8_product if fp8 else torch.matmul
     was_tf32 = torch.backends.cuda.matmul.allow_tf32
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+    tf32 = torch.backends.cuda.matmul.allow_tf32
     try:
         for _ in range(3):
             product(left, right)
         times_s = [_time_once(product, left, right, device) for _ in range(9)]
     finally:
         torch.backends.cuda.matmul.allow_tf32 = was_tf32
-    name = precision if precision in ("tf32", "fp8") else _NAMES[dtype]
+    name = "tf32" if tf32 else "fp8" if precision == "fp8" else _NAMES[dtype]
     return 2 * size**3 / min(times_s) / 1e12, f"{size}³ {name if device.type == 'cuda' else 'fp32'}"
+
+
+def multiplied_in(precision: str) -> str:
+    """Return what a device multiplies in where a job asks for a precision: torch may refuse tf32.
+
+    A ROCm torch refuses it unless HIPBLASLT_ALLOW_TF32=1 (before 2.10), and products are then in fp32.
+    """
+    if precision != "tf32":
+        return precision
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "fp32"
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def ceilings(device: torch.device, device_name: str, precision: str) -> Ceilings:
@@ -49,15 +65,18 @@ def ceilings(device: torch.device, device_name: str, precision: str) -> Ceilings
     peak = find_peak(device_name) if device.type == "cuda" else None
     if peak is None:
         return Ceilings(matmul_tflops=measured, matmul_shape=shape)
+    used = multiplied_in(precision)
     return Ceilings(
-        peak_tflops=peak.tflops(precision),
-        peak_dtype=precision,
+        peak_tflops=peak.tflops(used),
+        peak_dtype=used,
         peak_source=peak.source,
         matmul_tflops=measured,
         matmul_shape=shape,
         memory_tb_s=peak.memory_tb_s,
         link_gb_s=peak.link_gb_s,
         link_topology=peak.topology,
+        achievable_tflops=peak.achievable.tflops(used) if peak.achievable is not None else None,
+        achievable_source=peak.achievable.source if peak.achievable is not None else None,
     )
 
 

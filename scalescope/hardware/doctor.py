@@ -15,17 +15,18 @@ from pathlib import Path
 
 import torch
 
+from scalescope.hardware.amd.build import check_build, check_channels_last, is_radeon
+from scalescope.hardware.amd.host import check_rocm
+from scalescope.hardware.amd.kfd import read_nodes
 from scalescope.hardware.check_result import CheckResult, broken, fine, note
-from scalescope.hardware.detect import describe, device_kind, versions
+from scalescope.hardware.detect import architecture, describe, device_kind, links_of, versions
 from scalescope.hardware.host import (
     check_clock,
     check_locked_memory,
     check_network,
     check_open_files,
-    check_rocm,
     check_shared_memory,
 )
-from scalescope.hardware.links import read_links
 from scalescope.hardware.peaks import find_peak
 from scalescope.hardware.state import driver_device_count
 from scalescope.hardware.visible import check_visible
@@ -44,6 +45,7 @@ def examine(runs: Path) -> list[CheckResult]:
         _visible,
         _links,
         lambda: _rocm() if torch.version.hip else [],
+        _numa,
         lambda: [check_shared_memory(), check_open_files()],
         check_locked_memory,
         lambda: check_network(os.environ),
@@ -70,7 +72,7 @@ def topology(devices: list[Device]) -> str:
     for host, here in hosts.items():
         names = sorted({device.name for device in here})
         parts.append(f"{host}: {len(here)} × {', '.join(names)}")
-    if devices[0].kind != "cpu" and (links := read_links(_buses(hosts[devices[0].host]), _peer_access())):
+    if devices[0].kind != "cpu" and (links := links_of(hosts[devices[0].host])):
         parts[0] += f" ({links.describe()})"
     return "; ".join(parts)
 
@@ -146,15 +148,16 @@ def _devices() -> list[CheckResult]:
 
 
 def _visible() -> list[CheckResult]:
-    rocm = torch.version.hip is not None
-    return check_visible(os.environ, driver_device_count() if torch.cuda.is_available() or rocm else None, rocm)
+    if torch.version.hip is not None:
+        nodes = read_nodes()
+        return check_visible(os.environ, len(nodes) or driver_device_count(), True, [node.unique_id for node in nodes])
+    return check_visible(os.environ, driver_device_count() if torch.cuda.is_available() else None, False)
 
 
 def _links() -> list[CheckResult]:
     if torch.cuda.device_count() < 2:
         return []
-    devices = [describe(index, torch.device("cuda", index)) for index in range(torch.cuda.device_count())]
-    links = read_links(_buses(devices), _peer_access())
+    links = links_of([describe(index, torch.device("cuda", index)) for index in range(torch.cuda.device_count())])
     if links is None:
         return [note("links", "the driver does not tell how the devices are linked")]
     if not links.peer_access:
@@ -168,26 +171,33 @@ def _links() -> list[CheckResult]:
     return [fine("links", links.describe())]
 
 
-def _peer_access() -> bool:
-    count = torch.cuda.device_count()
-    return all(
-        torch.cuda.can_device_access_peer(one, other) for one in range(count) for other in range(count) if one != other
-    )
-
-
-def _buses(devices: list[Device]) -> list[str]:
-    return [device.pci_bus for device in devices if device.pci_bus is not None]
-
-
 def _rocm() -> list[CheckResult]:
     groups = set()
-    for number in os.getgroups():
+    for number in {*os.getgroups(), os.getegid()}:
         try:
             groups.add(grp.getgrgid(number).gr_name)
         except KeyError:
             groups.add(str(number))
-    consumer = any("Radeon" in torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
-    return check_rocm(os.environ, groups, consumer=consumer)
+    kinds = [architecture(torch.cuda.get_device_properties(index)) for index in range(torch.cuda.device_count())]
+    findings = [
+        *check_build(kinds, torch.cuda.get_arch_list(), os.environ),
+        *check_channels_last(kinds, os.environ),
+        *check_rocm(os.environ, groups, consumer=any(is_radeon(each) for each in kinds)),
+    ]
+    if module_or_none("amdsmi") is None:
+        findings.append(note("amdsmi", "is not there: no temperature, power, energy or throttling, and no names for "
+                             "devices whose driver gives none", "pip install /opt/rocm/share/amd_smi"))  # fmt: skip
+    return findings
+
+
+def _numa() -> list[CheckResult]:
+    """Say where a rank may run away from its device's memory: on machines of several NUMA nodes."""
+    devices = [describe(index, torch.device("cuda", index)) for index in range(torch.cuda.device_count())]
+    nodes = sorted({device.numa_node for device in devices if device.numa_node is not None})
+    if len(nodes) < 2:
+        return []
+    return [note("NUMA", f"the devices hang on nodes {', '.join(map(str, nodes))}; ranks are not bound unless asked",
+                 "launch.numa=node binds each rank to its device's node")]  # fmt: skip
 
 
 def _settings() -> list[CheckResult]:

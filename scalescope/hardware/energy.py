@@ -2,7 +2,9 @@
 
 from typing import Any, Protocol
 
+from scalescope.hardware.amd.smi import Address, ask, find_socket, number
 from scalescope.records.environment import module_or_none
+from scalescope.records.rows import Device
 
 
 class EnergyCounter(Protocol):
@@ -27,29 +29,38 @@ class NvmlCounter:
 
 
 class AmdCounter:
-    """AMD's: the socket, as a number of units of so many microjoules."""
+    """AMD's: the socket's, as a number of units of so many microjoules. A partition's is its equal share of it.
 
-    def __init__(self, smi: Any, handle: Any) -> None:
+    So what all partitions of a chip have used adds up to what the chip has, whichever ranks read it.
+    """
+
+    def __init__(self, smi: Any, handle: Any, partitions: int = 1) -> None:
         self._smi = smi
         self._handle = handle
+        self._partitions = partitions
 
     def joules(self) -> float | None:
-        try:
-            count = self._smi.amdsmi_get_energy_count(self._handle)
-        except self._smi.AmdSmiException:
+        count = ask(self._smi, "amdsmi_get_energy_count", self._handle)
+        units = number(count, "energy_accumulator", "power")  # the latter is its name before ROCm 6.4
+        resolution = number(count, "counter_resolution")
+        if units is None or resolution is None:
             return None
-        units = count.get("energy_accumulator", count.get("power"))  # its name before ROCm 6.4
-        resolution = count.get("counter_resolution")
-        if not isinstance(units, int | float) or not isinstance(resolution, int | float):
-            return None
-        return units * resolution / 1e6
+        return units * resolution / 1e6 / self._partitions
 
 
-def open_energy_counter(pci_bus: str | None) -> EnergyCounter | None:
-    """Return the counter of the device at a PCI address; None where it has none (a CPU, an older device)."""
-    if pci_bus is None:
+def energy_counter_of(device: Device) -> EnergyCounter | None:
+    """Return the counter of a rank's device; None where it has none."""
+    if device.pci_bus is None:
         return None
-    counter = _open_nvml(pci_bus) or _open_amdsmi(pci_bus)
+    return open_energy_counter(Address(device.pci_bus, partitions=device.partitions or 1))
+
+
+def open_energy_counter(address: Address | str | None) -> EnergyCounter | None:
+    """Return the counter of the device at an address; None where it has none (a CPU, an older device)."""
+    if address is None:
+        return None
+    where = Address(address) if isinstance(address, str) else address
+    counter = _open_nvml(where.pci_bus) or _open_amdsmi(where)
     return counter if counter is not None and counter.joules() is not None else None
 
 
@@ -64,15 +75,13 @@ def _open_nvml(pci_bus: str) -> EnergyCounter | None:
         return None
 
 
-def _open_amdsmi(pci_bus: str) -> EnergyCounter | None:
+def _open_amdsmi(address: Address) -> EnergyCounter | None:
     smi = module_or_none("amdsmi")
     if smi is None:
         return None
     try:
         smi.amdsmi_init()
-        for handle in smi.amdsmi_get_processor_handles():
-            if smi.amdsmi_get_gpu_device_bdf(handle).lower() == pci_bus.lower():
-                return AmdCounter(smi, handle)
+        handle = find_socket(smi, address)
     except smi.AmdSmiException:
-        pass
-    return None
+        return None
+    return None if handle is None else AmdCounter(smi, handle, address.partitions)

@@ -1,10 +1,9 @@
-"""The host around the devices: limits, shared memory, network, clock, permissions. Torch-free.
+"""The host around the devices: limits, shared memory, network, clock. Torch-free.
 
 Everything is read below a root folder, so that a test can lay out a machine that it has not got.
 """
 
 import ipaddress
-import os
 import resource
 import shutil
 import socket
@@ -101,57 +100,6 @@ def check_network(environ: Mapping[str, str], root: Path = Path("/")) -> list[Ch
     return findings
 
 
-def check_rocm(
-    environ: Mapping[str, str], groups: set[str], root: Path = Path("/"), consumer: bool = False
-) -> list[CheckResult]:
-    """Say what ROCm needs of this host: its device files, their groups, and the kernel settings RCCL warns about."""
-    findings = []
-    for path in (root / "dev/kfd", root / "dev/dri"):
-        if not path.exists():
-            findings.append(
-                broken(
-                    str(path),
-                    "is missing: the GPU is not passed in, or amdgpu is not loaded",
-                    "in a container: --device=/dev/kfd --device=/dev/dri; else: modprobe amdgpu",
-                )
-            )
-        elif not os.access(path, os.R_OK | (os.W_OK if path.name == "kfd" else 0)):
-            findings.append(
-                broken(
-                    str(path),
-                    f"may not be opened by this user (groups: {', '.join(sorted(groups))})",
-                    "usermod -aG video,render $USER and log in anew; in a container: --group-add video",
-                )
-            )
-        else:
-            findings.append(fine(str(path), "can be opened"))
-    balancing = _text(root / "proc/sys/kernel/numa_balancing")
-    if balancing not in (None, "0"):
-        findings.append(
-            note(
-                "numa_balancing",
-                "is on: it moves pages under running GPUs, and RCCL warns about it",
-                "sysctl kernel.numa_balancing=0",
-            )
-        )
-    command_line = _text(root / "proc/cmdline")
-    if command_line is not None and _children(root / "sys/class/iommu") and "iommu=pt" not in command_line:
-        findings.append(
-            note("iommu", "is on without iommu=pt: peer-to-peer copies may be slow or hang", "boot with iommu=pt")
-        )
-    if environ.get("HSA_FORCE_FINE_GRAIN_PCIE") != "1" and consumer:
-        findings.append(
-            note(
-                "HSA_FORCE_FINE_GRAIN_PCIE",
-                "is not set: RCCL wants it for peer-to-peer over PCIe",
-                "export HSA_FORCE_FINE_GRAIN_PCIE=1",
-            )
-        )
-    if "RCCL_MSCCL_ENABLE" in environ:
-        findings.append(note("RCCL_MSCCL_ENABLE", "has no effect any more: MSCCL is gone from RCCL", "unset it"))
-    return findings
-
-
 def check_clock() -> CheckResult:
     """Say whether a time service disciplines the clock; one host needs none, several do."""
     running = {process.info["name"] for process in psutil.process_iter(["name"])}
@@ -175,10 +123,3 @@ def _children(path: Path) -> list[Path]:
         return list(path.iterdir())
     except OSError:
         return []
-
-
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError:
-        return None

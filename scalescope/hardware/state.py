@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from scalescope.hardware.amd import smi as amd
+from scalescope.hardware.amd.smi import Address
 from scalescope.hardware.management import ask_amdsmi, ask_nvml
 
 
@@ -13,7 +15,8 @@ class DeviceState:
 
     driver: str | None = None
     sm_clock_mhz: float | None = None
-    power_w: float | None = None
+    memory_clock_mhz: float | None = None
+    power_w: float | None = None  # of the whole chip, also where the device is one of its partitions
     temperature_c: float | None = None
     throttled: str | None = None  # the reasons, in the driver's words; "no" where it runs free
 
@@ -26,13 +29,24 @@ _THROTTLE_REASONS = {
     0x40: "thermal (hardware)",
     0x80: "power brake",
 }
+# amdsmi_get_violation_status: MI300 and later
+_VIOLATIONS = {
+    "active_ppt_pwr": "power cap",
+    "active_socket_thrm": "thermal (socket)",
+    "active_vr_thrm": "thermal (voltage regulator)",
+    "active_hbm_thrm": "thermal (memory)",
+    "active_prochot_thrm": "thermal (PROCHOT)",
+}
 # the socket's watts in amdsmi_get_power_info: MI300 and later tell the first alone, MI200 and earlier the second
 _POWERS = ("current_socket_power", "average_socket_power", "socket_power")
+_TEMPERATURES = ("HOTSPOT", "JUNCTION", "EDGE")  # the hottest place first; MI300 and later have no edge sensor
+_NEVER_SO_HOT_C = 1000  # the manual says millidegrees, the library gives degrees: nothing runs where they overlap
 
 
-def read_state(pci_bus: str | None) -> DeviceState:
-    """Read the device at a PCI address through NVML or amdsmi; with None, only the driver's version."""
-    return ask_nvml(lambda nvml: _nvml(nvml, pci_bus)) or ask_amdsmi(lambda smi: _amdsmi(smi, pci_bus)) or DeviceState()
+def read_state(address: Address | str | None) -> DeviceState:
+    """Read the device at an address through NVML or amdsmi; with None, only the driver's version."""
+    where = Address(address) if isinstance(address, str) else address
+    return ask_nvml(lambda nvml: _nvml(nvml, where)) or ask_amdsmi(lambda smi: _amdsmi(smi, where)) or DeviceState()
 
 
 def driver_device_count() -> int | None:
@@ -41,11 +55,11 @@ def driver_device_count() -> int | None:
     return count if count is not None else ask_amdsmi(lambda smi: len(smi.amdsmi_get_processor_handles()))
 
 
-def _nvml(nvml: Any, pci_bus: str | None) -> DeviceState:
+def _nvml(nvml: Any, address: Address | None) -> DeviceState:
     driver = str(nvml.nvmlSystemGetDriverVersion())
-    if pci_bus is None:
+    if address is None:
         return DeviceState(driver=driver)
-    handle = nvml.nvmlDeviceGetHandleByPciBusId(pci_bus.encode())
+    handle = nvml.nvmlDeviceGetHandleByPciBusId(address.pci_bus.encode())
 
     def ask(name: str, *arguments: int) -> float | None:
         try:
@@ -61,33 +75,56 @@ def _nvml(nvml: Any, pci_bus: str | None) -> DeviceState:
     return DeviceState(
         driver=driver,
         sm_clock_mhz=ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
+        memory_clock_mhz=ask("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
         power_w=power / 1000 if power is not None else None,
         temperature_c=ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
         throttled=names,
     )
 
 
-def _amdsmi(smi: Any, pci_bus: str | None) -> DeviceState | None:
+def _amdsmi(smi: Any, address: Address | None) -> DeviceState | None:
     handles = smi.amdsmi_get_processor_handles()
     if not handles:
         return None
-    driver = str(smi.amdsmi_get_gpu_driver_info(handles[0]).get("driver_version"))
-    # rocm-smi's order is not HIP's: join by PCI address
-    here = [h for h in handles if pci_bus and smi.amdsmi_get_gpu_device_bdf(h).lower() == pci_bus.lower()]
-    if not here:
+    driver = str(amd.ask(smi, "amdsmi_get_gpu_driver_info", handles[0]).get("driver_version"))
+    own = amd.find_handle(smi, address) if address is not None else None
+    if own is None or address is None:
         return DeviceState(driver=driver)
+    socket = amd.find_socket(smi, address)
+    power = amd.number(amd.ask(smi, "amdsmi_get_power_info", own), *_POWERS)
+    if power is None and socket is not None:  # a partition but the first tells none: it is the chip's
+        power = amd.number(amd.ask(smi, "amdsmi_get_power_info", socket), *_POWERS)
+    return DeviceState(
+        driver=driver,
+        sm_clock_mhz=_clock(smi, own, "GFX"),
+        memory_clock_mhz=_clock(smi, own, "MEM"),
+        power_w=power,
+        temperature_c=_temperature(smi, own) or (_temperature(smi, socket) if socket is not None else None),
+        throttled=_throttled(smi, own) or (_throttled(smi, socket) if socket is not None else None),
+    )
 
-    def ask(name: str, *arguments: object) -> Mapping[str, object]:
-        try:
-            return dict(getattr(smi, name)(here[0], *arguments))
-        except smi.AmdSmiException:  # not in a virtual machine, say
-            return {}
 
-    clocks, powers = ask("amdsmi_get_clock_info", smi.AmdSmiClkType.GFX), ask("amdsmi_get_power_info")
-    return DeviceState(driver=driver, sm_clock_mhz=_number(clocks, "clk"), power_w=_number(powers, *_POWERS))
+def _clock(smi: Any, handle: Any, kind: str) -> float | None:
+    clock = getattr(getattr(smi, "AmdSmiClkType", None), kind, None)
+    return None if clock is None else amd.number(amd.ask(smi, "amdsmi_get_clock_info", handle, clock), "clk")
 
 
-def _number(answer: Mapping[str, object], *keys: str) -> float | None:
-    """Return the first of these that the device tells: amdsmi gives a word ("N/A") for what it does not."""
-    known = [value for key in keys if isinstance(value := answer.get(key), int | float)]
-    return float(known[0]) if known else None
+def _temperature(smi: Any, handle: Any) -> float | None:
+    kinds, metrics = getattr(smi, "AmdSmiTemperatureType", None), getattr(smi, "AmdSmiTemperatureMetric", None)
+    for name in _TEMPERATURES:
+        kind = getattr(kinds, name, None)
+        if kind is None or metrics is None:
+            continue
+        value = amd.value_of(smi, "amdsmi_get_temp_metric", handle, kind, metrics.CURRENT)
+        if isinstance(value, int | float) and value > 0:
+            return value / 1000 if value > _NEVER_SO_HOT_C else float(value)
+    return None
+
+
+def _throttled(smi: Any, handle: Any) -> str | None:
+    status: Mapping[str, Any] = amd.ask(smi, "amdsmi_get_violation_status", handle)
+    active = {text: status[key] for key, text in _VIOLATIONS.items() if isinstance(status.get(key), bool)}
+    if active:
+        return ", ".join(text for text, on in active.items() if on) or "no"
+    throttling = amd.ask(smi, "amdsmi_get_gpu_metrics_info", handle).get("throttle_status")  # MI200 and earlier
+    return None if not isinstance(throttling, bool) else "yes" if throttling else "no"

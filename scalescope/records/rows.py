@@ -36,6 +36,20 @@ class Device(msgspec.Struct, frozen=True):
     power_w: float | None = None
     temperature_c: float | None = None
     throttled: str | None = None
+    memory_clock_mhz: float | None = None
+    architecture: str | None = None  # gfx942, sm_90
+    partition: int | None = None  # which of its chip's equal partitions it is, where the chip is split
+    partitions: int | None = None
+    peer_gb_s: dict[str, float] = {}  # one way, to those devices of its host that it is linked with, by their address
+    numa_node: int | None = None  # the one it hangs on, where the machine has several
+    runs_on_nodes: list[int] | None = None  # those whose cores its rank may run on
+
+    @property
+    def address(self) -> str | None:
+        """What tells it from other devices of its host: its PCI address, and a partition's number after a slash."""
+        if self.pci_bus is None or self.partition is None:
+            return self.pci_bus
+        return f"{self.pci_bus}/{self.partition}"
 
 
 class Versions(msgspec.Struct, frozen=True):
@@ -72,6 +86,8 @@ class Ceilings(msgspec.Struct, frozen=True):
     memory_tb_s: float | None = None
     link_gb_s: float | None = None  # one direction, one device, to its peers in the node
     link_topology: Literal["switch", "mesh", "pcie"] | None = None
+    achievable_tflops: float | None = None  # what the vendor itself has reached in matrix products of the dtype
+    achievable_source: str | None = None
 
 
 class RunInfo(msgspec.Struct):
@@ -198,6 +214,7 @@ class SweepRow(msgspec.Struct, frozen=True):
     memory: str | None = None  # whose allocator the buffers are from: torch | library
     issued_by: str | None = None  # the loop that enqueues eager operations: c | python
     library_chose: str | None = None  # "algorithm/protocol" from the library's own log
+    library_channels: int | None = None  # blocks that it used, from the same
     contention: str | None = None  # what ran on the device meanwhile: matmul
     slowdown: float | None = None  # the collective's time with contention over its time alone
     compute_slowdown: float | None = None  # the matrix product's time beside the collective over its time alone

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from scalescope.hardware.check_result import CheckResult, Level
 
+_ITEM_STYLES = {"fine": "green", "differs": "bold red", "cannot": "yellow"}
 _MARKS: dict[Level, tuple[str, str]] = {
     "fine": ("fine", "green"),
     "note": ("note", "yellow"),
@@ -24,3 +25,8 @@ def print_findings(findings: Sequence[CheckResult], console: Console) -> None:
             console.print(Text.assemble(f"{'':<{width + 8}}  → ", (finding.fix, "bold")))
     bad = sum(finding.level == "broken" for finding in findings)
     console.print("Nothing is broken." if not bad else f"{bad} broken: see the arrows.")
+
+
+def print_item(name: str, verdict: str, says: str, console: Console) -> None:
+    """Print one item of the self-test: whether it is fine, differs, or cannot be tried here."""
+    console.print(Text.assemble((f"{verdict:<8}", _ITEM_STYLES[verdict]), f"{name:<12}  {says}"))

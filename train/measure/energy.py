@@ -34,4 +34,6 @@ class PowerMeter:
         passed_s, took_s = now[0] - before[0], sum(steps_ms) / 1e3
         if passed_s < _LEAST_S or abs(passed_s - took_s) > _AGREE * took_s:
             return math.nan
-        return (now[1] - before[1]) / passed_s
+        used = now[1] - before[1]
+        # a counter that wrapped or was reset goes back, and one that stands still counts nothing: no device draws none
+        return used / passed_s if used > 0 else math.nan

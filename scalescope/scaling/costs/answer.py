@@ -5,7 +5,8 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from scalescope.hardware.peaks import find_peak, link_ceiling_gb_s
+from scalescope.hardware.link_ceiling import link_ceiling_gb_s
+from scalescope.hardware.peaks import find_peak
 from scalescope.records.operations import bus_factor
 from scalescope.scaling.costs.fit import Branch, Fit
 from scalescope.scaling.costs.holdout import Holdout, hold_out
@@ -83,8 +84,9 @@ def _operation(fitted: Fit, device: str | None, across_hosts: bool) -> Operation
     for point in sorted(fitted.points, key=lambda point: (point.group_size, point.bytes)):
         ceiling = None
         factor = bus_factor(fitted.operation, point.group_size)
-        if peak is not None and factor is not None and not across_hosts:
-            rate, assumes = link_ceiling_gb_s(peak, point.group_size)
+        limit = link_ceiling_gb_s(peak, point.group_size) if peak is not None and not across_hosts else None
+        if limit is not None and factor is not None:
+            rate, assumes = limit
             ceiling = point.bytes * factor / rate / 1e3
         predicted = fitted.time_us(point.bytes, point.group_size)
         points.append(FittedPoint(point.bytes, point.group_size, point.time_us, predicted, ceiling))

@@ -146,7 +146,7 @@ def _by_label(collectives: Sequence[RankCollective]) -> dict[str, Intervals]:
 def _identity(trace: Trace) -> dict[str, Any]:
     info = trace.header.distributed
     rank = info.rank if info.rank >= 0 else None
-    names = {device.id: device.name for device in trace.header.devices}
+    names = {device.id: device.known_name for device in trace.header.devices}
     used = np.unique(trace.activities.device)
     device = names.get(int(used[0])) if used.size else None
     return {

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import msgspec
 
+from scalescope.hardware.boards import Reported, is_generic, name_amd_device
+
 #: What no header holds is no number to count with: it is left out, and the header is said not to decode.
 _Rank = Annotated[int, msgspec.Meta(ge=-1, le=2**24)]
 _Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=4 * 10**18)]  # since 1970: up to 2096
@@ -27,8 +29,30 @@ class DistributedInfo(msgspec.Struct, frozen=True):
 
 
 class DeviceProperties(msgspec.Struct, frozen=True):
+    """One device, as torch's profiler describes it. On ROCm the name may be empty."""
+
     id: _Rank = -1
     name: str = ""
+    memory_bytes: int = msgspec.field(name="totalGlobalMem", default=0)
+    compute_units: int = msgspec.field(name="numSms", default=0)
+    major: int = msgspec.field(name="computeMajor", default=0)
+    minor: int = msgspec.field(name="computeMinor", default=0)
+
+    @property
+    def known_name(self) -> str:
+        """Its name, or that of the AMD board that it must be by what it is made of; empty where neither is known.
+
+        NVIDIA's devices have names. A capability of 9.0 is that of two of AMD's architectures, and tells nothing.
+        """
+        if not is_generic(self.name):
+            return self.name
+        kind = _ARCHITECTURES.get((self.major, self.minor))
+        reported = Reported(self.name, None, kind, self.compute_units or None, self.memory_bytes or None)
+        return name_amd_device(reported) if reported.compute_units else self.name
+
+
+#: AMD's, by compute capability: torch says 9.4 of a gfx942.
+_ARCHITECTURES = {(9, 4): "gfx942", (9, 5): "gfx950", (11, 0): "gfx1100"}
 
 
 class OwnMetadata(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Iterator
 
-from scalescope.hardware.peaks import link_ceiling_gb_s
+from scalescope.hardware.link_ceiling import link_ceiling_gb_s
 from scalescope.scaling.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.replay.change import Change
@@ -41,9 +41,10 @@ def _against_the_sweep(scene: Scene) -> tuple[float, float, float]:
 
 def _against_the_links(scene: Scene) -> tuple[float, float, float]:
     bus = _bus(scene)
-    if scene.peak is None or not bus or scene.analysis.in_situ:
+    limit = link_ceiling_gb_s(scene.peak, scene.analysis.world_size) if scene.peak is not None else None
+    if limit is None or not bus or scene.analysis.in_situ:
         return bus, 1.0, 1.0
-    ceiling, _ = link_ceiling_gb_s(scene.peak, scene.analysis.world_size)
+    ceiling, _ = limit
     share = bus / (_REACHED * ceiling)
     return (bus, share, 1 / share) if bus < _HELD_BACK * ceiling else (bus, share, 1.0)
 
