@@ -11,6 +11,7 @@ import msgspec
 
 from scalescope.records.errors import UserError
 from scalescope.records.files import write_atomic
+from scalescope.records.unevenness import is_unsteady
 from scalescope.scaling.costs.answer import CostAnswer
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import Code, Cure, Finding, Reason
@@ -197,11 +198,18 @@ class StepTimes(msgspec.Struct, kw_only=True):
     placebo_ms: float | None = None  # by so much do medians of as many steady steps in a row differ, 95 of 100
 
     @property
+    def profiled_step_ms(self) -> float | None:
+        """The median profiled step, by the same clock as the steady ones: their median and the overhead."""
+        if self.measured_step_ms is None or self.profiling_overhead_ms is None:
+            return self.window_step_ms
+        return self.measured_step_ms + self.profiling_overhead_ms
+
+    @property
     def unsteady(self) -> bool:
-        """Whether what profiling costs is lost in how much the steps differ by themselves."""
-        if self.profiling_overhead_ms is None or self.placebo_ms is None:
+        """Whether steps differ as much by themselves, or the profiled ones are shorter: the machine's doing."""
+        if self.profiling_overhead_ms is None or self.measured_step_ms is None:
             return False
-        return abs(self.profiling_overhead_ms) <= self.placebo_ms
+        return is_unsteady(self.profiling_overhead_ms, self.measured_step_ms, self.placebo_ms)
 
 
 class Throughput(msgspec.Struct, kw_only=True):
