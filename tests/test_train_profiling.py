@@ -43,7 +43,7 @@ def record(config: ProfilerConfig, train_step: Callable[[], None], folder: Path,
         if window is not None:
             tracer.after(window, step)
     for index in range(tracer.count):
-        tracer.export(index, folder / f"{tracer.first_step(index)}.json.gz")
+        tracer.export(index, folder / f"{tracer.steps(index)[0]}.json.gz")
     return tracer
 
 

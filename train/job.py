@@ -17,6 +17,7 @@ from scalescope.train.config import TrainConfig
 from scalescope.train.data.samples import Share
 from scalescope.train.loader import Loader, open_loader
 from scalescope.train.measure.accounting import Accounting
+from scalescope.train.measure.bursts import Bursts
 from scalescope.train.measure.clock import Clock, make_clock
 from scalescope.train.measure.energy import PowerMeter
 from scalescope.train.measure.forecast import forecast
@@ -75,6 +76,9 @@ def _run(job: Job[TrainConfig]) -> None:
     clock = make_clock(job.device)
     description = describe_run(job, info)
     tracer = Tracer(config.profiler, job.device, job.world.rank, description, config.strategy.buckets_gradients)
+    bursts = Bursts(job.world.rank, job.device, config.profiler.stacks)
+    if schedule.windows:
+        bursts.begin()
     markers = ProgressMarkers(job)
     with StopRequest() as stop, Publisher(job) as publisher:
         recorder = StepRecorder(
@@ -99,7 +103,7 @@ def _run(job: Job[TrainConfig]) -> None:
         for line in checkpoints.describe():
             print(f"{config.model.name}: {line}", flush=True)
     markers.writing(schedule.steps)
-    write_traces(job, tracer)
+    write_traces(job, tracer, bursts)
 
 
 @dataclass

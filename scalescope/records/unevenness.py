@@ -54,17 +54,17 @@ def difference(some_ms: Sequence[float], steady_ms: Sequence[float]) -> Differen
     return Difference(middle, statistics.median(some_ms) - middle, placebo_ms(steady_ms, len(some_ms)))
 
 
-def placebo_ms(in_order: Sequence[float], count: int) -> float | None:
+def placebo_ms(in_order: Sequence[float], count: int, least: int = _LEAST_STEPS) -> float | None:
     """Return by how much the median of `count` steady steps in a row lies off the median of all, 95 times of 100.
 
     By the stretches of so many steps themselves, since neighbouring steps are alike; of fewer than three such stretches
-    by the steps' own spread (Student's t). None of fewer than five steps.
+    by the steps' own spread (Student's t). None of fewer than `least` steps.
     """
     if len(in_order) >= 3 * count:
         middle = statistics.median(in_order)
         stretches = (in_order[at : at + count] for at in range(len(in_order) - count + 1))
         return percentile(sorted(abs(statistics.median(stretch) - middle) for stretch in stretches), 0.95)
-    if len(in_order) < _LEAST_STEPS:
+    if len(in_order) < max(2, least):
         return None
     error = statistics.stdev(in_order) * math.sqrt(1 / count + 1 / len(in_order)) * _MEDIAN_OVER_MEAN
     return student_95(len(in_order) - 1) * error

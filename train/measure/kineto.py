@@ -4,17 +4,18 @@ The low-level profiler behind torch.profiler.profile is driven directly, so that
 number in the trace (`ProfilerStep#57`) and no step outside a window is annotated.
 """
 
-import json
 import os
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import torch
 from isal import igzip
 from torch.profiler import ProfilerActivity, _KinetoProfile, record_function
@@ -31,6 +32,10 @@ class _Recorded:
     steps: list[int]
     profile: _KinetoProfile
     unfinished: int | None  # a step that was annotated and never ended
+
+    def header(self, metadata: Mapping[str, Any], later: Mapping[str, Any]) -> bytes:
+        """Return what its trace's header says of it, as the beginning of the file in place of its `{`."""
+        return b'{"scalescope": ' + msgspec.json.encode({**metadata, "steps": self.steps, **later}) + b","
 
 
 class Tracer:
@@ -135,7 +140,6 @@ class Tracer:
     def _finish(self, window: Window, end: int, unfinished: bool = False) -> None:
         assert self._open is not None
         steps = list(range(window.active, end))
-        self._open.add_metadata_json("scalescope", json.dumps({**self._metadata, "steps": steps}))
         self._open.stop_trace()
         if self._budget.wants_count:
             self._count(self._open, len(steps))
@@ -152,16 +156,19 @@ class Tracer:
         """How many windows are ready to be written."""
         return len(self._done)
 
-    def first_step(self, index: int) -> int:
-        """Return the first recorded step of a window."""
-        return self._done[index].steps[0]
+    def steps(self, index: int) -> list[int]:
+        """Return the recorded steps of a window."""
+        return self._done[index].steps
 
     def forget(self, index: int) -> None:
         """Let go of a window that has been written; those after it move up."""
         del self._done[index]
 
-    def export(self, index: int, path: Path) -> None:
-        """Write one window's trace, gzipped, whole or not at all. Raises OSError where it does not fit."""
+    def export(self, index: int, path: Path, later: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Write one window's trace, gzipped, whole or not at all. Raises OSError where it does not fit.
+
+        `later`: what became known of the window after it was recorded, for the header, beside what every header says.
+        """
         recorded = self._done[index]
         path.parent.mkdir(parents=True, exist_ok=True)
         needed, free = self._budget.plain_bytes(len(recorded.steps)), shutil.disk_usage(path.parent).free
@@ -174,6 +181,10 @@ class Tracer:
             recorded.profile.export_chrome_trace(raw)
             _check_whole(Path(raw))
             with Path(raw).open("rb") as plain, igzip.open(packed, "wb", compresslevel=2) as file:
+                while plain.read(1) not in (b"{", b""):
+                    pass
+                # Kineto itself takes metadata only while it records
+                file.write(recorded.header(self._metadata, later))
                 while block := b"".join(plain.readlines(1 << 20)):
                     if recorded.unfinished is not None:
                         block = block.replace(b'"ProfilerStep#%d"' % recorded.unfinished, b'"unfinished step"')

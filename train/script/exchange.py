@@ -10,6 +10,7 @@ import time
 import msgspec
 import torch.distributed as dist
 
+from scalescope.records.recording import RecordingBursts
 from scalescope.records.rows import Device
 
 _SECONDS_APART = 1.0
@@ -32,6 +33,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     memory_peak_bytes: int = 0
     device: Device | None = None
     remarks: list[str] = []
+    bursts: RecordingBursts | None = None
+    windows: list[list[int]] = []  # the steps of each that was recorded
     ended: bool = False  # the rank's last message
 
 

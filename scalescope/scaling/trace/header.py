@@ -5,6 +5,8 @@ from typing import Annotated
 
 import msgspec
 
+from scalescope.records.recording import RecordingBursts, WindowFacts
+
 #: What no header holds is no number to count with: it is left out, and the header is said not to decode.
 _Rank = Annotated[int, msgspec.Meta(ge=-1, le=2**24)]
 _Nanoseconds = Annotated[int, msgspec.Meta(ge=0, le=4 * 10**18)]  # since 1970: up to 2096
@@ -35,10 +37,13 @@ class OwnMetadata(msgspec.Struct, frozen=True):
     """What our own jobs write into the header: torch before 2.13 tells no host.
 
     `untraced_step_ms`: steps that ran before the window, where somebody wrote them there (`add_metadata_json`).
+    `window`, `bursts`: the steps beside the window, and what recording costs that host, where our own measuring did.
     """
 
     host: str = ""
     untraced_step_ms: list[float] = []
+    window: WindowFacts | None = None
+    bursts: RecordingBursts | None = None
     bundle: bool = False  # all ranks in one file, as `scalescope perfetto` writes it
 
 
