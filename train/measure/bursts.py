@@ -44,7 +44,9 @@ class Bursts:
 
     def measure(self) -> RecordingBursts | None:
         """Return what calls take with a profiler and without; None where that fails: no reason to end a job."""
-        found: _Modes = {"plain": [], "recorded": [], "shapes": []} | ({"stacks": []} if self.stacks else {})
+        found: _Modes = {"plain": [], "recorded": [], "shapes": []}
+        if self.stacks:
+            found["stacks"] = []
         until = time.monotonic() + _LIMIT_S
         try:
             for _ in range(_MOST_ROUNDS):
