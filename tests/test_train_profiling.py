@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from scalescope.train.measure.kineto import Tracer
 from scalescope.train.measure.schedule import Window
+from scalescope.train.measure.tracing.kineto import Tracer
 from scalescope.train.settings import ProfilerConfig
 from tests.train_runs import compose
 

@@ -299,6 +299,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     activity: Literal["gpu", "cpu"]
     device: str | None = None
     quality: Quality
+    windows: int = 1  # that all figures are of
     ranks: list[RankSplit] = []
     steps: list[StepSplit] = []
     collectives: list[Collective] = []

@@ -18,9 +18,10 @@ from scalescope.scaling.projection.noise import repeat_half_ms
 from scalescope.scaling.projection.outcomes import projection_of
 from scalescope.scaling.projection.outlook import Outlook
 from scalescope.scaling.rank.kernels import KernelTable
-from scalescope.scaling.run import Explained, explain_run, explain_steps_only
+from scalescope.scaling.run import Explained, explain_steps_only
 from scalescope.scaling.verdicts.insitu import add_in_situ
 from scalescope.scaling.verdicts.waterfall import MeanStep, mean_step, waterfall
+from scalescope.scaling.windows.explain import explain_windows
 
 
 class TrainRun(msgspec.Struct, frozen=True):
@@ -159,7 +160,7 @@ def _explain_child(
         answer.reasons.append(f"{child.path.name} has no facts.json: it ended before training began, and is left out")
         return None
     try:
-        explained = explain_run(child, jobs, executor)
+        explained = explain_windows(child, jobs, executor)
     except UserError as error:
         explained = explain_steps_only(child, str(error))
     try:

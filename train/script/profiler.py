@@ -31,11 +31,11 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.package import COMMAND, importable
 from scalescope.records.recording import NEAR_STEPS, RecordingBursts, WindowFacts, untraced_steps
 from scalescope.records.rows import RunStatus, StepPhase
-from scalescope.train.measure.bursts import Bursts
 from scalescope.train.measure.clock import Clock, make_clock
-from scalescope.train.measure.kineto import Tracer
 from scalescope.train.measure.memory import peak_bytes
 from scalescope.train.measure.schedule import Window
+from scalescope.train.measure.tracing.bursts import Bursts
+from scalescope.train.measure.tracing.kineto import Tracer
 from scalescope.train.script.config import script_config
 from scalescope.train.script.exchange import Lap, Message, MessageChannel
 from scalescope.train.script.membership import Membership, find_membership

@@ -7,7 +7,6 @@ number in the trace (`ProfilerStep#57`) and no step outside a window is annotate
 import os
 import shutil
 import tempfile
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,10 +17,11 @@ from typing import Any
 import msgspec
 import torch
 from isal import igzip
-from torch.profiler import ProfilerActivity, _KinetoProfile, record_function
+from torch.profiler import _KinetoProfile, record_function
 
 from scalescope.train.measure.schedule import Window
-from scalescope.train.measure.trace_budget import TraceBudget
+from scalescope.train.measure.tracing.profile import prepared_profile
+from scalescope.train.measure.tracing.trace_budget import TraceBudget
 from scalescope.train.settings import ProfilerConfig
 
 
@@ -51,9 +51,9 @@ class Tracer:
         """`ddp`: whether torch's DDP may move gradients: how large they are, only the shapes of its operators tell."""
         self._config = config
         self._traced = config.ranks is None or rank in config.ranks
-        self._on_gpu = device.type == "cuda"
+        self._device = device
         # gloo's collectives have no other record of their sizes and roots
-        self._shapes = config.shapes if config.shapes is not None else ddp or not self._on_gpu
+        self._shapes = config.shapes if config.shapes is not None else ddp or device.type != "cuda"
         self._metadata = metadata
         self._budget = TraceBudget(config.max_mib)
         self._counting: _KinetoProfile | None = None
@@ -108,18 +108,9 @@ class Tracer:
             self._open = None
 
     def _prepare(self) -> _KinetoProfile:
-        if not self._on_gpu:  # its start and stop lines are noise; on a GPU its warnings are worth them
-            os.environ.setdefault("KINETO_LOG_LEVEL", "6")
-        # each window has a profiler of its own, so nothing that is still wanted is cleared
-        warnings.filterwarnings("ignore", message=".*Profiler clears events at the end of each cycle")
-        profile = _KinetoProfile(
-            activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._on_gpu else [])],
-            record_shapes=self._shapes,
-            with_stack=self._config.stacks,
-            profile_memory=self._config.memory,
+        return prepared_profile(
+            self._device, shapes=self._shapes, stacks=self._config.stacks, memory=self._config.memory
         )
-        profile.prepare_trace()
-        return profile
 
     def _fit(self, window: Window) -> bool:
         """Set where a window's recording ends; False where there is no room for a step of it."""

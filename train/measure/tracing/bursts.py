@@ -6,17 +6,15 @@ of a few numbers, events recorded on a stream of their own, functions that do no
 and takes half a second at most.
 """
 
-import os
 import statistics
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
-from torch.profiler import ProfilerActivity, _KinetoProfile
 
 from scalescope.records.recording import BurstTimes, RecordingBursts
+from scalescope.train.measure.tracing.profile import prepared_profile
 
 #: No further round is begun after so long: one takes 0.05 to 0.15 s.
 _LIMIT_S = 0.25
@@ -59,16 +57,7 @@ class Bursts:
         return RecordingBursts(rank=self.rank, bare=self._bare, **{mode: _median(one) for mode, one in found.items()})
 
     def _recorded(self, mode: str) -> BurstTimes:
-        on_gpu = self.device.type == "cuda"
-        if not on_gpu:
-            os.environ.setdefault("KINETO_LOG_LEVEL", "6")
-        warnings.filterwarnings("ignore", message=".*Profiler clears events at the end of each cycle")
-        profile = _KinetoProfile(
-            activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if on_gpu else [])],
-            record_shapes=mode == "shapes",
-            with_stack=mode == "stacks",
-        )
-        profile.prepare_trace()
+        profile = prepared_profile(self.device, shapes=mode == "shapes", stacks=mode == "stacks")
         profile.start_trace()
         try:
             return self._burst()

@@ -13,8 +13,8 @@ from scalescope.records.errors import RunError
 from scalescope.records.recording import RecordingBursts, RecordingFacts, WindowFacts, window_facts
 from scalescope.records.rows import RunInfo
 from scalescope.train.config import TrainConfig
-from scalescope.train.measure.bursts import Bursts
-from scalescope.train.measure.kineto import Tracer
+from scalescope.train.measure.tracing.bursts import Bursts
+from scalescope.train.measure.tracing.kineto import Tracer
 
 #: What a rank tells at the end: traces that could not be written, remarks, and its bursts.
 _Report = tuple[list[str], list[str], RecordingBursts | None]
