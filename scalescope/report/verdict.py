@@ -36,6 +36,7 @@ from scalescope.scaling.finding import Finding
 from scalescope.scaling.findings.shares import bounded_means
 from scalescope.scaling.verdicts.steady import slowed_by_profiling
 
+_MEASURE_AGAIN = "measure again on a quiet machine, or in more windows: profiler.repeat"
 _PROFILE_AGAIN = "profile again, later or for more steps: what these profiled steps wait for, the measured ones do not"
 
 
@@ -116,6 +117,9 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
                 "had other work: measure again on a quiet machine before believing it."
             )
         falls = [fall for fall in study.waterfall if fall.series == series and fall.to_world_size == last.world_size]
+        unsteady = any(fall.unsteady for fall in falls)
+        if unsteady:
+            headline, level = f"{series}: the machine was unsteady. {headline.partition(': ')[2]}", "unknown"
         if falls and last.scaling == "weak":
             sentences.append(loss_sentence(falls[0]))
             advice = _advice(falls[0], kind)
@@ -128,7 +132,9 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         else:
             sentences.append("Where the loss goes is not known: there are no analysed traces at both counts.")
         largest = next((run for run in of_series if run.name == last.run), None)
-        if largest is not None:
+        if unsteady:
+            advice = f"{_MEASURE_AGAIN}."
+        elif largest is not None:
             advice = _best_advice(largest, advice)
         notes.append(f"Together they do {_throughput(last, points)}.")
     notes += _outlook_sentences(study, series, of_series)

@@ -359,6 +359,9 @@ class Waterfall(msgspec.Struct, kw_only=True):
     to_step_ms: float
     growth_ms: float
     parts: list[WaterfallPart]
+    measured_growth_ms: float | None = None  # of the step outside the profiler's windows
+    noise_ms: float | None = None  # the two lie no further apart on a machine that runs evenly, 95 times of 100
+    unsteady: bool = False  # they do, and recording cannot be why
     compute_inflation_ms: float | None = None  # of the compute part: the same kernels, slower
     compute_more_work_ms: float | None = None  # of the compute part: kernels the smaller run does not have
     kinds: list[KindGrowth] = []  # of the compute part, kernel kind by kernel kind; empty where kernels do not match

@@ -19,6 +19,7 @@ from scalescope.scaling.projection.outcomes import projection_of
 from scalescope.scaling.projection.outlook import Outlook
 from scalescope.scaling.rank.kernels import KernelTable
 from scalescope.scaling.run import Explained, explain_steps_only
+from scalescope.scaling.verdicts.growth import add_measured_growth
 from scalescope.scaling.verdicts.insitu import add_in_situ
 from scalescope.scaling.verdicts.waterfall import MeanStep, mean_step, waterfall
 from scalescope.scaling.windows.explain import explain_windows
@@ -255,6 +256,7 @@ def _compare(series: Series, answer: StudyAnalysis) -> None:
         if run.world_size == smallest.world_size:
             continue
         fall = waterfall(series.name, _exact(smallest), _exact(run), same_work=series.scaling == "weak")
+        add_measured_growth(fall, smallest.explained.analysis, run.explained.analysis)
         answer.waterfall.append(fall)
         if fall.compute_inflation_ms is None and series.scaling == "weak":
             answer.reasons.append(
