@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scalescope.records.recording import BurstTimes, RecordingBursts, UntracedSteps, untraced_steps
 from scalescope.records.rows import StepRow
+from scalescope.records.steps.recording import BurstTimes, RecordingBursts, UntracedSteps, untraced_steps
 from scalescope.scaling.as_run.recording import WITH_DEVICE, terms_for
 from scalescope.scaling.replay.load import read_records
 

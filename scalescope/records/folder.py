@@ -15,7 +15,6 @@ import msgspec
 
 from scalescope.records.errors import UserError
 from scalescope.records.files import RowWriter, read_document, read_rows, write_atomic
-from scalescope.records.recording import RecordingFacts
 from scalescope.records.rows import (
     EndedBy,
     JobRow,
@@ -28,6 +27,7 @@ from scalescope.records.rows import (
     TrainFacts,
     TriedRow,
 )
+from scalescope.records.steps.recording import RecordingFacts
 
 #: What ended a run, where its status says no more.
 _ENDED_BY: dict[RunStatus, EndedBy] = {"failed": "failure", "interrupted": "request", "preempted": "request"}

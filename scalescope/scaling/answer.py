@@ -11,7 +11,7 @@ import msgspec
 
 from scalescope.records.errors import UserError
 from scalescope.records.files import write_atomic
-from scalescope.records.unevenness import is_unsteady
+from scalescope.records.steps.unevenness import is_unsteady
 from scalescope.scaling.costs.answer import CostAnswer
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import Code, Cure, Finding, Reason

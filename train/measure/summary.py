@@ -3,7 +3,7 @@
 from statistics import median, quantiles
 
 from scalescope.records.rows import StepRow
-from scalescope.records.unevenness import Difference, difference
+from scalescope.records.steps.unevenness import Difference, difference
 from scalescope.train.measure.schedule import Schedule
 
 

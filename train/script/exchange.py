@@ -10,8 +10,8 @@ import time
 import msgspec
 import torch.distributed as dist
 
-from scalescope.records.recording import RecordingBursts
 from scalescope.records.rows import Device
+from scalescope.records.steps.recording import RecordingBursts
 
 _SECONDS_APART = 1.0
 _RANKS_A_SECOND = 16  # more ranks than these speak less often, so that rank 0 need not listen all the time

@@ -29,8 +29,8 @@ import torch
 from scalescope.hardware.detect import describe, versions
 from scalescope.records.folder import RunFolder
 from scalescope.records.package import COMMAND, importable
-from scalescope.records.recording import NEAR_STEPS, RecordingBursts, WindowFacts, untraced_steps
 from scalescope.records.rows import RunStatus, StepPhase
+from scalescope.records.steps.recording import NEAR_STEPS, RecordingBursts, WindowFacts, untraced_steps
 from scalescope.train.measure.clock import Clock, make_clock
 from scalescope.train.measure.memory import peak_bytes
 from scalescope.train.measure.schedule import Window

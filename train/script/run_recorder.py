@@ -15,8 +15,8 @@ from scalescope.launch.sinks import open_sinks
 from scalescope.records.environment import capture
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder, new_name
-from scalescope.records.recording import RecordingBursts, RecordingFacts, window_facts
 from scalescope.records.rows import Ceilings, Device, RunStatus, StepPhase, TrainFacts
+from scalescope.records.steps.recording import RecordingBursts, RecordingFacts, window_facts
 from scalescope.train.measure.accounting import Accounting
 from scalescope.train.script.config import ScriptConfig
 from scalescope.train.script.exchange import Lap, Message

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from scalescope.records.recording import RecordingBursts
+from scalescope.records.steps.recording import RecordingBursts
 from scalescope.scaling.rank.record import LAUNCH, RankRecord
 from scalescope.scaling.rank.recorded import FRAME_EDGES, OPERATOR_EDGES, OVERHEAD_NS, RUNTIME_CALLS, Counts, Recorded
 from scalescope.scaling.replay.host_cost import CallCost, Floats, HostCost

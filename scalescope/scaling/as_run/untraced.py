@@ -18,8 +18,8 @@ import msgspec
 
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
-from scalescope.records.recording import UntracedSteps, untraced_steps, window_facts
 from scalescope.records.rows import StepRow
+from scalescope.records.steps.recording import UntracedSteps, untraced_steps, window_facts
 from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.rank.record import RankRecord

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import msgspec
 
-from scalescope.records.recording import RecordingBursts, WindowFacts
+from scalescope.records.steps.recording import RecordingBursts, WindowFacts
 
 #: What no header holds is no number to count with: it is left out, and the header is said not to decode.
 _Rank = Annotated[int, msgspec.Meta(ge=-1, le=2**24)]

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from scalescope.records.rows import StepRow
-from scalescope.records.unevenness import difference, percentile
+from scalescope.records.steps.unevenness import difference, percentile
 from scalescope.scaling.answer import RunAnalysis, StepTimes, Throughput
 
 #: Profiled steps that differ by more from the measured ones are not like them.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from scalescope.records.recording import BurstTimes, RecordingBursts
+from scalescope.records.steps.recording import BurstTimes, RecordingBursts
 from scalescope.train.measure.tracing.profile import prepared_profile
 
 #: No further round is begun after so long: one takes 0.05 to 0.15 s.

@@ -10,8 +10,8 @@ import torch.distributed as dist
 from scalescope.hardware.detect import versions
 from scalescope.launch.job import Job
 from scalescope.records.errors import RunError
-from scalescope.records.recording import RecordingBursts, RecordingFacts, WindowFacts, window_facts
 from scalescope.records.rows import RunInfo
+from scalescope.records.steps.recording import RecordingBursts, RecordingFacts, WindowFacts, window_facts
 from scalescope.train.config import TrainConfig
 from scalescope.train.measure.tracing.bursts import Bursts
 from scalescope.train.measure.tracing.kineto import Tracer

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from scalescope.records.rows import StepRow
-from scalescope.records.unevenness import placebo_ms
+from scalescope.records.steps.unevenness import placebo_ms
 
 #: So many steady steps on each side of a window tell what a step takes there.
 NEAR_STEPS = 20
