@@ -9,6 +9,7 @@ and takes half a second at most.
 import statistics
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import torch
@@ -38,7 +39,8 @@ class Bursts:
     def begin(self) -> None:
         """Take the times of a process in which nothing was ever recorded: on a device they never come back."""
         if self.device.type == "cuda":
-            self._bare = self._burst()
+            with suppress(RuntimeError):  # whatever the device says, it is no reason to end a job
+                self._bare = self._burst()
 
     def measure(self) -> RecordingBursts | None:
         """Return what calls take with a profiler and without; None where that fails: no reason to end a job."""
