@@ -82,6 +82,7 @@ PIECES = (  # the most wanted first
     Piece("images", f"{PYTHON} {HERE}/image_loading.py --decoders pillow,nvjpeg --out {{out}}", 260),
     Piece("profiling", f"{PYTHON} {HERE}/profiling_cost.py model=gpt_small launch.ranks=1 steps=105 warmup_steps=20 "
           "profiler.active=5 --out {out}", 130, one_gpu=True),
+    Piece("recording", f"{PYTHON} {HERE}/recording_ways.py {{out}} --ranks 2 --rounds 6", 120, least_gpus=2),
     Piece("logging", f"{PYTHON} {HERE}/logging_cost.py model=gpt_small launch.ranks=1 --repeats 2 --out {{out}}", 160,
           one_gpu=True),
     Piece("gpt", f"{PYTHON} {HERE}/training_side_by_side.py gpt --nanogpt {{nanogpt}}/model.py --out {{out}}.jsonl",

@@ -97,6 +97,20 @@ def test_profiled_steps_unlike_the_measured_ones_are_said() -> None:
     assert "On 4 GPUs the profiled steps are 28% shorter than the measured ones" in text
 
 
+def test_growths_that_contradict_each_other_are_said_before_anything_else() -> None:
+    (fall, *_) = study().waterfall
+    even = msgspec.structs.replace(fall, measured_growth_ms=fall.growth_ms + 0.3, noise_ms=0.5)
+    assert loss_sentence(even) == f"{loss_sentence(fall)} Measured outside the traces it grew by 2.2 ms (± 0.50 ms)."
+    apart = [
+        msgspec.structs.replace(one, measured_growth_ms=-9.0, noise_ms=0.5, unsteady=True) for one in study().waterfall
+    ]
+    verdict = study_verdicts(msgspec.structs.replace(study(), waterfall=apart), answers())[0]
+    assert verdict.level == "unknown"
+    assert verdict.headline.startswith("gpt_small: the machine was unsteady. 4 GPUs do 3.77× the work of one")
+    assert verdict.sentences[0].startswith("The machine was unsteady: the measured step grew by -9.0 ms")
+    assert verdict.advice.startswith("measure again on a quiet machine")
+
+
 def test_one_count_alone_claims_no_scaling() -> None:
     alone = msgspec.structs.replace(study(), efficiency=study().efficiency[:1], waterfall=[])
     verdict = study_verdicts(alone, answers())[0]

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import math
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from scalescope.cli import front_door
 from scalescope.records.rows import StepPhase, StepRow
+from scalescope.report.steadiness import profiling_line
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis, StepTimes, read_run_answer
@@ -31,6 +33,8 @@ from scalescope.scaling.replay.whatif import Replayer
 from scalescope.scaling.run import explain_run
 from scalescope.scaling.trace.reader import read_trace
 from scalescope.scaling.verdicts.steady import add_steps
+from scalescope.train.measure.schedule import Schedule, Window
+from scalescope.train.measure.summary import summarise
 
 DATA = Path(__file__).parent / "data"
 #: 2×H200 on a slow host: bound by the devices, and by the host of rank 1 while it was recorded.
@@ -213,13 +217,13 @@ def test_untraced_steps_count_near_the_window_and_after_it_only_where_nothing_li
             *(row(step, "steady", after + 0.1 * (step % 5)) for step in range(45, 60)),
         ]
 
-    slower = untraced_near(rows(30.0), 44)
+    slower = untraced_near(rows(30.0), range(40, 45))
     assert slower is not None and slower.source == "steps" and slower.step_ms.value == pytest.approx(24.2, abs=0.05)
-    same = untraced_near(rows(24.0), 44)
-    assert same is not None and same.step_ms.half < slower.step_ms.half, "more steps that are alike tell more"
-    only_after = untraced_near([row for row in rows(30.0) if row.phase == "profile" or row.step > 44], 44)
+    same = untraced_near(rows(24.0), range(40, 45))
+    assert same is not None and same != slower and 24.2 in same.step_ms, "steps after it that are alike count, too"
+    only_after = untraced_near([row for row in rows(30.0) if row.phase == "profile" or row.step > 44], range(40, 45))
     assert only_after is not None and only_after.step_ms.value == pytest.approx(30.2, abs=0.05)
-    assert untraced_near([row for row in rows(30.0) if row.phase == "profile"], 44) is None
+    assert untraced_near([row for row in rows(30.0) if row.phase == "profile"], range(40, 45)) is None
 
 
 def test_a_trace_may_tell_the_steps_before_it_in_its_header(tmp_path: Path) -> None:
@@ -246,6 +250,24 @@ def test_what_profiling_costs_is_told_apart_from_a_machine_that_is_unsteady() ->
     drifting = reported([44.0 + 0.5 * step for step in range(24)])
     assert drifting.unsteady and drifting.placebo_ms is not None and drifting.placebo_ms > 4
     assert reported([45.0] * 4).placebo_ms is None, "too few to tell"
+    shorter = reported([90.0, 90.2] * 12)
+    assert shorter.unsteady and "which no profiling makes" in profiling_line(shorter)
+    assert profiling_line(shorter).startswith("The machine was unsteady")
+
+
+def test_a_jobs_last_words_and_its_analysis_agree_on_what_profiling_costs() -> None:
+    """Steps that drift between 900 and 1,400 ms, the last three of them profiled."""
+    schedule = Schedule(43, 0, (Window(38, 40, 43),))
+    rows = [
+        StepRow(step=step, phase=schedule.phase(step), step_ms=[1150.0 + 250 * math.sin(step / 4)], samples_per_s=1.0)
+        for step in range(43)
+    ]
+    said = summarise("gpt", rows, schedule)[-1]
+    assert "the machine was unsteady" in said and "for profiling" not in said
+    quiet = [msgspec.structs.replace(row, step_ms=[900.0 + (90 if row.step >= 40 else row.step % 2)]) for row in rows]
+    assert summarise("gpt", quiet, schedule)[-1].endswith("+9.9% for profiling")
+    slow = [msgspec.structs.replace(row, step_ms=[900.0 - (90 if row.step >= 40 else row.step % 2)]) for row in rows]
+    assert "no profiling makes it" in summarise("gpt", slow, schedule)[-1]
 
 
 def test_answers_of_schema_1_are_read(tmp_path: Path) -> None:

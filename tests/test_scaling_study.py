@@ -19,8 +19,11 @@ from scalescope.report.report_data import read_report_data
 from scalescope.scaling.analyze import analyze, analyze_run, analyze_study
 from scalescope.scaling.answer import (
     PARTS,
+    Quality,
     RunAnalysis,
+    StepTimes,
     StudyAnalysis,
+    Waterfall,
     read_run_answer,
     read_study_answer,
     write_answer,
@@ -29,6 +32,7 @@ from scalescope.scaling.rank.partition import total
 from scalescope.scaling.run import explain_traces
 from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.verdicts.efficiency import efficiency_of
+from scalescope.scaling.verdicts.growth import add_measured_growth
 from scalescope.scaling.verdicts.waterfall import compute_split, mean_step, waterfall
 from tests import oracle, synthetic
 
@@ -110,6 +114,50 @@ def test_the_parts_of_the_waterfall_add_up_to_the_growth_of_the_step(study: RunF
     assert fall.compute_inflation_ms + fall.compute_more_work_ms == pytest.approx(fall.parts[0].ms, abs=1e-9)
     # the same kernels take longer beside collectives, and DDP adds kernels that fill its buckets
     assert 0.5 < fall.compute_inflation_ms < 1.2 and 0.2 < fall.compute_more_work_ms < 0.6
+
+
+def test_the_traced_growth_stands_beside_the_measured_one_and_what_steps_differ_by(study: RunFolder) -> None:
+    (fall,) = analyze_study(study)[0].waterfall
+    assert fall.measured_growth_ms == 2.0 and fall.noise_ms == 0.0 and not fall.unsteady, "profiling may cost as much"
+
+
+@pytest.mark.parametrize(
+    ("growth", "activity", "profiled", "unsteady"),
+    [
+        (12.0, "cpu", 101.0, False),  # within what steps differ by, and what recording costs
+        (40.0, "cpu", 130.0, True),
+        (40.0, "gpu", 130.0, False),  # recording slows the hosts of GPUs
+        (-40.0, "gpu", 50.0, True),  # and shortens no step
+    ],
+)
+def test_growths_too_far_apart_are_an_unsteady_machines(
+    growth: float, activity: Literal["cpu", "gpu"], profiled: float, unsteady: bool
+) -> None:
+    def run(measured: float, window: float) -> RunAnalysis:
+        times = StepTimes(measured_step_ms=measured, measured_step_p95_ms=measured, measured_steps=30,
+                          window_step_ms=window, profiling_overhead_ms=window - measured,
+                          profiling_overhead_fraction=window / measured - 1, placebo_ms=3.0)  # fmt: skip
+        return RunAnalysis(name="r", world_size=1, activity=activity, quality=Quality(verdict="good"), step_times=times)
+
+    fall = Waterfall(series="s", from_world_size=1, to_world_size=2, from_step_ms=90, to_step_ms=90 + growth,
+                     growth_ms=growth, parts=[])  # fmt: skip
+    add_measured_growth(fall, run(90.0, 90.0), run(100.0, profiled))
+    assert fall.measured_growth_ms == 10.0
+    assert fall.noise_ms == pytest.approx(18**0.5 + (2.0 if activity == "cpu" else 0.0))
+    assert fall.unsteady == unsteady
+
+
+def test_a_growth_that_is_lost_in_what_steps_differ_by_is_not_claimed() -> None:
+    def run(measured: float) -> RunAnalysis:
+        times = StepTimes(measured_step_ms=measured, measured_step_p95_ms=measured, measured_steps=30,
+                          window_step_ms=measured, profiling_overhead_ms=0.0, profiling_overhead_fraction=0.0,
+                          placebo_ms=40.0)  # fmt: skip
+        return RunAnalysis(name="r", world_size=1, activity="gpu", quality=Quality(verdict="good"), step_times=times)
+
+    fall = Waterfall(series="s", from_world_size=1, to_world_size=2, from_step_ms=90, to_step_ms=115, growth_ms=25,
+                     parts=[])  # fmt: skip
+    add_measured_growth(fall, run(100.0), run(130.0))
+    assert fall.unsteady
 
 
 def test_the_waterfall_is_exact_and_equals_the_slow_account() -> None:

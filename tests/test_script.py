@@ -1,12 +1,15 @@
 """A training loop that is not ours, under `profile_steps`: measured in full, and never disturbed."""
 
+import gzip
 import os
 import runpy
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 
+import msgspec
 import pytest
 import torch
 
@@ -14,6 +17,7 @@ from scalescope import profile_steps
 from scalescope.records.folder import RunFolder, find_runs
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis, StudyAnalysis, read_run_answer
+from scalescope.scaling.trace.header import Header
 from tests.made_once import made_once
 
 TESTS = Path(__file__).resolve().parent
@@ -196,12 +200,27 @@ def test_the_users_own_profiler_goes_first(tmp_path: Path, capfd: pytest.Capture
 
 
 def test_windows_repeat_and_keep_beside_each_other(tmp_path: Path) -> None:
-    with profile_steps("again", name="again", runs=tmp_path, repeat=2, first_step=100, **QUICK) as profile:
-        for _ in range(16):
+    settings = {**QUICK, "wait": 5}
+    with profile_steps("again", name="again", runs=tmp_path, repeat=2, first_step=100, **settings) as profile:
+        for _ in range(22):
             profile.step(work())
     run = RunFolder(tmp_path / "again")
     assert steps_of(run)[0] == 100
-    assert [path.name for path in run.find_traces()[0]] == [f"rank0.{s}.pt.trace.json.gz" for s in (104, 110)]
+    assert [path.name for path in run.find_traces()[0]] == [f"rank0.{s}.pt.trace.json.gz" for s in (106, 114)]
+
+    facts = run.read_recording()
+    assert facts is not None and [one.steps for one in facts.windows] == [[106, 107], [114, 115]]
+    (bursts,) = facts.bursts
+    assert bursts.operator_ns > 0
+    lengths = {row.step: row.length_ms for row in run.read_steps()}
+    for window, before in zip(facts.windows, (range(101, 105), range(109, 113)), strict=True):
+        assert window.before is not None and window.before.count == 4, (
+            "not the step that waits for traces to be written"
+        )
+        assert window.before.median_ms == pytest.approx(median(lengths[step] for step in before))
+        trace = msgspec.json.decode(gzip.decompress(run.trace_of(0, window.steps[0]).read_bytes()), type=Header)
+        assert trace.own.window is not None and trace.own.window.before == window.before
+        assert trace.own.bursts == bursts, "measured once"
 
 
 def test_a_name_that_is_taken_is_never_reused(tmp_path: Path) -> None:

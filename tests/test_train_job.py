@@ -9,13 +9,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 from torch_tb_profiler.io import Cache
 from torch_tb_profiler.profiler import RunLoader
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
+from scalescope.scaling.as_run.recording import ON_CPUS, terms_for
+from scalescope.scaling.as_run.untraced import untraced_of_run, untraced_of_traces
+from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.run import explain_run
+from scalescope.scaling.trace.header import Header, OwnMetadata
 from tests.made_once import made_once
 from tests.train_runs import SMALL_GPT, ranks_of, start, train, train_in_world, wait_for, wait_for_rows
 
@@ -107,6 +112,10 @@ def test_windows_are_named_by_their_first_step_and_keep_beside_each_other(togeth
     assert together.folder.find_traces().keys() == {0, 1}
 
 
+def own_header(trace: dict[str, Any]) -> OwnMetadata:
+    return msgspec.convert({"scalescope": trace["scalescope"]}, Header).own
+
+
 def read_trace(path: Path) -> dict[str, Any]:
     return cast(dict[str, Any], json.loads(gzip.decompress(path.read_bytes())))
 
@@ -123,6 +132,36 @@ def test_a_trace_holds_its_steps_by_the_jobs_numbers_and_says_whose_it_is(togeth
     assert header["config_hash"] == together.folder.read_info().config_hash
     assert header["torch"] and header["scalescope"] and header["host"]
     assert trace["distributedInfo"]["world_size"] == 2
+
+
+def test_a_trace_alone_tells_the_steps_beside_its_window_and_what_recording_costs_its_host(together: Run) -> None:
+    facts = together.folder.read_recording()
+    assert facts is not None and [one.steps for one in facts.windows] == [[7, 8], [16, 17]]
+    assert [one.rank for one in facts.bursts] == [0, 1]
+    for one in facts.bursts:
+        assert one.bare is None and one.shapes is not None, "nothing stays attached to a CPU"
+        assert one.plain.operator_ns < one.recorded.operator_ns < one.shapes.operator_ns
+    first, second = facts.windows
+    lengths = {row.step: row.length_ms for row in together.rows}
+    assert first.first and not second.first
+    assert first.after is not None and second.before is not None and first.after.count == second.before.count == 6
+    assert second.before.median_ms == pytest.approx(statistics.median(lengths[step] for step in range(9, 15)))
+    assert second.after is not None and second.after.median_ms == pytest.approx(
+        statistics.median(lengths[step] for step in range(18, 24))
+    )
+    header = own_header(read_trace(together.folder.trace_of(1, 16)))
+    assert header.window == second and header.bursts == facts.bursts[1]
+
+
+def test_a_run_folder_and_its_traces_alone_tell_the_same_untraced_step(together: Run) -> None:
+    records = read_records(together.folder.path)
+    alone, with_rows = untraced_of_traces(records), untraced_of_run(together.folder.path, [16, 17])
+    assert alone is not None and with_rows is not None
+    assert (alone.source, with_rows.source) == ("metadata", "steps")
+    assert alone.step_ms == with_rows.step_ms
+    terms = terms_for(records)
+    assert terms.source == "bursts in the job itself" and terms.call_ns == 0
+    assert ON_CPUS.operator_ns / 4 < terms.operator_ns < 4 * ON_CPUS.operator_ns
 
 
 def test_a_window_shows_the_job_alone(together: Run) -> None:

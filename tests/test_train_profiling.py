@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from scalescope.train.measure.kineto import Tracer
 from scalescope.train.measure.schedule import Window
+from scalescope.train.measure.tracing.kineto import Tracer
 from scalescope.train.settings import ProfilerConfig
 from tests.train_runs import compose
 
@@ -43,7 +43,7 @@ def record(config: ProfilerConfig, train_step: Callable[[], None], folder: Path,
         if window is not None:
             tracer.after(window, step)
     for index in range(tracer.count):
-        tracer.export(index, folder / f"{tracer.first_step(index)}.json.gz")
+        tracer.export(index, folder / f"{tracer.steps(index)[0]}.json.gz")
     return tracer
 
 

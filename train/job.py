@@ -20,7 +20,6 @@ from scalescope.train.measure.accounting import Accounting
 from scalescope.train.measure.clock import Clock, make_clock
 from scalescope.train.measure.energy import PowerMeter
 from scalescope.train.measure.forecast import forecast
-from scalescope.train.measure.kineto import Tracer
 from scalescope.train.measure.memory import record_history
 from scalescope.train.measure.preemption import StopRequest
 from scalescope.train.measure.progress_markers import ProgressMarkers
@@ -28,7 +27,9 @@ from scalescope.train.measure.publisher import Publisher
 from scalescope.train.measure.schedule import Schedule, make_schedule
 from scalescope.train.measure.step_recorder import StepRecorder
 from scalescope.train.measure.summary import summarise
-from scalescope.train.measure.traces import describe_run, rescue_traces, write_traces
+from scalescope.train.measure.tracing.bursts import Bursts
+from scalescope.train.measure.tracing.kineto import Tracer
+from scalescope.train.measure.tracing.traces import describe_run, rescue_traces, write_traces
 from scalescope.train.models.network import Model, build_model, network_class
 from scalescope.train.models.precision import Precision
 from scalescope.train.out_of_memory import explain_out_of_memory, is_out_of_memory
@@ -75,6 +76,9 @@ def _run(job: Job[TrainConfig]) -> None:
     clock = make_clock(job.device)
     description = describe_run(job, info)
     tracer = Tracer(config.profiler, job.device, job.world.rank, description, config.strategy.buckets_gradients)
+    bursts = Bursts(job.world.rank, job.device, config.profiler.stacks)
+    if schedule.windows:
+        bursts.begin()
     markers = ProgressMarkers(job)
     with StopRequest() as stop, Publisher(job) as publisher:
         recorder = StepRecorder(
@@ -99,7 +103,7 @@ def _run(job: Job[TrainConfig]) -> None:
         for line in checkpoints.describe():
             print(f"{config.model.name}: {line}", flush=True)
     markers.writing(schedule.steps)
-    write_traces(job, tracer)
+    write_traces(job, tracer, bursts)
 
 
 @dataclass

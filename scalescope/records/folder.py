@@ -27,6 +27,7 @@ from scalescope.records.rows import (
     TrainFacts,
     TriedRow,
 )
+from scalescope.records.steps.recording import RecordingFacts
 
 #: What ended a run, where its status says no more.
 _ENDED_BY: dict[RunStatus, EndedBy] = {"failed": "failure", "interrupted": "request", "preempted": "request"}
@@ -125,6 +126,10 @@ class RunFolder:
         return self.path / "steps.jsonl"
 
     @property
+    def recording(self) -> Path:
+        return self.path / "recording.json"
+
+    @property
     def sweep(self) -> Path:
         return self.path / "sweep.jsonl"
 
@@ -199,6 +204,16 @@ class RunFolder:
             origin, dataset = _origin_of(self.config.read_text("utf-8", errors="replace"))
             facts = msgspec.structs.replace(facts, origin=origin, dataset=facts.dataset or dataset)
         return facts
+
+    def write_recording(self, facts: RecordingFacts) -> None:
+        """Write recording.json; windows of an earlier attempt at the run stay in it."""
+        with contextlib.suppress(UserError):  # what does not decode is written anew
+            facts = facts.after(self.read_recording())
+        write_atomic(self.recording, msgspec.json.format(msgspec.json.encode(facts)))
+
+    def read_recording(self) -> RecordingFacts | None:
+        """Return recording.json; None where nothing was recorded. Raises UserError where it does not decode."""
+        return read_document(self.recording, RecordingFacts) if self.recording.exists() else None
 
     def step_writer(self) -> RowWriter:
         return RowWriter(self.steps)

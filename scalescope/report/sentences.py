@@ -88,6 +88,21 @@ def sweep_verdict(rows: Sequence[SweepRow]) -> Verdict:
 
 
 def loss_sentence(fall: Waterfall) -> str:
+    """Return where a step's growth went, beside its measured growth; where those contradict each other, that first."""
+    parts = _growth_sentence(fall)
+    measured, noise = fall.measured_growth_ms, fall.noise_ms
+    if measured is None or noise is None:
+        return parts
+    if fall.unsteady:
+        return (
+            f"The machine was unsteady: the measured step grew by {milliseconds(measured)} and the profiled one by "
+            f"{milliseconds(fall.growth_ms)}, where ± {milliseconds(noise)} is what such steps differ by themselves. "
+            f"Of the profiled steps alone: {parts[0].lower()}{parts[1:]}"
+        )
+    return f"{parts} Measured outside the traces it grew by {milliseconds(measured)} (± {milliseconds(noise)})."
+
+
+def _growth_sentence(fall: Waterfall) -> str:
     """Return where a step's growth went, largest part first; what became shorter is said as given back."""
     span = f"{milliseconds(fall.from_step_ms)} to {milliseconds(fall.to_step_ms)} in the traces"
     grown = fall.growth_ms

@@ -21,6 +21,7 @@ from scalescope.report.panels.advice import advice_sentence, tried_table
 from scalescope.report.panels.lost import lost_table
 from scalescope.report.report_data import ReportData
 from scalescope.report.sentences import Level, Verdict, sweep_verdict
+from scalescope.report.steadiness import profiling_line
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
 from scalescope.report.verdict import run_verdict, study_verdicts
@@ -34,7 +35,7 @@ from scalescope.report.views import (
     sweep_variant,
     waterfall_steps,
 )
-from scalescope.scaling.answer import Efficiency, RunAnalysis, StepTimes, StudyAnalysis, Waterfall
+from scalescope.scaling.answer import Efficiency, RunAnalysis, StudyAnalysis, Waterfall
 
 _STYLES: dict[Level, str] = {"good": "green", "fair": "yellow", "poor": "red", "unknown": "bold"}
 _PAD = 2  # blanks between two columns
@@ -87,22 +88,8 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
     reasons = answer.quality.reasons if answer.quality.verdict == "good" else []  # else the verdict says them
     for reason in [*reasons, *([answer.unpriced.text] if answer.unpriced is not None else [])]:
         _print_line(console, f"Noted: {reason}.", "dim")
-    times = answer.step_times
-    if times is not None and times.profiling_overhead_ms is not None and times.measured_step_ms is not None:
-        _print_line(console, _profiling_line(times))
-
-
-def _profiling_line(times: StepTimes) -> str:
-    """Return what profiling costs a step, or that the machine was too unsteady to tell."""
-    cost, placebo = times.profiling_overhead_ms or 0.0, times.placebo_ms or 0.0
-    text = f"A step takes {figure(times.measured_step_ms or 0, 2)} ms"
-    if times.unsteady:
-        return (
-            f"{text}, and {figure(cost, 2)} ms more while it is profiled: no more than stretches of steps without a "
-            f"profiler differ by themselves (± {figure(placebo, 2)} ms). The machine was unsteady."
-        )
-    profiled = figure((times.measured_step_ms or 0) + cost, 2)
-    return f"{text}, and {profiled} ms while it is profiled: profiling overhead {figure(cost, 2)} ms."
+    if answer.step_times is not None and (line := profiling_line(answer.step_times)):
+        _print_line(console, line)
 
 
 def _efficiency_line(factors: Efficiency, answer: RunAnalysis) -> str:

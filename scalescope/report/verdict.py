@@ -26,6 +26,7 @@ from scalescope.report.sentences import (
     sentence,
     sweep_verdict,
 )
+from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
 from scalescope.report.views import activities, devices, in_tokens, points_of, run_label, series_names, waterfall_steps
@@ -33,8 +34,9 @@ from scalescope.scaling.answer import RunAnalysis, ScalingPoint, StudyAnalysis, 
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import Finding
 from scalescope.scaling.findings.shares import bounded_means
-from scalescope.scaling.verdicts.steady import UNLIKE, slowed_by_profiling
+from scalescope.scaling.verdicts.steady import slowed_by_profiling
 
+_MEASURE_AGAIN = "measure again on a quiet machine, or in more windows: profiler.repeat"
 _PROFILE_AGAIN = "profile again, later or for more steps: what these profiled steps wait for, the measured ones do not"
 
 
@@ -115,6 +117,9 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
                 "had other work: measure again on a quiet machine before believing it."
             )
         falls = [fall for fall in study.waterfall if fall.series == series and fall.to_world_size == last.world_size]
+        unsteady = any(fall.unsteady for fall in falls)
+        if unsteady:
+            headline, level = f"{series}: the machine was unsteady. {headline.partition(': ')[2]}", "unknown"
         if falls and last.scaling == "weak":
             sentences.append(loss_sentence(falls[0]))
             advice = _advice(falls[0], kind)
@@ -127,7 +132,9 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         else:
             sentences.append("Where the loss goes is not known: there are no analysed traces at both counts.")
         largest = next((run for run in of_series if run.name == last.run), None)
-        if largest is not None:
+        if unsteady:
+            advice = f"{_MEASURE_AGAIN}."
+        elif largest is not None:
             advice = _best_advice(largest, advice)
         notes.append(f"Together they do {_throughput(last, points)}.")
     notes += _outlook_sentences(study, series, of_series)
@@ -192,20 +199,8 @@ def _throughput_sentences(run: RunAnalysis) -> list[str]:
 
 def _window_sentences(run: RunAnalysis) -> list[str]:
     """Return a warning where the profiled steps are not like the measured ones, so that shares of them may mislead."""
-    times = run.step_times
-    if times is None or times.profiling_overhead_fraction is None or abs(times.profiling_overhead_fraction) < UNLIKE:
-        return []
-    if times.unsteady:
-        return [
-            f"On {devices(run.world_size, run.activity)} the profiled steps differ from the measured ones by no more "
-            "than stretches of those do among themselves: the machine was unsteady."
-        ]
-    more = "longer" if times.profiling_overhead_fraction > 0 else "shorter"
-    return [
-        f"On {devices(run.world_size, run.activity)} the profiled steps are "
-        f"{percent(abs(times.profiling_overhead_fraction), 0)} {more} than the measured ones: "
-        "what the traces show may not be what the throughput shows."
-    ]
+    told = unlike_sentence(run.step_times, devices(run.world_size, run.activity))
+    return [told] if told else []
 
 
 def _straggler_sentences(run: RunAnalysis, said: Sequence[Finding] = ()) -> list[str]:

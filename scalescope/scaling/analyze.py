@@ -8,13 +8,14 @@ from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.scaling.answer import Answer, RunAnalysis, StudyAnalysis, write_answer
 from scalescope.scaling.as_run.calibrate import Untraced
-from scalescope.scaling.findings.add import add_findings
 from scalescope.scaling.losses import lost_time
 from scalescope.scaling.projection.outlook import NO_OUTLOOK, Outlook
-from scalescope.scaling.run import Explained, explain_jobs, explain_run, explain_traces
+from scalescope.scaling.run import Explained, explain_traces
 from scalescope.scaling.study import explain_study
 from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.verdicts.insitu import add_in_situ
+from scalescope.scaling.windows.add import add_findings_of_study, add_findings_of_windows
+from scalescope.scaling.windows.explain import explain_jobs_windows, explain_windows
 
 
 def analyze_run(run: RunFolder | Path, jobs: int | None = None, executor: Executor | None = None) -> RunAnalysis:
@@ -25,7 +26,7 @@ def analyze_run(run: RunFolder | Path, jobs: int | None = None, executor: Execut
 
     Raises UserError where there are no traces, or a file is none.
     """
-    return explain_run(run, jobs, executor).analysis
+    return explain_windows(run, jobs, executor).analysis
 
 
 def analyze_against(
@@ -36,8 +37,8 @@ def analyze_against(
     `references`: the same job on as many ranks; of several (one before, one after) the mean counts. Raises UserError
     where one holds no traces, or ran on another number of ranks.
     """
-    here = explain_run(run, jobs, executor)
-    here.analysis.lost = lost_time([explain_run(path, jobs, executor) for path in references], here)
+    here = explain_windows(run, jobs, executor)
+    here.analysis.lost = lost_time([explain_windows(path, jobs, executor) for path in references], here)
     return here.analysis
 
 
@@ -117,7 +118,7 @@ def _analyze_path(
     write: bool,
 ) -> list[Answer]:
     if not (path / "run.json").is_file():
-        found = explain_jobs(path, jobs, executor, for_replay=True)
+        found = explain_jobs_windows(path, jobs, executor, for_replay=True)
         if untraced is not None and len(found) > 1:
             raise UserError(f"--step-ms is of one run, and {path} holds traces of {len(found)}; name one")
         return [_completed(path, explained, jobs, executor, outlook, untraced) for explained in found]
@@ -135,7 +136,7 @@ def _analyze_path(
     if untraced is not None:
         raise UserError(f"--step-ms is of one run, and {path} is a {kind}; name that run's folder")
     study, runs = analyze_study(folder, jobs, executor, outlook)
-    add_findings(path, runs, outlook.sweeps, jobs=_jobs_here(jobs, executor))
+    add_findings_of_study(path, runs, outlook.sweeps, _jobs_here(jobs, executor))
     if write:
         _write_study(folder, study, runs)
     return [study, *runs]
@@ -153,7 +154,7 @@ def _analyze_alone(
     path: Path, jobs: int | None, executor: Executor | None, outlook: Outlook, untraced: Untraced | None
 ) -> RunAnalysis:
     """Return a run's analysis with the step as run, findings, and its collectives beside the sweeps that were given."""
-    return _completed(path, explain_run(path, jobs, executor, for_replay=True), jobs, executor, outlook, untraced)
+    return _completed(path, explain_windows(path, jobs, executor, for_replay=True), jobs, executor, outlook, untraced)
 
 
 def _completed(
@@ -166,8 +167,7 @@ def _completed(
 ) -> RunAnalysis:
     if outlook.sweeps:
         add_in_situ(explained.analysis, explained.exchanges, outlook.sweeps)
-    records, here = explained.records, _jobs_here(jobs, executor)
-    add_findings(path, [explained.analysis], outlook.sweeps, records, here, untraced, explained.host)
+    add_findings_of_windows(path, explained, outlook.sweeps, _jobs_here(jobs, executor), untraced)
     return explained.analysis
 
 

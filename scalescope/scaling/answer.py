@@ -11,6 +11,7 @@ import msgspec
 
 from scalescope.records.errors import UserError
 from scalescope.records.files import write_atomic
+from scalescope.records.steps.unevenness import is_unsteady
 from scalescope.scaling.costs.answer import CostAnswer
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import Code, Cure, Finding, Reason
@@ -197,11 +198,18 @@ class StepTimes(msgspec.Struct, kw_only=True):
     placebo_ms: float | None = None  # by so much do medians of as many steady steps in a row differ, 95 of 100
 
     @property
+    def profiled_step_ms(self) -> float | None:
+        """The median profiled step, by the same clock as the steady ones: their median and the overhead."""
+        if self.measured_step_ms is None or self.profiling_overhead_ms is None:
+            return self.window_step_ms
+        return self.measured_step_ms + self.profiling_overhead_ms
+
+    @property
     def unsteady(self) -> bool:
-        """Whether what profiling costs is lost in how much the steps differ by themselves."""
-        if self.profiling_overhead_ms is None or self.placebo_ms is None:
+        """Whether steps differ as much by themselves, or the profiled ones are shorter: the machine's doing."""
+        if self.profiling_overhead_ms is None or self.measured_step_ms is None:
             return False
-        return abs(self.profiling_overhead_ms) <= self.placebo_ms
+        return is_unsteady(self.profiling_overhead_ms, self.measured_step_ms, self.placebo_ms)
 
 
 class Throughput(msgspec.Struct, kw_only=True):
@@ -291,6 +299,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     activity: Literal["gpu", "cpu"]
     device: str | None = None
     quality: Quality
+    windows: int = 1  # that all figures are of
     ranks: list[RankSplit] = []
     steps: list[StepSplit] = []
     collectives: list[Collective] = []
@@ -350,6 +359,9 @@ class Waterfall(msgspec.Struct, kw_only=True):
     to_step_ms: float
     growth_ms: float
     parts: list[WaterfallPart]
+    measured_growth_ms: float | None = None  # of the step outside the profiler's windows
+    noise_ms: float | None = None  # the two lie no further apart on a machine that runs evenly, 95 times of 100
+    unsteady: bool = False  # they do, and recording cannot be why
     compute_inflation_ms: float | None = None  # of the compute part: the same kernels, slower
     compute_more_work_ms: float | None = None  # of the compute part: kernels the smaller run does not have
     kinds: list[KindGrowth] = []  # of the compute part, kernel kind by kernel kind; empty where kernels do not match

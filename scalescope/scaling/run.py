@@ -51,6 +51,7 @@ class Explained(msgspec.Struct, frozen=True):
     exchanges: dict[int, RankExchanges] = {}
     records: dict[int, RankRecord] = {}  # what a replay needs, where that was asked for and the ranks are few
     host: list[HostCause] = []  # what the hosts' own records say, side by side
+    windows: list["Explained"] = []  # each by itself, of a run that was profiled in several
 
 
 def explain_traces(
@@ -220,7 +221,7 @@ def explain_run(
         return explain_steps_only(folder, str(error))
     explained = explain_traces(sources, _name_of(path), jobs, executor, for_replay=for_replay)
     if folder is not None:
-        _add_run_folder(explained.analysis, folder)
+        add_run_folder(explained.analysis, folder)
     return explained
 
 
@@ -233,11 +234,12 @@ def explain_steps_only(folder: RunFolder, reason: str) -> Explained:
         activity="cpu" if info.devices and info.devices[0].kind == "cpu" else "gpu",
         quality=Quality(verdict="unusable", reasons=[reason]),
     )
-    _add_run_folder(analysis, folder)
+    add_run_folder(analysis, folder)
     return Explained(analysis, {}, {})
 
 
-def _add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
+def add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
+    """Add what a run folder says beside its traces. Raises UserError where its documents do not decode."""
     info = folder.read_info()
     facts = folder.read_facts()
     if facts is not None:

@@ -18,9 +18,11 @@ from scalescope.scaling.projection.noise import repeat_half_ms
 from scalescope.scaling.projection.outcomes import projection_of
 from scalescope.scaling.projection.outlook import Outlook
 from scalescope.scaling.rank.kernels import KernelTable
-from scalescope.scaling.run import Explained, explain_run, explain_steps_only
+from scalescope.scaling.run import Explained, explain_steps_only
+from scalescope.scaling.verdicts.growth import add_measured_growth
 from scalescope.scaling.verdicts.insitu import add_in_situ
 from scalescope.scaling.verdicts.waterfall import MeanStep, mean_step, waterfall
+from scalescope.scaling.windows.explain import explain_windows
 
 
 class TrainRun(msgspec.Struct, frozen=True):
@@ -162,7 +164,7 @@ def _explain_child(
         answer.reasons.append(f"{child.path.name} has no facts.json: it ended before training began, and is left out")
         return None
     try:
-        explained = explain_run(child, jobs, executor)
+        explained = explain_windows(child, jobs, executor)
     except UserError as error:
         explained = explain_steps_only(child, str(error))
     try:
@@ -257,6 +259,7 @@ def _compare(series: Series, answer: StudyAnalysis) -> None:
         if run.world_size == smallest.world_size:
             continue
         fall = waterfall(series.name, _exact(smallest), _exact(run), same_work=series.scaling == "weak")
+        add_measured_growth(fall, smallest.explained.analysis, run.explained.analysis)
         answer.waterfall.append(fall)
         if fall.compute_inflation_ms is None and series.scaling == "weak":
             answer.reasons.append(

@@ -1,8 +1,9 @@
 """The end of a training job in a few lines, from its rows alone."""
 
-from statistics import mean, median, quantiles
+from statistics import median, quantiles
 
 from scalescope.records.rows import StepRow
+from scalescope.records.steps.unevenness import Difference, difference
 from scalescope.train.measure.schedule import Schedule
 
 
@@ -37,13 +38,23 @@ def summarise(what: str, rows: list[StepRow], schedule: Schedule) -> list[str]:
     if len(held_out) > 1:
         lines.append(f"{what}: held-out loss {held_out[0]:.3f} → {held_out[-1]:.3f} nats")
     active = [row.length_ms for row in rows if (w := schedule.window(row.step)) is not None and row.step >= w.active]
-    if active:
-        inside = mean(active)
-        lines.append(
-            f"{what}: inside the Kineto window {inside:,.2f} ms a step against {mean(times_ms):,.2f} outside "
-            f"({inside / mean(times_ms) - 1:+.1%} for profiling)"
-        )
+    if (found := difference(active, times_ms)) is not None:
+        lines.append(f"{what}: {_profiling(found)}")
     return lines
+
+
+def _profiling(found: Difference) -> str:
+    """Return what the Kineto window cost a step, or that steps differ by as much without it."""
+    inside = (
+        f"inside the Kineto window {found.steady_ms + found.ms:,.2f} ms a step against {found.steady_ms:,.2f} outside"
+    )
+    if not found.unsteady:
+        return f"{inside}: {found.fraction:+.1%} for profiling"
+    if found.placebo_ms is not None and abs(found.ms) <= found.placebo_ms:
+        why = f"no more than steady steps differ by themselves (± {found.placebo_ms:,.2f})"
+    else:
+        why = "shorter, which no profiling makes it"
+    return f"{inside}, {why}: the machine was unsteady, and what profiling costs cannot be told"
 
 
 def _p95(values: list[float]) -> float:

@@ -11,6 +11,7 @@ import msgspec
 import torch.distributed as dist
 
 from scalescope.records.rows import Device
+from scalescope.records.steps.recording import RecordingBursts
 
 _SECONDS_APART = 1.0
 _RANKS_A_SECOND = 16  # more ranks than these speak less often, so that rank 0 need not listen all the time
@@ -32,6 +33,8 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     memory_peak_bytes: int = 0
     device: Device | None = None
     remarks: list[str] = []
+    bursts: RecordingBursts | None = None
+    windows: list[list[int]] = []  # the steps of each that was recorded
     ended: bool = False  # the rank's last message
 
 

@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
@@ -30,14 +30,17 @@ from scalescope.hardware.detect import describe, versions
 from scalescope.records.folder import RunFolder
 from scalescope.records.package import COMMAND, importable
 from scalescope.records.rows import RunStatus, StepPhase
+from scalescope.records.steps.recording import NEAR_STEPS, RecordingBursts, WindowFacts, untraced_steps
 from scalescope.train.measure.clock import Clock, make_clock
-from scalescope.train.measure.kineto import Tracer
 from scalescope.train.measure.memory import peak_bytes
 from scalescope.train.measure.schedule import Window
+from scalescope.train.measure.tracing.bursts import Bursts
+from scalescope.train.measure.tracing.kineto import Tracer
 from scalescope.train.script.config import script_config
 from scalescope.train.script.exchange import Lap, Message, MessageChannel
 from scalescope.train.script.membership import Membership, find_membership
 from scalescope.train.script.run_recorder import RunRecorder
+from scalescope.train.script.schedule import ScriptSchedule
 
 _BRIEFLY_S = 2.0  # an error of the script's is not held up for longer
 _CHECK_EVERY = 100  # messages between two looks at whether rank 0 still listens
@@ -76,7 +79,7 @@ class StepProfiler:
 
     def __init__(self, what: str, settings: Mapping[str, Any]) -> None:
         self._config, self._text = script_config(what, settings)
-        self._windows = self._make_windows()
+        self._schedule = ScriptSchedule.of(self._config)
         self._step = self._config.first_step  # the step at work
         self._started = False
         self._given_up = False
@@ -89,6 +92,10 @@ class StepProfiler:
         self._clock: Clock | None = None
         self._tracer: Tracer | None = None
         self._annotation: AbstractContextManager[None] | None = None
+        self._bursts: Bursts | None = None
+        self._measured: RecordingBursts | None = None
+        self._written: list[list[int]] = []  # the steps of windows that rank 0 has not heard of yet
+        self._recent: deque[Lap] = deque(maxlen=2 * NEAR_STEPS)
         self._laps: list[Lap] = []
         self._next_lap = self._step + 1  # the first step's is taken by the host
         self._sent = 0
@@ -124,14 +131,14 @@ class StepProfiler:
             self._connect()
         else:
             self._clock.lap(_tensor(loss))
-        window = self._window(self._step)
+        window = self._schedule.window(self._step)
         if window is not None and self._tracer is not None:
             self._trace(lambda tracer: tracer.after(window, self._step))
             self._write_traces()
         elif window is None and self._exchange is not None and self._exchange.due():
             self._report()
         self._step += 1
-        following = self._window(self._step)
+        following = self._schedule.window(self._step)
         if following is not None:
             self._open_window(following)
         assert self._clock is not None
@@ -155,7 +162,7 @@ class StepProfiler:
         if self._exchange is None or self._membership is None:
             _say("no step has ended, so there is nothing to keep")
             return
-        if (window := self._window(self._step)) is not None and self._tracer is not None:
+        if (window := self._schedule.window(self._step)) is not None and self._tracer is not None:
             self._trace(lambda tracer: tracer.break_off(window, self._step))
             self._write_traces()
         self._release_recording()
@@ -187,8 +194,10 @@ class StepProfiler:
             _say(f"{ranks} ({membership.source}) → {self._folder.path}")
         else:
             self._exchange.send(Message(membership.rank, device=device))
-        if self._windows:
+        if self._schedule.windows:
             self._tracer = Tracer(config.profiler, membership.device, membership.rank, self._metadata(membership))
+            self._bursts = Bursts(membership.rank, membership.device, config.profiler.stacks)
+            self._bursts.begin()
         self._clock = make_clock(membership.device)
         atexit.register(self._close_at_exit)  # after the sinks have registered theirs, so it runs before them
 
@@ -201,16 +210,13 @@ class StepProfiler:
     def _report(self, wait: bool = False, last: bool = False) -> None:
         """Tell rank 0 the laps that the device has passed (`wait`: all of them); on rank 0, take what was sent."""
         assert self._exchange is not None and self._membership is not None and self._clock is not None
-        unread = self._step - self._next_lap if wait else self._clock.ready()
-        for _ in range(unread):
-            ms, loss = self._clock.read()
-            self._laps.append(Lap(self._next_lap, ms, loss))
-            self._next_lap += 1
+        self._read_laps(self._step - self._next_lap if wait else self._clock.ready())
         remarks = [*self._remarks, *(self._tracer.remarks if last and self._tracer is not None else ())]
         message = Message(
-            self._membership.rank, self._laps, peak_bytes(self._membership.device), remarks=remarks, ended=last
-        )
-        self._laps, self._remarks = [], []
+            self._membership.rank, self._laps, peak_bytes(self._membership.device), remarks=remarks,
+            windows=self._written, bursts=self._measured if last else None, ended=last,
+        )  # fmt: skip
+        self._laps, self._remarks, self._written = [], [], []
         if self._recorder is not None:
             self._recorder.take([message, *self._exchange.receive()])
             return
@@ -218,6 +224,14 @@ class StepProfiler:
         self._sent += 1
         if self._sent % _CHECK_EVERY == 0 and self._exchange.refused():
             raise _Refused
+
+    def _read_laps(self, count: int) -> None:
+        assert self._clock is not None
+        for _ in range(count):
+            ms, loss = self._clock.read()
+            self._laps.append(Lap(self._next_lap, ms, loss))
+            self._recent.append(self._laps[-1])
+            self._next_lap += 1
 
     def _end_run(self, recorder: RunRecorder, status: RunStatus, message: str | None) -> None:
         assert self._exchange is not None
@@ -239,26 +253,8 @@ class StepProfiler:
             if folder.read_info().status == "running":
                 folder.set_status(status, message)
 
-    def _make_windows(self) -> tuple[Window, ...]:
-        profiler = self._config.profiler
-        if not profiler.enabled:
-            return ()
-        assert profiler.wait is not None
-        length = profiler.warmup + profiler.active
-        starts = [
-            self._config.first_step + profiler.wait + index * (profiler.wait + length)
-            for index in range(profiler.repeat)
-        ]
-        return tuple(Window(start, start + profiler.warmup, start + length) for start in starts)
-
-    def _window(self, step: int) -> Window | None:
-        return next((window for window in self._windows if step in window), None)
-
     def _phase(self, step: int) -> StepPhase:
-        # the step after a window, too: in it the ranks wait for whoever took longest to write its trace
-        if any(window.first <= step <= window.end for window in self._windows):
-            return "profile"
-        return "warmup" if step < self._config.first_step + self._config.warmup_steps else "steady"
+        return self._schedule.phase(step)
 
     def _open_window(self, window: Window) -> None:
         global _recording
@@ -266,7 +262,7 @@ class StepProfiler:
             self._remarks.append(
                 f"no trace of steps {window.active} to {window.end - 1}: another profiler is recording"
             )
-            self._windows = tuple(other for other in self._windows if other != window)
+            self._schedule = self._schedule.without(window)
             return
         _recording = self
         self._trace(lambda tracer: tracer.before(window, self._step))
@@ -280,7 +276,7 @@ class StepProfiler:
         except Exception as error:  # noqa: BLE001 - Kineto's and CUPTI's failures are of many kinds
             self._remarks.append(f"no traces from step {self._step} on: the profiler failed ({error})")
             self._tracer = None
-            self._windows = ()
+            self._schedule = self._schedule.without(*self._schedule.windows)
             self._release_recording()
 
     def _write_traces(self) -> None:
@@ -288,12 +284,32 @@ class StepProfiler:
         while self._tracer is not None and self._tracer.count:
             self._release_recording()
             assert self._membership is not None
-            path = self._run_folder(self._config.timeout_s).trace_of(self._membership.rank, self._tracer.first_step(0))
+            steps = self._tracer.steps(0)
+            path = self._run_folder(self._config.timeout_s).trace_of(self._membership.rank, steps[0])
             try:
-                self._tracer.export(0, path)
+                self._tracer.export(0, path, self._known_of(steps))
+                self._written.append(steps)
             except (OSError, RuntimeError) as error:
                 self._remarks.append(f"a trace could not be written: {path}: {error}")
             self._tracer.forget(0)
+
+    def _known_of(self, steps: list[int]) -> dict[str, WindowFacts | RecordingBursts]:
+        """Return what a trace's header says of recording's cost, and of this rank's own steps before the window.
+
+        The loop stands still meanwhile, as it does while a trace is written: so that is the place for the bursts.
+        """
+        assert self._clock is not None and self._bursts is not None
+        self._measured = self._measured or self._bursts.measure()
+        self._read_laps(self._clock.ready())
+        opened = self._schedule.end_before(steps[0])
+        before = [
+            lap.ms
+            for lap in self._recent
+            if (opened or 0) <= lap.step < steps[0] and self._schedule.phase(lap.step) == "steady"
+        ]
+        untraced = untraced_steps(before[-NEAR_STEPS:], len(steps))
+        window = WindowFacts(steps=steps, before=untraced, first=opened is None)
+        return {"window": window, **({"bursts": self._measured} if self._measured is not None else {})}
 
     def _end_annotation(self) -> None:
         if self._annotation is not None:

@@ -16,6 +16,7 @@ from scalescope.records.environment import capture
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder, new_name
 from scalescope.records.rows import Ceilings, Device, RunStatus, StepPhase, TrainFacts
+from scalescope.records.steps.recording import RecordingBursts, RecordingFacts, window_facts
 from scalescope.train.measure.accounting import Accounting
 from scalescope.train.script.config import ScriptConfig
 from scalescope.train.script.exchange import Lap, Message
@@ -33,6 +34,8 @@ class RunRecorder:
         self._laps: dict[int, dict[int, Lap]] = {}  # by step, then by rank
         self._memory: dict[int, int] = {}
         self._devices = {device.rank: device}
+        self._bursts: dict[int, RecordingBursts] = {}
+        self._windows: dict[int, list[int]] = {}  # the longest that a rank recorded, by first step
         self._next_step = config.first_step
         self.ended: set[int] = set()
         self.remarks: list[str] = []
@@ -62,6 +65,10 @@ class RunRecorder:
             self.remarks += [f"rank {message.rank}: {remark}" for remark in message.remarks]
             if message.device is not None:
                 self._devices[message.rank] = message.device
+            if message.bursts is not None:
+                self._bursts[message.rank] = message.bursts
+            for steps in message.windows:
+                self._windows[steps[0]] = max(steps, self._windows.get(steps[0], []), key=len)
             if message.ended:
                 self.ended.add(message.rank)
         while len(self._laps.get(self._next_step, ())) == self._size:
@@ -78,6 +85,7 @@ class RunRecorder:
         for step in sorted(self._laps):
             self._write(step)
         self._writer.close()
+        self._write_recording()
         info = self.folder.read_info()
         info.devices = [self._devices[rank] for rank in sorted(self._devices)]
         info.hosts = sorted({device.host for device in info.devices})
@@ -111,6 +119,17 @@ class RunRecorder:
         )
         self._writer.append(row)
         self._sinks.log(row)
+
+    def _write_recording(self) -> None:
+        if not self._windows:
+            return
+        rows = self.folder.read_steps()
+        self.folder.write_recording(
+            RecordingFacts(
+                bursts=[self._bursts[rank] for rank in sorted(self._bursts)],
+                windows=[window_facts(rows, self._windows[first]) for first in sorted(self._windows)],
+            )
+        )
 
     def _complete_info(self, membership: Membership, device: Device, ceilings: Ceilings) -> None:
         info = self.folder.read_info()

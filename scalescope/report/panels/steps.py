@@ -22,13 +22,13 @@ def profiling_panels(data: ReportData) -> list[Panel]:
     rows: list[dict[str, Any]] = []
     for run in runs:
         times = run.step_times
-        if times and times.measured_step_ms is not None and times.window_step_ms is not None:
+        if times and times.measured_step_ms is not None and times.profiled_step_ms is not None:
             cost = times.profiling_overhead_ms or 0.0
             share = times.profiling_overhead_fraction
             of_step = f" ({percent(share)})" if share is not None else ""
             rows.append(
-                {"run": run_label(run), "measured": times.measured_step_ms, "window": times.window_step_ms,
-                 "right": max(times.measured_step_ms, times.window_step_ms),
+                {"run": run_label(run), "measured": times.measured_step_ms, "window": times.profiled_step_ms,
+                 "right": max(times.measured_step_ms, times.profiled_step_ms),
                  "label": "unsteady" if times.unsteady else f"{figure(cost, 2)} ms{of_step}", "cost": cost}
             )  # fmt: skip
     dear = [row for row in rows if row["cost"] > 0 and row["label"] != "unsteady"]

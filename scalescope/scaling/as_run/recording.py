@@ -1,18 +1,21 @@
 """The model of recording's cost: what the profiler takes of the host's time for each thing that it records.
 
 A term an operator or annotation, a term a call of the runtime or driver (CUPTI's callback), a term a Python frame where
-stacks are on; what CUPTI itself says that it stopped the host for is known to the ns. The terms' ratios are measured;
+stacks are on; what CUPTI itself says that it stopped the host for is known to the ns. The terms' ratios are measured,
+by bursts in the job itself where it is one of ours;
 their scale differs from host to host and from minute to minute, so it is found from untraced steps (calibrate.py).
 Recording runs on the host's cores as everything else does: on a rank whose host takes longer for the same calls, it
 takes longer, too.
 """
 
+import math
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
 
+from scalescope.records.steps.recording import RecordingBursts
 from scalescope.scaling.rank.record import LAUNCH, RankRecord
 from scalescope.scaling.rank.recorded import FRAME_EDGES, OPERATOR_EDGES, OVERHEAD_NS, RUNTIME_CALLS, Counts, Recorded
 from scalescope.scaling.replay.host_cost import CallCost, Floats, HostCost
@@ -43,6 +46,8 @@ ON_CPUS = RecordingTerms(
     source="jobs on 2 gloo ranks, profiler off and on",
 )  # fmt: skip
 
+#: A host is no more than this many times faster or slower than those that the fixed terms were measured on.
+_OFF = 10.0
 #: So much of the ranks' launches must be the same for their hosts' paces to be compared.
 _ALIKE = 0.5
 #: Of so many steps: more tell no more.
@@ -50,8 +55,31 @@ _STEPS = 2
 
 
 def terms_for(records: Mapping[int, RankRecord]) -> RecordingTerms:
-    """Return the measured terms for ranks like these."""
-    return ON_CPUS if all(one.activity == "cpu" for one in records.values()) else WITH_DEVICE
+    """Return the terms for ranks like these: as the job itself measured them, else as they were measured elsewhere."""
+    fixed = ON_CPUS if all(one.activity == "cpu" for one in records.values()) else WITH_DEVICE
+    bursts = [one.own.bursts for one in records.values() if one.own.bursts is not None]
+    return _measured(fixed, bursts) if bursts else fixed
+
+
+def _measured(fixed: RecordingTerms, bursts: Sequence[RecordingBursts]) -> RecordingTerms:
+    """Return terms by the ranks' own bursts, in the median; what those do not tell, or cannot be, stays as it is fixed.
+
+    How far a job's cost lies from what its terms say is not known any better for it: the range is the same.
+    """
+    operator_ns = statistics.median(one.operator_ns for one in bursts)
+    if not fixed.operator_ns / _OFF <= operator_ns <= fixed.operator_ns * _OFF:
+        return fixed
+    known = {
+        "shapes_ns": [one.shapes_ns for one in bursts],
+        "call_ns": [one.call_ns for one in bursts] if fixed.call_ns else [],
+        "frame_ns": [one.frame_ns for one in bursts],
+    }
+    told = {
+        name: statistics.median(values)
+        for name, some in known.items()
+        if (values := [one for one in some if one is not None and math.isfinite(one)])
+    }
+    return msgspec.structs.replace(fixed, operator_ns=operator_ns, source="bursts in the job itself", **told)
 
 
 def recording_cost(records: Mapping[int, RankRecord], terms: RecordingTerms) -> HostCost:

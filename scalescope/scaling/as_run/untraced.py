@@ -1,8 +1,12 @@
 """Steps that were not traced: as the user gives them, as a run's own rows tell, or as traces do in their headers.
 
-Of a run's steps those count that were run near the window, on such batches as its own. Once CUPTI has been attached it
+Of a run's steps those count that were run near a window, on such batches as its own. Once CUPTI has been attached it
 stays, and steps go on being slower (24.4 ms before a window, 27.6 to 33.6 after it): so the steps before the first
-window are the ones, and those after it only where they are no slower, or where there are none before.
+window are the ones, and those beside a later one, or after it, only where they are no slower, or where there are none
+before. Where hosts compute nothing is attached, and the nearest are the ones.
+
+How far the step may be from theirs, their own unevenness says: by so much do stretches of them as long as the window
+lie off their median, 95 times of 100.
 """
 
 import math
@@ -15,18 +19,15 @@ import msgspec
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
+from scalescope.records.steps.recording import UntracedSteps, untraced_steps, window_facts
 from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.rank.record import RankRecord
 
-#: So many steps on each side of a window tell what a step takes there.
-_NEAR_STEPS = 20
-#: Fewer tell nothing of their spread.
-_LEAST_STEPS = 3
 #: What a step is known to be, where it is given as one number.
 _GIVEN_SPREAD = 0.01
-#: Half of a median's 95% interval, in quartile ranges over the root of the count (McGill, Tukey and Larsen, 1978).
-_NOTCH = 1.57
+#: Nor is any step known better than this.
+_LEAST_HALF = 0.001
 #: A step takes no less than this, and no more, in ms.
 _LEAST_MS, _MOST_MS = 1e-3, 1e7
 
@@ -41,32 +42,70 @@ def given_steps(step_ms: Sequence[float], paths: Sequence[Path]) -> dict[Path, U
     return {path: Untraced(_as_given(one), "given") for path, one in zip(paths, step_ms, strict=False)}
 
 
-def untraced_of_run(path: Path) -> Untraced | None:
-    """Return the untraced step near a run's last window, by its own rows; None where it has none, or too few."""
+def untraced_of_run(path: Path, steps: Sequence[int] | None = None) -> Untraced | None:
+    """Return the untraced step near a run's window that recorded these steps, by its own rows; of none, its last one.
+
+    None where there are too few rows beside it.
+    """
     folder = RunFolder(path)
     if not folder.steps.is_file():
         return None
     try:
         rows = folder.read_steps()
+        on_cpu = any(one.kind == "cpu" for one in folder.read_info().devices)
     except (UserError, msgspec.DecodeError):
         return None  # the analysis says so itself
-    profiled = [row.step for row in rows if row.phase == "profile"]
-    return untraced_near(rows, max(profiled)) if profiled else None
+    if steps is None:
+        steps = _last_window(rows)
+    return untraced_near(rows, steps, lingers=not on_cpu) if steps else None
 
 
-def untraced_near(rows: Sequence[StepRow], last: int) -> Untraced | None:
-    """Return the untraced step around the windows that end with a step; None where too few steps tell."""
-    attached = min(row.step for row in rows if row.phase == "profile")
-    times = [(row.step, max(row.step_ms)) for row in rows if row.phase == "steady" and row.step_ms]
-    before = [ms for step, ms in times if step < attached][-_NEAR_STEPS:]
-    after = [ms for step, ms in times if step > last][:_NEAR_STEPS]
-    if len(before) < _LEAST_STEPS:
-        chosen = after
-    elif len(after) >= _LEAST_STEPS and statistics.median(after) in _interval(before):
-        chosen = before + after
-    else:
-        chosen = before
-    return Untraced(_interval(chosen), "steps") if len(chosen) >= _LEAST_STEPS else None
+def _last_window(rows: Sequence[StepRow]) -> list[int]:
+    """Return the steps of the last window, those thrown away among them."""
+    found: list[int] = []
+    for row in reversed(rows):
+        if row.phase == "profile":
+            found.insert(0, row.step)
+        elif found:
+            break
+    return found
+
+
+def untraced_near(rows: Sequence[StepRow], steps: Sequence[int], *, lingers: bool = True) -> Untraced | None:
+    """Return the untraced step around the window that recorded these steps; None where too few steps tell.
+
+    `lingers`: what a window leaves behind may slow the steps after it.
+    """
+    own = window_facts(rows, steps)
+    clean = own.before if own.first else _before_all_windows(rows, len(steps))
+    return _chosen(clean if lingers else None, [own.after] if own.first and lingers else [own.before, own.after])
+
+
+def _before_all_windows(rows: Sequence[StepRow], length: int) -> UntracedSteps | None:
+    first = next((row.step for row in rows if row.phase == "profile"), None)
+    return None if first is None else window_facts(rows, range(first, first + length)).before
+
+
+def _chosen(clean: UntracedSteps | None, beside: Sequence[UntracedSteps | None]) -> Untraced | None:
+    """Return what steps that nothing slows tell, with those beside the window that are like them."""
+    found = [one for one in beside if one is not None]
+    if clean is not None:
+        found = [clean, *(one for one in found if one is not clean and one.median_ms in _interval(clean))]
+    return Untraced(_joined(found), "steps") if found else None
+
+
+def _interval(steps: UntracedSteps) -> Interval:
+    half = max(steps.spread_ms, _LEAST_HALF * steps.median_ms)
+    return Interval(steps.median_ms, steps.median_ms - half, steps.median_ms + half)
+
+
+def _joined(found: Sequence[UntracedSteps]) -> Interval:
+    """Return the step that stretches of steps tell together: where they differ, the window may be like any of them."""
+    count = sum(one.count for one in found)
+    middle = sum(one.count * one.median_ms for one in found) / count
+    half = math.sqrt(sum(one.count * _interval(one).half ** 2 for one in found) / count)
+    medians = [one.median_ms for one in found]
+    return Interval(middle, min(middle - half, *medians), max(middle + half, *medians))
 
 
 def untraced_of_traces(records: Mapping[int, RankRecord]) -> Untraced | None:
@@ -74,21 +113,32 @@ def untraced_of_traces(records: Mapping[int, RankRecord]) -> Untraced | None:
 
     A single number stands for itself; of fewer than three no spread is told.
     """
-    reported = [
-        _interval(good) if len(good) >= _LEAST_STEPS else _as_given(statistics.median(good))
-        for one in records.values()
-        if (good := [ms for ms in one.untraced_ms if math.isfinite(ms) and _LEAST_MS <= ms <= _MOST_MS])
-    ]
-    return Untraced(max(reported, key=lambda step: step.value), "metadata") if reported else None
+    found = [step for one in records.values() if (step := _of_header(one)) is not None]
+    return Untraced(max(found, key=lambda step: step.value), "metadata") if found else None
+
+
+def _of_header(record: RankRecord) -> Interval | None:
+    """Return the untraced step of one rank's header: what our own measuring wrote there, else what anybody did."""
+    own = record.own.window
+    if own is not None:
+        before, after = _plausible(own.before), _plausible(own.after)
+        lingers = own.first and record.activity != "cpu"
+        found = _chosen(before, [after]) if lingers else _chosen(None, [before, after])
+        if found is not None:
+            return found.step_ms
+    good = [ms for ms in record.own.untraced_step_ms if math.isfinite(ms) and _LEAST_MS <= ms <= _MOST_MS]
+    if not good:
+        return None
+    steps = untraced_steps(good, 1)
+    return _interval(steps) if steps is not None else _as_given(statistics.median(good))
+
+
+def _plausible(steps: UntracedSteps | None) -> UntracedSteps | None:
+    """Return a header's steps unless they can be none: it may be damaged."""
+    if steps is None or not _LEAST_MS <= steps.median_ms <= _MOST_MS or not 0 <= steps.spread_ms <= steps.median_ms:
+        return None
+    return steps if steps.count > 0 else None
 
 
 def _as_given(step_ms: float) -> Interval:
     return Interval(step_ms, step_ms * (1 - _GIVEN_SPREAD), step_ms * (1 + _GIVEN_SPREAD))
-
-
-def _interval(times: Sequence[float]) -> Interval:
-    """Return the median of some steps with its 95% interval."""
-    middle = statistics.median(times)
-    low, _, high = statistics.quantiles(times, n=4)
-    half = max(_NOTCH * (high - low) / math.sqrt(len(times)), 0.001 * middle)
-    return Interval(middle, middle - half, middle + half)

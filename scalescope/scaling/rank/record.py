@@ -13,6 +13,7 @@ from scalescope.scaling.rank.partition import Windows, device_windows
 from scalescope.scaling.rank.recorded import Recorded, count_recorded
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, Timeline
 from scalescope.scaling.trace.families import HANDOVER_OPS
+from scalescope.scaling.trace.header import OwnMetadata
 from scalescope.scaling.trace.intervals import Intervals, Ints, covered_before, union
 from scalescope.scaling.trace.trace import Trace
 
@@ -81,7 +82,7 @@ class RankRecord:
     steps: list[int]  # their numbers
     gradients: list[GradientReady] = field(default_factory=list)
     recorded: Recorded | None = None  # what recording was charged with on the way
-    untraced_ms: list[float] = field(default_factory=list)  # steps before the window, where the trace tells them
+    own: OwnMetadata = field(default_factory=OwnMetadata)  # what the trace says of its window and of recording's cost
 
 
 def _kept(windows: Windows, starts: Ints) -> tuple[float, int]:
@@ -129,7 +130,7 @@ def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
     threads = {call.thread for call in result.calls if call.kind == LAUNCH}
     starts, ends = _call_times(result)
     result.recorded = count_recorded(trace, starts, ends, threads)
-    result.untraced_ms = trace.header.own.untraced_step_ms
+    result.own = trace.header.own
     return result
 
 
@@ -273,7 +274,7 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
     computes = np.array(result.kind, np.int64) == COMPUTE
     starts, ends = _call_times(result)
     result.recorded = count_recorded(trace, starts, ends, {thread}, inside, computes)
-    result.untraced_ms = trace.header.own.untraced_step_ms
+    result.own = trace.header.own
     return result
 
 

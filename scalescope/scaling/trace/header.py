@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 
 from scalescope.hardware.boards import Reported, is_generic, name_amd_device
+from scalescope.records.steps.recording import RecordingBursts, WindowFacts
 
 #: What no header holds is no number to count with: it is left out, and the header is said not to decode.
 _Rank = Annotated[int, msgspec.Meta(ge=-1, le=2**24)]
@@ -59,10 +60,13 @@ class OwnMetadata(msgspec.Struct, frozen=True):
     """What our own jobs write into the header: torch before 2.13 tells no host.
 
     `untraced_step_ms`: steps that ran before the window, where somebody wrote them there (`add_metadata_json`).
+    `window`, `bursts`: the steps beside the window, and what recording costs that host, where our own measuring did.
     """
 
     host: str = ""
     untraced_step_ms: list[float] = []
+    window: WindowFacts | None = None
+    bursts: RecordingBursts | None = None
     bundle: bool = False  # all ranks in one file, as `scalescope perfetto` writes it
 
 

@@ -1,6 +1,7 @@
 """Which files of a folder are traces, of which rank, and which of several of one rank to read."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -33,14 +34,55 @@ class Source(msgspec.Struct, frozen=True):
         return self.rank is not None or ".pt.trace." in self.path.name
 
 
+class _Worker(msgspec.Struct):
+    """The files of one rank, or of what may be one, by their span: the first step, or the time they were written."""
+
+    rank: int | None
+    prefix: str
+    spans: dict[int, Path] = {}
+
+
 def find_sources(path: Path) -> list[Source]:
     """Return the traces of a folder, one a rank: of several of one rank, the latest that the most ranks have.
 
     A file stands for itself; a run folder's traces lie in its `traces/`. Raises UserError where there are none.
     """
+    workers = _workers(path)
+    counts = Counter(span for worker in workers for span in worker.spans)
+    return [
+        Source(worker.spans[max(worker.spans, key=lambda span: (counts[span], span))], worker.rank, worker.prefix)
+        for worker in workers
+    ]
+
+
+def find_windows(path: Path) -> list[list[Source]]:
+    """Return the traces of a folder window by window, in order of time, each with the same ranks; see `find_sources`.
+
+    Files belong to one window by their span, which our own jobs name by its first step; where torch's own names give
+    every rank another time, by their order, if all ranks have as many. Windows that lack a rank of the latest whole
+    one are left out. Raises UserError where there are no traces.
+    """
+    workers = _workers(path)
+    counts = Counter(span for worker in workers for span in worker.spans)
+    most = max(counts.values())
+    if most == len(workers):
+        shared = sorted(span for span, count in counts.items() if count == most)
+        return [[Source(one.spans[span], one.rank, one.prefix) for one in workers] for span in shared]
+    lengths = {len(worker.spans) for worker in workers}
+    if most > 1 or len(lengths) > 1:
+        return [find_sources(path)]
+    in_order = [sorted(worker.spans) for worker in workers]
+    return [
+        [Source(one.spans[spans[at]], one.rank, one.prefix) for one, spans in zip(workers, in_order, strict=True)]
+        for at in range(lengths.pop())
+    ]
+
+
+def _workers(path: Path) -> list[_Worker]:
+    """Return the ranks of a folder with their files, by rank. Raises UserError where there are no traces."""
     if path.is_file():
-        _, rank, _, prefix = _parse(path.name)
-        return [Source(path, rank, prefix)]
+        _, rank, span, prefix = _parse(path.name)
+        return [_Worker(rank, prefix, {span: path})]
     if not path.is_dir():
         what = "is neither a file nor a folder" if path.exists() else "does not exist"
         raise UserError(f"{path} {what}; give a run folder, a folder of traces, or a trace file")
@@ -50,21 +92,11 @@ def find_sources(path: Path) -> list[Source]:
         raise UserError(
             f"{path} holds no traces (rank<r>.<step>.pt.trace.json.gz or any Kineto .json[.gz]); {_hint(path)}"
         )
-    by_worker: dict[str, dict[int, Path]] = {}
-    ranks: dict[str, int | None] = {}
-    prefixes: dict[str, str] = {}
+    found: dict[str, _Worker] = {}
     for file in files:
-        worker, rank, span, prefixes[worker] = _parse(file.name)
-        by_worker.setdefault(worker, {})[span] = file
-        ranks[worker] = rank
-    counts: dict[int, int] = {}
-    for spans in by_worker.values():
-        for span in spans:
-            counts[span] = counts.get(span, 0) + 1
-    return [
-        Source(spans[max(spans, key=lambda span: (counts[span], span))], ranks[worker], prefixes[worker])
-        for worker, spans in sorted(by_worker.items(), key=lambda item: (_order(ranks[item[0]]), item[0]))
-    ]
+        worker, rank, span, prefix = _parse(file.name)
+        found.setdefault(worker, _Worker(rank, prefix)).spans[span] = file
+    return [found[name] for name in sorted(found, key=lambda name: (_order(found[name].rank), name))]
 
 
 def _order(rank: int | None) -> int:

@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from scalescope.records.rows import StepRow
+from scalescope.records.steps.unevenness import difference, percentile
 from scalescope.scaling.answer import RunAnalysis, StepTimes, Throughput
 
 #: Profiled steps that differ by more from the measured ones are not like them.
@@ -31,17 +32,15 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
         window = statistics.fmean(rank.window_ms / rank.steps for rank in profiled)
     in_order = [row.length_ms for row in steady]
     times = sorted(in_order)
-    measured = statistics.median(times) if times else None
-    inside = _profiled_ms(analysis)
-    overhead = statistics.median(inside) - measured if inside and measured is not None else None
+    found = difference(_profiled_ms(analysis, rows), in_order)
     analysis.step_times = StepTimes(
-        measured_step_ms=measured,
-        measured_step_p95_ms=_percentile(times, 0.95) if times else None,
+        measured_step_ms=statistics.median(times) if times else None,
+        measured_step_p95_ms=percentile(times, 0.95) if times else None,
         measured_steps=len(times),
         window_step_ms=window,
-        profiling_overhead_ms=overhead,
-        profiling_overhead_fraction=overhead / measured if overhead is not None and measured else None,
-        placebo_ms=_placebo_ms(in_order, len(inside)) if inside else None,
+        profiling_overhead_ms=found.ms if found is not None else None,
+        profiling_overhead_fraction=found.fraction if found is not None else None,
+        placebo_ms=found.placebo_ms if found is not None else None,
     )
     if not steady:
         return
@@ -65,33 +64,19 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
     )
 
 
-def _profiled_ms(analysis: RunAnalysis) -> list[float]:
-    """Return the mean rank's profiled steps, without a last one that nothing bounds, where there are others."""
+def _profiled_ms(analysis: RunAnalysis, rows: Sequence[StepRow]) -> list[float]:
+    """Return the recorded steps as the job's own clock timed them, as it timed the steady ones.
+
+    Where it did not, by the traces: the mean rank's, without a last one that nothing bounds where there are others.
+    """
+    recorded = {one.step for one in analysis.steps}
+    if timed := [row.length_ms for row in rows if row.step in recorded and row.phase == "profile" and row.step_ms]:
+        return timed
     steps: dict[int, list[float]] = {}
     for one in analysis.steps:
         if not one.open_ended or len(analysis.steps) == len(analysis.ranks):
             steps.setdefault(one.step, []).append(one.window_ms)
     return [statistics.fmean(own) for _, own in sorted(steps.items())]
-
-
-def _placebo_ms(in_order: Sequence[float], count: int) -> float | None:
-    """Return by how much the medians of stretches of `count` steady steps lie off the median of all, 95 of 100 times.
-
-    That is what the difference between profiled and steady steps is where profiling costs nothing. None of fewer than
-    three such stretches.
-    """
-    if len(in_order) < 3 * count:
-        return None
-    middle = statistics.median(in_order)
-    stretches = (in_order[at : at + count] for at in range(len(in_order) - count + 1))
-    return _percentile(sorted(abs(statistics.median(stretch) - middle) for stretch in stretches), 0.95)
-
-
-def _percentile(ascending: Sequence[float], share: float) -> float:
-    position = share * (len(ascending) - 1)
-    below = int(position)
-    above = min(below + 1, len(ascending) - 1)
-    return ascending[below] + (ascending[above] - ascending[below]) * (position - below)
 
 
 def _median(values: Iterable[float | None]) -> float | None:

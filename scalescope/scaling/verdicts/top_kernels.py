@@ -16,7 +16,8 @@ from scalescope.scaling.rank.kernels import CARRIED, KernelTable
 from scalescope.scaling.trace.kernel_kinds import COMMUNICATION, kind_of
 from scalescope.scaling.trace.kernel_names import short_name
 
-_MOST = 20
+#: Rows that are kept.
+MOST = 20
 _LONGEST = 200  # characters of a name; a mangled one may have thousands
 _HEAD, _TAIL = 130, 69  # of a longer one
 
@@ -59,7 +60,7 @@ def top_kernels(
         _gather(moving, own)
     rows = [_row(name, kinds[name], members, len(ranks), total) for name, members in compute.items()]
     rows += [_row(name, COMMUNICATION, members, len(ranks), None) for name, members in moving.items()]
-    return sorted((row for row in rows if row.ms > 0), key=lambda row: (-row.ms, row.name))[:_MOST]
+    return sorted((row for row in rows if row.ms > 0), key=lambda row: (-row.ms, row.name))[:MOST]
 
 
 @lru_cache(maxsize=4096)  # every rank has the same names

@@ -4,23 +4,24 @@ The low-level profiler behind torch.profiler.profile is driven directly, so that
 number in the trace (`ProfilerStep#57`) and no step outside a window is annotated.
 """
 
-import json
 import os
 import shutil
 import tempfile
-import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+import msgspec
 import torch
 from isal import igzip
-from torch.profiler import ProfilerActivity, _KinetoProfile, record_function
+from torch.profiler import _KinetoProfile, record_function
 
 from scalescope.train.measure.schedule import Window
-from scalescope.train.measure.trace_budget import TraceBudget
+from scalescope.train.measure.tracing.profile import prepared_profile
+from scalescope.train.measure.tracing.trace_budget import TraceBudget
 from scalescope.train.settings import ProfilerConfig
 
 
@@ -31,6 +32,10 @@ class _Recorded:
     steps: list[int]
     profile: _KinetoProfile
     unfinished: int | None  # a step that was annotated and never ended
+
+    def header(self, metadata: Mapping[str, Any], later: Mapping[str, Any]) -> bytes:
+        """Return what its trace's header says of it, as the beginning of the file in place of its `{`."""
+        return b'{"scalescope": ' + msgspec.json.encode({**metadata, "steps": self.steps, **later}) + b","
 
 
 class Tracer:
@@ -46,9 +51,9 @@ class Tracer:
         """`ddp`: whether torch's DDP may move gradients: how large they are, only the shapes of its operators tell."""
         self._config = config
         self._traced = config.ranks is None or rank in config.ranks
-        self._on_gpu = device.type == "cuda"
+        self._device = device
         # gloo's collectives have no other record of their sizes and roots
-        self._shapes = config.shapes if config.shapes is not None else ddp or not self._on_gpu
+        self._shapes = config.shapes if config.shapes is not None else ddp or device.type != "cuda"
         self._metadata = metadata
         self._budget = TraceBudget(config.max_mib)
         self._counting: _KinetoProfile | None = None
@@ -103,18 +108,9 @@ class Tracer:
             self._open = None
 
     def _prepare(self) -> _KinetoProfile:
-        if not self._on_gpu:  # its start and stop lines are noise; on a GPU its warnings are worth them
-            os.environ.setdefault("KINETO_LOG_LEVEL", "6")
-        # each window has a profiler of its own, so nothing that is still wanted is cleared
-        warnings.filterwarnings("ignore", message=".*Profiler clears events at the end of each cycle")
-        profile = _KinetoProfile(
-            activities=[ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if self._on_gpu else [])],
-            record_shapes=self._shapes,
-            with_stack=self._config.stacks,
-            profile_memory=self._config.memory,
+        return prepared_profile(
+            self._device, shapes=self._shapes, stacks=self._config.stacks, memory=self._config.memory
         )
-        profile.prepare_trace()
-        return profile
 
     def _fit(self, window: Window) -> bool:
         """Set where a window's recording ends; False where there is no room for a step of it."""
@@ -135,7 +131,6 @@ class Tracer:
     def _finish(self, window: Window, end: int, unfinished: bool = False) -> None:
         assert self._open is not None
         steps = list(range(window.active, end))
-        self._open.add_metadata_json("scalescope", json.dumps({**self._metadata, "steps": steps}))
         self._open.stop_trace()
         if self._budget.wants_count:
             self._count(self._open, len(steps))
@@ -152,16 +147,19 @@ class Tracer:
         """How many windows are ready to be written."""
         return len(self._done)
 
-    def first_step(self, index: int) -> int:
-        """Return the first recorded step of a window."""
-        return self._done[index].steps[0]
+    def steps(self, index: int) -> list[int]:
+        """Return the recorded steps of a window."""
+        return self._done[index].steps
 
     def forget(self, index: int) -> None:
         """Let go of a window that has been written; those after it move up."""
         del self._done[index]
 
-    def export(self, index: int, path: Path) -> None:
-        """Write one window's trace, gzipped, whole or not at all. Raises OSError where it does not fit."""
+    def export(self, index: int, path: Path, later: Mapping[str, Any] = MappingProxyType({})) -> None:
+        """Write one window's trace, gzipped, whole or not at all. Raises OSError where it does not fit.
+
+        `later`: what became known of the window after it was recorded, for the header, beside what every header says.
+        """
         recorded = self._done[index]
         path.parent.mkdir(parents=True, exist_ok=True)
         needed, free = self._budget.plain_bytes(len(recorded.steps)), shutil.disk_usage(path.parent).free
@@ -174,6 +172,10 @@ class Tracer:
             recorded.profile.export_chrome_trace(raw)
             _check_whole(Path(raw))
             with Path(raw).open("rb") as plain, igzip.open(packed, "wb", compresslevel=2) as file:
+                while plain.read(1) not in (b"{", b""):
+                    pass
+                # Kineto itself takes metadata only while it records
+                file.write(recorded.header(self._metadata, later))
                 while block := b"".join(plain.readlines(1 << 20)):
                     if recorded.unfinished is not None:
                         block = block.replace(b'"ProfilerStep#%d"' % recorded.unfinished, b'"unfinished step"')

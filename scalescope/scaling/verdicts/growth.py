@@ -1,0 +1,39 @@
+"""Whether the growth of the traced step is the growth of the measured one: else its shares say nothing of the job.
+
+A window is a few steps. By how much a stretch of as many steps differs from all the others of its run is known (the
+placebo of `step_times`), so it is known how far the two growths may lie apart on a machine that runs evenly. Beyond
+that, recording may have lengthened the steps, unless hosts compute, where it costs 2% at most, or the profiled steps
+were the shorter ones: then the machine was unsteady.
+"""
+
+import math
+
+from scalescope.scaling.answer import RunAnalysis, StepTimes, Waterfall
+
+#: What recording costs of a step that hosts compute, at most: 1.6 µs an operator with its shapes, of which those of
+#: 100 µs on average are as small as they get.
+_ON_CPUS = 0.02
+#: From this share of the step on, a growth that is no larger than what steps differ by is not known at all.
+_UNEVEN = 0.1
+
+
+def add_measured_growth(fall: Waterfall, small: RunAnalysis, large: RunAnalysis) -> None:
+    """Put into a waterfall by how much the measured step grew, how far the two may lie apart, and whether they do."""
+    before, after = small.step_times, large.step_times
+    if before is None or after is None or before.measured_step_ms is None or after.measured_step_ms is None:
+        return
+    fall.measured_growth_ms = after.measured_step_ms - before.measured_step_ms
+    if before.placebo_ms is None or after.placebo_ms is None:
+        return
+    on_cpu = large.activity == "cpu"
+    recording = _ON_CPUS * after.measured_step_ms if on_cpu else 0.0
+    fall.noise_ms = math.hypot(before.placebo_ms, after.placebo_ms) + recording
+    if abs(fall.growth_ms - fall.measured_growth_ms) > fall.noise_ms:
+        fall.unsteady = on_cpu or _shorter(before) or _shorter(after)
+    elif fall.noise_ms > max(abs(fall.measured_growth_ms), _UNEVEN * after.measured_step_ms):
+        fall.unsteady = True  # they agree, since any two would
+
+
+def _shorter(times: StepTimes) -> bool:
+    """Whether profiled steps are shorter than the others, beyond what steps differ by."""
+    return times.unsteady and (times.profiling_overhead_ms or 0.0) < -(times.placebo_ms or 0.0)

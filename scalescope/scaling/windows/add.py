@@ -1,0 +1,142 @@
+"""Adds replays and findings to analyses, over all windows of what is replayed."""
+
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+
+from scalescope.records.errors import UserError
+from scalescope.scaling.answer import PARTS, AsRun, Replay, RunAnalysis, Split
+from scalescope.scaling.as_run.calibrate import Untraced
+from scalescope.scaling.as_run.step import step_as_run
+from scalescope.scaling.as_run.untraced import untraced_of_run
+from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.costs.points import Launch
+from scalescope.scaling.findings.add import add_findings
+from scalescope.scaling.findings.derived import keep
+from scalescope.scaling.replay.load import find_targets
+from scalescope.scaling.run import Explained
+from scalescope.scaling.windows.explain import explain_windows, single
+from scalescope.scaling.windows.findings import mean_interval, pool_findings
+
+
+def add_findings_of_windows(
+    path: Path,
+    explained: Explained,
+    sweeps: Sequence[Launch],
+    jobs: int | None = None,
+    untraced: Untraced | None = None,
+) -> None:
+    """Fill in `replay`, `as_run` and `findings` of a run: by each of its windows that is replayed, and together.
+
+    See `findings.add.add_findings`.
+    """
+    if len(explained.windows) < 2:
+        add_findings(path, [explained.analysis], sweeps, explained.records, jobs, untraced, explained.host)
+        return
+    replayed = []
+    for window in explained.windows:
+        if not window.records:
+            continue
+        one = single(window)
+        steps = sorted({step.step for step in one.analysis.steps})
+        own = untraced or untraced_of_run(path, steps)
+        one.analysis.in_situ = explained.analysis.in_situ
+        one.analysis.throughput = explained.analysis.throughput
+        add_findings(path, [one.analysis], sweeps, one.records, jobs, own, one.host)
+        replayed.append(one.analysis)
+    join_windows(explained.analysis, replayed)
+
+
+def add_findings_of_study(
+    path: Path, analyses: Sequence[RunAnalysis], sweeps: Sequence[Launch], jobs: int | None
+) -> None:
+    """Fill in a study's runs: the largest of each job, over all its windows where it has several."""
+    alone = {one.name: one for one in analyses}
+    try:
+        targets = find_targets(path)
+    except UserError:
+        return  # no traces at all, which the analyses say themselves
+    for target in targets:
+        analysis = alone.get(target.name)
+        if analysis is None or not analysis.ranks or analysis.windows < 2:
+            continue
+        del alone[target.name]
+        again = explain_windows(target.path, jobs, for_replay=True)
+        again.analysis.in_situ = analysis.in_situ
+        add_findings_of_windows(target.path, again, sweeps, jobs)
+        for field in ("replay", "as_run", "unpriced"):
+            setattr(analysis, field, getattr(again.analysis, field))
+        keep(analysis, again.analysis.findings)
+    add_findings(path, list(alone.values()), sweeps, jobs=jobs)
+
+
+def join_windows(analysis: RunAnalysis, windows: Sequence[RunAnalysis]) -> None:
+    """Put what the replays of windows say into the analysis of all of them."""
+    priced = [one for one in windows if one.unpriced is None and one.replay is not None]
+    if not priced:
+        for one in windows[-1:]:
+            analysis.replay, analysis.as_run, analysis.unpriced = one.replay, one.as_run, one.unpriced
+        return
+    analysis.replay = _replay([one.replay for one in priced if one.replay is not None])
+    analysis.as_run = _as_run([one.as_run for one in priced if one.as_run is not None])
+    step, _ = step_as_run(analysis)
+    keep(analysis, pool_findings([one.findings for one in priced], step.value))
+
+
+def _replay(replays: Sequence[Replay]) -> Replay:
+    traced = statistics.fmean(one.traced_ms for one in replays)
+    replayed = statistics.fmean(one.replayed_ms for one in replays)
+    return Replay(
+        traced_ms=traced,
+        replayed_ms=replayed,
+        error=replayed / traced - 1 if traced else 0.0,
+        unexplained_ms=statistics.fmean(one.unexplained_ms for one in replays),
+        faithful=all(one.faithful for one in replays),
+        assumptions=list(dict.fromkeys(text for one in replays for text in one.assumptions)),
+    )
+
+
+def _as_run(windows: Sequence[AsRun]) -> AsRun | None:
+    """Return the step as run over all windows, with their intervals and what they differ by."""
+    known = [one for one in windows if one.step_ms is not None]
+    whole = [one for one in known if one.ranks] or known
+    if not whole:
+        return windows[-1] if windows else None
+    step = mean_interval([_bounds(one) for one in whole])
+    scales = [one.scale for one in whole if one.scale is not None]
+    spent = [one.recording_ms for one in whole if one.recording_ms is not None]
+    return AsRun(
+        step_ms=step.value,
+        low_ms=step.low,
+        high_ms=step.high,
+        source=statistics.mode(one.source for one in whole),
+        reason=next((one.reason for one in whole if one.reason is not None), None),
+        scale=_mean(scales),
+        recording_ms=_mean(spent),
+        steps=sum(one.steps for one in whole),
+        ranks=_splits(whole),
+    )
+
+
+def _bounds(one: AsRun) -> Interval:
+    value = one.step_ms or 0.0
+    return Interval(value, value if one.low_ms is None else one.low_ms, value if one.high_ms is None else one.high_ms)
+
+
+def _mean(intervals: Sequence[Interval]) -> Interval | None:
+    return mean_interval(intervals) if intervals else None
+
+
+def _splits(windows: Sequence[AsRun]) -> list[Split]:
+    by_rank: dict[int, list[Split]] = {}
+    for one in windows:
+        for split in one.ranks:
+            by_rank.setdefault(split.rank, []).append(split)
+    return [
+        Split(
+            rank=rank,
+            window_ms=sum(one.window_ms for one in own),
+            **{f"{part}_ms": sum(one.part_ms(part) for one in own) for part in PARTS},
+        )
+        for rank, own in sorted(by_rank.items())
+    ]

@@ -1,0 +1,53 @@
+"""Which step of a stranger's loop is what, however many steps it takes. Torch-free."""
+
+from dataclasses import dataclass
+
+from scalescope.records.rows import StepPhase
+from scalescope.train.measure.schedule import Window
+from scalescope.train.script.config import ScriptConfig
+
+
+@dataclass(frozen=True)
+class ScriptSchedule:
+    """The phases of the loop's steps; windows that cannot be recorded are left out as that turns out."""
+
+    first_step: int
+    warmup_steps: int
+    windows: tuple[Window, ...]
+
+    @classmethod
+    def of(cls, config: ScriptConfig) -> "ScriptSchedule":
+        """Return the schedule that the settings make."""
+        profiler = config.profiler
+        if not profiler.enabled:
+            return cls(config.first_step, config.warmup_steps, ())
+        assert profiler.wait is not None
+        length = profiler.warmup + profiler.active
+        starts = [
+            config.first_step + profiler.wait + index * (profiler.wait + length) for index in range(profiler.repeat)
+        ]
+        windows = tuple(Window(start, start + profiler.warmup, start + length) for start in starts)
+        return cls(config.first_step, config.warmup_steps, windows)
+
+    def without(self, *left_out: Window) -> "ScriptSchedule":
+        """Return the schedule without some windows."""
+        kept = tuple(window for window in self.windows if window not in left_out)
+        return ScriptSchedule(self.first_step, self.warmup_steps, kept)
+
+    def window(self, step: int) -> Window | None:
+        """Return the window that a step lies in."""
+        return next((window for window in self.windows if step in window), None)
+
+    def phase(self, step: int) -> StepPhase:
+        """Return a step's phase.
+
+        The step after a window counts as profiled, too: in it the ranks wait for whoever took longest to write its
+        trace.
+        """
+        if any(window.first <= step <= window.end for window in self.windows):
+            return "profile"
+        return "warmup" if step < self.first_step + self.warmup_steps else "steady"
+
+    def end_before(self, step: int) -> int | None:
+        """Return the end of the last window that ended before a step; None: there was none."""
+        return max((window.end for window in self.windows if window.end < step), default=None)
