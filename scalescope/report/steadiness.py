@@ -25,10 +25,10 @@ def unlike_sentence(times: StepTimes | None, where: str) -> str:
         return ""
     share = percent(abs(times.profiling_overhead_fraction), 0)
     apart = f"the profiled steps are {share} {'longer' if times.profiling_overhead_fraction > 0 else 'shorter'}"
-    misleads = "what the traces show may not be what the throughput shows"
+    misleads = "so where the time goes, which comes from traces, need not hold for the measured throughput"
     if times.unsteady:
-        return f"On {where} the machine was unsteady: {apart} than the measured ones, {_why(times)}; {misleads}."
-    return f"On {where} {apart} than the measured ones: {misleads}."
+        return f"On {where} the machine was unsteady: {apart} than the measured ones, {_why(times)}, {misleads}."
+    return f"On {where} {apart} than the measured ones, {misleads}."
 
 
 def _why(times: StepTimes) -> str:
