@@ -93,7 +93,7 @@ _ALL = (
         "#b39b2f",
         "#d3bd5c",
         "launch less: torch.compile, CUDA graphs, fused optimisers, no synchronisation inside the step",
-        "the processor is busy with what is no operator (Python, other work): larger batches, torch.compile, less of it",
+        "the processor is busy with what is no operator, such as Python: larger batches, torch.compile, less Python",
     ),
     Part(
         "idle_queued",

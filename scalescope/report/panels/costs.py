@@ -149,6 +149,5 @@ def _terms_note(operation: OperationCost) -> str:
         ]  # fmt: skip
         texts.append(f"{size(segment.from_bytes)} to {size(segment.to_bytes)}: {', '.join(terms)}")
     others = f" {len(operation.forms) - 1} other forms share in the prediction." if len(operation.forms) > 1 else ""
-    return (
-        f"Of the formulas that fit, the likeliest (probability {percent(form.weight, 0)}): {'; '.join(texts)}.{others}"
-    )
+    likeliest = f"Of the formulas that fit, the likeliest (probability {percent(form.weight, 0)})"
+    return f"{likeliest}: {'; '.join(texts)}.{others}"

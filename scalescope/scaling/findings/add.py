@@ -88,8 +88,8 @@ def find_in(
         analysis.unpriced = Reason("stalled", f"nothing is predicted: {replayer.stalled}")
         return None
     if not replayer.is_good_for(near=True):
-        off = (f"nothing is predicted: a replay of the trace gives a step {abs(100 * replay.error):.1f}% "
-               f"{'longer' if replay.error > 0 else 'shorter'} than the traced one, too far off to be relied on")  # fmt: skip
+        apart = f"{abs(100 * replay.error):.1f}% {'longer' if replay.error > 0 else 'shorter'}"
+        off = f"nothing is predicted: a replay of the trace gives a step {apart} than the traced one, too far off"
         analysis.unpriced = Reason("unfaithful", off)
         return None
     peak = find_peak(analysis.device) if analysis.device else None
