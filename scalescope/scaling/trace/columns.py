@@ -13,7 +13,7 @@ from scalescope.scaling.trace.events import EXACT_FLOAT_US, AnyEvent, Args, deco
 from scalescope.scaling.trace.header import Header
 from scalescope.scaling.trace.intervals import Ints
 from scalescope.scaling.trace.kernel_names import capped
-from scalescope.scaling.trace.tables import Table, column_of, externals, ids, times_of
+from scalescope.scaling.trace.tables import ColumnBlocks, column_of, externals, ids, times_of
 from scalescope.scaling.trace.trace import (
     KERNEL,
     MEMCPY,
@@ -59,13 +59,13 @@ class Columns:
         self.mended_events = 0
         self.unread: dict[str, int] = {}
         self._exact: bool | None = None
-        self._activities = Table(9)
-        self._runtime = Table(6)
-        self._operators = Table(6)
-        self._annotations = Table(6)
-        self._frames = Table(3)
-        self._overhead = Table(3)
-        self._queue_full = Table(3)
+        self._activities = ColumnBlocks(9)
+        self._runtime = ColumnBlocks(6)
+        self._operators = ColumnBlocks(6)
+        self._annotations = ColumnBlocks(6)
+        self._frames = ColumnBlocks(3)
+        self._overhead = ColumnBlocks(3)
+        self._queue_full = ColumnBlocks(3)
         self._operator_communication: dict[int, int] = {}
         self._annotation_communication: dict[int, int] = {}
         self._talks: list[bool] = []  # by name id: may the event's arguments describe a collective?
@@ -195,7 +195,7 @@ class Columns:
         self._activities.append(block if good is None else [column[good] for column in block])
         self._count_bad(good)
 
-    def _take_talking(self, events: list[AnyEvent], table: Table, found: dict[int, int]) -> None:
+    def _take_talking(self, events: list[AnyEvent], table: ColumnBlocks, found: dict[int, int]) -> None:
         """Take operators or annotations, and the arguments of those that describe a collective."""
         first = table.rows
         columns = self._host_columns(events)

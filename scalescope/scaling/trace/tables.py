@@ -14,7 +14,7 @@ from scalescope.scaling.trace.trace import HostSpans, Ids
 _FARTHEST_US, _LONGEST_US = 4e15, 1e12
 
 
-class Table:
+class ColumnBlocks:
     """Columns of equal length, kept as blocks until they are asked for."""
 
     def __init__(self, width: int) -> None:
