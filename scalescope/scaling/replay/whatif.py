@@ -20,6 +20,7 @@ from scalescope.records.errors import RunError, UserError
 from scalescope.scaling.answer import Replay
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.ranks.processes import map_in_processes
+from scalescope.scaling.replay.absences import keep_absences
 from scalescope.scaling.replay.between_ranks import cells_between_ranks
 from scalescope.scaling.replay.buckets import StepBuckets, find_buckets
 from scalescope.scaling.replay.build import build_graph
@@ -27,6 +28,7 @@ from scalescope.scaling.replay.change import Change, even_out, free_data, free_h
 from scalescope.scaling.replay.contention import measure_contention, measure_transfer_rate, measured_between_ranks
 from scalescope.scaling.replay.graph import Contention, Graph, median
 from scalescope.scaling.replay.host_cost import Recording
+from scalescope.scaling.replay.launch_inflation import slowing_of_launches
 from scalescope.scaling.replay.other_collectives import OtherCollectives
 from scalescope.scaling.replay.removal import remove
 from scalescope.scaling.replay.side_by_side import SideBySide, lay_side_by_side, under
@@ -106,13 +108,15 @@ class Replayer:
         self.on_cpu = all(one.activity == "cpu" for one in records.values())  # that is where the ranks compute
         contention = measure_contention(records, alone)
         self.traced = build_graph(records)
-        self._aligned = lay_side_by_side(self.traced)
+        self._aligned = keep_absences(self.traced, lay_side_by_side(self.traced))
         if alone is None and not self.on_cpu:
             contention = measured_between_ranks(contention, cells_between_ranks(self.traced, self._aligned))
         known = times if times is not None and _covers(self.traced, times) else None
         rate = measure_transfer_rate(self.traced, known) if known is not None else None
         self._rate_known = rate is not None
         self.contention = replace(contention, transfer_rate=rate) if rate is not None else contention
+        if not self.on_cpu:
+            self.traced.slowed = slowing_of_launches(replace(self.traced, contention=self.contention), self._aligned)
         self.graph = self.traced.under(self.contention)
         self.times: CollectiveTimes = known if known is not None else TraceTimes(self.graph.transfers)
         self._jobs = jobs
