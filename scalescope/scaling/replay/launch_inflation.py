@@ -58,10 +58,10 @@ def slowing_of_launches(graph: Graph, side: SideBySide) -> list[float]:
     found = [1.0] * len(graph.activities)
     for rank, own_rows in rows.items():
         for key, activities in own_rows.items():
-            inflation = measured[rank].get(key, of_name.get(key[0]))
-            if inflation is not None:
+            own = measured[rank].get(key, of_name.get(key[0]))
+            if own is not None:
                 for at in activities:
-                    found[at] = inflation / usual
+                    found[at] = own / usual
     return found
 
 
@@ -94,7 +94,9 @@ def _measured(rank: int, typical: Mapping[int, _Typical]) -> dict[_Key, float]:
     alone: dict[_Key, list[float]] = defaultdict(list)
     for other, theirs in typical.items():
         pace = _pace(mine, theirs) if other != rank else None
-        for key, duration in theirs.duration.items() if pace is not None else ():
+        if pace is None:
+            continue
+        for key, duration in theirs.duration.items():
             if theirs.beside[key] <= _ALONE * duration:
                 alone[key].append(pace * duration)
     found = {}

@@ -38,7 +38,7 @@ _SHARE, _NAMES = 0.1, 3
 
 
 @dataclass(frozen=True)
-class _InCommon:
+class InCommon:
     """A rank's launches that the others run too and that have no collective beside them, in all steps. Times in ns."""
 
     name: list[str]
@@ -49,9 +49,11 @@ class _InCommon:
 
     @property
     def longer(self) -> Floats:
+        """By how much each launch takes longer here, ns."""
         return np.asarray(self.mine - self.theirs)
 
     def of(self, kinds: Sequence[str]) -> "np.ndarray":
+        """Return which launches are of some kinds."""
         return np.isin(np.array(self.kind), kinds)
 
     def ratio(self, chosen: "np.ndarray", quantile: float = 0.5) -> float:
@@ -72,7 +74,7 @@ def slower_compute(scene: Scene) -> Iterator[Candidate]:
         excess = float(common.longer.sum())
         if not theirs or excess < _NATURAL * theirs or not scene.worth_a_look(excess / common.steps / 1e6):
             continue
-        told = _by_turns(common) or _by_clocks(common) or _everywhere(common) or _of_kinds(common)
+        told = _by_turns(common) or by_clocks(common) or everywhere(common) or _of_kinds(common)
         if told is not None:
             code, cure, evidence = told
             yield Candidate(
@@ -84,7 +86,7 @@ def slower_compute(scene: Scene) -> Iterator[Candidate]:
             )
 
 
-def _in_common(scene: Scene, rank: int) -> _InCommon:
+def _in_common(scene: Scene, rank: int) -> InCommon:
     """Return a rank's launches in common.
 
     Those that collectives run beside are left out: how much longer they take for it differs from kernel to kernel.
@@ -105,13 +107,14 @@ def _in_common(scene: Scene, rank: int) -> _InCommon:
                 mine.append(float(own.work_ns[row]))
                 theirs.append(other)
     kinds = [kind_of(name) for name in names]
-    return _InCommon(names, kinds, np.array(mine), np.array(theirs), max(1, len(side.steps)))
+    return InCommon(names, kinds, np.array(mine), np.array(theirs), max(1, len(side.steps)))
 
 
-_Told = tuple[Code, Cure, tuple[EvidenceRow, ...]]
+#: The code, what to do, and the evidence.
+Reason = tuple[Code, Cure, tuple[EvidenceRow, ...]]
 
 
-def _by_turns(common: _InCommon) -> _Told | None:
+def _by_turns(common: InCommon) -> Reason | None:
     turns = common.longer > np.maximum(_TURN_NS, common.theirs / 2)
     whole = float(np.maximum(common.longer, 0).sum())
     taken = float(common.longer[turns].sum())
@@ -127,7 +130,8 @@ def _by_turns(common: _InCommon) -> _Told | None:
     return "slower_compute", "look_at_device", (row, *_rows(common, sorted(set(common.kind))))
 
 
-def _by_clocks(common: _InCommon) -> _Told | None:
+def by_clocks(common: InCommon) -> Reason | None:
+    """Return the finding of clocks that are held down: what multiplies is longer alike, and what moves data hardly."""
     multiplies = common.of(MULTIPLYING)
     moves = ~multiplies & ~common.of((OTHER,))
     whole = float(common.theirs.sum())
@@ -146,7 +150,8 @@ def _by_clocks(common: _InCommon) -> _Told | None:
     return "throttled", "cool_device", (*rows, *_rows(common, MULTIPLYING))
 
 
-def _everywhere(common: _InCommon) -> _Told | None:
+def everywhere(common: InCommon) -> Reason | None:
+    """Return the finding of a device on which kernels of all kinds are longer."""
     totals = _totals(common)
     longer = [kind for kind, (mine, theirs) in totals.items() if mine > (1 + _NATURAL) * theirs]
     ratio = statistics.median(mine / theirs for mine, theirs in totals.values())
@@ -156,14 +161,14 @@ def _everywhere(common: _InCommon) -> _Told | None:
     return "slower_compute", "look_at_device", (row, *_rows(common, longer))
 
 
-def _of_kinds(common: _InCommon) -> _Told | None:
+def _of_kinds(common: InCommon) -> Reason | None:
     longer = [kind for kind, (mine, theirs) in _totals(common).items() if mine > (1 + _ONE_KIND) * theirs]
     if sum(float(common.longer[common.of([kind])].sum()) for kind in longer) < _NATURAL * float(common.theirs.sum()):
         return None
     return "slower_compute", "look_at_rank", _rows(common, longer)
 
 
-def _totals(common: _InCommon) -> dict[str, tuple[float, float]]:
+def _totals(common: InCommon) -> dict[str, tuple[float, float]]:
     """Return what each kind takes here and on the others, ns."""
     return {
         kind: (float(common.mine[chosen].sum()), float(common.theirs[chosen].sum()))
@@ -172,7 +177,7 @@ def _totals(common: _InCommon) -> dict[str, tuple[float, float]]:
     }
 
 
-def _rows(common: _InCommon, kinds: Sequence[str]) -> tuple[EvidenceRow, ...]:
+def _rows(common: InCommon, kinds: Sequence[str]) -> tuple[EvidenceRow, ...]:
     """Return the kinds that are longer by most, ms a step."""
     totals = {kind: times for kind, times in _totals(common).items() if kind in kinds}
     most = sorted(totals, key=lambda kind: totals[kind][1] - totals[kind][0])[:3]
