@@ -375,18 +375,6 @@ def _difference(deltas: _Deltas, already: _Deltas) -> _Deltas:
     return [one - other for one, other in zip(deltas, already, strict=False)]
 
 
-def usual_changes(replayer: Replayer) -> list[Change]:
-    """Return the changes worth a look at any run."""
-    changes = []
-    if any(replayer.graph.gradients.values()) and replayer.graph.transfers:
-        changes += [Change(bucket_mib=size) for size in (5.0, 25.0, 100.0)] + [Change(gradients="bf16")]
-    if replayer.graph.transfers:
-        changes += [Change(link=2.0), Change(overlap="none"), Change(overlap="perfect"), Change(no_inflation=True)]
-    if replayer.latest_rank is not None:
-        changes.append(Change(no_straggler=replayer.latest_rank))
-    return [*changes, Change(data_free=True), Change(host_free=True)]
-
-
 def _withheld(change: Change, reason: str) -> Prediction:
     return Prediction(change=change, what=change.description, step_ms=None, reason=reason)
 
