@@ -21,6 +21,7 @@ from scalescope.scaling.costs.answer import CostAnswer, cost_answer
 from scalescope.scaling.costs.model import CostModel, NotKnown
 from scalescope.scaling.costs.points import Launch, read_launches
 from scalescope.scaling.costs.topology import Topology
+from scalescope.scaling.found import without_found
 from scalescope.scaling.projection.outlook import Outlook
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import find_targets
@@ -161,10 +162,13 @@ def fit(*sweeps: Location) -> CostAnswer:
 def what_if(path: Location, *changes: Change, step_ms: float | None = None) -> list[WhatIf]:
     """Return what changes would do to the step, each with its interval: of a study, its largest run of each job.
 
-    Without changes, the usual ones. `step_ms`: the step without a profiler, where no run folder tells it. Raises
-    UserError where there are no traces, or too many to replay.
+    Without changes, what each finding of the analysis costs, in their order. `step_ms`: the step without a profiler,
+    where no run folder tells it. Raises UserError where there are no traces, or too many to replay.
     """
-    return [predict(one.name, open_as_run(one, step_ms), changes) for one in find_targets(Path(path))]
+    targets = find_targets(Path(path))
+    if not changes:
+        return [without_found(one, step_ms) for one in targets]
+    return [predict(one.name, open_as_run(one, step_ms), changes) for one in targets]
 
 
 def write_report(path: Location, out: Location | None = None) -> Path:

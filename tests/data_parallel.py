@@ -24,6 +24,8 @@ class Disturbance:
     loading: dict[int, int] = field(default_factory=dict)  # the host loads data before it launches anything
     late_root: int = 0  # the root of a broadcast at the step's begin comes late by this
     in_turns: int = 0  # a kernel of its own, on another rank in each step
+    away: dict[int, int] = field(default_factory=dict)  # the device stands still for so long before its backward pass
+    taken: dict[int, int] = field(default_factory=dict)  # another process has it for so long, in the optimizer's kernel
 
 
 def run(
@@ -95,11 +97,12 @@ def run(
         done = dict.fromkeys(free, 0)
         for bucket in range(BUCKETS):
             for rank in free:
+                clock[rank] += disturbance.away.get(rank, 0) if bucket == 0 else 0
                 compute(rank, f"backward_kernel_{bucket}", BUCKET, clock=clock)
             done = reduce("allreduce", {r: max(done[r], clock[r]) for r in free}, TRANSFER, 1 << 20 | bucket)
         for rank in free:
             clock[rank] = max(clock[rank], done[rank])
-            compute(rank, "optimizer_kernel", OPTIMIZER, clock=clock)
+            compute(rank, "optimizer_kernel", OPTIMIZER + disturbance.taken.get(rank, 0), clock=clock)
             free[rank] = clock[rank]
     job = Job(world_size=world_size, groups=[], steps=0, collectives=0, kernels=0, seed=0)
     traces = {}

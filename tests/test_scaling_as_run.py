@@ -3,6 +3,7 @@
 import gzip
 import json
 import math
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -187,11 +188,51 @@ def test_between_host_and_device_bound_the_device_stops_the_step_from_shrinking(
     traced = mean_step_ns(simulate_steps(graph))
     reached = calibrate(graph, traced, _cost(10_000.0), WITH_DEVICE, _given(KERNELS * 0.0201))
     assert reached.reason is None and reached.step_ns.value == pytest.approx(KERNELS * 20_000, rel=0.01)
-    assert reached.recording.scale.high >= WITH_DEVICE.high, "beyond the bound no scale is more likely than another"
+    scale = reached.recording.scale
+    assert 0.99 <= scale.low < 1.1 * scale.low < scale.value < scale.high, "that hosts are just in time is no default"
     short = calibrate(graph, traced, _cost(10_000.0), WITH_DEVICE, _given(KERNELS * 0.015))
     assert short.reason == "not_reached" and short.step_ns.low == pytest.approx(KERNELS * 15_000, rel=0.02)
     longer = calibrate(graph, traced, _cost(10_000.0), WITH_DEVICE, _given(KERNELS * 0.040))
     assert longer.reason == "untraced_longer" and longer.recording.scale.value == 0
+
+
+def _stalled_job(stall_ns: float) -> Graph:
+    """Return such a job whose host sleeps before each step's first launch."""
+    graph = _job(think_ns=12_000.0, work_ns=10_000.0)
+    for at in graph.steps[0]:
+        graph.calls[0][at] = replace(graph.calls[0][at], think_ns=graph.calls[0][at].think_ns + stall_ns)
+    return graph
+
+
+@pytest.mark.parametrize("beyond_device", [1.03, 1.1, 1.3, 1.6, 1.9])
+def test_the_scale_is_found_wherever_the_untraced_step_lies_between_hosts_and_devices(beyond_device: float) -> None:
+    graph = _stalled_job(300_000.0)
+    traced = mean_step_ns(simulate_steps(graph))
+    found = calibrate(graph, traced, _cost(3_000.0), WITH_DEVICE, _given(KERNELS * 0.01 * beyond_device, 0.001))
+    assert found.reason is None and found.step_ns.value == pytest.approx(KERNELS * 10_000 * beyond_device, rel=0.005)
+
+
+def test_without_an_untraced_step_devices_may_have_been_slower_or_faster() -> None:
+    graph = _job(think_ns=5_000.0, work_ns=20_000.0)
+    traced = mean_step_ns(simulate_steps(graph))
+    found = calibrate(graph, traced, _cost(1_000.0), WITH_DEVICE, None)
+    assert found.source == "not_needed" and found.step_ns.low < 0.98 * traced < 1.02 * traced < found.step_ns.high
+
+
+def test_of_a_least_scale_the_rest_is_as_likely_as_it_ever_was() -> None:
+    nothing, much = WITH_DEVICE.scale_from(0.0), WITH_DEVICE.scale_from(2.0)
+    assert nothing.value == pytest.approx(WITH_DEVICE.likely, rel=0.01) and nothing.high < WITH_DEVICE.high
+    assert 2.0 <= much.low < much.value < much.high
+
+
+def test_the_efficiency_that_is_shown_is_that_of_the_step_as_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert front_door.main(["analyze", str(SLOW_HOST), "--step-ms", "24.7"]) == 0
+    said = capsys.readouterr().out
+    (line,) = [line for line in said.splitlines() if "Parallel efficiency" in line]
+    assert line.startswith("Parallel efficiency as run 89"), "as profiled it is 51%, which nobody's step ever was"
+    assert "profile again" not in said
+    assert front_door.main(["analyze", str(SLOW_HOST)]) == 0
+    assert "Parallel efficiency as profiled, what recording costs included" in capsys.readouterr().out
 
 
 def test_a_host_does_not_live_on_the_lead_that_it_was_given() -> None:

@@ -24,6 +24,6 @@ def test_beyond_the_table_the_normal_quantile_is_near() -> None:
     assert share_below(NORMAL_95, 31) == pytest.approx(0.975, abs=0.006)
 
 
-@pytest.mark.parametrize("degrees", [5, 10, 30, 100])
+@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 5, 10, 30, 100])
 def test_the_widening_is_the_quantiles(degrees: int) -> None:
     assert share_below(NORMAL_95 * student_over_normal(degrees), degrees) == pytest.approx(0.975, abs=2e-3)

@@ -58,3 +58,19 @@ def test_wrong_words_are_told(argv: list[str], says: str, capsys: pytest.Capture
 def test_what_cannot_be_told_says_why(capsys: pytest.CaptureFixture[str]) -> None:
     assert front_door.main(["whatif", str(DATA / "cpu_fsdp2_n2"), "--bucket-mib", "5"]) == 0
     assert "no gradients of DDP in the traces" in capsys.readouterr().out
+
+
+def test_without_flags_it_is_what_was_found_in_the_same_order(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    disturbed, found, undisturbed = DATA / "gpt8_ddp_delay4ms_rank1_n2", tmp_path / "found.json", DATA / "gpt_ddp_n2"
+    assert front_door.main(["whatif", str(disturbed), "--json", str(tmp_path / "whatif.json")]) == 0
+    assert "without own_work of rank 1" in capsys.readouterr().out
+    assert front_door.main(["analyze", str(disturbed), "--json", str(found)]) == 0
+    (answer,) = json.loads((tmp_path / "whatif.json").read_text())
+    assert [one["change_ms"] for one in answer["predictions"]] == [
+        pytest.approx(-one["ms"]) for one in json.loads(found.read_text())["findings"]
+    ]
+    capsys.readouterr()
+    assert front_door.main(["whatif", str(undisturbed)]) == 0
+    assert "nothing was found that costs the step time" in capsys.readouterr().out

@@ -13,7 +13,8 @@ from scalescope.records.files import write_atomic
 _TEACH = """\
 The traced step is replayed: what waits for what on the hosts and the devices of all ranks, collectives that wait for
 their last member, and compute and communication slowing each other as measured. Then it is replayed changed. Each flag
-is one change (a list is several); --together makes all of them at once. Without flags, the usual ones are shown.
+is one change (a list is several); --together makes all of them at once. Without flags, what the analysis finds is taken
+out, one finding after the other.
 
   scalescope whatif runs/STUDY --bucket-mib 5,50 --gradients bf16
   scalescope whatif runs/STUDY/gpt_small-ddp-n4 --link 2x --no-straggler
@@ -31,11 +32,16 @@ def run(argv: list[str]) -> int:
     from scalescope.report.panels.whatif import replay_panel
     from scalescope.report.terminal import make_console, print_panel
     from scalescope.scaling.as_run.predict import open_as_run, predict
+    from scalescope.scaling.found import without_found
     from scalescope.scaling.replay.load import find_targets
 
     console = make_console()
     answers = []
     for target in find_targets(options.path):
+        if not _asks_for_changes(options):
+            answers.append(without_found(target, options.step_ms))
+            print_panel(replay_panel(answers[-1]), console)
+            continue
         replayer = open_as_run(target, options.step_ms)
         straggler = replayer.latest_rank if options.no_straggler == "latest" else None
         _refuse_stranger(options.no_straggler, replayer.graph.ranks, target.name)
@@ -70,6 +76,10 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--together", action="store_true", help="make all of these changes at once")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
     return parser.parse_args(argv)
+
+
+def _asks_for_changes(options: argparse.Namespace) -> bool:
+    return bool(_changes(options, 0))
 
 
 def _changes(options: argparse.Namespace, latest: int | None) -> list["Change"]:  # type: ignore[name-defined] # noqa: F821

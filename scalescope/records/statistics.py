@@ -7,6 +7,9 @@ _T95 = (  # by degrees of freedom, from 1 on
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
 )  # fmt: skip
 
+#: From so many degrees of freedom on, the series below is right to a thousandth.
+_SERIES_HOLDS = 5
+
 
 def student_95(degrees: int) -> float:
     """Return the quantile for so many degrees of freedom; beyond 30 the normal one, 4% below it at most."""
@@ -16,8 +19,9 @@ def student_95(degrees: int) -> float:
 def student_over_normal(degrees: int) -> float:
     """Return by how much the quantile exceeds the normal one (Abramowitz and Stegun 26.7.5, to the second order).
 
-    Smooth in the degrees, and below the quantile itself for fewer than five: residuals are stretched by it, whose
-    number is known, but whose shape is not.
+    The series falls short for fewer than five degrees, of which the table tells.
     """
     z = NORMAL_95
+    if degrees < _SERIES_HOLDS:
+        return student_95(degrees) / z
     return 1 + (z**2 + 1) / (4 * degrees) + (5 * z**4 + 16 * z**2 + 3) / (96 * degrees**2)

@@ -3,7 +3,7 @@
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import figure, milliseconds
 from scalescope.report.drawing.tables import Cell, Column, Table
-from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis
+from scalescope.scaling.answer import PARTS, AsRun, Efficiency, RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
 
 #: A step as run that differs by less from the one as profiled is not shown beside it.
@@ -35,6 +35,18 @@ def as_run_table(run: RunAnalysis) -> Table:
     _, ranks = step_as_run(run)
     rows: list[list[Cell]] = [[one.rank, one.window_ms, *(one.part_ms(part) for part in PARTS)] for one in ranks]
     return Table(columns, rows)
+
+
+def shown_efficiency(run: RunAnalysis) -> tuple[Efficiency | None, str]:
+    """Return the efficiency to show, and of which step it is, in words: "" where recording makes no difference.
+
+    That of the step as run, wherever it is known. Where only a range is, the one as profiled stands, and says so.
+    """
+    if not differs(run) or run.as_run is None:
+        return run.efficiency, ""
+    if run.as_run.source == "range":
+        return run.efficiency, "as profiled, what recording costs included"
+    return run.as_run.efficiency, "as run"
 
 
 def as_run_sentence(run: RunAnalysis) -> str:

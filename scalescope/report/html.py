@@ -6,6 +6,7 @@ from pathlib import Path
 
 from scalescope.records.files import write_atomic
 from scalescope.records.folder import RunFolder
+from scalescope.report.as_run import shown_efficiency
 from scalescope.report.drawing.numbers import factor, figure, milliseconds, percent, rate
 from scalescope.report.page import Card, Figure, Lost, Machine, Page, render
 from scalescope.report.panels.sections import sections
@@ -89,8 +90,9 @@ def _rates(last: ScalingPoint, points: Sequence[ScalingPoint]) -> list[Figure]:
 
 def _run_figures(run: RunAnalysis) -> list[Figure]:
     figures = []
-    if run.efficiency is not None:
-        figures.append(Figure("parallel efficiency", percent(run.efficiency.parallel)))
+    factors, whose = shown_efficiency(run)
+    if factors is not None:
+        figures.append(Figure(f"parallel efficiency {whose.split(',')[0]}".rstrip(), percent(factors.parallel)))
     done, times = run.throughput, run.step_times
     if done is not None:
         value, unit = (done.tokens_per_s, "tokens/s") if done.tokens_per_s else (done.samples_per_s, "samples/s")

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from scalescope.records.console import clean, styled_stream
 from scalescope.records.rows import SweepRow
-from scalescope.report.as_run import as_run_sentence, as_run_table, differs
+from scalescope.report.as_run import as_run_sentence, as_run_table, differs, shown_efficiency
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import capitalized, figure, listing, percent
 from scalescope.report.drawing.panel import Panel
@@ -82,8 +82,9 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         if gone:
             _print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
     _print_findings(console, answer)
-    if answer.efficiency is not None:
-        _print_line(console, _efficiency_line(answer.efficiency, answer))
+    factors, whose = shown_efficiency(answer)
+    if factors is not None:
+        _print_line(console, _efficiency_line(factors, whose, answer))
     _print_notes(console, verdict)
     reasons = answer.quality.reasons if answer.quality.verdict == "good" else []  # else the verdict says them
     for reason in [*reasons, *([answer.unpriced.text] if answer.unpriced is not None else [])]:
@@ -92,9 +93,9 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         _print_line(console, line)
 
 
-def _efficiency_line(factors: Efficiency, answer: RunAnalysis) -> str:
+def _efficiency_line(factors: Efficiency, whose: str, answer: RunAnalysis) -> str:
     """Return the efficiency with its factors; without those where ranks are missing: they compare all ranks."""
-    whole = f"Parallel efficiency {percent(factors.parallel)}"
+    whole = f"Parallel efficiency{f' {whose}' if whose else ''} {percent(factors.parallel)}"
     if answer.quality.missing_ranks:
         return f"{whole} of the ranks traced; how they balance, only traces of all {answer.world_size} ranks can tell."
     return (

@@ -162,13 +162,18 @@ def _best_advice(run: RunAnalysis, remedy: str) -> str:
         return f"{finding_text.todo(todo[0])}."
     if run.advice and run.advice[0].what:  # schema 1
         return f"{advice_sentence(run.advice[0])}."
-    if slowed_by_profiling(run):
+    if slowed_by_profiling(run) and not _knows_as_run(run):
         return f"{_PROFILE_AGAIN}."
     if run.findings and run.findings[0].remedy is not None:
         return f"{cure_text(run.findings[0].remedy)}; {finding_text.todo_elsewhere(run.findings[0])}."
     if remedy and run.replay is not None and run.replay.faithful:
         return f"{remedy} No setting that the replay can try is sure to bring 0.5% of the step."
     return remedy
+
+
+def _knows_as_run(run: RunAnalysis) -> bool:
+    """Tell whether what recording cost is taken out of what is said: then it need not be measured again."""
+    return run.as_run is not None and bool(run.as_run.ranks) and run.as_run.source != "range"
 
 
 def _outlook_sentences(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> list[str]:

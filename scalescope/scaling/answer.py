@@ -255,6 +255,7 @@ class AsRun(msgspec.Struct, kw_only=True):
     recording_ms: Interval | None = None  # by how much recording lengthens the step
     steps: int = 0  # in each rank's window
     ranks: list[Split] = []
+    efficiency: Efficiency | None = None  # of these ranks; where `source` is a range, of its likeliest step
 
 
 class Advice(msgspec.Struct, kw_only=True):

@@ -111,8 +111,16 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 def weight(finding: Finding) -> float:
-    """Return what a finding weighs beside others, ms: a bound is no expectation, so half of it counts."""
-    return (finding.ms or 0.0) * (0.5 if finding.at_most else 1.0)
+    """Return what a finding weighs beside others, ms: a bound is no expectation, so half of it counts.
+
+    Launching can be taken away nearly whole, by replaying a recorded step (CUDA graphs): what is sure of it counts
+    in full, and half of the rest.
+    """
+    ms = finding.ms or 0.0
+    if finding.at_most:
+        sure = max(0.0, finding.low_ms or 0.0) if finding.code == "host_bound" else 0.0
+        return (ms + min(sure, ms)) / 2
+    return ms
 
 
 def ranked(findings: Sequence[Finding]) -> list[Finding]:

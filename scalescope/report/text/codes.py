@@ -33,11 +33,27 @@ def _beyond(finding: Finding, how: str, otherwise: str) -> str:
 
 def _slower(finding: Finding) -> str:
     ratio, row = _row(finding, "times_as_long"), _first(finding, "activity")
+    turns = _row(finding, "by_turns")
+    if turns is not None and turns.calls is not None and turns.value is not None:
+        return (
+            f"{turns.calls:.0f} of its kernels a step take {milliseconds(turns.value)} longer than on the others, "
+            "and the rest do not: another process has the device by turns"
+        )
     if ratio is not None and ratio.value is not None:
         return f"the same kernels take {factor(ratio.value)} what they take on the others, whatever their kind"
     if row is not None and row.ms is not None and row.others_ms is not None:
         return f"its {row.name} takes {milliseconds(row.ms)} a step, the others' {milliseconds(row.others_ms)}"
     return _longer(finding, "its compute takes longer than the others'")
+
+
+def _throttled(finding: Finding) -> str:
+    ratio, moving = _row(finding, "times_as_long"), _row(finding, "what_moves_data_times_as_long")
+    if ratio is None or ratio.value is None or moving is None or moving.value is None:
+        return "its clocks are held down"
+    return (
+        f"multiplications take {factor(ratio.value)} what they take on the others, and what moves data "
+        f"{factor(moving.value)}: its clocks are held down"
+    )
 
 
 def _longer(finding: Finding, otherwise: str) -> str:
@@ -184,7 +200,7 @@ CODES: dict[Code, CodeText] = {
     "contention": CodeText(
         "contention", lambda one: _longer(one, "compute is slower while collectives run beside it")
     ),
-    "throttled": CodeText("throttling", lambda one: _longer(one, "its clocks are held down")),
+    "throttled": CodeText("throttling", _throttled),
     "pipeline_bubble": CodeText("a pipeline bubble", lambda one: _longer(one, "stages wait for each other")),
     "expert_imbalance": CodeText(
         "uneven experts", lambda one: _longer(one, "some experts have more tokens than others")

@@ -5,7 +5,6 @@ bisection on the replay, and a step that its devices bound does not move at any 
 need not be: the step as run is the same at all of them.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -17,7 +16,14 @@ from scalescope.scaling.as_run.recording import RecordingTerms
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.replay.graph import Graph
 from scalescope.scaling.replay.host_cost import HostCost, Recording, Start, started, starts_of, without_recording
-from scalescope.scaling.replay.simulate import bounded, bounded_steps, mean_step_ns, simulate, simulate_begins
+from scalescope.scaling.replay.simulate import (
+    bounded,
+    bounded_steps,
+    longest_host_ns,
+    mean_step_ns,
+    simulate,
+    simulate_begins,
+)
 
 Source = Literal["steps", "given", "metadata", "range", "not_needed"]
 Reason = Literal["not_reached", "untraced_longer"]
@@ -30,10 +36,13 @@ _MOVES = 0.005
 _NEAR = 0.004
 #: So far from what the replay can reach, an untraced step is told to be out of its reach.
 _OUT_OF_REACH = 0.02
-#: Devices take up to this share longer, too, while they are recorded: 0.3 to 2.2% on H200, whatever they run.
-_ON_DEVICES = 0.025
-#: Beside the one at the highest scale.
-_MOST_REPLAYS = 4
+#: Devices take up to this share longer, too, while they are recorded (0.3 to 2.2% on H200, whatever they run), and
+#: their clocks drift by as much either way: the same job's steps, of 16.1 ms in one second, took 16.5 in another.
+ON_DEVICES = 0.025
+#: Beside the one at the highest scale; most are there after one or two.
+_MOST_REPLAYS = 10
+#: Of the scales that are tried for what the hosts' own calls take: halvings of the interval.
+_HALVINGS = 12
 
 
 class Untraced(msgspec.Struct, frozen=True):
@@ -86,12 +95,26 @@ class _Replays:
             self.steps[scale] = step
         return self.steps[scale]
 
+    def scale_of_hosts(self, goal: float) -> float | None:
+        """Return the scale at which the slowest host's own calls take so long for a step, ns; None where none does."""
+        low, high = 0.0, HIGHEST_SCALE
+        if not longest_host_ns(without_recording(self.graph, self.cost, high)) < goal < longest_host_ns(self.graph):
+            return None
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            longer = longest_host_ns(without_recording(self.graph, self.cost, middle)) > goal
+            low, high = (middle, high) if longer else (low, middle)
+        return (low + high) / 2
+
     def recording(self, scale: Interval) -> Recording:
         """Return what recording costs at a scale whose value was replayed."""
         return Recording(self.cost, scale, self.starts[scale.value])
 
-    def scale_at(self, step_ns: float) -> float:
-        """Return the scale at which the step would be so long, between those replayed."""
+    def scale_for(self, step_ns: float) -> float:
+        """Return the scale at which the step would be so long: by the hosts' own calls, else between those replayed."""
+        by_hosts = self.scale_of_hosts(step_ns)
+        if by_hosts is not None:
+            return by_hosts
         scales = np.array(sorted(self.steps, reverse=True))
         steps = np.maximum.accumulate(np.array([self.steps[scale] for scale in scales.tolist()]))
         return float(np.interp(step_ns, steps, scales))
@@ -114,9 +137,9 @@ def calibrate(
 
 def _not_needed(replays: _Replays, terms: RecordingTerms, step: float, untraced: Untraced | None) -> Calibration:
     starts = replays.starts[HIGHEST_SCALE]
-    recording = Recording(replays.cost, Interval(terms.likely, terms.low, terms.high), starts)
+    recording = Recording(replays.cost, terms.scale_from(0.0), starts)
     if untraced is None:
-        return Calibration(recording, Interval(step, step * (1 - _ON_DEVICES), step), "not_needed")
+        return Calibration(recording, Interval(step, step * (1 - ON_DEVICES), step * (1 + ON_DEVICES)), "not_needed")
     untraced_ms = untraced.step_ms
     return Calibration(recording, _covering(step, untraced_ms), "not_needed", _why_off(step, untraced_ms))
 
@@ -133,7 +156,7 @@ def _range(replays: _Replays, terms: RecordingTerms) -> Calibration:
     same = longest - shortest <= _MOVES * longest
     recording = replays.recording(Interval(terms.likely, terms.low, terms.high))
     longest = min(max(step, longest) + _unexplained(replays.graph), max(replays.at(0.0), longest))
-    step_ns = Interval(step, min(step, shortest) * (1 - _ON_DEVICES), longest)
+    step_ns = Interval(step, min(step, shortest) * (1 - ON_DEVICES), longest * (1 + ON_DEVICES))
     return Calibration(recording, step_ns, "not_needed" if same else "range")
 
 
@@ -146,38 +169,49 @@ def _fit(
     replays: _Replays, terms: RecordingTerms, untraced: Untraced, traced_ns: float, shortest: float
 ) -> Calibration:
     untraced_ms = untraced.step_ms
-    bounds_ns = sorted(1e6 * one for one in (untraced_ms.low, untraced_ms.value, untraced_ms.high))
+    least, most = (min(max(1e6 * one, 0.0), traced_ns) for one in (untraced_ms.low, untraced_ms.high))
     at_device = shortest * (1 + _NEAR / 2)  # from here on its devices bound the step
-    goal = min(max(untraced_ms.value * 1e6, at_device), traced_ns)
-    scale = _solve(replays, goal, terms.likely)
-    low, high = (replays.scale_at(min(max(one, at_device), traced_ns)) for one in (bounds_ns[2], bounds_ns[0]))
-    if bounds_ns[0] <= at_device:
-        high = max(high, terms.high)
-    step = replays.at(scale)
-    recording = replays.recording(Interval(scale, min(low, scale), max(high, scale)))
-    return Calibration(recording, _covering(step, untraced_ms), untraced.source, _why_off(step, untraced_ms))
+    if least <= at_device:
+        scale = _beyond(replays, terms, max(most, at_device))
+    else:
+        value = _solve(replays, min(untraced_ms.value * 1e6, traced_ns), terms.likely)
+        low, high = replays.scale_for(most), replays.scale_for(least)
+        scale = Interval(value, min(low, value), max(high, value))
+    step = replays.at(scale.value)
+    why = _why_off(step, untraced_ms)
+    return Calibration(replays.recording(scale), _covering(step, untraced_ms), untraced.source, why)
+
+
+def _beyond(replays: _Replays, terms: RecordingTerms, bound_ns: float) -> Interval:
+    """Return the scales at which the hosts take no longer than a step that its devices bound.
+
+    All that such a step tells is a least scale: how far ahead of their devices the hosts are, only the terms
+    themselves do.
+    """
+    found = terms.scale_from(replays.scale_for(bound_ns))
+    return Interval(*(min(one, HIGHEST_SCALE) for one in (found.value, found.low, found.high)))
 
 
 def _solve(replays: _Replays, goal: float, likely: float) -> float:
     """Return a replayed scale at which the step is near the goal, ns.
 
-    The step shortens nearly in line with the scale, until its devices bound it: between two scales a line through both
-    tells the next, and where the devices bound it at the upper one already, what lies between the two.
+    The first guess needs no replay: where the hosts bound the step, it is as long as what the slowest host's own calls
+    take. From there on a line through the replayed steps on both sides of the goal tells the next scale; where the
+    upper one is its devices' already, the step does not lie on that line, and the scale is halved.
     """
     if replays.at(0.0) <= goal * (1 + _NEAR):
         return 0.0
     low, high = 0.0, HIGHEST_SCALE
-    tried = likely
+    tried = replays.scale_of_hosts(goal) or likely
     for _ in range(_MOST_REPLAYS):
         step = replays.at(tried)
         if abs(step - goal) <= _NEAR * goal:
             return tried
         low, high = (tried, high) if step > goal else (low, tried)
-        if replays.at(high) >= goal * (1 - _NEAR):  # its devices bound it there already, and somewhat before it
-            tried = math.sqrt(max(low, 0.1) * high)
-        else:
-            along = (replays.at(low) - goal) / (replays.at(low) - replays.at(high))
-            tried = low + (high - low) * min(max(along, 0.05), 0.95)
+        longer, shorter = replays.at(low), replays.at(high)
+        along = (longer - goal) / (longer - shorter) if longer > shorter else 0.5
+        at_devices = shorter <= replays.at(HIGHEST_SCALE) * (1 + _NEAR)
+        tried = (low + high) / 2 if at_devices else low + (high - low) * min(max(along, 0.05), 0.95)
     return min((low, high), key=lambda scale: abs(replays.at(scale) - goal))
 
 

@@ -6,7 +6,7 @@ from scalescope.scaling.as_run.step import take_recording_out
 from scalescope.scaling.as_run.untraced import given_steps, untraced_of_run
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import Target, open_replayer
-from scalescope.scaling.replay.whatif import Replayer, WhatIf, usual_changes
+from scalescope.scaling.replay.whatif import Replayer, WhatIf
 
 
 def open_as_run(target: Target, step_ms: float | None = None) -> Replayer:
@@ -21,13 +21,12 @@ def open_as_run(target: Target, step_ms: float | None = None) -> Replayer:
     return replayer
 
 
-def predict(name: str, replayer: Replayer, changes: Sequence[Change] = ()) -> WhatIf:
-    """Return what changes would do to the step; without any, the usual ones."""
-    asked = list(changes) or usual_changes(replayer)
-    replayer.work_out(asked)
+def predict(name: str, replayer: Replayer, changes: Sequence[Change]) -> WhatIf:
+    """Return what changes would do to the step."""
+    replayer.work_out(changes)
     return WhatIf(
         name=name,
         replay=replayer.replay,
         step_ms=replayer.base_ns / 1e6,
-        predictions=[replayer.predict(change) for change in asked],
+        predictions=[replayer.predict(change) for change in changes],
     )

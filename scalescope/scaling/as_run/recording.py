@@ -11,14 +11,20 @@ takes longer, too.
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from statistics import NormalDist
 
 import msgspec
 import numpy as np
 
+from scalescope.records.statistics import NORMAL_95
 from scalescope.records.steps.recording import RecordingBursts
+from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.rank.record import LAUNCH, RankRecord
 from scalescope.scaling.rank.recorded import FRAME_EDGES, OPERATOR_EDGES, OVERHEAD_NS, RUNTIME_CALLS, Counts, Recorded
 from scalescope.scaling.replay.host_cost import CallCost, Floats, HostCost
+
+#: Of a scale of which only a least one is known: how likely it is to lie below the interval, or above it.
+_TAIL = 0.05
 
 
 class RecordingTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,11 +39,23 @@ class RecordingTerms(msgspec.Struct, frozen=True, kw_only=True):
     high: float
     source: str
 
+    def scale_from(self, least: float) -> Interval:
+        """Return the likely scale and its 90% interval where all that is known is a least one (0: nothing).
+
+        Scales are spread evenly by factors: their logarithms about normally, with 97.5% of them below `high`.
+        """
+        spread = NormalDist(math.log(self.likely), math.log(self.high / self.likely) / NORMAL_95)
+        below = min(spread.cdf(math.log(least)), 1 - _TAIL) if least > 0 else 0.0
+        low, value, high = (
+            max(least, math.exp(spread.inv_cdf(below + share * (1 - below)))) for share in (_TAIL, 0.5, 1 - _TAIL)
+        )
+        return Interval(value, low, high)
+
 
 #: Bursts of 1,000 tiny kernels, views, backward nodes and event records gave 2.4 to 3.1 µs an operator and 0.6 to 0.8 a
 #: call minutes apart on one host; 30 host-bound windows on 2 and 4×H200 took 0.25 to 1.1 times as much, three more.
 WITH_DEVICE = RecordingTerms(
-    operator_ns=2_750.0, shapes_ns=300.0, call_ns=700.0, frame_ns=500.0, low=0.2, likely=0.75, high=1.7,
+    operator_ns=2_750.0, shapes_ns=300.0, call_ns=700.0, frame_ns=500.0, low=0.2, likely=1.0, high=2.4,
     source="bursts of tiny kernels on 2×H200, profiler off and on",
 )  # fmt: skip
 #: Two gloo ranks, profiler off and on: no CUPTI, and nothing but operators.

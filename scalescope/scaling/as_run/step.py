@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import msgspec
+
 from scalescope.records.errors import RunError
 from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis, Split
 from scalescope.scaling.as_run.calibrate import Calibration, Untraced, calibrate
@@ -12,6 +14,7 @@ from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.rank.partition import Partition
 from scalescope.scaling.replay.simulate import host_bound_ns
 from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.verdicts.efficiency import efficiency_of
 
 
 def take_recording_out(replayer: Replayer, untraced: Untraced | None = None) -> AsRun | None:
@@ -52,6 +55,7 @@ def _answer(
     found: Calibration, traced_ns: float, step_ns: float, parts: Mapping[int, Partition], steps: int, late: int
 ) -> AsRun:
     step = Interval(step_ns, min(step_ns, found.step_ns.low), max(step_ns, found.step_ns.high))
+    settled = {rank: _settled(part, late * steps) for rank, part in parts.items()}
     spent = [max(0.0, traced_ns - one) / 1e6 for one in (step.value, step.high, step.low)]
     return AsRun(
         step_ms=step.value / 1e6,
@@ -62,17 +66,19 @@ def _answer(
         scale=found.recording.scale,
         recording_ms=Interval(*spent),
         steps=steps,
-        ranks=[_split(rank, part, late * steps) for rank, part in parts.items()],
+        ranks=[_split(rank, part) for rank, part in settled.items()],
+        efficiency=efficiency_of(list(settled.values())),
     )
 
 
-def _split(rank: int, part: Partition, late: int) -> Split:
-    """Return a rank's parts in ms; `late`: ns for which its device will wait for hosts once their lead is used up."""
+def _settled(part: Partition, late: int) -> Partition:
+    """Return a rank's parts with the ns for which its device will wait for hosts once their lead is used up."""
+    return msgspec.structs.replace(part, window=part.window + late, launch=part.launch + late)
+
+
+def _split(rank: int, part: Partition) -> Split:
     parts = dict(zip(PARTS, part.parts, strict=True))
-    parts["idle_launch"] += late
-    return Split(
-        rank=rank, window_ms=(part.window + late) / 1e6, **{f"{name}_ms": ns / 1e6 for name, ns in parts.items()}
-    )
+    return Split(rank=rank, window_ms=part.window / 1e6, **{f"{name}_ms": ns / 1e6 for name, ns in parts.items()})
 
 
 def step_as_run(analysis: RunAnalysis) -> tuple[Interval, list[Split]]:

@@ -19,8 +19,8 @@ def stragglers_of(findings: Sequence[Finding]) -> list[Straggler]:
     """Return the ranks that findings name, most costly first."""
     found: dict[int, Straggler] = {}
     for one in findings:
-        if one.rank is None or one.ms is None:
-            continue
+        if one.rank is None or one.ms is None or (one.at_most and not one.low_ms):
+            continue  # what may cost nothing accuses nobody
         if one.rank in found:
             found[one.rank].lost_ms += one.ms
         else:

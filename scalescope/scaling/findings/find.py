@@ -16,9 +16,11 @@ from scalescope.scaling.findings.detectors.more_work import more_work
 from scalescope.scaling.findings.detectors.own_work import own_work
 from scalescope.scaling.findings.detectors.slow_transfer import slow_transfer
 from scalescope.scaling.findings.detectors.slower_compute import slower_compute
+from scalescope.scaling.findings.in_range import hold
+from scalescope.scaling.findings.late_root import late_root
 from scalescope.scaling.findings.nothing import nothing
 from scalescope.scaling.findings.pricing import price
-from scalescope.scaling.findings.profiler_cost import holds_in_range, profiler_cost
+from scalescope.scaling.findings.profiler_cost import profiler_cost
 from scalescope.scaling.findings.unsteady import unsteady
 
 DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
@@ -43,7 +45,9 @@ def find(scene: Scene) -> list[Finding]:
     on_hosts = FROM_LAUNCHES if scene.host is None else FROM_RECORDS
     candidates = [candidate for detect in (*DETECTORS, *on_hosts) for candidate in detect(scene)]
     priced = price(scene, candidates)
-    first = profiler_cost(scene, priced)
-    found = ranked([one for one in priced if holds_in_range(scene, one)])
-    found = ranked([*found, *unsteady(scene, found)])
-    return [*first, *found] or [nothing(scene)]
+    found = ranked(hold(scene, candidates, priced))
+    unknown = profiler_cost(scene, priced)
+    if unknown:  # what is known all the same comes first
+        return [*found, *unknown]
+    found = ranked([*found, *late_root(scene, found)])
+    return ranked([*found, *unsteady(scene, found)]) or [nothing(scene)]

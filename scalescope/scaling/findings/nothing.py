@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.candidate import Scene
+from scalescope.scaling.trace.kernel_kinds import MULTIPLYING
 
-#: Kinds whose work is multiplications, which a model's FLOPs count.
-_MULTIPLYING = ("matmul", "attention", "convolution")
 _MOST_KINDS = 3
 
 
@@ -44,7 +43,7 @@ def _of_peak(scene: Scene) -> Sequence[EvidenceRow]:
     throughput, facts = scene.analysis.throughput, scene.facts
     if throughput is not None and throughput.mfu is not None:
         rows.append(EvidenceRow(kind="figure", name="mfu", share=throughput.mfu))
-    multiplying = sum(row.ms for row in scene.analysis.kinds if row.kind in _MULTIPLYING)
+    multiplying = sum(row.ms for row in scene.analysis.kinds if row.kind in MULTIPLYING)
     peak = scene.peak.tflops(facts.precision) if scene.peak is not None and facts is not None else None
     if facts is not None and facts.flops_per_sample and peak and multiplying:
         flops = facts.hardware_flops_per_sample or facts.flops_per_sample

@@ -4,11 +4,8 @@ from collections.abc import Sequence
 
 from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.candidate import Scene
+from scalescope.scaling.findings.in_range import is_range, is_wide
 from scalescope.scaling.findings.shares import mean_step_ms
-
-#: The step as run is known well enough where its range is no wider than this.
-_WIDE = 0.05
-_OF_SETTINGS = ("small_buckets", "late_bucket", "exposed_transfer", "slow_transfer", "contention")
 
 
 def profiler_cost(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
@@ -17,9 +14,9 @@ def profiler_cost(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
     It does not where the hosts bound the step at both ends of the range.
     """
     as_run = scene.analysis.as_run
-    if as_run is None or as_run.source != "range" or as_run.recording_ms is None or scene.replayer.on_cpu:
+    if as_run is None or as_run.recording_ms is None or scene.replayer.on_cpu:
         return []  # on CPUs the host is what computes
-    if as_run.low_ms is None or as_run.high_ms is None or as_run.high_ms - as_run.low_ms <= _WIDE * scene.step_ms:
+    if not is_range(scene) or not is_wide(scene):
         return []
     if any(one.code == "host_bound" and (one.low_ms or 0.0) > 0 for one in found):
         return []
@@ -39,11 +36,3 @@ def profiler_cost(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
             backed="none",
         )
     ]
-
-
-def holds_in_range(scene: Scene, finding: Finding) -> bool:
-    """Whether a finding holds at both ends of what recording may cost; what settings bring varies for other reasons."""
-    as_run = scene.analysis.as_run
-    if as_run is None or as_run.source != "range" or finding.code in _OF_SETTINGS:
-        return True
-    return (finding.low_ms or 0.0) > 0

@@ -2,7 +2,7 @@
 
 Where a rank is late, the others' collectives wait beside their compute and its own do not. With d the duration of the
 same launch on two ranks, o of it beside a collective, and c what launches that have nothing beside them on either rank
-differ by (devices differ a little),
+typically differ by (devices differ a little),
 
     inflation = Σ (d₁ - c·d₂) / Σ (o₁ - o₂)
 
@@ -54,5 +54,14 @@ def _cell(one: tuple[Floats, Floats], least: tuple[Floats, Floats]) -> Cell | No
     reference = float(least[0][quiet].sum())
     if reference <= 0 or overlap < _LEAST_SHARE * float(one[0][both].sum()):
         return None
-    drift = float(one[0][quiet].sum()) / reference
+    drift = _typical_ratio(one[0][quiet], least[0][quiet])
     return float((one[0] - drift * least[0])[more].sum()), overlap
+
+
+def _typical_ratio(times: Floats, others: Floats) -> float:
+    """Return the median ratio of two ranks' launches, each weighed by its time: a few that differ move it little."""
+    known = others > 0
+    ratios, weights = times[known] / others[known], others[known]
+    order = np.argsort(ratios)
+    passed = np.cumsum(weights[order])
+    return float(ratios[order][int(np.searchsorted(passed, passed[-1] / 2))])

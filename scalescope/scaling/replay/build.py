@@ -342,7 +342,8 @@ def _explain_starts(graph: Graph, rank: int, record: RankRecord) -> None:
                 held_up.append(node.dispatch_ns)
             if gap > longest and node.kind != COMMUNICATION:
                 left, right = max(node.traced_start - gap + LONGEST_DISPATCH_NS, edges[0]), node.traced_start
-                unexplained += max(0.0, right - left)
+                node.beyond_ns = float(max(0, right - left))
+                unexplained += node.beyond_ns
             before = at
     graph.unexplained_ns[rank] = unexplained
     if record.activity == "gpu":

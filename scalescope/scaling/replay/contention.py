@@ -3,7 +3,9 @@
 Inflation: the same kernel (by name and ordinal in the step) in a run of one rank takes d₀, here d, o of it beside a
 collective. With c what kernels without anything beside them grew by (another clock, another temperature),
 
-    inflation = Σ (d - d₀ (1 + c)) / Σ o      over the kernels beside which a collective ran at all.
+    s = Σ (d - d₀ (1 + c)) / Σ o      over the kernels beside which a collective ran at all,
+
+and inflation = s / (1 - s): o is of the time that is slowed already, inflation of that which is not.
 
 Without such a run, kernels of one name are compared among themselves, where those that ran alone agree to a few per
 cent. Its interval is over (rank, step) pairs, as a bootstrap would draw them.
@@ -31,8 +33,8 @@ _ALIKE = 0.03
 _LEAST_OVERLAP_NS = 200_000
 _DRAWS = 200
 
-#: Of so few steps there is no bootstrap: from one step to another, and between hosts, it differed by less than this.
-_ENOUGH_CELLS, _OF_FEW = 4, 0.3
+#: No more of a kernel's time than this counts as slowing.
+_MOST_OF_IT = 0.8
 
 #: Of so few steps there is no bootstrap: from step to step and from host to host it differed by less than this.
 _ENOUGH_CELLS, _OF_FEW = 4, 0.3
@@ -62,9 +64,9 @@ def measure_contention(records: Mapping[int, RankRecord], alone: RankRecord | No
         return _ASSUMED
     low, middle, high = _interval(cells)
     return Contention(
-        inflation=max(middle, 0.0),
-        inflation_low=max(low, 0.0),
-        inflation_high=max(high, 0.0),
+        inflation=inflation_of(middle),
+        inflation_low=inflation_of(low),
+        inflation_high=inflation_of(high),
         transfer_rate=_ASSUMED.transfer_rate,
         basis=f"{basis}: {max(middle, 0.0):.2f} ms slower compute a ms of overlap "
         f"({max(low, 0.0):.2f} to {max(high, 0.0):.2f})",
@@ -79,8 +81,14 @@ def measured_between_ranks(own: Contention, cells: Sequence[_Cell]) -> Contentio
     if len(cells) < _ENOUGH_CELLS:
         low, high = (1 - _OF_FEW) * middle, (1 + _OF_FEW) * middle
     basis = f"measured between ranks, collectives beside and not: {middle:.2f} ms slower compute a ms of overlap"
-    return replace(own, inflation=middle, inflation_low=low, inflation_high=high,
-                   basis=f"{basis} ({low:.2f} to {high:.2f})")  # fmt: skip
+    return replace(own, inflation=inflation_of(middle), inflation_low=inflation_of(low),
+                   inflation_high=inflation_of(high), basis=f"{basis} ({low:.2f} to {high:.2f})")  # fmt: skip
+
+
+def inflation_of(slope: float) -> float:
+    """Return the inflation of compute that is longer by a share of the time that a collective is beside it."""
+    share = min(max(slope, 0.0), _MOST_OF_IT)
+    return share / (1 - share)
 
 
 def measure_transfer_rate(graph: Graph, times: CollectiveTimes) -> float | None:

@@ -24,6 +24,7 @@ class Activity:
     late_ns: float = (
         0.0  # of one that nothing but its launch held up: by how much longer than the rank's latency it took
     )
+    beyond_ns: float = 0.0  # how much later still it began, for nothing that the traces show
     wait_ns: float = -1.0  # of a collective that is no transfer of several: how long it waited; below 0: not told
 
 
@@ -70,8 +71,9 @@ class Gradient:
 class Contention:
     """How compute and communication slow each other where they run side by side.
 
-    `inflation`: ms by which compute takes longer for each ms that a collective (waiting or transferring) runs beside
-    it; `transfer_rate`: how fast data moves while the members compute, against 1 while none does.
+    `inflation`: ms by which compute takes longer for each ms that it would take alone, where a collective (waiting or
+    transferring) runs beside it; `transfer_rate`: how fast data moves while the members compute, against 1 while
+    none does.
     """
 
     inflation: float = 0.0
@@ -105,6 +107,8 @@ class Graph:
     left_out: set[int] = field(default_factory=set)  # indices of steps that a change could not be made in
     unexplained_ns: dict[int, float] = field(default_factory=dict)  # by rank: idle that nothing explains, in its steps
     loading: set[int] = field(default_factory=set)  # activities of a CPU that load data
+    #: by activity: how many times the contention's inflation is its own; beyond the list 1
+    slowed: list[float] = field(default_factory=list)
     led: set[int] = field(default_factory=set)  # ranks whose hosts begin ahead of the trace (replay/host_cost.py)
 
     def living(self) -> list[int]:
@@ -131,6 +135,11 @@ class Graph:
             transfers=list(self.transfers),
         )
 
+    def inflation(self) -> list[float]:
+        """Return by how much each activity is slowed by a collective beside it, under this graph's contention."""
+        usual = self.contention.inflation
+        return [usual * times for times in self.slowed] + [usual] * (len(self.activities) - len(self.slowed))
+
     def under(self, contention: Contention) -> "Graph":
         """Return the graph, as traced, under another contention.
 
@@ -138,8 +147,11 @@ class Graph:
         """
         graph = self.copy()
         graph.contention = contention
-        share = contention.inflation / (1 + contention.inflation)
-        graph.work_ns = [one.traced_end - one.traced_start - share * one.overlap_ns for one in self.activities]
+        inflation = graph.inflation()
+        graph.work_ns = [
+            one.traced_end - one.traced_start - own / (1 + own) * one.overlap_ns
+            for one, own in zip(self.activities, inflation, strict=True)
+        ]
         loss = 1 - contention.transfer_rate
         graph.transfers = [replace(one, work_ns=one.traced_ns * (1 - loss * one.hidden)) for one in self.transfers]
         return graph

@@ -36,6 +36,7 @@ class Launches:
     data_ns: Floats  # of that, loading data
     work_ns: Floats
     dispatch_ns: Floats  # on the device, from when nothing holds it up to its begin
+    beyond_ns: Floats  # how much later still it begins, for nothing that the traces show
     place: Ints  # in the reference's program; -1: it has none
 
 
@@ -103,6 +104,7 @@ def lay_side_by_side(graph: Graph) -> SideBySide:
                 data_ns=np.array(columns[4], np.float64),
                 work_ns=_work(graph, columns[0]),
                 dispatch_ns=np.array([graph.activities[at].dispatch_ns for at in columns[0]], np.float64),
+                beyond_ns=np.array([graph.activities[at].beyond_ns for at in columns[0]], np.float64),
                 place=align(names[rank], programs[step]),
             )
     names_of = {step: set(program) for step, program in programs.items()}

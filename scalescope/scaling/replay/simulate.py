@@ -1,9 +1,9 @@
 """Runs a graph: an event-driven simulation of all ranks at once.
 
 Hosts make their calls in order, streams run their activities in order, collectives move data once all members have
-begun. What runs side by side slows down as the graph's contention says: compute on a rank proceeds at 1/(1 + inflation)
-while any collective runs on that rank, and a transfer at 1 - (1 - rate) × (share of its members that compute). Speeds
-change when something begins or ends, so remaining work is settled then.
+begun. What runs side by side slows down as the graph's contention says: a kernel on a rank proceeds at 1/(1 + its
+inflation) while any collective runs on that rank, and a transfer at 1 - (1 - rate) × (share of its members that
+compute). Speeds change when something begins or ends, so remaining work is settled then.
 
 The heap is the clock; ties go by the order in which events were made, so that a run is repeatable. Advice runs a graph
 some twenty times, so what nobody notices is no event: an activity's begin is known as soon as nothing holds it up, and
@@ -107,6 +107,11 @@ def host_bound_ns(graph: Graph, timing: Timing) -> float:
     return max(0.0, max(_host_work_ns(graph, rank) for rank in graph.led) - sum(devices) / len(devices))
 
 
+def longest_host_ns(graph: Graph) -> float:
+    """Return what the slowest host takes for a step where it waits for nothing, ns."""
+    return max((_host_work_ns(graph, rank) for rank in graph.ranks), default=0.0)
+
+
 def _host_work_ns(graph: Graph, rank: int) -> float:
     """Return what a rank's host takes for a step where it waits for nothing, ns."""
     heads = set(graph.steps[rank])
@@ -162,7 +167,8 @@ class _Run:
         self.transfer_left = [one.work_ns for one in graph.transfers]
         self.transfer_since = [0.0] * len(graph.transfers)
         self.transfer_due = [0] * len(graph.transfers)
-        self.slow = 1.0 / (1.0 + graph.contention.inflation)
+        self.slow = [1.0 / (1.0 + own) for own in graph.inflation()]  # by activity: its speed beside a collective
+        self.slows = graph.contention.inflation > 0
         self.loss = 1.0 - graph.contention.transfer_rate
 
     def run(self, until: Iterable[int] = ()) -> Timing:
@@ -285,7 +291,7 @@ class _Run:
             # as `_compute` does
             self.computing[rank].add(at)
             self.since[at] = begins
-            speed = self.slow if self.communicating[rank] else 1.0
+            speed = self.slow[at] if self.communicating[rank] else 1.0
             self.made = self.due[at] = number = self.made + 1
             heappush(self.heap, (begins + self.left[at] / speed, number, at))
         elif kind in (COMPUTE, COMMUNICATION):
@@ -301,7 +307,7 @@ class _Run:
         rank = self.rank[at]
         self.computing[rank].add(at)
         self.since[at] = begins
-        speed = self.slow if self.communicating[rank] else 1.0
+        speed = self.slow[at] if self.communicating[rank] else 1.0
         self.due[at] = self._push(begins + self.left[at] / speed, at)
 
     def _begin(self, at: int, now: float) -> None:
@@ -336,10 +342,10 @@ class _Run:
         """A collective begins or ends: the rank's kernels change speed where it is the first or the last."""
         before = self.communicating[rank]
         self.communicating[rank] = after = before + by
-        if (before == 0) == (after == 0) or self.slow == 1.0:
+        if (before == 0) == (after == 0) or not self.slows:
             return
-        old, new = (1.0, self.slow) if before == 0 else (self.slow, 1.0)
         for at in self.computing[rank]:
+            old, new = (1.0, self.slow[at]) if before == 0 else (self.slow[at], 1.0)
             if self.since[at] < now:
                 self.left[at] -= (now - self.since[at]) * old
                 self.since[at] = now

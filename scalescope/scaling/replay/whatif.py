@@ -20,6 +20,7 @@ from scalescope.records.errors import RunError, UserError
 from scalescope.scaling.answer import Replay
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.ranks.processes import map_in_processes
+from scalescope.scaling.replay.absences import keep_absences
 from scalescope.scaling.replay.between_ranks import cells_between_ranks
 from scalescope.scaling.replay.buckets import StepBuckets, find_buckets
 from scalescope.scaling.replay.build import build_graph
@@ -27,6 +28,7 @@ from scalescope.scaling.replay.change import Change, even_out, free_data, free_h
 from scalescope.scaling.replay.contention import measure_contention, measure_transfer_rate, measured_between_ranks
 from scalescope.scaling.replay.graph import Contention, Graph, median
 from scalescope.scaling.replay.host_cost import Recording
+from scalescope.scaling.replay.launch_inflation import slowing_of_launches
 from scalescope.scaling.replay.other_collectives import OtherCollectives
 from scalescope.scaling.replay.removal import remove
 from scalescope.scaling.replay.side_by_side import SideBySide, lay_side_by_side, under
@@ -106,13 +108,15 @@ class Replayer:
         self.on_cpu = all(one.activity == "cpu" for one in records.values())  # that is where the ranks compute
         contention = measure_contention(records, alone)
         self.traced = build_graph(records)
-        self._aligned = lay_side_by_side(self.traced)
+        self._aligned = keep_absences(self.traced, lay_side_by_side(self.traced))
         if alone is None and not self.on_cpu:
             contention = measured_between_ranks(contention, cells_between_ranks(self.traced, self._aligned))
         known = times if times is not None and _covers(self.traced, times) else None
         rate = measure_transfer_rate(self.traced, known) if known is not None else None
         self._rate_known = rate is not None
         self.contention = replace(contention, transfer_rate=rate) if rate is not None else contention
+        if not self.on_cpu:
+            self.traced.slowed = slowing_of_launches(replace(self.traced, contention=self.contention), self._aligned)
         self.graph = self.traced.under(self.contention)
         self.times: CollectiveTimes = known if known is not None else TraceTimes(self.graph.transfers)
         self._jobs = jobs
@@ -369,18 +373,6 @@ def _difference(deltas: _Deltas, already: _Deltas) -> _Deltas:
     if isinstance(already, str):
         return already
     return [one - other for one, other in zip(deltas, already, strict=False)]
-
-
-def usual_changes(replayer: Replayer) -> list[Change]:
-    """Return the changes worth a look at any run."""
-    changes = []
-    if any(replayer.graph.gradients.values()) and replayer.graph.transfers:
-        changes += [Change(bucket_mib=size) for size in (5.0, 25.0, 100.0)] + [Change(gradients="bf16")]
-    if replayer.graph.transfers:
-        changes += [Change(link=2.0), Change(overlap="none"), Change(overlap="perfect"), Change(no_inflation=True)]
-    if replayer.latest_rank is not None:
-        changes.append(Change(no_straggler=replayer.latest_rank))
-    return [*changes, Change(data_free=True), Change(host_free=True)]
 
 
 def _withheld(change: Change, reason: str) -> Prediction:

@@ -21,6 +21,9 @@ ELEMENTWISE = "elementwise and reductions"
 OTHER = "other"
 COMMUNICATION = "communication"
 
+#: Kinds whose work is multiplications, which a model's FLOPs count.
+MULTIPLYING = (MATMUL, ATTENTION, CONVOLUTION)
+
 #: In the order in which they are shown.
 KINDS = (MATMUL, ATTENTION, CONVOLUTION, NORMALISATION, LOSS, EMBEDDING, ELEMENTWISE, COPIES, OPTIMISER, OTHER)
 

@@ -1,20 +1,23 @@
 """The same kernels, longer on one rank than on the others.
 
-Where all kinds of kernels are longer alike, the device is slower or shared; where one kind is, that kernel is. Devices
-of one type differ by a per cent or two without anybody's doing, which is no finding.
+What is longer tells why. A few launches that are longer by a stretch of a millisecond or so, and the rest as ever:
+another process has the device by turns. All kinds of kernels alike: the device is slower, or shared all the time. What
+multiplies alike and what moves data hardly: its clocks are held down, which the memory's are not. One kind alone: that
+kernel is. Devices of one type differ by a per cent or two without anybody's doing, which is no finding.
 """
 
 import statistics
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from scalescope.scaling.finding import EvidenceRow, Remedy
+from scalescope.scaling.finding import Code, Cure, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.removal import Removal
-from scalescope.scaling.trace.kernel_kinds import kind_of
+from scalescope.scaling.replay.side_by_side import Floats
+from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, OTHER, kind_of
 
 #: Devices alike differ by less than this.
 _NATURAL = 0.035
@@ -24,60 +27,162 @@ _OVERLAPPED = 0.05
 _ONE_KIND = 0.1
 #: All kinds count as longer alike where those that are make up so much of the compute.
 _ALL_KINDS = 0.6
+#: Another process has the device for so long at least, ns, and its turns make up so much of what is longer.
+_TURN_NS, _TURNS = 300_000, 0.5
+#: Multiplications are longer alike where their middle half is within this share of the typical one.
+_ALIKE = 0.25
+#: What moves data is longer by no more than this share of that, where clocks are.
+_HARDLY = 0.4
+#: So much of the compute multiplies, and moves data, at least; and so many kernels are told apart.
+_SHARE, _NAMES = 0.1, 3
+
+
+@dataclass(frozen=True)
+class InCommon:
+    """A rank's launches that the others run too and that have no collective beside them, in all steps. Times in ns."""
+
+    name: list[str]
+    kind: list[str]
+    mine: Floats
+    theirs: Floats
+    steps: int
+
+    @property
+    def longer(self) -> Floats:
+        """By how much each launch takes longer here, ns."""
+        return np.asarray(self.mine - self.theirs)
+
+    def of(self, kinds: Sequence[str]) -> "np.ndarray":
+        """Return which launches are of some kinds."""
+        return np.isin(np.array(self.kind), kinds)
+
+    def ratio(self, chosen: "np.ndarray", quantile: float = 0.5) -> float:
+        """Return how many times as long the chosen launches are: a quantile, each launch weighed by its time."""
+        if not chosen.any():
+            return 1.0
+        ratios, weights = self.mine[chosen] / self.theirs[chosen], self.theirs[chosen]
+        order = np.argsort(ratios)
+        passed = np.cumsum(weights[order])
+        return float(ratios[order][int(np.searchsorted(passed, quantile * passed[-1]))])
 
 
 def slower_compute(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate for each rank whose compute, launch by launch, takes longer than the others' in every step."""
     for rank in scene.side.ranks if len(scene.side.ranks) > 1 else ():
-        kinds = _by_kind(scene, rank)
-        mine = sum(own for own, _ in kinds.values())
-        theirs = sum(other for _, other in kinds.values())
-        longer = {kind: own - other for kind, (own, other) in kinds.items() if own > (1 + _NATURAL) * other}
-        whole = sum(kinds[kind][1] for kind in longer) >= _ALL_KINDS * theirs
-        if not whole:
-            longer = {kind: ms for kind, ms in longer.items() if ms > _ONE_KIND * kinds[kind][1]}
-        if not theirs or not scene.worth_a_look(mine - theirs) or sum(longer.values()) < _NATURAL * theirs:
+        common = _in_common(scene, rank)
+        theirs = float(common.theirs.sum())
+        excess = float(common.longer.sum())
+        if not theirs or excess < _NATURAL * theirs or not scene.worth_a_look(excess / common.steps / 1e6):
             continue
-        yield Candidate(
-            code="slower_compute",
-            rank=rank,
-            removals=(Removal("slow", rank),),
-            evidence=_evidence(kinds, longer, whole=whole),
-            remedy=Remedy(cure="look_at_device" if whole else "look_at_rank"),
-        )
+        told = _by_turns(common) or by_clocks(common) or everywhere(common) or _of_kinds(common)
+        if told is not None:
+            code, cure, evidence = told
+            yield Candidate(
+                code=code,
+                rank=rank,
+                removals=(Removal("slow", rank),),
+                evidence=evidence,
+                remedy=Remedy(cure=cure),
+            )
 
 
-def _by_kind(scene: Scene, rank: int) -> dict[str, tuple[float, float]]:
-    """Return of each kind of kernels what this rank and what the others take, ms a step, of the launches in common.
+def _in_common(scene: Scene, rank: int) -> InCommon:
+    """Return a rank's launches in common.
 
-    Kernels that collectives run beside are left out: how much longer they take for it differs from kernel to kernel.
+    Those that collectives run beside are left out: how much longer they take for it differs from kernel to kernel.
     """
     side, graph = scene.side, scene.replayer.graph
-    mine: dict[str, float] = defaultdict(float)
-    theirs: dict[str, float] = defaultdict(float)
+    names: list[str] = []
+    mine: list[float] = []
+    theirs: list[float] = []
     for step in side.steps:
         own = side.launches[rank, step]
         others = side.others(rank, step, "work_ns")
         for row in np.flatnonzero(own.place >= 0).tolist():
             node = graph.activities[own.activity[row]]
-            other = others[own.place[row]]
-            overlapped = node.overlap_ns > _OVERLAPPED * (node.traced_end - node.traced_start)
-            if node.kind == COMPUTE and other == other and not overlapped:
-                kind = kind_of(node.name)
-                mine[kind] += float(own.work_ns[row]) / 1e6
-                theirs[kind] += float(other) / 1e6
-    steps = max(1, len(side.steps))
-    return {kind: (mine[kind] / steps, theirs[kind] / steps) for kind in mine}
+            other = float(others[own.place[row]])
+            beside = node.overlap_ns > _OVERLAPPED * (node.traced_end - node.traced_start)
+            if node.kind == COMPUTE and other > 0 and not beside:
+                names.append(node.name)
+                mine.append(float(own.work_ns[row]))
+                theirs.append(other)
+    kinds = [kind_of(name) for name in names]
+    return InCommon(names, kinds, np.array(mine), np.array(theirs), max(1, len(side.steps)))
 
 
-def _evidence(
-    kinds: dict[str, tuple[float, float]], longer: dict[str, float], *, whole: bool
-) -> tuple[EvidenceRow, ...]:
-    ratio = statistics.median(own / other for own, other in kinds.values() if other)
-    rows = [
-        EvidenceRow(kind="activity", name=kind, ms=kinds[kind][0], others_ms=kinds[kind][1])
-        for kind in sorted(longer, key=lambda kind: -longer[kind])[:3]
-    ]
-    if whole:
-        rows.insert(0, EvidenceRow(kind="figure", name="times_as_long", value=ratio))
-    return tuple(rows)
+#: The code, what to do, and the evidence.
+Reason = tuple[Code, Cure, tuple[EvidenceRow, ...]]
+
+
+def _by_turns(common: InCommon) -> Reason | None:
+    turns = common.longer > np.maximum(_TURN_NS, common.theirs / 2)
+    whole = float(np.maximum(common.longer, 0).sum())
+    taken = float(common.longer[turns].sum())
+    if taken < _TURNS * whole or common.ratio(np.ones(turns.size, bool)) > 1 + _NATURAL:
+        return None
+    row = EvidenceRow(
+        kind="figure",
+        name="by_turns",
+        ms=taken / common.steps / 1e6,
+        calls=float(turns.sum()) / common.steps,
+        value=float(np.median(common.longer[turns])) / 1e6,
+    )
+    return "slower_compute", "look_at_device", (row, *_rows(common, sorted(set(common.kind))))
+
+
+def by_clocks(common: InCommon) -> Reason | None:
+    """Return the finding of clocks that are held down: what multiplies is longer alike, and what moves data hardly."""
+    multiplies = common.of(MULTIPLYING)
+    moves = ~multiplies & ~common.of((OTHER,))
+    whole = float(common.theirs.sum())
+    for chosen in (multiplies, moves):
+        names = {name for name, one in zip(common.name, chosen.tolist(), strict=True) if one}
+        if float(common.theirs[chosen].sum()) < _SHARE * whole or len(names) < _NAMES:
+            return None
+    low, middle, high = (common.ratio(multiplies, quantile) - 1 for quantile in (0.25, 0.5, 0.75))
+    moving = common.ratio(moves) - 1
+    if middle < _NATURAL or high - low > 2 * _ALIKE * middle or moving > _HARDLY * middle:
+        return None
+    rows = (
+        EvidenceRow(kind="figure", name="times_as_long", value=1 + middle),
+        EvidenceRow(kind="figure", name="what_moves_data_times_as_long", value=1 + moving),
+    )
+    return "throttled", "cool_device", (*rows, *_rows(common, MULTIPLYING))
+
+
+def everywhere(common: InCommon) -> Reason | None:
+    """Return the finding of a device on which kernels of all kinds are longer."""
+    totals = _totals(common)
+    longer = [kind for kind, (mine, theirs) in totals.items() if mine > (1 + _NATURAL) * theirs]
+    ratio = statistics.median(mine / theirs for mine, theirs in totals.values())
+    if sum(totals[kind][1] for kind in longer) < _ALL_KINDS * float(common.theirs.sum()) or ratio < 1 + _NATURAL:
+        return None
+    row = EvidenceRow(kind="figure", name="times_as_long", value=ratio)
+    return "slower_compute", "look_at_device", (row, *_rows(common, longer))
+
+
+def _of_kinds(common: InCommon) -> Reason | None:
+    longer = [kind for kind, (mine, theirs) in _totals(common).items() if mine > (1 + _ONE_KIND) * theirs]
+    if sum(float(common.longer[common.of([kind])].sum()) for kind in longer) < _NATURAL * float(common.theirs.sum()):
+        return None
+    return "slower_compute", "look_at_rank", _rows(common, longer)
+
+
+def _totals(common: InCommon) -> dict[str, tuple[float, float]]:
+    """Return what each kind takes here and on the others, ns."""
+    return {
+        kind: (float(common.mine[chosen].sum()), float(common.theirs[chosen].sum()))
+        for kind in sorted(set(common.kind))
+        for chosen in (common.of([kind]),)
+    }
+
+
+def _rows(common: InCommon, kinds: Sequence[str]) -> tuple[EvidenceRow, ...]:
+    """Return the kinds that are longer by most, ms a step."""
+    totals = {kind: times for kind, times in _totals(common).items() if kind in kinds}
+    most = sorted(totals, key=lambda kind: totals[kind][1] - totals[kind][0])[:3]
+    scale = common.steps * 1e6
+    return tuple(
+        EvidenceRow(kind="activity", name=kind, ms=totals[kind][0] / scale, others_ms=totals[kind][1] / scale)
+        for kind in most
+    )

@@ -1,0 +1,57 @@
+"""What the step would be without what was found in it: the findings as predictions, in their own order.
+
+Where nobody asks for a change of his own, these are the changes worth a look, and no others: an analysis that names
+rank 1's sleep, and a list of changes that has faster links first, would contradict each other.
+"""
+
+from scalescope.records.errors import UserError
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.as_run.step import step_as_run
+from scalescope.scaling.as_run.untraced import given_steps
+from scalescope.scaling.finding import Finding
+from scalescope.scaling.findings.add import add_findings
+from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.load import Target
+from scalescope.scaling.replay.whatif import Prediction, WhatIf
+from scalescope.scaling.run import explain_run
+
+
+def without_found(target: Target, step_ms: float | None = None) -> WhatIf:
+    """Return what a target's step would be without each thing that was found, most costly first.
+
+    `step_ms`: the step without a profiler. Raises UserError where the traces cannot be replayed, and for a step that is
+    none.
+    """
+    given = given_steps([step_ms] if step_ms is not None else [], [target.path]).get(target.path)
+    explained = explain_run(target.path, for_replay=True)
+    add_findings(target.path, [explained.analysis], [], explained.records, None, given, explained.host)
+    return as_whatif(target.name, explained.analysis)
+
+
+def as_whatif(name: str, analysis: RunAnalysis) -> WhatIf:
+    """Return an analysed run's findings as predictions. Raises UserError where it was not replayed."""
+    if analysis.replay is None:
+        raise UserError(analysis.unpriced.text if analysis.unpriced is not None else f"{name} is not replayed")
+    step = step_as_run(analysis)[0].value
+    predictions = [_prediction(one, step) for one in analysis.findings]
+    if analysis.unpriced is not None:
+        predictions = [Prediction(change=Change(), what="nothing", step_ms=None, reason=analysis.unpriced.text)]
+    return WhatIf(name=name, replay=analysis.replay, step_ms=step, predictions=predictions)
+
+
+def _prediction(finding: Finding, step_ms: float) -> Prediction:
+    who = "" if finding.rank is None else f" of rank {finding.rank}"
+    what = f"without {finding.code}{who}{', at most' if finding.at_most else ''}"
+    if finding.ms is None or finding.low_ms is None or finding.high_ms is None:
+        nothing = finding.code == "nothing"
+        reason = "nothing was found that costs the step time" if nothing else "it is not known without --step-ms"
+        return Prediction(change=Change(), what="nothing" if nothing else what, step_ms=None, reason=reason)
+    return Prediction(
+        change=Change(),
+        what=what,
+        step_ms=step_ms - finding.ms,
+        change_ms=-finding.ms,
+        low_ms=-finding.high_ms,
+        high_ms=-finding.low_ms,
+        fraction=-finding.ms / step_ms,
+    )

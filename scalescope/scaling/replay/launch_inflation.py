@@ -1,0 +1,118 @@
+"""How much collectives slow each launch: by what the same launch takes on a rank where none ran beside it.
+
+On the mean kernel the slowing is one figure (between_ranks.py), but kernels differ widely: a matrix product that fills
+the device in one wave needs two where a collective has taken some multiprocessors (1.99 times as long, on H200), and a
+copy hardly notices (1.04). Where one rank is late, the others' kernels of half a step have a collective beside them and
+its own have not, so that is measured launch by launch; with d the typical duration over the steps,
+
+    s = (d - c·d') / o        c: what the two devices differ by, on the typical launch that both run alone
+    inflation = s / (1 - s)
+
+Launches that no rank ran alone are taken to be slowed as those of their name are, and else as the mean kernel is.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from scalescope.scaling.rank.timeline import COMPUTE
+from scalescope.scaling.replay.contention import inflation_of
+from scalescope.scaling.replay.graph import Graph, median
+from scalescope.scaling.replay.side_by_side import Floats, SideBySide
+
+#: A collective is beside a launch from this share of its time on, and none is up to this one.
+_BESIDE, _ALONE = 0.5, 0.02
+#: A launch is no more than so many times as slow for it.
+_MOST = 4.0
+#: So many launches that both run alone tell what two devices differ by.
+_LEAST_ALONE = 20
+
+_Key = tuple[str, int]  # a launch's name, and its ordinal in the step
+
+
+@dataclass(frozen=True, slots=True)
+class _Typical:
+    """One rank's launches, over the steps."""
+
+    duration: dict[_Key, float]
+    beside: dict[_Key, float]  # for how long, ns
+
+
+def slowing_of_launches(graph: Graph, side: SideBySide) -> list[float]:
+    """Return by activity how many times the contention's inflation its own is; empty where nothing tells."""
+    usual = graph.contention.inflation
+    if usual <= 0 or len(side.ranks) < 2:
+        return []
+    rows = {rank: _rows(graph, side, rank) for rank in side.ranks}
+    typical = {rank: _typical(graph, own) for rank, own in rows.items()}
+    measured = {rank: _measured(rank, typical) for rank in side.ranks}
+    by_name: dict[str, list[float]] = defaultdict(list)
+    for own in measured.values():
+        for (name, _), inflation in own.items():
+            by_name[name].append(inflation)
+    if not by_name:
+        return []
+    of_name = {name: median(values) for name, values in by_name.items()}
+    found = [1.0] * len(graph.activities)
+    for rank, own_rows in rows.items():
+        for key, activities in own_rows.items():
+            own = measured[rank].get(key, of_name.get(key[0]))
+            if own is not None:
+                for at in activities:
+                    found[at] = own / usual
+    return found
+
+
+def _rows(graph: Graph, side: SideBySide, rank: int) -> dict[_Key, list[int]]:
+    """Return the activities of each compute launch that has a place in the ranks' common program."""
+    found: dict[_Key, list[int]] = defaultdict(list)
+    for step in side.steps:
+        own = side.launches[rank, step]
+        ordinals: dict[str, int] = defaultdict(int)
+        for at, place in zip(own.activity, own.place.tolist(), strict=True):
+            node = graph.activities[at]
+            if place >= 0 and node.kind == COMPUTE:
+                found[node.name, ordinals[node.name]].append(at)
+                ordinals[node.name] += 1
+    return found
+
+
+def _typical(graph: Graph, rows: Mapping[_Key, list[int]]) -> _Typical:
+    duration, beside = {}, {}
+    for key, activities in rows.items():
+        nodes = [graph.activities[at] for at in activities]
+        duration[key] = median([float(node.traced_end - node.traced_start) for node in nodes])
+        beside[key] = median([float(node.overlap_ns) for node in nodes])
+    return _Typical(duration, beside)
+
+
+def _measured(rank: int, typical: Mapping[int, _Typical]) -> dict[_Key, float]:
+    """Return the inflation of a rank's launches that are beside a collective here and alone on other ranks."""
+    mine = typical[rank]
+    alone: dict[_Key, list[float]] = defaultdict(list)
+    for other, theirs in typical.items():
+        pace = _pace(mine, theirs) if other != rank else None
+        if pace is None:
+            continue
+        for key, duration in theirs.duration.items():
+            if theirs.beside[key] <= _ALONE * duration:
+                alone[key].append(pace * duration)
+    found = {}
+    for key, durations in alone.items():
+        duration, beside = mine.duration.get(key, 0.0), mine.beside.get(key, 0.0)
+        if duration > 0 and beside >= _BESIDE * duration:
+            found[key] = min(inflation_of((duration - median(durations)) / beside), _MOST)
+    return found
+
+
+def _pace(mine: _Typical, theirs: _Typical) -> float | None:
+    """Return how long this device takes for what the other takes 1 for, where both run the launch alone."""
+    both = [
+        key
+        for key in mine.duration.keys() & theirs.duration.keys()
+        if mine.beside[key] <= _ALONE * mine.duration[key] and theirs.beside[key] <= _ALONE * theirs.duration[key]
+    ]
+    ratios: Floats = np.array([mine.duration[key] / theirs.duration[key] for key in both if theirs.duration[key] > 0])
+    return float(np.median(ratios)) if ratios.size >= _LEAST_ALONE else None

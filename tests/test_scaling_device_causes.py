@@ -1,0 +1,85 @@
+"""What a device's own times tell: another process by turns, clocks held down, how much each launch is slowed."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scalescope.report.text.findings import because
+from scalescope.scaling.finding import Finding
+from scalescope.scaling.findings.detectors.slower_compute import InCommon, by_clocks, everywhere
+from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.contention import inflation_of
+from scalescope.scaling.replay.launch_inflation import slowing_of_launches
+from scalescope.scaling.replay.load import read_records
+from scalescope.scaling.replay.removal import Removal
+from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of
+from tests import data_parallel
+from tests.data_parallel import MS, Disturbance
+from tests.test_scaling_findings import found
+
+DATA = Path(__file__).parent / "data"
+NAMES = ["nvjet_128x256", "nvjet_128x160", "nvjet_64x64", "cutlass_gemm",
+         "vectorized_elementwise_kernel", "layer_norm_grad_input_kernel", "reduce_kernel<128>"]  # fmt: skip
+
+
+def _replayer(folder: Path) -> Replayer:
+    return Replayer(read_records(folder))
+
+
+def test_a_device_that_is_away_on_one_rank_is_replayed_and_what_it_costs_is_priced(tmp_path: Path) -> None:
+    replayer = _replayer(data_parallel.run(tmp_path, Disturbance(away={1: 2 * MS}), ahead=True))
+    assert replayer.replay.faithful and replayer.replay.unexplained_ms < 0.5, (
+        "that of the last step, which nothing bounds"
+    )
+    gained = replayer.predict(Change(without=(Removal("slow", 1),)))
+    assert gained.change_ms == pytest.approx(-2.0, rel=0.05)
+
+
+def test_devices_that_are_away_on_all_ranks_are_the_replays_own_fault(tmp_path: Path) -> None:
+    replayer = _replayer(data_parallel.run(tmp_path, Disturbance(away=dict.fromkeys(range(4), 2 * MS)), ahead=True))
+    assert not replayer.replay.faithful and replayer.replay.unexplained_ms > 1.5
+
+
+def test_kernels_that_are_longer_by_a_stretch_now_and_then_are_another_process(tmp_path: Path) -> None:
+    (one,) = found(data_parallel.run(tmp_path, Disturbance(taken={2: 3 * MS // 2}), steps=8, ahead=True))
+    # the others feel it from the second step on
+    assert (one.code, one.rank) == ("slower_compute", 2) and one.ms == pytest.approx(
+        1.5 * (1 / 4 + 3 / 4 * 6 / 7), rel=0.05
+    )
+    assert one.evidence[0].name == "by_turns" and one.evidence[0].value == pytest.approx(1.5, rel=0.01)
+    assert "another process has the device by turns" in because(one)
+
+
+def _in_common(multiplies: float, moves: float) -> InCommon:
+    theirs = np.array([100_000.0, 80_000.0, 50_000.0, 60_000.0, 90_000.0, 70_000.0, 40_000.0])
+    kinds = [kind_of(name) for name in NAMES]
+    times = np.array([multiplies if kind in MULTIPLYING else moves for kind in kinds])
+    return InCommon(NAMES, kinds, times * theirs, theirs, 1)
+
+
+def test_multiplications_alone_that_are_all_longer_alike_are_clocks() -> None:
+    told = by_clocks(_in_common(1.3, 1.02))
+    assert told is not None and told[0] == "throttled" and told[1] == "cool_device"
+    one = Finding(code="throttled", rank=1, ms=1.0, low_ms=0.9, high_ms=1.1, evidence=told[2], backed="replay")
+    assert "multiplications take 1.3" in because(one) and "clocks" in because(one)
+    assert by_clocks(_in_common(1.3, 1.3)) is None and everywhere(_in_common(1.3, 1.3)) is not None
+    assert by_clocks(_in_common(1.02, 1.0)) is None
+
+
+def test_inflation_is_of_the_time_that_is_not_slowed_yet() -> None:
+    """A kernel of 1 ms that takes 2 beside a collective is longer by half of the time that one is beside it."""
+    assert inflation_of(0.5) == pytest.approx(1.0)
+    assert inflation_of(0.26) / (1 + inflation_of(0.26)) == pytest.approx(0.26)
+
+
+def test_each_launch_is_slowed_by_what_it_takes_alone_on_another_rank() -> None:
+    """Rank 1 is delayed, so rank 0's kernels have waiting collectives beside them and rank 1's have not."""
+    replayer = _replayer(DATA / "gpt8_ddp_delay4ms_rank1_n2")
+    graph, side = replayer.traced, replayer.side_by_side
+    slowed = slowing_of_launches(replayer.graph, side)
+    own = {graph.activities[at].name: slowed[at] for at in side.launches[0, 0].activity if slowed[at] != 1.0}
+    assert len(own) > 10 and max(own.values()) > 2 > 0.5 > min(own.values()), "kernels differ widely"
+    # without the delay, rank 0's kernels take what rank 1's do
+    assert replayer.predict(Change(without=(Removal("own", 1),)), near=True).change_ms == pytest.approx(-4.1, rel=0.03)
