@@ -21,6 +21,7 @@ from scalescope.report.panels.advice import advice_sentence, tried_table
 from scalescope.report.panels.lost import lost_table
 from scalescope.report.report_data import ReportData
 from scalescope.report.sentences import Level, Verdict, sweep_verdict
+from scalescope.report.shares import has_kinds, iterations_table
 from scalescope.report.steadiness import profiling_line
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
@@ -67,9 +68,12 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
     if answer.ranks and answer.quality.verdict != "unusable":
         table = partition_table(answer)
         table, gone = table.without_zero_columns([*(f"{part.key}_ms" for part in parts.ALL[1:]), "before_window_ms"])
-        _print_table(console, table, "Where a step goes, a rank")
+        where = "Where a step goes, a rank" if answer.steps_by is not None else "What was recorded, a rank"
+        _print_table(console, table, where)
         if gone:
             _print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
+        if has_kinds(answer):
+            _print_table(console, iterations_table(answer), "The server's iterations by kind, means over ranks")
     if differs(answer):
         table, gone = as_run_table(answer).without_zero_columns([f"{part.key}_ms" for part in parts.ALL[1:]])
         _print_table(console, table, "Where a step goes as run, without recording, a rank")

@@ -55,6 +55,8 @@ def study_verdicts(
 
 def run_verdict(run: RunAnalysis) -> Verdict:
     """Return what one run's traces say: what costs its step most, where the rest of it goes, and what to do."""
+    if run.steps_by is None and run.ranks and run.quality.verdict != "unusable":
+        return _stepless_verdict(run)
     label = run_label(run)
     explained: list[str] = []
     advice = ""
@@ -86,6 +88,22 @@ def run_verdict(run: RunAnalysis) -> Verdict:
     notes += _straggler_sentences(run, run.findings[:1])
     notes += _quality_sentences(run)
     return Verdict(label, level, headline, tuple(explained), advice, tuple(notes))
+
+
+def _stepless_verdict(run: RunAnalysis) -> Verdict:
+    """Return what traces say in which nothing tells steps: shares of what was recorded, and no step's time."""
+    label = run_label(run)
+    window = sum(rank.window_ms for rank in run.ranks)
+    shares = [(part, sum(rank.part_ms(part.key) for rank in run.ranks) / window if window else 0.0) for part in ALL]
+    compute = shares[0][1]
+    lost = sorted(((part, share) for part, share in shares[1:]), key=lambda item: -item[1])
+    told = [f"{percent(share)} {part.name}" for part, share in lost if share >= WORTH_SAYING * (1 - compute) > 0]
+    recorded = milliseconds(window / len(run.ranks))
+    headline = f"{label}: no steps in the trace. Of the {recorded} recorded, {percent(compute)} is compute."
+    explained = (f"The rest is {listing(told)}.",) if told else ()
+    remedy = lost[0][0].remedy_for(run.activity) if lost and 1 - compute > 0.02 else ""
+    advice = f"{remedy}." if remedy else ""
+    return Verdict(label, level_of(compute), headline, explained, advice, tuple(_quality_sentences(run)))
 
 
 def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> Verdict:

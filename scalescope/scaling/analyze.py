@@ -167,6 +167,8 @@ def _completed(
 ) -> RunAnalysis:
     if outlook.sweeps:
         add_in_situ(explained.analysis, explained.exchanges, outlook.sweeps)
+    if explained.analysis.steps_by is None:
+        return explained.analysis  # there is no step that anything could cost
     add_findings_of_windows(path, explained, outlook.sweeps, _jobs_here(jobs, executor), untraced)
     return explained.analysis
 

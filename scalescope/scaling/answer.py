@@ -21,6 +21,9 @@ from scalescope.scaling.projected import Projection
 #: same.
 SCHEMA = 2
 
+#: What told a trace's steps; see scalescope/scaling/rank/steps.py.
+StepSource = Literal["profiler", "iteration", "optimizer", "annotation", "graph", "period"]
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 #: The parts of a rank's window, in the order in which they are shown. They add up to the window exactly.
@@ -79,6 +82,7 @@ class StepSplit(Split, kw_only=True):
 
     step: int
     open_ended: bool = False  # the last step ends at its last linked activity
+    kind: str | None = None  # of a server's iteration: prefill, decode or mixed
 
 
 class Collective(msgspec.Struct, kw_only=True):
@@ -298,6 +302,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     world_size: int
     activity: Literal["gpu", "cpu"]
     device: str | None = None
+    steps_by: StepSource | None = "profiler"  # what told the steps; None: `steps` is the whole trace
     quality: Quality
     windows: int = 1  # that all figures are of
     ranks: list[RankSplit] = []

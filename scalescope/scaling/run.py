@@ -1,5 +1,6 @@
 """One run's traces, explained: the ranks' summaries joined into a RunAnalysis."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
@@ -15,6 +16,7 @@ from scalescope.scaling.answer import (
     Quality,
     RankSplit,
     RunAnalysis,
+    StepSource,
     StepSplit,
 )
 from scalescope.scaling.evidence.compare import compare_hosts
@@ -134,6 +136,7 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         world_size=world_size,
         activity=_activity(summaries),
         device=next((one.device for one in summaries.values() if one.device), None),
+        steps_by=(steps_by := _step_source(summaries)),
         quality=quality,
         ranks=splits,
         steps=[
@@ -151,7 +154,7 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
     )
     if usable and analysis.efficiency is None and len(splits) > 1:
         quality.reasons.append("no efficiency factors: the ranks' windows are not of the same steps")
-    if usable:
+    if usable and steps_by is not None:
         late = name_late_ranks(partitions, lost, kernels, open_ended)
         keep(analysis, measured_findings(late, mean_step_ms(analysis, "window")))
     sizes = {one.index: one.bytes for one in analysis.collectives}
@@ -288,6 +291,12 @@ def _numbers(summary: RankSummary) -> list[int]:
     return summary.shares.windows.numbers if summary.shares is not None else []
 
 
+def _step_source(summaries: Mapping[int, RankSummary]) -> StepSource | None:
+    """Return what told the steps of most ranks; None where none has any."""
+    told = Counter(one.evidence.steps for one in summaries.values() if one.evidence.steps is not None)
+    return told.most_common(1)[0][0] if told else None
+
+
 def _activity(summaries: Mapping[int, RankSummary]) -> Literal["gpu", "cpu"]:
     return "gpu" if any(one.activity == "gpu" or lacks_its_device(one) for one in summaries.values()) else "cpu"
 
@@ -309,8 +318,13 @@ def _step_split(rank: int, summary: RankSummary, index: int, part: Partition) ->
     assert summary.shares is not None
     windows = summary.shares.windows
     last = index == len(windows) - 1
+    number, kinds = windows.numbers[index], summary.evidence.step_kinds
     return StepSplit(
-        rank=rank, **_milliseconds(part), step=windows.numbers[index], open_ended=last and windows.open_ended
+        rank=rank,
+        **_milliseconds(part),
+        step=number,
+        open_ended=last and windows.open_ended,
+        kind=kinds[number] if number < len(kinds) else None,
     )
 
 

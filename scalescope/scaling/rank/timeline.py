@@ -8,7 +8,8 @@ import numpy.typing as npt
 from scalescope.scaling.rank.collective import GroupNames, RankCollective, describe
 from scalescope.scaling.rank.communication import NO_COMMUNICATION, communication_of, link_by_order
 from scalescope.scaling.rank.launches import find_launches
-from scalescope.scaling.rank.steps import Steps, find_steps
+from scalescope.scaling.rank.step_sources.steps import Steps
+from scalescope.scaling.rank.steps import find_steps
 from scalescope.scaling.trace.families import dtype_of_kernel, operation_of_kernel
 from scalescope.scaling.trace.intervals import Intervals, Ints
 from scalescope.scaling.trace.trace import KERNEL, Trace
@@ -89,7 +90,7 @@ def build_timeline(trace: Trace) -> Timeline:
         step=step,
         name=raw.name[order].astype(np.int64),
         stream=raw.stream[order],
-        steps=Steps(steps.numbers, steps.start + base, steps.end + base, steps.thread),
+        steps=steps.shifted(base),
         collectives=[],
     )
     timeline.collectives.extend(_collectives(trace, timeline, communication))
