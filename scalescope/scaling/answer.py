@@ -100,6 +100,7 @@ class Collective(msgspec.Struct, kw_only=True):
     last_rank: int | None = None
     bus_gb_s: float | None = None
     in_situ_efficiency: float | None = None  # the sweep's time for it, over transfer_us
+    on_copy_engines: bool = False  # no kernel: who came last and who waited is not in the trace
 
 
 class InSitu(msgspec.Struct, kw_only=True):

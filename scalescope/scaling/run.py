@@ -349,6 +349,8 @@ def _collective(
     operation = next((one.operation for one in members.values() if one.operation is not None), "unknown")
     size = max((one.bytes for one in members.values() if one.bytes is not None), default=None)
     transfer_us = bus = None
+    copies = any(one.by_copies for one in members.values())
+    told = wait is not None and not copies
     if wait is not None:
         transfer_ns = members[wait.last].end - members[wait.last].start
         transfer_us = transfer_ns / 1e3
@@ -365,7 +367,8 @@ def _collective(
         group_size=match.group_size,
         step=next((one.step for one in members.values() if one.step is not None), None),
         transfer_us=transfer_us,
-        wait_us={} if wait is None else {r: (wait.ready[r] - one.start) / 1e3 for r, one in members.items()},
-        last_rank=None if wait is None else wait.last,
+        wait_us={r: (wait.ready[r] - one.start) / 1e3 for r, one in members.items()} if told else {},
+        last_rank=wait.last if told else None,
         bus_gb_s=bus,
+        on_copy_engines=copies,
     )

@@ -26,6 +26,7 @@ class RankCollective(msgspec.Struct, kw_only=True, gc=False):
     destination: int | None = None
     stream: int = -1
     step: int | None = None
+    by_copies: bool = False  # on copy engines: when its partners were there is not in the trace
 
     @property
     def label(self) -> str:

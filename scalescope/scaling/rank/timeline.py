@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from scalescope.scaling.rank.collective import GroupNames, RankCollective, describe
 from scalescope.scaling.rank.communication import NO_COMMUNICATION, communication_of, link_by_order
+from scalescope.scaling.rank.copy_engines import COPY_ENGINES
 from scalescope.scaling.rank.launches import find_launches
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.steps import find_steps
@@ -111,6 +112,7 @@ def _collectives(trace: Trace, timeline: Timeline, communication: Ints) -> list[
         collective.stream = int(timeline.stream[position])
         collective.operation = collective.operation or operation_of_kernel(name)
         collective.dtype = collective.dtype or dtype_of_kernel(name)
+        collective.by_copies = name == COPY_ENGINES
         collective.step = int(timeline.steps.numbers[step]) if step >= 0 else None
         result.append(collective)
     groups.complete(result)

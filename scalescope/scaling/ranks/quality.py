@@ -41,6 +41,11 @@ def judge(
         f"group {group}: {count} collectives whose waiting cannot be told (root or operation not in the trace)"
         for group, count in unknown.items()
     )
+    if copied := sum(one.by_copies for summary in summaries.values() for one in summary.collectives):
+        notes.append(
+            f"{copied} collectives, over all ranks, ran on copy engines: what they waited for before their first copy "
+            "is not in the traces"
+        )
     activities = sum(one.evidence.activities for one in summaries.values())
     unlinked = sum(one.evidence.unlinked for one in summaries.values())
     fraction = unlinked / activities if activities else None

@@ -12,6 +12,7 @@ from scalescope.scaling.answer import StepSource
 from scalescope.scaling.evidence.host_evidence import HostEvidence, collect_host_evidence
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.communication import communication_calls
+from scalescope.scaling.rank.copy_engines import join_copies
 from scalescope.scaling.rank.cpu import CpuTimeline, build_cpu_timeline, share_out_cpu
 from scalescope.scaling.rank.kernels import KernelTable, kernel_table
 from scalescope.scaling.rank.launches import is_kernel_launch
@@ -82,7 +83,7 @@ def read_rank(path: Path, *, for_replay: bool = False) -> RankReading:
 
     `for_replay`: keep what a replay needs, too: far more than a summary, about 1 kB an activity.
     """
-    trace = read_trace(path)
+    trace = join_copies(read_trace(path))
     timeline = build_timeline(trace)
     if timeline.start.size:
         return RankReading(_summarise_device(trace, timeline), record_device(trace, timeline) if for_replay else None)
