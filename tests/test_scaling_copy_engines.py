@@ -85,7 +85,7 @@ def collective(trace: HostTrace, group_size: int, kernel: bool, **more: Any) -> 
         number = trace.call("MemcpyAsync" if category == "gpu_memcpy" else "LaunchKernel")
         begin = max(trace.clock, trace.device_free)
         name = "ncclDevKernel_AllGather_RING_LL(x)" if category == "kernel" else "Memcpy DtoD (Device -> Device)"
-        args = {"correlation": number, "External id": external, "stream": 20, "device": 0}
+        args: dict[str, Any] = {"correlation": number, "External id": external, "stream": 20, "device": 0}
         trace.event(category, name, begin, begin + 100.0, 20, 0, **args)
         trace.device_free = begin + 110.0
     told = {"Collective name": "_allgather_base", "In msg nelems": 1024, "Out msg nelems": 2048, "dtype": "Float",

@@ -13,6 +13,7 @@ from rich.text import Text
 from scalescope.records.console import clean, styled_stream
 from scalescope.records.rows import SweepRow
 from scalescope.report.as_run import as_run_sentence, as_run_table, differs
+from scalescope.report.compute_lines import compute_lines, legend_lines
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import capitalized, figure, listing, percent
 from scalescope.report.drawing.panel import Panel
@@ -72,6 +73,9 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         _print_table(console, table, where)
         if gone:
             _print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
+        for line in legend_lines(answer, table):
+            _print_line(console, line, "dim")
+        _print_compute(console, answer)
         if has_kinds(answer):
             _print_table(console, iterations_table(answer), "The server's iterations by kind, means over ranks")
     if differs(answer):
@@ -86,13 +90,23 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         if gone:
             _print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
     _print_findings(console, answer)
-    if answer.efficiency is not None:
+    if answer.efficiency is not None and answer.world_size > 1:
         _print_line(console, _efficiency_line(answer.efficiency, answer))
     _print_notes(console, verdict)
     reasons = answer.quality.reasons if answer.quality.verdict == "good" else []  # else the verdict says them
     for reason in [*reasons, *([answer.unpriced.text] if answer.unpriced is not None else [])]:
         _print_line(console, f"Noted: {reason}.", "dim")
     if answer.step_times is not None and (line := profiling_line(answer.step_times)):
+        _print_line(console, line)
+
+
+def _print_compute(console: Console, run: RunAnalysis) -> None:
+    """Print what the compute is."""
+    lines = compute_lines(run)
+    if lines:
+        console.print()
+        console.print(Text("What the compute is", style="bold"), soft_wrap=not console.is_terminal)
+    for line in lines:
         _print_line(console, line)
 
 

@@ -78,7 +78,7 @@ def run_verdict(run: RunAnalysis) -> Verdict:
             headline = f"{label}: {share}; {rest}."
             explained += [f"That is {listing(found)}."] if found else []
         if lost and 1 - compute > 0.02:
-            advice = f"{lost[0][0].remedy_for(run.activity)}."
+            advice = f"{lost[0][0].remedy_for(run.activity, trains=run.trains)}."
         advice = _best_advice(run, advice)
     else:
         headline = f"{label}: the traces do not say where its time goes."
@@ -101,7 +101,7 @@ def _stepless_verdict(run: RunAnalysis) -> Verdict:
     recorded = milliseconds(window / len(run.ranks))
     headline = f"{label}: no steps in the trace. Of the {recorded} recorded, {percent(compute)} is compute."
     explained = (f"The rest is {listing(told)}.",) if told else ()
-    remedy = lost[0][0].remedy_for(run.activity) if lost and 1 - compute > 0.02 else ""
+    remedy = lost[0][0].remedy_for(run.activity, trains=run.trains) if lost and 1 - compute > 0.02 else ""
     advice = f"{remedy}." if remedy else ""
     return Verdict(label, level_of(compute), headline, explained, advice, tuple(_quality_sentences(run)))
 
@@ -205,6 +205,8 @@ def _outlook_sentences(study: StudyAnalysis, series: str, runs: Sequence[RunAnal
 
 def _throughput_sentences(run: RunAnalysis) -> list[str]:
     done = run.throughput
+    if done is None and run.model is None:
+        return []  # traces of anybody's job: nobody expects one
     if done is None:
         return ["Its throughput is not known: there are no steady steps outside the profiler's window."]
     text = (

@@ -1,5 +1,6 @@
 """One run's traces, explained: the ranks' summaries joined into a RunAnalysis."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
@@ -35,6 +36,7 @@ from scalescope.scaling.ranks.quality import judge, lacks_its_device
 from scalescope.scaling.ranks.read import Ranks, read_jobs, read_ranks
 from scalescope.scaling.ranks.summary import RankSummary
 from scalescope.scaling.ranks.waits import MatchedWait, wait_and_transfer, wait_of
+from scalescope.scaling.trace.kernel_kinds import OPTIMISER, kind_of
 from scalescope.scaling.trace.sources import Source, find_sources
 from scalescope.scaling.verdicts.efficiency import efficiency_of
 from scalescope.scaling.verdicts.flight import read_flight
@@ -136,6 +138,7 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         world_size=world_size,
         activity=_activity(summaries),
         device=next((one.device for one in summaries.values() if one.device), None),
+        trains=_trains(kernels),
         steps_by=(steps_by := _step_source(summaries)),
         quality=quality,
         ranks=splits,
@@ -297,6 +300,15 @@ def _step_source(summaries: Mapping[int, RankSummary]) -> StepSource | None:
     return told.most_common(1)[0][0] if told else None
 
 
+_OF_GRADIENTS = re.compile(r"backward|(^|[^a-z])bwd|bwd_|[dw]grad|gradient|gamma_?beta", re.IGNORECASE)
+
+
+def _trains(kernels: Mapping[int, KernelTable]) -> bool:
+    """Tell by its kernels' or operators' names whether a job computes gradients, or steps an optimiser."""
+    names = {name for table in kernels.values() for name in table.names}
+    return any(kind_of(name) == OPTIMISER or _OF_GRADIENTS.search(name) for name in names)
+
+
 def _activity(summaries: Mapping[int, RankSummary]) -> Literal["gpu", "cpu"]:
     return "gpu" if any(one.activity == "gpu" or lacks_its_device(one) for one in summaries.values()) else "cpu"
 
@@ -350,7 +362,7 @@ def _collective(
     size = max((one.bytes for one in members.values() if one.bytes is not None), default=None)
     transfer_us = bus = None
     copies = any(one.by_copies for one in members.values())
-    told = wait is not None and not copies
+    told = None if copies else wait
     if wait is not None:
         transfer_ns = members[wait.last].end - members[wait.last].start
         transfer_us = transfer_ns / 1e3
@@ -367,8 +379,8 @@ def _collective(
         group_size=match.group_size,
         step=next((one.step for one in members.values() if one.step is not None), None),
         transfer_us=transfer_us,
-        wait_us={r: (wait.ready[r] - one.start) / 1e3 for r, one in members.items()} if told else {},
-        last_rank=wait.last if told else None,
+        wait_us={r: (told.ready[r] - one.start) / 1e3 for r, one in members.items()} if told else {},
+        last_rank=told.last if told else None,
         bus_gb_s=bus,
         on_copy_engines=copies,
     )

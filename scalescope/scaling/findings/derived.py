@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from scalescope.scaling.answer import Advice, RunAnalysis, Straggler
 from scalescope.scaling.finding import Finding
 
@@ -10,9 +12,18 @@ _MOST = 3
 
 def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
     """Put findings into an analysis, and what follows from them."""
-    analysis.findings = list(findings)
-    analysis.stragglers = stragglers_of(findings)
-    analysis.advice = advice_of(findings)
+    fitted = [_fitted(one, analysis) for one in findings]
+    analysis.findings = fitted
+    analysis.stragglers = stragglers_of(fitted)
+    analysis.advice = advice_of(fitted)
+
+
+def _fitted(finding: Finding, analysis: RunAnalysis) -> Finding:
+    """Return a finding whose remedy says for which job it is, so that it can be told in words that fit."""
+    if finding.remedy is None:
+        return finding
+    remedy = replace(finding.remedy, on_cpu=analysis.activity == "cpu", inference=not analysis.trains)
+    return replace(finding, remedy=remedy)
 
 
 def stragglers_of(findings: Sequence[Finding]) -> list[Straggler]:

@@ -107,12 +107,12 @@ FAMILIES = (
     Family(COPIES, "servers' caches", r"reshape_and_cache|store_kvcache|copy_page_indices|create_\w*kv_indices"),
     Family(COPIES, "quantisation", r"quantize_with_block|scaled_fp8_quant|per_token_(group_)?quant|sage_quant"),
     Family(COPIES, "torch on a CPU", r"aten::(copy_|_?to(_copy)?|contiguous|clone|cat|stack|fill_|zero_|zeros|empty)\b"
-                                     r"|aten::(item|_local_scalar_dense)\b|tocopybackward|\bcopy_?backward|copyslices"),
+                                     r"|aten::(item|_local_scalar_dense)\b|reducer::copy_|tocopybackward|\bcopy_?backward|copyslices"),
     # the rest of what is known
     Family(ELEMENTWISE, "torch", r"elementwise|reduce_kernel|reduce_\w+_kernel|pool|dropout|distribution|philox"
                                  r"|upsample|clamp|gelu|relu|silu|swiglu|sigmoid|tanh"),
     Family(ELEMENTWISE, "torch on a CPU", r"aten::(?!_local_scalar|item|detach|set_)\w+|(?<=\w)backward\d*$"
-                                          r"|accumulategrad"),
+                                          r"|accumulategrad|reducer::mul_out"),
     Family(ELEMENTWISE, "torch", r"at::native|at::cuda"),
 )  # fmt: skip
 

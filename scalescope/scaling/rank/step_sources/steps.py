@@ -39,7 +39,8 @@ class Steps:
         return Steps(self.numbers, self.start + ns, self.end + ns, self.thread, self.source, self.kinds)
 
 
-NO_STEPS = Steps(*(np.empty(0, np.int64) for _ in range(3)), None, None)
+_NONE = np.empty(0, np.int64)
+NO_STEPS = Steps(_NONE, _NONE, _NONE, thread=None, source=None)
 
 
 def numbered(start: Ints, end: Ints, thread: int | None, source: StepSource, kinds: tuple[str, ...] = ()) -> Steps:
