@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from scalescope.cli.show import show
+from scalescope.cli.show import Asked, show
 from scalescope.records.errors import UserError
 from scalescope.scaling.costs.points import read_launches
 from scalescope.scaling.projection.outlook import Outlook
@@ -25,6 +25,10 @@ def run(argv: list[str]) -> int:
         "(one run before, one after), against their mean",
     )  # fmt: skip
     parser.add_argument(
+        "--base", action="append", type=Path, default=[], metavar="TRACES",
+        help="traces of the same job on fewer ranks: efficiency, and where the step's growth from there went",
+    )  # fmt: skip
+    parser.add_argument(
         "--sweep", action="append", type=Path, default=[], metavar="SWEEP",
         help="a sweep of the same devices to lay the collectives beside: a run folder, or a log of nccl-tests or "
         "rccl-tests; a study's own sweep counts anyway",
@@ -35,17 +39,20 @@ def run(argv: list[str]) -> int:
     )  # fmt: skip
     parser.add_argument("--mpi", action="store_true", help="read on the ranks of the MPI job that this runs in")
     options = parser.parse_args(argv)
-    if options.html and len(options.paths) > 1:
-        raise UserError("--html shows one run or study; name one PATH")
+    if options.html and len(options.paths) > 1 and any((path / "run.json").is_file() for path in options.paths):
+        raise UserError("--html shows one run or study, or any number of folders of traces; name one PATH")
+    if options.base and (len(options.paths) > 1 or options.against or options.step_ms):
+        raise UserError("--base tells how one run scales: name one PATH, without --against and --step-ms")
     if options.against and len(options.paths) > 1:
         raise UserError("--against tells what one run lost; name one PATH")
     outlook = Outlook(sweeps=tuple(launch for path in options.sweep for launch in read_launches(path)))
+    asked = Asked(options.paths, options.json, options.html, options.against, options.base, outlook, options.step_ms)
     if not options.mpi:
-        show(options.paths, options.json, options.html, None, options.against, outlook, options.step_ms)
+        show(asked)
         return 0
     from scalescope.scaling.ranks.mpi_executor import mpi_workers
 
     with mpi_workers() as executor:
         if executor is not None:  # MPI's rank 0; the others read what it hands out
-            show(options.paths, options.json, options.html, executor, options.against, outlook, options.step_ms)
+            show(asked, executor)
     return 0

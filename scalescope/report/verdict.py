@@ -154,7 +154,8 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
             advice = f"{_MEASURE_AGAIN}."
         elif largest is not None:
             advice = _best_advice(largest, advice)
-        notes.append(f"Together they do {_throughput(last, points)}.")
+        if last.samples_per_s is not None:
+            notes.append(f"Together they do {_throughput(last, points)}.")
     notes += _outlook_sentences(study, series, of_series)
     if last.mfu is not None:
         notes.append(f"Each reaches {percent(last.mfu)} of its data-sheet peak (MFU).")
@@ -249,4 +250,4 @@ def _quality_sentences(run: RunAnalysis) -> list[str]:
 def _throughput(point: ScalingPoint, points: Sequence[ScalingPoint]) -> str:
     if in_tokens(points) and point.tokens_per_s is not None:
         return f"{rate(point.tokens_per_s)} tokens/s"
-    return f"{rate(point.samples_per_s)} samples/s"
+    return f"{rate(point.samples_per_s or 0.0)} samples/s"

@@ -61,7 +61,14 @@ def efficiency_table(study: StudyAnalysis) -> Table:
         for name in series_names(study) for point in points_of(study, name)
     ]  # fmt: skip
     no_trace = "that run has no analysed trace"
-    reasons = {"mfu": _NO_PEAK, "tokens_per_s": _NO_TOKENS, "compute_factor": no_trace, "parallel_factor": no_trace}
+    no_samples = "traces do not tell the batch"
+    reasons = {
+        "mfu": _NO_PEAK,
+        "tokens_per_s": _NO_TOKENS,
+        "samples_per_s": no_samples,
+        "compute_factor": no_trace,
+        "parallel_factor": no_trace,
+    }
     return Table(columns, rows, reasons)
 
 

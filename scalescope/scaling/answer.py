@@ -335,7 +335,7 @@ class ScalingPoint(msgspec.Struct, kw_only=True):
     scaling: Literal["weak", "strong"]
     run: str  # the run's folder name
     step_ms: float
-    samples_per_s: float
+    samples_per_s: float | None  # None of plain traces, which do not tell it
     tokens_per_s: float | None
     speedup: float  # of throughput, over the smallest count
     efficiency: float  # speedup / (world_size / smallest world_size)
