@@ -2,17 +2,18 @@
 
 import io
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from rich.console import Console
 
-from scalescope.report.compute_lines import compute_lines, legend_lines
 from scalescope.report.drawing.parts import BY_KEY
+from scalescope.report.panels.compute_lines import compute_lines, legend_lines
 from scalescope.report.terminal import print_run
 from scalescope.report.text.cures import CURES, cure_elsewhere, cure_text
 from scalescope.report.views import partition_table
 from scalescope.scaling.answer import KindRow
-from scalescope.scaling.finding import Remedy
+from scalescope.scaling.finding import Cure, Remedy
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.measured import measured_findings
 from scalescope.scaling.run import explain_traces
@@ -56,8 +57,8 @@ def test_what_says_nothing_is_left_out() -> None:
 
 
 @pytest.mark.parametrize("cure", list(CURES))
-def test_advice_for_cpus_names_nothing_that_they_lack(cure: str) -> None:
-    remedy = Remedy(cure=cure, on_cpu=True)  # type: ignore[arg-type]
+def test_advice_for_cpus_names_nothing_that_they_lack(cure: Cure) -> None:
+    remedy = Remedy(cure=cure, on_cpu=True)
     if cure in ("look_at_links", "fewer_channels", "keep_memory", "drop_synchronisation"):
         return  # of NCCL, and of a device's allocator and queue: no finding on CPUs has these
     text = f"{cure_text(remedy)} {cure_elsewhere(remedy)}"
@@ -65,7 +66,8 @@ def test_advice_for_cpus_names_nothing_that_they_lack(cure: str) -> None:
 
 
 def test_advice_for_inference_names_no_optimiser() -> None:
-    texts = [cure_elsewhere(Remedy(cure=cure, inference=True)) for cure in ("compile", "faster_kernels")]
+    cures: tuple[Cure, ...] = ("compile", "faster_kernels")
+    texts = [cure_elsewhere(Remedy(cure=cure, inference=True)) for cure in cures]
     assert not any("optimiser" in text for text in texts)
     parts = [part.remedy_for("gpu", trains=False) for part in BY_KEY.values() if part.key != "compute"]
     assert not any("optimiser" in text or "gradient" in text for text in parts)
@@ -74,11 +76,13 @@ def test_advice_for_inference_names_no_optimiser() -> None:
 def test_a_remedy_says_for_which_job_it_is() -> None:
     run = run_answer("r", 2)
     late = Late(rank=1, code="slower_compute", lost_ms=(1.0, 1.1), excess_ms=1.0, part="compute")
-    for run.activity, run.trains in (("gpu", True), ("cpu", True), ("gpu", False)):
+    kinds: tuple[tuple[Literal["gpu", "cpu"], bool], ...] = (("gpu", True), ("cpu", True), ("gpu", False))
+    for activity, trains in kinds:
+        run.activity, run.trains = activity, trains
         keep(run, measured_findings([late], 50.0))
         remedy = run.findings[0].remedy
         assert remedy is not None
-        assert (remedy.on_cpu, remedy.inference) == (run.activity == "cpu", not run.trains)
+        assert (remedy.on_cpu, remedy.inference) == (activity == "cpu", not trains)
 
 
 def test_a_job_that_trains_is_told_from_one_that_does_not() -> None:

@@ -88,9 +88,11 @@ def collective(trace: HostTrace, group_size: int, kernel: bool, **more: Any) -> 
         args: dict[str, Any] = {"correlation": number, "External id": external, "stream": 20, "device": 0}
         trace.event(category, name, begin, begin + 100.0, 20, 0, **args)
         trace.device_free = begin + 110.0
-    told = {"Collective name": "_allgather_base", "In msg nelems": 1024, "Out msg nelems": 2048, "dtype": "Float",
-            "Group size": group_size, "Process Group Name": "0"}  # fmt: skip
-    trace.event("cpu_op", "record_param_comms", start, trace.clock, trace.thread, **{"External id": external}, **told)
+    told: dict[str, Any] = {
+        "Collective name": "_allgather_base", "In msg nelems": 1024, "Out msg nelems": 2048, "dtype": "Float",
+        "Group size": group_size, "Process Group Name": "0", "External id": external,
+    }  # fmt: skip
+    trace.event("cpu_op", "record_param_comms", start, trace.clock, trace.thread, **told)
 
 
 @pytest.mark.parametrize(("group_size", "kernel"), [(1, False), (2, True)])

@@ -14,14 +14,18 @@ from tests.host_traces import HostTrace, plain_step
 DATA = Path(__file__).parent / "data"
 
 
+def record(folder: Path, rank: int, ranks: int, kernel_us: float) -> None:
+    """Write the traces of a rank's four steps."""
+    HostTrace(rank, ranks).steps(4, lambda trace, _: plain_step(trace, kernel_us)).write(folder)
+
+
 @pytest.fixture(scope="module")
 def sizes(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
     """A job's traces on one rank, on two where each kernel takes a tenth longer, and on two that share its work."""
     folder = tmp_path_factory.mktemp("sizes")
     for name, ranks, us in (("one", 1, 200.0), ("two", 2, 220.0), ("half", 2, 100.0)):
         for rank in range(ranks):
-            trace = HostTrace(rank, ranks).steps(4, lambda trace, _, us=us: plain_step(trace, us))  # type: ignore[misc]
-            trace.write(folder / name)
+            record(folder / name, rank, ranks, us)
     return {1: folder / "one", 2: folder / "two", 0: folder / "half"}
 
 

@@ -1,6 +1,6 @@
 """How every verb that measures or analyses ends: with the figures on the terminal and in the report."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from scalescope.scaling.analyze import analyze, analyze_base
 from scalescope.scaling.answer import Answer, RunAnalysis, StudyAnalysis, write_answers
 from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.projection.outlook import NO_OUTLOOK, Outlook
+from scalescope.scaling.verdicts.groups import named_roles
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,14 @@ class Asked:
     bases: Sequence[Path] = ()  # the same job on fewer ranks: how it scales from there
     outlook: Outlook = NO_OUTLOOK  # other sweeps than a study's own, and GPU counts to project to
     step_ms: Sequence[float] = field(default=())  # the paths' steps without a profiler, one each, where they are known
+    roles: Mapping[str, str] = field(default_factory=dict)  # of process groups, where plain traces do not tell them
 
 
 def show(asked: Asked, executor: Executor | None = None) -> None:
     """Analyse, print and report what was measured."""
     found = _analysed(asked, executor)
+    for run in (one for _, answers in found for one in answers if isinstance(one, RunAnalysis)):
+        run.groups = named_roles(run.groups, asked.roles)
     if asked.json is not None:
         write_answers(asked.json, [answer for _, answers in found for answer in answers])
     console = make_console()

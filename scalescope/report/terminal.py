@@ -13,13 +13,14 @@ from rich.text import Text
 from scalescope.records.console import clean, styled_stream
 from scalescope.records.rows import SweepRow
 from scalescope.report.as_run import as_run_sentence, as_run_table, differs
-from scalescope.report.compute_lines import compute_lines, legend_lines
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import capitalized, figure, listing, percent
 from scalescope.report.drawing.panel import Panel
 from scalescope.report.drawing.tables import ABSENT, Cell, Column, Table
 from scalescope.report.panels.advice import advice_sentence, tried_table
+from scalescope.report.panels.compute_lines import compute_lines, legend_lines
 from scalescope.report.panels.lost import lost_table
+from scalescope.report.panels.roles import roles_table, worth_showing
 from scalescope.report.report_data import ReportData
 from scalescope.report.sentences import Level, Verdict, sweep_verdict
 from scalescope.report.shares import has_kinds, iterations_table
@@ -78,6 +79,9 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         _print_compute(console, answer)
         if has_kinds(answer):
             _print_table(console, iterations_table(answer), "The server's iterations by kind, means over ranks")
+    if worth_showing(answer):
+        table, _ = roles_table(answer).without_zero_columns(["exposed_unsplit_ms"])
+        _print_table(console, table, "Communication by what its groups are for, on the mean rank", blank_absent=True)
     if differs(answer):
         table, gone = as_run_table(answer).without_zero_columns([f"{part.key}_ms" for part in parts.ALL[1:]])
         _print_table(console, table, "Where a step goes as run, without recording, a rank")

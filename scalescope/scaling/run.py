@@ -39,8 +39,11 @@ from scalescope.scaling.ranks.waits import MatchedWait, wait_and_transfer, wait_
 from scalescope.scaling.trace.kernel_kinds import OPTIMISER, kind_of
 from scalescope.scaling.trace.sources import Source, find_sources
 from scalescope.scaling.verdicts.efficiency import efficiency_of
+from scalescope.scaling.verdicts.experts import expert_rows
 from scalescope.scaling.verdicts.flight import read_flight
+from scalescope.scaling.verdicts.groups import group_rows
 from scalescope.scaling.verdicts.kinds import kernel_kinds
+from scalescope.scaling.verdicts.pipeline import pipeline_rows
 from scalescope.scaling.verdicts.steady import add_steps
 from scalescope.scaling.verdicts.stragglers import AwaitedWaits, exposed_wait_by_rank, name_late_ranks
 from scalescope.scaling.verdicts.top_kernels import top_kernels
@@ -151,6 +154,9 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
             _collective(index, match, wait, collectives)
             for index, (match, wait) in enumerate(zip(matches, waits, strict=True))
         ],
+        groups=group_rows(_sound(summaries), ready),
+        experts=expert_rows(_sound(summaries), _held_by(matches, _sound(summaries)), ready),
+        pipelines=pipeline_rows(_sound(summaries), splits),
         kernels=top_kernels(kernels, collectives),
         kinds=kernel_kinds(kernels, splits),
         efficiency=efficiency_of(_in_common(summaries, partitions)) if usable else None,
@@ -292,6 +298,11 @@ def _in_common(summaries: Mapping[int, RankSummary], partitions: Mapping[int, Se
 
 def _numbers(summary: RankSummary) -> list[int]:
     return summary.shares.windows.numbers if summary.shares is not None else []
+
+
+def _held_by(matches: Sequence[Match], summaries: Mapping[int, RankSummary]) -> list[Match]:
+    """Return the matches whose members all count."""
+    return [match for match in matches if match.members.keys() <= summaries.keys()]
 
 
 def _step_source(summaries: Mapping[int, RankSummary]) -> StepSource | None:

@@ -7,7 +7,6 @@ one's end the collective moves data. What it waits for, its partners, is no acti
 before the first copy, and how much of that is waiting a trace does not tell.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -29,7 +28,7 @@ def join_copies(trace: Trace) -> Trace:
     group of one rank, which moves nothing between ranks.
     """
     activities = trace.activities
-    if not trace.operator_communication or bool((activities.kind == KERNEL).all()):
+    if not trace.operator_communication or not _may_have_some(trace):
         return trace
     launches = find_launches(trace)
     of_call = _calls_of(trace, launches.start, launches.thread)
@@ -50,21 +49,35 @@ def join_copies(trace: Trace) -> Trace:
     return replace(trace, names=names, activities=groups.joined(names.index(COPY_ENGINES)))
 
 
+def _may_have_some(trace: Trace) -> bool:
+    """Tell at little cost whether a copy may be a collective's: by its operator, or where no operator is told."""
+    activities = trace.activities
+    copies = activities.external[activities.kind != KERNEL]
+    if not (activities.external > 0).any():
+        return bool(copies.size)
+    records = trace.operators.external[np.array(list(trace.operator_communication), np.int64)]
+    return bool(np.isin(copies, records[records > 0]).any())
+
+
 def _calls_of(trace: Trace, launch: Ints, thread: Ints) -> Ints:
     """Return the number of the collective's call that launched each activity itself, -1 for none."""
     activities = trace.activities
     calls = [call for call in communication_calls(trace) if call.record is not None and _between_ranks(trace, call)]
     found = np.full(len(activities), -1, np.int64)
-    by_external: Mapping[int, int] = {
+    numbers = {
         int(trace.operators.external[call.record]): number
         for number, call in enumerate(calls)
-        if call.record is not None and trace.operators.external[call.record] > 0
+        if call.record is not None
     }
+    numbers = {external: number for external, number in numbers.items() if external > 0}
     given = activities.external > 0
     if bool((activities.external[given] == activities.correlation[given]).all()):
         given[:] = False  # old profilers give the correlation once more as external id: it says nothing then
-    for row in np.flatnonzero(given).tolist():
-        found[row] = by_external.get(int(activities.external[row]), -1)
+    if numbers:
+        ids = np.array(sorted(numbers), np.int64)
+        at = np.minimum(np.searchsorted(ids, activities.external), ids.size - 1)
+        hit = given & (ids[at] == activities.external)
+        found[hit] = [numbers[external] for external in activities.external[hit].tolist()]
     open_ones = (found < 0) & ~given & (launch >= 0)
     for number, call in enumerate(calls if open_ones.any() else []):
         inside = open_ones & (thread == call.thread) & (launch >= call.start) & (launch <= call.end)

@@ -17,6 +17,8 @@ from scalescope.scaling.trace.trace import KERNEL, Trace
 _MOST_OF_IT = 0.6
 #: The share of the compute in what no step runs. More of it, and the steps are a part of something larger.
 _FOREIGN = 0.002
+#: Nobody records more steps; what recurs more often is a part of one.
+_MOST_STEPS = 10_000
 #: The share of a step's compute that is in kernels of the mean step's names.
 _ALIKE = 0.7
 
@@ -54,7 +56,7 @@ def work_of(trace: Trace) -> Work:
 
 def makes_steps(work: Work, start: Ints, until: int) -> bool:
     """Tell whether cuts at `start` make steps of the work, the last one up to `until`: all alike, and all there is."""
-    if start.size < 2 or not work.ns.size:
+    if not 2 <= start.size <= _MOST_STEPS or not work.ns.size:
         return False
     step = np.searchsorted(start, work.launch, side="right") - 1
     step[work.launch > until] = -1
