@@ -3,6 +3,7 @@
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -65,7 +66,7 @@ def run_answer(name: str, world_size: int, model: str = "gpt_small", steps: int 
         for step in range(10, 10 + steps):
             values = [part * (1 + 0.04 * noise.standard_normal()) if key != "compute" else part
                       for key, part in zip(keys, GPT_PARTS[world_size], strict=True)]  # fmt: skip
-            parts = {f"{key}_ms": value for key, value in zip(keys, values, strict=True)}
+            parts: dict[str, Any] = {f"{key}_ms": value for key, value in zip(keys, values, strict=True)}
             of_rank.append(
                 StepSplit(rank=rank, step=step, window_ms=sum(values), open_ended=step == 9 + steps, **parts)
             )

@@ -54,9 +54,9 @@ def test_factors_that_compare_ranks_are_not_told_where_ranks_are_missing() -> No
 
 def test_what_is_noted_of_a_good_trace_is_printed_too() -> None:
     run = run_answer("r", 4)
-    run.quality.reasons = ["rank 0: no ProfilerStep in the trace, so all of it is taken as one step"]
+    run.quality.reasons = ["steps in the traces by Optimizer.step, without ProfilerStep"]
     text = printed(lambda console: print_run(run, console), width=200, terminal=False)
-    assert "Noted: rank 0: no ProfilerStep in the trace, so all of it is taken as one step." in text
+    assert "Noted: steps in the traces by Optimizer.step, without ProfilerStep." in text
 
 
 def test_the_verdict_comes_first() -> None:

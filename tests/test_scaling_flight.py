@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from scalescope.cli.analyze import run as analyze_verb
 from scalescope.records.folder import RunFolder
-from scalescope.scaling.verdicts.flight import read_flight, read_plain
+from scalescope.scaling.verdicts.flight import read_flight, read_plain, read_records
 
 
 def entry(number: int, operation: str = "all_reduce", ended: bool = True) -> dict[str, object]:
@@ -62,6 +63,42 @@ def test_a_rank_without_a_record_is_missed(tmp_path: Path) -> None:
 
 def test_a_good_run_has_nothing_to_say(tmp_path: Path) -> None:
     assert read_flight(RunFolder(tmp_path), world_size=2) == ([], [])
+
+
+def records(folder: Path, names: str, of_ranks: dict[int, list[dict[str, object]]]) -> Path:
+    """A folder as torch's watchdog leaves it, of a job of four ranks that nobody recorded for us."""
+    folder.mkdir()
+    for rank, entries in of_ranks.items():
+        dump = {"version": "2.10", "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]"}},
+                "pg_status": {}, "entries": entries}  # fmt: skip
+        (folder / names.format(rank)).write_bytes(pickle.dumps(dump, protocol=2))
+    return folder
+
+
+@pytest.mark.parametrize("names", ["nccl_trace_rank_{}", "comm_lib_trace_rank_{}", "job7.rank{}.pkl"])
+def test_anybodys_records_say_who_is_missing_from_what(
+    names: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = {0: [entry(1), entry(2, ended=False)], 1: [entry(1)]}
+    assert analyze_verb([str(records(tmp_path / "dumps", names, made))]) == 0
+    text = capsys.readouterr().out
+    assert "no flight record of rank 2" in text
+    assert "rank 1 never called collective number 2; rank 0 came to number 2, all_reduce of 1,024 float" in text
+    assert "rank 0, group 0 (default_pg): last number 2" in text and "my_job.py:42" in text
+
+
+def test_sizes_that_differ_where_they_must_not(tmp_path: Path) -> None:
+    smaller = entry(2) | {"input_sizes": [[4, 128]]}
+    _, said = read_records(
+        records(tmp_path / "dumps", "nccl_trace_rank_{}", {0: [entry(2)], 1: [smaller], 2: [entry(2)]})
+    )
+    assert said == [
+        "group 0 (default_pg): the ranks called different collectives as number 2: rank 0 all_reduce of 1,024 float, "
+        "rank 1 all_reduce of 512 float, rank 2 all_reduce of 1,024 float"
+    ]
+    uneven = entry(2, "all_to_all") | {"input_sizes": [[4, 128]]}
+    sound = {0: [entry(2, "all_to_all")], 1: [uneven], 2: [uneven]}
+    assert read_records(records(tmp_path / "uneven", "nccl_trace_rank_{}", sound))[1] == []
 
 
 class Harmful:

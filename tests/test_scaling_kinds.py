@@ -29,6 +29,10 @@ DATA = Path(__file__).parent / "data"
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     MATMUL: (
+        "bmm_Bfloat16_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x32_cga1x1x1_16dp256b_rM_TN_schedP2x1_sm100",
+        "bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3_et128x16_m128x16x32_swiGlu_dynBatch_sm100",
+        "_matmul_ogs_NNT_bf16xbf16xmxfp4_32x128x256_swiglu",
+        "fused_moe_kernel",
         "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT",
         "sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x32_stage4_warpsize2x2x1_tensor16x8x16_kernel",
         "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_64x4_nn",
@@ -44,6 +48,11 @@ NAMES: Mapping[str, tuple[str, ...]] = {
         "AddmmBackward0",
     ),
     ATTENTION: (
+        "kernel_unified_attention_2d",
+        "kernel_unified_attention_3d",
+        "reduce_segments",
+        "sage_fwd",
+        "void flashinfer::BatchDecodeWithPagedKVCacheKernel<0>(x)",
         "cudnn_generated_fort_native_sdpa_sm90_flash_bprop_wgmma_f16_knob_26_64x64x64_1x4x1_cga1x1x1_kernel0_0",
         "void cudnn::fusion::compute_dot_do_o_specialized<true, 64>(void const*, void const*)",
         "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 64, 4, false>>(Params)",
@@ -56,6 +65,12 @@ NAMES: Mapping[str, tuple[str, ...]] = {
         "aten::_scaled_dot_product_flash_attention_for_cpu",
     ),
     CONVOLUTION: (
+        "cudnn_infer_volta_scudnn_128x64_relu_medium_nn_v1",
+        "cudnn_train_volta_scudnn_128x128_stridedB_splitK_medium_nn_v1",
+        "SubTensorOpWithScalar1d",
+        "transpose_CNHW2NCHW_V2_2D_WG_off64",
+        "void fft2d_r2c_32x32<float, false, 5u, true>(float2*, float const*, int)",
+        "void cask_cudnn::computeOffsetsKernel<false, false>(cask_cudnn::ComputeOffsetsParams)",
         "sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64_execute_kernel__5x_cudnn",
         "sm90_xmma_wgrad_indexed_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc_tilesize128x128x64__5x_cudnn",
         "void cutlass__5x_cudnn::Kernel<cutlass_tensorop_bf16_s16816fprop_optimized_bf16_256x64_32x4_nhwc_align8>(P)",
@@ -78,12 +93,18 @@ NAMES: Mapping[str, tuple[str, ...]] = {
         "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 512, true, 1, true>(cudnnTensorStruct)",
     ),
     LOSS: (
+        "void at::native::vectorized_elementwise_kernel<4, at::native::mse_kernel_cuda(at::TensorIteratorBase&)>(int)",
         "void at::native::(anonymous namespace)::cunn_SoftMaxBackward<8, c10::BFloat16, float>(c10::BFloat16*)",
         "void at::native::(anonymous namespace)::nll_loss_forward_reduce_cuda_kernel_2d<float, float, long>(float*)",
         "triton_red_fused__log_softmax_nll_loss_forward_11",
         "liger_cross_entropy_kernel",
     ),
     EMBEDDING: (
+        "void fbgemm_gpu::permute_2D_data_kernel<false, int, int>(int, int)",
+        "void bounds_check_indices_kernel<long, false>(at::GenericPackedTensorAccessor<long, 1ul>)",
+        "void moe::dev::routing::routingIndicesHistogramKernel<moe::dev::routing::KernelParams<__nv_bfloat16, 128>>(x)",
+        "_combined_routing_compute",
+        "_sum_bitmatrix_rows",
         "void at::native::(anonymous namespace)::embedding_backward_feature_kernel<float, float, long>(long const*)",
         "void at::native::(anonymous namespace)::indexSelectLargeIndex<float, long, unsigned int, 2, 2, -2>(x)",
         "void at::native::vectorized_gather_kernel<16, long>(char*, char*, long*, int, long)",
@@ -96,6 +117,10 @@ NAMES: Mapping[str, tuple[str, ...]] = {
         "aten::_fused_adamw_",
     ),
     COPIES: (
+        "void vllm::reshape_and_cache_flash_kernel<__hip_bfloat16, __hip_bfloat16, (vllm::Fp8KVCacheDataType)0>(x)",
+        "void tensorrt_llm::kernels::quantize_with_block_size<(tensorrt_llm::BlockScaleQuantizationType)2, true>(x)",
+        "__amd_rocclr_fillBufferAligned.kd",
+        "aten::item",
         "void at::native::unrolled_elementwise_kernel<at::native::direct_copy_kernel_cuda(at::TensorIteratorBase&)>(x)",
         "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >(x)",
         "void at::native::(anonymous namespace)::CatArrayBatchedCopy<at::native::OpaqueType<2u>, unsigned int>(x)",
@@ -104,6 +129,9 @@ NAMES: Mapping[str, tuple[str, ...]] = {
         "aten::copy_",
     ),
     ELEMENTWISE: (
+        "triton_red_fused__to_copy_add_addmm_div_empty_like_mean_mul_neg_pow_rsqrt_stack_sub_transpose_view_3",
+        "triton__0d1d2d3d4d5d6d",
+        "void vllm::rotary_embedding_kernel<c10::BFloat16, true>(long const*)",
         "void at::native::vectorized_elementwise_kernel<8, at::native::CUDAFunctor_add<c10::BFloat16>>(int)",
         "void at::native::vectorized_elementwise_kernel<8, at::native::launch_clamp_scalar>(int)",
         "void at::native::reduce_kernel<128, 4, at::native::ReduceOp<float, at::native::MeanOps<float>>>(x)",

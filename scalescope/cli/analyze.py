@@ -3,10 +3,16 @@
 import argparse
 from pathlib import Path
 
-from scalescope.cli.show import show
+import msgspec
+
+from scalescope.cli.show import Asked, show
+from scalescope.records.console import clean
 from scalescope.records.errors import UserError
+from scalescope.records.files import write_atomic
 from scalescope.scaling.costs.points import read_launches
 from scalescope.scaling.projection.outlook import Outlook
+from scalescope.scaling.rank.roles import ROLES
+from scalescope.scaling.verdicts.flight import holds_records, read_records
 
 
 def run(argv: list[str]) -> int:
@@ -25,6 +31,14 @@ def run(argv: list[str]) -> int:
         "(one run before, one after), against their mean",
     )  # fmt: skip
     parser.add_argument(
+        "--base", action="append", type=Path, default=[], metavar="TRACES",
+        help="traces of the same job on fewer ranks: efficiency, and where the step's growth from there went",
+    )  # fmt: skip
+    parser.add_argument(
+        "--role", action="append", default=[], metavar="GROUP=ROLE",
+        help="what a process group is for, where the traces do not say: dp, tp, pp, cp or ep; of plain traces",
+    )  # fmt: skip
+    parser.add_argument(
         "--sweep", action="append", type=Path, default=[], metavar="SWEEP",
         help="a sweep of the same devices to lay the collectives beside: a run folder, or a log of nccl-tests or "
         "rccl-tests; a study's own sweep counts anyway",
@@ -35,17 +49,58 @@ def run(argv: list[str]) -> int:
     )  # fmt: skip
     parser.add_argument("--mpi", action="store_true", help="read on the ranks of the MPI job that this runs in")
     options = parser.parse_args(argv)
-    if options.html and len(options.paths) > 1:
-        raise UserError("--html shows one run or study; name one PATH")
+    if len(options.paths) == 1 and holds_records(options.paths[0]):
+        return _print_flight(options.paths[0], options.json)
+    if options.html and len(options.paths) > 1 and any((path / "run.json").is_file() for path in options.paths):
+        raise UserError("--html shows one run or study, or any number of folders of traces; name one PATH")
+    if options.base and (len(options.paths) > 1 or options.against or options.step_ms):
+        raise UserError("--base tells how one run scales: name one PATH, without --against and --step-ms")
     if options.against and len(options.paths) > 1:
         raise UserError("--against tells what one run lost; name one PATH")
     outlook = Outlook(sweeps=tuple(launch for path in options.sweep for launch in read_launches(path)))
+    asked = Asked(
+        paths=options.paths,
+        json=options.json,
+        html=options.html,
+        references=options.against,
+        bases=options.base,
+        outlook=outlook,
+        step_ms=options.step_ms,
+        roles=_roles(options.role),
+    )
     if not options.mpi:
-        show(options.paths, options.json, options.html, None, options.against, outlook, options.step_ms)
+        show(asked)
         return 0
     from scalescope.scaling.ranks.mpi_executor import mpi_workers
 
     with mpi_workers() as executor:
         if executor is not None:  # MPI's rank 0; the others read what it hands out
-            show(options.paths, options.json, options.html, executor, options.against, outlook, options.step_ms)
+            show(asked, executor)
     return 0
+
+
+def _print_flight(folder: Path, out: Path | None) -> int:
+    """Print where the ranks of a job that hangs or failed part, by its flight records."""
+    last, said = read_records(folder)
+    if not last:
+        raise UserError("; ".join(said) or f"{folder} holds no flight record that can be read")
+    if out is not None:
+        write_atomic(out, msgspec.json.format(msgspec.json.encode(last)))
+    for line in said or ["every rank recorded came as far as the others in every group, and what it called has ended"]:
+        print(clean(line))
+    for row in last:
+        came = f"number {row.number}, {row.operation} of {row.elements:,} {row.dtype or 'elements'}"
+        where = f", called from {row.called_from}" if row.called_from else ""
+        print(clean(f"rank {row.rank}, {row.group}: last {came}, {'ended' if row.ended else 'not ended'}{where}"))
+    return 0
+
+
+def _roles(given: list[str]) -> dict[str, str]:
+    """Return the roles that were given to groups, by the groups' names. Raises UserError for any other role."""
+    found = {}
+    for one in given:
+        group, equals, role = one.rpartition("=")
+        if not equals or role not in ROLES:
+            raise UserError(f"--role {one}: give GROUP=ROLE, with a role of {', '.join(ROLES)}")
+        found[group] = role
+    return found

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from scalescope.cli.show import show
+from scalescope.cli.show import Asked, show
 from scalescope.records.errors import ExitCode
 from scalescope.records.folder import RunFolder
 
@@ -25,5 +25,5 @@ def run(argv: list[str]) -> int:
     bad = [f"{run.path.name} is {run.read_info().status}" for run in runs if run.read_info().status != "done"]
     bad += [f"{name} never began" for name in options.jobs if name not in {run.path.name for run in runs}]
     folder.set_status("failed" if bad or not runs else "done", "; ".join(bad) or (None if runs else "no job ran"))
-    show([folder.path])
+    show(Asked([folder.path]))
     return int(ExitCode.RUN_FAILED if bad or not runs else ExitCode.OK)

@@ -119,7 +119,7 @@ def _is_hydras(flag: str) -> bool:
 def _start(verb: Verb, config: "DictConfig") -> int:
     """Run one composed job to its end and show what it measured."""
     from scalescope.cli.loggers import end_loggers
-    from scalescope.cli.show import show
+    from scalescope.cli.show import Asked, show
     from scalescope.launch.freeze import plan_job
     from scalescope.launch.start import start_job
     from scalescope.records.folder import RunFolder
@@ -135,5 +135,5 @@ def _start(verb: Verb, config: "DictConfig") -> int:
     if folder.read_info().status == "preempted":
         print(f"scalescope: state is saved in {folder.path}; run the same command with resume=true", file=sys.stderr)
         return int(ExitCode.PREEMPTED)
-    show([folder.path])
+    show(Asked([folder.path]))
     return int(ExitCode.OK)

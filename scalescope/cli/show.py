@@ -1,55 +1,109 @@
 """How every verb that measures or analyses ends: with the figures on the terminal and in the report."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from rich.console import Console
+
+from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
-from scalescope.report.terminal import make_console, print_report_data, print_run
-from scalescope.scaling.analyze import analyze
-from scalescope.scaling.answer import RunAnalysis, write_answers
+from scalescope.report.terminal import make_console, print_report_data, print_run, print_study
+from scalescope.scaling.analyze import analyze, analyze_base
+from scalescope.scaling.answer import Answer, RunAnalysis, StudyAnalysis, write_answers
 from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.projection.outlook import NO_OUTLOOK, Outlook
+from scalescope.scaling.verdicts.groups import named_roles
 
 
-def show(
-    paths: list[Path],
-    json: Path | None = None,
-    html: Path | None = None,
-    executor: Executor | None = None,
-    references: Sequence[Path] = (),
-    outlook: Outlook = NO_OUTLOOK,
-    step_ms: Sequence[float] = (),
-) -> None:
-    """Analyse, print and report what was measured; against `references`, what it lost, too.
+@dataclass(frozen=True)
+class Asked:
+    """What is to be analysed and shown, and beside what."""
 
-    `outlook`: other sweeps than a study's own, and GPU counts to project to. `step_ms`: the steps of the paths without
-    a profiler, one each, where they are known.
-    """
-    # files that are given together are ranks that belong together; folders are runs of their own
+    paths: list[Path]
+    json: Path | None = None  # where the answer goes, too
+    html: Path | None = None  # where the page goes; None: into a run folder, and nowhere of plain traces
+    references: Sequence[Path] = ()  # undisturbed runs on as many ranks: what was lost against them
+    bases: Sequence[Path] = ()  # the same job on fewer ranks: how it scales from there
+    outlook: Outlook = NO_OUTLOOK  # other sweeps than a study's own, and GPU counts to project to
+    step_ms: Sequence[float] = field(default=())  # the paths' steps without a profiler, one each, where they are known
+    roles: Mapping[str, str] = field(default_factory=dict)  # of process groups, where plain traces do not tell them
+
+
+def show(asked: Asked, executor: Executor | None = None) -> None:
+    """Analyse, print and report what was measured."""
+    found = _analysed(asked, executor)
+    for run in (one for _, answers in found for one in answers if isinstance(one, RunAnalysis)):
+        run.groups = named_roles(run.groups, asked.roles)
+    if asked.json is not None:
+        write_answers(asked.json, [answer for _, answers in found for answer in answers])
+    console = make_console()
+    plain = [answer for path, answers in found for answer in answers if not _is_run(path) or asked.bases]
+    report = write_page(plain, asked.paths[0], asked.html) if plain and asked.html is not None else None
+    for path, answers in found:
+        if _is_run(path) and not asked.bases:
+            _show_run_folder(path, asked.html, console)
+        else:
+            _print(answers, console)
+    if report is not None:
+        print(f"report: {report}")
+
+
+def _analysed(asked: Asked, executor: Executor | None) -> list[tuple[Path, list[Answer]]]:
+    """Return the answers to each path, or to all of them where they are files, which are ranks of one job."""
+    paths = asked.paths
+    if asked.bases:
+        return [(paths[0], analyze_base(paths[0], asked.bases, None, executor, asked.outlook))]
     groups = [paths] if all(path.is_file() for path in paths) else [[path] for path in paths]
-    untraced = given_steps(step_ms, paths)
-    found = [
+    untraced = given_steps(asked.step_ms, paths)
+    return [
         (
             group[0],
-            analyze(group, None, executor, references, outlook, {one: untraced[one] for one in group if untraced}),
+            analyze(
+                group,
+                None,
+                executor,
+                asked.references,
+                asked.outlook,
+                {one: untraced[one] for one in group if untraced},
+            ),
         )
         for group in groups
     ]
-    if json is not None:
-        write_answers(json, [answer for _, answers in found for answer in answers])
-    console = make_console()
-    for path, answers in found:
-        if (path / "run.json").is_file():
-            # a page's templates and charts: plain traces need not wait for them
-            from scalescope.report.html import write_report
-            from scalescope.report.report_data import read_report_data
 
-            folder = RunFolder(path)
-            report = write_report(folder, html)  # before the tables: whoever reads those may stop early
-            print_report_data(read_report_data(folder), console)
-            print(f"report: {report}")
-        else:
-            for answer in answers:
-                if isinstance(answer, RunAnalysis):
-                    print_run(answer, console)
+
+def _is_run(path: Path) -> bool:
+    return (path / "run.json").is_file()
+
+
+def _show_run_folder(path: Path, html: Path | None, console: Console) -> None:
+    # a page's templates and charts: plain traces need not wait for them
+    from scalescope.report.html import write_report
+    from scalescope.report.report_data import read_report_data
+
+    folder = RunFolder(path)
+    report = write_report(folder, html)  # before the tables: whoever reads those may stop early
+    print_report_data(read_report_data(folder), console)
+    print(f"report: {report}")
+
+
+def _print(answers: Sequence[Answer], console: Console) -> None:
+    """Print the answers of plain traces; of several world sizes how they compare, then the largest run."""
+    runs = [one for one in answers if isinstance(one, RunAnalysis)]
+    for study in (one for one in answers if isinstance(one, StudyAnalysis)):
+        print_study(study, runs, [], console)
+        runs = runs[:1]
+    for run in runs:
+        print_run(run, console)
+
+
+def write_page(answers: Sequence[Answer], path: Path, out: Path) -> Path:
+    """Write the page of plain traces. Raises UserError where it cannot be written."""
+    from scalescope.report.html import write_traces_report
+
+    resolved = path.resolve()
+    try:
+        return write_traces_report(answers, resolved.name, out)
+    except OSError as error:
+        raise UserError(f"cannot write {out}: {error.strerror}; name another file with --html") from error

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from scalescope.cli import sweep, train
 from scalescope.cli.loggers import end_loggers, wandb_options
-from scalescope.cli.show import show
+from scalescope.cli.show import Asked, show
 from scalescope.launch.config import register
 from scalescope.launch.outline import outline_study
 from scalescope.launch.study import PlannedStudy, follow_advice, followed, is_done, plan_study, run_study
@@ -58,7 +58,7 @@ def _run(argv: list[str], before: Callable[[], None]) -> int:
             failed += follow(study, folder, [run for run in runs if is_looked_at(run)])
     finally:
         end_loggers(RunFolder(study.outline.path).read_children())
-    show([folder.path])
+    show(Asked([folder.path]))
     for name, node in study.outline.settings.logger.items():
         if settings := wandb_options(name, node):
             log_study(folder, settings)

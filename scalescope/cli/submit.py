@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from scalescope.cli import sweep, train
-from scalescope.cli.show import show
+from scalescope.cli.show import Asked, show
 from scalescope.launch.config import register
 from scalescope.launch.outline import outline_study
 from scalescope.launch.slurm import submit as slurm
@@ -40,5 +40,5 @@ def run(argv: list[str]) -> int:
     if order.wait:
         slurm.wait(ids, lambda line: print(line, flush=True))
         if finish is not None:
-            show([outline.path])
+            show(Asked([outline.path]))
     return 0

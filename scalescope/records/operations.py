@@ -117,6 +117,10 @@ def named(where: Callable[[OperationFacts], bool]) -> frozenset[str]:
 
 
 SYMMETRIC = named(lambda facts: facts.symmetric)
+#: Every member has something else for every other one.
+EXCHANGES = named(lambda facts: facts.symmetric and facts.personalised)
+#: Every member brings or takes the whole: as much on every rank.
+WHOLE_ON_EVERY_RANK = named(lambda facts: facts.moves_data and not facts.sharded and not facts.pairwise)
 FROM_ROOT = named(lambda facts: facts.waiting is Waiting.ROOT)
 TO_ROOT = named(lambda facts: facts.waiting is Waiting.MEMBERS)
 #: What passes through every member of a ring: a member that comes late holds up those behind it.

@@ -8,13 +8,14 @@ from scalescope.records.files import write_atomic
 from scalescope.records.folder import RunFolder
 from scalescope.report.as_run import shown_efficiency
 from scalescope.report.drawing.numbers import factor, figure, milliseconds, percent, rate
+from scalescope.report.of_traces import data_of_traces
 from scalescope.report.page import Card, Figure, Lost, Machine, Page, render
 from scalescope.report.panels.sections import sections
 from scalescope.report.report_data import ReportData, RunData, read_report_data
 from scalescope.report.sentences import Verdict, sweep_verdict
 from scalescope.report.verdict import run_verdict, study_verdicts
 from scalescope.report.views import devices_table, in_tokens, points_of, series_names, waterfall_steps
-from scalescope.scaling.answer import RunAnalysis, ScalingPoint, StudyAnalysis
+from scalescope.scaling.answer import Answer, RunAnalysis, ScalingPoint, StudyAnalysis
 
 _NO_MFU = "no peak is known for this device, or no FLOP count for this model"
 
@@ -28,6 +29,15 @@ def write_report(folder: RunFolder, out: Path | None = None) -> Path:
     path = out or folder.report
     write_atomic(path, render(page_of(read_report_data(folder))))
     return path
+
+
+def write_traces_report(answers: Sequence[Answer], name: str, out: Path) -> Path:
+    """Write the report of plain traces, of one job or several, to a file; return its path.
+
+    `answers`: the runs', and what compares them where there is such. Raises OSError where it cannot be written.
+    """
+    write_atomic(out, render(page_of(data_of_traces(answers, name))))
+    return out
 
 
 def page_of(data: ReportData) -> Page:
@@ -85,7 +95,7 @@ def _series_figures(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
 def _rates(last: ScalingPoint, points: Sequence[ScalingPoint]) -> list[Figure]:
     if in_tokens(points) and last.tokens_per_s is not None:
         return [Figure("throughput", rate(last.tokens_per_s), "tokens/s")]
-    return [Figure("throughput", rate(last.samples_per_s), "samples/s")]
+    return [Figure("throughput", rate(last.samples_per_s), "samples/s")] if last.samples_per_s is not None else []
 
 
 def _run_figures(run: RunAnalysis) -> list[Figure]:
@@ -160,18 +170,23 @@ def facts_of(data: ReportData) -> str:
     texts = []
     if info.devices:
         texts.append(f"{len(info.devices)} × {info.devices[0].name}")
+    elif data.of_traces:
+        texts += list(dict.fromkeys(f"{run.world_size} × {run.device}" for run in data.answers if run.device))
     if len(info.hosts) > 1:
         texts.append(f"{len(info.hosts)} hosts")
     if info.environment is not None:
         versions = info.environment.versions
         texts += [versions.collective_library] if versions.collective_library else []
         texts += [f"torch {versions.torch}"] if versions.torch else []
-    texts.append(f"{datetime.fromtimestamp(data.info.started_unix_s).astimezone():%Y-%m-%d %H:%M}")
+    when = "analysed " if data.of_traces else ""
+    texts.append(f"{when}{datetime.fromtimestamp(data.info.started_unix_s).astimezone():%Y-%m-%d %H:%M}")
     return " · ".join(texts)
 
 
 def machines_of(data: ReportData) -> list[Machine]:
     """Return one entry a distinct environment, with the configs of its runs."""
+    if data.of_traces:
+        return []
     runs = list({run.name: run for run in (*data.runs, *data.sweep_runs)}.values())
     groups: dict[str, list[RunData]] = {}
     for run in runs:

@@ -39,6 +39,7 @@ class ReportData:
     sweep: list[SweepRow] = field(default_factory=list)
     sweep_runs: list[RunData] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    of_traces: bool = False  # of plain traces: there is no run folder
 
     @property
     def name(self) -> str:

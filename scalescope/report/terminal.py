@@ -18,9 +18,12 @@ from scalescope.report.drawing.numbers import capitalized, figure, listing, perc
 from scalescope.report.drawing.panel import Panel
 from scalescope.report.drawing.tables import ABSENT, Cell, Column, Table
 from scalescope.report.panels.advice import advice_sentence, tried_table
+from scalescope.report.panels.compute_lines import compute_lines, legend_lines
 from scalescope.report.panels.lost import lost_table
+from scalescope.report.panels.roles import roles_table, worth_showing
 from scalescope.report.report_data import ReportData
 from scalescope.report.sentences import Level, Verdict, sweep_verdict
+from scalescope.report.shares import has_kinds, iterations_table
 from scalescope.report.steadiness import profiling_line
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
@@ -67,9 +70,18 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
     if answer.ranks and answer.quality.verdict != "unusable":
         table = partition_table(answer)
         table, gone = table.without_zero_columns([*(f"{part.key}_ms" for part in parts.ALL[1:]), "before_window_ms"])
-        _print_table(console, table, "Where a step goes, a rank")
+        where = "Where a step goes, a rank" if answer.steps_by is not None else "What was recorded, a rank"
+        _print_table(console, table, where)
         if gone:
             _print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
+        for line in legend_lines(answer, table):
+            _print_line(console, line, "dim")
+        _print_compute(console, answer)
+        if has_kinds(answer):
+            _print_table(console, iterations_table(answer), "The server's iterations by kind, means over ranks")
+    if worth_showing(answer):
+        table, _ = roles_table(answer).without_zero_columns(["exposed_unsplit_ms"])
+        _print_table(console, table, "Communication by what its groups are for, on the mean rank", blank_absent=True)
     if differs(answer):
         table, gone = as_run_table(answer).without_zero_columns([f"{part.key}_ms" for part in parts.ALL[1:]])
         _print_table(console, table, "Where a step goes as run, without recording, a rank")
@@ -83,13 +95,23 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
             _print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
     _print_findings(console, answer)
     factors, whose = shown_efficiency(answer)
-    if factors is not None:
+    if factors is not None and answer.world_size > 1:
         _print_line(console, _efficiency_line(factors, whose, answer))
     _print_notes(console, verdict)
     reasons = answer.quality.reasons if answer.quality.verdict == "good" else []  # else the verdict says them
     for reason in [*reasons, *([answer.unpriced.text] if answer.unpriced is not None else [])]:
         _print_line(console, f"Noted: {reason}.", "dim")
     if answer.step_times is not None and (line := profiling_line(answer.step_times)):
+        _print_line(console, line)
+
+
+def _print_compute(console: Console, run: RunAnalysis) -> None:
+    """Print what the compute is."""
+    lines = compute_lines(run)
+    if lines:
+        console.print()
+        console.print(Text("What the compute is", style="bold"), soft_wrap=not console.is_terminal)
+    for line in lines:
         _print_line(console, line)
 
 

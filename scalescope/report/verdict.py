@@ -55,6 +55,8 @@ def study_verdicts(
 
 def run_verdict(run: RunAnalysis) -> Verdict:
     """Return what one run's traces say: what costs its step most, where the rest of it goes, and what to do."""
+    if run.steps_by is None and run.ranks and run.quality.verdict != "unusable":
+        return _stepless_verdict(run)
     label = run_label(run)
     explained: list[str] = []
     advice = ""
@@ -76,7 +78,7 @@ def run_verdict(run: RunAnalysis) -> Verdict:
             headline = f"{label}: {share}; {rest}."
             explained += [f"That is {listing(found)}."] if found else []
         if lost and 1 - compute > 0.02:
-            advice = f"{lost[0][0].remedy_for(run.activity)}."
+            advice = f"{lost[0][0].remedy_for(run.activity, trains=run.trains)}."
         advice = _best_advice(run, advice)
     else:
         headline = f"{label}: the traces do not say where its time goes."
@@ -86,6 +88,22 @@ def run_verdict(run: RunAnalysis) -> Verdict:
     notes += _straggler_sentences(run, run.findings[:1])
     notes += _quality_sentences(run)
     return Verdict(label, level, headline, tuple(explained), advice, tuple(notes))
+
+
+def _stepless_verdict(run: RunAnalysis) -> Verdict:
+    """Return what traces say in which nothing tells steps: shares of what was recorded, and no step's time."""
+    label = run_label(run)
+    window = sum(rank.window_ms for rank in run.ranks)
+    shares = [(part, sum(rank.part_ms(part.key) for rank in run.ranks) / window if window else 0.0) for part in ALL]
+    compute = shares[0][1]
+    lost = sorted(((part, share) for part, share in shares[1:]), key=lambda item: -item[1])
+    told = [f"{percent(share)} {part.name}" for part, share in lost if share >= WORTH_SAYING * (1 - compute) > 0]
+    recorded = milliseconds(window / len(run.ranks))
+    headline = f"{label}: no steps in the trace. Of the {recorded} recorded, {percent(compute)} is compute."
+    explained = (f"The rest is {listing(told)}.",) if told else ()
+    remedy = lost[0][0].remedy_for(run.activity, trains=run.trains) if lost and 1 - compute > 0.02 else ""
+    advice = f"{remedy}." if remedy else ""
+    return Verdict(label, level_of(compute), headline, explained, advice, tuple(_quality_sentences(run)))
 
 
 def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> Verdict:
@@ -136,7 +154,8 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
             advice = f"{_MEASURE_AGAIN}."
         elif largest is not None:
             advice = _best_advice(largest, advice)
-        notes.append(f"Together they do {_throughput(last, points)}.")
+        if last.samples_per_s is not None:
+            notes.append(f"Together they do {_throughput(last, points)}.")
     notes += _outlook_sentences(study, series, of_series)
     if last.mfu is not None:
         notes.append(f"Each reaches {percent(last.mfu)} of its data-sheet peak (MFU).")
@@ -192,6 +211,8 @@ def _outlook_sentences(study: StudyAnalysis, series: str, runs: Sequence[RunAnal
 
 def _throughput_sentences(run: RunAnalysis) -> list[str]:
     done = run.throughput
+    if done is None and run.model is None:
+        return []  # traces of anybody's job: nobody expects one
     if done is None:
         return ["Its throughput is not known: there are no steady steps outside the profiler's window."]
     text = (
@@ -234,4 +255,4 @@ def _quality_sentences(run: RunAnalysis) -> list[str]:
 def _throughput(point: ScalingPoint, points: Sequence[ScalingPoint]) -> str:
     if in_tokens(points) and point.tokens_per_s is not None:
         return f"{rate(point.tokens_per_s)} tokens/s"
-    return f"{rate(point.samples_per_s)} samples/s"
+    return f"{rate(point.samples_per_s or 0.0)} samples/s"

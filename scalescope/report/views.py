@@ -7,6 +7,7 @@ from scalescope.records.rows import Device, StepRow, SweepRow
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import listing, size
 from scalescope.report.drawing.tables import Cell, Column, Table
+from scalescope.report.shares import shares_table
 from scalescope.scaling.answer import PARTS, Collective, RankLoss, RunAnalysis, ScalingPoint, StudyAnalysis, Waterfall
 
 _NO_PEAK = "no peak is known for this device, or no FLOP count for this model"
@@ -60,7 +61,14 @@ def efficiency_table(study: StudyAnalysis) -> Table:
         for name in series_names(study) for point in points_of(study, name)
     ]  # fmt: skip
     no_trace = "that run has no analysed trace"
-    reasons = {"mfu": _NO_PEAK, "tokens_per_s": _NO_TOKENS, "compute_factor": no_trace, "parallel_factor": no_trace}
+    no_samples = "traces do not tell the batch"
+    reasons = {
+        "mfu": _NO_PEAK,
+        "tokens_per_s": _NO_TOKENS,
+        "samples_per_s": no_samples,
+        "compute_factor": no_trace,
+        "parallel_factor": no_trace,
+    }
     return Table(columns, rows, reasons)
 
 
@@ -98,7 +106,12 @@ def waterfall_table(fall: Waterfall) -> Table:
 
 
 def partition_table(run: RunAnalysis) -> Table:
-    """One row a rank: the mean step's parts in ms, which add up to its window a step, and how much was hidden."""
+    """One row a rank: the mean step's parts in ms, which add up to its window a step, and how much was hidden.
+
+    Of a run without steps: shares of what was recorded.
+    """
+    if run.steps_by is None:
+        return shares_table(run)
     columns = [
         Column("rank", "rank", digits=0),
         Column("steps", "steps", digits=0),

@@ -8,6 +8,7 @@ from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.scaling.answer import Answer, RunAnalysis, StudyAnalysis, write_answer
 from scalescope.scaling.as_run.calibrate import Untraced
+from scalescope.scaling.between import compare_world_sizes
 from scalescope.scaling.losses import lost_time
 from scalescope.scaling.projection.outlook import NO_OUTLOOK, Outlook
 from scalescope.scaling.run import Explained, explain_traces
@@ -40,6 +41,27 @@ def analyze_against(
     here = explain_windows(run, jobs, executor)
     here.analysis.lost = lost_time([explain_windows(path, jobs, executor) for path in references], here)
     return here.analysis
+
+
+def analyze_base(
+    path: Path,
+    bases: Sequence[Path],
+    jobs: int | None = None,
+    executor: Executor | None = None,
+    outlook: Outlook = NO_OUTLOOK,
+) -> list[Answer]:
+    """Return how a job scales to a path's traces from those of other world sizes, then the runs' own answers.
+
+    The path's own answer comes first of those. Nothing is written. Raises UserError where one holds no traces or those
+    of several jobs, or two are of one world size.
+    """
+    here, *others = (explain_windows(one, jobs, executor, for_replay=one == path) for one in (path, *bases))
+    study = compare_world_sizes(others, here)
+    return [
+        study,
+        _completed(path, here, jobs, executor, outlook, None),
+        *(explained.analysis for explained in others),
+    ]
 
 
 def analyze_study(
@@ -167,6 +189,8 @@ def _completed(
 ) -> RunAnalysis:
     if outlook.sweeps:
         add_in_situ(explained.analysis, explained.exchanges, outlook.sweeps)
+    if explained.analysis.steps_by is None:
+        return explained.analysis  # there is no step that anything could cost
     add_findings_of_windows(path, explained, outlook.sweeps, _jobs_here(jobs, executor), untraced)
     return explained.analysis
 

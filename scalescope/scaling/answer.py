@@ -21,6 +21,9 @@ from scalescope.scaling.projected import Projection
 #: same.
 SCHEMA = 2
 
+#: What told a trace's steps; see scalescope/scaling/rank/steps.py.
+StepSource = Literal["profiler", "iteration", "optimizer", "annotation", "graph", "period"]
+
 T = TypeVar("T", bound=msgspec.Struct)
 
 #: The parts of a rank's window, in the order in which they are shown. They add up to the window exactly.
@@ -79,6 +82,7 @@ class StepSplit(Split, kw_only=True):
 
     step: int
     open_ended: bool = False  # the last step ends at its last linked activity
+    kind: str | None = None  # of a server's iteration: prefill, decode or mixed
 
 
 class Collective(msgspec.Struct, kw_only=True):
@@ -96,6 +100,53 @@ class Collective(msgspec.Struct, kw_only=True):
     last_rank: int | None = None
     bus_gb_s: float | None = None
     in_situ_efficiency: float | None = None  # the sweep's time for it, over transfer_us
+    on_copy_engines: bool = False  # no kernel: who came last and who waited is not in the trace
+
+
+class GroupRow(msgspec.Struct, kw_only=True):
+    """The collectives of one process group, on the mean rank in a step."""
+
+    group: str
+    role: str | None  # dp, tp, pp, cp or ep, where its description says it, or the user
+    group_size: int | None
+    inside_host: bool | None  # None where the traces do not tell its ranks' hosts
+    calls: float
+    bytes: float  # of the larger of each call's buffers
+    communication_ms: float
+    exposed_transfer_ms: float
+    exposed_wait_ms: float
+    exposed_unsplit_ms: float
+
+    @property
+    def exposed_ms(self) -> float:
+        """All that is exposed of it."""
+        return self.exposed_transfer_ms + self.exposed_wait_ms + self.exposed_unsplit_ms
+
+
+class ExpertRow(msgspec.Struct, kw_only=True):
+    """A process group whose all-to-alls are uneven: which rank's experts have most tokens, and what that costs."""
+
+    group: str
+    rank: int  # the fullest
+    imbalance: float  # its load over the mean rank's
+    share: float  # of all that the group's ranks have
+    bytes_by_rank: dict[int, float]  # a step
+    calls: float  # a step
+    wait_ms: float  # exposed, in these collectives, of the mean other rank in a step
+
+
+class PipelineRow(msgspec.Struct, kw_only=True):
+    """A pipeline: how long its stages stand idle, beside what the schedule itself costs where stages are even."""
+
+    group: str
+    stages: list[int]  # ranks, in the pipeline's order
+    micro_batches: int | None  # None where partners are not told, or the schedule is interleaved
+    bubble_ms: float  # of the mean stage in a step
+    bubble: float  # of the step
+    schedule_bubble: float | None  # (p - 1) / (m + p - 1)
+    slow_rank: int | None  # whose stage computes longer than the others'
+    compute_ms: dict[int, float]  # by rank, a step
+    steps: int
 
 
 class InSitu(msgspec.Struct, kw_only=True):
@@ -299,11 +350,16 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     world_size: int
     activity: Literal["gpu", "cpu"]
     device: str | None = None
+    steps_by: StepSource | None = "profiler"  # what told the steps; None: `steps` is the whole trace
+    trains: bool = True  # an optimiser steps, or gradients are computed; else the job infers, or does neither
     quality: Quality
     windows: int = 1  # that all figures are of
     ranks: list[RankSplit] = []
     steps: list[StepSplit] = []
     collectives: list[Collective] = []
+    groups: list[GroupRow] = []  # most exposed first
+    experts: list[ExpertRow] = []  # groups with uneven all-to-alls, most uneven first
+    pipelines: list[PipelineRow] = []
     kernels: list[KernelRow] = []  # the longest, of the mean rank
     kinds: list[KindRow] = []  # all kernels, of the mean rank
     in_situ: list[InSitu] = []  # only where a sweep is at hand, or its absence is worth a word: in a study
@@ -329,7 +385,7 @@ class ScalingPoint(msgspec.Struct, kw_only=True):
     scaling: Literal["weak", "strong"]
     run: str  # the run's folder name
     step_ms: float
-    samples_per_s: float
+    samples_per_s: float | None  # None of plain traces, which do not tell it
     tokens_per_s: float | None
     speedup: float  # of throughput, over the smallest count
     efficiency: float  # speedup / (world_size / smallest world_size)

@@ -86,6 +86,8 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     cure: Cure
     overrides: tuple[str, ...] = ()  # of a job of ours; empty where no key does it, and for anybody else's loop
     size: float | None = None  # what the cure is given: MiB of a bucket
+    on_cpu: bool = False  # the ranks compute on CPUs
+    inference: bool = False  # the job trains nothing
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -27,7 +27,8 @@ def lost_time(references: Sequence[Explained], run: Explained) -> list[RankLoss]
         if one.analysis.world_size != run.analysis.world_size:
             raise UserError(
                 f"{one.analysis.name} ran on {one.analysis.world_size} ranks and {run.analysis.name} on "
-                f"{run.analysis.world_size}: lost time is told rank by rank, against a run on as many"
+                f"{run.analysis.world_size}: lost time is told rank by rank, against a run on as many; how a "
+                "job scales from fewer ranks is told by --base"
             )
     ranks = [rank for rank in sorted(run.partitions) if all(one.partitions.get(rank) for one in (run, *references))]
     if not ranks or not references:

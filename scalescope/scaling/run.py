@@ -1,5 +1,7 @@
 """One run's traces, explained: the ranks' summaries joined into a RunAnalysis."""
 
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
@@ -15,6 +17,7 @@ from scalescope.scaling.answer import (
     Quality,
     RankSplit,
     RunAnalysis,
+    StepSource,
     StepSplit,
 )
 from scalescope.scaling.evidence.compare import compare_hosts
@@ -33,10 +36,14 @@ from scalescope.scaling.ranks.quality import judge, lacks_its_device
 from scalescope.scaling.ranks.read import Ranks, read_jobs, read_ranks
 from scalescope.scaling.ranks.summary import RankSummary
 from scalescope.scaling.ranks.waits import MatchedWait, wait_and_transfer, wait_of
+from scalescope.scaling.trace.kernel_kinds import OPTIMISER, kind_of
 from scalescope.scaling.trace.sources import Source, find_sources
 from scalescope.scaling.verdicts.efficiency import efficiency_of
+from scalescope.scaling.verdicts.experts import expert_rows
 from scalescope.scaling.verdicts.flight import read_flight
+from scalescope.scaling.verdicts.groups import group_rows
 from scalescope.scaling.verdicts.kinds import kernel_kinds
+from scalescope.scaling.verdicts.pipeline import pipeline_rows
 from scalescope.scaling.verdicts.steady import add_steps
 from scalescope.scaling.verdicts.stragglers import AwaitedWaits, exposed_wait_by_rank, name_late_ranks
 from scalescope.scaling.verdicts.top_kernels import top_kernels
@@ -134,6 +141,8 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         world_size=world_size,
         activity=_activity(summaries),
         device=next((one.device for one in summaries.values() if one.device), None),
+        trains=_trains(kernels),
+        steps_by=(steps_by := _step_source(summaries)),
         quality=quality,
         ranks=splits,
         steps=[
@@ -145,13 +154,16 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
             _collective(index, match, wait, collectives)
             for index, (match, wait) in enumerate(zip(matches, waits, strict=True))
         ],
+        groups=group_rows(_sound(summaries), ready),
+        experts=expert_rows(_sound(summaries), _held_by(matches, _sound(summaries)), ready),
+        pipelines=pipeline_rows(_sound(summaries), splits),
         kernels=top_kernels(kernels, collectives),
         kinds=kernel_kinds(kernels, splits),
         efficiency=efficiency_of(_in_common(summaries, partitions)) if usable else None,
     )
     if usable and analysis.efficiency is None and len(splits) > 1:
         quality.reasons.append("no efficiency factors: the ranks' windows are not of the same steps")
-    if usable:
+    if usable and steps_by is not None:
         late = name_late_ranks(partitions, lost, kernels, open_ended)
         keep(analysis, measured_findings(late, mean_step_ms(analysis, "window")))
     sizes = {one.index: one.bytes for one in analysis.collectives}
@@ -288,6 +300,26 @@ def _numbers(summary: RankSummary) -> list[int]:
     return summary.shares.windows.numbers if summary.shares is not None else []
 
 
+def _held_by(matches: Sequence[Match], summaries: Mapping[int, RankSummary]) -> list[Match]:
+    """Return the matches whose members all count."""
+    return [match for match in matches if match.members.keys() <= summaries.keys()]
+
+
+def _step_source(summaries: Mapping[int, RankSummary]) -> StepSource | None:
+    """Return what told the steps of most ranks; None where none has any."""
+    told = Counter(one.evidence.steps for one in summaries.values() if one.evidence.steps is not None)
+    return told.most_common(1)[0][0] if told else None
+
+
+_OF_GRADIENTS = re.compile(r"backward|(^|[^a-z])bwd|bwd_|[dw]grad|gradient|gamma_?beta", re.IGNORECASE)
+
+
+def _trains(kernels: Mapping[int, KernelTable]) -> bool:
+    """Tell by its kernels' or operators' names whether a job computes gradients, or steps an optimiser."""
+    names = {name for table in kernels.values() for name in table.names}
+    return any(kind_of(name) == OPTIMISER or _OF_GRADIENTS.search(name) for name in names)
+
+
 def _activity(summaries: Mapping[int, RankSummary]) -> Literal["gpu", "cpu"]:
     return "gpu" if any(one.activity == "gpu" or lacks_its_device(one) for one in summaries.values()) else "cpu"
 
@@ -309,8 +341,13 @@ def _step_split(rank: int, summary: RankSummary, index: int, part: Partition) ->
     assert summary.shares is not None
     windows = summary.shares.windows
     last = index == len(windows) - 1
+    number, kinds = windows.numbers[index], summary.evidence.step_kinds
     return StepSplit(
-        rank=rank, **_milliseconds(part), step=windows.numbers[index], open_ended=last and windows.open_ended
+        rank=rank,
+        **_milliseconds(part),
+        step=number,
+        open_ended=last and windows.open_ended,
+        kind=kinds[number] if number < len(kinds) else None,
     )
 
 
@@ -335,6 +372,8 @@ def _collective(
     operation = next((one.operation for one in members.values() if one.operation is not None), "unknown")
     size = max((one.bytes for one in members.values() if one.bytes is not None), default=None)
     transfer_us = bus = None
+    copies = any(one.by_copies for one in members.values())
+    told = None if copies else wait
     if wait is not None:
         transfer_ns = members[wait.last].end - members[wait.last].start
         transfer_us = transfer_ns / 1e3
@@ -351,7 +390,8 @@ def _collective(
         group_size=match.group_size,
         step=next((one.step for one in members.values() if one.step is not None), None),
         transfer_us=transfer_us,
-        wait_us={} if wait is None else {r: (wait.ready[r] - one.start) / 1e3 for r, one in members.items()},
-        last_rank=None if wait is None else wait.last,
+        wait_us={r: (told.ready[r] - one.start) / 1e3 for r, one in members.items()} if told else {},
+        last_rank=told.last if told else None,
         bus_gb_s=bus,
+        on_copy_engines=copies,
     )

@@ -8,7 +8,7 @@ import msgspec
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import RunInfo, StepRow, TrainFacts
-from scalescope.scaling.answer import PARTS, RunAnalysis, ScalingPoint, StudyAnalysis
+from scalescope.scaling.answer import RunAnalysis, ScalingPoint, StudyAnalysis
 from scalescope.scaling.costs.answer import cost_answer
 from scalescope.scaling.costs.model import CostModel, NotKnown
 from scalescope.scaling.costs.points import Launch, launch_of
@@ -21,6 +21,7 @@ from scalescope.scaling.rank.kernels import KernelTable
 from scalescope.scaling.run import Explained, explain_steps_only
 from scalescope.scaling.verdicts.growth import add_measured_growth
 from scalescope.scaling.verdicts.insitu import add_in_situ
+from scalescope.scaling.verdicts.scaling import Scaling, compute_factor
 from scalescope.scaling.verdicts.waterfall import MeanStep, mean_step, waterfall
 from scalescope.scaling.windows.explain import explain_windows
 
@@ -48,7 +49,7 @@ class Series(msgspec.Struct, frozen=True):
     """Runs of one job at different rank counts, ascending."""
 
     name: str
-    scaling: str  # "weak" | "strong"
+    scaling: Scaling
     runs: list[TrainRun]
 
 
@@ -293,7 +294,7 @@ def _points(series: Series, timed: Sequence[TrainRun]) -> list[ScalingPoint]:
                 series=series.name,
                 model=run.facts.model,
                 world_size=run.world_size,
-                scaling="weak" if series.scaling == "weak" else "strong",
+                scaling=series.scaling,
                 run=run.folder.path.name,
                 step_ms=step_ms,
                 samples_per_s=analysis.throughput.samples_per_s,
@@ -312,12 +313,8 @@ def _points(series: Series, timed: Sequence[TrainRun]) -> list[ScalingPoint]:
     return points
 
 
-def _compute_factor(scaling: str, reference: TrainRun, run: TrainRun) -> float | None:
-    """Return the reference's compute over this run's: of the mean rank (weak scaling), or of all ranks (strong)."""
-    compute = []
-    for one in (reference, run):
-        if not one.traced:
-            return None
-        mean = float(mean_step(list(one.explained.partitions.values())).parts[PARTS.index("compute")])
-        compute.append(mean if scaling == "weak" else mean * one.world_size)
-    return compute[0] / compute[1] if compute[1] else None
+def _compute_factor(scaling: Scaling, reference: TrainRun, run: TrainRun) -> float | None:
+    if not reference.traced or not run.traced:
+        return None
+    means = [(one.world_size, mean_step(list(one.explained.partitions.values()))) for one in (reference, run)]
+    return compute_factor(scaling, means[0], means[1])

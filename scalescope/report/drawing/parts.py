@@ -18,10 +18,13 @@ class Part:
     remedy: str  # on GPUs
     remedy_cpu: str = ""  # on CPU ranks, where it is another one
     shrunk: str = ""  # its name where it takes from a step, and `name` would say the opposite
+    remedy_inference: str = ""  # on GPUs that only infer, where it is another one
 
-    def remedy_for(self, activity: str | None) -> str:
+    def remedy_for(self, activity: str | None, *, trains: bool = True) -> str:
         """Return what may help against this part as the largest loss, on GPUs or on CPU ranks."""
-        return self.remedy_cpu if activity == "cpu" and self.remedy_cpu else self.remedy
+        if activity == "cpu" and self.remedy_cpu:
+            return self.remedy_cpu
+        return self.remedy_inference if not trains and self.remedy_inference else self.remedy
 
     @property
     def variable(self) -> str:
@@ -51,6 +54,7 @@ _ALL = (
         "(gradient accumulation)",
         "send less or less often (gradient accumulation, larger batches); over several hosts, check that gloo uses the "
         "fast interface (GLOO_SOCKET_IFNAME)",
+        remedy_inference="hide the transfer, or send less: fewer ranks a replica, quantised or fused all-reduces",
     ),
     Part(
         "exposed_wait",
@@ -69,6 +73,7 @@ _ALL = (
         "hide the communication: start it earlier, send less (bf16 gradients), or step less often (gradient "
         "accumulation)",
         "send less or less often (gradient accumulation, larger batches)",
+        remedy_inference="hide the communication, or send less: fewer ranks a replica, quantised or fused all-reduces",
     ),
     Part(
         "exposed_memory",
@@ -85,6 +90,7 @@ _ALL = (
         "#2f8f83",
         "#5cb8ab",
         "load ahead: more loader workers, pinned memory, prefetching",
+        "load ahead: more loader workers, prefetching; cores left to them",
     ),
     Part(
         "idle_launch",
@@ -94,6 +100,7 @@ _ALL = (
         "#d3bd5c",
         "launch less: torch.compile, CUDA graphs, fused optimisers, no synchronisation inside the step",
         "the processor is busy with what is no operator, such as Python: larger batches, torch.compile, less Python",
+        remedy_inference="launch less: CUDA graphs, torch.compile, no synchronisation inside the step",
     ),
     Part(
         "idle_queued",

@@ -95,7 +95,7 @@ def inflation_panels(study: StudyAnalysis, runs: list[RunAnalysis]) -> list[Pane
             Panel(
                 f"inflation-{fall.series}-{fall.to_world_size}",
                 f"{fall.series}, slower compute by kind: {start} → {end}",
-                inflation_sentence(fall),
+                inflation_sentence(fall, activity),
                 inflation_table(fall),
                 [charts.waterfall(steps, fall.compute_inflation_ms or 0.0)] if charts else [],
                 (),
@@ -105,7 +105,7 @@ def inflation_panels(study: StudyAnalysis, runs: list[RunAnalysis]) -> list[Pane
     return panels
 
 
-def inflation_sentence(fall: Waterfall) -> str:
+def inflation_sentence(fall: Waterfall, activity: str | None = None) -> str:
     """Return which kinds of kernels became slower, and how much of that had a collective beside, in words."""
     inflated = sum(growth.inflation_ms for growth in fall.kinds)
     if inflated <= 0:
@@ -127,7 +127,8 @@ def inflation_sentence(fall: Waterfall) -> str:
             f"{milliseconds(concurrent - inflated)} less."
         )
     text += f". {percent(share, 0)} of that are kernels that run{what or ' beside a collective'}"
-    return f"{text}; the rest became slower by themselves (clocks, power)." if share < _ALL else f"{text}."
+    why = "" if activity == "cpu" else " (clocks, power)"
+    return f"{text}; the rest became slower by themselves{why}." if share < _ALL else f"{text}."
 
 
 def inflation_table(fall: Waterfall) -> Table:

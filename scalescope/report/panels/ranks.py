@@ -118,15 +118,16 @@ def wait_panels(data: ReportData) -> list[Panel]:
 
 
 def _partition_sentence(run: RunAnalysis) -> str:
+    whole, per = ("step", " a step") if run.steps_by is not None else ("recorded stretch, without steps,", "")
     steps = sum(rank.steps for rank in run.ranks) or 1
     window = sum(rank.window_ms for rank in run.ranks) / steps
     means = {part.key: sum(rank.part_ms(part.key) for rank in run.ranks) / steps for part in parts.ALL}
     compute = means.pop("compute")
     worst = max(means, key=lambda key: means[key])
     text = (
-        f"A mean step of {milliseconds(window)} on {devices(run.world_size, run.activity)} is "
+        f"A mean {whole} of {milliseconds(window)} on {devices(run.world_size, run.activity)} is "
         f"{percent(compute / window if window else 0)} compute"
     )
     if means[worst] <= 0:
         return f"{text}, and nothing else."
-    return f"{text}; the largest other part is {parts.named(worst).name}, {milliseconds(means[worst])} a step."
+    return f"{text}; the largest other part is {parts.named(worst).name}, {milliseconds(means[worst])}{per}."

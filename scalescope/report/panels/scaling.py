@@ -1,5 +1,7 @@
 """How a study scales: throughput and efficiency against the rank count, and where the step's growth went."""
 
+from collections.abc import Sequence
+
 from scalescope.report.drawing.numbers import percent, rate
 from scalescope.report.drawing.palette import category
 from scalescope.report.drawing.panel import Key, Panel, drawing
@@ -34,7 +36,7 @@ def scaling_panels(data: ReportData) -> list[Panel]:
         if not points:
             continue
         noun = "CPU ranks" if kinds.get(points[-1].run) == "cpu" else "GPUs"
-        unit = "tokens/s" if in_tokens(points) else "samples/s"
+        unit = _unit(points)
         counts = [point.world_size for point in points]
         values = [_done(point, unit) for point in points]
         perfect = values[0] / counts[0] * counts[-1]
@@ -95,5 +97,14 @@ def growth_panels(data: ReportData) -> list[Panel]:
     return panels
 
 
+def _unit(points: Sequence[ScalingPoint]) -> str:
+    """Return what a series' work is counted in; plain traces tell only how it grows."""
+    if in_tokens(points):
+        return "tokens/s"
+    return "samples/s" if all(point.samples_per_s is not None for point in points) else "× the smallest run's work"
+
+
 def _done(point: ScalingPoint, unit: str) -> float:
-    return point.tokens_per_s if unit == "tokens/s" and point.tokens_per_s is not None else point.samples_per_s
+    told = point.tokens_per_s if unit == "tokens/s" else point.samples_per_s if unit == "samples/s" else point.speedup
+    assert told is not None  # by the choice of the unit
+    return told

@@ -10,6 +10,7 @@ from scalescope.report.panels.kinds import inflation_panels, kind_panels
 from scalescope.report.panels.lost import lost_panels
 from scalescope.report.panels.projection import projection_panels
 from scalescope.report.panels.ranks import partition_panels, wait_panels
+from scalescope.report.panels.roles import role_panels
 from scalescope.report.panels.scaling import growth_panels, scaling_panels
 from scalescope.report.panels.steps import profiling_panels, step_panels
 from scalescope.report.report_data import ReportData
@@ -30,6 +31,7 @@ def sections(data: ReportData, *, legends: bool = False) -> list[Section]:
         Section("lost", "What was lost against a reference", lost_panels(data)),
         Section("partition", "Where a step goes, rank by rank", partition_panels(data, legends)),
         Section("waits", "Who waits, and when", wait_panels(data)),
+        Section("roles", "What communication is for", role_panels(data)),
         Section("collectives", "Collectives in training", training_panels(data, legends)),
         Section("in-situ", "What collectives lose in training", in_situ_panels(data, legends)),
         Section("sweep", "Collectives alone", sweep_panels(data, legends)),

@@ -153,6 +153,26 @@ def _nothing(finding: Finding) -> str:
     return f"the compute is {kinds_text}{reached}"
 
 
+def _bubble(finding: Finding) -> str:
+    row, own, slow = _row(finding, "bubble"), _row(finding, "schedule"), _row(finding, "slow_stage")
+    if row is None or row.share is None:
+        return "stages wait for each other"
+    text = f"stages stand idle for {percent(row.share)} of the step"
+    if own is not None and own.share is not None and own.calls is not None and row.calls is not None:
+        text += f", the schedule's own with {row.calls:.0f} micro-batches on {own.calls:.0f} stages is "
+        text += percent(own.share)
+    if slow is not None and slow.value is not None and slow.ms is not None and slow.others_ms:
+        text += f"; rank {slow.value:.0f}'s stage computes {factor(slow.ms / slow.others_ms)} as long as the others'"
+    return text
+
+
+def _experts(finding: Finding) -> str:
+    row = _row(finding, "tokens")
+    if row is None or row.share is None or row.value is None:
+        return "some experts have more tokens than others"
+    return f"its experts have {percent(row.share, 0)} of the tokens, {factor(row.value)} the mean rank's"
+
+
 def _unsteady(finding: Finding) -> str:
     row = _row(finding, "step_spread")
     if row is not None and row.share is not None:
@@ -201,10 +221,8 @@ CODES: dict[Code, CodeText] = {
         "contention", lambda one: _longer(one, "compute is slower while collectives run beside it")
     ),
     "throttled": CodeText("throttling", _throttled),
-    "pipeline_bubble": CodeText("a pipeline bubble", lambda one: _longer(one, "stages wait for each other")),
-    "expert_imbalance": CodeText(
-        "uneven experts", lambda one: _longer(one, "some experts have more tokens than others")
-    ),
+    "pipeline_bubble": CodeText("a pipeline bubble", _bubble),
+    "expert_imbalance": CodeText("uneven experts", _experts),
     "unsteady": CodeText("unsteady steps", _unsteady),
     "profiler_cost": CodeText("recording", _profiler_cost),
     "nothing": CodeText("nothing", _nothing),

@@ -89,17 +89,50 @@ CURES: dict[Cure, CureText] = {
 }  # fmt: skip
 
 
+#: Where the same cure is done otherwise: on CPUs, and where nothing is trained.
+ON_CPUS: dict[Cure, CureText] = {
+    "look_at_device": CureText(
+        "see what else runs on that rank's cores, and how fast they clock",
+        "top and turbostat on that host; taskset or numactl a rank; the same OMP_NUM_THREADS on all",
+    ),
+    "load_ahead": CureText(
+        "load batches ahead, in processes of their own",
+        "DataLoader(num_workers=2, prefetch_factor=4, persistent_workers=True), with cores left for them",
+    ),
+    "compile": CureText("launch less: compile the step", "torch.compile(model); larger batches"),
+    "copy_ahead": CureText("take copies out of the step", "no .clone() or .to() in each step; views where they do"),
+    "cool_device": CureText(
+        "see to that host's power and cooling", "turbostat, and the governor: cpupower frequency-info"
+    ),
+}
+INFERENCE: dict[Cure, CureText] = {
+    "compile": CureText(
+        "launch less: replay CUDA graphs", "torch.compile(model, mode='reduce-overhead'); larger batches"
+    ),
+    "faster_kernels": CureText(
+        "make the kernels themselves faster", "torch.compile, quantised weights, larger batches"
+    ),
+}
+
+
+def _of(remedy: Remedy) -> CureText:
+    """Return a cure in words that fit where it is to be done."""
+    if remedy.on_cpu and remedy.cure in ON_CPUS:
+        return ON_CPUS[remedy.cure]
+    return INFERENCE.get(remedy.cure, CURES[remedy.cure]) if remedy.inference else CURES[remedy.cure]
+
+
 def cure_what(remedy: Remedy) -> str:
     """Return what to do, without the key that does it."""
-    return CURES[remedy.cure].what
+    return _of(remedy).what
 
 
 def cure_text(remedy: Remedy) -> str:
     """Return what to do: `use larger gradient buckets with strategy.bucket_mib=25`."""
     how = f" with {' '.join(remedy.overrides)}" if remedy.overrides else ""
-    return f"{CURES[remedy.cure].what}{how}"
+    return f"{_of(remedy).what}{how}"
 
 
 def cure_elsewhere(remedy: Remedy) -> str:
     """Return what does it in a loop of the reader's own."""
-    return CURES[remedy.cure].elsewhere.format(size=remedy.size if remedy.size is not None else 25)
+    return _of(remedy).elsewhere.format(size=remedy.size if remedy.size is not None else 25)

@@ -28,6 +28,7 @@ from scalescope.scaling.evidence.waiting import held_up
 from scalescope.scaling.rank.launches import is_kernel_launch
 from scalescope.scaling.rank.loading import copies_from_host
 from scalescope.scaling.rank.partition import OneRankShares
+from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.timeline import COMPUTE, COPY, Timeline
 from scalescope.scaling.trace.intervals import EMPTY, Intervals, intersect, split_by_priority, union
 from scalescope.scaling.trace.trace import Trace
@@ -73,6 +74,7 @@ class HostEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
 def collect_host_evidence(
     trace: Trace,
+    steps: Steps,
     loading: Intervals,
     shares: OneRankShares | None,
     device: Timeline | None = None,
@@ -80,10 +82,11 @@ def collect_host_evidence(
 ) -> HostEvidence | None:
     """Return what a rank's trace says about its host, None where it recorded nothing of it.
 
-    `loading`: when the loop's thread loads data; `communication`: on a CPU, when collectives run; both disjoint, in
-    absolute ns. `shares`: the rank's partition. `device`: what ran on the device, None on a CPU.
+    `steps`: the trace's. `loading`: when the loop's thread loads data; `communication`: on a CPU, when collectives
+    run; both disjoint. All in absolute ns. `shares`: the rank's partition. `device`: what ran on the device, None on a
+    CPU.
     """
-    host = host_timeline(trace)
+    host = host_timeline(trace, steps)
     if host is None:
         return None
     compiling = compiling_stretches(host)

@@ -12,14 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from scalescope.scaling.rank.recorded import standstill
-from scalescope.scaling.rank.steps import Steps, find_steps
+from scalescope.scaling.rank.step_sources.profiler import PROFILER_STEP
+from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 from scalescope.scaling.trace.intervals import Intervals, Ints, union
 from scalescope.scaling.trace.trace import HostSpans, Stretches, Trace
 
 Mask = npt.NDArray[np.bool_]
-
-_PROFILER_STEP = re.compile(r"ProfilerStep#\d+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +77,12 @@ class HostTimeline:
         return np.array([pattern.match(name) is not None for name in self.names], bool)
 
 
-def host_timeline(trace: Trace) -> HostTimeline | None:
-    """Return what was recorded of the training loop's and autograd's threads; None where nothing was."""
+def host_timeline(trace: Trace, steps: Steps) -> HostTimeline | None:
+    """Return what was recorded of the training loop's and autograd's threads; None where nothing was.
+
+    `steps`: the trace's, in absolute ns.
+    """
     base = trace.header.base_ns
-    steps = find_steps(trace)
     threads = _driving_threads(trace, steps)
     if not threads:
         return None
@@ -90,7 +91,7 @@ def host_timeline(trace: Trace) -> HostTimeline | None:
     if not len(operators) and not len(calls):
         return None
     annotations = _spans(trace.annotations, threads[:1], base)
-    own = np.array([_PROFILER_STEP.match(name) is None for name in trace.names], bool)
+    own = np.array([PROFILER_STEP.match(name) is None for name in trace.names], bool)
     instants = np.sort(np.concatenate([operators.start, operators.end, calls.start, calls.end]))
     # a launch that waits for room in the device's queue is counted as overhead, too, and is none
     waits = np.isin(trace.overhead.start, trace.queue_full.start)
@@ -98,10 +99,11 @@ def host_timeline(trace: Trace) -> HostTimeline | None:
     stopped = standstill(overhead, instants - base)
     recording = union(Intervals(stopped.starts + base, stopped.ends + base))
     if len(steps):
-        edges = np.concatenate((steps.start, steps.end[-1:])) + base
-        recording = union(recording, Intervals(steps.end[:-1] + base, steps.start[1:] + base))
+        edges = np.concatenate((steps.start, steps.end[-1:]))
+        if steps.source == "profiler":
+            recording = union(recording, Intervals(steps.end[:-1], steps.start[1:]))
         numbers = tuple(int(number) for number in steps.numbers)
-        bounds = np.concatenate((edges, steps.end + base))
+        bounds = np.concatenate((edges, steps.end))
         instants = np.sort(np.concatenate((instants, bounds)))
     else:
         edges = np.array([instants[0], instants[-1] + 1], np.int64)

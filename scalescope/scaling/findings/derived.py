@@ -2,17 +2,33 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from scalescope.scaling.answer import Advice, RunAnalysis, Straggler
 from scalescope.scaling.finding import Finding
+from scalescope.scaling.findings.shares import mean_step_ms
+from scalescope.scaling.verdicts.experts import with_experts
+from scalescope.scaling.verdicts.pipeline import with_bubbles
 
 _MOST = 3
 
 
 def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
     """Put findings into an analysis, and what follows from them."""
-    analysis.findings = list(findings)
-    analysis.stragglers = stragglers_of(findings)
-    analysis.advice = advice_of(findings)
+    step_ms = mean_step_ms(analysis, "window")
+    told = with_bubbles(with_experts(findings, analysis.experts, step_ms), analysis.pipelines, step_ms)
+    fitted = [_fitted(one, analysis) for one in told]
+    analysis.findings = fitted
+    analysis.stragglers = stragglers_of(fitted)
+    analysis.advice = advice_of(fitted)
+
+
+def _fitted(finding: Finding, analysis: RunAnalysis) -> Finding:
+    """Return a finding whose remedy says for which job it is, so that it can be told in words that fit."""
+    if finding.remedy is None:
+        return finding
+    remedy = replace(finding.remedy, on_cpu=analysis.activity == "cpu", inference=not analysis.trains)
+    return replace(finding, remedy=remedy)
 
 
 def stragglers_of(findings: Sequence[Finding]) -> list[Straggler]:

@@ -5,6 +5,7 @@ import re
 import msgspec
 
 from scalescope.records.dtypes import canonical_dtype, element_bytes
+from scalescope.scaling.rank.roles import Role, role_of
 from scalescope.scaling.trace.trace import CommunicationArgs, Trace
 
 
@@ -16,6 +17,8 @@ class RankCollective(msgspec.Struct, kw_only=True, gc=False):
     operation: str | None = None
     elements: int | None = None  # of the larger of the send and the receive buffer
     bytes: int | None = None
+    sent: int | None = None  # bytes, where what goes and what comes are told apart
+    received: int | None = None
     dtype: str | None = None
     group: str | None = None
     group_ranks: tuple[int, ...] = ()
@@ -26,6 +29,8 @@ class RankCollective(msgspec.Struct, kw_only=True, gc=False):
     destination: int | None = None
     stream: int = -1
     step: int | None = None
+    role: Role | None = None  # of its group, see roles.py
+    by_copies: bool = False  # on copy engines: when its partners were there is not in the trace
 
     @property
     def label(self) -> str:
@@ -45,8 +50,11 @@ def describe(args: CommunicationArgs | None, groups: "GroupNames") -> RankCollec
     size = element_bytes(args.dtype) if args.dtype else None
     if collective.elements is not None and size is not None:
         collective.bytes = collective.elements * size
+    if args.both_counts and size is not None:
+        collective.sent, collective.received = (args.in_elements or 0) * size, (args.out_elements or 0) * size
     collective.group = args.group
     collective.group_ranks = groups.ranks_of(args)
+    collective.role = groups.role_of(args)
     collective.group_size = args.group_size or len(collective.group_ranks) or None
     collective.sequence = args.sequence
     collective.root = args.root
@@ -65,6 +73,7 @@ class GroupNames:
     def __init__(self, trace: Trace) -> None:
         info = trace.header.distributed
         self._ranks = {str(group.pg_name): tuple(group.ranks) for group in info.pg_config}
+        self._roles = {str(group.pg_name): role_of(group.pg_desc) for group in info.pg_config}
         self._world = max(info.world_size, 0)
         # where all groups hold the same ranks, it does not matter for matching which of them an unnamed one belongs to
         same = len(set(self._ranks.values())) == 1
@@ -78,6 +87,10 @@ class GroupNames:
                 return ranks
         return self._ranks.get(args.group or "", ())
 
+    def role_of(self, args: CommunicationArgs) -> Role | None:
+        """Return what the group is for, as its description says; None where none does."""
+        return role_of(args.group_description) or self._roles.get(args.group or "")
+
     def complete(self, collectives: list[RankCollective], by_stream: bool = True) -> None:
         """Give collectives without a group the one that all others on their stream have, else the only one there is.
 
@@ -85,10 +98,10 @@ class GroupNames:
         to the group whose later kernels stand on the same stream. Not so on a CPU (`by_stream` False), where all groups
         share the threads.
         """
-        on_stream: dict[int, set[tuple[str, tuple[int, ...], int | None]]] = {}
+        on_stream: dict[int, set[tuple[str, tuple[int, ...], int | None, Role | None]]] = {}
         for one in collectives:
             if one.group is not None:
-                on_stream.setdefault(one.stream, set()).add((one.group, one.group_ranks, one.group_size))
+                on_stream.setdefault(one.stream, set()).add((one.group, one.group_ranks, one.group_size, one.role))
         if self._may_assume(collectives, by_stream):
             for one in collectives:
                 one.group, one.group_ranks, one.group_size = ASSUMED_GROUP, tuple(range(self._world)), self._world
@@ -98,10 +111,11 @@ class GroupNames:
                 continue
             candidates = on_stream.get(one.stream, set())
             if len(candidates) == 1:
-                one.group, one.group_ranks, one.group_size = next(iter(candidates))
+                one.group, one.group_ranks, one.group_size, one.role = next(iter(candidates))
             elif self._only is not None and not candidates:
                 one.group = self._only
                 one.group_ranks = self._ranks[self._only]
+                one.role = self._roles.get(self._only)
                 one.group_size = len(one.group_ranks) or self._world or None
 
     def _may_assume(self, collectives: list[RankCollective], by_stream: bool) -> bool:

@@ -48,7 +48,7 @@ def communication_of(trace: Trace, order: Ints, launch: Ints, thread: Ints) -> I
     for call in calls:
         inside = open_ones & (thread == call.thread) & (launch >= call.start) & (launch <= call.end)
         for position in np.flatnonzero(inside).tolist():
-            if found[position] == UNKNOWN or _launches_itself(trace, call, int(launch[position])):
+            if found[position] == UNKNOWN or is_own_launch(trace, call, int(launch[position])):
                 found[position] = call.index
     return found
 
@@ -130,7 +130,7 @@ def _merge(outer: CommunicationArgs, inner: CommunicationArgs, name: str) -> Com
     return CommunicationArgs(**fields)
 
 
-def _launches_itself(trace: Trace, call: CommunicationCall, instant: int) -> bool:
+def is_own_launch(trace: Trace, call: CommunicationCall, instant: int) -> bool:
     """Tell whether the call's record is the innermost operator at an instant of its thread."""
     if call.record is None:
         return False

@@ -15,7 +15,8 @@ from scalescope.records.operations import PAIRWISE
 from scalescope.scaling.rank.collective import GroupNames, RankCollective, describe
 from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import OneRankShares, Windows, assemble
-from scalescope.scaling.rank.steps import Steps, find_steps
+from scalescope.scaling.rank.step_sources.steps import Steps
+from scalescope.scaling.rank.steps import find_steps
 from scalescope.scaling.trace.families import ENGINE_FRAMES, HANDOVER_OPS
 from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, clip, difference, union
 from scalescope.scaling.trace.trace import CommunicationArgs, HostSpans, Trace
@@ -39,6 +40,7 @@ class CpuTimeline:
     operators: Intervals
     operator_name: Ints
     thread: int  # the loop's
+    steps: Steps  # absolute ns
 
 
 def build_cpu_timeline(trace: Trace) -> CpuTimeline:
@@ -47,7 +49,7 @@ def build_cpu_timeline(trace: Trace) -> CpuTimeline:
     steps = find_steps(trace)
     operators = trace.operators
     thread = steps.thread if steps.thread is not None else _busiest_thread(operators)
-    data = data_loading(trace, steps)
+    data = data_loading(trace, steps.shifted(base))
     frames = np.array([name.startswith(ENGINE_FRAMES) for name in trace.names], bool)
     on_loop = np.flatnonzero((operators.thread == thread) & ~frames[operators.name])
     starts, ends, names = operators.start[on_loop] + base, operators.end[on_loop] + base, operators.name[on_loop]
@@ -72,6 +74,7 @@ def build_cpu_timeline(trace: Trace) -> CpuTimeline:
         operators=Intervals(starts[outermost], ends[outermost]),
         operator_name=names[outermost].astype(np.int64),
         thread=thread,
+        steps=steps.shifted(base),
     )
 
 
@@ -85,7 +88,7 @@ def share_out_cpu(timeline: CpuTimeline) -> OneRankShares:
 
 
 def _windows(steps: Steps, base: int, starts: Ints, ends: Ints) -> Windows:
-    """Return the steps from each ProfilerStep's begin to the next one's; the last ends with its annotation."""
+    """Return the steps from each one's begin to the next one's; the last ends with its annotation."""
     if len(steps):
         edges = np.concatenate((steps.start, steps.end[-1:])) + base
         return Windows([int(number) for number in steps.numbers], edges, False)

@@ -16,7 +16,7 @@ import re
 
 import numpy as np
 
-from scalescope.scaling.rank.steps import Steps, find_steps
+from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, covers, union
 from scalescope.scaling.trace.trace import KERNEL, HostSpans, Trace
@@ -61,7 +61,7 @@ def says_loading(name: str) -> int:
 def data_loading(trace: Trace, steps: Steps) -> Intervals:
     """Return when the training loop's thread loads data: a disjoint set in absolute ns.
 
-    `steps`: the trace's own, of which the thread counts. Loading by other threads or worker processes costs the loop
+    `steps`: the trace's own, in absolute ns. Loading by other threads or worker processes costs the loop
     nothing unless the loop waits for it, and then that wait lies in one of these annotations.
     """
     found = []
@@ -79,7 +79,7 @@ def data_loading(trace: Trace, steps: Steps) -> Intervals:
                 continue
             one = Intervals(spans.start[rows], spans.end[rows])
             if trace.names[name] != ANNOTATION and not _ENUMERATED.match(trace.names[name]):
-                work = work or _Work(trace)
+                work = work or _Work(trace, steps.shifted(-base))
                 if not work.may_load(one, clear):
                     continue
             found.append(Intervals(one.starts + base, one.ends + base))
@@ -95,8 +95,8 @@ def _how_clearly(trace: Trace, spans: HostSpans, name: int) -> int:
 class _Work:
     """When the steps' work is launched (on a CPU: done), to tell loading from it. Times in ns of the file's clock."""
 
-    def __init__(self, trace: Trace) -> None:
-        self.steps = find_steps(trace)
+    def __init__(self, trace: Trace, steps: Steps) -> None:
+        self.steps = steps
         self.copied_in = np.empty(0, np.int64)
         if len(trace.activities):
             kernels, copies = _launches(trace)

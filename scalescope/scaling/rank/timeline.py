@@ -7,8 +7,10 @@ import numpy.typing as npt
 
 from scalescope.scaling.rank.collective import GroupNames, RankCollective, describe
 from scalescope.scaling.rank.communication import NO_COMMUNICATION, communication_of, link_by_order
+from scalescope.scaling.rank.copy_engines import COPY_ENGINES
 from scalescope.scaling.rank.launches import find_launches
-from scalescope.scaling.rank.steps import Steps, find_steps
+from scalescope.scaling.rank.step_sources.steps import Steps
+from scalescope.scaling.rank.steps import find_steps
 from scalescope.scaling.trace.families import dtype_of_kernel, operation_of_kernel
 from scalescope.scaling.trace.intervals import Intervals, Ints
 from scalescope.scaling.trace.trace import KERNEL, Trace
@@ -89,7 +91,7 @@ def build_timeline(trace: Trace) -> Timeline:
         step=step,
         name=raw.name[order].astype(np.int64),
         stream=raw.stream[order],
-        steps=Steps(steps.numbers, steps.start + base, steps.end + base, steps.thread),
+        steps=steps.shifted(base),
         collectives=[],
     )
     timeline.collectives.extend(_collectives(trace, timeline, communication))
@@ -110,6 +112,7 @@ def _collectives(trace: Trace, timeline: Timeline, communication: Ints) -> list[
         collective.stream = int(timeline.stream[position])
         collective.operation = collective.operation or operation_of_kernel(name)
         collective.dtype = collective.dtype or dtype_of_kernel(name)
+        collective.by_copies = name == COPY_ENGINES
         collective.step = int(timeline.steps.numbers[step]) if step >= 0 else None
         result.append(collective)
     groups.complete(result)

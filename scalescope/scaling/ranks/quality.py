@@ -1,9 +1,9 @@
 """How far a set of traces can be trusted: a verdict, and every reason for it in words."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from scalescope.scaling.answer import Quality
+from scalescope.scaling.answer import Quality, StepSource
 from scalescope.scaling.rank.collective import ASSUMED_GROUP
 from scalescope.scaling.ranks.matching import Match
 from scalescope.scaling.ranks.summary import RankSummary
@@ -25,8 +25,7 @@ def judge(
         degraded.append(f"no trace of {_ranks(missing)}: collectives with them cannot be split into wait and transfer")
     for rank, summary in summaries.items():
         degraded.extend(f"rank {rank}: {reason}" for reason in _faults(summary))
-        if summary.shares is not None and summary.evidence.profiler_steps == 0:
-            notes.append(f"rank {rank}: no ProfilerStep in the trace, so all of it is taken as one step")
+    notes.extend(_step_sources(summaries))
     windows = {tuple(one.shares.windows.numbers) for one in summaries.values() if one.shares is not None}
     if len(windows) > 1:
         notes.append("the ranks' traces do not hold the same steps")
@@ -42,6 +41,11 @@ def judge(
         f"group {group}: {count} collectives whose waiting cannot be told (root or operation not in the trace)"
         for group, count in unknown.items()
     )
+    if copied := sum(one.by_copies for summary in summaries.values() for one in summary.collectives):
+        notes.append(
+            f"{copied} collectives, over all ranks, ran on copy engines: what they waited for before their first copy "
+            "is not in the traces"
+        )
     activities = sum(one.evidence.activities for one in summaries.values())
     unlinked = sum(one.evidence.unlinked for one in summaries.values())
     fraction = unlinked / activities if activities else None
@@ -57,6 +61,30 @@ def judge(
         unlinked_fraction=fraction,
         reasons=degraded + notes,
     )
+
+
+_TOLD_BY: dict[StepSource, str] = {
+    "profiler": "ProfilerStep",
+    "iteration": "the server's iterations",
+    "optimizer": "Optimizer.step",
+    "annotation": "an annotation that recurs",
+    "graph": "graphs that are replayed",
+    "period": "kernels whose sequence repeats",
+}
+
+
+def _step_sources(summaries: Mapping[int, RankSummary]) -> Iterator[str]:
+    """Yield, where no ProfilerStep tells the steps, what does; and which ranks have none."""
+    by_source: dict[StepSource | None, list[int]] = {}
+    for rank, summary in summaries.items():
+        if summary.shares is not None:
+            by_source.setdefault(summary.evidence.steps, []).append(rank)
+    for source, ranks in by_source.items():
+        where = "in the traces" if len(by_source) == 1 else f"in the trace of {_ranks(ranks)}"
+        if source is None:
+            yield f"no steps {where}: there is no ProfilerStep, and nothing that recurs step by step"
+        elif source != "profiler" or len(by_source) > 1:
+            yield f"steps {where} by {_TOLD_BY[source]}" + (", without ProfilerStep" if source != "profiler" else "")
 
 
 def lacks_its_device(summary: RankSummary) -> bool:

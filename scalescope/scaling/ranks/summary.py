@@ -8,15 +8,18 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from scalescope.scaling.answer import StepSource
 from scalescope.scaling.evidence.host_evidence import HostEvidence, collect_host_evidence
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.communication import communication_calls
+from scalescope.scaling.rank.copy_engines import join_copies
 from scalescope.scaling.rank.cpu import CpuTimeline, build_cpu_timeline, share_out_cpu
 from scalescope.scaling.rank.kernels import KernelTable, kernel_table
 from scalescope.scaling.rank.launches import is_kernel_launch
 from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import OneRankShares, share_out
 from scalescope.scaling.rank.record import RankRecord, record_device, record_host
+from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.timeline import COMPUTE, Timeline, build_timeline
 from scalescope.scaling.trace.intervals import Intervals, Ints, intervals, length, union
 from scalescope.scaling.trace.reader import read_trace
@@ -39,7 +42,8 @@ class Evidence:
     launches: int  # runtime calls that launch a kernel
     launches_without_activity: int
     lost_collectives: int  # of those, the ones inside a collective's call
-    profiler_steps: int
+    steps: StepSource | None  # what told them; None where there are none
+    step_kinds: tuple[str, ...]  # of a server's iterations, one each
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,7 @@ def read_rank(path: Path, *, for_replay: bool = False) -> RankReading:
 
     `for_replay`: keep what a replay needs, too: far more than a summary, about 1 kB an activity.
     """
-    trace = read_trace(path)
+    trace = join_copies(read_trace(path))
     timeline = build_timeline(trace)
     if timeline.start.size:
         return RankReading(_summarise_device(trace, timeline), record_device(trace, timeline) if for_replay else None)
@@ -108,8 +112,8 @@ def _summarise_device(trace: Trace, timeline: Timeline) -> RankSummary:
             spans, timeline.name[chosen], union(spans), shares.windows, trace.names, _by_label(timeline.collectives)
         ),
         before_window_ns=length(union(Intervals(timeline.start[early], timeline.end[early]))),
-        evidence=_evidence(trace, len(timeline.steps), int(early.sum()), int(unlinked.sum())),
-        host_evidence=collect_host_evidence(trace, loading, shares, timeline),
+        evidence=_evidence(trace, timeline.steps, int(early.sum()), int(unlinked.sum())),
+        host_evidence=collect_host_evidence(trace, timeline.steps, loading, shares, timeline),
     )
 
 
@@ -130,8 +134,10 @@ def _summarise_host(trace: Trace, timeline: CpuTimeline) -> RankSummary:
             _by_label(timeline.collectives),
         ),
         before_window_ns=0,
-        evidence=_evidence(trace, 0 if empty else len(timeline.windows), 0, 0),
-        host_evidence=collect_host_evidence(trace, timeline.data, shares, communication=timeline.communication),
+        evidence=_evidence(trace, timeline.steps, 0, 0),
+        host_evidence=collect_host_evidence(
+            trace, timeline.steps, timeline.data, shares, communication=timeline.communication
+        ),
     )
 
 
@@ -159,7 +165,7 @@ def _identity(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _evidence(trace: Trace, steps: int, before_window: int, unlinked: int) -> Evidence:
+def _evidence(trace: Trace, steps: Steps, before_window: int, unlinked: int) -> Evidence:
     launching = np.array([is_kernel_launch(name) and "Graph" not in name for name in trace.names], bool)
     chosen = np.flatnonzero(launching[trace.runtime.name]) if len(trace.runtime) else np.empty(0, np.int64)
     chosen = chosen[~_captured(trace, chosen)]
@@ -180,7 +186,8 @@ def _evidence(trace: Trace, steps: int, before_window: int, unlinked: int) -> Ev
         launches=int(calls.size),
         launches_without_activity=max(0, lost.size - nameless),
         lost_collectives=max(0, _inside_collectives(trace, lost) - nameless),
-        profiler_steps=steps,
+        steps=steps.source,
+        step_kinds=steps.kinds,
     )
 
 

@@ -4,7 +4,7 @@ For all_reduce, all_gather, reduce_scatter, all_to_all and barrier that is when 
 when the root does; for gather, at the root, when the last does; for a send or receive when the partner does. The data
 of a broadcast or a reduce pass through every member of a ring: of those that arrive before one's own end, the last one
 counts (and for a broadcast the root, for a reduce at its root all). A member that comes after one's own end held up
-nothing.
+nothing. On copy engines all that a trace holds is transfer: what was waited for before the first copy it does not tell.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,6 +39,10 @@ def wait_of(
     operation = next((one.operation for one in members.values() if one.operation is not None), None)
     due: dict[int, int]
     awaited = dict.fromkeys(members, last)
+    if any(one.by_copies for one in members.values()):
+        # copies move data from the first one on; what was waited for before stands nowhere
+        own = {rank: rank for rank in members}
+        return MatchedWait(ready={rank: one.start for rank, one in members.items()}, awaited=own, last=last)
     if len(members) == 1 or operation in SYMMETRIC or operation in PAIRWISE:
         due = dict.fromkeys(members, arrival[last])
     elif operation in FROM_ROOT or operation in TO_ROOT:

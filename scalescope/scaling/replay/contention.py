@@ -28,6 +28,8 @@ from scalescope.scaling.trace.intervals import Intervals, covered_before, union
 _ASSUMED = Contention(0.15, 0.0, 0.35, 0.8, "assumed: 0.15 ms slower compute a ms of overlap (0 to 0.35)")
 #: Cores are shared in other ways than multiprocessors are, which nothing here measures.
 _ON_CPUS = Contention(0.0, 0.0, 0.35, 1.0, "not measured on CPUs: taken as none (0 to 0.35)")
+#: Copy engines take no multiprocessors; what they take of the memory's bandwidth slowed matrix products by 0.3%.
+_ON_COPY_ENGINES = Contention(0.0, 0.0, 0.15, 1.0, "on copy engines: taken as none (0 to 0.15)")
 #: Kernels of one name that ran alone may differ by so much (standard deviation over mean) to stand for one another.
 _ALIKE = 0.03
 _LEAST_OVERLAP_NS = 200_000
@@ -51,6 +53,8 @@ def measure_contention(records: Mapping[int, RankRecord], alone: RankRecord | No
         return Contention(basis="there is no communication")
     if all(record.activity == "cpu" for record in records.values()):
         return _ON_CPUS
+    if all(one.by_copies for record in records.values() for one in record.collectives):
+        return _ON_COPY_ENGINES
     reference = _by_ordinal(alone) if alone is not None else {}
     cells = [cell for record in records.values() for cell in _cells(record, reference)] if reference else []
     basis = "measured against the run on one rank"

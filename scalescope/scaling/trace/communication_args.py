@@ -27,6 +27,7 @@ def communication_of(args: Args, name: str) -> CommunicationArgs | None:
     operation = None if described == "record_param_comms" else canonical_operation(described)
     in_elements = args.in_elements if args.in_elements >= 0 else args.in_elements_old
     out_elements = args.out_elements if args.out_elements >= 0 else args.out_elements_old
+    both_counts = in_elements >= 0 and out_elements >= 0
     dtype = args.dtype
     dims = args.input_dims or args.input_dims_old
     if in_elements < 0 and dims:
@@ -48,9 +49,11 @@ def communication_of(args: Args, name: str) -> CommunicationArgs | None:
         operation=_word(operation),
         in_elements=_within(in_elements, _MOST_ELEMENTS),
         out_elements=_within(out_elements, _MOST_ELEMENTS),
+        both_counts=both_counts,
         dtype=_word(dtype),
         group=_word(args.group),
         group_ranks=args.group_ranks,
+        group_description=_word(args.group_description),
         group_size=_within(args.group_size, _MOST_RANKS) or None,
         sequence=_within(args.sequence, _MOST_ELEMENTS),
         root=_within(root, _MOST_RANKS),

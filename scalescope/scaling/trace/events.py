@@ -31,6 +31,7 @@ class Args(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     group_size: int = msgspec.field(name="Group size", default=-1)
     group: str | None = msgspec.field(name="Process Group Name", default=None)
     group_ranks: str | None = msgspec.field(name="Process Group Ranks", default=None)
+    group_description: str | None = msgspec.field(name="Process Group Description", default=None)
     sequence: int = msgspec.field(name="Seq", default=-1)
     # of a rooted collective this is the root's rank in the group, of any other the caller's own
     rank: int = msgspec.field(name="Rank", default=-1)

@@ -17,6 +17,7 @@ class ProcessGroup(msgspec.Struct, frozen=True):
     """One process group as torch describes it. `ranks` are global; empty where the list is not given."""
 
     pg_name: str | int = ""
+    pg_desc: str = ""
     ranks: list[_Rank] = []
 
 

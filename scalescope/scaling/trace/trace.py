@@ -21,9 +21,11 @@ class CommunicationArgs(msgspec.Struct, frozen=True, kw_only=True):
     operation: str | None = None  # canonical, see scalescope.scaling.trace.families
     in_elements: int | None = None
     out_elements: int | None = None
+    both_counts: bool = False  # the counts are of what is sent and what is received, and no guess from shapes
     dtype: str | None = None  # as the trace spells it
     group: str | None = None
     group_ranks: str | None = None  # as the trace spells it; cut past 30 ranks
+    group_description: str | None = None
     group_size: int | None = None
     sequence: int | None = None
     root: int | None = None  # in the group; of rooted collectives

@@ -15,9 +15,11 @@ from typing import Any, NoReturn
 import msgspec
 
 from scalescope.records.folder import RunFolder
+from scalescope.records.operations import WHOLE_ON_EVERY_RANK, canonical_operation
 from scalescope.scaling.answer import LastCollective
 
-_NAME = re.compile(r"^(?:nccl\.)?rank(\d+)(?:\.pickle)?$")  # ours, and what torch's own watchdog writes
+#: Ours, what torch's own watchdog writes (`nccl_trace_rank_3`, `comm_lib_trace_rank_3`), and people's own names for it.
+_NAME = re.compile(r"^(?:.*[^a-zA-Z])?rank[_-]?(\d+)(?:\.(?:pickle|pkl))?$")
 
 
 class _Frame(msgspec.Struct):
@@ -40,8 +42,13 @@ class _Entry(msgspec.Struct):
     frames: list[_Frame] = []
 
 
+class _Group(msgspec.Struct):
+    ranks: str = ""  # `[0, 1]`
+
+
 class _Dump(msgspec.Struct):
     entries: list[_Entry] = []
+    pg_config: dict[str, _Group] = {}
 
 
 class _Call(msgspec.Struct, frozen=True):
@@ -84,19 +91,40 @@ def read_flight(folder: RunFolder, world_size: int | None) -> tuple[list[LastCol
 
     A record that cannot be read is a sentence, too.
     """
+    return read_records(folder.flight_recorder, world_size) if folder.flight_recorder.is_dir() else ([], [])
+
+
+def holds_records(folder: Path) -> bool:
+    """Tell whether a folder holds flight records, by their names, and no traces that could be meant instead."""
+    if not folder.is_dir():
+        return False
+    names = [path.name for path in folder.iterdir() if path.is_file()]
+    traces = any(name.endswith((".json", ".json.gz")) for name in names)
+    return not traces and any(_NAME.match(name) for name in names)
+
+
+def read_records(folder: Path, world_size: int | None = None) -> tuple[list[LastCollective], list[str]]:
+    """Return what `read_flight` does, of a folder of anybody's records: a file a rank, named after it.
+
+    `world_size`: None where only the records tell the ranks, by their process groups.
+    """
     calls: dict[int, dict[str, dict[int, _Call]]] = {}
+    expected = set(range(world_size or 0))
     said: list[str] = []
-    for path in sorted(folder.flight_recorder.glob("*")) if folder.flight_recorder.is_dir() else ():
+    for path in sorted(folder.glob("*")):
         match = _NAME.match(path.name)
         if match is None or int(match[1]) in calls:
             continue
         try:
-            calls[int(match[1])] = _calls_of(path)
+            dump = msgspec.convert(read_plain(path.read_bytes()), type=_Dump)
         except (OSError, pickle.UnpicklingError, msgspec.ValidationError) as error:
-            said.append(f"flight_recorder/{path.name} is left out: {error}")
+            said.append(f"{folder.name}/{path.name} is left out: {error}")
+            continue
+        calls[int(match[1])] = _calls_of(dump)
+        expected |= {int(rank) for group in dump.pg_config.values() for rank in re.findall(r"\d{1,8}", group.ranks)}
     if not calls:
         return [], said
-    missing = sorted(set(range(world_size or 0)) - calls.keys())
+    missing = sorted(expected - calls.keys())
     if missing:
         said.append(f"no flight record of {_ranks(missing)}: stopped or dead before it could be kept")
     return _last(calls), [*said, *where_they_part(calls)]
@@ -129,8 +157,7 @@ def where_they_part(calls: Calls) -> list[str]:
     return said
 
 
-def _calls_of(path: Path) -> dict[str, dict[int, _Call]]:
-    dump = msgspec.convert(read_plain(path.read_bytes()), type=_Dump)
+def _calls_of(dump: _Dump) -> dict[str, dict[int, _Call]]:
     found: dict[str, dict[int, _Call]] = {}
     for entry in dump.entries:
         if entry.is_p2p:
@@ -161,10 +188,13 @@ def _last(calls: Calls) -> list[LastCollective]:
 
 
 def _first_difference(of_group: Mapping[int, Mapping[int, _Call]]) -> int | None:
-    """Return the first number, of those that every rank still remembers, at which the operations differ."""
+    """Return the first number that every rank still remembers at which operations differ, or sizes that must not."""
     shared = set.intersection(*(set(own) for own in of_group.values()))
     for number in sorted(shared):
-        if len({own[number].operation for own in of_group.values()}) > 1:
+        operations = {own[number].operation for own in of_group.values()}
+        sizes = {own[number].elements for own in of_group.values()}
+        even = canonical_operation(next(iter(operations))) in WHOLE_ON_EVERY_RANK
+        if len(operations) > 1 or (even and len(sizes) > 1):
             return number
     return None
 

@@ -117,6 +117,8 @@ def _missing(
             if alone
             else "it could not be matched across the ranks"
         )
+    if any(one.on_copy_engines for one in calls):
+        return "it ran on copy engines, and the sweep on multiprocessors"
     if group_size is None or dtype is None:
         return f"the trace does not hold its {'data type' if dtype is None else 'process group'}"
     if not curve:

@@ -1,0 +1,130 @@
+"""Pipelines: how much of a step stages stand idle, beside what the schedule itself costs, and which stage is slow.
+
+Stages are the ranks of a group that only sends and receives, in the group's order. A stage's bubble is when it neither
+computes nor moves data: it waits for a partner, or is idle. A schedule of p stages and m micro-batches has a bubble of
+(p − 1)/(m + p − 1) of its own, GPipe and 1F1B alike, where stages are even; m is how many activations a stage receives
+from the one before it in a step. A stage that computes longer than the others makes all of them wait beyond that.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+from scalescope.records.operations import PAIRWISE
+from scalescope.scaling.answer import PipelineRow, RankSplit
+from scalescope.scaling.finding import Code, EvidenceRow, Finding, Remedy
+from scalescope.scaling.rank.collective import RankCollective
+from scalescope.scaling.ranks.summary import RankSummary
+
+#: A stage that computes so much longer than the mean of the others holds them up.
+_SLOW = 1.1
+#: A bubble that is a smaller share of the step is no finding.
+_WORTH_SAYING = 0.02
+#: What stages have by design, or what a bubble looks like where nobody knows that it is one.
+_SAME_CAUSE: frozenset[Code] = frozenset(
+    {"own_work", "more_work", "slower_compute", "alternating_load", "host_bound", "exposed_transfer", "slow_transfer",
+     "unsteady", "nothing"}
+)  # fmt: skip
+
+
+def pipeline_rows(summaries: Mapping[int, RankSummary], ranks: Sequence[RankSplit]) -> list[PipelineRow]:
+    """Return a row a pipeline whose stages are all traced; `ranks`: their partitions."""
+    by_rank = {split.rank: split for split in ranks}
+    groups: dict[tuple[str, tuple[int, ...]], dict[int, list[RankCollective]]] = {}
+    for rank, summary in summaries.items():
+        for one in summary.collectives:
+            if one.group is not None and one.step is not None and len(one.group_ranks) > 1:
+                groups.setdefault((one.group, one.group_ranks), {}).setdefault(rank, []).append(one)
+    return [
+        _row(name, stages, own, by_rank)
+        for (name, stages), own in groups.items()
+        if all(one.operation in PAIRWISE for calls in own.values() for one in calls)
+        and all(rank in own and rank in by_rank for rank in stages)
+    ]
+
+
+def _row(
+    group: str, stages: tuple[int, ...], own: Mapping[int, list[RankCollective]], by_rank: Mapping[int, RankSplit]
+) -> PipelineRow:
+    splits = [by_rank[rank] for rank in stages]
+    steps = max(1, min(split.steps for split in splits))
+    micro_batches = _micro_batches(stages, own)
+    bubbles = [_bubble_ms(split) / max(1, split.steps) for split in splits]
+    lengths = [split.window_ms / max(1, split.steps) for split in splits]
+    own_share = (len(stages) - 1) / (micro_batches + len(stages) - 1) if micro_batches else None
+    return PipelineRow(
+        group=group,
+        stages=list(stages),
+        micro_batches=micro_batches,
+        bubble_ms=statistics.fmean(bubbles),
+        bubble=statistics.fmean(bubbles) / statistics.fmean(lengths),
+        schedule_bubble=own_share,
+        slow_rank=_slow_stage(splits),
+        compute_ms={split.rank: split.compute_ms / max(1, split.steps) for split in splits},
+        steps=steps,
+    )
+
+
+def _bubble_ms(split: RankSplit) -> float:
+    return (
+        split.exposed_wait_ms + split.exposed_unsplit_ms + split.idle_data_ms + split.idle_launch_ms
+        + split.idle_queued_ms
+    )  # fmt: skip
+
+
+def _micro_batches(stages: tuple[int, ...], own: Mapping[int, list[RankCollective]]) -> int | None:
+    """Return how many activations a stage receives from the one before it in a step.
+
+    None where partners are not told, or where the last stage sends to the first one of several: an interleaved
+    schedule, whose micro-batches pass more than once.
+    """
+    counts = []
+    last = len(stages) - 1
+    for place, rank in enumerate(stages):
+        received: dict[int, int] = {}
+        for one in own[rank]:
+            if one.source is None or one.destination is None:
+                return None
+            if place == 0 and last > 1 and (one.source, one.destination) == (last, 0):
+                return None
+            if (one.source, one.destination) == (place - 1, place) and one.step is not None:
+                received[one.step] = received.get(one.step, 0) + 1
+        counts += list(received.values())
+    return round(statistics.median(counts)) if counts else None
+
+
+def _slow_stage(splits: Sequence[RankSplit]) -> int | None:
+    """Return the rank whose stage computes longer than the others' do in the mean; None where they are even."""
+    compute = {split.rank: split.compute_ms / max(1, split.steps) for split in splits}
+    longest = max(compute, key=lambda rank: compute[rank])
+    others = statistics.fmean(ms for rank, ms in compute.items() if rank != longest)
+    return longest if others and compute[longest] > _SLOW * others else None
+
+
+def with_bubbles(findings: Sequence[Finding], pipelines: Sequence[PipelineRow], step_ms: float) -> list[Finding]:
+    """Return findings with those of pipelines' bubbles first, which take the place of what a bubble looks like."""
+    worth = [row for row in pipelines if row.bubble >= _WORTH_SAYING and step_ms]
+    if not worth:
+        return list(findings)
+    others = [one for one in findings if one.code not in _SAME_CAUSE and one.code != "pipeline_bubble"]
+    return [*(_finding(row, step_ms) for row in worth), *others]
+
+
+def _finding(row: PipelineRow, step_ms: float) -> Finding:
+    rows = [EvidenceRow(kind="figure", name="bubble", ms=row.bubble_ms, share=row.bubble, calls=row.micro_batches)]
+    if row.schedule_bubble is not None:
+        rows.append(EvidenceRow(kind="figure", name="schedule", share=row.schedule_bubble, calls=len(row.stages)))
+    if row.slow_rank is not None:
+        others = statistics.fmean(ms for rank, ms in row.compute_ms.items() if rank != row.slow_rank)
+        own = row.compute_ms[row.slow_rank]
+        rows.append(EvidenceRow(kind="figure", name="slow_stage", ms=own, others_ms=others, value=row.slow_rank))
+    return Finding(
+        code="pipeline_bubble",
+        ms=row.bubble_ms,
+        low_ms=0.0,
+        high_ms=row.bubble_ms,
+        fraction=row.bubble_ms / step_ms,
+        evidence=tuple(rows),
+        remedy=Remedy(cure="more_micro_batches"),
+        backed="bound",
+        at_most=True,
+    )

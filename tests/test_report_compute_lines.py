@@ -1,0 +1,93 @@
+"""Under the partition stands what the compute is, and what the columns mean; words fit the device and the job."""
+
+import io
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from rich.console import Console
+
+from scalescope.report.drawing.parts import BY_KEY
+from scalescope.report.panels.compute_lines import compute_lines, legend_lines
+from scalescope.report.terminal import print_run
+from scalescope.report.text.cures import CURES, cure_elsewhere, cure_text
+from scalescope.report.views import partition_table
+from scalescope.scaling.answer import KindRow
+from scalescope.scaling.finding import Cure, Remedy
+from scalescope.scaling.findings.derived import keep
+from scalescope.scaling.findings.measured import measured_findings
+from scalescope.scaling.run import explain_traces
+from scalescope.scaling.trace.sources import find_sources
+from scalescope.scaling.verdicts.stragglers import Late
+from tests.report_samples import run_answer
+
+DATA = Path(__file__).parent / "data"
+
+
+def shown(name: str) -> str:
+    out = io.StringIO()
+    answer = explain_traces(find_sources(DATA / name), name, jobs=1).analysis
+    print_run(answer, Console(file=out, width=200, color_system=None, highlight=False))
+    return out.getvalue()
+
+
+def test_the_terminal_shows_what_the_compute_is() -> None:
+    text = shown("gather_ce_n2")
+    assert "96% matmul, 1.4 ms a step in 8 calls: nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT" in text
+    assert "exposed transfer = data moves between ranks" in text and "exposed wait =" not in text
+
+
+def test_at_most_three_lines_of_each() -> None:
+    run = run_answer("r", 4)
+    run.kinds = [
+        KindRow(kind=kind, calls=10, ms=ms, share_of_compute=ms / 10, beside_communication_ms=0.0)
+        for kind, ms in (("attention", 1.0), ("matmul", 5.0), ("optimiser", 2.0), ("other", 2.0))
+    ]
+    assert 1 <= len(compute_lines(run)) <= 3
+    assert len(legend_lines(run, partition_table(run))) == 3
+    assert compute_lines(run)[0].startswith("50% matmul, 5.0 ms a step in 10 calls")
+    run.kinds = []
+    assert compute_lines(run) == []
+
+
+def test_what_says_nothing_is_left_out() -> None:
+    """One device has no parallel efficiency, and nobody's traces have a throughput."""
+    text = shown("gpt_ddp_n1")
+    assert "Parallel efficiency" not in text and "throughput" not in text
+
+
+@pytest.mark.parametrize("cure", list(CURES))
+def test_advice_for_cpus_names_nothing_that_they_lack(cure: Cure) -> None:
+    remedy = Remedy(cure=cure, on_cpu=True)
+    if cure in ("look_at_links", "fewer_channels", "keep_memory", "drop_synchronisation"):
+        return  # of NCCL, and of a device's allocator and queue: no finding on CPUs has these
+    text = f"{cure_text(remedy)} {cure_elsewhere(remedy)}"
+    assert not any(word in text for word in ("nvidia-smi", "rocm-smi", "pin_memory", "pinned", "CUDA", "clocks, power"))
+
+
+def test_advice_for_inference_names_no_optimiser() -> None:
+    cures: tuple[Cure, ...] = ("compile", "faster_kernels")
+    texts = [cure_elsewhere(Remedy(cure=cure, inference=True)) for cure in cures]
+    assert not any("optimiser" in text for text in texts)
+    parts = [part.remedy_for("gpu", trains=False) for part in BY_KEY.values() if part.key != "compute"]
+    assert not any("optimiser" in text or "gradient" in text for text in parts)
+
+
+def test_a_remedy_says_for_which_job_it_is() -> None:
+    run = run_answer("r", 2)
+    late = Late(rank=1, code="slower_compute", lost_ms=(1.0, 1.1), excess_ms=1.0, part="compute")
+    kinds: tuple[tuple[Literal["gpu", "cpu"], bool], ...] = (("gpu", True), ("cpu", True), ("gpu", False))
+    for activity, trains in kinds:
+        run.activity, run.trains = activity, trains
+        keep(run, measured_findings([late], 50.0))
+        remedy = run.findings[0].remedy
+        assert remedy is not None
+        assert (remedy.on_cpu, remedy.inference) == (activity == "cpu", not trains)
+
+
+def test_a_job_that_trains_is_told_from_one_that_does_not() -> None:
+    trains = {
+        name: explain_traces(find_sources(DATA / name), name, jobs=1).analysis.trains
+        for name in ("gather_ce_n2", "cpu_ddp_n2", "resnet50_ddp_n4")
+    }
+    assert trains == {"gather_ce_n2": False, "cpu_ddp_n2": True, "resnet50_ddp_n4": True}

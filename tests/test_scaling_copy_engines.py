@@ -1,0 +1,109 @@
+"""Collectives on copy engines are communication, though a trace holds copies where others hold kernels.
+
+The data are real: 4 all-gathers of 64 MiB a rank beside matrix products on 2 GPUs, by NCCL with its zero-CTA policy on
+symmetric buffers (`gather_ce`), and the same job on multiprocessors (`gather_sm`).
+"""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.rank.copy_engines import join_copies
+from scalescope.scaling.trace.reader import read_trace
+from tests.host_traces import HostTrace
+
+DATA = Path(__file__).parent / "data"
+
+
+def analysed(path: Path) -> RunAnalysis:
+    (answer,) = analyze([path], jobs=1)
+    assert isinstance(answer, RunAnalysis)
+    return answer
+
+
+@pytest.fixture(scope="module")
+def on_copy_engines() -> RunAnalysis:
+    return analysed(DATA / "gather_ce_n2")
+
+
+@pytest.fixture(scope="module")
+def on_multiprocessors() -> RunAnalysis:
+    return analysed(DATA / "gather_sm_n2")
+
+
+def annotated_us(rank: int) -> list[float]:
+    """Return how long NCCL's own annotation spans each all-gather on the device."""
+    trace = json.loads(gzip.decompress((DATA / "gather_ce_n2" / f"rank{rank}.json.gz").read_bytes()))
+    spans = [one for one in trace["traceEvents"] if one.get("cat") == "gpu_user_annotation"]
+    return [one["dur"] for one in sorted(spans, key=lambda one: one["ts"]) if one["name"] == "nccl:_all_gather_base"]
+
+
+def test_copies_are_the_collectives_that_launched_them(on_copy_engines: RunAnalysis) -> None:
+    for step in (2, 3, 4):
+        own = [one for one in on_copy_engines.collectives if one.step == step]
+        assert [(one.operation, one.bytes, one.dtype) for one in own] == [("all_gather", 2 * 64 << 20, "float32")] * 4
+        assert all(one.on_copy_engines and one.group_size == 2 for one in own)
+        for one in own:
+            assert one.bus_gb_s is not None and 250 < one.bus_gb_s < 300  # over two ranks, half of all bytes
+    found = [one.transfer_us for one in on_copy_engines.collectives if one.step is not None]
+    spans = [annotated_us(0), annotated_us(1)]
+    for transfer, *whole in zip(found, *spans, strict=True):
+        assert any(transfer == pytest.approx(one, rel=0.03) for one in whole)
+
+
+def test_what_copies_waited_for_is_not_told(on_copy_engines: RunAnalysis) -> None:
+    assert all(one.wait_us == {} and one.last_rank is None for one in on_copy_engines.collectives)
+    assert any("ran on copy engines" in reason for reason in on_copy_engines.quality.reasons)
+
+
+def test_they_are_no_exposed_copies(on_copy_engines: RunAnalysis) -> None:
+    for rank in on_copy_engines.ranks:
+        assert rank.exposed_memory_ms / rank.steps < 0.02  # fills of 4 bytes before matrix products
+        assert rank.communication_ms / rank.steps == pytest.approx(4 * 0.245, rel=0.03)
+        assert rank.overlap_fraction is not None and rank.overlap_fraction > 0.85
+    assert not any(one.code in ("copies", "contention") for one in on_copy_engines.findings)
+
+
+def test_kernels_on_multiprocessors_stay_what_they_are(on_multiprocessors: RunAnalysis) -> None:
+    own = [one for one in on_multiprocessors.collectives if one.step is not None and one.transfer_us is not None]
+    assert own and not any(one.on_copy_engines for one in own)
+    assert all(one.last_rank is not None and one.wait_us for one in own)
+    trace = read_trace(DATA / "gather_sm_n2" / "rank0.json.gz")
+    assert join_copies(trace) is trace
+
+
+def collective(trace: HostTrace, group_size: int, kernel: bool, **more: Any) -> None:
+    """An all-gather whose record launches a copy, and perhaps a kernel too."""
+    start = trace.clock
+    external = 9_000 + trace.correlation
+    for category in ["kernel", "gpu_memcpy"] if kernel else ["gpu_memcpy", "gpu_memcpy"]:
+        number = trace.call("MemcpyAsync" if category == "gpu_memcpy" else "LaunchKernel")
+        begin = max(trace.clock, trace.device_free)
+        name = "ncclDevKernel_AllGather_RING_LL(x)" if category == "kernel" else "Memcpy DtoD (Device -> Device)"
+        args: dict[str, Any] = {"correlation": number, "External id": external, "stream": 20, "device": 0}
+        trace.event(category, name, begin, begin + 100.0, 20, 0, **args)
+        trace.device_free = begin + 110.0
+    told: dict[str, Any] = {
+        "Collective name": "_allgather_base", "In msg nelems": 1024, "Out msg nelems": 2048, "dtype": "Float",
+        "Group size": group_size, "Process Group Name": "0", "External id": external,
+    }  # fmt: skip
+    trace.event("cpu_op", "record_param_comms", start, trace.clock, trace.thread, **told)
+
+
+@pytest.mark.parametrize(("group_size", "kernel"), [(1, False), (2, True)])
+def test_other_copies_stay_copies(group_size: int, kernel: bool, tmp_path: Path) -> None:
+    """Of a group of one rank, and beside a kernel that does the work."""
+    made = HostTrace().steps(2, lambda trace, _: collective(trace, group_size, kernel))
+    trace = read_trace(made.write(tmp_path))
+    assert join_copies(trace) is trace
+
+
+def test_copies_of_one_call_are_one_activity(tmp_path: Path) -> None:
+    made = HostTrace().steps(2, lambda trace, _: collective(trace, 2, False))
+    activities = join_copies(read_trace(made.write(tmp_path))).activities
+    assert (activities.end - activities.start).tolist() == [210_000, 210_000]

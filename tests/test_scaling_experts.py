@@ -1,0 +1,78 @@
+"""Experts with more tokens than others are found by their uneven all-to-alls, with what the others wait."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scalescope.report.verdict import run_verdict
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.run import explain_jobs
+from tests.host_traces import HostTrace
+
+#: Tokens of 4,096 bytes each: rank 0's experts have three of four.
+TOKENS = {0: 3072, 1: 1024}
+WIDTH = 1024
+
+
+def exchange(trace: HostTrace, sent: int, received: int, begin: float, end: float) -> None:
+    """An all-to-all whose kernel runs from `begin` to `end`, µs."""
+    number = trace.call("LaunchKernel")
+    told: dict[str, Any] = {"Collective name": "all_to_allv", "In msg nelems": sent * WIDTH,
+            "Out msg nelems": received * WIDTH,
+            "dtype": "Float", "Group size": 2, "Process Group Name": "3", "Process Group Ranks": "[0, 1]",
+            "Process Group Description": "mesh_ep", "correlation": number, "stream": 20,
+            "device": trace.rank}  # fmt: skip
+    trace.event("kernel", "ncclDevKernel_SendRecv(x)", begin, end, 20, trace.rank, **told)
+
+
+def moe_step(trace: HostTrace, tokens: dict[int, int]) -> None:
+    """Tokens go to experts, experts compute in proportion, tokens come back: everybody waits for the fullest."""
+    begin = trace.clock + 20
+    trace.kernel("aten::mm", 100.0, "gemm_dense")
+    own, most = tokens[trace.rank], max(tokens.values())
+    mean = sum(tokens.values()) // 2
+    exchange(trace, mean, own, begin + 200, begin + 250)
+    trace.device_free = max(trace.device_free, begin + 260)
+    trace.kernel("aten::bmm", float(own), "gemm_experts")
+    exchange(trace, own, mean, begin + 300 + own, begin + 300 + most + 60)
+    trace.device_free = begin + 300 + most + 70
+    trace.kernel("aten::add", 50.0, "add_elementwise")
+    trace.clock = begin + 5_000
+
+
+def analysed(folder: Path, tokens: dict[int, int]) -> RunAnalysis:
+    for rank in (0, 1):
+        HostTrace(rank, 2).steps(4, lambda trace, _: moe_step(trace, tokens)).write(folder)
+    return explain_jobs(folder, 1)[0].analysis
+
+
+@pytest.fixture(scope="module")
+def skewed(tmp_path_factory: pytest.TempPathFactory) -> RunAnalysis:
+    return analysed(tmp_path_factory.mktemp("skewed"), TOKENS)
+
+
+def test_the_imbalance_is_the_fullest_ranks_load_over_the_mean(skewed: RunAnalysis) -> None:
+    (row,) = skewed.experts
+    assert row.rank == 0
+    assert row.imbalance == pytest.approx(1.5, rel=0.02)
+    assert row.share == pytest.approx(0.75, rel=0.02)
+    assert row.bytes_by_rank[0] == pytest.approx(2 * TOKENS[0] * WIDTH * 4, rel=0.3)  # there and back
+
+
+def test_what_the_others_wait_is_what_it_costs(skewed: RunAnalysis) -> None:
+    (row,) = skewed.experts
+    assert row.wait_ms == pytest.approx((TOKENS[0] - TOKENS[1]) / 1e3, rel=0.02)
+
+
+def test_it_is_the_finding(skewed: RunAnalysis) -> None:
+    first = skewed.findings[0]
+    assert (first.code, first.rank) == ("expert_imbalance", 0)
+    assert not any(one.code in ("more_work", "slower_compute") for one in skewed.findings)
+    assert "its experts have 75% of the tokens, 1.50× the mean rank's" in run_verdict(skewed).text
+
+
+def test_even_experts_are_no_finding(tmp_path: Path) -> None:
+    found = analysed(tmp_path, {0: 2048, 1: 2048})
+    assert found.experts == []
+    assert not any(one.code == "expert_imbalance" for one in found.findings)

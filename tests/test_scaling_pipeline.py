@@ -1,0 +1,101 @@
+"""Pipelines: waiting between stages is a bubble, told beside the schedule's own, with the stage that is slow."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scalescope.report.verdict import run_verdict
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.run import explain_jobs
+from tests.host_traces import HostTrace
+
+STAGES, MICRO_BATCHES = 2, 4
+STEP_US = 40_000.0
+
+
+def transfer(trace: HostTrace, source: int, destination: int, begin: float, end: float, launch: float) -> None:
+    """A send or a receive, whose kernel waits for its partner from `begin` on and moves data up to `end`, µs."""
+    trace.clock = launch
+    number = trace.call("LaunchKernel")
+    name = "send" if trace.rank == source else "recv"
+    told: dict[str, Any] = {"Collective name": name, "In msg nelems": 1 << 20,
+            "Out msg nelems": 1 << 20, "dtype": "Float",
+            "Group size": 2, "Process Group Name": "4", "Process Group Ranks": "[0, 1]", "Src Rank": source,
+            "Dst Rank": destination, "Process Group Description": "mesh_pp", "correlation": number,
+            "stream": 30 + source, "device": trace.rank}  # fmt: skip
+    trace.event("kernel", "ncclDevKernel_SendRecv(x)", begin, end, 30 + source, trace.rank, **told)
+
+
+def compute(trace: HostTrace, name: str, begin: float, us: float, launch: float) -> None:
+    trace.clock = launch
+    number = trace.call("LaunchKernel")
+    trace.event("kernel", name, begin, begin + us, 7, trace.rank, correlation=number, stream=7, device=trace.rank)
+
+
+def gpipe_step(trace: HostTrace, number: int, forward: tuple[float, float]) -> None:
+    """All forward passes, then all backward ones of twice the length; stage 1 is the last. Sends take 10 µs."""
+    zero = 1_000.0 + number * STEP_US
+    launch = zero
+    clocks = [zero, zero]
+    for step_name, order in (("forward", (0, 1)), ("backward", (1, 0))):
+        first, second = order
+        us = [part * (1 if step_name == "forward" else 2) for part in forward]
+        sent = []
+        for _ in range(MICRO_BATCHES):
+            clocks[first] += us[first]
+            sent.append(clocks[first])
+            if trace.rank == first:
+                compute(trace, f"gemm_{step_name}", clocks[first] - us[first], us[first], launch)
+                transfer(trace, first, second, clocks[first], clocks[first] + 10, launch)
+        if step_name == "backward":
+            clocks[second] = max(clocks[second], zero)
+        for ready in sent:
+            begin = max(clocks[second], ready + 10)
+            if trace.rank == second:
+                transfer(trace, first, second, min(clocks[second], ready), ready + 10, launch)
+                compute(trace, f"gemm_{step_name}", begin, us[second], launch)
+            clocks[second] = begin + us[second]
+        if step_name == "forward":
+            clocks[first] = max(clocks[first], clocks[second] - 0.0) if first == 1 else clocks[first]
+    trace.clock = zero + 200
+
+
+def analysed(folder: Path, forward: tuple[float, float]) -> RunAnalysis:
+    for rank in range(STAGES):
+        made = HostTrace(rank, STAGES).steps(4, lambda trace, number: gpipe_step(trace, number, forward))
+        made.write(folder)
+    return explain_jobs(folder, 1)[0].analysis
+
+
+@pytest.fixture(scope="module")
+def slow(tmp_path_factory: pytest.TempPathFactory) -> RunAnalysis:
+    return analysed(tmp_path_factory.mktemp("slow"), (1_000.0, 1_500.0))
+
+
+def test_micro_batches_are_counted_and_the_schedules_bubble_follows(slow: RunAnalysis) -> None:
+    (row,) = slow.pipelines
+    assert row.stages == [0, 1] and row.micro_batches == MICRO_BATCHES
+    assert row.schedule_bubble == pytest.approx(1 / 5)
+
+
+def test_the_slow_stage_is_named(slow: RunAnalysis) -> None:
+    (row,) = slow.pipelines
+    assert row.slow_rank == 1
+    first = slow.findings[0]
+    assert first.code == "pipeline_bubble" and first.ms == pytest.approx(row.bubble_ms)
+    assert "rank 1's stage computes 1.50× as long as the others'" in run_verdict(slow).text
+
+
+def test_the_bubble_is_what_stages_stand_idle(slow: RunAnalysis) -> None:
+    (row,) = slow.pipelines
+    steps = sum(rank.steps for rank in slow.ranks)
+    busy = sum(rank.compute_ms + rank.exposed_transfer_ms + rank.exposed_memory_ms for rank in slow.ranks)
+    window = sum(rank.window_ms for rank in slow.ranks)
+    assert row.bubble == pytest.approx(1 - busy / window, abs=0.01)
+    assert row.bubble_ms == pytest.approx((window - busy) / steps, rel=0.02)
+
+
+def test_even_stages_have_no_slow_one(tmp_path: Path) -> None:
+    (row,) = analysed(tmp_path, (1_000.0, 1_000.0)).pipelines
+    assert row.slow_rank is None

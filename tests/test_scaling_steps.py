@@ -1,0 +1,178 @@
+"""Steps of jobs that did not call the profiler's step(): what else recurs tells them, where anything does."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scalescope.report.shares import iterations_table, shares_table
+from scalescope.report.verdict import run_verdict
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.rank.step_sources.iterations import kind_of_iteration
+from scalescope.scaling.run import explain_traces
+from scalescope.scaling.trace.sources import Source
+from tests.host_traces import HostTrace
+
+DATA = Path(__file__).parent / "data"
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Json:
+    """A rank of a GPT under DDP, of three profiled steps."""
+    trace: Json = json.loads(gzip.decompress((DATA / "gpt_ddp_n2" / "rank0.json.gz").read_bytes()))
+    return trace
+
+
+def without(trace: Json, *names: str) -> Json:
+    """Return a trace without the events whose names begin so."""
+    return trace | {"traceEvents": [one for one in trace["traceEvents"] if not str(one.get("name")).startswith(names)]}
+
+
+@pytest.fixture(scope="module")
+def by_profiler() -> RunAnalysis:
+    """What the profiler's own steps tell of the same rank."""
+    return explain_traces([Source(DATA / "gpt_ddp_n2" / "rank0.json.gz", 0)], "job", jobs=1).analysis
+
+
+def analyse(trace: Json, folder: Path) -> RunAnalysis:
+    path = folder / "rank0.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    return explain_traces([Source(path, 0)], "job", jobs=1).analysis
+
+
+ANNOTATED = ("ProfilerStep", "Optimizer", "DistributedDataParallel", "enumerate", "scalescope", "forward")
+
+
+@pytest.mark.parametrize(
+    ("gone", "told_by", "like"),
+    [
+        (ANNOTATED[:1], "optimizer", (1, 2)),  # its first step has ended before anything told that it began
+        (ANNOTATED[:2], "annotation", (0, 1)),  # DDP's forward pass; the last one's step has no end
+        (ANNOTATED, "period", (1, 2)),  # cut behind the optimiser's kernels
+    ],
+)
+def test_steps_are_found_without_the_profilers_own(
+    gone: tuple[str, ...], told_by: str, like: tuple[int, int], recorded: Json, by_profiler: RunAnalysis, tmp_path: Path
+) -> None:
+    steps = by_profiler.steps
+    found = analyse(without(recorded, *gone), tmp_path)
+    assert found.steps_by == told_by
+    assert len(found.steps) == 2
+    for step, number in zip(found.steps, like, strict=True):
+        assert step.window_ms == pytest.approx(steps[number].window_ms, rel=0.001)
+        assert step.compute_ms == pytest.approx(steps[number].compute_ms, rel=0.001)
+    assert any("without ProfilerStep" in reason for reason in found.quality.reasons)
+
+
+def one_step(trace: Json) -> Json:
+    """Return what a trace's second step launched: one pass through a network of twelve equal layers, and back."""
+    events = trace["traceEvents"]
+    (step,) = [one for one in events if (one.get("name"), one.get("cat")) == ("ProfilerStep#4", "user_annotation")]
+    start, end = step["ts"], step["ts"] + step["dur"]
+    hosts = [one for one in events if one.get("cat") not in ("kernel", "gpu_memcpy", "gpu_memset")
+             and start <= one.get("ts", -1) <= end]  # fmt: skip
+    launched = {one["args"]["correlation"] for one in hosts if "correlation" in one.get("args", {})}
+    device = [one for one in events if one.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")
+              and one["args"]["correlation"] in launched]  # fmt: skip
+    return trace | {"traceEvents": hosts + device}
+
+
+def test_layers_are_no_steps(recorded: Json, tmp_path: Path) -> None:
+    alone = without(one_step(recorded), *ANNOTATED)
+    found = analyse(alone, tmp_path)
+    assert found.steps_by is None and not found.findings
+    assert any(reason.startswith("no steps in the traces") for reason in found.quality.reasons)
+    verdict = run_verdict(found)
+    assert "no steps in the trace" in verdict.headline and " step is" not in verdict.text
+    table = shares_table(found)
+    (row,) = table.rows
+    shares = [cell for column, cell in zip(table.columns, row, strict=True) if column.key.endswith("_ms")][1:9]
+    assert sum(share for share in shares if isinstance(share, float)) == pytest.approx(1)
+
+
+def test_what_has_no_steps_gets_no_findings_of_a_step(recorded: Json, tmp_path: Path) -> None:
+    analyse(without(one_step(recorded), *ANNOTATED), tmp_path)  # writes the file
+    (answer,) = analyze([tmp_path], jobs=1)
+    assert isinstance(answer, RunAnalysis)
+    assert answer.findings == [] and answer.replay is None and answer.unpriced is None
+
+
+def serve(trace: HostTrace, name: str, kernel_us: float, layers: int = 6) -> None:
+    """One iteration of a server: layers, and a sampler behind them."""
+    with trace.inside("user_annotation", name):
+        trace.kernel("aten::embedding", 5.0, "vectorized_gather_kernel")
+        for _ in range(layers):
+            trace.kernel("aten::addmm", kernel_us)
+            trace.kernel("vllm::unified_attention", kernel_us / 2, "kernel_unified_attention_2d")
+        trace.kernel("aten::argmax", 3.0, "reduce_kernel")
+    trace.idle(10.0)
+
+
+@pytest.mark.parametrize(
+    ("prefill", "decode"),
+    [
+        ("execute_context_1(888_788544)_generation_0(0)", "execute_context_0(0)_generation_4(4)"),
+        ("execute_15_context_15(sq15sk15sqsq1sqsk1)_generation_0(sq0sk0sqsq0sqsk0)",
+         "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk5sqsq32sqsk5)"),
+        ("step[EXTEND bs=15 toks=15360]", "step[DECODE bs=32]"),
+    ],
+)  # fmt: skip
+def test_a_servers_iterations_are_steps_of_two_kinds(prefill: str, decode: str, tmp_path: Path) -> None:
+    trace = HostTrace()
+    for name, us in ((prefill, 400.0), (decode, 30.0), (decode, 30.0), (decode, 30.0), (prefill, 400.0)):
+        serve(trace, name, us)
+    found = analyse(trace.json(), tmp_path)
+    assert found.steps_by == "iteration"
+    assert [step.kind for step in found.steps] == ["prefill", "decode", "decode", "decode", "prefill"]
+    rows = {row[0]: row for row in iterations_table(found).rows}
+    assert rows["prefill"][1] == 2 and rows["decode"][1] == 3
+    assert rows["prefill"][3] == pytest.approx((6 * 600 + 8) / 1e3, rel=1e-3)
+    assert rows["decode"][3] == pytest.approx((6 * 45 + 8) / 1e3, rel=1e-3)
+
+
+def test_an_iteration_of_both_kinds_is_mixed() -> None:
+    assert kind_of_iteration("execute_8192_context_9(sq8155sk8430)_generation_37(sq37sk34489)") == "mixed"
+    assert kind_of_iteration("step[MIXED bs=2]") == "mixed"
+    assert kind_of_iteration("executed") is None
+
+
+def replay(trace: HostTrace, names: list[str], us: float) -> None:
+    """Launch a graph of kernels."""
+    start = trace.clock
+    number = trace.call("GraphLaunch", 8.0)
+    begin = max(start + 5.0, trace.device_free)
+    for name in names:
+        trace.event("kernel", name, begin, begin + us, 7, 0, correlation=number, stream=7, device=0)
+        begin += us + 1.0
+    trace.device_free = begin
+    trace.python()
+
+
+def test_graphs_that_are_replayed_in_turn_are_steps(tmp_path: Path) -> None:
+    """Two graphs a step: forward and backward, and the optimiser."""
+    trace = HostTrace()
+    for _ in range(5):
+        replay(trace, ["embedding", *["gemm", "relu"] * 6, "softmax"], 20.0)
+        replay(trace, ["adam_kernel"] * 3, 10.0)
+    found = analyse(trace.json(), tmp_path)
+    assert found.steps_by == "graph"
+    assert len(found.steps) == 5
+    assert found.steps[1].compute_ms == pytest.approx((14 * 20 + 3 * 10) / 1e3)
+
+
+def test_an_annotation_of_the_users_own_is_a_step(tmp_path: Path) -> None:
+    trace = HostTrace()
+    for number in range(4):
+        with trace.inside("user_annotation", f"train step {number}"):
+            for layer in range(6):
+                with trace.inside("user_annotation", f"layer {layer}"):
+                    trace.kernel("aten::addmm", 50.0)
+            trace.kernel("aten::nll_loss", 5.0, "nll_loss_kernel")
+        trace.idle(20.0)
+    found = analyse(trace.json(), tmp_path)
+    assert found.steps_by == "annotation"
+    assert [round(step.compute_ms, 3) for step in found.steps] == [0.305] * 4
