@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from scalescope.cli import compare
 from scalescope.records.folder import RunFolder
 from scalescope.scaling.analyze import analyze
 
@@ -13,19 +14,19 @@ def run(argv: list[str]) -> int:
         prog="scalescope report", description="Make report.html of a study or a run: one file that needs no network."
     )
     parser.add_argument("path", type=Path, metavar="PATH", help="a run folder or a study folder")
-    parser.add_argument("other", type=Path, nargs="?", metavar="OTHER", help="a second one: both side by side")
+    parser.add_argument(
+        "other", type=Path, nargs="?", metavar="OTHER", help="a second one: both side by side, as compare does"
+    )
     parser.add_argument("--html", type=Path, metavar="FILE", help="where to write it (PATH/report.html)")
     options = parser.parse_args(argv)
     folder = RunFolder.open(options.path)
+    if options.other is not None:
+        other = RunFolder.open(options.other)
+        page = options.html or other.path / "comparison.html"
+        print(f"report of two is: scalescope compare {options.path} {options.other} --html {page}")
+        return compare.run([str(options.path), str(options.other), "--html", str(page)])
     analyze([folder.path])
-    if options.other is None:
-        from scalescope.report.html import write_report
+    from scalescope.report.html import write_report
 
-        print(write_report(folder, options.html))
-        return 0
-    from scalescope.report.compare import write_comparison
-
-    other = RunFolder.open(options.other)
-    analyze([other.path])
-    print(write_comparison(folder, other, options.html or other.path / "comparison.html"))
+    print(write_report(folder, options.html))
     return 0
