@@ -198,4 +198,13 @@ def _sweeps(baseline: Measurement, other: Measurement) -> Comparison:
         only_baseline=[describe_row(row) for row in found.only_baseline],
         only_other=[describe_row(row) for row in found.only_other],
         environment=differing(baseline, other, ["exposed_transfer"]),
+        notes=_launches(baseline, other),
     )
+
+
+def _launches(baseline: Measurement, other: Measurement) -> list[str]:
+    counts = (len(baseline.launches), len(other.launches))
+    if min(counts) > 1:
+        return [f"points vary as between {counts[0]} and {counts[1]} launches"]
+    return ["one launch on a side: what launches are known to differ by is in its intervals; sweep launches=3 gives "
+            "narrower ones"]  # fmt: skip

@@ -194,7 +194,8 @@ def _bus(limit: Limit, answer: Comparison, baseline: Measurement, other: Measure
             failed.append(f"{_point(one)}: not measured")
             continue
         low, high = (one.ratio if bound is None else bound for bound in (one.low, one.high))
-        change = Change(bus, bus * (one.ratio - 1), bus * (low - 1), bus * (high - 1))
+        unit = 1.0 if limit.relative else bus  # a log may round small bandwidths to 0
+        change = Change(unit, unit * (one.ratio - 1), unit * (low - 1), unit * (high - 1))
         if _beyond(limit, change):
             failed.append(f"{_point(one)}: {_told(limit, change)}")
     gone = [f"{point}: not measured" for point in answer.only_baseline] if limit.size is None else []

@@ -16,6 +16,7 @@ Parts are many, and tested at once: their bounds are those of the largest deviat
 """
 
 from collections.abc import Sequence
+from statistics import NormalDist
 
 import msgspec
 import numpy as np
@@ -26,6 +27,7 @@ from scalescope.records.statistics import NORMAL_95, student_95
 Floats = npt.NDArray[np.float64]
 
 _DRAWS = 2000
+_STUDENT_DRAWS = 200_000
 _SEED = 20261122
 #: Below this share of the step a part is none: its draws would be noise of the arithmetic.
 _NOTHING = 1e-9
@@ -82,7 +84,8 @@ def bounds(baseline: Sample, other: Sample) -> Bounds:
     alone = np.where(known, errors, 1.0)
     largest = (np.abs(off) / alone)[:, known].max(axis=1) if known.any() else np.zeros(1)
     quantile = max(_quantile(largest), NORMAL_95)
-    half = stretch * quantile * np.where(known, errors, 0.0)
+    stretched = _stretched(quantile, degrees, dice)
+    half = stretched * np.where(known, errors, 0.0)
     return Bounds(
         parts=change,
         low=change - half,
@@ -91,7 +94,7 @@ def bounds(baseline: Sample, other: Sample) -> Bounds:
         step_low=float(change.sum()) - step_half,
         step_high=float(change.sum()) + step_half,
         degrees=degrees,
-        factor=quantile / NORMAL_95,
+        factor=stretched / (NORMAL_95 * stretch),
     )
 
 
@@ -142,6 +145,14 @@ def _degrees(baseline: Floats, other: Floats) -> int | None:
     below = sum(term**2 / (count - 1) for term, count in zip(terms, counts, strict=True))
     found = sum(terms) ** 2 / below if below else sum(counts) - 2
     return max(1, int(found))
+
+
+def _stretched(quantile: float, degrees: int | None, dice: np.random.Generator) -> float:
+    """Return Student's quantile where a normal quantile is exceeded as rarely: farther out it lies still farther."""
+    if degrees is None:
+        return quantile
+    rarely = 2 * (1 - NormalDist().cdf(quantile))
+    return float(np.quantile(np.abs(dice.standard_t(degrees, _STUDENT_DRAWS)), 1 - rarely))
 
 
 def _quantile(values: Sequence[float] | Floats) -> float:

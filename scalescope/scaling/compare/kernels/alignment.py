@@ -6,36 +6,40 @@ from collections.abc import Sequence
 import numpy as np
 
 from scalescope.scaling.compare.kernels.operators import Call
+from scalescope.scaling.compare.kernels.sizes import size_classes
 
 #: Longer steps are aligned by each operator's own count: the matrix below would not fit.
 _MOST_CALLS = 6000
 
 Pairs = list[tuple[int, int]]
+_Token = tuple[str, int]  # an operator, and which of its sizes
 
 
 def align(here: Sequence[Call], there: Sequence[Call]) -> tuple[Pairs, Pairs]:
     """Return pairs of calls of one operator, and pairs of other operators that stand at one place and are of one kind.
 
     Where both steps have as many of an operator, its calls are paired in order. Else the steps are aligned as a whole
-    (the longest common subsequence of their operators), so that one more layer is found to be one more, and what lies
-    between two calls that match is paired by operator, then by kind.
+    (the longest common subsequence of their operators, by size), so that one more layer is found to be one more, and
+    what lies between two calls that match is paired by operator, then by kind.
     """
-    tokens = [[call.token for call in side] for side in (here, there)]
-    counts = [Counter(side) for side in tokens]
-    if counts[0] == counts[1] or max(map(len, tokens)) > _MOST_CALLS:
-        same = _in_order(tokens[0], tokens[1])
+    plain = [[(call.token, 0) for call in side] for side in (here, there)]
+    if Counter(plain[0]) == Counter(plain[1]):
+        same = _in_order(*plain)
     else:
-        same = _common(tokens[0], tokens[1])
+        classes = size_classes(here, there)
+        tokens = [[(token, size) for (token, _), size in zip(side, sizes, strict=True)]
+                  for side, sizes in zip(plain, classes, strict=True)]  # fmt: skip
+        same = (_in_order if max(map(len, tokens)) > _MOST_CALLS else _common)(*tokens)
     left = _rest(here, there, same, by_operator=True)
     same = sorted([*same, *left])
     return same, _rest(here, there, same, by_operator=False)
 
 
-def _in_order(here: Sequence[str], there: Sequence[str]) -> Pairs:
-    places: dict[str, list[int]] = {}
+def _in_order(here: Sequence[_Token], there: Sequence[_Token]) -> Pairs:
+    places: dict[_Token, list[int]] = {}
     for at, token in enumerate(there):
         places.setdefault(token, []).append(at)
-    taken: Counter[str] = Counter()
+    taken: Counter[_Token] = Counter()
     pairs = []
     for at, token in enumerate(here):
         if taken[token] < len(places.get(token, ())):
@@ -44,9 +48,9 @@ def _in_order(here: Sequence[str], there: Sequence[str]) -> Pairs:
     return pairs
 
 
-def _common(here: Sequence[str], there: Sequence[str]) -> Pairs:
+def _common(here: Sequence[_Token], there: Sequence[_Token]) -> Pairs:
     """Return the longest common subsequence as pairs of places."""
-    numbers: dict[str, int] = {}
+    numbers: dict[_Token, int] = {}
     left, right = (np.array([numbers.setdefault(token, len(numbers)) for token in side]) for side in (here, there))
     length = np.zeros((len(left) + 1, len(right) + 1), np.int16)
     for at, number in enumerate(left, 1):

@@ -10,6 +10,7 @@ from scalescope.scaling.compare.answer import KernelChange, MatchedBy
 from scalescope.scaling.compare.kernels.alignment import align
 from scalescope.scaling.compare.kernels.expected import bound_of, expected_ratio
 from scalescope.scaling.compare.kernels.operators import Call, CallTable, read_calls
+from scalescope.scaling.compare.kernels.sizes import size_classes
 from scalescope.scaling.compare.measurement import Measurement
 from scalescope.scaling.trace.kernel_kinds import COMMUNICATION, COPIES, ELEMENTWISE, LOSS, NORMALISATION
 from scalescope.scaling.verdicts.top_kernels import kernel_label
@@ -18,8 +19,6 @@ from scalescope.scaling.verdicts.top_kernels import kernel_label
 _NAMED = 0.5
 #: Kernels whose grids grow with what they have to do.
 _BY_ELEMENTS = (ELEMENTWISE, COPIES, NORMALISATION, LOSS)
-#: Kernels of one name and grid that take this much longer than the next shorter one have more to do.
-_LONGER = 1.5
 
 
 class Matched(msgspec.Struct, frozen=True):
@@ -162,8 +161,7 @@ _RowKey = tuple[object, ...]
 def _rows(pairs: Sequence[_Pair], rate: float) -> list[KernelChange]:
     """Join pairs of the same operator and kernels, size by size, into rows; most changed first."""
     joined: dict[_RowKey, list[_Pair]] = {}
-    sizes = _size_classes(pairs)
-    for pair, size in zip(pairs, sizes, strict=True):
+    for pair, size in zip(pairs, _sizes(pairs), strict=True):
         joined.setdefault((*_label(pair), size), []).append(pair)
     changes = {key: _sum(own, "there") * rate - _sum(own, "here") for key, own in joined.items()}
     whole = sum(changes.values())
@@ -178,26 +176,11 @@ def _label(pair: _Pair) -> _RowKey:
     return (call.operator, call.kind, pair.by, *names)
 
 
-def _size_classes(pairs: Sequence[_Pair]) -> list[object]:
-    """Tell calls of one label that have more to do than others: by their grids, else by how long they take."""
-    by_label: dict[_RowKey, list[int]] = {}
-    for at, pair in enumerate(pairs):
-        by_label.setdefault(_label(pair), []).append(at)
-    classes: list[object] = [0] * len(pairs)
-    for members in by_label.values():
-        calls = {at: pairs[at].here or pairs[at].there for at in members}
-        grids = {call.main.blocks if call is not None else None for call in calls.values()}
-        size = -1
-        before = 0.0
-        for at, call in sorted(calls.items(), key=lambda item: item[1].us if item[1] is not None else 0.0):
-            assert call is not None
-            if None not in grids and len(grids) > 1:
-                classes[at] = call.main.blocks
-                continue
-            size += size < 0 or call.us > _LONGER * before
-            before = call.us
-            classes[at] = size
-    return classes
+def _sizes(pairs: Sequence[_Pair]) -> list[int]:
+    """Return each pair's size among those of its operator and kernel, so that a row is of one size."""
+    calls = [pair.here or pair.there for pair in pairs]
+    sizes, _ = size_classes([call for call in calls if call is not None], [])
+    return sizes
 
 
 def _sum(pairs: Sequence[_Pair], side: str) -> float:
