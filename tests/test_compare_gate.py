@@ -1,5 +1,6 @@
 """The gate: what fails, what holds, and what a CI job sees of it."""
 
+import gzip
 import json
 import os
 import shutil
@@ -137,7 +138,7 @@ def test_a_limit_is_in_percent_of_the_baseline_or_in_its_unit(
     expression: str, limit: float, above: bool, relative: bool
 ) -> None:
     found = parse(expression)
-    assert (found.limit, found.above, found.relative) == (pytest.approx(limit), above, relative)
+    assert found.limit == pytest.approx(limit) and (found.above, found.relative) == (above, relative)
     assert found.size == (64 * 2**20 if "@" in expression else None)
 
 
@@ -166,3 +167,17 @@ def test_the_page_shows_two_bars_a_waterfall_and_kernels_offline(tmp_path: Path)
     marks = seen.marks()
     assert seen.console == [] and len(marks) == 2 and all(count > 0 for count in marks.values())
     assert 'data-overflow="0"' in seen.dom and "nvjet" in seen.dom
+
+
+def test_both_sides_traces_are_one_file_and_begin_together(tmp_path: Path) -> None:
+    out = tmp_path / "both.json.gz"
+    traces = str(DATA / "gpt_ddp_n1")
+    assert front_door.main(["compare", traces, traces, "--perfetto", str(out)]) == 0
+    events = msgspec.json.decode(gzip.decompress(out.read_bytes()))["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert {name[:1] for name in names.values()} == {"A", "B"}
+    times: dict[str, list[float]] = {"A": [], "B": []}
+    for event in events:
+        if event.get("cat") == "kernel":
+            times[names[event["pid"]][0]].append(event["ts"])
+    assert times["A"] == times["B"] and len(times["A"]) > 1000 and 0.0 in times["A"]

@@ -1,7 +1,7 @@
 """Grows a trace's columns out of its events, block by block: integers, interned names, times in integer nanoseconds."""
 
-import re
 import math
+import re
 from collections.abc import Iterable
 from pathlib import Path
 

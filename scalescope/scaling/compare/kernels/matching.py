@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -21,6 +22,10 @@ _NAMED = 0.5
 _BY_ELEMENTS = (ELEMENTWISE, COPIES, NORMALISATION, LOSS)
 
 
+_Side = Literal["here", "there"]
+_SIDES: tuple[_Side, _Side] = ("here", "there")
+
+
 class Matched(msgspec.Struct, frozen=True):
     """The rows, most changed first, and the share of both sides' kernel time that has a counterpart."""
 
@@ -34,6 +39,9 @@ class _Pair(msgspec.Struct, frozen=True):
     here: Call | None
     there: Call | None
     by: MatchedBy
+
+    def side(self, name: _Side) -> Call | None:
+        return self.here if name == "here" else self.there
 
 
 def match_sides(baseline: Measurement, other: Measurement, rank: int | None, rate: float) -> Matched:
@@ -94,19 +102,19 @@ def _how(here: Call, there: Call) -> MatchedBy:
 
 
 def _by_kernels(here: CallTable, there: CallTable) -> list[_Pair]:
-    """Match single kernels by name, in order; what is left over, kind by kind as a whole."""
+    """Match single kernels by name and grid, in order; what is left over, kind by kind as a whole."""
     sides = [
         [Call(call.operator if call.kind == COMMUNICATION else None, (kernel,)) for call in table.calls
          for kernel in call.kernels] for table in (here, there)
     ]  # fmt: skip
-    places: dict[str, list[int]] = {}
+    places: dict[tuple[str, int | None], list[int]] = {}
     for at, call in enumerate(sides[1]):
-        places.setdefault(call.token, []).append(at)
+        places.setdefault((call.token, call.main.blocks), []).append(at)
     pairs: list[_Pair] = []
     left: list[Call] = []
     taken: set[int] = set()
     for call in sides[0]:
-        rest = places.get(call.token)
+        rest = places.get((call.token, call.main.blocks))
         if rest:
             at = rest.pop(0)
             taken.add(at)
@@ -183,15 +191,17 @@ def _sizes(pairs: Sequence[_Pair]) -> list[int]:
     return sizes
 
 
-def _sum(pairs: Sequence[_Pair], side: str) -> float:
-    return sum(call.us for pair in pairs if (call := getattr(pair, side)) is not None)
+def _sum(pairs: Sequence[_Pair], side: _Side) -> float:
+    return sum(call.us for pair in pairs if (call := pair.side(side)) is not None)
 
 
 def _row(pairs: Sequence[_Pair], rate: float, share: float | None) -> KernelChange:
     first = pairs[0]
     call = first.here or first.there
     assert call is not None
-    counts = [sum(getattr(pair, side) is not None for pair in pairs) for side in ("here", "there")]
+    counts = [
+        sum(call is not None for call in calls) for calls in zip(*((p.here, p.there) for p in pairs), strict=True)
+    ]
     before, after = _sum(pairs, "here"), rate * _sum(pairs, "there")
     per_call = [us / count if count else None for us, count in zip((before, after), counts, strict=True)]
     return KernelChange(
