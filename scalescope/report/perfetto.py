@@ -97,7 +97,7 @@ def write_events(path: Path, events: Iterator[Event]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}; give another file") from error
+        raise UserError(f"cannot write {path}: {error.strerror}; give another file by --out") from error
     os.close(handle)
     try:
         with igzip.open(temporary, "wb", compresslevel=1) as file:
