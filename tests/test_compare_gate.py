@@ -101,6 +101,18 @@ def test_what_was_not_measured_holds_nobody_back_but_fails(runs: Path) -> None:
     assert gate[2].text == "no collective at 1048576 B was measured on both sides"
 
 
+def test_limits_are_of_a_studys_runs_or_of_its_sweep_and_a_job_that_is_gone_fails(tmp_path: Path) -> None:
+    study = DATA / "runs_v0.1" / "study"
+    limits = [parse("step>50%"), parse("busbw@64KiB<-50%")]
+    whole = compare_paths([study], [study], limits)
+    assert [line.expression for line in whole.gate] == ["step>50%", "step>50%", "busbw@64KiB<-50%"]
+    assert all(line.held for line in whole.gate) and len(whole.members) == 3
+    part = tmp_path / "part"
+    shutil.copytree(study, part, ignore=shutil.ignore_patterns("*-n2"))
+    gone = compare_paths([study], [part], limits[:1]).gate
+    assert [line.held for line in gone] == [True, False] and "n2: not measured in part" in gone[1].text
+
+
 def test_what_is_not_comparable_fails_every_gate() -> None:
     found = compare_paths([DATA / "gpt_ddp_n2"], [DATA / "nccl_tests" / "plain.txt"], [parse("step>5%")])
     assert [(line.held, line.text) for line in found.gate] == [(False, "not comparable (another_kind)")]

@@ -1,11 +1,12 @@
 """Compares two measurements of anything: reads both sides, lays like beside like, says what changed and by how much."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from scalescope.scaling.compare.answer import Comparison, Reason, Verdict
+from scalescope.scaling.compare.answer import Comparison, GateLine, Reason, Verdict
 from scalescope.scaling.compare.difference import difference
 from scalescope.scaling.compare.environment import differing
 from scalescope.scaling.compare.gate import Limit, judge
@@ -37,22 +38,34 @@ def compare(baseline: Sequence[Measurement], other: Sequence[Measurement], limit
     names = (_side_name(baseline), _side_name(other))
     if not pairs:
         return _nothing_in_common(baseline, other, names, limits)
-    found = [_compared(before, after, limits) for before, after in pairs]
+    found = [_compared(before, after, _applying(limits, before, pairs)) for before, after in pairs]
     if len(found) == 1 and not alone:
         return found[0]
     worst = max(found, key=_badness)
+    gate = [
+        msgspec.structs.replace(line, text=f"{member.other}: {line.text}") for member in found for line in member.gate
+    ]
+    gate += [GateLine(expression=limit.expression, held=False, text=f"{told}: not measured in {names[1]}")
+             for limit in limits for told in _missing(baseline, pairs)]  # fmt: skip
     return msgspec.structs.replace(
-        worst,
-        baseline=names[0],
-        other=names[1],
-        members=found,
-        notes=[*alone, *worst.notes],
-        gate=[
-            msgspec.structs.replace(line, text=f"{member.other}: {line.text}")
-            for member in found
-            for line in member.gate
-        ],
+        worst, baseline=names[0], other=names[1], members=found, notes=[*alone, *worst.notes], gate=gate
     )
+
+
+def _applying(
+    limits: Sequence[Limit], measured: Measurement, pairs: Sequence[tuple[Measurement, Measurement]]
+) -> list[Limit]:
+    """Return the limits that are of such a measurement: a sweep has no steps, and where there is one, runs no busbw."""
+    sweeps = any(before.launches for before, _ in pairs)
+    if len(pairs) == 1:
+        return list(limits)
+    return [limit for limit in limits if (limit.metric == "busbw" and sweeps) == bool(measured.launches)]
+
+
+def _missing(baseline: Sequence[Measurement], pairs: Sequence[tuple[Measurement, Measurement]]) -> list[str]:
+    """Return the baseline's jobs that the other side has not: a gate must not hold because a job is gone."""
+    compared = {before.name for before, _ in pairs}
+    return [one.name for one in baseline if one.repeats and one.name not in compared]
 
 
 def _side_name(side: Sequence[Measurement]) -> str:
@@ -187,13 +200,12 @@ def _sweeps(baseline: Measurement, other: Measurement) -> Comparison:
     if not points:
         text = "no point in common: both sides have to measure the same sizes, group sizes, modes and paths"
         return _refused(names, "nothing_in_common", [text], baseline, other, ())
-    worse = [one for one in points if one.differs and one.ratio is not None and one.ratio < 1]
-    better = [one for one in points if one.differs and one.ratio is not None and one.ratio > 1]
+    different = [one.ratio for one in points if one.differs and one.ratio]
     return Comparison(
         baseline=names[0],
         other=names[1],
         kind="sweep",
-        verdict="slower" if len(worse) > len(better) else "faster" if better else "same",
+        verdict="same" if not different else "slower" if sum(map(math.log, different)) < 0 else "faster",
         points=points,
         only_baseline=[describe_row(row) for row in found.only_baseline],
         only_other=[describe_row(row) for row in found.only_other],
