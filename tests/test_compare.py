@@ -116,6 +116,15 @@ def test_bounds_of_each_part_alone_would_not_hold_for_all_of_them() -> None:
     assert 1.2 < bounds(*both).factor < 3
 
 
+def test_two_units_a_side_leave_every_part_of_the_same_thing_within_its_bounds() -> None:
+    dice = np.random.default_rng(11)
+    wrong = 0
+    for _ in range(60):
+        found = bounds(*(Sample(10 + dice.standard_normal((2, 12))) for _ in range(2)))
+        wrong += bool(((found.low > 0) | (found.high < 0)).any())
+    assert wrong <= 6
+
+
 def test_a_lone_unit_is_taken_to_vary_as_the_other_sides_do() -> None:
     several = Sample(10 + 0.1 * np.random.default_rng(1).standard_normal((6, 3)))
     lone = Sample(several.mean[None, :] + 2.0)

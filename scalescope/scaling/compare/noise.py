@@ -8,11 +8,14 @@ two windows meet other clocks), so only the largest ones tell how far two measur
   √(n/(n − 1)), since a bootstrap's variance has n for a divisor, and, as the spread of few units is itself a guess, by
   Student's t for Welch's degrees of freedom over the normal quantile.
 - One side alone has one unit: it is taken to spread as the other's do.
-- Neither has more: its steps are resampled, and each part is moved besides by what windows of one undisturbed job
-  were seen to differ by (BETWEEN_WINDOWS). That interval is wide, and is meant to be.
+- Neither has more: each part, and the step, is moved by what windows of one undisturbed job were seen to differ by
+  (spread.py), and the steps are resampled besides where recording does not disturb them. That interval is wide, and is
+  meant to be.
 
 Parts are many, and tested at once: their bounds are those of the largest deviation among all of them in each draw
 (max-|t|), so that in 95 of 100 comparisons of the same thing every part's bounds hold 0, and not only each by itself.
+Of fewer than four units the draws take too few values for that, and the parts count as independent (Šidák), which is
+wider.
 """
 
 from collections.abc import Sequence
@@ -29,6 +32,8 @@ Floats = npt.NDArray[np.float64]
 _DRAWS = 2000
 _STUDENT_DRAWS = 200_000
 _SEED = 20261122
+#: Of fewer units the resampled means take so few values that their largest deviation says too little.
+_FEW_UNITS = 4
 #: Below this share of the step a part is none: its draws would be noise of the arithmetic.
 _NOTHING = 1e-9
 
@@ -84,6 +89,8 @@ def bounds(baseline: Sample, other: Sample) -> Bounds:
     alone = np.where(known, errors, 1.0)
     largest = (np.abs(off) / alone)[:, known].max(axis=1) if known.any() else np.zeros(1)
     quantile = max(_quantile(largest), NORMAL_95)
+    if max(len(baseline.units), len(other.units)) < _FEW_UNITS:
+        quantile = max(quantile, _of_independent(int(known.sum())))
     stretched = _stretched(quantile, degrees, dice)
     half = stretched * np.where(known, errors, 0.0)
     return Bounds(
@@ -145,6 +152,11 @@ def _degrees(baseline: Floats, other: Floats) -> int | None:
     below = sum(term**2 / (count - 1) for term, count in zip(terms, counts, strict=True))
     found = sum(terms) ** 2 / below if below else sum(counts) - 2
     return max(1, int(found))
+
+
+def _of_independent(parts: int) -> float:
+    """Return the normal quantile within which so many independent parts all lie in 95 of 100 cases (Šidák)."""
+    return NormalDist().inv_cdf((1 + 0.95 ** (1 / max(1, parts))) / 2)
 
 
 def _stretched(quantile: float, degrees: int | None, dice: np.random.Generator) -> float:
