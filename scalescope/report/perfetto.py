@@ -92,7 +92,7 @@ def open_bundle(folder: Path, path: Path, answer: RunAnalysis | None = None) -> 
 
 
 def write_events(path: Path, events: Iterator[Event]) -> None:
-    """Write events into one gzipped trace-event file. Raises UserError where it cannot be made, OSError while written."""
+    """Write events into a gzipped trace-event file. Raises UserError where it cannot be made, OSError later on."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
