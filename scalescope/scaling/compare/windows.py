@@ -10,6 +10,7 @@ from scalescope.records.errors import UserError
 from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis
 from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
+from scalescope.scaling.as_run.untraced import untraced_of_traces
 from scalescope.scaling.compare.measurement import Identity, Vector, Window, as_keys
 from scalescope.scaling.rank.kernels import CARRIED, KernelTable
 from scalescope.scaling.rank.partition import Partition
@@ -40,7 +41,8 @@ def read_windows(path: Path, untraced: Untraced | None, jobs: int | None = None)
         return None
     first = usable[0][0]
     notes = [note for explained, _ in usable for note in _notes(explained.analysis)]
-    told = [ms for record in first.records.values() for ms in record.untraced_ms]
+    header = untraced_of_traces(first.records)
+    told = [header.step_ms.value] if header is not None else []
     identity = identity_of(first)
     return Profiled([window for _, window in usable], identity, _bus([one for one, _ in usable]), told, notes)
 
