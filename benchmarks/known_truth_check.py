@@ -18,8 +18,8 @@ from known_truth_reader import idle_before_collectives, read_pace, read_truth
 
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer import PARTS, Collective
+from scalescope.scaling.compare.lost import lost_time
 from scalescope.scaling.finding import Finding
-from scalescope.scaling.losses import lost_time
 from scalescope.scaling.run import Explained, explain_run
 from scalescope.scaling.verdicts.stragglers import STRAGGLER_FRACTION
 

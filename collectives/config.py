@@ -47,6 +47,7 @@ class SweepConfig(JobConfig):
     clock: str = key()
     check: bool = key()
     hang_limit_s: float = key()
+    launches: int = key()
     csv: str | None = key(resumable=True)
 
     def __post_init__(self) -> None:
@@ -60,6 +61,7 @@ class SweepConfig(JobConfig):
             relative_interval=POSITIVE,
             percentile_iterations=COUNT_OR_NONE,
             hang_limit_s=SECONDS,
+            launches=COUNT,
         )
         if self.min_iterations > self.max_iterations:
             raise UserError(f"min_iterations={self.min_iterations} is above max_iterations={self.max_iterations}; "

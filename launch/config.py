@@ -122,6 +122,7 @@ class StudyConfig:
     scaling: str = key()
     cases: list[list[str]] = key()
     with_sweep: bool = key()
+    repeats: int = key()
     try_advice: bool = key()
     launch: LaunchConfig = key()
     logger: dict[str, Any] = key()
@@ -131,6 +132,7 @@ class StudyConfig:
             raise UserError(f"scaling={self.scaling}: choose weak or strong")
         if self.resume and self.name is None:
             raise UserError("resume=true needs name=STUDY, the study folder to go on with")
+        check_number("repeats", self.repeats, COUNT)
         _check_sinks(self.logger)
         if self.gpu_counts != "auto":
             counts = self.gpu_counts

@@ -71,6 +71,10 @@ def plan_job(verb: Verb, config: DictConfig, world: World | None = None) -> Plan
     devices = resolve(checked.launch, world.size if world else None, world.local_size if world else None)
     checked.launch.device = devices.device  # what a check may refuse can depend on it
     verb.load_check()(checked, devices.ranks)
+    launches = config.get("launches", 1)
+    if world is not None and launches > 1:
+        raise UserError(f"launches={launches} starts ranks anew each time, and these are started by "
+                        f"{world.source} already; call scalescope {verb.name} outside of it")  # fmt: skip
     name = checked.name or new_name(verb.name, checked.what)
     with open_dict(config):
         config.name = name

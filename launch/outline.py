@@ -111,7 +111,7 @@ def outline_study(overrides: Sequence[str], train: Verb, sweep: Verb, counts: li
             axes += [f"{axis}=[{','.join(each)}]"] if each else []  # else the sweep's own choice stands
         members.append(StudyJob(sweep, "sweep", [*axes, *shared, *for_sweep], max(counts)))
     path = folder_below(settings.runs, name)
-    outline = Outline(path=path, text=freeze(config), settings=settings, members=_distinct(members))
+    outline = Outline(path=path, text=freeze(config), settings=settings, members=_distinct(members * settings.repeats))
     if outline.resumed:
         outline.refuse_others()
     return outline

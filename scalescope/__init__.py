@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from scalescope.records.errors import RunError, UserError
     from scalescope.records.rows import StepRow, SweepRow
     from scalescope.scaling.answer import RunAnalysis, StudyAnalysis
+    from scalescope.scaling.compare.answer import Comparison
     from scalescope.scaling.costs.answer import CostAnswer
     from scalescope.scaling.costs.model import CostModel
     from scalescope.scaling.costs.topology import Topology
     from scalescope.scaling.replay.change import Change
     from scalescope.scaling.replay.whatif import WhatIf
-    from scalescope.scaling.sweeps.comparison import Comparison
     from scalescope.scaling.trace.trace import Trace
     from scalescope.train.script.profiler import StepProfiler
 
@@ -68,7 +68,7 @@ __all__ = [
 # where what is not scalescope.api's own comes from
 _HOMES = {
     "Change": "scalescope.scaling.replay.change",
-    "Comparison": "scalescope.scaling.sweeps.comparison",
+    "Comparison": "scalescope.scaling.compare.answer",
     "CostAnswer": "scalescope.scaling.costs.answer",
     "CostModel": "scalescope.scaling.costs.model",
     "RunAnalysis": "scalescope.scaling.answer",

@@ -17,6 +17,9 @@ from scalescope.scaling import analyze as reading
 from scalescope.scaling.answer import RunAnalysis, StudyAnalysis
 from scalescope.scaling.as_run.predict import open_as_run, predict
 from scalescope.scaling.as_run.untraced import given_steps
+from scalescope.scaling.compare.answer import Comparison
+from scalescope.scaling.compare.compare import compare_paths
+from scalescope.scaling.compare.gate import parse
 from scalescope.scaling.costs.answer import CostAnswer, cost_answer
 from scalescope.scaling.costs.model import CostModel, NotKnown
 from scalescope.scaling.costs.points import Launch, read_launches
@@ -26,8 +29,6 @@ from scalescope.scaling.projection.outlook import Outlook
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import find_targets
 from scalescope.scaling.replay.whatif import WhatIf
-from scalescope.scaling.sweeps import comparison
-from scalescope.scaling.sweeps.comparison import Comparison
 from scalescope.scaling.trace import reader
 from scalescope.scaling.trace.trace import Trace
 
@@ -90,7 +91,7 @@ def analyze(
     as many as pay off. Raises UserError for a path without traces or with those of several jobs, and for a study or a
     sweep.
     """
-    paths = [Path(path)] if isinstance(path, str | PathLike) else [Path(one) for one in path]
+    paths = _paths(path)
     for one in paths:
         if kind := _kind(one):
             raise UserError(f"{one} is a {kind}; {_OTHERWISE[kind]}")
@@ -127,12 +128,20 @@ def analyze_study(
     return Study(study, [run for run in runs if isinstance(run, RunAnalysis)])
 
 
-def compare(baseline: Location | Sequence[SweepRow], other: Location | Sequence[SweepRow]) -> Comparison:
-    """Return two sweeps point by point: the ratio of bandwidths, with what its uncertainty allows to say.
+def compare(
+    baseline: Location | Sequence[Location],
+    other: Location | Sequence[Location],
+    *,
+    fail_if: Sequence[str] = (),
+    jobs: int | None = None,
+) -> Comparison:
+    """Return two measurements of anything side by side: whether OTHER is slower, by how much, and where it lies.
 
-    Each is a path, see `read_sweep`, or its rows. Raises UserError where one holds no sweep.
+    Each is a run folder, a study, a sweep, a folder of traces or a log of nccl-tests; a folder that holds several of
+    one kind, or several paths, are repeats. `fail_if`: limits such as "step>3%", whose outcome is in `gate`. `jobs`:
+    processes that read. Raises UserError where one holds nothing that can be compared, and for a limit that is none.
     """
-    return comparison.compare(_rows(baseline), _rows(other))
+    return compare_paths(_paths(baseline), _paths(other), [parse(text) for text in fail_if], jobs)
 
 
 def cost_model(*sweeps: Location) -> CostModel:
@@ -195,5 +204,5 @@ def _launches(paths: Sequence[Location]) -> tuple[Launch, ...]:
     return tuple(launch for path in paths for launch in read_launches(Path(path)))
 
 
-def _rows(sweep: Location | Sequence[SweepRow]) -> Sequence[SweepRow]:
-    return read_sweep(sweep) if isinstance(sweep, str | PathLike) else sweep
+def _paths(path: Location | Sequence[Location]) -> list[Path]:
+    return [Path(path)] if isinstance(path, str | PathLike) else [Path(one) for one in path]

@@ -252,9 +252,9 @@ def test_compare_fails_a_regression_and_a_missing_point_by_name(
     assert compare_verb.run([str(good), str(bad)]) == 0
     assert compare_verb.run([str(good), str(bad), "--fail-under", "0.95"]) == 1
     said = capsys.readouterr().out
-    assert "FAILED, under 0.95: all_reduce 1073741824 B float32 n=4 in_place" in said and "5 of 6 points hold" in said
+    assert "5 of 6 points hold; all_reduce 1073741824 B float32 n=4 in_place" in said and "FAILED, busbw<-5%" in said
     assert compare_verb.run([str(good), str(short), "--fail-under", "0.95"]) == 1
-    assert "FAILED, not measured: all_reduce 1048576 B" in capsys.readouterr().out
+    assert "; all_reduce 1048576 B float32 n=4 in_place eager direct: not measured" in capsys.readouterr().out
 
 
 def test_what_holds_no_sweep_is_said(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ import pytest
 from scalescope.cli import sweep, train
 from scalescope.launch.compose import compose_job, thaw, typed
 from scalescope.launch.config import register
+from scalescope.launch.freeze import plan_job
 from scalescope.launch.outline import outline_study
 from scalescope.launch.study import PlannedStudy, plan_study
+from scalescope.launch.world import World
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import RunStatus
@@ -36,6 +38,18 @@ def test_a_study_sweeps_what_its_jobs_send(argv: list[str], operations: list[str
     (member,) = [one for one in outline.members if one.verb.name == "sweep"]
     config = member.compose(outline.path)
     assert (list(config.operations), list(config.dtypes)) == (operations, dtypes)
+
+
+def test_repeats_are_every_job_again_in_turns_and_launches_start_ranks_of_their_own() -> None:
+    register()
+    outline = outline_study(["model=gpt_tiny", "gpu_counts=[1,2]", "repeats=2", "name=s"], train.verb(), sweep.verb())
+    names = [one.name for one in outline.members]
+    assert names[3:] == [f"{name}-2" for name in names[:3]] and len(names) == 6
+    with pytest.raises(UserError, match="repeats=0: must be at least 1"):
+        outline_study(["model=gpt_tiny", "gpu_counts=[1]", "repeats=0"], train.verb(), sweep.verb())
+    config = compose_job("sweep", ["launches=3", "launch.device=cpu", "launch.backend=gloo", "launch.ranks=2"])
+    with pytest.raises(UserError, match="launches=3 starts ranks anew"):
+        plan_job(sweep.verb(), config, World(0, 2, 0, 2, "torchrun"))
 
 
 @pytest.mark.parametrize(("strategy", "traces"), [("ddp", "cpu_ddp_n2"), ("fsdp2", "cpu_fsdp2_n2")])

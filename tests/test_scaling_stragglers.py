@@ -11,7 +11,7 @@ from scalescope.records.errors import UserError
 from scalescope.report.text import findings as finding_text
 from scalescope.scaling.analyze import analyze_against
 from scalescope.scaling.answer import PARTS
-from scalescope.scaling.losses import lost_time
+from scalescope.scaling.compare.lost import lost_time
 from scalescope.scaling.rank.kernels import KernelTable, kernel_table
 from scalescope.scaling.rank.partition import Partition, Windows
 from scalescope.scaling.run import Explained, explain_traces

@@ -1,67 +1,82 @@
-"""`scalescope compare`: two sweeps row by row."""
+"""`scalescope compare`: two measurements of anything, side by side; with --fail-if as a gate."""
 
 import argparse
 from pathlib import Path
 
+import msgspec
+
 from scalescope.launch.bounds import Bounds, check_number
 from scalescope.records.errors import ExitCode, UserError
-from scalescope.records.folder import RunFolder, find_runs
-from scalescope.records.rows import SweepRow
-from scalescope.scaling.sweeps.comparison import compare, describe
-from scalescope.scaling.sweeps.nccl_tests_log import read_log
+from scalescope.records.files import write_atomic
+from scalescope.report.compare.markdown import summary
+from scalescope.report.compare.terminal import print_comparison
+from scalescope.report.terminal import make_console
+from scalescope.scaling.compare.answer import Comparison
+from scalescope.scaling.compare.compare import compare_paths
+from scalescope.scaling.compare.gate import parse
 
 _RATIO = Bounds(above=0, most=10)  # 95 is meant as 0.95
 
 
-def run(argv: list[str]) -> int:
-    """Lay two sweeps side by side. Returns 1 where a point fails --fail-under, else 0; raises UserError."""
+def run(words: list[str]) -> int:
+    """Lay two measurements side by side. Returns 1 where a limit fails, else 0; raises UserError."""
     parser = argparse.ArgumentParser(
         prog="scalescope compare",
-        description="Lay two sweeps side by side: the bandwidth of OTHER over that of BASELINE, point by point. Each "
-        "is a run folder, a study with a sweep in it, a sweep.jsonl, or a log that `scalescope import` reads.",
+        description="Lay two measurements side by side: is the difference real, how large is it, where does it lie? "
+        "Each is a run folder, a study, a sweep, a folder of traces, a log of nccl-tests, or a folder that holds "
+        "several of one kind, which are repeats.",
     )
     parser.add_argument("baseline", type=Path, metavar="BASELINE")
     parser.add_argument("other", type=Path, metavar="OTHER")
     parser.add_argument(
-        "--fail-under", type=float, metavar="RATIO",
-        help="exit 1 if a point has less than this share of the baseline's bandwidth, beyond its uncertainty",
+        "--baseline", dest="more_baseline", action="append", type=Path, default=[], metavar="PATH",
+        help="one more repeat of the baseline; so with --other",
     )  # fmt: skip
-    options = parser.parse_args(argv)
+    parser.add_argument("--other", dest="more_other", action="append", type=Path, default=[], metavar="PATH")
+    parser.add_argument(
+        "--fail-if", action="append", default=[], metavar="LIMIT",
+        help="exit 1 where a change lies beyond it with its whole interval: 'step>3%%', 'throughput<-3%%', "
+        "'busbw@64MiB<-5%%', 'exposed_wait>0.5ms', 'memory>1GiB', 'joules>5%%'; given again, any of them",
+    )  # fmt: skip
+    parser.add_argument(
+        "--fail-under", type=float, metavar="RATIO",
+        help="0.95 is --fail-if 'busbw<-5%%': exit 1 if a point of a sweep has less than this share of the baseline's "
+        "bandwidth, beyond its uncertainty, or is not measured",
+    )  # fmt: skip
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the answer here, too")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page here, too")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a summary for a pull request here, too")
+    parser.add_argument("--perfetto", type=Path, metavar="FILE", help="write both sides' traces as one file, aligned")
+    options = parser.parse_args(words)
+    limits = [parse(text) for text in options.fail_if]
     if options.fail_under is not None:
         check_number("--fail-under", options.fail_under, _RATIO)
-    comparison = compare(read_sweep(options.baseline), read_sweep(options.other))
-    if not comparison.pairs and not comparison.only_baseline:
-        raise UserError(f"{options.baseline} and {options.other} have no point in common")
-    for pair in comparison.pairs:
-        print(describe(pair))
-    for side, rows in ((options.baseline, comparison.only_baseline), (options.other, comparison.only_other)):
-        if rows:
-            print(f"only in {side}: {len(rows)} points, such as {rows[0].operation} {rows[0].bytes} B "
-                  f"n={rows[0].group_size} {rows[0].mode} {rows[0].execution} {rows[0].transport}")  # fmt: skip
-    if not comparison.pairs:
-        print("no point in common: both sides have to measure the same sizes, group sizes, modes and paths")
-    if options.fail_under is None:
-        return int(ExitCode.OK)
-    failed = [pair for pair in comparison.pairs if pair.fails(options.fail_under)]
-    for pair in failed:
-        print(f"FAILED, under {options.fail_under:g}: {describe(pair)}")
-    for row in comparison.only_baseline:
-        print(f"FAILED, not measured: {row.operation} {row.bytes} B n={row.group_size} {row.mode} {row.transport}")
-    bad = bool(failed or comparison.only_baseline)
-    print(f"{len(comparison.pairs) - len(failed)} of {len(comparison.pairs)} points hold {options.fail_under:g}")
-    return int(ExitCode.CHECK_FAILED if bad else ExitCode.OK)
+        print(f"--fail-under {options.fail_under:g} is --fail-if 'busbw<{100 * (options.fail_under - 1):g}%'")
+        limits.append(parse(f"busbw<{100 * (options.fail_under - 1):.10g}%"))
+    sides = [options.baseline, *options.more_baseline], [options.other, *options.more_other]
+    answer = compare_paths(*sides, limits)
+    _write(answer, options.json, options.html, options.markdown)
+    if options.perfetto is not None:
+        from scalescope.report.compare.perfetto import write_side_by_side
+
+        write_side_by_side(options.baseline, options.other, options.perfetto)
+    print_comparison(answer, make_console())
+    for path in (options.json, options.html, options.markdown, options.perfetto):
+        if path is not None:
+            print(f"written: {path}")
+    return int(ExitCode.OK if all(line.held for line in answer.gate) else ExitCode.CHECK_FAILED)
 
 
-def read_sweep(path: Path) -> list[SweepRow]:
-    """Return the rows of a sweep, wherever they are. Raises UserError where there are none."""
-    if path.is_dir():
-        rows = [row for run in find_runs(path) for row in run.read_sweep()]
-    elif path.suffix == ".jsonl":
-        rows = RunFolder(path.parent).read_sweep()
-    elif path.is_file():
-        rows = read_log(path.read_text(encoding="utf-8", errors="replace"), path.name).rows
-    else:
-        raise UserError(f"{path}: there is no such folder or file")
-    if not rows:
-        raise UserError(f"{path} holds no sweep: there is no sweep.jsonl with rows in it")
-    return rows
+def _write(answer: Comparison, json: Path | None, html: Path | None, markdown: Path | None) -> None:
+    """Write what was asked for. Raises UserError where a file cannot be written."""
+    try:
+        if json is not None:
+            write_atomic(json, msgspec.json.format(msgspec.json.encode(answer)))
+        if markdown is not None:
+            write_atomic(markdown, summary(answer))
+        if html is not None:
+            from scalescope.report.compare.page import write_comparison  # its charts need not be there for the rest
+
+            write_comparison(answer, html)
+    except OSError as error:
+        raise UserError(f"cannot write {error.filename}: {error.strerror}") from error

@@ -47,7 +47,7 @@ scalescope: why does my training job not scale, and what would make it?
   scalescope perfetto RUN [--out FILE]        all ranks' traces as one file for ui.perfetto.dev
   scalescope dashboard [--dry-run]            a W&B workspace and report of the scaling figures, as code
   scalescope import  LOG … --out FOLDER       logs of nccl-tests and rccl-tests → a sweep like ours
-  scalescope compare BASELINE OTHER           two sweeps row by row; --fail-under 0.95 exits 1
+  scalescope compare BASELINE OTHER           slower? by how much, where, and is it real; --fail-if 'step>3%' exits 1
   scalescope fit     SWEEP … [--html FILE]    what a collective costs at any size and GPU count, and how well that fits
   scalescope whatif  PATH [--bucket-mib 5,50] what a change would do to the step: the traced step, replayed changed
   scalescope project STUDY --gpus 8,64        a study's step on other GPU counts, with intervals

@@ -117,7 +117,21 @@ def _is_hydras(flag: str) -> bool:
 
 
 def _start(verb: Verb, config: "DictConfig") -> int:
-    """Run one composed job to its end and show what it measured."""
+    """Run one composed job to its end and show what it measured; as many times as it has launches, a folder each."""
+    launches = config.get("launches", 1)
+    if launches == 1 or not isinstance(launches, int):
+        return _start_once(verb, config)
+    name = config.name
+    for number in range(1, launches + 1):
+        config.launches = 1  # of this start
+        config.name = f"{name}-{number}" if name and number > 1 else name
+        code = _start_once(verb, config)
+        if code != ExitCode.OK:
+            return code
+    return int(ExitCode.OK)
+
+
+def _start_once(verb: Verb, config: "DictConfig") -> int:
     from scalescope.cli.loggers import end_loggers
     from scalescope.cli.show import Asked, show
     from scalescope.launch.freeze import plan_job

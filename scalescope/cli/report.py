@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+from scalescope.cli import compare
 from scalescope.cli.show import write_page
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
@@ -27,17 +28,14 @@ def run(argv: list[str]) -> int:
     if not all(of_runs) or len(paths) > 2:
         raise UserError("a report is of one run or study, of two side by side, or of traces: name one or two PATHs")
     folder, *others = (RunFolder.open(path) for path in paths)
+    if others:
+        page = options.html or others[0].path / "comparison.html"
+        print(f"report of two is: scalescope compare {paths[0]} {paths[1]} --html {page}")
+        return compare.run([str(paths[0]), str(paths[1]), "--html", str(page)])
     analyze([folder.path])
-    if not others:
-        from scalescope.report.html import write_report
+    from scalescope.report.html import write_report
 
-        print(write_report(folder, options.html))
-        return 0
-    from scalescope.report.compare import write_comparison
-
-    (other,) = others
-    analyze([other.path])
-    print(write_comparison(folder, other, options.html or other.path / "comparison.html"))
+    print(write_report(folder, options.html))
     return 0
 
 

@@ -63,14 +63,36 @@ def write_perfetto(run: RunFolder | Path, out: Path | None = None, answer: RunAn
     written.
     """
     folder = run.path if isinstance(run, RunFolder) else run
+    path = out or (folder if folder.is_dir() else folder.parent) / PERFETTO_BUNDLE
+    bundle = open_bundle(folder, path, answer)
+    write_events(path, bundle.events)
+    return bundle.packed
+
+
+@dataclass
+class Bundle:
+    """The events of all ranks of a run on one clock, µs from `origin_ns`; what went wrong is in `packed`."""
+
+    events: Iterator[Event]
+    packed: Packed
+    origin_ns: int
+    summaries: Mapping[int, RankSummary]
+
+
+def open_bundle(folder: Path, path: Path, answer: RunAnalysis | None = None) -> Bundle:
+    """Return what goes into a file: read as it is asked for. Raises UserError where there are no traces."""
     ranks = read_ranks(find_sources(folder))
     summaries = ranks.summaries
     collectives = {rank: one.collectives for rank, one in summaries.items()}
     clocks = host_offsets({rank: one.host for rank, one in summaries.items()}, collectives)
-    path = out or (folder if folder.is_dir() else folder.parent) / PERFETTO_BUNDLE
     packed = Packed(path, offsets_ns=dict(clocks.offsets), reasons=[*ranks.reasons, *clocks.reasons])
     bases = {rank: base_ns(one.path) for rank, one in summaries.items()}
     origin = min(bases.values())
+    return Bundle(_all_events(summaries, bases, origin, packed, answer), packed, origin, summaries)
+
+
+def write_events(path: Path, events: Iterator[Event]) -> None:
+    """Write events into a gzipped trace-event file. Raises UserError where it cannot be made, OSError later on."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -81,7 +103,7 @@ def write_perfetto(run: RunFolder | Path, out: Path | None = None, answer: RunAn
         with igzip.open(temporary, "wb", compresslevel=1) as file:
             file.write(b'{"displayTimeUnit":"ms","scalescope":{"bundle":true},"traceEvents":[\n')
             lead = b""
-            for event in _all_events(summaries, bases, origin, packed, answer):
+            for event in events:
                 file.write(lead + msgspec.json.encode(event))
                 lead = b",\n"
             file.write(b"\n]}\n")
@@ -89,7 +111,6 @@ def write_perfetto(run: RunFolder | Path, out: Path | None = None, answer: RunAn
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    return packed
 
 
 def _all_events(

@@ -9,7 +9,7 @@ from scalescope.records.folder import RunFolder
 from scalescope.scaling.answer import Answer, RunAnalysis, StudyAnalysis, write_answer
 from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.between import compare_world_sizes
-from scalescope.scaling.losses import lost_time
+from scalescope.scaling.compare.lost import lost_time
 from scalescope.scaling.projection.outlook import NO_OUTLOOK, Outlook
 from scalescope.scaling.run import Explained, explain_traces
 from scalescope.scaling.study import explain_study

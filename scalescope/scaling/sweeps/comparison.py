@@ -47,18 +47,23 @@ def compare(baseline: Sequence[SweepRow], other: Sequence[SweepRow]) -> Comparis
     shared = {row.transport for row in measured} & {row.transport for row in other}
     theirs: dict[_Key, list[SweepRow]] = {}
     for row in other:
-        theirs.setdefault(_key(row, bool(shared)), []).append(row)
+        theirs.setdefault(point_key(row, with_transport=bool(shared)), []).append(row)
     pairs: list[Pair] = []
     only_baseline: list[SweepRow] = []
     used: set[_Key] = set()
     for row in measured:
-        key = _key(row, bool(shared))
+        key = point_key(row, with_transport=bool(shared))
         used.add(key)
         partners = theirs.get(key, [])
         pairs += [_pair(row, partner) for partner in partners]
         only_baseline += [] if partners else [row]
     only_other = [row for key, rows in theirs.items() if key not in used for row in rows if row.time_us is not None]
     return Comparison(pairs, only_baseline, only_other)
+
+
+def describe_row(row: SweepRow) -> str:
+    """Return a row's point in words."""
+    return f"{row.operation} {row.bytes} B {row.dtype} n={row.group_size} {row.mode} {row.execution} {row.transport}"
 
 
 def describe(pair: Pair) -> str:
@@ -87,7 +92,8 @@ def _relative_half(row: SweepRow) -> float | None:
     return (row.interval_us[1] - row.interval_us[0]) / 2 / row.time_us
 
 
-def _key(row: SweepRow, with_transport: bool) -> _Key:
+def point_key(row: SweepRow, *, with_transport: bool = True) -> _Key:
+    """Return what two rows have in common that are of one point."""
     return (
         row.operation, row.bytes, row.dtype, row.group_size, row.reduction, row.mode, row.execution, row.root,
         row.algorithm, row.protocol, row.channels, row.contention, row.placement,

@@ -1,5 +1,6 @@
 """Grows a trace's columns out of its events, block by block: integers, interned names, times in integer nanoseconds."""
 
+import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -59,7 +60,7 @@ class Columns:
         self.mended_events = 0
         self.unread: dict[str, int] = {}
         self._exact: bool | None = None
-        self._activities = ColumnBlocks(9)
+        self._activities = ColumnBlocks(10)
         self._runtime = ColumnBlocks(6)
         self._operators = ColumnBlocks(6)
         self._annotations = ColumnBlocks(6)
@@ -106,13 +107,15 @@ class Columns:
 
     def trace(self, path: Path, header: Header, damage: list[str], cut_off: bool = False) -> Trace:
         """Return all that was added, with what stands around the events and what was wrong with the file."""
-        start, end, name, kind, stream, device, correlation, external, communication = self._activities.columns()
+        start, end, name, kind, stream, device, correlation, external, communication, blocks = (
+            self._activities.columns()
+        )
         return Trace(
             path=path,
             header=header,
             names=list(map(capped, self.names)),
             activities=Activities(
-                start, end, ids(name), ids(kind), stream, device, correlation, external, ids(communication)
+                start, end, ids(name), ids(kind), stream, device, correlation, external, ids(communication), blocks
             ),
             runtime=self._runtime.spans(),
             operators=self._operators.spans(),
@@ -191,6 +194,7 @@ class Columns:
             column_of([event.args.correlation for event in events]),
             externals(events),
             column_of(communications),
+            column_of([math.prod(event.args.grid) if event.args.grid else 0 for event in events]),
         ]
         self._activities.append(block if good is None else [column[good] for column in block])
         self._count_bad(good)

@@ -22,6 +22,7 @@ class Args(msgspec.Struct, gc=False, frozen=True, kw_only=True):
     stream: int = -1
     device: int = -1
     bytes: int = -1
+    grid: tuple[int, ...] = ()  # of a kernel: blocks in each dimension
     collective: str | None = msgspec.field(name="Collective name", default=None)
     in_elements: int = msgspec.field(name="In msg nelems", default=-1)
     out_elements: int = msgspec.field(name="Out msg nelems", default=-1)

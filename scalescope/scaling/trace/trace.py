@@ -83,6 +83,7 @@ class Activities:
     correlation: Ints
     external: Ints
     communication: Ids  # index into Trace.communications, -1 without metadata of its own
+    blocks: Ints  # of a kernel's grid; 0 where the trace does not tell
 
     def __len__(self) -> int:
         return int(self.start.size)

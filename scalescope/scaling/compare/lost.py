@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer import PARTS, RankLoss, WaterfallPart
-from scalescope.scaling.rank.partition import Partition
+from scalescope.scaling.compare.same_work import another_job
+from scalescope.scaling.compare.windows import bounded, identity_of
 from scalescope.scaling.run import Explained
 from scalescope.scaling.verdicts.waterfall import MeanStep, compute_split, mean_step
 
@@ -20,7 +21,8 @@ from scalescope.scaling.verdicts.waterfall import MeanStep, compute_split, mean_
 def lost_time(references: Sequence[Explained], run: Explained) -> list[RankLoss]:
     """Return what each rank lost a step against the references' mean (one run, or those before and after), by rank.
 
-    Raises UserError where a reference is of another world size, or no rank has profiled steps in all of the runs.
+    Raises UserError where a reference is another job or of another world size, or no rank has profiled steps in all of
+    the runs.
     """
     name = ", ".join(one.analysis.name for one in references)
     for one in references:
@@ -30,6 +32,9 @@ def lost_time(references: Sequence[Explained], run: Explained) -> list[RankLoss]
                 f"{run.analysis.world_size}: lost time is told rank by rank, against a run on as many; how a "
                 "job scales from fewer ranks is told by --base"
             )
+        if (refused := another_job(identity_of(one), identity_of(run))) is not None:
+            raise UserError(f"{run.analysis.name} is not {one.analysis.name}'s job: {refused.notes[0]}; give a run of "
+                            "the same job, undisturbed")  # fmt: skip
     ranks = [rank for rank in sorted(run.partitions) if all(one.partitions.get(rank) for one in (run, *references))]
     if not ranks or not references:
         raise UserError(f"no rank has profiled steps both in {run.analysis.name} and in {name or 'a reference'}")
@@ -37,8 +42,8 @@ def lost_time(references: Sequence[Explained], run: Explained) -> list[RankLoss]
 
 
 def _loss(rank: int, name: str, references: Sequence[Explained], run: Explained) -> RankLoss:
-    before = mean_step([_bounded(one, rank) for one in references])
-    after = mean_step([_bounded(run, rank)])
+    before = mean_step([bounded(one, rank) for one in references])
+    after = mean_step([bounded(run, rank)])
     split = compute_split([one.kernels[rank] for one in references], [run.kernels[rank]])
     parts = _changes(before, after)
     return RankLoss(
@@ -51,13 +56,6 @@ def _loss(rank: int, name: str, references: Sequence[Explained], run: Explained)
         compute_inflation_ms=None if split is None else float(split[0]) / 1e6,
         compute_more_work_ms=None if split is None else float(split[1]) / 1e6,
     )
-
-
-def _bounded(run: Explained, rank: int) -> Sequence[Partition]:
-    """Return a rank's steps without the last one, where nothing bounds it."""
-    steps = run.partitions[rank]
-    open_ended = any(step.open_ended for step in run.analysis.steps if step.rank == rank)
-    return steps[:-1] if open_ended and len(steps) > 1 else steps
 
 
 def _changes(before: MeanStep, after: MeanStep) -> Mapping[str, float]:

@@ -1,0 +1,159 @@
+"""What a comparison says, in sentences: whether it is slower, by how much, where, and how sure that is."""
+
+from scalescope.report.drawing import parts
+from scalescope.report.drawing.numbers import capitalized, figure, listing, percent
+from scalescope.scaling.answer import PARTS
+from scalescope.scaling.compare.answer import Comparison, Noise, PartChange, PointChange
+from scalescope.scaling.trace.kernel_kinds import KINDS
+
+#: More parts are not named in the first sentence.
+_MOST_NAMED = 3
+#: A kernel that makes up so much of a part's change is named.
+_MOST_OF_IT = 0.7
+_SIDES = {"only_other": "here", "only_baseline": "there"}
+_REST = "what the traces do not show"
+_UNITS = {"repeats": "repeats", "windows": "windows of one launch", "steps": "the steps of one run"}
+
+
+def names_of(answer: Comparison) -> tuple[str, str]:
+    """Return both sides' names: apart, and short."""
+    here, there = answer.baseline, answer.other
+    return (here, there) if here != there else (f"A ({here})", f"B ({there})")
+
+
+def part_name(part: PartChange) -> str:
+    """Return a part's name as people meet it: a kernel kind's own, or that of the partition."""
+    return parts.named(part.name).name if part.name in PARTS else _REST if part.name == "rest" else part.name
+
+
+def headline(answer: Comparison) -> str:
+    """Return the first sentence."""
+    here, there = names_of(answer)
+    if answer.verdict == "not_comparable":
+        return f"{there} and {here} are not comparable: {answer.notes[0] if answer.notes else answer.reason}."
+    if answer.kind == "sweep":
+        return _of_sweep(answer, here, there)
+    change, low, high = answer.change_ms or 0.0, answer.low_ms or 0.0, answer.high_ms or 0.0
+    step = answer.baseline_ms or 1.0
+    per = " a sample" if answer.by_rate is not None else ""
+    if answer.verdict == "same":
+        return (
+            f"{there} is as fast as {here}, within noise: {signed(change, low, high)} of {figure(step, 2)} "
+            f"(95%: {percent(low / step)} to {percent(high / step)})."
+        )
+    shares = sorted((abs(low / step), abs(high / step)))
+    return (
+        f"{there} is {percent(abs(change / step))} {answer.verdict}{per} (95%: {figure(100 * shares[0], 1)} to "
+        f"{figure(100 * shares[1], 1)}): {signed(change, low, high)}{_where(answer)}."
+    )
+
+
+def signed(change: float, low: float, high: float, unit: str = " ms") -> str:
+    """Return a change with its sign, and as many digits as its interval supports."""
+    digits = digits_of((high - low) / 2)
+    return f"{'+' if change > 0 else '−' if change < 0 else '±'}{figure(abs(change), digits)}{unit}"
+
+
+def digits_of(half: float) -> int:
+    """Return how many decimals of a figure say something, given half of its interval: two digits of that."""
+    digits = 0
+    while digits < 4 and half < 10 ** (1 - digits) and half > 0:
+        digits += 1
+    return digits
+
+
+def _where(answer: Comparison) -> str:
+    if not answer.parts:
+        return "; where it lies is not known: there are no traces on both sides"
+    told = moved(answer)
+    if not told:
+        return ", of which no part alone is beyond noise"
+    words = [
+        f"{part_name(one)} {signed(one.change_ms, one.low_ms, one.high_ms, '')}{_because(one, answer)}"
+        for one in told[:_MOST_NAMED]
+    ]
+    rest = [one for one in answer.parts if one not in told[:_MOST_NAMED]]
+    within = all(one.within_noise for one in rest)
+    return f", of which {', '.join(words)}" + (", the rest within noise" if within and rest else "")
+
+
+def moved(answer: Comparison) -> list[PartChange]:
+    """Return the parts whose change is beyond noise, most first."""
+    return sorted((one for one in answer.parts if not one.within_noise), key=lambda one: -abs(one.change_ms))
+
+
+def _because(part: PartChange, answer: Comparison) -> str:
+    """Return in brackets whose part it is, and what stands beside its change."""
+    told = [f"rank {part.rank}"] if part.rank is not None else []
+    own = [one for one in answer.kernels if one.kind == part.name]
+    grown = {one: (one.other_us - one.baseline_us) / 1e3 for one in own}
+    alone = next((one for one, ms in grown.items() if ms / part.change_ms >= _MOST_OF_IT), None)
+    if alone is not None and alone.matched_by in ("only_other", "only_baseline"):
+        told.append(f"{alone.other_name or alone.baseline_name}, only {_SIDES[alone.matched_by]}")
+    elif part.name in KINDS and any(one.key == "state.sm_clock_mhz" for one in answer.environment):
+        told.append("clocks differ")
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _of_sweep(answer: Comparison, here: str, there: str) -> str:
+    different = [one for one in answer.points if one.differs and one.ratio is not None]
+    count = len(answer.points)
+    if not different:
+        known = any(one.low is not None for one in answer.points)
+        how = "within noise" if known else "though neither side tells its spread"
+        return f"{there} is as fast as {here} at all {count} points, {how}."
+    worse = [one for one in different if (one.ratio or 1) < 1]
+    better = [one for one in different if (one.ratio or 1) > 1]
+    told = [f"slower at {len(worse)}"] if worse else []
+    told += [f"faster at {len(better)}"] if better else []
+    worst = max(different, key=lambda one: abs((one.ratio or 1) - 1))
+    return f"{there} is {listing(told)} of {count} points; most at {point_name(worst)}: {_times(worst, here)}."
+
+
+def point_name(point: PointChange) -> str:
+    """Return a point of a sweep in words."""
+    return f"{point.operation} {point.bytes} B {point.dtype} n={point.group_size} {point.variant}"
+
+
+def _times(point: PointChange, here: str) -> str:
+    known = f" (95%: {figure(point.low, 3)} to {figure(point.high or 0, 3)})" if point.low is not None else ""
+    return f"{figure(point.ratio or 0, 3)} times {here}'s bandwidth{known}"
+
+
+def noise_sentence(answer: Comparison) -> str:
+    """Return what the intervals rest on."""
+    noise = answer.noise
+    if noise is None:
+        return ""
+    return f"{capitalized(_basis(answer))}; {_rests_on(noise)}; {_at_once(noise)}"
+
+
+def _basis(answer: Comparison) -> str:
+    if answer.basis == "untraced":
+        return "steps without a profiler"
+    return "steps as run, without what recording cost" if answer.basis == "as_run" else "steps as profiled"
+
+
+def _rests_on(noise: Noise) -> str:
+    if noise.unit == "steps":
+        return (
+            "one run a side, so its steps and what windows of one undisturbed job are known to differ by give the "
+            "noise: repeats on both sides give a narrower interval"
+        )
+    if min(noise.baseline, noise.other) < 2:
+        return f"noise between {_count(noise)}, where one stands alone and is taken to vary as the other side's do"
+    return f"noise between {_count(noise)}"
+
+
+def _count(noise: Noise) -> str:
+    return f"{noise.baseline} and {noise.other} {_UNITS[noise.unit]}"
+
+
+def _at_once(noise: Noise) -> str:
+    return f"all parts' bounds hold together (max-|t|, {figure(noise.parts_factor, 1)} times one part's alone)"
+
+
+def kernels_sentence(answer: Comparison) -> str:
+    """Return how much of the kernels' time has a counterpart on the other side."""
+    share = f"{percent(answer.matched_share)} of the compute has a counterpart" if answer.matched_share else ""
+    return f"The kernels of one rank's step side by side, most changed first; {share}." if share else ""

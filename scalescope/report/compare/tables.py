@@ -1,0 +1,114 @@
+"""A comparison's figures as tables: parts, kernels, surroundings, points."""
+
+from scalescope.report.compare.sentences import names_of, part_name
+from scalescope.report.drawing.tables import Cell, Column, Table
+from scalescope.scaling.compare.answer import Comparison
+
+_LONGEST = 44  # characters of a kernel's name
+_MATCHED = {
+    "name": "name",
+    "operator": "operator",
+    "place": "place",
+    "kind": "kind",
+    "only_baseline": "baseline only",
+    "only_other": "other only",
+}
+
+
+def parts_table(answer: Comparison) -> Table:
+    """Return each part of the step on both sides, its change with its bounds; they add up to the last row."""
+    here, there = names_of(answer)
+    columns = [
+        Column("part", "part"),
+        Column("baseline_ms", here, "ms", 2),
+        Column("other_ms", there, "ms", 2),
+        Column("change_ms", "change", "ms", 3),
+        Column("low_ms", "from", "ms", 3),
+        Column("high_ms", "to", "ms", 3),
+        Column("rank", "rank"),
+        Column("noise", ""),
+    ]
+    rows: list[list[Cell]] = [
+        [part_name(one), one.baseline_ms, one.other_ms, one.change_ms, one.low_ms, one.high_ms,
+         "mean" if one.rank is None else str(one.rank), "within noise" if one.within_noise else ""]
+        for one in sorted(answer.parts, key=lambda one: -abs(one.change_ms))
+    ]  # fmt: skip
+    step: list[Cell] = ["step", answer.baseline_ms, answer.other_ms, answer.change_ms, answer.low_ms, answer.high_ms]
+    return Table(columns, [*rows, [*step, "", "within noise" if answer.verdict == "same" else ""]])
+
+
+def kernels_table(answer: Comparison, most: int | None = None) -> Table:
+    """Return the kernels side by side, most changed first."""
+    columns = [
+        Column("operator", "operator"),
+        Column("kind", "kind"),
+        Column("matched_by", "matched by"),
+        Column("baseline_name", "kernel there"),
+        Column("other_name", "kernel here"),
+        Column("baseline_calls", "calls", "", 0),
+        Column("other_calls", "calls here", "", 0),
+        Column("baseline_us", "there", "µs", 1),
+        Column("other_us", "here", "µs", 1),
+        Column("ratio", "ratio a call", "", 2),
+        Column("expected_ratio", "by data sheets", "", 2),
+        Column("bound", "bound by"),
+        Column("share", "share of the change", "%", 1, 100),
+    ]
+    rows: list[list[Cell]] = [
+        [one.operator or "–", one.kind, _MATCHED[one.matched_by], _cut(one.baseline_name), _cut(one.other_name),
+         one.baseline_calls, one.other_calls, one.baseline_us, one.other_us, one.ratio, one.expected_ratio, one.bound,
+         one.share]
+        for one in answer.kernels[:most]
+    ]  # fmt: skip
+    reasons = {
+        "ratio": "one side has no such kernel",
+        "expected_ratio": "a device's data sheet, or what bounds the kernel, is not known",
+        "share": "the kernels' changes add up to nothing",
+    }
+    return Table(columns, rows, reasons)
+
+
+def settings_table(answer: Comparison) -> Table:
+    """Return what differs in the surroundings, likely ones first."""
+    here, there = names_of(answer)
+    columns = [Column("what", "what"), Column("baseline", here), Column("other", there), Column("likely", "")]
+    rows: list[list[Cell]] = [
+        [one.key, one.baseline if one.baseline is not None else "not set",
+         one.other if one.other is not None else "not set", "likely" if one.likely else ""]
+        for one in answer.environment
+    ]  # fmt: skip
+    return Table(columns, rows)
+
+
+def points_table(answer: Comparison) -> Table:
+    """Return two sweeps point by point."""
+    here, there = names_of(answer)
+    columns = [
+        Column("operation", "operation"),
+        Column("bytes", "size", "B", 0),
+        Column("dtype", "type"),
+        Column("group_size", "ranks", "", 0),
+        Column("variant", "variant"),
+        Column("baseline_us", f"time, {here}", "µs", 2),
+        Column("other_us", f"time, {there}", "µs", 2),
+        Column("baseline_bus_gb_s", f"busbw, {here}", "GB/s", 2),
+        Column("other_bus_gb_s", f"busbw, {there}", "GB/s", 2),
+        Column("ratio", "ratio of bandwidths", "", 3),
+        Column("low", "from", "", 3),
+        Column("high", "to", "", 3),
+        Column("differs", ""),
+    ]
+    rows: list[list[Cell]] = [
+        [one.operation, one.bytes, one.dtype, one.group_size, one.variant, one.baseline_us, one.other_us,
+         one.baseline_bus_gb_s, one.other_bus_gb_s, one.ratio, one.low, one.high, "differs" if one.differs else ""]
+        for one in answer.points
+    ]  # fmt: skip
+    unknown = "neither side tells its spread"
+    return Table(columns, rows, {"low": unknown, "high": unknown, "ratio": "one side has no time"})
+
+
+def _cut(name: str | None) -> str:
+    """Return a kernel's name, without its middle where it is long: libraries' names begin alike and end differently."""
+    if name is None:
+        return "–"
+    return name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 + 1 :]}"

@@ -1,0 +1,142 @@
+"""comparison.json, typed: what `scalescope compare --json` answers. Documented in docs/reference.md, versioned.
+
+Every figure is OTHER's less the baseline's: a positive change of a step means that OTHER is slower.
+"""
+
+from typing import Literal
+
+import msgspec
+
+SCHEMA = 1
+
+Kind = Literal["run", "sweep"]
+Verdict = Literal["slower", "faster", "same", "not_comparable"]
+#: Why two measurements are not compared, or not step by step.
+Reason = Literal[
+    "another_kind",  # a run beside a sweep
+    "another_job",  # another model, or kernels that have too little in common
+    "another_activity",  # CPU ranks beside GPUs
+    "another_world_size",
+    "another_batch",
+    "nothing_in_common",  # two sweeps, or two studies, without one point or series that both have
+    "not_measured",  # neither steps nor traces
+]
+#: What the step's change was measured on.
+Basis = Literal["untraced", "as_run", "profiled"]
+#: Over what the bootstrap resamples.
+Unit = Literal["repeats", "windows", "steps"]
+MatchedBy = Literal["name", "operator", "place", "kind", "only_baseline", "only_other"]
+Bound = Literal["memory", "compute", "communication", "unknown"]
+
+
+class Noise(msgspec.Struct, kw_only=True, frozen=True):
+    """What the intervals rest on."""
+
+    unit: Unit
+    baseline: int  # units of the baseline
+    other: int
+    degrees: int | None  # of freedom of the Student's t that stretches few units' spread; None: the spread is assumed
+    parts_factor: float  # by which a part's interval is wider than one part's alone would be
+
+
+class PartChange(msgspec.Struct, kw_only=True, frozen=True):
+    """One part's share of the step's change, ms a step; all of them add up to it."""
+
+    name: str  # a part of the partition but compute, of which each kernel kind is one; or `rest`
+    change_ms: float
+    low_ms: float  # bounds of all parts hold together in 95 of 100 comparisons
+    high_ms: float
+    baseline_ms: float
+    other_ms: float
+    rank: int | None = None  # whose partition this is; None: the mean rank's
+
+    @property
+    def within_noise(self) -> bool:
+        return self.low_ms <= 0.0 <= self.high_ms
+
+
+class KernelChange(msgspec.Struct, kw_only=True, frozen=True):
+    """The kernels of one operator, or of one name and size, on both sides; µs a step of one rank."""
+
+    operator: str | None
+    kind: str
+    matched_by: MatchedBy
+    baseline_name: str | None
+    other_name: str | None
+    baseline_calls: float
+    other_calls: float
+    baseline_us: float
+    other_us: float
+    ratio: float | None  # OTHER's time over the baseline's, a call
+    share: float | None  # of the kernels' change in all
+    bound: Bound = "unknown"
+    expected_ratio: float | None = None  # that the two devices' data sheets lead to expect
+
+
+class Setting(msgspec.Struct, kw_only=True, frozen=True):
+    """Something of the surroundings that differs."""
+
+    key: str
+    baseline: str | None
+    other: str | None
+    likely: bool = False  # of the kind that changes what changed
+
+
+class PointChange(msgspec.Struct, kw_only=True, frozen=True):
+    """One point of two sweeps: OTHER's bandwidth over the baseline's."""
+
+    operation: str
+    bytes: int
+    dtype: str
+    group_size: int
+    variant: str
+    baseline_us: float | None
+    other_us: float | None
+    baseline_bus_gb_s: float | None
+    other_bus_gb_s: float | None
+    ratio: float | None
+    low: float | None = None  # None: neither side tells its spread
+    high: float | None = None
+    differs: bool = False  # with all points tested at once (Holm)
+
+
+class GateLine(msgspec.Struct, kw_only=True, frozen=True):
+    """One `--fail-if`, and whether it held."""
+
+    expression: str
+    held: bool
+    text: str
+
+
+class Comparison(msgspec.Struct, kw_only=True):
+    """Two measurements side by side; of two studies, the worst of `members`, all of which are told."""
+
+    schema: int = SCHEMA
+    baseline: str
+    other: str
+    kind: Kind = "run"
+    verdict: Verdict
+    reason: Reason | None = None  # of `not_comparable`, or why it is compared by rate
+    change_ms: float | None = None
+    low_ms: float | None = None
+    high_ms: float | None = None
+    baseline_ms: float | None = None  # the step
+    other_ms: float | None = None
+    by_rate: float | None = None  # OTHER's times are multiplied by this: its work is that much of the baseline's
+    basis: Basis | None = None
+    noise: Noise | None = None
+    parts: list[PartChange] = []
+    kernels: list[KernelChange] = []
+    matched_share: float | None = None  # of the kernels' time on both sides, what has a counterpart
+    points: list[PointChange] = []  # of sweeps
+    only_baseline: list[str] = []
+    only_other: list[str] = []
+    environment: list[Setting] = []
+    gate: list[GateLine] = []
+    members: list["Comparison"] = []
+    notes: list[str] = []
+
+    @property
+    def change(self) -> float | None:
+        """Return the change as a share of the baseline's step."""
+        return self.change_ms / self.baseline_ms if self.change_ms is not None and self.baseline_ms else None

@@ -1,0 +1,222 @@
+"""Compares two measurements of anything: reads both sides, lays like beside like, says what changed and by how much."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from scalescope.scaling.compare.answer import Comparison, GateLine, Reason, Verdict
+from scalescope.scaling.compare.difference import difference
+from scalescope.scaling.compare.environment import differing
+from scalescope.scaling.compare.gate import Limit, judge
+from scalescope.scaling.compare.kernels.matching import Matched, match_sides
+from scalescope.scaling.compare.measurement import Measurement
+from scalescope.scaling.compare.points import compare_points
+from scalescope.scaling.compare.read import read_side
+from scalescope.scaling.compare.same_work import same_work
+from scalescope.scaling.sweeps.comparison import describe_row
+
+#: The same kernels' grids differ by less in steps of the same batch.
+_SAME_BLOCKS = 0.02
+
+
+def compare_paths(
+    baseline: Sequence[Path], other: Sequence[Path], limits: Sequence[Limit] = (), jobs: int | None = None
+) -> Comparison:
+    """Return two measurements side by side, each given as a path, or as paths that are repeats of one job.
+
+    `limits`: what the changes may come to. `jobs`: processes that read traces. Raises UserError where a path holds
+    nothing that can be compared.
+    """
+    return compare(read_side(baseline, jobs), read_side(other, jobs), limits)
+
+
+def compare(baseline: Sequence[Measurement], other: Sequence[Measurement], limits: Sequence[Limit] = ()) -> Comparison:
+    """Return two sides, a measurement a job each, side by side; of several jobs, the worst, with all as `members`."""
+    pairs, alone = _paired(baseline, other)
+    names = (_side_name(baseline), _side_name(other))
+    if not pairs:
+        return _nothing_in_common(baseline, other, names, limits)
+    found = [_compared(before, after, _applying(limits, before, pairs)) for before, after in pairs]
+    if len(found) == 1 and not alone:
+        return found[0]
+    worst = max(found, key=_badness)
+    gate = [
+        msgspec.structs.replace(line, text=f"{member.other}: {line.text}") for member in found for line in member.gate
+    ]
+    gate += [GateLine(expression=limit.expression, held=False, text=f"{told}: not measured in {names[1]}")
+             for limit in limits for told in _missing(baseline, pairs)]  # fmt: skip
+    return msgspec.structs.replace(
+        worst, baseline=names[0], other=names[1], members=found, notes=[*alone, *worst.notes], gate=gate
+    )
+
+
+def _applying(
+    limits: Sequence[Limit], measured: Measurement, pairs: Sequence[tuple[Measurement, Measurement]]
+) -> list[Limit]:
+    """Return the limits that are of such a measurement: a sweep has no steps, and where there is one, runs no busbw."""
+    sweeps = any(before.launches for before, _ in pairs)
+    if len(pairs) == 1:
+        return list(limits)
+    return [limit for limit in limits if (limit.metric == "busbw" and sweeps) == bool(measured.launches)]
+
+
+def _missing(baseline: Sequence[Measurement], pairs: Sequence[tuple[Measurement, Measurement]]) -> list[str]:
+    """Return the baseline's jobs that the other side has not: a gate must not hold because a job is gone."""
+    compared = {before.name for before, _ in pairs}
+    return [one.name for one in baseline if one.repeats and one.name not in compared]
+
+
+def _side_name(side: Sequence[Measurement]) -> str:
+    return side[0].name.partition("/")[0]
+
+
+def _badness(one: Comparison) -> tuple[int, float]:
+    order: dict[Verdict, int] = {"not_comparable": 0, "same": 1, "faster": 2, "slower": 3}
+    return order[one.verdict], one.change or 0.0
+
+
+def _paired(
+    baseline: Sequence[Measurement], other: Sequence[Measurement]
+) -> tuple[list[tuple[Measurement, Measurement]], list[str]]:
+    """Return what is laid beside what, and which jobs stand alone.
+
+    One job a side is laid beside the other's, whatever differs; of several, those of like series.
+    """
+    pairs: list[tuple[Measurement, Measurement]] = []
+    alone: list[str] = []
+    sweeps = [[one for one in side if one.launches] for side in (baseline, other)]
+    runs = [[one for one in side if one.repeats] for side in (baseline, other)]
+    if len(runs[0]) == 1 and len(runs[1]) == 1:
+        pairs.append((runs[0][0], runs[1][0]))
+    else:
+        there = {one.first.series: one for one in runs[1]}
+        here = {one.first.series: one for one in runs[0]}
+        pairs += [(one, there[series]) for series, one in here.items() if series in there]
+        for side, others in ((here, there), (there, here)):
+            alone += [f"only {one.name} has {one.first.name}" for series, one in side.items() if series not in others]
+    if sweeps[0] and sweeps[1]:
+        pairs.append((sweeps[0][0], sweeps[1][0]))
+    elif pairs:
+        alone += [f"only {one.name} has a sweep" for side in sweeps for one in side]
+    return pairs, alone
+
+
+def _nothing_in_common(
+    baseline: Sequence[Measurement], other: Sequence[Measurement], names: tuple[str, str], limits: Sequence[Limit]
+) -> Comparison:
+    runs = [any(one.repeats for one in side) for side in (baseline, other)]
+    if runs[0] != runs[1]:
+        reason: Reason = "another_kind"
+        text = "one holds runs, the other a sweep"
+    else:
+        reason, text = "nothing_in_common", "no job of one is in the other: same model, settings, ranks and batch"
+    return _refused(names, reason, [text], baseline[0], other[0], limits)
+
+
+def _refused(
+    names: tuple[str, str],
+    reason: Reason,
+    notes: list[str],
+    baseline: Measurement,
+    other: Measurement,
+    limits: Sequence[Limit],
+) -> Comparison:
+    answer = Comparison(
+        baseline=names[0],
+        other=names[1],
+        kind="run" if baseline.repeats else "sweep",
+        verdict="not_comparable",
+        reason=reason,
+        environment=differing(baseline, other),
+        notes=notes,
+    )
+    answer.gate = [judge(limit, answer, baseline, other) for limit in limits]
+    return answer
+
+
+def _compared(baseline: Measurement, other: Measurement, limits: Sequence[Limit]) -> Comparison:
+    answer = _runs(baseline, other) if baseline.repeats else _sweeps(baseline, other)
+    answer.gate = [judge(limit, answer, baseline, other) for limit in limits]
+    return answer
+
+
+def _runs(baseline: Measurement, other: Measurement) -> Comparison:
+    names = (baseline.name, other.name)
+    work = same_work(baseline.first, other.first)
+    if work.rate is None:
+        assert work.reason is not None
+        return _refused(names, work.reason, work.notes, baseline, other, ())
+    found = difference(baseline, other, work.rate)
+    if found is None:
+        text = "one has steps without a profiler only, the other traces only" if _has_some(baseline, other) else ""
+        return _refused(names, "not_measured", [*work.notes, *([text] if text else [])], baseline, other, ())
+    rank = next((part.rank for part in found.parts if part.rank is not None), None)
+    matched = match_sides(baseline, other, rank, work.rate)
+    if _batch_differs(baseline, other, matched):
+        text = f"the same kernels launch {matched.work_ratio:.2f} times the blocks: another batch, or other sizes"
+        return _refused(names, "another_batch", [*work.notes, text], baseline, other, ())
+    changed = sorted((one for one in found.parts if not one.within_noise), key=lambda one: -abs(one.change_ms))
+    return Comparison(
+        baseline=names[0],
+        other=names[1],
+        verdict=_verdict(found.low_ms, found.high_ms),
+        reason=work.reason,
+        change_ms=found.change_ms,
+        low_ms=found.low_ms,
+        high_ms=found.high_ms,
+        baseline_ms=found.baseline_ms,
+        other_ms=found.other_ms,
+        by_rate=work.rate if work.rate != 1.0 else None,
+        basis=found.basis,
+        noise=found.noise,
+        parts=found.parts,
+        kernels=matched.rows,
+        matched_share=matched.share,
+        environment=differing(baseline, other, [one.name for one in changed]),
+        notes=[*work.notes, *matched.notes, *(note for side in (baseline, other) for one in side.repeats
+                                              for note in one.notes)],
+    )  # fmt: skip
+
+
+def _batch_differs(baseline: Measurement, other: Measurement, matched: Matched) -> bool:
+    """Tell whether traces are of another batch, where nothing else tells either side's."""
+    told = [side.first.identity.samples is not None for side in (baseline, other)]
+    return not all(told) and matched.work_ratio is not None and abs(matched.work_ratio - 1) > _SAME_BLOCKS
+
+
+def _has_some(baseline: Measurement, other: Measurement) -> bool:
+    return all(any(one.windows or one.steady_ms for one in side.repeats) for side in (baseline, other))
+
+
+def _verdict(low: float, high: float) -> Verdict:
+    return "slower" if low > 0 else "faster" if high < 0 else "same"
+
+
+def _sweeps(baseline: Measurement, other: Measurement) -> Comparison:
+    points, found = compare_points(baseline.launches, other.launches)
+    names = (baseline.name, other.name)
+    if not points:
+        text = "no point in common: both sides have to measure the same sizes, group sizes, modes and paths"
+        return _refused(names, "nothing_in_common", [text], baseline, other, ())
+    different = [one.ratio for one in points if one.differs and one.ratio]
+    return Comparison(
+        baseline=names[0],
+        other=names[1],
+        kind="sweep",
+        verdict="same" if not different else "slower" if sum(map(math.log, different)) < 0 else "faster",
+        points=points,
+        only_baseline=[describe_row(row) for row in found.only_baseline],
+        only_other=[describe_row(row) for row in found.only_other],
+        environment=differing(baseline, other, ["exposed_transfer"]),
+        notes=_launches(baseline, other),
+    )
+
+
+def _launches(baseline: Measurement, other: Measurement) -> list[str]:
+    counts = (len(baseline.launches), len(other.launches))
+    if min(counts) > 1:
+        return [f"points vary as between {counts[0]} and {counts[1]} launches"]
+    return ["one launch on a side: what launches are known to differ by is in its intervals; sweep launches=3 gives "
+            "narrower ones"]  # fmt: skip

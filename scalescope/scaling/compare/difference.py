@@ -1,0 +1,189 @@
+"""The step's change between two measurements of the same work, and the parts that add up to it."""
+
+from collections.abc import Sequence
+from statistics import median
+
+import msgspec
+import numpy as np
+
+from scalescope.scaling.compare.answer import Basis, Noise, PartChange, Unit
+from scalescope.scaling.compare.measurement import KEYS, Measurement, Repeat, Vector, Window, as_keys
+from scalescope.scaling.compare.noise import Bounds, Floats, Sample, bounds
+from scalescope.scaling.compare.spread import spread_of, step_spread_of
+from scalescope.scaling.compare.windows import ranks_in_all
+from scalescope.scaling.trace.kernel_kinds import KINDS
+
+#: What the traces do not show of the change of the steps without a profiler.
+REST = "rest"
+_WAIT = KEYS.index("exposed_wait")
+#: A rank is singled out where others' waits grew by more than its own: by this share of the step, and of its change.
+_SINGLES_OUT, _EXPLAINS = 0.005, 0.1
+#: So many consecutive steps count as one, since neighbours are alike.
+_STRETCH = 10
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """The step's change, ms, with 95% bounds, and its parts."""
+
+    change_ms: float
+    low_ms: float
+    high_ms: float
+    baseline_ms: float
+    other_ms: float
+    basis: Basis
+    noise: Noise
+    parts: list[PartChange]
+
+
+def difference(baseline: Measurement, other: Measurement, rate: float = 1.0) -> Difference | None:
+    """Return OTHER's step less the baseline's; None where one side has neither steps nor windows.
+
+    `rate`: what OTHER's times are multiplied by.
+    """
+    basis = _basis(baseline, other)
+    if basis is None:
+        return None
+    unit = _unit(baseline, other, basis)
+    activity = baseline.first.identity.activity
+    rank = _standing_out(baseline, other, rate) if baseline.windows and other.windows else None
+    here = _sample(baseline, unit, basis, rank, activity, 1.0)
+    there = _sample(other, unit, basis, rank, activity, rate)
+    found = bounds(here, there)
+    return Difference(
+        change_ms=found.step,
+        low_ms=found.step_low,
+        high_ms=found.step_high,
+        baseline_ms=float(here.mean.sum()),
+        other_ms=float(there.mean.sum()),
+        basis=basis,
+        noise=Noise(
+            unit=unit if max(len(here.units), len(there.units)) > 1 else "steps",
+            baseline=len(here.units),
+            other=len(there.units),
+            degrees=found.degrees,
+            parts_factor=found.factor,
+        ),
+        parts=_parts(found, here, there, rank),
+    )
+
+
+def _basis(baseline: Measurement, other: Measurement) -> Basis | None:
+    """Return the best that both sides have: steps without a profiler, steps as run, profiled steps."""
+    repeats = [*baseline.repeats, *other.repeats]
+    if all(repeat.steady_ms for repeat in repeats):
+        return "untraced"
+    if not all(repeat.windows for repeat in repeats):
+        return None
+    return "as_run" if all(w.basis == "as_run" for repeat in repeats for w in repeat.windows) else "profiled"
+
+
+def _unit(baseline: Measurement, other: Measurement, basis: Basis) -> Unit:
+    """Return the largest unit that a side has several of; the steps of one run are no unit of their own."""
+    if max(len(baseline.repeats), len(other.repeats)) > 1:
+        return "repeats"
+    several = max(len(baseline.windows), len(other.windows)) > 1
+    return "windows" if several and basis != "untraced" else "steps"
+
+
+def _sample(side: Measurement, unit: Unit, basis: Basis, rank: int | None, activity: str, rate: float) -> Sample:
+    if unit == "windows":
+        (repeat,) = side.repeats
+        rows = [_row([window], None, rank) for window in repeat.windows]
+    else:
+        rows = [_row(one.windows, _untraced(one) if basis == "untraced" else None, rank) for one in side.repeats]
+    units = rate * np.array(rows)
+    if len(units) > 1:
+        return Sample(units)
+    steps = _steps(side.first, units[0], basis, rank, rate) if basis != "as_run" else None
+    parts = units[0, :-1].tolist()
+    spread = np.append(spread_of(parts, activity), 0.0)
+    whole = step_spread_of(float(units[0].sum()), parts, activity)
+    return Sample(units, steps, spread, whole, basis == "untraced")
+
+
+def _untraced(repeat: Repeat) -> float:
+    return median(repeat.steady_ms)
+
+
+def _row(windows: Sequence[Window], step_ms: float | None, rank: int | None) -> list[float]:
+    """Return a unit's parts by KEYS, and what they leave of its step."""
+    columns = [_of_rank(window, rank) for window in windows]
+    parts = [sum(column) / len(columns) for column in zip(*columns, strict=True)] if columns else [0.0] * len(KEYS)
+    return [*parts, step_ms - sum(parts) if step_ms is not None else 0.0]
+
+
+def _of_rank(window: Window, rank: int | None) -> Vector:
+    """Return one rank's parts; None: the mean rank's."""
+    if rank is not None:
+        return window.ranks[rank]
+    ranks = list(window.ranks.values())
+    return tuple(sum(column) / len(ranks) for column in zip(*ranks, strict=True))
+
+
+def _steps(repeat: Repeat, mean: Floats, basis: Basis, rank: int | None, rate: float) -> Floats | None:
+    """Return a single unit's steps as rows around its mean.
+
+    Of steps without a profiler only their length is known: stretches of them say by how much the whole varies.
+    """
+    if basis == "untraced":
+        ms = np.array(repeat.steady_ms) * rate
+        count = max(1, len(ms) // _STRETCH)
+        lengths = np.array([float(np.median(stretch)) for stretch in np.array_split(ms, count)])
+        rows: Floats = np.tile(mean, (len(lengths), 1))
+        rows[:, -1] += lengths - lengths.mean()
+        return rows
+    window = repeat.windows[0]
+    own = [rank] if rank is not None else sorted(window.steps)
+    count = min(len(window.steps[one]) for one in own)
+    whole = sum(mean[: len(KINDS)])
+    kinds = [float(ms / whole) if whole else 0.0 for ms in mean[: len(KINDS)]]
+    found = []
+    for at in range(count):
+        parts = [sum(column) / len(own) for column in zip(*(window.steps[one][at] for one in own), strict=True)]
+        found.append([*as_keys(parts, kinds), 0.0])
+    return rate * np.array(found)
+
+
+def _standing_out(baseline: Measurement, other: Measurement, rate: float) -> int | None:
+    """Return the rank whose own partition explains the change: that for which the others came to wait, or cease to.
+
+    Waiting is no cause. Where waits changed alike on all ranks, none stands out, and the mean rank's parts are told.
+    """
+    ranks = ranks_in_all([*baseline.windows, *other.windows])
+    if len(ranks) < 2:
+        return None
+    grown = rate * _mean([window.step_ms for window in other.windows]) - _mean(
+        [window.step_ms for window in baseline.windows]
+    )
+    waits = [rate * _waits(other, rank) - _waits(baseline, rank) for rank in ranks]
+    chosen = (min if grown > 0 else max)(range(len(ranks)), key=waits.__getitem__)
+    gap = max(abs(wait - waits[chosen]) for wait in waits)
+    step = _mean([window.step_ms for window in baseline.windows])
+    return ranks[chosen] if gap > max(_SINGLES_OUT * step, _EXPLAINS * abs(grown)) else None
+
+
+def _waits(side: Measurement, rank: int) -> float:
+    return _mean([window.ranks[rank][_WAIT] for window in side.windows])
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def _parts(found: Bounds, here: Sample, there: Sample, rank: int | None) -> list[PartChange]:
+    names = (*KEYS, REST)
+    before, after = here.mean, there.mean
+    level = float(np.abs(before).sum() + np.abs(after).sum())
+    return [
+        PartChange(
+            name=name,
+            change_ms=float(found.parts[at]),
+            low_ms=float(found.low[at]),
+            high_ms=float(found.high[at]),
+            baseline_ms=float(before[at]),
+            other_ms=float(after[at]),
+            rank=rank,
+        )
+        for at, name in enumerate(names)
+        if abs(before[at]) + abs(after[at]) > 1e-9 * level
+    ]

@@ -1,0 +1,221 @@
+"""`--fail-if`: what a change may come to. `METRIC[@SIZE] > LIMIT` or `<`: `step>3%`, `busbw@64MiB<-5%`, `memory>1GiB`.
+
+A limit in % is of the baseline's figure, any other in the figure's own unit; the change is OTHER's less the baseline's.
+A line fails where the whole 95% interval of the change lies beyond its limit, so that noise fails nothing; and where
+the figure was not measured on one side, since a gate that cannot be told holds nobody back.
+"""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from statistics import median
+
+import msgspec
+import numpy as np
+
+from scalescope.records.errors import UserError
+from scalescope.scaling.compare.answer import Comparison, GateLine, PointChange
+from scalescope.scaling.compare.measurement import Measurement, Repeat
+from scalescope.scaling.compare.noise import Sample, bounds
+
+_EXPRESSION = re.compile(
+    r"\s*(?P<metric>[a-z_]+)(?:@(?P<size>[\d.]+\s*[KMG]?i?B))?\s*(?P<sign>[<>])\s*(?P<limit>[-+]?[\d.]+(?:e[-+]?\d+)?)"
+    r"\s*(?P<unit>%|[a-zA-Z/]+)?\s*",
+)
+_BYTES = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_UNITS: dict[str, dict[str, float]] = {
+    "step": {"ms": 1.0, "us": 1e-3, "s": 1e3},
+    "exposed_wait": {"ms": 1.0, "us": 1e-3, "s": 1e3},
+    "throughput": {"samples/s": 1.0, "tokens/s": 1.0, "": 1.0},
+    "busbw": {"GB/s": 1.0},
+    "memory": {unit: float(size) for unit, size in _BYTES.items()},
+    "joules": {"J": 1.0},
+}
+_SHOWN = {
+    "step": "ms",
+    "exposed_wait": "ms",
+    "throughput": "/s",
+    "busbw": "GB/s",
+    "memory": "B",
+    "joules": "J a sample",
+}
+
+
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
+    """One `--fail-if`, understood."""
+
+    expression: str
+    metric: str
+    size: int | None  # bytes, of busbw
+    above: bool  # fails above the limit, else below it
+    limit: float  # in the metric's unit; of the baseline's figure, where `relative`
+    relative: bool
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A figure's change with its 95% interval, in the figure's own unit."""
+
+    baseline: float
+    change: float
+    low: float
+    high: float
+
+
+def parse(expression: str) -> Limit:
+    """Return a `--fail-if` as a limit. Raises UserError where it is none, with what it may be."""
+    match = _EXPRESSION.fullmatch(expression)
+    if match is None:
+        raise UserError(f"--fail-if {expression!r} is no such thing as 'step>3%'; it is one of {', '.join(_UNITS)}, "
+                        "> or <, and a limit")  # fmt: skip
+    metric, unit = match["metric"], match["unit"] or ""
+    if metric not in _UNITS:
+        raise UserError(f"--fail-if {expression!r}: there is no {metric!r}; choose one of {', '.join(_UNITS)}")
+    if match["size"] is not None and metric != "busbw":
+        raise UserError(f"--fail-if {expression!r}: only busbw is of a size")
+    if unit != "%" and unit not in _UNITS[metric]:
+        units = [one for one in _UNITS[metric] if one]
+        raise UserError(f"--fail-if {expression!r}: give the limit in % or {', '.join(units)}")
+    try:
+        number = float(match["limit"])
+    except ValueError:
+        raise UserError(f"--fail-if {expression!r}: {match['limit']} is no number") from None
+    if not math.isfinite(number):
+        raise UserError(f"--fail-if {expression!r}: {match['limit']} is no number")
+    return Limit(
+        expression=expression.strip(),
+        metric=metric,
+        size=_bytes(match["size"], expression) if match["size"] is not None else None,
+        above=match["sign"] == ">",
+        limit=number / 100 if unit == "%" else number * _UNITS[metric][unit],
+        relative=unit == "%",
+    )
+
+
+def _bytes(text: str, expression: str) -> int:
+    match = re.fullmatch(r"([\d.]+)\s*([KMG]?i?B)", text)
+    try:
+        assert match is not None
+        return round(float(match[1]) * _BYTES[match[2]])
+    except (AssertionError, KeyError, ValueError):
+        raise UserError(f"--fail-if {expression!r}: {text} is no size; write it as 64MiB") from None
+
+
+def judge(limit: Limit, answer: Comparison, baseline: Measurement, other: Measurement) -> GateLine:
+    """Return whether a limit holds for two measurements, and what was found."""
+    if answer.verdict == "not_comparable":
+        return _line(limit, False, f"not comparable ({answer.reason})")
+    if limit.metric == "busbw":
+        return _bus(limit, answer, baseline, other)
+    found = _METRICS[limit.metric](answer, baseline, other)
+    if found is None:
+        return _line(limit, False, "not measured on both sides")
+    return _line(limit, not _beyond(limit, found), _told(limit, found))
+
+
+def _line(limit: Limit, held: bool, text: str) -> GateLine:
+    return GateLine(expression=limit.expression, held=held, text=text)
+
+
+def _beyond(limit: Limit, found: Change) -> bool:
+    """Tell whether the whole interval lies beyond the limit."""
+    allowed = limit.limit * (abs(found.baseline) if limit.relative else 1.0)
+    return found.low > allowed if limit.above else found.high < allowed
+
+
+def _told(limit: Limit, found: Change) -> str:
+    factor, unit = (100 / abs(found.baseline), "%") if limit.relative and found.baseline else (1, _SHOWN[limit.metric])
+    return f"{found.change * factor:+.4g} {unit} (95%: {found.low * factor:+.4g} to {found.high * factor:+.4g})"
+
+
+def _step(answer: Comparison, baseline: Measurement, other: Measurement) -> Change | None:
+    if answer.change_ms is None or answer.low_ms is None or answer.high_ms is None or answer.baseline_ms is None:
+        return None
+    return Change(answer.baseline_ms, answer.change_ms, answer.low_ms, answer.high_ms)
+
+
+def _exposed_wait(answer: Comparison, baseline: Measurement, other: Measurement) -> Change | None:
+    if not baseline.windows or not other.windows:
+        return None
+    part = next((one for one in answer.parts if one.name == "exposed_wait"), None)
+    return Change(part.baseline_ms, part.change_ms, part.low_ms, part.high_ms) if part else Change(0.0, 0.0, 0.0, 0.0)
+
+
+def _of_repeats(value: Callable[[Repeat], float | None]) -> Callable[..., Change | None]:
+    def change(answer: Comparison, baseline: Measurement, other: Measurement) -> Change | None:
+        sides = []
+        for side in (baseline, other):
+            values = [one for repeat in side.repeats if (one := value(repeat)) is not None]
+            if not values:
+                return None
+            sides.append(np.array(values)[:, None])
+        # one run a side varies as its step does
+        share = _share_of_noise(answer)
+        samples = [Sample(units, step_spread=float(units.mean()) * share) for units in sides]
+        found = bounds(*samples)
+        return Change(float(sides[0].mean()), found.step, found.step_low, found.step_high)
+
+    return change
+
+
+def _share_of_noise(answer: Comparison) -> float:
+    """Return one side's standard deviation that the step's own interval stands for, as a share of the step."""
+    if answer.low_ms is None or answer.high_ms is None or not answer.baseline_ms:
+        return 0.0
+    return (answer.high_ms - answer.low_ms) / 2 / 1.96 / math.sqrt(2) / answer.baseline_ms
+
+
+def _memory(answer: Comparison, baseline: Measurement, other: Measurement) -> Change | None:
+    sides = [[one.memory_bytes for one in side.repeats if one.memory_bytes is not None] for side in (baseline, other)]
+    if not all(sides):
+        return None
+    before, after = (max(side) for side in sides)  # allocators do the same in every run: there is no noise to speak of
+    return Change(before, after - before, after - before, after - before)
+
+
+_METRICS: dict[str, Callable[[Comparison, Measurement, Measurement], Change | None]] = {
+    "step": _step,
+    "exposed_wait": _exposed_wait,
+    "throughput": _of_repeats(lambda repeat: repeat.tokens_per_s or repeat.samples_per_s),
+    "memory": _memory,
+    "joules": _of_repeats(lambda repeat: repeat.joules_per_sample),
+}
+
+
+def _bus(limit: Limit, answer: Comparison, baseline: Measurement, other: Measurement) -> GateLine:
+    """Judge the busbw of each point of a sweep at the size, or of all; in training, of the collectives of that size."""
+    points = [one for one in answer.points if limit.size in (None, one.bytes) and one.baseline_bus_gb_s is not None]
+    if not points:
+        return _bus_in_training(limit, baseline, other)
+    failed = []
+    for one in points:
+        assert one.baseline_bus_gb_s is not None
+        bus = one.baseline_bus_gb_s
+        if one.ratio is None:
+            failed.append(f"{_point(one)}: not measured")
+            continue
+        low, high = (one.ratio if bound is None else bound for bound in (one.low, one.high))
+        unit = 1.0 if limit.relative else bus  # a log may round small bandwidths to 0
+        change = Change(unit, unit * (one.ratio - 1), unit * (low - 1), unit * (high - 1))
+        if _beyond(limit, change):
+            failed.append(f"{_point(one)}: {_told(limit, change)}")
+    gone = [f"{point}: not measured" for point in answer.only_baseline] if limit.size is None else []
+    count = f"{len(points) - len(failed)} of {len(points)} points hold"
+    return _line(limit, not failed and not gone, "; ".join([count, *failed, *gone]))
+
+
+def _point(one: PointChange) -> str:
+    return f"{one.operation} {one.bytes} B {one.dtype} n={one.group_size} {one.variant}"
+
+
+def _bus_in_training(limit: Limit, baseline: Measurement, other: Measurement) -> GateLine:
+    sides = [_rates(side.repeats, limit.size) for side in (baseline, other)]
+    if not all(sides):
+        where = f" at {limit.size} B" if limit.size is not None else ""
+        return _line(limit, False, f"no collective{where} was measured on both sides")
+    before, after = (median(side) for side in sides)
+    change = Change(before, after - before, after - before, after - before)
+    return _line(limit, not _beyond(limit, change), f"{_told(limit, change)}, of collectives in training")
+
+
+def _rates(repeats: Sequence[Repeat], size: int | None) -> list[float]:
+    return [bus for repeat in repeats for of, bus in repeat.bus_gb_s.items() if size in (None, of)]

@@ -1,0 +1,1 @@
+"""The kernels of two steps side by side, on whatever platform."""

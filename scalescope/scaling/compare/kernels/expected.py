@@ -1,0 +1,34 @@
+"""What the two devices' data sheets lead to expect of a kernel: bound by memory, by products, or by the links."""
+
+from scalescope.hardware.peaks import find_peak
+from scalescope.scaling.compare.answer import Bound
+from scalescope.scaling.trace import kernel_kinds
+
+_COMPUTES = (kernel_kinds.MATMUL, kernel_kinds.ATTENTION, kernel_kinds.CONVOLUTION)
+_USUAL_PRECISION = "bf16"
+
+
+def bound_of(kind: str) -> Bound:
+    """Return what bounds large kernels of a kind."""
+    if kind == kernel_kinds.COMMUNICATION:
+        return "communication"
+    if kind in _COMPUTES:
+        return "compute"
+    return "unknown" if kind == kernel_kinds.OTHER else "memory"
+
+
+def expected_ratio(bound: Bound, here: str | None, there: str | None, precision: str | None = None) -> float | None:
+    """Return OTHER's time over the baseline's by their data sheets; None where one is not known."""
+    if here is None or there is None or bound == "unknown":
+        return None
+    if here == there:
+        return 1.0
+    before, after = find_peak(here), find_peak(there)
+    if before is None or after is None:
+        return None
+    if bound == "memory":
+        return before.memory_tb_s / after.memory_tb_s
+    if bound == "communication":
+        return before.link_gb_s / after.link_gb_s
+    peaks = [one.tflops(precision or _USUAL_PRECISION) for one in (before, after)]
+    return peaks[0] / peaks[1] if peaks[0] and peaks[1] else None

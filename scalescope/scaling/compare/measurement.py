@@ -1,0 +1,100 @@
+"""What one side of a comparison is: repeats of one job, each with its steps, its profiled windows and surroundings."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from scalescope.records.rows import RunInfo, TrainFacts
+from scalescope.scaling.answer import PARTS
+from scalescope.scaling.costs.points import Launch
+from scalescope.scaling.trace.kernel_kinds import KINDS
+
+#: The parts of a step, compute by kernel kind.
+KEYS = (*KINDS, *PARTS[1:])
+_COMPUTE = len(KINDS)
+
+Vector = tuple[float, ...]
+
+
+class Window(msgspec.Struct, frozen=True, kw_only=True):
+    """One profiled window of a run. Times are ms a step."""
+
+    ranks: dict[int, Vector]  # by rank, its mean step by KEYS
+    steps: dict[int, list[Vector]]  # by rank, each step as profiled, by PARTS
+    basis: Literal["as_run", "profiled"]
+    traces: dict[int, Path]
+
+    @property
+    def step_ms(self) -> float:
+        """Return the mean rank's step."""
+        return sum(sum(parts) for parts in self.ranks.values()) / len(self.ranks)
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """What tells whether two runs do the same work."""
+
+    world_size: int
+    activity: Literal["gpu", "cpu"]
+    device: str | None
+    model: str | None = None
+    samples: int | None = None  # of a rank and step
+    kinds: dict[str, float] = {}  # of the compute, each kernel kind's share
+    names: dict[str, float] = {}  # of the compute, each kernel name's share
+    sent_bytes: dict[str, float] = {}  # by operation, what the mean rank sends a step
+
+
+class Repeat(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of the job: a run folder, or a folder of traces."""
+
+    name: str
+    path: Path
+    identity: Identity
+    windows: list[Window] = []
+    steady_ms: list[float] = []  # the length of each steady step, in order
+    info: RunInfo | None = None
+    facts: TrainFacts | None = None
+    config: str = ""
+    tokens_per_s: float | None = None
+    samples_per_s: float | None = None
+    memory_bytes: int | None = None
+    joules_per_sample: float | None = None
+    bus_gb_s: dict[int, float] = {}  # by bytes, the median busbw of the collectives in the traces
+    notes: list[str] = []
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """Return what tells this job from another of the same study: its facts, ranks and batch."""
+        if self.facts is None:
+            return ("traces",)
+        facts = self.facts
+        told = (facts.model, facts.strategy, facts.precision, facts.compiled, facts.flops_per_sample)
+        return tuple(str(one) for one in (*told, self.identity.world_size, facts.samples_per_rank_step))
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True):
+    """One side, or one job of it: either repeats of a run, or launches of a sweep."""
+
+    name: str
+    repeats: list[Repeat] = []
+    launches: list[Launch] = []
+    infos: list[RunInfo] = []  # of the launches
+
+    @property
+    def first(self) -> Repeat:
+        return self.repeats[0]
+
+    @property
+    def windows(self) -> list[Window]:
+        return [window for repeat in self.repeats for window in repeat.windows]
+
+
+def as_keys(parts: Sequence[float], kinds: Sequence[float]) -> Vector:
+    """Return a step's PARTS by KEYS: its compute shared out as `kinds`, which add up to 1, say."""
+    return (*(parts[0] * share for share in kinds), *parts[1:])
+
+
+def compute_of(vector: Sequence[float]) -> float:
+    """Return the compute of a step by KEYS."""
+    return sum(vector[:_COMPUTE])

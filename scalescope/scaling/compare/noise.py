@@ -1,0 +1,171 @@
+"""How far two means of the same thing lie apart by chance: the bootstrap over the largest unit there is.
+
+What is resampled are repeats of the job, where both sides have more than one; else the profiled windows of one; else a
+window's steps. Units of one kind differ by more than those below them let expect (two launches place memory otherwise,
+two windows meet other clocks), so only the largest ones tell how far two measurements lie apart.
+
+- n units: their means are drawn n at a time with replacement; the draws' distance from the mean is stretched by
+  √(n/(n − 1)), since a bootstrap's variance has n for a divisor, and, as the spread of few units is itself a guess, by
+  Student's t for Welch's degrees of freedom over the normal quantile.
+- One side alone has one unit: it is taken to spread as the other's do.
+- Neither has more: each part, and the step, is moved by what windows of one undisturbed job were seen to differ by
+  (spread.py), and the steps are resampled besides where recording does not disturb them. That interval is wide, and is
+  meant to be.
+
+Parts are many, and tested at once: their bounds are those of the largest deviation among all of them in each draw
+(max-|t|), so that in 95 of 100 comparisons of the same thing every part's bounds hold 0, and not only each by itself.
+Of fewer than four units the draws take too few values for that, and the parts count as independent (Šidák), which is
+wider.
+"""
+
+from collections.abc import Sequence
+from statistics import NormalDist
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from scalescope.records.statistics import NORMAL_95, student_95
+
+Floats = npt.NDArray[np.float64]
+
+_DRAWS = 2000
+_STUDENT_DRAWS = 200_000
+_SEED = 20261122
+#: Of fewer units the resampled means take so few values that their largest deviation says too little.
+_FEW_UNITS = 4
+#: Below this share of the step a part is none: its draws would be noise of the arithmetic.
+_NOTHING = 1e-9
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One side: a row a unit, a column a part, whose sum is the step; ms.
+
+    `steps`: of one unit alone, its steps; `spread`: by how much each part of such a unit differs from another's, ms.
+    `step_spread`: the same of the step, which varies by less than its parts let expect: what one takes from the other's
+    time is no change of the whole. `has_rest`: the step was measured by itself, and the last column is what the parts
+    leave of it.
+    """
+
+    units: Floats
+    steps: Floats | None = None
+    spread: Floats | None = None
+    step_spread: float = 0.0
+    has_rest: bool = False
+
+    @property
+    def mean(self) -> Floats:
+        mean: Floats = self.units.mean(axis=0)
+        return mean
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """The change of each part and of their sum, with 95% intervals; ms."""
+
+    parts: Floats
+    low: Floats
+    high: Floats
+    step: float
+    step_low: float
+    step_high: float
+    degrees: int | None
+    factor: float  # of the parts' intervals over one alone
+
+
+def bounds(baseline: Sample, other: Sample) -> Bounds:
+    """Return OTHER's mean less the baseline's, with intervals; those of the parts hold together."""
+    dice = np.random.default_rng(_SEED)
+    there, here = _draws(other, baseline, dice), _draws(baseline, other, dice)
+    change = other.mean - baseline.mean
+    off = there.parts - here.parts - change
+    step_off = there.step - here.step - change.sum()
+    degrees = _degrees(baseline.units, other.units)
+    stretch = student_95(degrees) / NORMAL_95 if degrees is not None else 1.0
+    step_error = float(step_off.std())
+    step_half = stretch * max(_quantile(np.abs(step_off)), NORMAL_95 * step_error)
+    errors = off.std(axis=0)
+    level = float(np.abs(baseline.mean).sum() + np.abs(other.mean).sum())
+    known = errors > _NOTHING * level
+    alone = np.where(known, errors, 1.0)
+    largest = (np.abs(off) / alone)[:, known].max(axis=1) if known.any() else np.zeros(1)
+    quantile = max(_quantile(largest), NORMAL_95)
+    if max(len(baseline.units), len(other.units)) < _FEW_UNITS:
+        quantile = max(quantile, _of_independent(int(known.sum())))
+    stretched = _stretched(quantile, degrees, dice)
+    half = stretched * np.where(known, errors, 0.0)
+    return Bounds(
+        parts=change,
+        low=change - half,
+        high=change + half,
+        step=float(change.sum()),
+        step_low=float(change.sum()) - step_half,
+        step_high=float(change.sum()) + step_half,
+        degrees=degrees,
+        factor=stretched / (NORMAL_95 * stretch),
+    )
+
+
+class _Draws(msgspec.Struct, frozen=True):
+    """Means as chance might have had them: (draws, parts), and of the step."""
+
+    parts: Floats
+    step: Floats
+
+
+def _draws(side: Sample, beside: Sample, dice: np.random.Generator) -> _Draws:
+    mean, count = side.mean, len(side.units)
+    if count > 1:
+        parts = _resampled(side.units, mean, count, dice)
+        return _Draws(parts, parts.sum(axis=1))
+    if len(beside.units) > 1:
+        parts = _resampled(beside.units, mean, 1, dice)
+        return _Draws(parts, parts.sum(axis=1))
+    parts = np.tile(mean, (_DRAWS, 1))
+    if side.steps is not None and len(side.steps) > 1:
+        parts = _resampled(side.steps, mean, len(side.steps), dice)
+    step = parts.sum(axis=1) + dice.standard_normal(_DRAWS) * side.step_spread
+    if side.spread is not None:
+        parts = parts + dice.standard_normal(parts.shape) * side.spread
+    if side.has_rest:
+        parts[:, -1] = step - parts[:, :-1].sum(axis=1)
+    return _Draws(parts, step)
+
+
+def _resampled(rows: Floats, around: Floats, at_once: int, dice: np.random.Generator) -> Floats:
+    """Return means of so many of the rows at once, moved to lie around another mean."""
+    count = len(rows)
+    chosen = dice.integers(count, size=(_DRAWS, at_once))
+    off = rows[chosen].mean(axis=1) - rows.mean(axis=0)
+    drawn: Floats = around + off * np.sqrt(count / (count - 1))
+    return drawn
+
+
+def _degrees(baseline: Floats, other: Floats) -> int | None:
+    """Return Welch's degrees of freedom of the steps' difference; None where each side is one unit."""
+    sides = [rows.sum(axis=1) for rows in (baseline, other)]
+    counts = [len(one) for one in sides]
+    if max(counts) < 2:
+        return None
+    if min(counts) < 2:
+        return max(counts) - 1
+    terms = [float(one.var(ddof=1)) / len(one) for one in sides]
+    below = sum(term**2 / (count - 1) for term, count in zip(terms, counts, strict=True))
+    found = sum(terms) ** 2 / below if below else sum(counts) - 2
+    return max(1, int(found))
+
+
+def _of_independent(parts: int) -> float:
+    """Return the normal quantile within which so many independent parts all lie in 95 of 100 cases (Šidák)."""
+    return NormalDist().inv_cdf((1 + 0.95 ** (1 / max(1, parts))) / 2)
+
+
+def _stretched(quantile: float, degrees: int | None, dice: np.random.Generator) -> float:
+    """Return Student's quantile where a normal quantile is exceeded as rarely: farther out it lies still farther."""
+    if degrees is None:
+        return quantile
+    rarely = 2 * (1 - NormalDist().cdf(quantile))
+    return float(np.quantile(np.abs(dice.standard_t(degrees, _STUDENT_DRAWS)), 1 - rarely))
+
+
+def _quantile(values: Sequence[float] | Floats) -> float:
+    return float(np.quantile(values, 0.95))

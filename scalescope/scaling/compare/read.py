@@ -1,0 +1,163 @@
+"""From paths to measurements: run folders, studies, sweeps, trace folders, logs, or a folder that holds several."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from scalescope.records.errors import UserError
+from scalescope.records.folder import RunFolder, find_runs
+from scalescope.records.rows import RunInfo, StepRow
+from scalescope.scaling.as_run.untraced import untraced_of_run
+from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
+from scalescope.scaling.compare.windows import Profiled, read_windows
+from scalescope.scaling.costs.points import Launch, read_launches
+from scalescope.scaling.trace.sources import find_sources
+
+#: Before the first window nothing of the profiler slows the host: so many steps there are enough to tell the step.
+_ENOUGH_STEPS = 10
+
+
+def read_side(paths: Sequence[Path], jobs: int | None = None) -> list[Measurement]:
+    """Return what one side holds: one measurement a job, of which several paths are repeats, and one of all sweeps.
+
+    Raises UserError where a path holds nothing that can be compared.
+    """
+    repeats: list[Repeat] = []
+    launches: list[Launch] = []
+    infos: list[RunInfo] = []
+    for path in paths:
+        runs, sweeps = _things(path)
+        if not runs and not sweeps:
+            raise UserError(f"{path} holds nothing to compare; give run folders, studies, sweeps, folders of traces, "
+                            "logs of nccl-tests, or a folder that holds several of one kind")  # fmt: skip
+        repeats += [read_repeat(run, jobs) for run in runs]
+        for sweep in sweeps:
+            launches += read_launches(sweep)
+            infos += [run.read_info() for run in find_runs(sweep)] if sweep.is_dir() else []
+    name = ", ".join(path.resolve().name for path in paths)
+    jobs_found: dict[tuple[str, ...], list[Repeat]] = {}
+    for repeat in repeats:
+        jobs_found.setdefault(repeat.series, []).append(repeat)
+    found = [Measurement(name=_name(name, own, len(jobs_found)), repeats=own) for own in jobs_found.values()]
+    return [*found, *([Measurement(name=name, launches=launches, infos=infos)] if launches else [])]
+
+
+def _name(side: str, repeats: Sequence[Repeat], jobs: int) -> str:
+    return side if jobs == 1 else f"{side}/{repeats[0].name}"
+
+
+def _things(path: Path) -> tuple[list[Path], list[Path]]:
+    """Return the runs (or folders of traces) and the sweeps at a path."""
+    if path.is_file():
+        return ([], [path]) if not path.name.endswith((".json", ".json.gz")) or _is_log(path) else ([path], [])
+    if not path.is_dir():
+        raise UserError(f"{path}: there is no such folder or file")
+    if (path / "run.json").is_file():
+        return _of_run(RunFolder(path))
+    try:
+        find_sources(path)
+    except UserError:
+        pass
+    else:
+        return [path], []
+    runs: list[Path] = []
+    sweeps: list[Path] = []
+    for below in sorted(one for one in path.iterdir() if one.is_dir() and not one.name.startswith(".")):
+        own_runs, own_sweeps = _things(below)
+        runs, sweeps = [*runs, *own_runs], [*sweeps, *own_sweeps]
+    return runs, sweeps
+
+
+def _is_log(path: Path) -> bool:
+    """Tell whether a JSON file is a log of nccl-tests, and no trace."""
+    return path.suffix == ".json" and '"nranks"' in path.read_text(encoding="utf-8", errors="replace")[:65536]
+
+
+def _of_run(folder: RunFolder) -> tuple[list[Path], list[Path]]:
+    kind = folder.read_info().kind
+    if kind == "sweep":
+        return [], [folder.path]
+    if kind == "train":
+        return [folder.path], []
+    tried = {row.run for row in folder.read_tried()}
+    children = [child for child in folder.read_children() if child.path.name not in tried]
+    kinds = [(child, child.read_info()) for child in children]
+    return (
+        [child.path for child, info in kinds if info.kind == "train" and child.read_facts() is not None],
+        [child.path for child, info in kinds if info.kind == "sweep" and child.sweep.is_file()],
+    )
+
+
+def read_repeat(path: Path, jobs: int | None = None) -> Repeat:
+    """Return one run: its steps, its windows as run, its surroundings. Raises UserError where it holds neither."""
+    if not (path / "run.json").is_file():
+        profiled = read_windows(path, None, jobs)
+        if profiled is None:
+            raise UserError(f"{path}: its traces hold too little to compare; see: scalescope analyze {path}")
+        return Repeat(
+            name=path.resolve().name,
+            path=path,
+            identity=profiled.identity,
+            windows=profiled.windows,
+            steady_ms=profiled.untraced_ms,
+            bus_gb_s=profiled.bus_gb_s,
+            notes=profiled.notes,
+        )
+    folder = RunFolder.open(path)
+    try:
+        rows = folder.read_steps()
+    except msgspec.DecodeError as error:
+        raise UserError(f"{folder.steps}: {error}") from error
+    try:
+        profiled = read_windows(path, untraced_of_run(path), jobs)
+    except UserError:
+        profiled = None
+    return _of_folder(folder, rows, profiled)
+
+
+def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | None) -> Repeat:
+    info, facts = folder.read_info(), folder.read_facts()
+    steady = _undisturbed(rows)
+    if not steady and profiled is None:
+        raise UserError(f"{folder.path} has neither steady steps nor traces to compare")
+    known = profiled.identity if profiled else Identity(world_size=1, activity="gpu", device=None)
+    device = info.devices[0] if info.devices else None
+    identity = msgspec.structs.replace(
+        known,
+        world_size=info.world_size or known.world_size,
+        activity=known.activity if profiled or device is None else "cpu" if device.kind == "cpu" else "gpu",
+        device=device.name if device else known.device,
+        model=facts.model if facts else known.model,
+        samples=facts.samples_per_rank_step if facts else None,
+    )
+    return Repeat(
+        name=folder.path.name,
+        path=folder.path,
+        identity=identity,
+        windows=profiled.windows if profiled else [],
+        steady_ms=[row.length_ms for row in steady],
+        info=info,
+        facts=facts,
+        config=folder.config.read_text(encoding="utf-8", errors="replace") if folder.config.is_file() else "",
+        tokens_per_s=_median([row.tokens_per_s for row in steady]),
+        samples_per_s=_median([row.samples_per_s for row in steady]),
+        memory_bytes=max((row.memory_peak_bytes for row in rows if row.memory_peak_bytes is not None), default=None),
+        joules_per_sample=_median([row.joules_per_sample for row in steady]),
+        bus_gb_s=profiled.bus_gb_s if profiled else {},
+        notes=profiled.notes if profiled else [f"{folder.path.name} has no traces: where its step goes is not known"],
+    )
+
+
+def _undisturbed(rows: Sequence[StepRow]) -> list[StepRow]:
+    """Return the steady steps before anything was profiled, where they are enough; else all steady ones."""
+    steady = [row for row in rows if row.phase == "steady" and row.step_ms]
+    first = min((row.step for row in rows if row.phase == "profile"), default=None)
+    before = [row for row in steady if first is None or row.step < first]
+    return before if len(before) >= _ENOUGH_STEPS else steady
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    given = [value for value in values if value is not None]
+    return median(given) if given else None

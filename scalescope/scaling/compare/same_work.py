@@ -1,0 +1,95 @@
+"""Whether two runs do the same work, so that their steps may be laid side by side; if not, by what rate, or why not."""
+
+import msgspec
+
+from scalescope.scaling.compare.answer import Reason
+from scalescope.scaling.compare.measurement import Identity, Repeat
+
+#: The share of compute time that is in kernels of the same names, or else of the same kinds. A GPT and a ResNet-50
+#: have 0.02 and 0.55 of them in common; GPTs eager and compiled 0.69 and 0.9, on an H100 and an MI300X 0.0 and 0.9.
+_SAME_NAMES = 0.15
+_SAME_KINDS = 0.7
+#: Beyond this, a step sends or computes other amounts, which is said.
+_SAME_AMOUNT = 0.005
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    """How two runs may be compared: `rate` is what OTHER's times are multiplied by; None: not at all."""
+
+    rate: float | None
+    reason: Reason | None = None
+    notes: list[str] = []
+
+    @property
+    def comparable(self) -> bool:
+        return self.rate is not None
+
+
+def same_work(baseline: Repeat, other: Repeat) -> Work:
+    """Return how OTHER's steps compare with the baseline's, and what of the work differs."""
+    here, there = baseline.identity, other.identity
+    if (refused := another_job(here, there)) is not None:
+        return refused
+    if here.world_size != there.world_size and (here.samples is None or there.samples is None):
+        text = (
+            f"one ran on {here.world_size} ranks, the other on {there.world_size}, and how much each does is not told"
+        )
+        return _refused("another_world_size", text)
+    notes = _amounts(baseline, other)
+    rate = here.samples / there.samples if here.samples and there.samples else 1.0
+    if rate != 1.0:
+        text = f"a rank's step takes {here.samples} samples there and {there.samples} here: compared a sample"
+        return Work(rate=rate, reason="another_batch", notes=[text, *notes])
+    if here.world_size != there.world_size:
+        text = f"{here.world_size} ranks there and {there.world_size} here, each with as many samples: compared a rank"
+        return Work(rate=1.0, reason="another_world_size", notes=[text, *notes])
+    return Work(rate=1.0, notes=notes)
+
+
+def another_job(here: Identity, there: Identity) -> Work | None:
+    """Return why two runs are of different jobs; None where nothing speaks for it."""
+    if here.activity != there.activity:
+        return _refused("another_activity", f"one ran on {_where(here)}, the other on {_where(there)}")
+    if here.model is not None and there.model is not None and here.model != there.model:
+        return _refused("another_job", f"one trains {here.model}, the other {there.model}")
+    if not _like_kernels(here, there):
+        return _refused("another_job", "their kernels have too little in common: they compute different things")
+    return None
+
+
+def _refused(reason: Reason, text: str) -> Work:
+    return Work(rate=None, reason=reason, notes=[text])
+
+
+def _where(identity: Identity) -> str:
+    return identity.device or ("CPU ranks" if identity.activity == "cpu" else "GPUs")
+
+
+def _like_kernels(here: Identity, there: Identity) -> bool:
+    """Tell whether traces may be of one job; where one side has none, nothing speaks against it."""
+    if not here.names or not there.names:
+        return True
+    return in_common(here.names, there.names) >= _SAME_NAMES or in_common(here.kinds, there.kinds) >= _SAME_KINDS
+
+
+def in_common(here: dict[str, float], there: dict[str, float]) -> float:
+    """Return the share of time that two sets of shares have in common, 0 to 1."""
+    return sum(min(share, there.get(name, 0.0)) for name, share in here.items())
+
+
+def _amounts(baseline: Repeat, other: Repeat) -> list[str]:
+    """Say what of the work differs, though the job is of one name."""
+    notes = []
+    if baseline.facts is not None and other.facts is not None:
+        before, after = baseline.facts.flops_per_sample, other.facts.flops_per_sample
+        if before and abs(after / before - 1) > _SAME_AMOUNT:
+            notes.append(f"{after / before - 1:+.1%} FLOPs a sample: {_by_flops(before, after)}")
+    for operation in sorted({*baseline.identity.sent_bytes, *other.identity.sent_bytes}):
+        sent, sends = (one.identity.sent_bytes.get(operation, 0.0) for one in (baseline, other))
+        if baseline.windows and other.windows and abs(sends - sent) > _SAME_AMOUNT * max(sends, sent):
+            notes.append(f"{operation}: {sends / 1e6:.1f} MB a step where there were {sent / 1e6:.1f}")
+    return notes
+
+
+def _by_flops(before: float, after: float) -> str:
+    return f"a step as long would be {before / after - 1:+.1%} a FLOP"

@@ -1,0 +1,169 @@
+"""The profiled windows of a run, explained: each with its mean step as run, by part and kernel kind."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from scalescope.records.errors import UserError
+from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis
+from scalescope.scaling.as_run.calibrate import Untraced
+from scalescope.scaling.as_run.step import step_as_run, take_recording_out
+from scalescope.scaling.as_run.untraced import untraced_of_traces
+from scalescope.scaling.compare.measurement import Identity, Vector, Window, as_keys
+from scalescope.scaling.rank.kernels import CARRIED, KernelTable
+from scalescope.scaling.rank.partition import Partition
+from scalescope.scaling.replay.load import Target, open_replayer
+from scalescope.scaling.run import Explained, explain_traces
+from scalescope.scaling.trace.kernel_kinds import KINDS, kind_of
+from scalescope.scaling.trace.sources import Source, find_windows
+
+
+class Profiled(msgspec.Struct, frozen=True):
+    """What the traces of one run say."""
+
+    windows: list[Window]
+    identity: Identity
+    bus_gb_s: dict[int, float]
+    untraced_ms: list[float]  # steps before the window, where the traces tell them
+    notes: list[str]
+
+
+def read_windows(path: Path, untraced: Untraced | None, jobs: int | None = None) -> Profiled | None:
+    """Explain every window at a path; None where its traces say nothing that can be compared.
+
+    `untraced`: a step without a profiler, as the run's own rows tell. Raises UserError where there are no traces.
+    """
+    found = [_explain(path, sources, untraced, jobs) for sources in find_windows(path)]
+    usable = [(explained, window) for explained, window in found if window is not None]
+    if not usable:
+        return None
+    first = usable[0][0]
+    notes = [note for explained, _ in usable for note in _notes(explained.analysis)]
+    header = untraced_of_traces(first.records)
+    told = [header.step_ms.value] if header is not None else []
+    identity = identity_of(first)
+    return Profiled([window for _, window in usable], identity, _bus([one for one, _ in usable]), told, notes)
+
+
+def _explain(
+    path: Path, sources: Sequence[Source], untraced: Untraced | None, jobs: int | None
+) -> tuple[Explained, Window | None]:
+    explained = explain_traces(sources, path.resolve().name, jobs, for_replay=True)
+    analysis = explained.analysis
+    if analysis.quality.verdict == "unusable" or not any(explained.partitions.values()):
+        return explained, None
+    as_run = _as_run(path, explained, untraced)
+    ranks, basis = analysis.ranks, "profiled"
+    if as_run is not None and as_run.ranks:
+        analysis.as_run = as_run
+        basis = "as_run"
+    whole = {rank: bounded(explained, rank) for rank in explained.partitions}
+    if basis == "as_run":
+        _, splits = step_as_run(analysis)
+        means = {one.rank: tuple(one.part_ms(part) for part in PARTS) for one in splits}
+    else:
+        means = {
+            rank: tuple(sum(column) / len(steps) for column in zip(*(_parts(step) for step in steps), strict=True))
+            for rank, steps in whole.items()
+            if steps and rank in {one.rank for one in ranks}
+        }
+    kinds = {rank: kind_shares([explained.kernels[rank]]) for rank in means}
+    window = Window(
+        ranks={rank: as_keys(parts, kinds[rank]) for rank, parts in means.items()},
+        steps={rank: [_parts(step) for step in whole[rank]] for rank in means},
+        basis="as_run" if basis == "as_run" else "profiled",
+        traces={source.rank if source.rank is not None else at: source.path for at, source in enumerate(sources)},
+    )
+    return explained, window
+
+
+def _as_run(path: Path, explained: Explained, untraced: Untraced | None) -> AsRun | None:
+    """Return the window's step as run; None where it cannot be replayed."""
+    if not explained.records:
+        return None
+    target = Target(path, explained.analysis.name)
+    try:
+        return take_recording_out(open_replayer(target, explained.analysis, (), explained.records, 1), untraced)
+    except UserError:
+        return None
+
+
+def bounded(explained: Explained, rank: int) -> Sequence[Partition]:
+    """Return a rank's steps without the last one, where nothing bounds it and there are others."""
+    steps = explained.partitions[rank]
+    open_ended = any(step.open_ended for step in explained.analysis.steps if step.rank == rank)
+    return steps[:-1] if open_ended and len(steps) > 1 else steps
+
+
+def _parts(step: Partition) -> Vector:
+    return tuple(ns / 1e6 for ns in step.parts)
+
+
+def kind_shares(tables: Sequence[KernelTable]) -> Vector:
+    """Return each kernel kind's share of the compute, in the order of KINDS."""
+    time: dict[str, int] = {}
+    for table in tables:
+        for (name, _), kernel in table.items():
+            kind = kind_of(name)
+            time[kind] = time.get(kind, 0) + kernel.total_ns
+    whole = sum(time.values())
+    return tuple(time.get(kind, 0) / whole if whole else float(kind == KINDS[-1]) for kind in KINDS)
+
+
+def identity_of(explained: Explained) -> Identity:
+    """Return what a run's traces tell of what it does."""
+    analysis = explained.analysis
+    tables = list(explained.kernels.values())
+    shares = dict(zip(KINDS, kind_shares(tables), strict=True))
+    return Identity(
+        world_size=analysis.world_size,
+        activity=analysis.activity,
+        device=analysis.device,
+        model=analysis.model,
+        kinds={kind: share for kind, share in shares.items() if share},
+        names=_names(tables),
+        sent_bytes=_sent(analysis),
+    )
+
+
+def _names(tables: Sequence[KernelTable]) -> dict[str, float]:
+    time: dict[str, int] = {}
+    for table in tables:
+        for (name, _), kernel in table.items():
+            if name != CARRIED:
+                time[name] = time.get(name, 0) + kernel.total_ns
+    whole = sum(time.values()) or 1
+    return {name: ns / whole for name, ns in time.items()}
+
+
+def _sent(analysis: RunAnalysis) -> dict[str, float]:
+    steps = {one.step for one in analysis.collectives if one.step is not None}
+    sent: dict[str, float] = {}
+    for one in analysis.collectives:
+        if one.step is not None and one.bytes is not None:
+            sent[one.operation] = sent.get(one.operation, 0.0) + one.bytes / len(steps)
+    return sent
+
+
+def _bus(found: Sequence[Explained]) -> dict[int, float]:
+    rates: dict[int, list[float]] = {}
+    for explained in found:
+        for one in explained.analysis.collectives:
+            if one.bytes and one.bus_gb_s is not None:
+                rates.setdefault(one.bytes, []).append(one.bus_gb_s)
+    return {size: median(of_size) for size, of_size in sorted(rates.items())}
+
+
+def _notes(analysis: RunAnalysis) -> list[str]:
+    if analysis.quality.verdict == "good":
+        return []
+    return [f"{analysis.name}: its traces are {analysis.quality.verdict}: {reason}"
+            for reason in analysis.quality.reasons[:1]]  # fmt: skip
+
+
+def ranks_in_all(windows: Sequence[Window]) -> list[int]:
+    """Return the ranks that every window has."""
+    held: list[Mapping[int, Vector]] = [window.ranks for window in windows]
+    return sorted(set.intersection(*(set(one) for one in held))) if held else []

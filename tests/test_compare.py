@@ -1,0 +1,171 @@
+"""Two measurements side by side: whether they differ, by how much, where, and how sure that is."""
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from scalescope.records.errors import UserError
+from scalescope.report.compare.sentences import headline
+from scalescope.scaling.analyze import analyze_against
+from scalescope.scaling.compare.answer import Comparison
+from scalescope.scaling.compare.compare import compare_paths
+from scalescope.scaling.compare.environment import differing, flattened
+from scalescope.scaling.compare.measurement import Measurement
+from scalescope.scaling.compare.noise import Sample, bounds
+from scalescope.scaling.compare.points import holm
+from scalescope.scaling.compare.read import read_side
+from scalescope.scaling.trace.sources import find_windows
+from tests import comparison_schema, data_parallel
+from tests.data_parallel import MS, Disturbance
+
+DATA = Path(__file__).parent / "data"
+GPT1, GPT2, RESNET = DATA / "gpt_ddp_n1", DATA / "gpt_ddp_n2", DATA / "resnet50_ddp_n4"
+SMALL, LARGE = DATA / "gpt8_ddp_none_n2", DATA / "gpt8_ddp_delay4ms_rank1_n2"
+DELAY_MS = 3
+
+
+@pytest.fixture(scope="module")
+def sides(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Path], list[Path]]:
+    """Three repeats of a job a side, each 0.1% off the other; OTHER's rank 1 has a kernel of its own of 3 ms."""
+    root = tmp_path_factory.mktemp("repeats")
+    paces = [dict.fromkeys(range(4), 1 + 0.001 * number) for number in range(3)]
+    calm = [data_parallel.run(root / f"calm{at}", Disturbance(slower=pace)) for at, pace in enumerate(paces)]
+    spin = [data_parallel.run(root / f"late{at}", Disturbance(slower=pace, spin={1: DELAY_MS * MS}))
+            for at, pace in enumerate(paces)]  # fmt: skip
+    return calm, spin
+
+
+@pytest.fixture(scope="module")
+def answer(sides: tuple[list[Path], list[Path]]) -> Comparison:
+    return compare_paths(*sides)
+
+
+def test_what_was_injected_is_named_first_on_its_rank_and_its_size_lies_within_its_bounds(answer: Comparison) -> None:
+    assert answer.verdict == "slower" and answer.noise is not None and answer.noise.unit == "repeats"
+    assert answer.low_ms is not None and answer.high_ms is not None
+    assert answer.low_ms <= DELAY_MS <= answer.high_ms and answer.high_ms - answer.low_ms < 0.3
+    first = max(answer.parts, key=lambda part: abs(part.change_ms))
+    assert first.rank == 1 and first.low_ms <= DELAY_MS <= first.high_ms
+    assert [part.name for part in answer.parts if not part.within_noise] == [first.name]
+    kernel = answer.kernels[0]
+    assert kernel.other_name == "spin_kernel" and kernel.matched_by == "only_other"
+    assert "(rank 1, spin_kernel, only here), the rest within noise." in headline(answer)
+
+
+def test_parts_add_up_to_the_change_and_turn_around_with_the_sides(
+    answer: Comparison, sides: tuple[list[Path], list[Path]]
+) -> None:
+    back = compare_paths(sides[1], sides[0])
+    for one in (answer, back):
+        assert sum(part.change_ms for part in one.parts) == pytest.approx(one.change_ms, abs=1e-9)
+        assert sum(part.baseline_ms for part in one.parts) == pytest.approx(one.baseline_ms, abs=1e-9)
+    assert back.verdict == "faster" and back.change_ms == pytest.approx(-(answer.change_ms or 0), abs=1e-9)
+    assert {part.rank for part in back.parts} == {1}
+
+
+def test_the_same_thing_twice_is_the_same_and_one_run_a_side_says_that_it_is_unsure(
+    sides: tuple[list[Path], list[Path]],
+) -> None:
+    calm, _ = sides
+    several = compare_paths(calm[:2], calm[1:])
+    assert several.verdict == "same" and all(part.within_noise for part in several.parts)
+    single = compare_paths(calm[:1], calm[1:2])
+    assert single.verdict == "same" and single.noise is not None and single.noise.unit == "steps"
+    assert single.high_ms is not None and several.high_ms is not None and single.high_ms > several.high_ms
+    assert "within noise" in headline(single)
+
+
+def test_a_folder_that_holds_several_runs_is_repeats_of_one(sides: tuple[list[Path], list[Path]]) -> None:
+    (side,) = read_side([sides[0][0].parent])
+    assert len(side.repeats) == 6
+
+
+@pytest.mark.parametrize(
+    ("baseline", "other", "reason"),
+    [(GPT2, RESNET, "another_job"), (GPT1, GPT2, "another_world_size"), (SMALL, LARGE, "another_batch"),
+     (GPT2, DATA / "cpu_ddp_n2", "another_activity"), (GPT2, DATA / "nccl_tests" / "plain.txt", "another_kind")],
+    ids=lambda one: one if isinstance(one, str) else one.name,
+)  # fmt: skip
+def test_what_is_not_the_same_work_is_refused_with_a_code(baseline: Path, other: Path, reason: str) -> None:
+    found = compare_paths([baseline], [other])
+    assert found.verdict == "not_comparable" and found.reason == reason and found.notes
+    assert found.change_ms is None and found.parts == []
+
+
+def test_lost_time_is_told_against_the_same_job_only() -> None:
+    with pytest.raises(UserError, match="is not gpt_ddp_compile_n4's job: their kernels have too little in common"):
+        analyze_against(RESNET, [DATA / "gpt_ddp_compile_n4"])
+
+
+def test_bounds_hold_for_all_parts_of_the_same_thing_in_95_of_100_comparisons() -> None:
+    dice = np.random.default_rng(4)
+    step = part = 0
+    for _ in range(100):
+        both = [Sample(10 + dice.standard_normal((5, 12))) for _ in range(2)]
+        found = bounds(*both)
+        step += not found.step_low <= 0 <= found.step_high
+        part += bool(((found.low > 0) | (found.high < 0)).any())
+    assert step <= 10 and part <= 10
+
+
+def test_bounds_of_each_part_alone_would_not_hold_for_all_of_them() -> None:
+    both = [Sample(10 + np.random.default_rng(seed).standard_normal((8, 15))) for seed in (1, 2)]
+    assert 1.2 < bounds(*both).factor < 3
+
+
+def test_two_units_a_side_leave_every_part_of_the_same_thing_within_its_bounds() -> None:
+    dice = np.random.default_rng(11)
+    wrong = 0
+    for _ in range(60):
+        found = bounds(*(Sample(10 + dice.standard_normal((2, 12))) for _ in range(2)))
+        wrong += bool(((found.low > 0) | (found.high < 0)).any())
+    assert wrong <= 6
+
+
+def test_a_lone_unit_is_taken_to_vary_as_the_other_sides_do() -> None:
+    several = Sample(10 + 0.1 * np.random.default_rng(1).standard_normal((6, 3)))
+    lone = Sample(several.mean[None, :] + 2.0)
+    found = bounds(several, lone)
+    assert found.degrees == 5 and found.step_low < 6.0 < found.step_high and found.step_low > 4
+
+
+def test_holm_rejects_step_by_step() -> None:
+    assert holm([0.01, 0.04, None, 0.02]) == [True, True, False, True]
+    assert holm([0.02, 0.04, 0.06]) == [False, False, False]
+
+
+def test_windows_of_one_run_are_told_apart_where_all_ranks_have_them(tmp_path: Path) -> None:
+    for rank in range(2):
+        for step in (3, 20):
+            shutil.copy(GPT2 / f"rank{rank}.json.gz", tmp_path / f"rank{rank}.{step}.pt.trace.json.gz")
+    shutil.copy(GPT2 / "rank0.json.gz", tmp_path / "rank0.40.pt.trace.json.gz")
+    assert [[source.rank for source in window] for window in find_windows(tmp_path)] == [[0, 1], [0, 1]]
+
+
+def test_settings_that_differ_are_named_likely_ones_first() -> None:
+    (old,), (new,) = (read_side([DATA / "runs_v0.1" / "train"]) for _ in range(2))
+    run = new.first
+    assert run.info is not None and run.info.environment is not None
+    environment = msgspec.structs.replace(run.info.environment, variables={"NCCL_MAX_NCHANNELS": "1"}, cpu_cores=999)
+    info = msgspec.structs.replace(run.info, environment=environment)
+    config = run.config.replace("bucket_mb: ", "bucket_mb: 9")
+    changed = msgspec.structs.replace(run, info=info, config=config)
+    found = differing(old, Measurement(name="new", repeats=[changed]), ["exposed_transfer"])
+    told = [one.key for one in found]
+    assert told.index("NCCL_MAX_NCHANNELS") < told.index("cpu_cores")
+    assert next(one for one in found if one.key == "NCCL_MAX_NCHANNELS").baseline is None
+    assert any(key.startswith("config.") for key in told) == (config != run.config)
+    assert differing(old, old) == []
+
+
+def test_a_frozen_config_is_read_as_dotted_keys() -> None:
+    text = "a: 1\nmodel:\n  kind: gpt\n  sizes:\n  - 1\n  - 2\n  deep:\n    x: y z\nb: null\n"
+    assert flattened(text) == {"a": "1", "model.kind": "gpt", "model.sizes": "1 2", "model.deep.x": "y z", "b": "null"}
+
+
+def test_the_committed_schema_is_that_of_the_types_and_answers_fit_it(answer: Comparison) -> None:
+    assert comparison_schema.PAGE.read_bytes() == comparison_schema.schema(), "python -m tests.comparison_schema"
+    assert msgspec.json.decode(msgspec.json.encode(answer), type=Comparison, strict=True) == answer

@@ -1,0 +1,195 @@
+"""The gate: what fails, what holds, and what a CI job sees of it."""
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from scalescope.cli import front_door
+from scalescope.records.errors import UserError
+from scalescope.records.folder import RunFolder
+from scalescope.report.compare.markdown import summary
+from scalescope.scaling.compare.answer import Comparison
+from scalescope.scaling.compare.compare import compare_paths
+from scalescope.scaling.compare.gate import parse
+from tests.report_browser import needs_chromium, open_page
+
+DATA = Path(__file__).parent / "data"
+OLDER = DATA / "runs_v0.1" / "train"
+_JOB = """\
+set -u
+BASELINE=$1 TODAY=$2
+$PYTHON -m scalescope compare "$BASELINE" "$TODAY" --fail-if 'step>10%' --fail-if 'throughput<-10%' \\
+    --fail-if 'memory>20%' --markdown summary.md --json comparison.json > log.txt 2> errors.txt
+code=$?
+case $code in
+    0) echo pass ;;
+    1) echo "fail: $(grep '^FAILED' log.txt | head -1)" ;;
+    *) echo "broken: $(cat errors.txt)" ;;
+esac
+exit $code
+"""
+
+
+def today(to: Path, factor: float = 1.0, memory: int | None = None) -> Path:
+    """Copy the older run with steps that take so many times as long, each a bit off the other, without traces."""
+    shutil.copytree(OLDER, to, ignore=shutil.ignore_patterns("traces", "analysis.json", "report.html"))
+    folder = RunFolder(to)
+    rows = folder.read_steps()
+    folder.steps.unlink()
+    with folder.step_writer() as writer:
+        for number in range(60):
+            pace = factor * (1 + 0.002 * (number % 5))
+            row = msgspec.structs.replace(
+                rows[-1], step=number, phase="steady", step_ms=[pace * 20.0] * 2, samples_per_s=200 / pace,
+                tokens_per_s=2000 / pace, memory_peak_bytes=memory or 10**9,
+            )  # fmt: skip
+            writer.append(row)
+    return to
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Baselines of three repeats, today's runs: as fast, slower, and broken."""
+    root = tmp_path_factory.mktemp("gate")
+    for number, pace in enumerate((1.0, 1.004, 0.997)):
+        today(root / "baseline" / f"run{number}", pace)
+        today(root / "fine" / f"run{number}", pace + 0.001)
+        today(root / "slow" / f"run{number}", pace * 1.3)
+    (root / "broken").mkdir()
+    (root / "broken" / "run.json").write_text('{"kind": "train"')
+    return root
+
+
+def in_ci(folder: Path, *arguments: Path) -> tuple[int, str]:
+    job = subprocess.run(
+        ["bash", "-c", _JOB, "job", *map(str, arguments)], cwd=folder, capture_output=True, text=True, timeout=120,
+        env={**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(DATA.parent.parent)},
+    )  # fmt: skip
+    return job.returncode, job.stdout.strip()
+
+
+def test_a_ci_job_passes_fails_with_the_line_and_says_broken_input_in_one(runs: Path, tmp_path: Path) -> None:
+    assert in_ci(tmp_path, runs / "baseline", runs / "fine") == (0, "pass")
+    assert "as fast as baseline, within noise" in (tmp_path / "summary.md").read_text()
+    code, said = in_ci(tmp_path, runs / "baseline", runs / "slow")
+    assert code == 1 and said.startswith("fail: FAILED, step>10%: +30")
+    answer = msgspec.json.decode((tmp_path / "comparison.json").read_bytes(), type=Comparison)
+    assert answer.verdict == "slower" and [line.held for line in answer.gate] == [False, False, True]
+    code, said = in_ci(tmp_path, runs / "baseline", runs / "broken")
+    assert code == 2 and said.startswith("broken: scalescope: ") and said.count("\n") == 0 and "run.json" in said
+
+
+def test_a_baseline_of_an_older_version_is_compared_with(tmp_path: Path) -> None:
+    assert json.loads((OLDER / "analysis.json").read_text())["schema"] == 1
+    answer = compare_paths([OLDER], [OLDER], [parse("step>5%"), parse("memory>1%")])
+    assert answer.verdict == "same" and answer.gate[0].held and answer.parts
+    assert in_ci(tmp_path, OLDER, OLDER)[0] in (0, 1)  # what it did not measure fails, and is said to
+
+
+def test_what_was_not_measured_holds_nobody_back_but_fails(runs: Path) -> None:
+    sides = [runs / "baseline"], [runs / "fine"]
+    gate = compare_paths(*sides, [parse("joules>5%"), parse("exposed_wait>1ms"), parse("busbw@1MiB<-5%")]).gate
+    assert [line.held for line in gate] == [False, False, False]
+    assert [line.text for line in gate][:2] == ["not measured on both sides"] * 2
+    assert gate[2].text == "no collective at 1048576 B was measured on both sides"
+
+
+def test_limits_are_of_a_studys_runs_or_of_its_sweep_and_a_job_that_is_gone_fails(tmp_path: Path) -> None:
+    study = DATA / "runs_v0.1" / "study"
+    limits = [parse("step>50%"), parse("busbw@64KiB<-50%")]
+    whole = compare_paths([study], [study], limits)
+    assert [line.expression for line in whole.gate] == ["step>50%", "step>50%", "busbw@64KiB<-50%"]
+    assert all(line.held for line in whole.gate) and len(whole.members) == 3
+    part = tmp_path / "part"
+    shutil.copytree(study, part, ignore=shutil.ignore_patterns("*-n2"))
+    gone = compare_paths([study], [part], limits[:1]).gate
+    assert [line.held for line in gone] == [True, False] and "n2: not measured in part" in gone[1].text
+
+
+def test_what_is_not_comparable_fails_every_gate() -> None:
+    found = compare_paths([DATA / "gpt_ddp_n2"], [DATA / "nccl_tests" / "plain.txt"], [parse("step>5%")])
+    assert [(line.held, line.text) for line in found.gate] == [(False, "not comparable (another_kind)")]
+
+
+def test_a_sweeps_points_are_judged_at_a_size_or_all(tmp_path: Path) -> None:
+    text = (DATA / "nccl_tests" / "plain.txt").read_text()
+    good, bad = tmp_path / "good.txt", tmp_path / "bad.txt"
+    good.write_text(text)
+    lines = [line.replace("8.58", "18.58") if line.split()[:1] == ["8"] else line for line in text.splitlines(True)]
+    bad.write_text("".join(lines))
+    gate = compare_paths([good], [bad], [parse("busbw<-5%"), parse("busbw@64B<-5%"), parse("busbw@8B<-60%")]).gate
+    assert [line.held for line in gate] == [False, True, True]
+    assert "15 of 16 points hold; all_reduce 8 B float32 n=2 in_place" in gate[0].text
+
+
+@pytest.mark.parametrize(
+    ("expression", "says"),
+    [("step", "no such thing as 'step>3%'"), ("speed>3%", "there is no 'speed'; choose one of step"),
+     ("step@8MiB>3%", "only busbw is of a size"), ("step>3GB", "give the limit in % or ms, us, s"),
+     ("step>1.2.3%", "1.2.3 is no number"), ("busbw@1.2.3MiB<-5%", "is no size"), ("memory>1", "give the limit in %"),
+     ("step>>3%", "no such thing"), ("", "no such thing"), ("step>1e999%", "no number")],
+)  # fmt: skip
+def test_a_limit_that_is_none_says_what_it_may_be(expression: str, says: str) -> None:
+    with pytest.raises(UserError, match=says.replace("(", r"\(")):
+        parse(expression)
+
+
+@pytest.mark.parametrize(
+    ("expression", "limit", "above", "relative"),
+    [("step>3%", 0.03, True, True), ("step > 1.5 ms", 1.5, True, False), ("throughput<-3%", -0.03, False, True),
+     ("memory>2GiB", 2 * 2.0**30, True, False), ("busbw@64MiB<-5GB/s", -5.0, False, False)],
+)  # fmt: skip
+def test_a_limit_is_in_percent_of_the_baseline_or_in_its_unit(
+    expression: str, limit: float, above: bool, relative: bool
+) -> None:
+    found = parse(expression)
+    assert found.limit == pytest.approx(limit) and (found.above, found.relative) == (above, relative)
+    assert found.size == (64 * 2**20 if "@" in expression else None)
+
+
+def test_a_pull_requests_summary_takes_no_markup_from_names(runs: Path) -> None:
+    answer = compare_paths([runs / "baseline"], [runs / "slow"])
+    answer.other = "<img src=x>|*"
+    text = summary(answer)
+    assert "<img" not in text and "&lt;img src=x&gt;\\|\\*" in text and text.startswith("🔴 **")
+
+
+def test_report_of_two_is_compare_with_a_note(runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.html"
+    sides = [str(runs / "baseline" / "run0"), str(runs / "slow" / "run0")]
+    assert front_door.main(["report", *sides, "--html", str(page)]) == 0
+    said = capsys.readouterr().out
+    assert f"report of two is: scalescope compare {' '.join(sides)} --html {page}" in said
+    assert "run0) is 30.0% slower" in said and page.is_file()
+
+
+@needs_chromium
+def test_the_page_shows_two_bars_a_waterfall_and_kernels_offline(tmp_path: Path) -> None:
+    page = tmp_path / "compare.html"
+    traces = str(DATA / "gpt_ddp_n2")
+    assert front_door.main(["compare", traces, traces, "--html", str(page)]) == 0
+    seen = open_page(page, probe=True)
+    marks = seen.marks()
+    assert seen.console == [] and len(marks) == 2 and all(count > 0 for count in marks.values())
+    assert 'data-overflow="0"' in seen.dom and "nvjet" in seen.dom
+
+
+def test_both_sides_traces_are_one_file_and_begin_together(tmp_path: Path) -> None:
+    out = tmp_path / "both.json.gz"
+    traces = str(DATA / "gpt_ddp_n1")
+    assert front_door.main(["compare", traces, traces, "--perfetto", str(out)]) == 0
+    events = msgspec.json.decode(gzip.decompress(out.read_bytes()))["traceEvents"]
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
+    assert {name[:1] for name in names.values()} == {"A", "B"}
+    times: dict[str, list[float]] = {"A": [], "B": []}
+    for event in events:
+        if event.get("cat") == "kernel":
+            times[names[event["pid"]][0]].append(event["ts"])
+    assert times["A"] == times["B"] and len(times["A"]) > 1000 and 0.0 in times["A"]
