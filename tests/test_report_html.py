@@ -18,6 +18,7 @@ from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import SweepRow
 from scalescope.report.drawing.tables import Column, Table
+from scalescope.report.drawing.vega_library import vega_library
 from scalescope.report.html import write_report
 from scalescope.report.page import inline_json, table_csv
 from scalescope.report.sentences import loss_sentence
@@ -249,6 +250,23 @@ def test_writing_a_report_imports_no_torch(tmp_path: Path) -> None:
         "assert 'torch' not in sys.modules and 'hydra' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=200, check=True)
+
+
+def test_the_script_that_draws_is_bundled_once_and_a_damaged_copy_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    script = vega_library()
+    (kept,) = (tmp_path / "scalescope").iterdir()
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[:1000])
+    assert vega_library() == script and kept.read_bytes() == whole
+    kept.unlink()
+    other = kept.with_name(f"{kept.name.rpartition('-')[0]}-{hashlib.sha256(b'draw()').hexdigest()[:32]}.js")
+    other.write_bytes(b"draw()")
+    assert vega_library() == "draw()"  # what is there was not bundled anew
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
+    assert vega_library() == script
 
 
 def test_json_inside_the_page_cannot_end_its_script() -> None:
