@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -25,7 +26,7 @@ def serve(channel: socket.socket) -> None:
 
     (only,) = Path("/proc/self/task").iterdir()  # a fork takes along no other thread, and its locks stay locked
     assert only.name == str(os.getpid())
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # worlds that have ended leave no zombie
+    signal.signal(signal.SIGCHLD, _reap)
     while True:
         path, fds, _, _ = socket.recv_fds(channel, 4096, _FDS)
         if not path:
@@ -35,6 +36,13 @@ def serve(channel: socket.socket) -> None:
             _world(json.loads(Path(path.decode()).read_text()), *fds)
         for fd in fds:
             os.close(fd)
+
+
+def _reap(*_: object) -> None:
+    """Let worlds that have ended go."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
 
 
 def _world(wanted: dict[str, Any], out: int, err: int, codes: int) -> NoReturn:
@@ -56,7 +64,7 @@ def _world(wanted: dict[str, Any], out: int, err: int, codes: int) -> NoReturn:
 
 
 def _rank(words: list[str], cwd: str, environment: dict[str, str], out: int, err: int) -> NoReturn:
-    """Be `python -m scalescope WORDS`."""
+    """Be `python -m MODULE WORDS`, or `python SCRIPT.py WORDS`."""
     code: object = 1
     try:
         os.dup2(out, 1)
@@ -64,8 +72,12 @@ def _rank(words: list[str], cwd: str, environment: dict[str, str], out: int, err
         os.chdir(cwd)
         os.environ.clear()
         os.environ.update(environment)
-        sys.argv = ["scalescope", *words]
-        runpy.run_module("scalescope", run_name="__main__", alter_sys=True)
+        sys.argv = words
+        if words[0].endswith(".py"):
+            sys.path.insert(0, str(Path(words[0]).parent))
+            runpy.run_path(words[0], run_name="__main__")
+        else:
+            runpy.run_module(words[0], run_name="__main__", alter_sys=True)
         code = 0
     except SystemExit as end:
         code = end.code

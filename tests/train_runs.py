@@ -9,7 +9,7 @@ from pathlib import Path
 from scalescope.launch.compose import compose_job, typed
 from scalescope.records.folder import RunFolder
 from scalescope.train.config import TrainConfig, register
-from tests.worlds import run_world
+from tests.worlds import World
 
 SMALL_GPT = ("model=gpt_tiny", "model.layers=2", "model.width=64", "model.context=64")
 FAST = ("precision=fp32", "launch.device=cpu", "launch.threads_per_rank=1", "logger=none")
@@ -40,11 +40,18 @@ def train(runs: Path, name: str, ranks: int, *overrides: str) -> tuple[RunFolder
     return RunFolder(runs / name), subprocess.CompletedProcess(job.args, job.returncode, out, err)
 
 
+def start_in_world(runs: Path, name: str, ranks: int, *overrides: str) -> World:
+    """Start it in a world that somebody else made, which ends with the job: no analysis, no report."""
+    return World(ranks, ["scalescope", "train", f"runs={runs}", f"name={name}", *FAST, *overrides])
+
+
 def train_in_world(
     runs: Path, name: str, ranks: int, *overrides: str
 ) -> tuple[RunFolder, subprocess.CompletedProcess[str]]:
-    """Run it in a world that somebody else made, which ends with the job: no analysis, no report."""
-    return RunFolder(runs / name), run_world(ranks, ["train", f"runs={runs}", f"name={name}", *FAST, *overrides])
+    """Run it there to its end, and return its folder and what it said."""
+    job = start_in_world(runs, name, ranks, *overrides)
+    out, err = job.communicate(timeout=200)
+    return RunFolder(runs / name), subprocess.CompletedProcess([], job.returncode, out, err)
 
 
 def wait_for(path: Path, limit_s: float = 180.0) -> None:
@@ -63,7 +70,7 @@ def wait_for_rows(path: Path, rows: int, limit_s: float = 180.0) -> None:
         time.sleep(0.02)
 
 
-def ranks_of(launcher: "subprocess.Popen[str]") -> list[int]:
+def ranks_of(launcher: "subprocess.Popen[str] | World") -> list[int]:
     """Return the process ids of a job's ranks, lowest first."""
     children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
     return sorted(int(child) for child in children)
