@@ -64,7 +64,7 @@ def losses(ranks: int, cases: list[Case], factory: pytest.TempPathFactory) -> di
 
 def train(ranks: int, cases: list[Case], folder: Path) -> None:
     """Write the losses of each case to losses.json."""
-    done = run_world(ranks, [str(TESTS / "strategies_worker.py"), json.dumps(cases), str(folder)])
+    done = run_world(ranks, [str(TESTS / "strategies_worker.py"), json.dumps(cases), str(folder)], limit_s=400)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line.partition(" ")[2]) for line in done.stdout.splitlines() if line.startswith("LOSSES ")]
     (folder / "losses.json").write_text(json.dumps({json.dumps(case): found for case, found in lines}))

@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from typing import Any
@@ -146,11 +147,7 @@ def render(page: Page) -> str:
     shown = [_section_view(section, specs) for section in page.sections]
     drawn = can_draw() and bool(specs)
     scripts = (vega_library(), _asset("page.js")) if drawn else ("", "")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["unbroken"] = unbroken
-    return environment.from_string(_asset("page.html")).render(
+    return _template().render(
         name=page.name,
         facts=page.facts,
         script_sources=" ".join(f"'sha256-{_digest(script)}'" for script in scripts) if drawn else "'none'",
@@ -173,6 +170,16 @@ def render(page: Page) -> str:
         library=Markup(scripts[0]),
         script=Markup(scripts[1]),
     )
+
+
+@cache
+def _template() -> jinja2.Template:
+    """Return the page's template, compiled once: a study's jobs write many pages."""
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["unbroken"] = unbroken
+    return environment.from_string(_asset("page.html"))
 
 
 def unbroken(text: str) -> str:
