@@ -20,6 +20,7 @@ _FDS = 3  # where a world's ranks write to, and where its exit codes go
 
 def serve(channel: socket.socket) -> None:
     """Start a world for each request: the path of a JSON file, and its file descriptors. Returns at the end of all."""
+    import scalescope.collectives.sweep
     import scalescope.launch.run
     import scalescope.train.config
     import scalescope.train.job  # noqa: F401 - what every rank loads
