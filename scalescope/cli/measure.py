@@ -119,12 +119,14 @@ def _is_hydras(flag: str) -> bool:
 def _start(verb: Verb, config: "DictConfig") -> int:
     """Run one composed job to its end and show what it measured."""
     from scalescope.cli.loggers import end_loggers
-    from scalescope.cli.show import show
     from scalescope.launch.freeze import plan_job
+
+    plan = plan_job(verb, config)
+    # torch's engine and what shows a run take seconds to load: what is refused needs neither
+    from scalescope.cli.show import show
     from scalescope.launch.start import start_job
     from scalescope.records.folder import RunFolder
 
-    plan = plan_job(verb, config)
     print(
         f"scalescope: {plan.devices.ranks} × {plan.devices.device} ({plan.devices.backend}) → {plan.path}", flush=True
     )
