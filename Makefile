@@ -9,7 +9,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 
 
-.PHONY: demo docs fuzz test test-cluster lint setup clean
+.PHONY: demo docs fuzz test test-cluster lint lint-style lint-layers lint-types test-together setup clean
 .DEFAULT_GOAL := help
 
 help:
@@ -27,16 +27,30 @@ $(READY): pyproject.toml constraints.txt collectives/transports/issue.c
 demo: $(READY)
 	@$(BIN)/scalescope demo
 
+## all at once, each one's words in one piece; whichever fails, make fails
 lint: $(READY)
-	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet . && $(BIN)/mypy --no-error-summary && $(BIN)/lint-imports
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target lint-types lint-style lint-layers
+
+lint-style: $(READY)
+	@$(BIN)/ruff format --check --quiet . && $(BIN)/ruff check --quiet .
+
+lint-layers: $(READY)
+	@$(BIN)/lint-imports
+
+lint-types: $(READY)
+	@$(BIN)/mypy --no-error-summary
 
 docs: $(READY)
 	@$(BIN)/python -m tests.config_tables
 
-test: lint
-	@$(BIN)/pytest -m "not cluster and not long and not quiet" -n 2 --dist worksteal -rs
+## tests often wait for their processes: what lints takes what they leave. What times something runs after both
+test: $(READY)
+	@$(MAKE) --no-print-directory --jobs=2 test-together lint-types lint-style lint-layers
 	@$(BIN)/pytest -m quiet -rs
 	@echo "Not run here, since it takes long: Slurm, MPI, several hosts, faults, jobs without a locale. make test-cluster runs what it can of it."
+
+test-together: $(READY)
+	@$(BIN)/pytest -m "not cluster and not long and not quiet" -n 2 --dist worksteal -rs
 
 ## needs root; Debian's slurm-wlm, munge (slurmdbd, mariadb-server for accounts), openmpi-bin, iproute2
 test-cluster: $(READY)

@@ -13,6 +13,7 @@ from scalescope.launch.compose import compose_job, typed
 from scalescope.records.files import read_rows
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import SweepRow
+from tests.worlds import run_world
 
 FAST = ("launch.device=cpu", "launch.threads_per_rank=1", "logger=none")
 
@@ -45,6 +46,12 @@ def start(runs: Path, name: str, ranks: int, *overrides: str, beside: Path | Non
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, filter(None, (ROOT, beside))))},
         start_new_session=True,
     )
+
+
+def sweep_in_world(runs: Path, name: str, ranks: int, *overrides: str) -> tuple[int, str]:
+    """Run it to its end in a world that somebody else made; return its exit code and what it said."""
+    done = run_world(ranks, ["scalescope", "sweep", f"runs={runs}", f"name={name}", *FAST, *overrides])
+    return done.returncode, done.stdout + done.stderr
 
 
 def finish(job: subprocess.Popen[str], within_s: float) -> tuple[int, str]:

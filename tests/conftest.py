@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is loaded: tests share the cores already
+
 import pytest
 
 from tests import disks

@@ -11,7 +11,7 @@ import pytest
 from scalescope.collectives.operations import OPERATIONS
 from scalescope.collectives.plan import PlannedPoint
 from scalescope.records.rows import SweepRow
-from tests.collectives_runs import finish, folder_of, planned, points_of, rows_of, start
+from tests.collectives_runs import finish, folder_of, planned, points_of, rows_of, start, sweep_in_world
 from tests.made_once import made_once
 
 QUICK = ("min_iterations=5", "budget_s=0.002", "warmup_iterations=1", "percentile_iterations=3")
@@ -54,7 +54,7 @@ def test_all_operations_are_right_in_every_element(swept: tuple[Path, list[Sweep
 
 def test_a_sweep_that_can_measure_nothing_fails_with_the_reason_and_keeps_its_rows(tmp_path: Path) -> None:
     for more in ((), ("resume=true",)):
-        code, said = finish(start(tmp_path, "none", 2, "sizes=[8B,64B]", "algorithm=Ring", *QUICK, *more), within_s=90)
+        code, said = sweep_in_world(tmp_path, "none", 2, "sizes=[8B,64B]", "algorithm=Ring", *QUICK, *more)
         assert code == 3, said
         reason = "no point of the sweep could be measured: gloo cannot be told an algorithm, a protocol or channels"
         assert reason in said and "Traceback" not in said
@@ -129,7 +129,7 @@ def test_a_row_and_its_point_are_the_same_key() -> None:
 def test_what_waits_on_the_host_is_captured_by_no_graph(tmp_path: Path) -> None:
     """On a GPU a capture that fails leaves its stream and torch's allocator behind, so it is not tried."""
     axes = ("operations=[barrier,all_reduce]", "sizes=[8B]", "execution=[graph,eager]")
-    code, said = finish(start(tmp_path, "graphs", 2, *axes, *QUICK), within_s=60)
+    code, said = sweep_in_world(tmp_path, "graphs", 2, *axes, *QUICK)
     assert code == 0, said
     reported = {(row.operation, row.execution): row.reason or row.status for row in rows_of(tmp_path, "graphs")}
     assert "waits on the host" in reported.pop(("barrier", "graph")) and "run on CPUs" in reported.pop(

@@ -3,6 +3,7 @@
 import base64
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ import torch.distributed as dist
 from tests.collectives_runs import start as start_sweep
 from tests.processes import descendants
 from tests.sockets import listening_at
-from tests.train_runs import FAST, SMALL_GPT, start, wait_for_rows
+from tests.train_runs import FAST, SMALL_GPT, ranks_of, start, wait_for_rows
 
 BIN = Path(sys.executable).parent
 TRAINING = (*SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2")
@@ -34,7 +35,7 @@ def addresses_until_it_ends(job: "subprocess.Popen[str]") -> set[str]:
 
 
 def test_a_training_job_listens_on_loopback_alone(tmp_path: Path) -> None:
-    found = addresses_until_it_ends(start(tmp_path, "one", 2, *TRAINING, "steps=30"))
+    found = addresses_until_it_ends(start(tmp_path, "one", 2, *TRAINING, "steps=8"))
     assert found and found <= LOOPBACK
 
 
@@ -69,6 +70,8 @@ def test_a_pickle_that_a_neighbour_writes_into_the_store_runs_nothing(tmp_path: 
     job, came = start(tmp_path, "one", 2, *TRAINING, "steps=100000"), tmp_path / "came"
     try:
         wait_for_rows(tmp_path / "one" / "steps.jsonl", 2)
+        for rank in ranks_of(job):  # the launcher alone is meant: they would only take the cores
+            os.kill(rank, signal.SIGSTOP)
         for _, port in listening_at(job.pid):  # the launcher's: stores, and nothing else
             with suppress(dist.DistNetworkError):  # a launcher that unpickles the first one has died of it
                 store = dist.TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(seconds=20))
@@ -76,5 +79,7 @@ def test_a_pickle_that_a_neighbour_writes_into_the_store_runs_nothing(tmp_path: 
         time.sleep(8)
         assert job.poll() is None and not came.exists()
     finally:
+        for rank in ranks_of(job):
+            os.kill(rank, signal.SIGCONT)
         job.terminate()
         job.communicate(timeout=60)

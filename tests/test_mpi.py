@@ -66,14 +66,16 @@ each = pytest.mark.parametrize("mpi", [
 
 
 @pytest.fixture(scope="module")
-def by_torchrun(tmp_path_factory: pytest.TempPathFactory) -> list[float | None]:
-    folder, done = train_in_world(tmp_path_factory.mktemp("runs"), "torchrun", 2, *ARGV)
+def without_mpi(tmp_path_factory: pytest.TempPathFactory) -> list[float | None]:
+    folder, done = train_in_world(tmp_path_factory.mktemp("runs"), "without_mpi", 2, *ARGV)
     assert done.returncode == 0, done.stderr
     return [row.loss for row in folder.read_steps()]
 
 
 @each
-def test_mpirun_gives_the_losses_of_torchrun(mpi: Mpi, by_torchrun: list[float | None], tmp_path: Path) -> None:
+def test_mpirun_gives_the_losses_of_ranks_without_mpi(
+    mpi: Mpi, without_mpi: list[float | None], tmp_path: Path
+) -> None:
     argv = [str(BIN / "scalescope"), "train", f"runs={tmp_path}", "name=one", *FAST, *ARGV]
     done = subprocess.run(
         mpi.command(2, *argv), env=mpi.environment, capture_output=True, text=True, timeout=200, check=False
@@ -82,7 +84,7 @@ def test_mpirun_gives_the_losses_of_torchrun(mpi: Mpi, by_torchrun: list[float |
     folder = RunFolder(tmp_path / "one")
     info = folder.read_info()
     assert (info.status, info.world_size, info.launcher) == ("done", 2, "mpi")
-    assert [row.loss for row in folder.read_steps()] == by_torchrun
+    assert [row.loss for row in folder.read_steps()] == without_mpi
 
 
 @each

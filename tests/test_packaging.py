@@ -85,7 +85,8 @@ def test_it_answers_and_reads_a_trace_among_strangers(
 
 @pytest.mark.parametrize(
     "form",
-    ["wheel", "editable", pytest.param("sdist", marks=long), pytest.param("archive", marks=long)],
+    # the editable one is what every other test of a job runs, tests/test_front_door.py among strangers, too
+    ["wheel", *(pytest.param(form, marks=long) for form in ("editable", "sdist", "archive"))],
 )
 def test_two_ranks_train_among_strangers(
     form: str, builds: Path, hostile: Path, tmp_path_factory: pytest.TempPathFactory

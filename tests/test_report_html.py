@@ -11,15 +11,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import altair as alt
 import msgspec
 import pytest
+from jsonschema import ValidationError
 
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import SweepRow
 from scalescope.report.drawing.tables import Column, Table
-from scalescope.report.html import write_report
+from scalescope.report.drawing.vega_library import vega_library
+from scalescope.report.html import page_of, write_report
 from scalescope.report.page import inline_json, table_csv
+from scalescope.report.report_data import read_report_data
 from scalescope.report.sentences import loss_sentence
 from scalescope.scaling.answer import (
     Collective,
@@ -230,7 +234,7 @@ def test_without_the_drawing_library_the_page_has_its_tables_and_says_so(tmp_pat
         "import importlib.util as u; find = u.find_spec\n"
         "u.find_spec = lambda name, *a: None if name in ('altair', 'vl_convert') else find(name, *a)\n"
         "from pathlib import Path; from scalescope.records.folder import RunFolder\n"
-        "from scalescope.report.html import write_report\n"
+        "from scalescope.report.html import page_of, write_report\n"
         f"write_report(RunFolder(Path({str(folder.path)!r})))\n"
     )
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=200, check=True)
@@ -244,11 +248,41 @@ def test_writing_a_report_imports_no_torch(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path\n"
         "from scalescope.records.folder import RunFolder\n"
-        "from scalescope.report.html import write_report\n"
+        "from scalescope.report.html import page_of, write_report\n"
         f"write_report(RunFolder(Path({str(folder.path)!r})))\n"
         "assert 'torch' not in sys.modules and 'hydra' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=200, check=True)
+
+
+def test_every_chart_is_what_vega_lite_s_schema_takes(study_page: Path, real_study: RunFolder, tmp_path: Path) -> None:
+    """Writing a report does not hold its charts to the schema: that takes longer than all the rest of the page."""
+    others = [write_run(tmp_path / "run", 4), write_sweep(tmp_path / "sweep")]
+    for folder in (RunFolder(study_page.parent), real_study, *others):
+        page = page_of(read_report_data(folder))
+        specs = [spec for section in page.sections for panel in section.panels for spec in panel.charts]
+        assert specs
+        for spec in specs:
+            alt.LayerChart.from_dict(spec, validate=True)
+        with pytest.raises(ValidationError):
+            alt.LayerChart.from_dict({**specs[0], "heihgt": 3}, validate=True)
+
+
+def test_the_script_that_draws_is_bundled_once_and_a_damaged_copy_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    script = vega_library()
+    (kept,) = (tmp_path / "scalescope").iterdir()
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[:1000])
+    assert vega_library() == script and kept.read_bytes() == whole
+    kept.unlink()
+    other = kept.with_name(f"{kept.name.rpartition('-')[0]}-{hashlib.sha256(b'draw()').hexdigest()[:32]}.js")
+    other.write_bytes(b"draw()")
+    assert vega_library() == "draw()"  # what is there was not bundled anew
+    monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
+    assert vega_library() == script
 
 
 def test_json_inside_the_page_cannot_end_its_script() -> None:

@@ -1,9 +1,6 @@
 """What real gloo processes did is read back: who is waited for, how much was sent, between whom."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +9,7 @@ from scalescope.scaling.analyze import analyze_run
 from scalescope.scaling.answer import Collective, RunAnalysis
 from tests.gloo_root_job import ELEMENTS, ROOT
 from tests.made_once import made_once
+from tests.worlds import run_world
 
 WORLD = 3
 
@@ -22,10 +20,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _record(path: Path) -> None:
-    torchrun = [str(Path(sys.executable).parent / "torchrun"), "--standalone", "--nproc-per-node", str(WORLD)]
-    script = Path(__file__).parent / "gloo_root_job.py"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run([*torchrun, str(script), str(path)], env=environment, check=True, capture_output=True, timeout=120)
+    done = run_world(WORLD, [str(Path(__file__).parent / "gloo_root_job.py"), str(path)])
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")

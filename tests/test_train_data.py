@@ -115,10 +115,18 @@ def test_targets_are_the_next_tokens(tmp_path: Path) -> None:
 
 def test_text_is_its_bytes_file_after_file(tmp_path: Path) -> None:
     (tmp_path / "skip").mkdir()
-    for name, text in (("b.txt", "bbbb"), ("a.txt", "aaaa"), ("c.md", "cccc"), ("skip/d.txt", "dddd")):
+    (tmp_path / "b" / "skip").mkdir(parents=True)
+    for name, text in (
+        ("b/b.txt", "bbbb"),
+        ("a.txt", "aaaa"),
+        ("c.md", "cccc"),
+        ("skip/d.txt", "dd"),
+        ("b/skip/e.txt", "e"),
+    ):
         (tmp_path / name).write_text(text)
-    corpus = read_corpus(data("text", tmp_path, pattern="*.txt", exclude=["skip"], validation_fraction=0.25))
-    assert bytes(corpus.training) + b"|" + bytes(corpus.held_out) == b"aaaabb|bb"
+    for pattern in ("*.txt", "**/*.txt"):
+        corpus = read_corpus(data("text", tmp_path, pattern=pattern, exclude=["skip"], validation_fraction=0.25))
+        assert bytes(corpus.training) + b"|" + bytes(corpus.held_out) == b"aaaabb|bb"
 
 
 def test_llm_cs_token_files_are_read_without_their_header(tmp_path: Path) -> None:

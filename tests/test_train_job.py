@@ -22,7 +22,7 @@ from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.run import explain_run
 from scalescope.scaling.trace.header import Header, OwnMetadata
 from tests.made_once import made_once
-from tests.train_runs import SMALL_GPT, ranks_of, start, train, train_in_world, wait_for, wait_for_rows
+from tests.train_runs import SMALL_GPT, ranks_of, start, start_in_world, train_in_world, wait_for, wait_for_rows
 
 STEPS = 24
 SHORT = (
@@ -190,7 +190,7 @@ def test_the_facts_of_a_job_are_written_once(together: Run, alone: Run) -> None:
 
 
 def test_ranks_that_train_each_for_itself_add_up_what_each_of_them_does(tmp_path: Path) -> None:
-    folder, done = train(tmp_path, "apart", 2, *SHORT, "strategy=local")
+    folder, done = train_in_world(tmp_path, "apart", 2, *SHORT, "strategy=local")
     assert done.returncode == 0, done.stderr
     rows, facts = folder.read_steps(), folder.read_facts()
     assert facts is not None
@@ -204,8 +204,8 @@ def test_ranks_that_train_each_for_itself_add_up_what_each_of_them_does(tmp_path
 
 
 def test_a_loss_that_is_not_finite_ends_the_job_with_advice_and_keeps_the_steps(tmp_path: Path) -> None:
-    folder, done = train(tmp_path, "nan", 2, *SHORT, "profiler=none", "optimizer.learning_rate=1e30",
-                         "optimizer.gradient_clip=null")  # fmt: skip
+    folder, done = train_in_world(tmp_path, "nan", 2, *SHORT, "profiler=none", "optimizer.learning_rate=1e30",
+                                  "optimizer.gradient_clip=null")  # fmt: skip
     assert done.returncode == 3, done.stderr
     assert "the loss is nan at step" in done.stderr
     assert "optimizer.learning_rate" in done.stderr
@@ -215,7 +215,7 @@ def test_a_loss_that_is_not_finite_ends_the_job_with_advice_and_keeps_the_steps(
 
 def test_a_trace_that_cannot_be_written_is_said_and_costs_no_step(tmp_path: Path) -> None:
     """A file lies where the traces' folder should be: to the export, that is a full disk."""
-    job = start(tmp_path, "full", 1, *SHORT)
+    job = start_in_world(tmp_path, "full", 1, *SHORT)
     folder = RunFolder(tmp_path / "full")
     wait_for(folder.config)
     folder.traces.touch()

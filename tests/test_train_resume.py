@@ -18,7 +18,7 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
 from scalescope.train.strategies.base import Strategy
 from tests.made_once import made_once
-from tests.train_runs import SMALL_GPT, ranks_of, start, train_in_world, wait_for
+from tests.train_runs import SMALL_GPT, ranks_of, start_in_world, train_in_world, wait_for
 
 STEPS = 30
 JOB = (*SMALL_GPT, "data=python_stdlib", "global_batch_size=8", "profiler=none", "warmup_steps=2", f"steps={STEPS}")
@@ -81,7 +81,7 @@ def test_a_job_that_is_asked_to_stop_saves_its_state_and_goes_on_also_on_fewer_r
     """Four ranks that hold a slice each, and write in the background; two go on."""
     sharded = (*JOB, "strategy=fsdp2", "checkpoint_every=3", "checkpoint_mode=background")
     slow = "data.validation_samples=64"
-    job = start(tmp_path, "asked", 4, *sharded, slow)
+    job = start_in_world(tmp_path, "asked", 4, *sharded, slow)
     folder = RunFolder(tmp_path / "asked")
     wait_for(folder.steps)
     for rank in ranks_of(job)[:1]:  # one rank hears it; all obey
@@ -104,12 +104,12 @@ def test_a_job_that_is_asked_to_stop_saves_its_state_and_goes_on_also_on_fewer_r
 def test_a_job_that_is_killed_while_it_saves_goes_on_from_the_checkpoint_before_bit_for_bit(
     undisturbed: RunFolder, tmp_path: Path
 ) -> None:
-    job = start(tmp_path, "killed", 2, *JOB, "checkpoint_every=1", "checkpoint_mode=background")
+    job = start_in_world(tmp_path, "killed", 2, *JOB, "checkpoint_every=1", "checkpoint_mode=background")
     folder = RunFolder(tmp_path / "killed")
     wait_for(folder.checkpoints / "step-3")
     ranks = ranks_of(job)
     while not stopped_inside_a_save(ranks, folder):
-        assert job.poll() is None, "it was never caught in a save"
+        assert job.is_running(), "it was never caught in a save"
     for rank in ranks:
         os.kill(rank, signal.SIGKILL)
     job.communicate(timeout=100)
@@ -140,7 +140,7 @@ def test_a_checkpoint_that_cannot_be_written_costs_no_step(undisturbed: RunFolde
     """A file lies where the checkpoints' folder should be: to the writer, that is a full disk."""
     for mode in ("sync", "background"):
         folder = RunFolder(tmp_path / mode)
-        job = start(tmp_path, mode, 1, *JOB, "checkpoint_every=10", f"checkpoint_mode={mode}")
+        job = start_in_world(tmp_path, mode, 1, *JOB, "checkpoint_every=10", f"checkpoint_mode={mode}")
         wait_for(folder.config)
         folder.checkpoints.touch()
         _, said = job.communicate(timeout=200)

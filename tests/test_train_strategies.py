@@ -1,15 +1,13 @@
 """Every strategy computes the same: the losses of one rank on the whole batch, on two ranks that share it."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from scalescope.train.models.fp8 import has_package
 from tests.made_once import made_once
+from tests.worlds import run_world
 
 Case = dict[str, object]
 LOCAL: Case = {"strategy": "local"}
@@ -66,15 +64,7 @@ def losses(ranks: int, cases: list[Case], factory: pytest.TempPathFactory) -> di
 
 def train(ranks: int, cases: list[Case], folder: Path) -> None:
     """Write the losses of each case to losses.json."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--standalone"]
-    done = subprocess.run(
-        [*command, str(TESTS / "strategies_worker.py"), json.dumps(cases), str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env={**os.environ, "PYTHONPATH": f"{TESTS.parent}:{TESTS}", "OMP_NUM_THREADS": "1"},
-        check=False,
-    )
+    done = run_world(ranks, [str(TESTS / "strategies_worker.py"), json.dumps(cases), str(folder)], limit_s=400)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line.partition(" ")[2]) for line in done.stdout.splitlines() if line.startswith("LOSSES ")]
     (folder / "losses.json").write_text(json.dumps({json.dumps(case): found for case, found in lines}))

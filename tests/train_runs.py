@@ -9,6 +9,7 @@ from pathlib import Path
 from scalescope.launch.compose import compose_job, typed
 from scalescope.records.folder import RunFolder
 from scalescope.train.config import TrainConfig, register
+from tests.worlds import World
 
 SMALL_GPT = ("model=gpt_tiny", "model.layers=2", "model.width=64", "model.context=64")
 FAST = ("precision=fp32", "launch.device=cpu", "launch.threads_per_rank=1", "logger=none")
@@ -22,25 +23,9 @@ def compose(*overrides: str) -> TrainConfig:
 
 def start(runs: Path, name: str, ranks: int, *overrides: str) -> subprocess.Popen[str]:
     """Start `scalescope train` as a user does."""
-    return _start(["scalescope", "train", f"launch.ranks={ranks}"], runs, name, *overrides)
-
-
-def train(runs: Path, name: str, ranks: int, *overrides: str) -> tuple[RunFolder, subprocess.CompletedProcess[str]]:
-    """Run `scalescope train` to its end, analysis and report included, and return its folder and what it said."""
-    return _end(start(runs, name, ranks, *overrides), runs / name)
-
-
-def train_in_world(
-    runs: Path, name: str, ranks: int, *overrides: str
-) -> tuple[RunFolder, subprocess.CompletedProcess[str]]:
-    """Run it inside torchrun's own world, which ends with the job: no analysis, no report."""
-    torchrun = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), "-m", "scalescope", "train"]
-    return _end(_start(torchrun, runs, name, *overrides), runs / name)
-
-
-def _start(module: list[str], runs: Path, name: str, *overrides: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "scalescope", "train", f"launch.ranks={ranks}", f"runs={runs}", f"name={name}"]
     return subprocess.Popen(
-        [sys.executable, "-m", *module, f"runs={runs}", f"name={name}", *FAST, *overrides],
+        [*command, *FAST, *overrides],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -48,9 +33,25 @@ def _start(module: list[str], runs: Path, name: str, *overrides: str) -> subproc
     )
 
 
-def _end(job: subprocess.Popen[str], folder: Path) -> tuple[RunFolder, subprocess.CompletedProcess[str]]:
+def train(runs: Path, name: str, ranks: int, *overrides: str) -> tuple[RunFolder, subprocess.CompletedProcess[str]]:
+    """Run `scalescope train` to its end, analysis and report included, and return its folder and what it said."""
+    job = start(runs, name, ranks, *overrides)
     out, err = job.communicate(timeout=200)
-    return RunFolder(folder), subprocess.CompletedProcess(job.args, job.returncode, out, err)
+    return RunFolder(runs / name), subprocess.CompletedProcess(job.args, job.returncode, out, err)
+
+
+def start_in_world(runs: Path, name: str, ranks: int, *overrides: str) -> World:
+    """Start it in a world that somebody else made, which ends with the job: no analysis, no report."""
+    return World(ranks, ["scalescope", "train", f"runs={runs}", f"name={name}", *FAST, *overrides])
+
+
+def train_in_world(
+    runs: Path, name: str, ranks: int, *overrides: str
+) -> tuple[RunFolder, subprocess.CompletedProcess[str]]:
+    """Run it there to its end, and return its folder and what it said."""
+    job = start_in_world(runs, name, ranks, *overrides)
+    out, err = job.communicate(timeout=200)
+    return RunFolder(runs / name), subprocess.CompletedProcess([], job.returncode, out, err)
 
 
 def wait_for(path: Path, limit_s: float = 180.0) -> None:
@@ -69,7 +70,7 @@ def wait_for_rows(path: Path, rows: int, limit_s: float = 180.0) -> None:
         time.sleep(0.02)
 
 
-def ranks_of(launcher: "subprocess.Popen[str]") -> list[int]:
+def ranks_of(launcher: "subprocess.Popen[str] | World") -> list[int]:
     """Return the process ids of a job's ranks, lowest first."""
     children = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
     return sorted(int(child) for child in children)

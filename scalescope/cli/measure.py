@@ -133,12 +133,14 @@ def _start(verb: Verb, config: "DictConfig") -> int:
 
 def _start_once(verb: Verb, config: "DictConfig") -> int:
     from scalescope.cli.loggers import end_loggers
-    from scalescope.cli.show import Asked, show
     from scalescope.launch.freeze import plan_job
+
+    plan = plan_job(verb, config)
+    # torch's engine and what shows a run take seconds to load: what is refused needs neither
+    from scalescope.cli.show import Asked, show
     from scalescope.launch.start import start_job
     from scalescope.records.folder import RunFolder
 
-    plan = plan_job(verb, config)
     print(
         f"scalescope: {plan.devices.ranks} × {plan.devices.device} ({plan.devices.backend}) → {plan.path}", flush=True
     )

@@ -13,6 +13,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from typing import Any
@@ -25,6 +26,7 @@ from scalescope.report.drawing.numbers import listing
 from scalescope.report.drawing.palette import stylesheet
 from scalescope.report.drawing.panel import NO_DRAWING, Section, Spec, can_draw
 from scalescope.report.drawing.tables import Cell, Column, Table
+from scalescope.report.drawing.vega_library import vega_library
 from scalescope.report.sentences import Verdict
 
 #: Rows of one table on the page, and in its CSV; the run folder has them all.
@@ -144,12 +146,8 @@ def render(page: Page) -> str:
     specs: dict[str, Spec] = {}
     shown = [_section_view(section, specs) for section in page.sections]
     drawn = can_draw() and bool(specs)
-    scripts = _scripts() if drawn else ("", "")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters["unbroken"] = unbroken
-    return environment.from_string(_asset("page.html")).render(
+    scripts = (vega_library(), _asset("page.js")) if drawn else ("", "")
+    return _template().render(
         name=page.name,
         facts=page.facts,
         script_sources=" ".join(f"'sha256-{_digest(script)}'" for script in scripts) if drawn else "'none'",
@@ -172,6 +170,16 @@ def render(page: Page) -> str:
         library=Markup(scripts[0]),
         script=Markup(scripts[1]),
     )
+
+
+@cache
+def _template() -> jinja2.Template:
+    """Return the page's template, compiled once: a study's jobs write many pages."""
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["unbroken"] = unbroken
+    return environment.from_string(_asset("page.html"))
 
 
 def unbroken(text: str) -> str:
@@ -203,17 +211,6 @@ def _csv_cell(cell: Cell) -> str | int | float:
     if cell is None:
         return ""
     return f"'{cell}" if isinstance(cell, str) and cell[:1] in tuple("=+-@\t\r") else cell
-
-
-def _scripts() -> tuple[str, str]:
-    """Return vl-convert's bundle (Vega, Vega-Lite, Vega-Embed) and the page's own script."""
-    import vl_convert
-
-    library: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]  # its stub wrongly asks for an argument
-    library = library.replace("\r\n", "\n").replace("\r", "\n")
-    # no address stays in the page but the names of XML namespaces, which are not fetched
-    library = library.replace("https://vega.github.io/editor/", "about:blank")
-    return re.sub(r"</(script)", r"<\\/\1", library, flags=re.I).replace("<!--", r"<\!--"), _asset("page.js")
 
 
 def _digest(script: str) -> str:

@@ -3,6 +3,7 @@
 The held-out part is the stream's tail (or a file of its own), so no training window ever reads into it.
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,7 @@ def read_corpus(config: DataConfig) -> Corpus:
 def text_files(config: DataConfig) -> list[Path]:
     """Return the text's files in a fixed order. Raises UserError where none is there, or one cannot be read."""
     path = _existing(config)
-    files = [path] if path.is_file() else sorted(_walk(path, config))
+    files = [path] if path.is_file() else sorted(set(_walk(path, config)))
     if not files:
         raise UserError(
             f"data.path={path} holds no file that matches data.pattern={config.pattern!r}; set data.pattern"
@@ -67,10 +68,13 @@ def text_files(config: DataConfig) -> list[Path]:
 
 
 def _walk(folder: Path, config: DataConfig) -> Iterator[Path]:
+    """Yield the files below a folder that match. What is excluded is not listed: it may be all of site-packages."""
     excluded = set(config.exclude)
-    for file in folder.rglob(config.pattern):
-        if excluded.isdisjoint(file.relative_to(folder).parts) and file.is_file():
-            yield file
+    for here, folders, _ in os.walk(folder):
+        folders[:] = [name for name in folders if name not in excluded]
+        for file in Path(here).glob(config.pattern):
+            if excluded.isdisjoint(file.relative_to(here).parts) and file.is_file():
+                yield file
 
 
 def _existing(config: DataConfig) -> Path:
