@@ -137,7 +137,8 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         falls = [fall for fall in study.waterfall if fall.series == series and fall.to_world_size == last.world_size]
         unsteady = any(fall.unsteady for fall in falls)
         if unsteady:
-            headline, level = f"{series}: the machine was unsteady. {headline.partition(': ')[2]}", "unknown"
+            headline = f"{series}: the machine was unsteady. {headline.partition(': ')[2]}"
+            level = "unknown"
         if falls and last.scaling == "weak":
             sentences.append(loss_sentence(falls[0]))
             advice = _advice(falls[0], kind)
