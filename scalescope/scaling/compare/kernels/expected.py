@@ -26,9 +26,12 @@ def expected_ratio(bound: Bound, here: str | None, there: str | None, precision:
     before, after = find_peak(here), find_peak(there)
     if before is None or after is None:
         return None
+    figures: tuple[float | None, float | None]
     if bound == "memory":
-        return before.memory_tb_s / after.memory_tb_s
-    if bound == "communication":
-        return before.link_gb_s / after.link_gb_s
-    peaks = [one.tflops(precision or _USUAL_PRECISION) for one in (before, after)]
-    return peaks[0] / peaks[1] if peaks[0] and peaks[1] else None
+        figures = before.memory_tb_s, after.memory_tb_s
+    elif bound == "communication":
+        figures = before.link_gb_s, after.link_gb_s
+    else:
+        figures = before.tflops(precision or _USUAL_PRECISION), after.tflops(precision or _USUAL_PRECISION)
+    here_can, there_can = figures
+    return here_can / there_can if here_can and there_can else None
