@@ -16,7 +16,7 @@ from scalescope.scaling.verdicts.groups import by_role, named_roles
 from tests.synthetic import Job, Json, make, write
 
 #: Two groups for each rank of four: rows of a mesh over its first dimension, and over its second.
-GROUPS = [(0, 1), (2, 3), (0, 2), (1, 3)]
+GROUPS: list[tuple[int, ...]] = [(0, 1), (2, 3), (0, 2), (1, 3)]
 DESCRIPTIONS = {"g0": "mesh_tp", "g1": "mesh_tp", "g2": "mesh_dp", "g3": "mesh_dp"}
 
 

@@ -97,7 +97,7 @@ def _print_flight(folder: Path, out: Path | None) -> int:
 
 def _roles(given: list[str]) -> dict[str, str]:
     """Return the roles that were given to groups, by the groups' names. Raises UserError for any other role."""
-    found = {}
+    found: dict[str, str] = {}
     for one in given:
         group, equals, role = one.rpartition("=")
         if not equals or role not in ROLES:

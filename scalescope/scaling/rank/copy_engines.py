@@ -127,4 +127,5 @@ class _Groups:
         return Activities(
             start[kept], end[kept], names[kept], kind[kept], activities.stream[kept], activities.device[kept],
             activities.correlation[kept], activities.external[kept], activities.communication[kept],
+            activities.blocks[kept],
         )  # fmt: skip

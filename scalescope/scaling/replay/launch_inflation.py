@@ -50,18 +50,17 @@ def slowing_of_launches(graph: Graph, side: SideBySide) -> list[float]:
     measured = {rank: _measured(rank, typical) for rank in side.ranks}
     by_name: dict[str, list[float]] = defaultdict(list)
     for own in measured.values():
-        for (name, _), inflation in own.items():
-            by_name[name].append(inflation)
+        for (name, _), one in own.items():
+            by_name[name].append(one)
     if not by_name:
         return []
     of_name = {name: median(values) for name, values in by_name.items()}
     found = [1.0] * len(graph.activities)
     for rank, own_rows in rows.items():
         for key, activities in own_rows.items():
-            own = measured[rank].get(key, of_name.get(key[0]))
-            if own is not None:
-                for at in activities:
-                    found[at] = own / usual
+            inflation = measured[rank].get(key, of_name.get(key[0], usual))
+            for at in activities:
+                found[at] = inflation / usual
     return found
 
 
