@@ -1,5 +1,7 @@
 """A folder as people have them: of two jobs, with strangers in it, with a file that is cut off."""
 
+import gzip
+import json
 import shutil
 from pathlib import Path
 
@@ -75,3 +77,17 @@ def test_a_file_that_is_cut_off_steers_no_mean(tmp_path: Path) -> None:
     assert whole.efficiency is not None and cut.efficiency is not None
     assert cut.efficiency.parallel == pytest.approx(whole.efficiency.parallel, rel=0.02)
     assert max(cut.efficiency.orchestration, cut.efficiency.serialisation, cut.efficiency.transfer) <= 1
+
+
+def test_ranks_of_a_job_on_cpus_are_one_job_whatever_their_cores_did_meanwhile(tmp_path: Path) -> None:
+    """One operator of each rank lasts a hundred steps, since its core was another process's for so long."""
+    for rank in (0, 1):
+        (source,) = (DATA / "cpu_ddp_n2").glob(f"rank{rank}*.json.gz")
+        trace = json.loads(gzip.decompress(source.read_bytes()))
+        operators = [event for event in trace["traceEvents"] if event.get("cat") == "cpu_op"]
+        window_us = max(one["ts"] + one["dur"] for one in operators) - min(one["ts"] for one in operators)
+        slow = [one for one in operators if one["name"] == ("aten::mm", "aten::add_")[rank]]
+        max(slow, key=lambda one: one["ts"])["dur"] = 100 * window_us
+        (tmp_path / f"rank{rank}.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode()))
+    (found,) = runs_of(tmp_path)
+    assert [rank.rank for rank in found.ranks] == [0, 1]

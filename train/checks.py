@@ -25,10 +25,6 @@ def check(job: JobConfig, world_size: int) -> None:
         raise UserError(
             f"accumulate={config.accumulate} does not divide the {samples} samples of a rank; choose a divisor"
         )
-    if config.launch.device == "cpu":
-        said = hopeless(config.model, samples, config.steps, usable_cores())
-        if said is not None:
-            raise UserError(said)
     if make_schedule(config).steady_steps < 1:
         raise UserError(
             f"steps={config.steps}: warm-up and the profiler's windows leave no step to measure; raise steps"
@@ -42,6 +38,10 @@ def check(job: JobConfig, world_size: int) -> None:
         _check_images(config, cast(ImageModelConfig, config.model), samples * world_size, world_size)
     elif config.data.kind != "synthetic":
         _check_tokens(config, cast(TextModelConfig, config.model), samples * world_size, world_size)
+    if config.launch.device == "cpu":
+        said = hopeless(config.model, samples, config.steps, usable_cores())
+        if said is not None:
+            raise UserError(said)
 
 
 def samples_per_rank(config: TrainConfig, world_size: int) -> int:

@@ -16,7 +16,7 @@ from scalescope.scaling.trace.sources import Source
 _APART_NS = 10_000_000_000
 #: Absolute times are ns since 1970; a header without its base leaves small ones, which compare with nothing.
 _ABSOLUTE_NS = 10**18
-#: The share of compute time that is in kernels of the same names. Two ranks of a GPT under DDP have 0.99, an
+#: The share of the work that is in kernels of the same names. Two ranks of a GPT under DDP have 0.99, an
 #: eager and a compiled one 0.69, a GPT and a ResNet-50 0.02.
 _SAME_WORK = 0.15
 #: Fewer kernels than this tell nothing of what a rank computes.
@@ -92,20 +92,23 @@ def _lie_apart(left: RankSummary, right: RankSummary) -> bool:
 def _compute_different_things(left: RankSummary, right: RankSummary) -> bool:
     if left.activity != right.activity:
         return False  # of a job on devices, one trace may hold the host alone
-    shares = [_time_by_name(one) for one in (left, right)]
+    shares = [_work_by_name(one) for one in (left, right)]
     if any(len(one) < _TELLING_KERNELS for one in shares):
         return False
     common = sum(min(share, shares[1].get(name, 0.0)) for name, share in shares[0].items())
     return common < _SAME_WORK
 
 
-def _time_by_name(summary: RankSummary) -> dict[str, float]:
-    """Return of each kernel the share of the rank's compute time."""
-    total = summary.kernels.total_ns or 1
+def _work_by_name(summary: RankSummary) -> dict[str, float]:
+    """Return of each kernel the share of the rank's compute time; on CPUs of its operators, by number.
+
+    An operator during which the core was another process's takes any time, and may be most of a short window.
+    """
     found: dict[str, float] = {}
     for (name, _), kernel in summary.kernels.items():
-        found[name] = found.get(name, 0.0) + kernel.total_ns / total
-    return found
+        found[name] = found.get(name, 0.0) + (kernel.steps if summary.activity == "cpu" else kernel.total_ns)
+    total = sum(found.values()) or 1.0
+    return {name: share / total for name, share in found.items()}
 
 
 def _by_rank(members: Sequence[tuple[Source, RankReading]]) -> dict[int, RankReading]:
