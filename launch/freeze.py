@@ -15,6 +15,7 @@ from scalescope.launch.verb import Verb
 from scalescope.launch.world import World
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder, new_name
+from scalescope.records.frozen import read_frozen_text
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Plan:
         if (kind := folder.read_info().kind) != self.verb.kind:
             raise UserError(f"{folder.path} is a {kind} run, and cannot be gone on with as a {self.verb.kind}; choose "
                             "another name")  # fmt: skip
-        text = folder.config.read_text(encoding="utf-8")
+        text = read_frozen_text(folder.config)
         then, now = (thaw(each, self.verb.schema, self.verb.variants) for each in (text, self.text))
         changed = [f"{key}: {as_written(value)} (was {as_written(before)})"
                    for key, before, value in changed_keys(then, now) if key not in now.loosened]  # fmt: skip

@@ -33,6 +33,8 @@ HURTS: tuple[Callable[[random.Random], Any], ...] = (
 )
 BYTES = (b"\x00", b"\xff", b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"\n", b"1e400", b"\xed\xa0\x80", b"NaN")
 
+_LONGEST_LINE = 3000  # of those that are multiplied, so that a case stays as small as it has to be
+
 
 def mutated(text: bytes, number: int) -> bytes:
     """Return a text with one to five faults, the same for the same number."""
@@ -112,7 +114,7 @@ def _lines(text: bytes, random_: random.Random) -> bytes:
             lines[one] = b""
         elif action < 0.7:
             lines[one], lines[other] = lines[other], lines[one]
-        else:
+        elif len(lines[one]) < _LONGEST_LINE:
             lines[one] *= random_.choice((2, 30))
     return b"".join(lines)
 

@@ -11,9 +11,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
 from scalescope.records.folder import RunFolder
+from scalescope.records.frozen import read_frozen
 from scalescope.report.drawing.palette import resolved
 from scalescope.report.drawing.panel import can_draw
 from scalescope.report.drawing.tables import Column, Table, stacked
@@ -58,7 +57,7 @@ def log_study(folder: RunFolder, settings: Mapping[str, Any]) -> None:
 
 
 def _log(data: ReportData, sink: WandbSink, name: str) -> None:
-    sink.start(_config(data.folder), name)
+    sink.start(read_frozen(data.folder.config), name)
     verdicts = _verdicts(data)
     sink.log_values(
         lambda: {
@@ -99,11 +98,6 @@ def study_tables(data: ReportData) -> dict[str, Table]:
         "study/sweep": sweep_table(data.sweep),
     }  # fmt: skip
     return {key: table for key, table in tables.items() if table is not None and table.rows}
-
-
-def _config(folder: RunFolder) -> dict[str, Any]:
-    loaded = yaml.safe_load(folder.config.read_text(encoding="utf-8")) if folder.config.is_file() else None
-    return loaded if isinstance(loaded, dict) else {}
 
 
 def _verdicts(data: ReportData) -> list[Verdict]:
