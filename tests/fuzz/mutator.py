@@ -94,7 +94,12 @@ def _hurt(document: Any, random_: random.Random) -> Any:
 
 
 def _key(holder: Any, random_: random.Random) -> Any:
-    return random_.choice(list(holder)) if isinstance(holder, dict) else random_.randrange(len(holder))
+    """Return a key or index; of a document's members, most often the one that holds the most, as a trace's events."""
+    keys = list(holder) if isinstance(holder, dict) else range(len(holder))
+    sizes = {key: len(holder[key]) for key in keys if isinstance(holder[key], dict | list)}
+    if isinstance(holder, dict) and max(sizes.values(), default=0) > 100 and random_.random() < 0.8:
+        return max(sizes, key=sizes.__getitem__)
+    return random_.choice(list(keys))
 
 
 def _words(text: bytes, random_: random.Random) -> bytes:
