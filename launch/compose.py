@@ -103,7 +103,7 @@ def thaw(text: str, schema: type[Schema], variants: Variants) -> Schema:
         bring_up_to_date(raw, schema, variants)
         chosen = {group: kinds[raw[group].kind] for group, kinds in variants.items()}
         return typed(_fitted(raw, schema, chosen), schema)
-    except (OmegaConfBaseException, LookupError, AttributeError, TypeError, ValueError) as error:
+    except (OmegaConfBaseException, LookupError, AttributeError, TypeError, ValueError, OverflowError) as error:
         said = str(error).splitlines()[0]
         raise UserError(f"the frozen config does not fit this version of scalescope: {said}") from error
 

@@ -47,3 +47,9 @@ def test_a_config_that_is_no_text_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"config\.yaml: "):
         read_frozen(folder.config)
     assert read_frozen(tmp_path / "none.yaml") == {}
+
+
+def test_a_number_beyond_what_its_key_can_hold_is_refused(tmp_path: Path) -> None:
+    register()
+    with pytest.raises(UserError, match="does not fit"):
+        thaw(f"launch: {{timeout_s: 1{'0' * 400}}}", TrainConfig, {})
