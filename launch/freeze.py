@@ -8,6 +8,7 @@ from typing import cast
 from omegaconf import DictConfig, open_dict
 
 from scalescope.launch.bounds import as_written
+from scalescope.launch.claim import claim
 from scalescope.launch.compose import freeze, refuse_strangers, thaw, typed
 from scalescope.launch.devices import DeviceChoice, resolve
 from scalescope.launch.keys import changed_keys
@@ -30,13 +31,16 @@ class Plan:
     resume: bool  # go on with the folder where it exists
 
     def make_folder(self) -> RunFolder:
-        """Make the run folder, or open it to go on with. Raises UserError where it cannot be made or does not fit."""
+        """Make the run folder, or open it to go on with. Raises UserError where that cannot be, or is another job's."""
         if self.resume and os.path.exists(self.path):  # noqa: PTH110 - pathlib's raises where a parent is closed
             folder = RunFolder.open(self.path)
+            claim(self.path)
             self.refuse_another_config(folder)
             folder.reopen()
             return folder
-        return RunFolder.create(self.path, self.verb.kind, self.text, self.study)
+        folder = RunFolder.create(self.path, self.verb.kind, self.text, self.study)
+        claim(self.path)
+        return folder
 
     def refuse_another_config(self, folder: RunFolder) -> None:
         """Raise UserError where a folder was made with settings that measure something else."""
