@@ -23,9 +23,12 @@ class Fault:
     says: str  # part of run.json's message or of the command's own words
     keeps: str
     proven_by: str  # file::test
+    tried: bool = True  # False: written, and not run yet for want of the device
 
 
 _TRAINING = "tests/test_faults.py::test_"
+_INSIDE = "tests/test_faults_in_process.py::test_"
+_GPUS = "tests/test_faults_on_gpus.py::test_"
 
 FAULTS = {
     "killed_before_init": Fault(
@@ -105,6 +108,64 @@ FAULTS = {
     "slurmd_gone": Fault(
         "a node of a Slurm job is lost", "SIGKILL to its slurmd and all that it runs", 3, 60, "has died",
         "every step's row until then", "tests/test_slurm.py::test_a_job_that_loses_a_node_ends_and_keeps_its_rows",
+    ),
+    "segfault": Fault(
+        "a rank crashes", "SIGSEGV in mid-step", 3, 25, "rank 1 (process", "every step's row until then",
+        _INSIDE + "a_rank_that_crashes_is_named_with_its_signal",
+    ),
+    "abort": Fault(
+        "a rank aborts", "SIGABRT in mid-step, as a failed assertion of a library", 3, 25, "rank 1 (process",
+        "every step's row until then", _INSIDE + "a_rank_that_crashes_is_named_with_its_signal",
+    ),
+    "interrupted": Fault(
+        "Ctrl-C", "SIGINT, at any moment, also while the ranks still load", 3, 40, "scalescope: ",
+        "every step's row until then; no rank stays behind", _INSIDE + "ctrl_c_ends_a_job_whenever_it_comes",
+    ),
+    "async_exception": Fault(
+        "an exception comes into a rank's main thread from another", "PyThreadState_SetAsyncExc", 3, 30,
+        "MemoryError", "every step's row until then",
+        _INSIDE + "an_exception_raised_into_a_ranks_main_thread_from_another_ends_the_job",
+    ),
+    "thread_exception": Fault(
+        "a thread of the user's fails", "an exception in it", 0, 120, "", "everything",
+        _INSIDE + "a_thread_of_the_users_that_fails_costs_no_step",
+    ),
+    "handler_exception": Fault(
+        "a signal's handler fails", "an exception in a handler of SIGUSR2", 3, 30, "in a handler",
+        "every step's row until then", _INSIDE + "an_exception_in_a_signal_handler_ends_the_job",
+    ),
+    "communicator_aborts": Fault(
+        "a communicator aborts", "torch's own abort, on rank 1 alone", 3, 45, "rank 1", "every step's row until then",
+        _INSIDE + "a_communicator_that_aborts_under_a_rank_ends_the_job",
+    ),
+    "host_vanishes": Fault(
+        "the host with rank 0 and the store vanishes from the network", "its link goes down, `launch.step_limit_s=3`",
+        3, 60, "", "every step's row until then; the ranks on both sides end",
+        _INSIDE + "a_host_that_vanishes_from_the_network_ends_the_job_on_both_sides",
+    ),
+    "shm_full": Fault(
+        "/dev/shm is full", "64 kB of it, and loading processes that hand on images", 3, 90, "/dev/shm",
+        "run.json with the reason", _INSIDE + "a_full_dev_shm_ends_a_job_with_loading_processes_in_one_line",
+    ),
+    "descriptors": Fault(
+        "a rank runs out of file descriptors", "all are taken, and a checkpoint is due", 3, 60, "",
+        "every step's row until then", _INSIDE + "out_of_file_descriptors_is_one_line",
+    ),
+    "study_between_jobs": Fault(
+        "a study is told to end between two jobs", "SIGTERM, SIGINT or SIGUSR1", 3, 60, "stopped",
+        "what ran", _INSIDE + "a_study_that_is_told_to_end_between_two_jobs_ends",
+    ),
+    "gpu_error": Fault(
+        "a kernel reads an illegal address", "an index beyond a tensor, on one GPU of two", 3, 60, "rank 1",
+        "every step's row until then", _GPUS + "an_illegal_address_on_one_gpu_ends_the_job", tried=False,
+    ),
+    "gpu_sleeps": Fault(
+        "a GPU sleeps", "a kernel that does not end, `launch.step_limit_s=5`", 3, 90, "rank 1",
+        "every step's row until then", _GPUS + "a_gpu_that_sleeps_is_a_hang_that_names_its_rank", tried=False,
+    ),
+    "nccl_aborts": Fault(
+        "NCCL's communicator aborts", "torch's own abort, on rank 1 alone", 3, 60, "rank 1",
+        "every step's row until then", _GPUS + "a_nccl_communicator_that_aborts_ends_the_job", tried=False,
     ),
 }  # fmt: skip
 

@@ -1,0 +1,234 @@
+"""Faults inside of a rank's process and in what surrounds it: what they end, how soon, and what is kept."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from scalescope.records.folder import RunFolder
+from tests import hosts
+from tests.collectives_runs import process_of
+from tests.faults import FAULTS
+from tests.processes import await_that, catches, command_of, descendants
+from tests.test_faults import ENDLESS, end_of, hurt, steps_of
+from tests.train_runs import FAST, SMALL_GPT, start, wait_for, wait_for_rows
+
+pytestmark = pytest.mark.long
+ROOT = Path(__file__).resolve().parent.parent
+LIMITED = [*ENDLESS, "launch.init_limit_s=20"]
+
+
+def begin(
+    runs: Path, beside: str, *words: str, ranks: int = 2, before: tuple[str, ...] = ()
+) -> "subprocess.Popen[str]":
+    """Start a training job; each of its processes loads `beside` as it begins, `before` stands before the command."""
+    (runs / "sitecustomize.py").write_text(beside)
+    command = [
+        *before,
+        sys.executable,
+        "-m",
+        "scalescope",
+        "train",
+        f"launch.ranks={ranks}",
+        f"runs={runs}",
+        "name=one",
+    ]
+    return subprocess.Popen(
+        [*command, *FAST, *(words or LIMITED)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": f"{runs}:{ROOT}"},
+    )  # fmt: skip
+
+
+# a thread of rank 1's waits for the file `go` beside this one, and does what follows
+ON_GO = """
+import os, pathlib, signal, threading, time
+GO = pathlib.Path(__file__).with_name("go")
+def wait():
+    while not GO.exists():
+        time.sleep(0.02)
+"""
+IN_RANK_1 = "if os.environ.get('RANK') == '1':\n    threading.Thread(target=act, daemon=True).start()\n"
+
+
+def running(runs: Path, act: str, *words: str) -> tuple["subprocess.Popen[str]", RunFolder]:
+    """Return a job whose rank 1 does something as soon as there is a file `go`; it has written rows."""
+    job = begin(runs, f"{ON_GO}{act}{IN_RANK_1}", *words)
+    wait_for_rows(runs / "one" / "steps.jsonl", 8)
+    return job, RunFolder(runs / "one")
+
+
+def go(runs: Path) -> float:
+    (runs / "go").touch()
+    return time.monotonic()
+
+
+def assert_failed_with_whole_rows(folder: RunFolder, status: str = "failed") -> None:
+    assert folder.read_info().status == status
+    assert len(steps_of(folder)) >= 8 and steps_of(folder) == list(range(len(steps_of(folder))))
+
+
+@pytest.mark.parametrize(("number", "fault"), [(signal.SIGSEGV, "segfault"), (signal.SIGABRT, "abort")])
+def test_a_rank_that_crashes_is_named_with_its_signal(number: signal.Signals, fault: str, tmp_path: Path) -> None:
+    job, folder = start(tmp_path, "one", 2, *ENDLESS), RunFolder(tmp_path / "one")
+    wait_for_rows(folder.steps, 8)
+    crashed = process_of(job, 1)
+    said = end_of(FAULTS[fault], job, folder, hurt(job, 1, number))
+    assert f"rank 1 (process {crashed}" in said
+    assert_failed_with_whole_rows(folder)
+
+
+@pytest.mark.parametrize(
+    "moment", ["while it composes", "as the ranks begin", "while the ranks load", "while it trains"]
+)
+def test_ctrl_c_ends_a_job_whenever_it_comes(moment: str, tmp_path: Path) -> None:
+
+    job, folder = start(tmp_path, "one", 2, *ENDLESS), RunFolder(tmp_path / "one")
+    if moment == "while it composes":
+        await_that(lambda: catches(job.pid, signal.SIGUSR1))
+    elif moment == "while it trains":
+        wait_for_rows(folder.steps, 8)
+    else:
+        await_that(lambda: any(b"--frozen" in command_of(pid) for pid in descendants(job.pid)))
+        time.sleep(0.5 if moment == "while the ranks load" else 0)
+    since, ranks = time.monotonic(), descendants(job.pid)
+    job.send_signal(signal.SIGINT)
+    said = end_of(FAULTS["interrupted"], job, folder, since)
+    assert ("scalescope: stopped" in said or "scalescope: interrupted" in said) and "Traceback" not in said, said
+    assert not (folder.path / "run.json").exists() or folder.read_info().status == "interrupted"
+    await_that(lambda: not any(Path(f"/proc/{rank}").exists() for rank in ranks), 10)
+
+
+def test_an_exception_raised_into_a_ranks_main_thread_from_another_ends_the_job(tmp_path: Path) -> None:
+    """As a library's watchdog thread does it: PyThreadState_SetAsyncExc."""
+    act = (
+        "def act():\n    import ctypes\n    wait()\n"
+        "    main = ctypes.c_ulong(threading.main_thread().ident)\n"
+        "    ctypes.pythonapi.PyThreadState_SetAsyncExc(main, ctypes.py_object(MemoryError))\n"
+    )
+    job, folder = running(tmp_path, act)
+    end_of(FAULTS["async_exception"], job, folder, go(tmp_path))
+    assert_failed_with_whole_rows(folder)
+
+
+def test_a_thread_of_the_users_that_fails_costs_no_step(tmp_path: Path) -> None:
+    act = "def act():\n    wait()\n    raise RuntimeError('of a thread beside')\n"
+    words = (*SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=150")
+    job, folder = running(tmp_path, act, *words)
+    end_of(FAULTS["thread_exception"], job, folder, go(tmp_path))
+    assert (folder.read_info().status, steps_of(folder)) == ("done", list(range(150)))
+
+
+def test_an_exception_in_a_signal_handler_ends_the_job(tmp_path: Path) -> None:
+    handler = (
+        "def act(): pass\n"
+        "def fail(number, frame):\n    raise RuntimeError('in a handler')\n"
+        "signal.signal(signal.SIGUSR2, fail)\n"
+    )
+    job, folder = running(tmp_path, handler)
+    end_of(FAULTS["handler_exception"], job, folder, hurt(job, 1, signal.SIGUSR2))
+    assert_failed_with_whole_rows(folder)
+
+
+def test_a_communicator_that_aborts_under_a_rank_ends_the_job(tmp_path: Path) -> None:
+    act = (
+        "def act():\n    wait()\n    import torch.distributed as dist\n"
+        "    dist.distributed_c10d._abort_process_group()\n"
+    )
+    job, folder = running(tmp_path, act)
+    end_of(FAULTS["communicator_aborts"], job, folder, go(tmp_path))
+    assert_failed_with_whole_rows(folder)
+
+
+@pytest.mark.skipif(bool(hosts.missing()), reason=f"hosts of one's own need {', '.join(hosts.missing())}")
+def test_a_host_that_vanishes_from_the_network_ends_the_job_on_both_sides(tmp_path: Path) -> None:
+    """No process is told: packets stop coming, on an open connection."""
+    words = ["-m", "scalescope", "train", f"runs={tmp_path}", "name=one", *FAST, *LIMITED]
+    with hosts.Hosts(2) as both:
+        master = {"MASTER_ADDR": both.addresses["nodea"], "MASTER_PORT": "29511", "WORLD_SIZE": "2", "LOCAL_RANK": "0",
+                  "PYTHONPATH": str(ROOT)}  # fmt: skip
+        jobs = [both.start(host, sys.executable, *words, **master, RANK=str(rank))
+                for rank, host in enumerate(("nodea", "nodeb"))]  # fmt: skip
+        folder = RunFolder(tmp_path / "one")
+        try:
+            wait_for_rows(folder.steps, 8)
+            since = time.monotonic()
+            both.cut("nodea", "nodeb")
+            end_of(FAULTS["host_vanishes"], jobs[0], folder, since)
+            jobs[1].communicate(timeout=FAULTS["host_vanishes"].within_s)
+            assert jobs[1].returncode not in (0, None)
+        finally:
+            for job in jobs:
+                job.kill()
+    assert_failed_with_whole_rows(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a /dev/shm of one's own needs root")
+def test_a_full_dev_shm_ends_a_job_with_loading_processes_in_one_line(tmp_path: Path) -> None:
+    import numpy as np
+    from PIL import Image
+
+    for number in range(40):
+        place = tmp_path / "images" / "ab"[number % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(number).integers(0, 255, (80, 80, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(place / f"{number}.jpg")
+    own = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=64k shm /dev/shm && exec "$@"', "sh")
+    data = ("model=resnet50_64px", "model.batch_size=4", "data=image_folder", f"data.path={tmp_path / 'images'}",
+            "data.validation_fraction=0.1", "data.validation_samples=4", "data.workers=1", "profiler=none",
+            "warmup_steps=1", "steps=50", "launch.step_limit_s=20")  # fmt: skip
+    since = time.monotonic()
+    job = begin(tmp_path, "", *data, before=own)
+    end_of(FAULTS["shm_full"], job, RunFolder(tmp_path / "one"), since)
+
+
+def test_out_of_file_descriptors_is_one_line(tmp_path: Path) -> None:
+    """In the middle of a job: somebody's leak has used them up."""
+    act = (
+        "def act():\n    wait()\n    import resource\n"
+        "    resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))\n"
+        "    kept = []\n"
+        "    try:\n        while True: kept.append(os.open('/dev/null', 0))\n"
+        "    except OSError: pass\n    time.sleep(600)\n"
+    )
+    words = (*ENDLESS, "checkpoint_every=5")
+    job, folder = running(tmp_path, act, *words)
+    end_of(FAULTS["descriptors"], job, folder, go(tmp_path))
+    assert_failed_with_whole_rows(folder)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_study_that_is_told_to_end_between_two_jobs_ends(number: signal.Signals, tmp_path: Path) -> None:
+    words = ["study", "model=gpt_tiny", "gpu_counts=[1,2]", "with_sweep=false", f"runs={tmp_path}", "name=all",
+             "steps=6", "warmup_steps=2", "profiler=none", "data=synthetic", "precision=fp32",
+             "launch.device=cpu", "logger=none"]  # fmt: skip
+    job = subprocess.Popen([sys.executable, "-m", "scalescope", *words], stdout=subprocess.PIPE,
+                           stderr=subprocess.PIPE, text=True)  # fmt: skip
+    first = tmp_path / "all" / "gpt_tiny-ddp-n1"
+    wait_for(first / "run.json")
+    await_that(lambda: RunFolder(first).read_info().status == "done")
+    since = time.monotonic()
+    job.send_signal(number)
+    end_of(FAULTS["study_between_jobs"], job, RunFolder(tmp_path / "all"), since)
+    assert RunFolder(tmp_path / "all").read_info().status == "interrupted"
+    assert RunFolder(first).read_info().status == "done"
+
+
+def test_of_two_that_go_on_with_the_same_run_at_once_one_is_refused(tmp_path: Path) -> None:
+    words = (*SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=400", "checkpoint_every=10")
+    job = start(tmp_path, "one", 1, *words)
+    wait_for(tmp_path / "one" / "checkpoints" / "step-20")
+    job.send_signal(signal.SIGUSR1)
+    job.communicate(timeout=60)
+    since = time.monotonic()
+    both = [start(tmp_path, "one", 1, *words, "resume=true") for _ in range(2)]
+    ended = [one.communicate(timeout=120) and one.returncode for one in both]
+    folder = RunFolder(tmp_path / "one")
+    rows = [row.step for row in folder.read_steps()]
+    assert time.monotonic() - since < 120
+    assert sorted(ended) == [0, 2] and rows == sorted(set(rows))
+    lines = folder.steps.read_text().splitlines()
+    assert len(lines) == len(set(lines))
