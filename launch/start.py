@@ -20,6 +20,7 @@ from scalescope.hardware.doctor import preflight
 from scalescope.launch.claim import release
 from scalescope.launch.freeze import Plan
 from scalescope.launch.network import loopback
+from scalescope.launch.scratch import remove_scratch
 from scalescope.launch.watch.presence import LAUNCHER
 from scalescope.records.environment import usable_cores
 from scalescope.records.errors import ExitCode, RunError, Stopped, UserError
@@ -47,6 +48,7 @@ def start_job(plan: Plan) -> RunFolder:
             return _explain_end(RunFolder(plan.path), by)
         finally:
             release(plan.path)
+            remove_scratch()
 
 
 def _start(plan: Plan, ending: Sequence[signal.Signals]) -> RunFolder:
