@@ -202,7 +202,7 @@ FAULTS: dict[str, Fault] = {
         _TRAINING + "a_job_that_nohup_keeps_outlives_its_terminal",
     ),
     "console_gone": Fault(
-        "the reader of a job's words goes away", "`| head -1`", 0, 120, "", "everything",
+        "the reader of a job's words goes away", "its end of the pipe is closed, as `head -1` does", 0, 120, "", "everything",
         _FRONT + "a_job_whose_console_goes_away_runs_to_its_end",
     ),
     "own_code_hangs": Fault(
