@@ -3,10 +3,10 @@
     python benchmarks/soak.py --jobs 200 [--seed 0] [--minutes 60] [--out FILE.json]
 
 Each job is a training run or a sweep of two CPU ranks, started by scalescope itself, by torchrun or by mpirun. Some
-seconds after its start a rank is killed, stopped, crashed or interrupted, its launcher is, or nothing happens. Then the
-job has --limit seconds to end. What is looked at afterwards: its rows against what it planned (none doubled, none torn,
+seconds after its start, or after its first row, a rank is killed, stopped, crashed or interrupted, its launcher is, or
+nothing happens. Then the job has --limit seconds to end. What is looked at afterwards: its rows against what it planned (none doubled, none torn,
 none missing where it says that it is done), processes that are left, and files that are left in its own temporary
-folder and in /dev/shm. Prints a table a fault, and returns 1 where something did not hold.
+folder (but for the logs that torchrun itself leaves there) and in /dev/shm. Prints a table a fault, and returns 1 where something did not hold.
 """
 
 import argparse
@@ -70,6 +70,7 @@ class Outcome:
     verb: str
     launcher: str
     fault: str
+    after: str  # what the seconds are counted from
     after_s: float
     exit_code: int | None = None
     ended_s: float = 0.0  # from the fault to the launcher's end
@@ -110,13 +111,16 @@ def run_job(number: int, seed: int, limit_s: float, root: Path) -> Outcome:
     """Start a job, do something to it, and say what became of it."""
     dice = random.Random(seed * 1_000_003 + number)
     verb = dice.choice((TRAIN, SWEEP))
-    outcome = Outcome(number, verb[0], dice.choice(LAUNCHERS), dice.choice(list(FAULTS)), round(dice.uniform(0, 25), 1))
+    outcome = Outcome(number, verb[0], dice.choice(LAUNCHERS), dice.choice(list(FAULTS)),
+                      dice.choice(("start", "first row", "first row")), round(dice.uniform(0, 8), 1))  # fmt: skip
     folder = root / f"{number}"
     (folder / "tmp").mkdir(parents=True)
     mark, before = f"{os.getpid()}-{number}", set(SHM.iterdir())
     environ = {**os.environ, MARK: mark, "TMPDIR": str(folder / "tmp"), "PYTHONPATH": str(ROOT)}
     with (folder / "said.txt").open("w") as said:
         job = subprocess.Popen(command(verb, outcome.launcher, folder / "runs"), stdout=said, stderr=said, env=environ)
+    if outcome.after == "first row":
+        _await_row(job, folder / "runs" / "one")
     _hurt(job, mark, outcome, dice)
     since = time.monotonic()
     full_s = limit_s + (120 if FAULTS[outcome.fault] is None else 0)
@@ -138,6 +142,15 @@ def run_job(number: int, seed: int, limit_s: float, root: Path) -> Outcome:
     if not outcome.wrong:
         shutil.rmtree(folder, ignore_errors=True)
     return outcome
+
+
+def _await_row(job: "subprocess.Popen[bytes]", folder: Path, limit_s: float = 180.0) -> None:
+    """Return when a job has written a row, or has ended."""
+    until = time.monotonic() + limit_s
+    while job.poll() is None and time.monotonic() < until:
+        if any(path.is_file() and path.stat().st_size for path in (folder / "steps.jsonl", folder / "sweep.jsonl")):
+            return
+        time.sleep(0.05)
 
 
 def _hurt(job: "subprocess.Popen[bytes]", mark: str, outcome: Outcome, dice: random.Random) -> None:
@@ -164,7 +177,7 @@ def _hurt(job: "subprocess.Popen[bytes]", mark: str, outcome: Outcome, dice: ran
 
 
 def _leftovers(own: Path, before: set[Path]) -> Iterator[str]:
-    left = sorted(path.name for path in own.iterdir())
+    left = sorted(path.name for path in own.iterdir() if not path.name.startswith("torchelastic_"))
     if left:
         yield f"left in its temporary folder: {', '.join(left)}"
     new = [path for path in set(SHM.iterdir()) - before if not _is_mapped(path)]

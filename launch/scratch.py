@@ -14,7 +14,7 @@ from pathlib import Path
 
 from scalescope.launch.watch.presence import LAUNCHER
 
-_PREFIX = "scalescope-job-"
+_PREFIX = "pymp-"  # as multiprocessing calls its own; short, since the path of a socket has room for 107 bytes
 
 
 def share_scratch() -> Path:

@@ -118,7 +118,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "async_exception": Fault(
         "an exception comes into a rank's main thread from another", "PyThreadState_SetAsyncExc", 3, 30,
-        "MemoryError", "every step's row until then",
+        "ZeroDivisionError", "every step's row until then",
         _INSIDE + "an_exception_raised_into_a_ranks_main_thread_from_another_ends_the_job",
     ),
     "thread_exception": Fault(
@@ -128,10 +128,6 @@ FAULTS: dict[str, Fault] = {
     "handler_exception": Fault(
         "a signal's handler fails", "an exception in a handler of SIGUSR2", 3, 30, "in a handler",
         "every step's row until then", _INSIDE + "an_exception_in_a_signal_handler_ends_the_job",
-    ),
-    "communicator_aborts": Fault(
-        "a communicator aborts", "torch's own abort, on rank 1 alone", 3, 45, "rank 1", "every step's row until then",
-        _INSIDE + "a_communicator_that_aborts_under_a_rank_ends_the_job",
     ),
     "host_vanishes": Fault(
         "the host with rank 0 and the store vanishes from the network", "its link goes down, `launch.step_limit_s=3`",
@@ -143,8 +139,9 @@ FAULTS: dict[str, Fault] = {
         "run.json with the reason", _INSIDE + "a_full_dev_shm_ends_a_job_with_loading_processes_in_one_line",
     ),
     "descriptors": Fault(
-        "a rank runs out of file descriptors", "all are taken, and a checkpoint is due", 3, 60, "",
-        "every step's row until then", _INSIDE + "out_of_file_descriptors_is_one_line",
+        "a rank runs out of file descriptors", "its limit falls below what it has open; checkpoints are due", 0, 120,
+        "could not be written", "every step's row",
+        _INSIDE + "a_rank_without_file_descriptors_trains_on_and_says_what_could_not_be_written",
     ),
     "study_between_jobs": Fault(
         "a study is told to end between two jobs", "SIGTERM, SIGINT or SIGUSR1", 3, 60, "stopped",
@@ -202,7 +199,8 @@ FAULTS: dict[str, Fault] = {
         _TRAINING + "a_job_that_nohup_keeps_outlives_its_terminal",
     ),
     "console_gone": Fault(
-        "the reader of a job's words goes away", "its end of the pipe is closed, as `head -1` does", 0, 120, "", "everything",
+        "the reader of a job's words goes away", "its end of the pipe closes, as `head -1` does", 0, 120, "",
+        "everything",
         _FRONT + "a_job_whose_console_goes_away_runs_to_its_end",
     ),
     "own_code_hangs": Fault(
@@ -260,7 +258,7 @@ FAULTS: dict[str, Fault] = {
         "tests/test_launch_claim.py::test_a_folder_that_another_process_writes_is_refused_until_that_is_gone",
     ),
     "no_file": Fault(
-        "a pipe, a device, a folder or a link to nowhere is in a file's place",
+        "a pipe or a device is in a file's place",
         "config, rows, facts, analysis, traces, flight records", 2, 90, "", "everything",
         "tests/test_special_files.py::test_what_is_no_file_holds_nobody_up",
     ),

@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,23 +40,30 @@ def loading(temporary: Path, how: str) -> tuple["subprocess.Popen[str]", list[in
     return rank, [int(pid) for pid in rank.stdout.readline().split()]
 
 
-def test_killed_loading_processes_leave_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, others = loading(tmp_path, "plain")
-    assert len(list(tmp_path.glob("pymp-*"))) >= 2, "each has a folder of its own, or this test tests nothing"
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A temporary folder with a short name: sockets lie in it."""
+    with tempfile.TemporaryDirectory(prefix="ss-") as folder:
+        yield Path(folder)
+
+
+def test_killed_loading_processes_leave_nothing_behind(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, others = loading(temporary, "plain")
+    assert len(list(temporary.glob("pymp-*"))) >= 2, "each has a folder of its own, or this test tests nothing"
     for pid in (*others, plain.pid):
         os.kill(pid, signal.SIGKILL)
     plain.wait()
-    before = set(tmp_path.iterdir())
-    rank, loaders = loading(tmp_path, "shared")
-    (own,) = set(tmp_path.iterdir()) - before
+    before = set(temporary.iterdir())
+    rank, loaders = loading(temporary, "shared")
+    (own,) = set(temporary.iterdir()) - before
     for pid in loaders:
         os.kill(pid, signal.SIGKILL)
     rank.communicate("go\n")
     assert not own.exists(), "a rank that ends by itself"
-    rank, loaders = loading(tmp_path, "shared")
+    rank, loaders = loading(temporary, "shared")
     for pid in (*loaders, rank.pid):
         os.kill(pid, signal.SIGKILL)
     rank.wait()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
     remove_scratch()
-    assert set(tmp_path.iterdir()) == before, "a rank that is killed, and its launcher"
+    assert set(temporary.iterdir()) == before, "a rank that is killed, and its launcher"
