@@ -4,9 +4,10 @@
 
 Each job is a training run or a sweep of two CPU ranks, started by scalescope itself, by torchrun or by mpirun. Some
 seconds after its start, or after its first row, a rank is killed, stopped, crashed or interrupted, its launcher is, or
-nothing happens. Then the job has --limit seconds to end. What is looked at afterwards: its rows against what it planned (none doubled, none torn,
-none missing where it says that it is done), processes that are left, and files that are left in its own temporary
-folder (but for the logs that torchrun itself leaves there) and in /dev/shm. Prints a table a fault, and returns 1 where something did not hold.
+nothing happens. Then the job has --limit seconds to end. What is looked at afterwards: its rows against what it planned
+(none doubled, none torn, none missing where it says that it is done), processes that are left, and files that are left
+in its own temporary folder (but for the logs that torchrun itself leaves there) and in /dev/shm. Prints a table a fault,
+and returns 1 where something did not hold.
 """
 
 import argparse
