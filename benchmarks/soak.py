@@ -6,8 +6,8 @@ Each job is a training run or a sweep of two CPU ranks, started by scalescope it
 seconds after its start, or after its first row, a rank is killed, stopped, crashed or interrupted, its launcher is, or
 nothing happens. Then the job has --limit seconds to end. What is looked at afterwards: its rows against what it planned
 (none doubled, none torn, none missing where it says that it is done), processes that are left, and files that are left
-in its own temporary folder (but for the logs that torchrun itself leaves there) and in /dev/shm. Prints a table a fault,
-and returns 1 where something did not hold.
+in its own temporary folder (but for the logs that torchrun itself leaves there) and in /dev/shm. Prints a table a
+fault, and returns 1 where something did not hold.
 """
 
 import argparse
@@ -138,6 +138,8 @@ def run_job(number: int, seed: int, limit_s: float, root: Path) -> Outcome:
         for pid in left:
             os.kill(pid, signal.SIGKILL)
         job.wait()
+    if outcome.exit_code == 2:
+        outcome.wrong.append("refused before it began")
     outcome.wrong += _leftovers(folder / "tmp", before)
     _look_at_rows(RunFolder(folder / "runs" / "one"), outcome)
     if not outcome.wrong:
