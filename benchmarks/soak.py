@@ -205,7 +205,8 @@ def _look_at_rows(folder: RunFolder, outcome: Outcome) -> None:
     try:
         outcome.status = folder.read_info().status
         if outcome.verb == "train":
-            found, planned = _steps(folder), list(range(STEPS))
+            steps = _steps(folder)
+            found, planned = [*map(str, steps)], [*map(str, range(STEPS))]
             whole = found == planned[: len(found)]
         else:
             points = [PlannedPoint.of(row) for row in folder.read_sweep() if row.status == "measured"]

@@ -69,6 +69,6 @@ def test_the_same_process_may_ask_again_and_a_place_without_locks_keeps_nobody_o
     def refuse(*_: object) -> None:
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(claims.fcntl, "flock", refuse)
+    monkeypatch.setattr("fcntl.flock", refuse)
     claim(folder.path)
     release(folder.path)
