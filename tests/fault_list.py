@@ -134,17 +134,13 @@ FAULTS: dict[str, Fault] = {
         3, 60, "", "every step's row until then; the ranks on both sides end",
         _INSIDE + "a_host_that_vanishes_from_the_network_ends_the_job_on_both_sides",
     ),
-    "shm_full": Fault(
-        "/dev/shm is full", "64 kB of it, and loading processes that hand on images", 3, 90, "/dev/shm",
-        "run.json with the reason", _INSIDE + "a_full_dev_shm_ends_a_job_with_loading_processes_in_one_line",
-    ),
     "descriptors": Fault(
         "a rank runs out of file descriptors", "its limit falls below what it has open; checkpoints are due", 0, 120,
         "could not be written", "every step's row",
         _INSIDE + "a_rank_without_file_descriptors_trains_on_and_says_what_could_not_be_written",
     ),
     "study_between_jobs": Fault(
-        "a study is told to end between two jobs", "SIGTERM, SIGINT or SIGUSR1", 3, 60, "stopped",
+        "a study is told to end between two jobs", "SIGTERM", 3, 60, "stopped",
         "what ran", _INSIDE + "a_study_that_is_told_to_end_between_two_jobs_ends",
     ),
     "gpu_error": Fault(

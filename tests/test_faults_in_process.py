@@ -156,25 +156,6 @@ def test_a_host_that_vanishes_from_the_network_ends_the_job_on_both_sides(tmp_pa
     assert_failed_with_whole_rows(folder)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="a /dev/shm of one's own needs root")
-def test_a_full_dev_shm_ends_a_job_with_loading_processes_in_one_line(tmp_path: Path) -> None:
-    import numpy as np
-    from PIL import Image
-
-    for number in range(40):
-        place = tmp_path / "images" / "ab"[number % 2]
-        place.mkdir(parents=True, exist_ok=True)
-        pixels = np.random.default_rng(number).integers(0, 255, (80, 80, 3), dtype=np.uint8)
-        Image.fromarray(pixels).save(place / f"{number}.jpg")
-    own = ("unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=64k shm /dev/shm && exec "$@"', "sh")
-    data = ("model=resnet50_64px", "model.batch_size=4", "data=image_folder", f"data.path={tmp_path / 'images'}",
-            "data.validation_fraction=0.1", "data.validation_samples=4", "data.workers=1", "profiler=none",
-            "warmup_steps=1", "steps=50", "launch.step_limit_s=20")  # fmt: skip
-    since = time.monotonic()
-    job = begin(tmp_path, "", *data, before=own)
-    end_of(FAULTS["shm_full"], job, RunFolder(tmp_path / "one"), since)
-
-
 def test_a_rank_without_file_descriptors_trains_on_and_says_what_could_not_be_written(tmp_path: Path) -> None:
     """Somebody's leak has used them up in the middle of a job."""
     act = (
@@ -187,8 +168,7 @@ def test_a_rank_without_file_descriptors_trains_on_and_says_what_could_not_be_wr
     assert (folder.read_info().status, steps_of(folder)) == ("done", list(range(150)))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
-def test_a_study_that_is_told_to_end_between_two_jobs_ends(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_study_that_is_told_to_end_between_two_jobs_ends(tmp_path: Path) -> None:
     words = ["study", "model=gpt_tiny", "gpu_counts=[1,2]", "with_sweep=false", f"runs={tmp_path}", "name=all",
              "steps=6", "warmup_steps=2", "profiler=none", "data=synthetic", "precision=fp32",
              "launch.device=cpu", "logger=none"]  # fmt: skip
@@ -198,24 +178,7 @@ def test_a_study_that_is_told_to_end_between_two_jobs_ends(number: signal.Signal
     wait_for(first / "run.json")
     await_that(lambda: RunFolder(first).read_info().status == "done")
     since = time.monotonic()
-    job.send_signal(number)
+    job.send_signal(signal.SIGTERM)
     end_of(FAULTS["study_between_jobs"], job, RunFolder(tmp_path / "all"), since)
     assert RunFolder(tmp_path / "all").read_info().status == "interrupted"
     assert RunFolder(first).read_info().status == "done"
-
-
-def test_of_two_that_go_on_with_the_same_run_at_once_one_is_refused(tmp_path: Path) -> None:
-    words = (*SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=400", "checkpoint_every=10")
-    job = start(tmp_path, "one", 1, *words)
-    wait_for(tmp_path / "one" / "checkpoints" / "step-20")
-    job.send_signal(signal.SIGUSR1)
-    job.communicate(timeout=60)
-    since = time.monotonic()
-    both = [start(tmp_path, "one", 1, *words, "resume=true") for _ in range(2)]
-    ended = [one.communicate(timeout=120) and one.returncode for one in both]
-    folder = RunFolder(tmp_path / "one")
-    rows = [row.step for row in folder.read_steps()]
-    assert time.monotonic() - since < 120
-    assert sorted(ended) == [0, 2] and rows == sorted(set(rows))
-    lines = folder.steps.read_text().splitlines()
-    assert len(lines) == len(set(lines))
