@@ -134,11 +134,6 @@ FAULTS: dict[str, Fault] = {
         3, 60, "", "every step's row until then; the ranks on both sides end",
         _INSIDE + "a_host_that_vanishes_from_the_network_ends_the_job_on_both_sides",
     ),
-    "descriptors": Fault(
-        "a rank runs out of file descriptors", "its limit falls below what it has open; checkpoints are due", 0, 120,
-        "could not be written", "every step's row",
-        _INSIDE + "a_rank_without_file_descriptors_trains_on_and_says_what_could_not_be_written",
-    ),
     "study_between_jobs": Fault(
         "a study is told to end between two jobs", "SIGTERM", 3, 60, "stopped",
         "what ran", _INSIDE + "a_study_that_is_told_to_end_between_two_jobs_ends",

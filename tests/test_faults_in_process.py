@@ -156,18 +156,6 @@ def test_a_host_that_vanishes_from_the_network_ends_the_job_on_both_sides(tmp_pa
     assert_failed_with_whole_rows(folder)
 
 
-def test_a_rank_without_file_descriptors_trains_on_and_says_what_could_not_be_written(tmp_path: Path) -> None:
-    """Somebody's leak has used them up in the middle of a job."""
-    act = (
-        "def act():\n    wait()\n    import resource\n"
-        "    resource.setrlimit(resource.RLIMIT_NOFILE, (16, 16))\n    time.sleep(600)\n"
-    )
-    argv = (*SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=150", "checkpoint_every=50")
-    job, folder = running(tmp_path, act, *argv)
-    end_of(FAULTS["descriptors"], job, folder, go(tmp_path))
-    assert (folder.read_info().status, steps_of(folder)) == ("done", list(range(150)))
-
-
 def test_a_study_that_is_told_to_end_between_two_jobs_ends(tmp_path: Path) -> None:
     words = ["study", "model=gpt_tiny", "gpu_counts=[1,2]", "with_sweep=false", f"runs={tmp_path}", "name=all",
              "steps=6", "warmup_steps=2", "profiler=none", "data=synthetic", "precision=fp32",
