@@ -14,11 +14,13 @@ from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
+from yaml import YAMLError
 
 from scalescope.launch.former_keys import bring_up_to_date
 from scalescope.launch.keys import Variants
 from scalescope.launch.verb import Verb
 from scalescope.records.errors import UserError
+from scalescope.records.frozen import refuse_unfrozen
 from scalescope.records.package import CONF
 
 Schema = TypeVar("Schema")
@@ -97,13 +99,22 @@ def thaw(text: str, schema: type[Schema], variants: Variants) -> Schema:
     Raises UserError where the text does not fit the schema (an edited file, another kind of job's).
     """
     try:
-        raw = cast(DictConfig, OmegaConf.create(text))
+        raw = _read(text)
         bring_up_to_date(raw, schema, variants)
         chosen = {group: kinds[raw[group].kind] for group, kinds in variants.items()}
         return typed(_fitted(raw, schema, chosen), schema)
-    except (OmegaConfBaseException, KeyError, AttributeError) as error:
+    except (OmegaConfBaseException, LookupError, AttributeError, TypeError, ValueError, OverflowError) as error:
         said = str(error).splitlines()[0]
         raise UserError(f"the frozen config does not fit this version of scalescope: {said}") from error
+
+
+def _read(text: str) -> DictConfig:
+    """Return a frozen text's keys. Raises UserError for what freezing does not write."""
+    try:
+        refuse_unfrozen(text)
+        return cast(DictConfig, OmegaConf.create(text))
+    except (UserError, YAMLError) as error:
+        raise UserError(f"the frozen config is not what freezing wrote: {str(error).splitlines()[0]}") from error
 
 
 def _fitted(raw: DictConfig, schema: type[Any], chosen: Mapping[str, type[Any]]) -> DictConfig:

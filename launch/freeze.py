@@ -8,6 +8,7 @@ from typing import cast
 from omegaconf import DictConfig, open_dict
 
 from scalescope.launch.bounds import as_written
+from scalescope.launch.claim import claim
 from scalescope.launch.compose import freeze, refuse_strangers, thaw, typed
 from scalescope.launch.devices import DeviceChoice, resolve
 from scalescope.launch.keys import changed_keys
@@ -15,6 +16,7 @@ from scalescope.launch.verb import Verb
 from scalescope.launch.world import World
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder, new_name
+from scalescope.records.frozen import read_frozen_text
 
 
 @dataclass(frozen=True)
@@ -29,20 +31,23 @@ class Plan:
     resume: bool  # go on with the folder where it exists
 
     def make_folder(self) -> RunFolder:
-        """Make the run folder, or open it to go on with. Raises UserError where it cannot be made or does not fit."""
+        """Make the run folder, or open it to go on with. Raises UserError where that cannot be, or is another job's."""
         if self.resume and os.path.exists(self.path):  # noqa: PTH110 - pathlib's raises where a parent is closed
             folder = RunFolder.open(self.path)
+            claim(self.path)
             self.refuse_another_config(folder)
             folder.reopen()
             return folder
-        return RunFolder.create(self.path, self.verb.kind, self.text, self.study)
+        folder = RunFolder.create(self.path, self.verb.kind, self.text, self.study)
+        claim(self.path)
+        return folder
 
     def refuse_another_config(self, folder: RunFolder) -> None:
         """Raise UserError where a folder was made with settings that measure something else."""
         if (kind := folder.read_info().kind) != self.verb.kind:
             raise UserError(f"{folder.path} is a {kind} run, and cannot be gone on with as a {self.verb.kind}; choose "
                             "another name")  # fmt: skip
-        text = folder.config.read_text(encoding="utf-8")
+        text = read_frozen_text(folder.config)
         then, now = (thaw(each, self.verb.schema, self.verb.variants) for each in (text, self.text))
         changed = [f"{key}: {as_written(value)} (was {as_written(before)})"
                    for key, before, value in changed_keys(then, now) if key not in now.loosened]  # fmt: skip

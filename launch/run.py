@@ -43,6 +43,7 @@ from scalescope.records.environment import capture
 from scalescope.records.errors import ExitCode, NothingMeasured, Preempted, RunError, UserError
 from scalescope.records.files import write_atomic
 from scalescope.records.folder import RunFolder, find_runs
+from scalescope.records.frozen import read_frozen_text
 from scalescope.records.package import CONF
 from scalescope.records.rows import Ceilings, Device, EndedBy, RunStatus
 from scalescope.records.shell import as_typed
@@ -63,7 +64,7 @@ class _Shared(msgspec.Struct):
 
 def run_frozen(verb: Verb, config: Path, world: World) -> ExitCode:
     """Run one rank of a job whose folder and frozen config exist already; every rank reads that file only."""
-    text, folder = config.read_text(encoding="utf-8"), RunFolder(config.parent)
+    text, folder = read_frozen_text(config), RunFolder(config.parent)
     limit_s = thaw(text, verb.schema, verb.variants).launch.init_limit_s
     try:
         with _while_launcher_lives(folder, world):

@@ -17,8 +17,10 @@ from torch.distributed.launcher.api import LaunchConfig as ElasticConfig
 from torch.distributed.launcher.api import elastic_launch
 
 from scalescope.hardware.doctor import preflight
+from scalescope.launch.claim import release
 from scalescope.launch.freeze import Plan
 from scalescope.launch.network import loopback
+from scalescope.launch.scratch import remove_scratch
 from scalescope.launch.watch.presence import LAUNCHER
 from scalescope.records.environment import usable_cores
 from scalescope.records.errors import ExitCode, RunError, Stopped, UserError
@@ -44,6 +46,9 @@ def start_job(plan: Plan) -> RunFolder:
                 signal.signal(number, signal.SIG_IGN)  # it is ending
             by = error.sigval.name if isinstance(error, SignalException) else str(error)
             return _explain_end(RunFolder(plan.path), by)
+        finally:
+            release(plan.path)
+            remove_scratch()
 
 
 def _start(plan: Plan, ending: Sequence[signal.Signals]) -> RunFolder:

@@ -67,6 +67,11 @@ class Hosts:
             _run("ip", "netns", "exec", self._spaces[host], "tc", "qdisc", "replace", "dev", self._link(host, peer),
                  "root", "tbf", "rate", rate, "burst", "64kb", "latency", "50ms")  # fmt: skip
 
+    def cut(self, one: str, other: str) -> None:
+        """Let no packet pass between two hosts any more: nobody is told, as when a cable is pulled."""
+        for host, peer in ((one, other), (other, one)):
+            _run("ip", "-n", self._spaces[host], "link", "set", self._link(host, peer), "down")
+
     def start(self, host: str, *argv: str, **variables: str) -> "subprocess.Popen[str]":
         """Start a command on a host, which sees that host's name, addresses and names of others."""
         named = ["unshare", "--uts", "sh", "-c", f'hostname {host}; exec "$@"', "sh", *argv]

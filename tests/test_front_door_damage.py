@@ -83,3 +83,12 @@ def test_a_pipe_in_a_file_s_place_is_refused_and_not_waited_for(tmp_path: Path) 
     code, said = said_by(["compare", str(sweep.path), str(sweep.path)])
     assert code == 2 and "is no file but a pipe" in said
     assert RunFolder(sweep.path).read_info().kind == "sweep"
+
+
+def test_a_log_without_a_result_is_refused_and_leaves_no_folder(tmp_path: Path) -> None:
+    """Found by fuzzing: an empty list of results was a traceback, and an empty sweep was left."""
+    log = tmp_path / "all_reduce.json"
+    document = json.loads((DATA / "nccl_tests" / "json.json").read_text())
+    log.write_text(json.dumps({**document, "results": []}))
+    code, said = said_by(["import", str(log), "--out", str(tmp_path / "out")])
+    assert code == 2 and "there is no result in it" in said and not (tmp_path / "out").exists()

@@ -10,7 +10,8 @@ from tests.fuzz.mutator import mutated
 from tests.fuzz.subjects import subjects
 from tests.report_samples import write_study
 
-CASES = {"traces": 100, "logs": 100, "folders": 8, "flight records": 50}  # fewer where each makes a report
+#: Fewer where each case makes a report.
+CASES = {"traces": 100, "logs": 100, "folders": 12, "configs": 40, "flight records": 20}
 
 
 @pytest.fixture(scope="module")

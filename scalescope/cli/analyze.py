@@ -47,12 +47,18 @@ def run(argv: list[str]) -> int:
         "--step-ms", action="append", type=float, default=[], metavar="MS",
         help="a step of the job without a profiler, which tells what recording cost; one for each PATH, in their order",
     )  # fmt: skip
+    parser.add_argument(
+        "--redact", action="store_true",
+        help="pseudonyms for hosts, users and absolute paths in what --json and --html write",
+    )  # fmt: skip
     parser.add_argument("--mpi", action="store_true", help="read on the ranks of the MPI job that this runs in")
     options = parser.parse_args(argv)
     if len(options.paths) == 1 and holds_records(options.paths[0]):
         return _print_flight(options.paths[0], options.json)
     if options.html and len(options.paths) > 1 and any((path / "run.json").is_file() for path in options.paths):
         raise UserError("--html shows one run or study, or any number of folders of traces; name one PATH")
+    if options.redact and not (options.html or options.json):
+        raise UserError("--redact is for what --json and --html write; name such a FILE")
     if options.base and (len(options.paths) > 1 or options.against or options.step_ms):
         raise UserError("--base tells how one run scales: name one PATH, without --against and --step-ms")
     if options.against and len(options.paths) > 1:
@@ -62,6 +68,7 @@ def run(argv: list[str]) -> int:
         paths=options.paths,
         json=options.json,
         html=options.html,
+        redact=options.redact,
         references=options.against,
         bases=options.base,
         outlook=outlook,

@@ -8,6 +8,7 @@ import msgspec
 from scalescope.launch.bounds import Bounds, check_number
 from scalescope.records.errors import ExitCode, UserError
 from scalescope.records.files import write_atomic
+from scalescope.records.folder import RunFolder
 from scalescope.report.compare.markdown import summary
 from scalescope.report.compare.terminal import print_comparison
 from scalescope.report.terminal import make_console
@@ -47,6 +48,9 @@ def run(words: list[str]) -> int:
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page here, too")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a summary for a pull request here, too")
     parser.add_argument("--perfetto", type=Path, metavar="FILE", help="write both sides' traces as one file, aligned")
+    parser.add_argument(
+        "--redact", action="store_true", help="pseudonyms for hosts, users and absolute paths in what is written"
+    )
     options = parser.parse_args(words)
     limits = [parse(text) for text in options.fail_if]
     if options.fail_under is not None:
@@ -55,16 +59,24 @@ def run(words: list[str]) -> int:
         limits.append(parse(f"busbw<{100 * (options.fail_under - 1):.10g}%"))
     sides = [options.baseline, *options.more_baseline], [options.other, *options.more_other]
     answer = compare_paths(*sides, limits)
-    _write(answer, options.json, options.html, options.markdown)
+    written = _redacted(answer, [path for side in sides for path in side]) if options.redact else answer
+    _write(written, options.json, options.html, options.markdown)
     if options.perfetto is not None:
         from scalescope.report.compare.perfetto import write_side_by_side
 
-        write_side_by_side(options.baseline, options.other, options.perfetto)
+        write_side_by_side(options.baseline, options.other, options.perfetto, redact=options.redact)
     print_comparison(answer, make_console())
     for path in (options.json, options.html, options.markdown, options.perfetto):
         if path is not None:
             print(f"written: {path}")
     return int(ExitCode.OK if all(line.held for line in answer.gate) else ExitCode.CHECK_FAILED)
+
+
+def _redacted(answer: Comparison, paths: list[Path]) -> Comparison:
+    from scalescope.report.redaction.report_data import pseudonyms_of
+    from scalescope.report.redaction.structs import redacted_twice
+
+    return redacted_twice(answer, pseudonyms_of([RunFolder(path) for path in paths]))
 
 
 def _write(answer: Comparison, json: Path | None, html: Path | None, markdown: Path | None) -> None:

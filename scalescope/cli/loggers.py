@@ -3,21 +3,21 @@
 from collections.abc import Iterable
 from typing import Any
 
-import yaml
-
 from scalescope.launch.sinks import kind_of, options_of
+from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
+from scalescope.records.frozen import read_frozen
 from scalescope.report.sinks.wandb import close_unfinished
 
 
 def end_loggers(folders: Iterable[RunFolder]) -> None:
     """End the W&B runs of jobs whose ranks are gone; there is nothing to do where rank 0 has ended its own."""
     for folder in folders:
-        if not folder.config.is_file():
+        try:
+            loggers = read_frozen(folder.config).get("logger")
+        except UserError:  # said where the job was begun with it
             continue
-        config = yaml.safe_load(folder.config.read_text(encoding="utf-8"))
-        loggers = config.get("logger") if isinstance(config, dict) else None
-        for name, settings in (loggers or {}).items():
+        for name, settings in loggers.items() if isinstance(loggers, dict) else ():
             if settings_of_wandb := wandb_options(name, settings):
                 close_unfinished(folder, settings_of_wandb)
 

@@ -18,13 +18,16 @@ def run(argv: list[str]) -> int:
     )
     parser.add_argument("path", type=Path, metavar="PATH", help="a run folder or a folder of traces")
     parser.add_argument("--out", type=Path, metavar="FILE", help="where to write it")
+    parser.add_argument(
+        "--redact", action="store_true", help="pseudonyms for hosts, users and absolute paths, for others to see"
+    )
     options = parser.parse_args(argv)
     folder = RunFolder(options.path)
     if (folder.path / "run.json").is_file() and folder.read_info().kind == "study":
         inside = [str(run.path) for run in folder.read_children() if run.find_traces()]
         raise UserError(f"{folder.path} is a study; give one of its runs: {', '.join(inside) or 'none has traces'}")
     answer = read_run_answer(folder.analysis) if folder.analysis.is_file() else None
-    packed = write_perfetto(options.path, options.out, answer)
+    packed = write_perfetto(options.path, options.out, answer, redact=options.redact)
     count = sum(packed.events.values())
     print(f"{packed.path}: {count:,} events of {len(packed.events)} ranks; open it in ui.perfetto.dev")
     for reason in packed.reasons:

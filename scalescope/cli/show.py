@@ -24,6 +24,7 @@ class Asked:
     paths: list[Path]
     json: Path | None = None  # where the answer goes, too
     html: Path | None = None  # where the page goes; None: into a run folder, and nowhere of plain traces
+    redact: bool = False  # what goes there names no host, no user and no absolute path
     references: Sequence[Path] = ()  # undisturbed runs on as many ranks: what was lost against them
     bases: Sequence[Path] = ()  # the same job on fewer ranks: how it scales from there
     outlook: Outlook = NO_OUTLOOK  # other sweeps than a study's own, and GPU counts to project to
@@ -37,13 +38,17 @@ def show(asked: Asked, executor: Executor | None = None) -> None:
     for run in (one for _, answers in found for one in answers if isinstance(one, RunAnalysis)):
         run.groups = named_roles(run.groups, asked.roles)
     if asked.json is not None:
-        write_answers(asked.json, [answer for _, answers in found for answer in answers])
+        written = [answer for _, answers in found for answer in answers]
+        write_answers(asked.json, redacted_answers(written, asked.paths) if asked.redact else written)
     console = make_console()
     plain = [answer for path, answers in found for answer in answers if not _is_run(path) or asked.bases]
-    report = write_page(plain, asked.paths[0], asked.html) if plain and asked.html is not None else None
+    shown = redacted_answers(plain, asked.paths) if asked.redact else plain
+    report = (
+        write_page(shown, asked.paths[0], asked.html, redact=asked.redact) if plain and asked.html is not None else None
+    )
     for path, answers in found:
         if _is_run(path) and not asked.bases:
-            _show_run_folder(path, asked.html, console)
+            _show_run_folder(path, asked.html, console, redact=asked.redact and asked.html is not None)
         else:
             _print(answers, console)
     if report is not None:
@@ -77,13 +82,14 @@ def _is_run(path: Path) -> bool:
     return (path / "run.json").is_file()
 
 
-def _show_run_folder(path: Path, html: Path | None, console: Console) -> None:
+def _show_run_folder(path: Path, html: Path | None, console: Console, *, redact: bool) -> None:
     # a page's templates and charts: plain traces need not wait for them
-    from scalescope.report.html import write_report
+    from scalescope.report.html import write_redacted_report, write_report
     from scalescope.report.report_data import read_report_data
 
     folder = RunFolder(path)
-    report = write_report(folder, html)  # before the tables: whoever reads those may stop early
+    # before the tables: whoever reads those may stop early
+    report = write_redacted_report(folder, None, html) if redact else write_report(folder, html)
     print_report_data(read_report_data(folder), console)
     print(f"report: {report}")
 
@@ -98,12 +104,23 @@ def _print(answers: Sequence[Answer], console: Console) -> None:
         print_run(run, console)
 
 
-def write_page(answers: Sequence[Answer], path: Path, out: Path) -> Path:
-    """Write the page of plain traces. Raises UserError where it cannot be written."""
+def redacted_answers(answers: list[Answer], paths: Sequence[Path]) -> list[Answer]:
+    """Return answers without what they reveal of where these paths' traces are from."""
+    from scalescope.report.redaction.report_data import pseudonyms_of
+    from scalescope.report.redaction.structs import redacted_twice
+
+    return redacted_twice(answers, pseudonyms_of([RunFolder(path) for path in paths]))
+
+
+def write_page(answers: Sequence[Answer], path: Path, out: Path, *, redact: bool = False) -> Path:
+    """Write the page of plain traces, `redact`: not under their folder's name.
+
+    Raises UserError where it cannot be written.
+    """
     from scalescope.report.html import write_traces_report
 
     resolved = path.resolve()
     try:
-        return write_traces_report(answers, resolved.name, out)
+        return write_traces_report(answers, "traces" if redact else resolved.name, out)
     except OSError as error:
         raise UserError(f"cannot write {out}: {error.strerror}; name another file with --html") from error

@@ -11,6 +11,7 @@ from scalescope.report.drawing.numbers import factor, figure, milliseconds, perc
 from scalescope.report.of_traces import data_of_traces
 from scalescope.report.page import Card, Figure, Lost, Machine, Page, render
 from scalescope.report.panels.sections import sections
+from scalescope.report.redaction.report_data import pseudonyms_of, redact
 from scalescope.report.report_data import ReportData, RunData, read_report_data
 from scalescope.report.sentences import Verdict, sweep_verdict
 from scalescope.report.verdict import run_verdict, study_verdicts
@@ -38,6 +39,18 @@ def write_traces_report(answers: Sequence[Answer], name: str, out: Path) -> Path
     """
     write_atomic(out, render(page_of(data_of_traces(answers, name))))
     return out
+
+
+def write_redacted_report(folder: RunFolder, answers: Sequence[Answer] | None = None, out: Path | None = None) -> Path:
+    """Write the report without names of hosts and users and without absolute paths; return its path.
+
+    It goes beside the folder's own, to `report-redacted.html`. `answers`: the analysis, where it is not to be read from
+    the folder. Raises as `write_report`.
+    """
+    path = out or folder.path / "report-redacted.html"
+    data = redact(read_report_data(folder, answers), pseudonyms_of([folder]))
+    write_atomic(path, render(page_of(data)))
+    return path
 
 
 def page_of(data: ReportData) -> Page:

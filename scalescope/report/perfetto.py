@@ -20,6 +20,9 @@ from isal import igzip
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.report.drawing.numbers import size
+from scalescope.report.redaction.pseudonyms import Pseudonyms
+from scalescope.report.redaction.report_data import pseudonyms_of
+from scalescope.report.redaction.structs import redacted
 from scalescope.report.text.findings import straggler_text
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.rank.collective import RankCollective
@@ -56,16 +59,19 @@ class Packed:
     reasons: list[str] = field(default_factory=list)
 
 
-def write_perfetto(run: RunFolder | Path, out: Path | None = None, answer: RunAnalysis | None = None) -> Packed:
+def write_perfetto(
+    run: RunFolder | Path, out: Path | None = None, answer: RunAnalysis | None = None, *, redact: bool = False
+) -> Packed:
     """Pack a run's traces into one gzipped trace-event file (`perfetto.json.gz` in the folder).
 
-    `answer` adds its stragglers as marks. Raises UserError where there are no traces, OSError for a file that cannot be
+    `answer` adds its stragglers as marks. `redact`: without names of hosts and users and without absolute paths, which
+    stacks of Python are full of. Raises UserError where there are no traces, OSError for a file that cannot be
     written.
     """
     folder = run.path if isinstance(run, RunFolder) else run
     path = out or (folder if folder.is_dir() else folder.parent) / PERFETTO_BUNDLE
     bundle = open_bundle(folder, path, answer)
-    write_events(path, bundle.events)
+    write_events(path, bundle.events, pseudonyms_of([RunFolder(folder)]) if redact else None)
     return bundle.packed
 
 
@@ -91,8 +97,11 @@ def open_bundle(folder: Path, path: Path, answer: RunAnalysis | None = None) -> 
     return Bundle(_all_events(summaries, bases, origin, packed, answer), packed, origin, summaries)
 
 
-def write_events(path: Path, events: Iterator[Event]) -> None:
-    """Write events into a gzipped trace-event file. Raises UserError where it cannot be made, OSError later on."""
+def write_events(path: Path, events: Iterator[Event], known: Pseudonyms | None = None) -> None:
+    """Write events into a gzipped trace-event file, under pseudonyms where these are given.
+
+    Raises UserError where it cannot be made, OSError later on.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -104,7 +113,7 @@ def write_events(path: Path, events: Iterator[Event]) -> None:
             file.write(b'{"displayTimeUnit":"ms","scalescope":{"bundle":true},"traceEvents":[\n')
             lead = b""
             for event in events:
-                file.write(lead + msgspec.json.encode(event))
+                file.write(lead + msgspec.json.encode(redacted(event, known) if known is not None else event))
                 lead = b",\n"
             file.write(b"\n]}\n")
         Path(temporary).replace(path)

@@ -1,5 +1,6 @@
 """What a folder holds for showing: a study, a train run alone or a sweep alone, read once."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -7,7 +8,7 @@ import msgspec
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import RunInfo, StepRow, SweepRow, TrainFacts
-from scalescope.scaling.answer import RunAnalysis, StudyAnalysis, read_run_answer, read_study_answer
+from scalescope.scaling.answer import Answer, RunAnalysis, StudyAnalysis, read_run_answer, read_study_answer
 from scalescope.scaling.verdicts.flight import read_flight
 
 
@@ -59,21 +60,24 @@ class ReportData:
         return found
 
 
-def read_report_data(folder: RunFolder) -> ReportData:
-    """Read a run folder and, of a study, its runs.
+def read_report_data(folder: RunFolder, answers: Sequence[Answer] | None = None) -> ReportData:
+    """Read a run folder and, of a study, its runs; `answers` take the place of what their analysis.json hold.
 
     A child that cannot be read is named in `notes` and left out, so that one broken run does not hide the others.
     Raises UserError where the folder itself is none.
     """
     info = folder.read_info()
     data = ReportData(folder, info)
+    known = None if answers is None else {one.name: one for one in answers if isinstance(one, RunAnalysis)}
     for child in folder.read_children() if info.kind == "study" else [folder]:
         try:
-            _add(data, child)
+            _add(data, child, known)
         except (UserError, OSError, msgspec.DecodeError) as error:
             data.notes.append(f"{child.path.name} is left out: {error}")
     if info.kind != "study":
         return data
+    if answers is not None:
+        return replace(data, study=next((one for one in answers if isinstance(one, StudyAnalysis)), None))
     try:
         study = read_study_answer(folder.analysis)
     except UserError as error:
@@ -82,8 +86,8 @@ def read_report_data(folder: RunFolder) -> ReportData:
     return replace(data, study=study)
 
 
-def _add(data: ReportData, folder: RunFolder) -> None:
-    run = _read_run(folder)
+def _add(data: ReportData, folder: RunFolder, known: Mapping[str, RunAnalysis] | None) -> None:
+    run = _read_run(folder, known)
     if run.info.status == "failed":
         where = f"{run.name} failed: " if data.info.kind == "study" else "The run failed: "
         data.notes.append(f"{where}{run.info.message or 'run.json names no reason'}")
@@ -96,10 +100,10 @@ def _add(data: ReportData, folder: RunFolder) -> None:
         data.sweep.extend(rows)
 
 
-def _read_run(folder: RunFolder) -> RunData:
+def _read_run(folder: RunFolder, known: Mapping[str, RunAnalysis] | None) -> RunData:
     info = folder.read_info()
-    answer, reason = None, None
-    if info.kind == "train":
+    answer, reason = (known or {}).get(folder.path.name), None
+    if info.kind == "train" and known is None:
         try:
             answer = read_run_answer(folder.analysis)
         except UserError as error:

@@ -33,6 +33,8 @@ HURTS: tuple[Callable[[random.Random], Any], ...] = (
 )
 BYTES = (b"\x00", b"\xff", b'"', b"\\", b"{", b"}", b"[", b"]", b",", b":", b"\n", b"1e400", b"\xed\xa0\x80", b"NaN")
 
+_LONGEST_LINE = 3000  # of those that are multiplied, so that a case stays as small as it has to be
+
 
 def mutated(text: bytes, number: int) -> bytes:
     """Return a text with one to five faults, the same for the same number."""
@@ -92,7 +94,12 @@ def _hurt(document: Any, random_: random.Random) -> Any:
 
 
 def _key(holder: Any, random_: random.Random) -> Any:
-    return random_.choice(list(holder)) if isinstance(holder, dict) else random_.randrange(len(holder))
+    """Return a key or index; of a document's members, most often the one that holds the most, as a trace's events."""
+    keys = list(holder) if isinstance(holder, dict) else range(len(holder))
+    sizes = {key: len(holder[key]) for key in keys if isinstance(holder[key], dict | list)}
+    if isinstance(holder, dict) and max(sizes.values(), default=0) > 100 and random_.random() < 0.8:
+        return max(sizes, key=sizes.__getitem__)
+    return random_.choice(list(keys))
 
 
 def _words(text: bytes, random_: random.Random) -> bytes:
@@ -112,7 +119,7 @@ def _lines(text: bytes, random_: random.Random) -> bytes:
             lines[one] = b""
         elif action < 0.7:
             lines[one], lines[other] = lines[other], lines[one]
-        else:
+        elif len(lines[one]) < _LONGEST_LINE:
             lines[one] *= random_.choice((2, 30))
     return b"".join(lines)
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.profiler import record_function
 from torch.utils.data import DataLoader
 
+from scalescope.launch.scratch import share_scratch
 from scalescope.records.errors import RunError, UserError
 from scalescope.train.data.device_images import Resizer, normalise
 from scalescope.train.data.image_batches import HostImages, ImageBatches, PackedImages, Refusal
@@ -28,6 +29,8 @@ class HostBatches(Iterator[HostImages | PackedImages]):
     """The batches of these steps, in order, from so many processes; 0 = made where they are asked for."""
 
     def __init__(self, batches: ImageBatches, steps: range, workers: int, pin: bool) -> None:
+        if workers:
+            share_scratch()
         self._batches = iter(
             DataLoader(
                 batches,

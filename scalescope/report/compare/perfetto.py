@@ -3,21 +3,24 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from scalescope.records.folder import RunFolder
 from scalescope.report.perfetto import Bundle, Event, open_bundle, write_events
+from scalescope.report.redaction.report_data import pseudonyms_of
 
 _SIDE_STRIDE = 100_000_000  # process ids a side; those of a run's ranks stay far below
 _FLOW_STRIDE = 2**56
 _ORDER_STRIDE = 1_000_000
 
 
-def write_side_by_side(baseline: Path, other: Path, out: Path) -> None:
-    """Pack both sides' traces into one gzipped trace-event file.
+def write_side_by_side(baseline: Path, other: Path, out: Path, *, redact: bool = False) -> None:
+    """Pack both sides' traces into one gzipped trace-event file, `redact`: under pseudonyms.
 
     Raises UserError where one side has no traces, OSError where the file cannot be written.
     """
     sides = [open_bundle(path, out) for path in (baseline, other)]
     names = [f"{letter} ({path.resolve().name})" for letter, path in zip("AB", (baseline, other), strict=True)]
-    write_events(out, _both(sides, names))
+    known = pseudonyms_of([RunFolder(baseline), RunFolder(other)]) if redact else None
+    write_events(out, _both(sides, names), known)
 
 
 def _both(sides: list[Bundle], names: list[str]) -> Iterator[Event]:

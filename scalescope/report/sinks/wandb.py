@@ -18,10 +18,13 @@ from scalescope.records.files import write_atomic
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import EndedBy, RunStatus, StepRow, SweepRow
 from scalescope.records.shell import as_typed
+from scalescope.report.redaction.pseudonyms import Pseudonyms
+from scalescope.report.redaction.report_data import pseudonyms_of
+from scalescope.report.redaction.structs import redacted, redacted_config
 from scalescope.report.sinks.background import Background
 from scalescope.report.sinks.wandb_files import Files
 from scalescope.report.sinks.wandb_rows import Rows
-from scalescope.report.sinks.wandb_run import RunDestination, is_full, open_run
+from scalescope.report.sinks.wandb_run import RunDestination, drop_own_logs, is_full, open_run
 from scalescope.report.sinks.wandb_service import end_service, within
 
 _PAUSE_S = 2.0  # between bursts of rows
@@ -50,6 +53,7 @@ class WandbSink:
         init_timeout_s: float,
         finish_timeout_s: float,
         dir: str,
+        redact: bool = False,
         group: str | None = None,
         job_type: str | None = None,
         run_name: str | None = None,
@@ -63,6 +67,8 @@ class WandbSink:
         self._finish_timeout_s = finish_timeout_s
         self._rows = Rows()
         self._files = Files(self.dir, artifact_limit_mb, expand_traces)
+        self._redact = redact
+        self._known: Pseudonyms | None = None
         self._run: Any = None
         self._background: Background | None = None
 
@@ -78,11 +84,17 @@ class WandbSink:
 
         Raises TimeoutError where W&B's service does not answer in time, and ends it.
         """
+        place = replace(self._place, name=self._place.name or run_id)
+        if self._redact:
+            known = self._known = pseudonyms_of([RunFolder(self.dir)])
+            config = redacted_config(config, known)
+            place = replace(redacted(place, known), project=place.project, entity=place.entity)
         opening = partial(
             open_run,
             self.dir,
-            replace(self._place, name=self._place.name or run_id),
+            place,
             config,
+            known=self._known,
             system_metrics=self._system_metrics,
             init_timeout_s=self._init_timeout_s,
             finish_timeout_s=self._finish_timeout_s,
@@ -101,9 +113,11 @@ class WandbSink:
     def artifact(self, path: Path) -> None:
         """Log a folder of traces as an artifact of type `profile`, any other file or folder as type `run-files`.
 
-        What does not fit under the size limit stays where it is and is said, on stderr and in the artifact's metadata.
+        Of a redacted run there are none: W&B writes down where each of an artifact's files lies. What does not fit
+        under the size limit stays where it is and is said, on stderr and in the artifact's metadata.
         """
-        self._later(lambda: self._files.log(self.run, path))
+        if not self._redact:
+            self._later(lambda: self._files.log(self.run, path))
 
     def close(self, status: RunStatus) -> None:
         """Write the summary's headline figures and the sweep as a table, and finish the run.
@@ -125,6 +139,8 @@ class WandbSink:
             raise
         finally:
             _mark_of(self.dir).unlink(missing_ok=True)
+            if self._redact:
+                drop_own_logs(place)
         if is_full(place):  # W&B's process writes, and fails without a word
             print(
                 f"scalescope: the disk of {place} is full: W&B's copy may lack what came last; the run folder's "
@@ -147,13 +163,16 @@ class WandbSink:
 
     def alert(self, title: str, text: str) -> None:
         """Send a warning: W&B mails or posts it to who asked for it, once the run is online."""
-        self._later(lambda: self.run.alert(title=title, text=text, level="WARN"))
+        self._later(lambda: self.run.alert(title=self._said(title), text=self._said(text), level="WARN"))
 
     def _alert_end(self, status: RunStatus) -> None:
         info = RunFolder(self.dir).read_info() if (self.dir / "run.json").is_file() else None
         reason = (info.message if info is not None else None) or "run.json names no reason"
         what = _TITLES.get(info.ended_by if info is not None else None, status.capitalize())
-        self.run.alert(title=f"{what}: {self.dir.name}", text=reason, level="ERROR")
+        self.run.alert(title=self._said(f"{what}: {self.dir.name}"), text=self._said(reason), level="ERROR")
+
+    def _said(self, text: str) -> str:
+        return self._known.text(text) if self._known is not None else text
 
     def _later(self, call: Callable[[], None]) -> None:
         if self._background is None:
@@ -163,7 +182,7 @@ class WandbSink:
     def _finish(self, status: RunStatus) -> None:
         import wandb
 
-        self._rows.log_end(self.run, status)
+        self._rows.log_end(self.run, status, tables=not self._redact)
         self.run.finish(exit_code=0 if status in ("done", "preempted") else 1)
         self._run = None
         # `finish` returns before W&B's process has written its last records, and a failed job leaves at once; where a

@@ -74,11 +74,11 @@ class Rows:
         known = {f"{place}/{key}": value for key, value in figures.items() if value is not None}
         run.log({"sweep/bytes": row.bytes, **known})
 
-    def log_end(self, run: Any, status: RunStatus) -> None:
-        """Write the headline figures into the summary, and the sweep as a table."""
+    def log_end(self, run: Any, status: RunStatus, *, tables: bool = True) -> None:
+        """Write the headline figures into the summary, and the sweep as a table where tables are wanted."""
         for key, value in self._headline(status).items():
             run.summary[key] = value
-        if self._sweep:
+        if self._sweep and tables:
             run.log({"sweep/points": wandb_table(sweep_table(self._sweep))})
 
     def _headline(self, status: RunStatus) -> dict[str, Any]:

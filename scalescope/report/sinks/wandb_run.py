@@ -13,6 +13,8 @@ import msgspec
 from scalescope.records.files import write_atomic
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import RunInfo
+from scalescope.report.redaction.pseudonyms import Pseudonyms
+from scalescope.report.redaction.report_data import redacted_info
 
 _CHOSEN_DATA_DIR = os.environ.get("WANDB_DATA_DIR")
 _FULL_BYTES = 64 * 1024  # two blocks of W&B's file
@@ -40,10 +42,11 @@ def open_run(
     system_metrics: bool,
     init_timeout_s: float,
     finish_timeout_s: float,
+    known: Pseudonyms | None = None,
 ) -> Any:
     """Return a live wandb.Run with the frozen config, tagged by what run.json says of the job.
 
-    Raises OSError where the disk is full, and whatever W&B raises.
+    `known`: the pseudonyms under which it is told. Raises OSError where the disk is full, and whatever W&B raises.
     """
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read when wandb is imported
     if _CHOSEN_DATA_DIR is None:  # what W&B stages stays with the run, also when the folder travels
@@ -55,6 +58,8 @@ def open_run(
     import wandb
 
     info = RunFolder(folder).read_info() if (folder / "run.json").is_file() else None
+    if info is not None and known is not None:
+        info = redacted_info(info, known)
     run = wandb.init(
         mode=place.mode,  # type: ignore[arg-type]  # checked by the sink
         project=place.project,
@@ -98,6 +103,12 @@ def _settings(system_metrics: bool, init_timeout_s: float, finish_timeout_s: flo
         x_disable_stats=not system_metrics,
         x_save_requirements=False,
     )
+
+
+def drop_own_logs(place: Path) -> None:
+    """Remove what W&B wrote for its own debugging beside a run that is closed: it names folders and the host."""
+    for log in (*(place / "logs").glob("debug*.log"), *place.parent.glob("debug*.log")):
+        log.unlink(missing_ok=True)
 
 
 def is_full(place: Path) -> bool:

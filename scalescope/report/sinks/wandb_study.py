@@ -11,13 +11,13 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-import yaml
-
 from scalescope.records.folder import RunFolder
+from scalescope.records.frozen import read_frozen
 from scalescope.report.drawing.palette import resolved
 from scalescope.report.drawing.panel import can_draw
 from scalescope.report.drawing.tables import Column, Table, stacked
 from scalescope.report.panels.sections import sections
+from scalescope.report.redaction.report_data import pseudonyms_of, redact
 from scalescope.report.report_data import ReportData, read_report_data
 from scalescope.report.sentences import Verdict, sweep_verdict
 from scalescope.report.sinks.wandb import WandbSink
@@ -48,22 +48,25 @@ def log_study(folder: RunFolder, settings: Mapping[str, Any]) -> None:
     folder has everything. Raises UserError where the folder is none.
     """
     data = read_report_data(folder)
+    if redacts := bool(settings.get("redact")):
+        data = redact(data, pseudonyms_of([folder]))
     name = f"{folder.path.name}-analysis"
     try:
         sink = WandbSink(**{**settings, "name": None}, dir=str(folder.path), group=folder.path.name,
                          job_type="analysis", run_name=name)  # fmt: skip
-        _log(data, sink, name)
+        _log(data, sink, name, folder, tables=not redacts)
     except Exception as error:  # noqa: BLE001 - whatever a stranger's service raises, the study is done
         print(f"scalescope: W&B has no analysis run ({error}); {folder.path} has everything", file=sys.stderr)
 
 
-def _log(data: ReportData, sink: WandbSink, name: str) -> None:
-    sink.start(_config(data.folder), name)
+def _log(data: ReportData, sink: WandbSink, name: str, folder: RunFolder, *, tables: bool) -> None:
+    """Log what there is; without tables also the charts go that W&B draws from them, but not their pictures."""
+    sink.start(read_frozen(folder.config), name)
     verdicts = _verdicts(data)
     sink.log_values(
         lambda: {
-            **{key: wandb_table(table) for key, table in study_tables(data).items()},
-            **_native_charts(data),
+            **({key: wandb_table(table) for key, table in study_tables(data).items()} if tables else {}),
+            **(_native_charts(data) if tables else {}),
             **_pictures(data),
         },
         {**_headline(data), "verdict": "\n\n".join(verdict.text for verdict in verdicts)},
@@ -71,7 +74,7 @@ def _log(data: ReportData, sink: WandbSink, name: str) -> None:
     for run in data.answers:
         for straggler in run.stragglers:
             sink.alert(f"Straggler: rank {straggler.rank}", f"{run_label(run)}: {straggler_text(run, straggler.rank)}")
-    sink.artifact(data.folder.path)
+    sink.artifact(folder.path)
     sink.close("done")
 
 
@@ -99,11 +102,6 @@ def study_tables(data: ReportData) -> dict[str, Table]:
         "study/sweep": sweep_table(data.sweep),
     }  # fmt: skip
     return {key: table for key, table in tables.items() if table is not None and table.rows}
-
-
-def _config(folder: RunFolder) -> dict[str, Any]:
-    loaded = yaml.safe_load(folder.config.read_text(encoding="utf-8")) if folder.config.is_file() else None
-    return loaded if isinstance(loaded, dict) else {}
 
 
 def _verdicts(data: ReportData) -> list[Verdict]:

@@ -25,6 +25,8 @@ def import_logs(logs: Sequence[Path], out: Path, operation: str | None) -> tuple
         read.faults += log.faults
         read.devices = max(read.devices, log.devices, key=len)
     names = ", ".join(path.name for path in logs)
+    if not read.rows:
+        raise UserError(f"{names}: there is no result in it")
     folder = RunFolder.create(out, "sweep", f"# imported, not measured here\nlogs: [{names}]\n")
     with folder.sweep_writer() as writer:
         for row in read.rows:

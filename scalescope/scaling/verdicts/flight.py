@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from scalescope.records.errors import UserError
+from scalescope.records.files import refuse_special
 from scalescope.records.folder import RunFolder
 from scalescope.records.operations import WHOLE_ON_EVERY_RANK, canonical_operation
 from scalescope.scaling.answer import LastCollective
@@ -116,8 +118,9 @@ def read_records(folder: Path, world_size: int | None = None) -> tuple[list[Last
         if match is None or int(match[1]) in calls:
             continue
         try:
+            refuse_special(path)
             dump = msgspec.convert(read_plain(path.read_bytes()), type=_Dump)
-        except (OSError, pickle.UnpicklingError, msgspec.ValidationError) as error:
+        except (UserError, OSError, pickle.UnpicklingError, msgspec.ValidationError) as error:
             said.append(f"{folder.name}/{path.name} is left out: {error}")
             continue
         calls[int(match[1])] = _calls_of(dump)

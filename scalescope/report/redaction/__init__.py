@@ -1,0 +1,1 @@
+"""Reports for others: names of hosts and users and absolute paths give way to pseudonyms."""
