@@ -39,6 +39,7 @@ from scalescope.launch.watch.presence import launcher_has_died
 from scalescope.launch.watch.progress_watchdog import ProgressWatchdog
 from scalescope.launch.watch.termination import let_terminate, on_termination
 from scalescope.launch.world import World
+from scalescope.records.console import as_typed
 from scalescope.records.environment import capture
 from scalescope.records.errors import ExitCode, NothingMeasured, Preempted, RunError, UserError
 from scalescope.records.files import write_atomic
@@ -46,7 +47,6 @@ from scalescope.records.folder import RunFolder, find_runs
 from scalescope.records.frozen import read_frozen_text
 from scalescope.records.package import CONF
 from scalescope.records.rows import Ceilings, Device, EndedBy, RunStatus
-from scalescope.records.shell import as_typed
 from scalescope.records.sink import Sinks
 from scalescope.records.stop import note_requests
 

@@ -10,8 +10,8 @@ import pytest
 from scalescope.cli import sweep, train
 from scalescope.launch.compose import compose_job, typed
 from scalescope.launch.config import register
-from scalescope.launch.outline import outline_study
-from scalescope.launch.study import plan_study
+from scalescope.launch.studies.outline import outline_study
+from scalescope.launch.studies.run import plan_study
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "benchmarks"))

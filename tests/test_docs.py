@@ -14,8 +14,8 @@ from scalescope.collectives.config import register as register_sweep
 from scalescope.launch.compose import compose_job
 from scalescope.launch.config import StudyConfig
 from scalescope.launch.config import register as register_study
-from scalescope.launch.outline import grid
 from scalescope.launch.slurm.submit import parse
+from scalescope.launch.studies.outline import grid
 from scalescope.train.config import register as register_train
 from tests.config_tables import PAGE, SECTIONS, settings_of, written
 from tests.worked_examples import example

@@ -8,8 +8,8 @@ from scalescope.cli import sweep, train
 from scalescope.launch.compose import compose_job, thaw, typed
 from scalescope.launch.config import register
 from scalescope.launch.freeze import plan_job
-from scalescope.launch.outline import outline_study
-from scalescope.launch.study import PlannedStudy, plan_study
+from scalescope.launch.studies.outline import outline_study
+from scalescope.launch.studies.run import PlannedStudy, plan_study
 from scalescope.launch.world import World
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder

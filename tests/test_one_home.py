@@ -1,6 +1,7 @@
 """No code branches on a strategy's, a model's or an operation's kind outside its home: what differs is asked of it."""
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,3 +93,12 @@ def test_nothing_branches_on_an_operation_outside_its_home() -> None:
         and (lines := list(operation_branches(ast.parse(path.read_text()))))
     }
     assert not found
+
+
+def test_no_package_is_a_heap() -> None:
+    """Whoever looks for something reads sixteen names at most; the command line and benchmarks have a file a verb."""
+    counted = Counter(path.parent for half in ("scalescope", "train", "collectives", "launch")
+                      for path in (ROOT / half).rglob("*.py") if "__pycache__" not in path.parts)  # fmt: skip
+    heaps = {str(folder.relative_to(ROOT)): count for folder, count in counted.items() if count > 16}
+    heaps.pop("scalescope/cli")
+    assert not heaps

@@ -10,12 +10,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from scalescope.records.console import as_typed
 from scalescope.records.environment import allowed_variables
 from scalescope.records.errors import UserError
 from scalescope.records.files import DamagedFile, RowWriter, read_rows, write_atomic
 from scalescope.records.folder import RunFolder, find_runs
 from scalescope.records.rows import StepRow, SweepRow, TrainFacts
-from scalescope.records.shell import as_typed
 from scalescope.records.sink import Sinks
 from tests import disks
 

@@ -12,8 +12,8 @@ import pytest
 from scalescope.cli import front_door, sweep, train
 from scalescope.cli.study import follow
 from scalescope.launch.config import register
-from scalescope.launch.outline import outline_study
-from scalescope.launch.study import plan_study, run_study
+from scalescope.launch.studies.outline import outline_study
+from scalescope.launch.studies.run import plan_study, run_study
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import TrainFacts
 from scalescope.report.text import findings as finding_text

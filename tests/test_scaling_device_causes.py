@@ -10,8 +10,8 @@ from scalescope.scaling.finding import Finding
 from scalescope.scaling.findings.detectors.slower_compute import InCommon, by_clocks, everywhere
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.contention import inflation_of
-from scalescope.scaling.replay.launch_inflation import slowing_of_launches
 from scalescope.scaling.replay.load import read_records
+from scalescope.scaling.replay.ranks.launch_inflation import slowing_of_launches
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.whatif import Replayer
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of

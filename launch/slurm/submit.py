@@ -20,7 +20,7 @@ from omegaconf import DictConfig
 from scalescope.launch.bounds import COUNT, check_number
 from scalescope.launch.compose import compose_job, quoted, refuse_strangers, typed
 from scalescope.launch.former_keys import with_present_names
-from scalescope.launch.outline import Outline, StudyJob, grid
+from scalescope.launch.studies.outline import Outline, StudyJob, grid
 from scalescope.launch.verb import Verb
 from scalescope.records.errors import RunError, UserError
 from scalescope.records.folder import RunFolder

@@ -6,8 +6,8 @@ from scalescope.cli import sweep, train
 from scalescope.cli.loggers import end_loggers, wandb_options
 from scalescope.cli.show import Asked, show
 from scalescope.launch.config import register
-from scalescope.launch.outline import outline_study
-from scalescope.launch.study import PlannedStudy, follow_advice, followed, is_done, plan_study, run_study
+from scalescope.launch.studies.outline import outline_study
+from scalescope.launch.studies.run import PlannedStudy, follow_advice, followed, is_done, plan_study, run_study
 from scalescope.launch.world import discover
 from scalescope.records.console import outlived_console
 from scalescope.records.errors import ExitCode, RunError, Stopped, UserError

@@ -5,8 +5,8 @@ from pathlib import Path
 from scalescope.cli import sweep, train
 from scalescope.cli.show import Asked, show
 from scalescope.launch.config import register
-from scalescope.launch.outline import outline_study
 from scalescope.launch.slurm import submit as slurm
+from scalescope.launch.studies.outline import outline_study
 from scalescope.records.errors import UserError
 
 

@@ -1,9 +1,11 @@
-"""A console that may go away: `scalescope train … | head` closes the pipe, and the job goes on without it."""
+"""What is said on a console: it may go away (`scalescope train … | head`), must obey nothing, and is copied from."""
 
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, TextIO, cast
 
 
@@ -95,3 +97,10 @@ class _Outlived:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+def as_typed(path: Path) -> str:
+    """Return a path from the current folder where it lies in there, quoted where a shell would take it apart."""
+    with suppress(ValueError, OSError):  # it lies elsewhere, or the current folder is gone
+        path = path.relative_to(Path.cwd())
+    return shlex.quote(str(path))

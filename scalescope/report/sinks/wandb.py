@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
+from scalescope.records.console import as_typed
 from scalescope.records.files import write_atomic
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import EndedBy, RunStatus, StepRow, SweepRow
-from scalescope.records.shell import as_typed
 from scalescope.report.redaction.pseudonyms import Pseudonyms
 from scalescope.report.redaction.report_data import pseudonyms_of
 from scalescope.report.redaction.structs import redacted, redacted_config

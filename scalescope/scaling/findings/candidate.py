@@ -12,8 +12,8 @@ from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.finding import Code, EvidenceRow, Remedy
 from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.ranks.side_by_side import SideBySide
 from scalescope.scaling.replay.removal import Removal
-from scalescope.scaling.replay.side_by_side import SideBySide
 from scalescope.scaling.replay.whatif import Replayer
 
 #: What costs less than this share of the step is no finding.

@@ -9,7 +9,7 @@ import numpy as np
 
 from scalescope.scaling.rank.timeline import COMMUNICATION, COPY
 from scalescope.scaling.replay.graph import Graph
-from scalescope.scaling.replay.side_by_side import Launches, SideBySide
+from scalescope.scaling.replay.ranks.side_by_side import Launches, SideBySide
 
 #: A host's gap is one where it takes so much longer for a launch than the others do, ns: no operator's own time.
 GAP_NS = 150_000

@@ -20,18 +20,18 @@ from scalescope.records.errors import RunError, UserError
 from scalescope.scaling.answer import Replay
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.ranks.processes import map_in_processes
-from scalescope.scaling.replay.absences import keep_absences
-from scalescope.scaling.replay.between_ranks import cells_between_ranks
 from scalescope.scaling.replay.buckets import StepBuckets, find_buckets
 from scalescope.scaling.replay.build import build_graph
 from scalescope.scaling.replay.change import Change, even_out, free_data, free_host, no_overlap, perfect_overlap
 from scalescope.scaling.replay.contention import measure_contention, measure_transfer_rate, measured_between_ranks
 from scalescope.scaling.replay.graph import Contention, Graph, median
 from scalescope.scaling.replay.host_cost import Recording
-from scalescope.scaling.replay.launch_inflation import slowing_of_launches
 from scalescope.scaling.replay.other_collectives import OtherCollectives
+from scalescope.scaling.replay.ranks.absences import keep_absences
+from scalescope.scaling.replay.ranks.between_ranks import cells_between_ranks
+from scalescope.scaling.replay.ranks.launch_inflation import slowing_of_launches
+from scalescope.scaling.replay.ranks.side_by_side import SideBySide, lay_side_by_side, under
 from scalescope.scaling.replay.removal import remove
-from scalescope.scaling.replay.side_by_side import SideBySide, lay_side_by_side, under
 from scalescope.scaling.replay.simulate import Timing, bounded, bounded_steps, mean_step_ns, simulate, simulate_steps
 from scalescope.scaling.replay.times import CollectiveTimes, TraceTimes
 

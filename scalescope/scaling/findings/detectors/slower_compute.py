@@ -15,8 +15,8 @@ import numpy as np
 from scalescope.scaling.finding import Code, Cure, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.rank.timeline import COMPUTE
+from scalescope.scaling.replay.ranks.side_by_side import Floats
 from scalescope.scaling.replay.removal import Removal
-from scalescope.scaling.replay.side_by_side import Floats
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, OTHER, kind_of
 
 #: Devices alike differ by less than this.

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from scalescope.scaling.replay.graph import Graph, median
-from scalescope.scaling.replay.side_by_side import SideBySide
+from scalescope.scaling.replay.ranks.side_by_side import SideBySide
 
 #: A rank's begins are late by so many times what the others' are, for nothing that the traces show.
 _TIMES = 3.0

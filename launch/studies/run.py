@@ -7,7 +7,7 @@ from pathlib import Path
 
 from scalescope.launch.devices import resolve
 from scalescope.launch.freeze import Plan, plan_job
-from scalescope.launch.outline import Outline, StudyJob
+from scalescope.launch.studies.outline import Outline, StudyJob
 from scalescope.records.environment import usable_cores
 from scalescope.records.errors import RunError, Stopped, UserError
 from scalescope.records.folder import RunFolder

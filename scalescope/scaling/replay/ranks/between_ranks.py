@@ -13,7 +13,7 @@ import numpy as np
 
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.graph import Graph
-from scalescope.scaling.replay.side_by_side import Floats, SideBySide
+from scalescope.scaling.replay.ranks.side_by_side import Floats, SideBySide
 
 #: In a step, collectives must be beside so much more of one rank's compute than of the other's, as a share of it.
 _LEAST_SHARE = 0.03

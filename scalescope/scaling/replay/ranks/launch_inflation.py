@@ -20,7 +20,7 @@ import numpy as np
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.contention import inflation_of
 from scalescope.scaling.replay.graph import Graph, median
-from scalescope.scaling.replay.side_by_side import Floats, SideBySide
+from scalescope.scaling.replay.ranks.side_by_side import Floats, SideBySide
 
 #: A collective is beside a launch from this share of its time on, and none is up to this one.
 _BESIDE, _ALONE = 0.5, 0.02

@@ -1,0 +1,1 @@
+"""Studies: which jobs one consists of, and running them one after another."""
