@@ -47,7 +47,7 @@ class SweepConfig(JobConfig):
     clock: str = key()
     check: bool = key()
     hang_limit_s: float = key()
-    launches: int = key()
+    launches: int = key(added_as=1)
     csv: str | None = key(resumable=True)
 
     def __post_init__(self) -> None:

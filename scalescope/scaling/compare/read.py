@@ -86,7 +86,7 @@ def _of_run(folder: RunFolder) -> tuple[list[Path], list[Path]]:
     kinds = [(child, child.read_info()) for child in children]
     return (
         [child.path for child, info in kinds if info.kind == "train" and child.read_facts() is not None],
-        [child.path for child, info in kinds if info.kind == "sweep" and child.sweep.is_file()],
+        [child.path for child, info in kinds if info.kind == "sweep" and child.sweep.exists()],
     )
 
 

@@ -50,7 +50,7 @@ def read_launches(path: Path) -> list[Launch]:
     Raises UserError where there are none.
     """
     if path.is_dir():
-        launches = [launch_of(run) for run in find_runs(path) if run.sweep.is_file()]
+        launches = [launch_of(run) for run in find_runs(path) if run.sweep.exists()]
     elif path.suffix == ".jsonl":
         folder = RunFolder(path.parent)
         launches = (
