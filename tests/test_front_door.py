@@ -255,8 +255,8 @@ def test_a_locale_without_our_signs_prints_a_question_mark_for_them(encoding: st
     done = subprocess.run([SCALESCOPE, "analyze", traces], cwd=tmp_path, capture_output=True, timeout=60, check=False,
                           env={**os.environ, "PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"})  # fmt: skip
     assert (done.returncode, done.stderr) == (0, b"")
-    sign = {"ascii": b"?", "latin-1": "×".encode("latin-1")}[encoding]
-    assert b"load balance 1.000 " + sign + b" serialisation" in done.stdout
+    sign = {"ascii": b"?", "latin-1": "·".encode("latin-1")}[encoding]
+    assert b"gpt_ddp_n1 " + sign + b" 1 GPU:" in done.stdout
 
 
 def test_a_reader_that_leaves_early_is_no_failed_check(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_no_script_is_measured_with_a_senseless_number() -> None:
         ("sweep budget_s=nan", "budget_s=nan: must be a finite number"),
         ("sweep group_sizes=[true]", "True is no group size"),
         ("sweep group_sizes=1.5", "1.5 is no group size"),
-        ("sweep channels=nan", "nan is none; write a number from 1 to 64"),
+        ("sweep channels=nan", "nan is none; write a number from 1 to 128"),
         ("sweep sizes='8B..1GiB xnan'", "the factor must be above 1"),
         ("sweep sizes='8B..1GiB +1B'", "take longer steps"),
         ("sweep sizes='8B..1GiB x1.00000001'", "take longer steps"),

@@ -3,7 +3,7 @@
 from statistics import median, quantiles
 
 from scalescope.records.rows import StepRow
-from scalescope.records.steps.unevenness import Difference, difference
+from scalescope.records.steps.unevenness import StepExcess, difference
 from scalescope.train.measure.schedule import Schedule
 
 
@@ -43,7 +43,7 @@ def summarise(what: str, rows: list[StepRow], schedule: Schedule) -> list[str]:
     return lines
 
 
-def _profiling(found: Difference) -> str:
+def _profiling(found: StepExcess) -> str:
     """Return what the Kineto window cost a step, or that steps differ by as much without it."""
     inside = (
         f"inside the Kineto window {found.steady_ms + found.ms:,.2f} ms a step against {found.steady_ms:,.2f} outside"

@@ -20,7 +20,7 @@ _SHORTER = 0.01
 _MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2)
 
 
-class Difference(msgspec.Struct, frozen=True):
+class StepExcess(msgspec.Struct, frozen=True):
     """The median of some steps less the median of the steady ones, ms."""
 
     steady_ms: float
@@ -46,12 +46,12 @@ def is_unsteady(ms: float, steady_ms: float, placebo_ms: float | None) -> bool:
     return ms < -_SHORTER * steady_ms or (placebo_ms is not None and abs(ms) <= placebo_ms)
 
 
-def difference(some_ms: Sequence[float], steady_ms: Sequence[float]) -> Difference | None:
+def difference(some_ms: Sequence[float], steady_ms: Sequence[float]) -> StepExcess | None:
     """Return how some steps in a row differ from the steady ones, both in order; None where one of them is empty."""
     if not some_ms or not steady_ms:
         return None
     middle = statistics.median(steady_ms)
-    return Difference(middle, statistics.median(some_ms) - middle, placebo_ms(steady_ms, len(some_ms)))
+    return StepExcess(middle, statistics.median(some_ms) - middle, placebo_ms(steady_ms, len(some_ms)))
 
 
 def placebo_ms(in_order: Sequence[float], count: int, least: int = _LEAST_STEPS) -> float | None:

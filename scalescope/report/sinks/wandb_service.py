@@ -7,7 +7,8 @@ the library then sees its connection closed and lets go.
 
 import sys
 import threading
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import ModuleType
 from typing import TypeVar
@@ -17,6 +18,7 @@ import psutil
 Result = TypeVar("Result")
 _NAME = "wandb-core"
 _FORGET_S = 5.0
+_GONE_S = 5.0  # a killed process is there for some ms yet, or as long as a disk holds it
 
 
 def within(limit_s: float, what: str, call: Callable[[], Result]) -> Result:
@@ -62,10 +64,20 @@ def end_service() -> None:
     forget.join(_FORGET_S)
 
 
-def _kill(processes: Iterable[psutil.Process]) -> None:
+def _kill(processes: Sequence[psutil.Process]) -> None:
+    """Kill processes and wait until they have gone; their exit codes are left to the library, which started them."""
     for process in processes:
         with suppress(psutil.Error):  # it has gone by itself
             process.kill()
+    until = time.monotonic() + _GONE_S
+    while any(map(_is_there, processes)) and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+def _is_there(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def _forget(wandb: ModuleType) -> None:

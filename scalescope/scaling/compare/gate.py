@@ -52,7 +52,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     relative: bool
 
 
-class Change(msgspec.Struct, frozen=True):
+class MetricChange(msgspec.Struct, frozen=True):
     """A figure's change with its 95% interval, in the figure's own unit."""
 
     baseline: float
@@ -116,32 +116,34 @@ def _line(limit: Limit, held: bool, text: str) -> GateLine:
     return GateLine(expression=limit.expression, held=held, text=text)
 
 
-def _beyond(limit: Limit, found: Change) -> bool:
+def _beyond(limit: Limit, found: MetricChange) -> bool:
     """Tell whether the whole interval lies beyond the limit."""
     allowed = limit.limit * (abs(found.baseline) if limit.relative else 1.0)
     return found.low > allowed if limit.above else found.high < allowed
 
 
-def _told(limit: Limit, found: Change) -> str:
+def _told(limit: Limit, found: MetricChange) -> str:
     factor, unit = (100 / abs(found.baseline), "%") if limit.relative and found.baseline else (1, _SHOWN[limit.metric])
     return f"{found.change * factor:+.4g} {unit} (95%: {found.low * factor:+.4g} to {found.high * factor:+.4g})"
 
 
-def _step(answer: Comparison, baseline: Measurement, other: Measurement) -> Change | None:
+def _step(answer: Comparison, baseline: Measurement, other: Measurement) -> MetricChange | None:
     if answer.change_ms is None or answer.low_ms is None or answer.high_ms is None or answer.baseline_ms is None:
         return None
-    return Change(answer.baseline_ms, answer.change_ms, answer.low_ms, answer.high_ms)
+    return MetricChange(answer.baseline_ms, answer.change_ms, answer.low_ms, answer.high_ms)
 
 
-def _exposed_wait(answer: Comparison, baseline: Measurement, other: Measurement) -> Change | None:
+def _exposed_wait(answer: Comparison, baseline: Measurement, other: Measurement) -> MetricChange | None:
     if not baseline.windows or not other.windows:
         return None
     part = next((one for one in answer.parts if one.name == "exposed_wait"), None)
-    return Change(part.baseline_ms, part.change_ms, part.low_ms, part.high_ms) if part else Change(0.0, 0.0, 0.0, 0.0)
+    if part is None:
+        return MetricChange(0.0, 0.0, 0.0, 0.0)
+    return MetricChange(part.baseline_ms, part.change_ms, part.low_ms, part.high_ms)
 
 
-def _of_repeats(value: Callable[[Repeat], float | None]) -> Callable[..., Change | None]:
-    def change(answer: Comparison, baseline: Measurement, other: Measurement) -> Change | None:
+def _of_repeats(value: Callable[[Repeat], float | None]) -> Callable[..., MetricChange | None]:
+    def change(answer: Comparison, baseline: Measurement, other: Measurement) -> MetricChange | None:
         sides = []
         for side in (baseline, other):
             values = [one for repeat in side.repeats if (one := value(repeat)) is not None]
@@ -152,7 +154,7 @@ def _of_repeats(value: Callable[[Repeat], float | None]) -> Callable[..., Change
         share = _share_of_noise(answer)
         samples = [Sample(units, step_spread=float(units.mean()) * share) for units in sides]
         found = bounds(*samples)
-        return Change(float(sides[0].mean()), found.step, found.step_low, found.step_high)
+        return MetricChange(float(sides[0].mean()), found.step, found.step_low, found.step_high)
 
     return change
 
@@ -164,15 +166,15 @@ def _share_of_noise(answer: Comparison) -> float:
     return (answer.high_ms - answer.low_ms) / 2 / 1.96 / math.sqrt(2) / answer.baseline_ms
 
 
-def _memory(answer: Comparison, baseline: Measurement, other: Measurement) -> Change | None:
+def _memory(answer: Comparison, baseline: Measurement, other: Measurement) -> MetricChange | None:
     sides = [[one.memory_bytes for one in side.repeats if one.memory_bytes is not None] for side in (baseline, other)]
     if not all(sides):
         return None
     before, after = (max(side) for side in sides)  # allocators do the same in every run: there is no noise to speak of
-    return Change(before, after - before, after - before, after - before)
+    return MetricChange(before, after - before, after - before, after - before)
 
 
-_METRICS: dict[str, Callable[[Comparison, Measurement, Measurement], Change | None]] = {
+_METRICS: dict[str, Callable[[Comparison, Measurement, Measurement], MetricChange | None]] = {
     "step": _step,
     "exposed_wait": _exposed_wait,
     "throughput": _of_repeats(lambda repeat: repeat.tokens_per_s or repeat.samples_per_s),
@@ -195,7 +197,7 @@ def _bus(limit: Limit, answer: Comparison, baseline: Measurement, other: Measure
             continue
         low, high = (one.ratio if bound is None else bound for bound in (one.low, one.high))
         unit = 1.0 if limit.relative else bus  # a log may round small bandwidths to 0
-        change = Change(unit, unit * (one.ratio - 1), unit * (low - 1), unit * (high - 1))
+        change = MetricChange(unit, unit * (one.ratio - 1), unit * (low - 1), unit * (high - 1))
         if _beyond(limit, change):
             failed.append(f"{_point(one)}: {_told(limit, change)}")
     gone = [f"{point}: not measured" for point in answer.only_baseline] if limit.size is None else []
@@ -213,7 +215,7 @@ def _bus_in_training(limit: Limit, baseline: Measurement, other: Measurement) ->
         where = f" at {limit.size} B" if limit.size is not None else ""
         return _line(limit, False, f"no collective{where} was measured on both sides")
     before, after = (median(side) for side in sides)
-    change = Change(before, after - before, after - before, after - before)
+    change = MetricChange(before, after - before, after - before, after - before)
     return _line(limit, not _beyond(limit, change), f"{_told(limit, change)}, of collectives in training")
 
 

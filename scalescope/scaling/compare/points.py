@@ -16,7 +16,7 @@ from scalescope.records.rows import SweepRow
 from scalescope.records.statistics import NORMAL_95, student_95
 from scalescope.scaling.compare.answer import PointChange
 from scalescope.scaling.costs.points import Launch
-from scalescope.scaling.sweeps.comparison import Comparison, Pair, compare, point_key
+from scalescope.scaling.sweeps.comparison import Pair, SweepPairs, compare, point_key
 
 _LEVEL = 0.05
 #: By how much a point differs between launches, as a share: measured on H200s with NCCL, and on two cores with gloo.
@@ -62,7 +62,7 @@ def _merged(rows: Sequence[SweepRow]) -> SweepRow:
     )
 
 
-def compare_points(baseline: Sequence[Launch], other: Sequence[Launch]) -> tuple[list[PointChange], Comparison]:
+def compare_points(baseline: Sequence[Launch], other: Sequence[Launch]) -> tuple[list[PointChange], SweepPairs]:
     """Return every point that both sweeps planned, and the comparison that it is made of."""
     found = compare(merged(baseline), merged(other))
     differs = holm([_p_value(pair) for pair in found.pairs])

@@ -13,7 +13,7 @@ _SAME_KINDS = 0.7
 _SAME_AMOUNT = 0.005
 
 
-class Work(msgspec.Struct, frozen=True, kw_only=True):
+class Comparability(msgspec.Struct, frozen=True, kw_only=True):
     """How two runs may be compared: `rate` is what OTHER's times are multiplied by; None: not at all."""
 
     rate: float | None
@@ -25,7 +25,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
         return self.rate is not None
 
 
-def same_work(baseline: Repeat, other: Repeat) -> Work:
+def same_work(baseline: Repeat, other: Repeat) -> Comparability:
     """Return how OTHER's steps compare with the baseline's, and what of the work differs."""
     here, there = baseline.identity, other.identity
     if (refused := another_job(here, there)) is not None:
@@ -39,14 +39,14 @@ def same_work(baseline: Repeat, other: Repeat) -> Work:
     rate = here.samples / there.samples if here.samples and there.samples else 1.0
     if rate != 1.0:
         text = f"a rank's step takes {here.samples} samples there and {there.samples} here: compared a sample"
-        return Work(rate=rate, reason="another_batch", notes=[text, *notes])
+        return Comparability(rate=rate, reason="another_batch", notes=[text, *notes])
     if here.world_size != there.world_size:
         text = f"{here.world_size} ranks there and {there.world_size} here, each with as many samples: compared a rank"
-        return Work(rate=1.0, reason="another_world_size", notes=[text, *notes])
-    return Work(rate=1.0, notes=notes)
+        return Comparability(rate=1.0, reason="another_world_size", notes=[text, *notes])
+    return Comparability(rate=1.0, notes=notes)
 
 
-def another_job(here: Identity, there: Identity) -> Work | None:
+def another_job(here: Identity, there: Identity) -> Comparability | None:
     """Return why two runs are of different jobs; None where nothing speaks for it."""
     if here.activity != there.activity:
         return _refused("another_activity", f"one ran on {_where(here)}, the other on {_where(there)}")
@@ -57,8 +57,8 @@ def another_job(here: Identity, there: Identity) -> Work | None:
     return None
 
 
-def _refused(reason: Reason, text: str) -> Work:
-    return Work(rate=None, reason=reason, notes=[text])
+def _refused(reason: Reason, text: str) -> Comparability:
+    return Comparability(rate=None, reason=reason, notes=[text])
 
 
 def _where(identity: Identity) -> str:

@@ -37,7 +37,7 @@ _SYNCHRONISING = ("DeviceSynchronize", "StreamSynchronize", "EventSynchronize")
 
 
 @dataclass(slots=True)
-class Call:
+class RecordedCall:
     """One host call. Times are absolute ns on the rank's clock."""
 
     start: int
@@ -76,7 +76,7 @@ class RankRecord:
     name: list[str]
     collective: list[int]  # index into `collectives`, -1 for none
     collectives: list[RankCollective]
-    calls: list[Call]
+    calls: list[RecordedCall]
     data: Intervals  # when the host loads data
     edges: list[int]  # of the device's steps
     steps: list[int]  # their numbers
@@ -139,7 +139,7 @@ def _call_times(record: RankRecord) -> tuple[Ints, Ints]:
     return np.array([call.start for call in calls], np.int64), np.array([call.end for call in calls], np.int64)
 
 
-def _calls(trace: Trace, correlation: list[int], until: float) -> list[Call]:
+def _calls(trace: Trace, correlation: list[int], until: float) -> list[RecordedCall]:
     """Return the calls, up to an instant, that launch activities, make streams wait, or wait themselves."""
     runtime, base = trace.runtime, trace.header.base_ns
     launched = {number: row for row, number in enumerate(correlation) if number > 0}
@@ -150,7 +150,7 @@ def _calls(trace: Trace, correlation: list[int], until: float) -> list[Call]:
     for thread in {call.thread for call in collectives}:
         own = [call for call in collectives if call.thread == thread]
         by_thread[thread] = np.array([call.start for call in own]), np.array([call.end for call in own])
-    found: list[Call] = []
+    found: list[RecordedCall] = []
     seen: set[int] = set()
     rows = np.argsort(runtime.start, kind="stable")
     rows = rows[: int(np.searchsorted(runtime.start[rows], until - base))]
@@ -173,7 +173,7 @@ def _calls(trace: Trace, correlation: list[int], until: float) -> list[Call]:
             at = int(np.searchsorted(starts, start, side="right")) - 1
             inside = at >= 0 and start <= ends[at]
         found.append(
-            Call(start + base, int(runtime.end[row]) + base, kind, thread, activity if kind == LAUNCH else -1,
+            RecordedCall(start + base, int(runtime.end[row]) + base, kind, thread, activity if kind == LAUNCH else -1,
                  in_collective=inside)
         )  # fmt: skip
     return found
@@ -291,7 +291,7 @@ def _host_calls(trace: Trace, record: RankRecord, base: int, until: float) -> No
     ]
     handed.sort()
     waiting = [at for at, kind in enumerate(record.kind) if kind == COMMUNICATION]
-    calls: list[Call] = []
+    calls: list[RecordedCall] = []
     handover_of: dict[int, int] = {}
     for start, end in handed:
         # run loops take collectives up in the order in which they are handed over
@@ -299,10 +299,10 @@ def _host_calls(trace: Trace, record: RankRecord, base: int, until: float) -> No
         if taken is not None:
             waiting.remove(taken)
             handover_of[taken] = start
-            calls.append(Call(start, max(start, end), LAUNCH, 0, taken, in_collective=True))
+            calls.append(RecordedCall(start, max(start, end), LAUNCH, 0, taken, in_collective=True))
     for at, kind in enumerate(record.kind):
         if kind == COMPUTE:
-            calls.append(Call(record.start[at], record.end[at], LAUNCH, 0, at, awaits=at))
+            calls.append(RecordedCall(record.start[at], record.end[at], LAUNCH, 0, at, awaits=at))
     calls += _awaited_collectives(record, handover_of, bool(trace.gradients))
     calls.sort(key=lambda call: (call.start, call.end))
     record.calls = calls
@@ -316,7 +316,7 @@ def _host_calls(trace: Trace, record: RankRecord, base: int, until: float) -> No
             record.gradients.append(GradientReady(launches[at], gradient.elements, gradient.element_bytes))
 
 
-def _awaited_collectives(record: RankRecord, handover_of: dict[int, int], ddp: bool) -> list[Call]:
+def _awaited_collectives(record: RankRecord, handover_of: dict[int, int], ddp: bool) -> list[RecordedCall]:
     """Return where the loop's thread awaits the collectives: before the first operator that needs what they bring.
 
     DDP awaits all of a step's buckets once the last one is handed over. Else that is the first operator after an idle
@@ -344,7 +344,7 @@ def _awaited_collectives(record: RankRecord, handover_of: dict[int, int], ddp: b
         # what runs before it on its run loop was handed over, too, when it ended
         loop = [other for other in handover_of if record.stream[other] == record.stream[at]]
         behind = max(handover_of[other] for other in loop if record.start[other] <= record.start[at])
-        calls.append(Call(max(begin, behind + 1), max(back, behind + 1), SYNC, 0, awaits=at))
+        calls.append(RecordedCall(max(begin, behind + 1), max(back, behind + 1), SYNC, 0, awaits=at))
     return calls
 
 

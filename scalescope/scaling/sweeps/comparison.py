@@ -29,7 +29,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SweepPairs:
     """All points of two sweeps."""
 
     pairs: list[Pair]
@@ -37,7 +37,7 @@ class Comparison:
     only_other: list[SweepRow]
 
 
-def compare(baseline: Sequence[SweepRow], other: Sequence[SweepRow]) -> Comparison:
+def compare(baseline: Sequence[SweepRow], other: Sequence[SweepRow]) -> SweepPairs:
     """Pair the points of two sweeps.
 
     Points are the same if all their axes are. Where the two sweeps share no transport (ours through torch.distributed,
@@ -58,7 +58,7 @@ def compare(baseline: Sequence[SweepRow], other: Sequence[SweepRow]) -> Comparis
         pairs += [_pair(row, partner) for partner in partners]
         only_baseline += [] if partners else [row]
     only_other = [row for key, rows in theirs.items() if key not in used for row in rows if row.time_us is not None]
-    return Comparison(pairs, only_baseline, only_other)
+    return SweepPairs(pairs, only_baseline, only_other)
 
 
 def describe_row(row: SweepRow) -> str:
