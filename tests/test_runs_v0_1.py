@@ -47,9 +47,18 @@ def test_a_run_is_read_as_it_was_then_and_reported(kind: str, runs: Path, capsys
     assert "where its time goes is not known" not in folder.report.read_text()
 
 
-def traced(waterfall: Waterfall) -> Waterfall:
-    """What the traces alone say of a growth: the measured one was not laid beside it then."""
-    return msgspec.structs.replace(waterfall, measured_growth_ms=None, noise_ms=None, unsteady=False)
+def traced(waterfall: Waterfall) -> tuple[Waterfall, list[object]]:
+    """What the traces alone say of a growth, and of all kernel kinds in all.
+
+    The measured growth was not laid beside it then, and some kernels are of another kind by now.
+    """
+    kinds = waterfall.kinds
+    totals = [
+        pytest.approx(sum(getattr(kind, name) for kind in kinds), abs=1e-6)
+        for name in ("from_ms", "to_ms", "inflation_ms", "more_work_ms", "inflation_beside_ms")
+    ]
+    alone = msgspec.structs.replace(waterfall, measured_growth_ms=None, noise_ms=None, unsteady=False, kinds=[])
+    return alone, [[kind.kind for kind in kinds], *totals]
 
 
 def test_a_study_is_read_as_it_was_then_and_reported(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
