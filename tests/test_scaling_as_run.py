@@ -229,7 +229,7 @@ def test_the_efficiency_that_is_shown_is_that_of_the_step_as_run(capsys: pytest.
     assert front_door.main(["analyze", str(SLOW_HOST), "--step-ms", "24.7"]) == 0
     said = capsys.readouterr().out
     (line,) = [line for line in said.splitlines() if "Parallel efficiency" in line]
-    assert line.startswith("Parallel efficiency as run 89"), "as profiled it is 51%, which nobody's step ever was"
+    assert line.startswith("Parallel efficiency as run 91"), "as profiled it is 51%, which nobody's step ever was"
     assert "profile again" not in said
     assert front_door.main(["analyze", str(SLOW_HOST)]) == 0
     assert "Parallel efficiency as profiled, what recording costs included" in capsys.readouterr().out

@@ -15,7 +15,15 @@ import numpy as np
 from scalescope.scaling.as_run.recording import RecordingTerms
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.replay.graph import Graph
-from scalescope.scaling.replay.host_cost import HostCost, Recording, Start, started, starts_of, without_recording
+from scalescope.scaling.replay.host_cost import (
+    HostCost,
+    Recording,
+    Start,
+    on_slower_devices,
+    started,
+    starts_of,
+    without_recording,
+)
 from scalescope.scaling.replay.simulate import (
     bounded,
     bounded_steps,
@@ -41,6 +49,8 @@ _OUT_OF_REACH = 0.02
 ON_DEVICES = 0.025
 #: Beside the one at the highest scale; most are there after one or two.
 _MOST_REPLAYS = 10
+#: Of devices' paces that are tried.
+_MOST_PACES = 3
 #: Of the scales that are tried for what the hosts' own calls take: halvings of the interval.
 _HALVINGS = 12
 
@@ -71,6 +81,11 @@ class _Replays:
     steps: dict[float, float] = field(default_factory=dict)
     first: dict[float, float] = field(default_factory=dict)
     starts: dict[float, Mapping[int, Start]] = field(default_factory=dict)
+    devices: float = 1.0  # how many times as long the graph's devices take as in the trace
+
+    def on_slower_devices(self, times: float) -> "_Replays":
+        """Return replays, none so far, of the graph with devices that take so many times as long."""
+        return _Replays(on_slower_devices(self.graph, times), self.cost, devices=self.devices * times)
 
     def from_trace(self, scale: float) -> float:
         """Return the mean step at a scale, from a start as in the trace. Raises RunError where the replay stalls."""
@@ -108,7 +123,7 @@ class _Replays:
 
     def recording(self, scale: Interval) -> Recording:
         """Return what recording costs at a scale whose value was replayed."""
-        return Recording(self.cost, scale, self.starts[scale.value])
+        return Recording(self.cost, scale, self.starts[scale.value], self.devices)
 
     def scale_for(self, step_ns: float) -> float:
         """Return the scale at which the step would be so long: by the hosts' own calls, else between those replayed."""
@@ -171,8 +186,10 @@ def _fit(
     untraced_ms = untraced.step_ms
     least, most = (min(max(1e6 * one, 0.0), traced_ns) for one in (untraced_ms.low, untraced_ms.high))
     at_device = shortest * (1 + _NEAR / 2)  # from here on its devices bound the step
-    if least <= at_device:
+    slower = shortest * (1 + (_NEAR / 2 if replays.cost.inside.size else ON_DEVICES))
+    if least <= slower:  # hosts are not blamed for what devices differ by themselves
         scale = _beyond(replays, terms, max(most, at_device))
+        replays = _at_pace(replays, scale.value, min(untraced_ms.value * 1e6, slower))
     else:
         value = _solve(replays, min(untraced_ms.value * 1e6, traced_ns), terms.likely)
         low, high = replays.scale_for(most), replays.scale_for(least)
@@ -180,6 +197,20 @@ def _fit(
     step = replays.at(scale.value)
     why = _why_off(step, untraced_ms)
     return Calibration(replays.recording(scale), _covering(step, untraced_ms), untraced.source, why)
+
+
+def _at_pace(replays: _Replays, scale: float, goal: float) -> _Replays:
+    """Return replays with devices that are slower than recorded where only so the step is as long as the goal, ns."""
+    if replays.cost.inside.size:  # ranks on CPUs: their hosts are their devices
+        return replays
+    paced, times = replays, 1.0
+    for _ in range(_MOST_PACES):
+        step = paced.at(scale)
+        if step >= goal * (1 - _NEAR / 4):
+            break
+        times *= goal / step  # not all of a step is its devices', so it takes more than one
+        paced = replays.on_slower_devices(times)
+    return paced
 
 
 def _beyond(replays: _Replays, terms: RecordingTerms, bound_ns: float) -> Interval:

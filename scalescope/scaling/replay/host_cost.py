@@ -70,6 +70,16 @@ def without_recording(graph: Graph, cost: HostCost, scale: float) -> Graph:
     return lighter
 
 
+def on_slower_devices(graph: Graph, times: float) -> Graph:
+    """Return the graph with devices and links that take so many times as long for all that they do."""
+    if times == 1.0:
+        return graph
+    slower = graph.copy()
+    slower.work_ns = [times * one for one in graph.work_ns]
+    slower.transfers = [replace(one, work_ns=times * one.work_ns) for one in graph.transfers]
+    return slower
+
+
 def _less(call: HostCall, before: float, during: float) -> HostCall:
     think = max(0.0, call.think_ns - before)
     return HostCall(
@@ -123,7 +133,8 @@ class Recording:
     cost: HostCost
     scale: Interval
     starts: Mapping[int, Start]
+    devices: float = 1.0  # how many times as long the devices take as in the trace
 
     def taken_out(self, graph: Graph, scale: float) -> Graph:
         """Return a graph of the traces as it would run without recording, if that costs so much."""
-        return started(without_recording(graph, self.cost, scale), self.starts)
+        return started(without_recording(on_slower_devices(graph, self.devices), self.cost, scale), self.starts)
