@@ -113,7 +113,8 @@ FAULTS: dict[str, Fault] = {
         "every step's row until then", _INSIDE + "a_rank_that_crashes_is_named_with_its_signal",
     ),
     "interrupted": Fault(
-        "Ctrl-C", "SIGINT, at any moment, also while the ranks still load", 3, 40, "scalescope: ",
+        "Ctrl-C", "SIGINT, at any moment; while the ranks still load it may be told as a failure, with a traceback of "
+        "Python itself", 3, 40, "scalescope: ",
         "every step's row until then; no rank stays behind", _INSIDE + "ctrl_c_ends_a_job_whenever_it_comes",
     ),
     "async_exception": Fault(
