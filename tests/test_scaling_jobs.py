@@ -91,3 +91,12 @@ def test_ranks_of_a_job_on_cpus_are_one_job_whatever_their_cores_did_meanwhile(t
         (tmp_path / f"rank{rank}.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode()))
     (found,) = runs_of(tmp_path)
     assert [rank.rank for rank in found.ranks] == [0, 1]
+
+
+def test_a_rank_whose_file_ends_before_its_device_ran_makes_nobody_late(tmp_path: Path) -> None:
+    copied(tmp_path, "gpt_ddp_n2", {rank: f"rank{rank}.json.gz" for rank in (0, 1)})
+    cut = tmp_path / "rank1.json.gz"
+    cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
+    (found,) = runs_of(tmp_path)
+    assert not found.stragglers and not [one for one in found.findings if one.rank is not None]
+    assert found.unpriced is not None and "rank 1 is not whole" in found.unpriced.text

@@ -69,6 +69,7 @@ def _explain(
             for rank, steps in whole.items()
             if steps and rank in {one.rank for one in ranks}
         }
+    means = {rank: parts for rank, parts in means.items() if rank in explained.kernels}  # whose traces are whole
     kinds = {rank: kind_shares([explained.kernels[rank]]) for rank in means}
     window = Window(
         ranks={rank: as_keys(parts, kinds[rank]) for rank, parts in means.items()},

@@ -64,6 +64,11 @@ def _add(
     untraced: Untraced | None,
     host: Sequence[HostCause] | None,
 ) -> None:
+    if unsound := sorted(set(records or ()) - {one.rank for one in analysis.ranks}):
+        # a rank that lacks what ran would make the others' work their own
+        files = f"the trace of rank {', '.join(map(str, unsound))} is not whole"
+        analysis.unpriced = Reason("not_replayed", f"the step is not replayed: {files}")
+        return
     try:
         replayer = open_replayer(target, analysis, sweeps, records, jobs)
     except UserError as error:
