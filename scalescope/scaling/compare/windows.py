@@ -54,6 +54,9 @@ def _explain(
     analysis = explained.analysis
     if analysis.quality.verdict == "unusable" or not any(explained.partitions.values()):
         return explained, None
+    if len(explained.kernels) < len(sources):
+        raise UserError(f"{path}: of {len(sources)} ranks' traces only {len(explained.kernels)} are whole, so its "
+                        "steps compare with nothing; give whole ones, or record again")  # fmt: skip
     as_run = _as_run(path, explained, untraced)
     ranks, basis = analysis.ranks, "profiled"
     if as_run is not None and as_run.ranks:
