@@ -7,7 +7,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-
+TOGETHER := "not cluster and not long and not quiet"
+# what fails on a machine that has others' work to do is run once more, alone; what fails then, too, has failed
+AGAIN = echo "Once more, alone, what failed (its first failure stands above):" && $(BIN)/pytest --last-failed --maxfail 3 -rs
 
 .PHONY: demo docs fuzz test test-cluster lint lint-style lint-layers lint-types test-together setup clean
 .DEFAULT_GOAL := help
@@ -46,15 +48,15 @@ docs: $(READY)
 ## tests often wait for their processes: what lints takes what they leave. What times something runs after both
 test: $(READY)
 	@$(MAKE) --no-print-directory --jobs=2 test-together lint-types lint-style lint-layers
-	@$(BIN)/pytest -m quiet -rs
+	@$(BIN)/pytest -m quiet -rs || { test $$? = 1 && $(AGAIN) -m quiet; }
 	@echo "Not run here, since it takes long: Slurm, MPI, several hosts, faults, jobs without a locale. make test-cluster runs what it can of it."
 
 test-together: $(READY)
-	@$(BIN)/pytest -m "not cluster and not long and not quiet" -n 2 --dist worksteal -rs
+	@$(BIN)/pytest -m $(TOGETHER) -n 2 --dist worksteal -rs || { test $$? = 1 && $(AGAIN) -m $(TOGETHER); }
 
 ## needs root; Debian's slurm-wlm, munge (slurmdbd, mariadb-server for accounts), openmpi-bin, iproute2
 test-cluster: $(READY)
-	@$(BIN)/pytest -m "cluster or long" -rs
+	@$(BIN)/pytest -m "cluster or long" -rs || { test $$? = 1 && $(AGAIN) -m "cluster or long"; }
 
 fuzz: $(READY)
 	@$(BIN)/python -m tests.fuzz.campaign $(or $(CASES),20000)

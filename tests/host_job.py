@@ -1,6 +1,6 @@
 """A small job on gloo, traced once for each way in which its hosts can be held up: OUT/CASE/rank<r>.json.gz.
 
-torchrun --standalone --nproc-per-node 2 tests/host_job.py OUT [CASE …]
+torchrun --standalone --nproc-per-node 2 tests/host_job.py OUT [CASE …]   (tests/data/held_up_hosts was made so)
 """
 
 import gc
