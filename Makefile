@@ -2,16 +2,17 @@
 # make test: set everything up, then lint, type-check and test
 # make docs: write the tables of settings in docs/reference.md anew, from conf/
 # make fuzz: 20,000 mutated traces, and as many logs, run folders, configs and flight records (hours; CASES=500 for a while)
+# make test-jobs: most tests that start whole jobs, as users do (ten minutes)
 # make test-cluster: Slurm, MPI, several hosts, and faults from outside, where they can be had
 
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-TOGETHER := "not cluster and not long and not quiet"
+TOGETHER := "not cluster and not long and not quiet and not job"
 # what fails on a machine that has others' work to do is run once more, alone; what fails then, too, has failed
 AGAIN = echo "Once more, alone, what failed (its first failure stands above):" && $(BIN)/pytest --last-failed --maxfail 3 -rs
 
-.PHONY: demo docs fuzz test test-cluster lint lint-style lint-layers lint-types test-together setup clean
+.PHONY: demo docs fuzz test test-jobs test-cluster lint lint-style lint-layers lint-types test-together setup clean
 .DEFAULT_GOAL := help
 
 help:
@@ -48,11 +49,16 @@ docs: $(READY)
 ## tests often wait for their processes: what lints takes what they leave. What times something runs after both
 test: $(READY)
 	@$(MAKE) --no-print-directory --jobs=2 test-together lint-types lint-style lint-layers
-	@$(BIN)/pytest -m quiet -rs || { test $$? = 1 && $(AGAIN) -m quiet; }
-	@echo "Not run here, since it takes long: Slurm, MPI, several hosts, faults, jobs without a locale. make test-cluster runs what it can of it."
+	@$(BIN)/pytest -m "quiet and not job" -rs || { test $$? = 1 && $(AGAIN) -m "quiet and not job"; }
+	@echo "Not run here, since it takes long: most tests that start whole jobs (make test-jobs); Slurm, MPI, several hosts, faults (make test-cluster)."
 
 test-together: $(READY)
 	@$(BIN)/pytest -m $(TOGETHER) -n 2 --dist worksteal -rs || { test $$? = 1 && $(AGAIN) -m $(TOGETHER); }
+
+## whole jobs, as users start them: every strategy, resuming, signals, W&B, installed packages, the worked examples
+test-jobs: $(READY)
+	@$(BIN)/pytest -m "job and not quiet" -n 2 --dist worksteal -rs || { test $$? = 1 && $(AGAIN) -m "job and not quiet"; }
+	@$(BIN)/pytest -m "job and quiet" -rs || { test $$? = 1 && $(AGAIN) -m "job and quiet"; }
 
 ## needs root; Debian's slurm-wlm, munge (slurmdbd, mariadb-server for accounts), openmpi-bin, iproute2
 test-cluster: $(READY)

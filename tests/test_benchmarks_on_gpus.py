@@ -50,6 +50,7 @@ def test_pieces_for_one_gpu_each_have_their_own(tmp_path: Path) -> None:
     assert [(tmp_path / f"{name}.log").read_text() for name in "abc"] == ["0\n", "1\n", "0\n"]
 
 
+@pytest.mark.job
 def test_a_piece_that_hangs_is_ended_with_all_below_it_and_begun_anew_where_only_the_minutes_were_over(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_piece_without_what_it_needs_is_left_out(tmp_path: Path, capsys: pytes
     assert capsys.readouterr().out == "gpt: left out, no --nanogpt\n"
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("piece", PIECES, ids=lambda piece: piece.name)
 def test_every_command_is_one_that_there_is(piece: Piece, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its options are known to the script that it names, and its settings to the verb's config."""

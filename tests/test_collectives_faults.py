@@ -86,6 +86,7 @@ def test_killed_stopped_interrupted_and_out_of_disk_a_sweep_keeps_its_rows_and_f
     assert status()[0] == "done"
 
 
+@pytest.mark.job
 def test_a_size_that_one_rank_has_no_memory_for_is_a_row_and_the_sweep_goes_on(tmp_path: Path) -> None:
     # data and anonymous memory of rank 1 alone: what the machine has free would do for both ranks
     (tmp_path / "sitecustomize.py").write_text(

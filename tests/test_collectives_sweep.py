@@ -52,6 +52,7 @@ def test_all_operations_are_right_in_every_element(swept: tuple[Path, list[Sweep
         assert row.dtype == "none" or not OPERATIONS[row.operation].facts.reduces
 
 
+@pytest.mark.job
 def test_a_sweep_that_can_measure_nothing_fails_with_the_reason_and_keeps_its_rows(tmp_path: Path) -> None:
     for more in ((), ("resume=true",)):
         code, said = sweep_in_world(tmp_path, "none", 2, "sizes=[8B,64B]", "algorithm=Ring", *QUICK, *more)
@@ -63,6 +64,7 @@ def test_a_sweep_that_can_measure_nothing_fails_with_the_reason_and_keeps_its_ro
         assert [row.status for row in rows_of(tmp_path, "none")] == ["not_available", "not_available"]
 
 
+@pytest.mark.job
 def test_a_sweep_that_measured_some_points_is_fine_and_still_is_with_nothing_left_to_do(tmp_path: Path) -> None:
     argv = ("sizes=[8B]", "modes=[in_place,out_of_place]", *QUICK)
     for more in ((), ("resume=true",)):
@@ -107,6 +109,7 @@ def test_progress_is_a_line_a_row_where_there_is_no_terminal(swept: tuple[Path, 
     assert "busbw" in said and "\x1b[" not in said
 
 
+@pytest.mark.job
 def test_going_on_with_other_settings_is_refused(swept: tuple[Path, list[SweepRow], str]) -> None:
     runs, _, _ = swept
     code, said = finish(start(runs, "all", 3, *AXES, *QUICK, "resume=true", "seed=7"), within_s=60)
@@ -126,6 +129,7 @@ def test_a_row_and_its_point_are_the_same_key() -> None:
         assert PlannedPoint.of(msgspec.json.decode(msgspec.json.encode(row), type=SweepRow)) == point
 
 
+@pytest.mark.job
 def test_what_waits_on_the_host_is_captured_by_no_graph(tmp_path: Path) -> None:
     """On a GPU a capture that fails leaves its stream and torch's allocator behind, so it is not tried."""
     axes = ("operations=[barrier,all_reduce]", "sizes=[8B]", "execution=[graph,eager]")
@@ -138,6 +142,7 @@ def test_what_waits_on_the_host_is_captured_by_no_graph(tmp_path: Path) -> None:
     assert reported == {("barrier", "eager"): "measured", ("all_reduce", "eager"): "measured"}
 
 
+@pytest.mark.job
 def test_mpi_moves_host_buffers_with_the_same_checks(tmp_path: Path) -> None:
     axes = ("sizes=[8B,40KiB]", f"operations=[{','.join(OPERATIONS)}]", "dtypes=[float32,bfloat16]", "transport=mpi")
     command = [
@@ -166,6 +171,7 @@ def test_mpi_moves_host_buffers_with_the_same_checks(tmp_path: Path) -> None:
     assert {row.reason for row in rows if row.status != "measured"} == {"MPI cannot reduce torch.bfloat16"}
 
 
+@pytest.mark.job
 def test_mpi_without_mpirun_says_what_to_do(tmp_path: Path) -> None:
     code, said = finish(start(tmp_path, "x", 2, "launch.backend=mpi"), within_s=30)
     assert code == 2 and "mpirun -n 4" in said and not (tmp_path / "x").exists()

@@ -10,6 +10,8 @@ import pytest
 from scalescope.records.folder import RunFolder
 from tests.worked_examples import apply, copied_tree, example
 
+pytestmark = pytest.mark.job
+
 JOB = ("steps=4 warmup_steps=1 profiler=none logger=none precision=fp32 launch.ranks=2 launch.device=cpu "
        "launch.threads_per_rank=1").split()  # fmt: skip
 

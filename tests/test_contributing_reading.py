@@ -12,6 +12,8 @@ import pytest
 from scalescope.scaling.trace.kernel_kinds import OTHER, kind_of
 from tests.worked_examples import ROOT, apply, copied_tree, example
 
+pytestmark = pytest.mark.job
+
 _SAID_TO_BE_TOUCHED = {
     "Add a kernel family": {"scalescope/scaling/trace/kernel_kinds.py", "tests/test_scaling_kinds.py"},
     "Add a verb": {"scalescope/cli/slowest.py", "scalescope/cli/front_door.py", "docs/reference.md"},

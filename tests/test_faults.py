@@ -81,6 +81,7 @@ def test_the_page_shows_what_the_tests_assert() -> None:
         assert f"def {name}(" in (PAGE.parent.parent / file).read_text(), fault.proven_by
 
 
+@pytest.mark.job
 def test_a_rank_stopped_in_mid_step_is_named(running: Running) -> None:
     job, folder = running
     stopped = process_of(job, 1)

@@ -109,6 +109,7 @@ def test_train_makes_one_run_folder_with_a_trace_of_every_rank(hostile: Path) ->
     assert run.analysis.is_file() and run.report.is_file()
 
 
+@pytest.mark.job
 def test_a_logger_that_cannot_be_made_is_left_out_with_its_reason(tmp_path: Path) -> None:
     argv = [word for word in TINY if word != "logger=none"]
     done = call(SCALESCOPE, "train", *argv, "logger.wandb.mode=ofline", "launch.ranks=1", cwd=tmp_path)
@@ -116,6 +117,7 @@ def test_a_logger_that_cannot_be_made_is_left_out_with_its_reason(tmp_path: Path
     assert "logger wandb is left out: logger.wandb.mode=ofline: choose offline, online or disabled" in done.stderr
 
 
+@pytest.mark.job
 def test_torchrun_makes_one_run_folder(hostile: Path) -> None:
     torchrun = [str(BIN / "torchrun"), "--standalone", "--nproc-per-node", "2"]
     done = call(*torchrun, "-m", "scalescope", "train", *UNTRACED, cwd=hostile)
@@ -124,6 +126,7 @@ def test_torchrun_makes_one_run_folder(hostile: Path) -> None:
     assert (info.status, info.world_size, info.launcher) == ("done", 2, "torchrun")
 
 
+@pytest.mark.job
 @pytest.mark.skipif(shutil.which("mpirun", path=str(BIN)) is None, reason="no mpirun beside this Python")
 def test_mpirun_makes_one_run_folder(hostile: Path) -> None:
     done = call(str(BIN / "mpirun"), "-n", "2", SCALESCOPE, "train", *UNTRACED, cwd=hostile)
@@ -132,6 +135,7 @@ def test_mpirun_makes_one_run_folder(hostile: Path) -> None:
     assert (info.status, info.world_size, info.launcher) == ("done", 2, "mpi")
 
 
+@pytest.mark.job
 def test_multirun_makes_a_run_folder_each(hostile: Path) -> None:
     argv = [word for word in TINY if word != "model=gpt_tiny" and not word.startswith("seed")]
     done = call(SCALESCOPE, "train", "model=gpt_tiny", "-m", *argv, "seed=1,2", "launch.ranks=1", cwd=hostile)
@@ -303,6 +307,7 @@ def test_wrong_input_inside_a_world_is_said_once(tmp_path: Path, monkeypatch: py
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.job
 def test_a_study_that_is_asked_to_stop_starts_no_further_job(tmp_path: Path) -> None:
     argv = [word for word in TINY if not word.startswith("steps=")]
     job = subprocess.Popen(
@@ -322,6 +327,7 @@ def test_a_study_that_is_asked_to_stop_starts_no_further_job(tmp_path: Path) -> 
     assert first.read_info().status == "preempted"
 
 
+@pytest.mark.job
 def test_a_stop_signal_to_the_command_saves_the_state_and_asks_to_be_run_again(tmp_path: Path) -> None:
     argv = [word for word in TINY if not word.startswith("steps=")]
     job = subprocess.Popen(
@@ -339,6 +345,7 @@ def test_a_stop_signal_to_the_command_saves_the_state_and_asks_to_be_run_again(t
     assert "resume=true" in said and any(folder.checkpoints.iterdir())
 
 
+@pytest.mark.job
 def test_a_job_whose_console_goes_away_runs_to_its_end(tmp_path: Path) -> None:
     """`scalescope train … | head -1`: the pipe is closed while rank 0 has still to speak."""
     job = subprocess.Popen(

@@ -139,6 +139,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.quiet
+@pytest.mark.job
 @pytest.mark.parametrize("case", ["host_stall_backward", "data_one_loader"])
 def test_what_a_rank_sleeps_is_what_the_untraced_steps_lose(made: Path, case: str) -> None:
     known = Truth.read(made / case)
@@ -155,6 +156,7 @@ def test_what_a_rank_sleeps_is_what_the_untraced_steps_lose(made: Path, case: st
 
 
 @pytest.mark.quiet
+@pytest.mark.job
 def test_every_rank_has_a_trace_of_five_steps_as_users_record_them(made: Path) -> None:
     for rank in range(2):
         with gzip.open(made / "data_one_loader" / f"rank{rank}.3.pt.trace.json.gz", "rt") as file:
@@ -165,6 +167,7 @@ def test_every_rank_has_a_trace_of_five_steps_as_users_record_them(made: Path) -
 
 
 @pytest.mark.quiet
+@pytest.mark.job
 def test_what_is_there_is_not_made_again(made: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in made.glob("*/*")}
     assert run("make", str(made.parent), "--only", "cpu/nothing,cpu/data_one_loader").returncode == 0
@@ -172,6 +175,7 @@ def test_what_is_there_is_not_made_again(made: Path) -> None:
 
 
 @pytest.mark.quiet
+@pytest.mark.job
 def test_a_diagnosis_that_knows_the_truth_scores_full_marks_and_one_that_guesses_does_not(
     made: Path, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from tests.made_once import made_once
 
 ROOT = Path(__file__).resolve().parent.parent
 # injected milliseconds are found again only where nothing else runs beside them
-pytestmark = pytest.mark.quiet
+pytestmark = [pytest.mark.quiet, pytest.mark.job]
 
 SCRIPT = ROOT / "benchmarks" / "known_truth.py"
 CASES = "undisturbed_1,device_delay,synced_1,slow_data"

@@ -24,6 +24,8 @@ import torch.distributed as dist
 from scalescope.launch.watch.progress_watchdog import ProgressWatchdog
 from scalescope.records.folder import RunFolder
 
+pytestmark = pytest.mark.job
+
 rank, port, ends, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], RunFolder(Path(sys.argv[4]))
 store = dist.TCPStore("127.0.0.1", port, 3, is_master=rank == 0)
 watchdog = ProgressWatchdog(store, rank, 3)

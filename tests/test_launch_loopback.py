@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 import torch.distributed as dist
 
 from tests.collectives_runs import start as start_sweep
@@ -39,12 +40,14 @@ def test_a_training_job_listens_on_loopback_alone(tmp_path: Path) -> None:
     assert found and found <= LOOPBACK
 
 
+@pytest.mark.job
 def test_a_sweep_listens_on_loopback_alone(tmp_path: Path) -> None:
     job = start_sweep(tmp_path, "one", 2, "operations=[all_reduce]", "sizes=[1KiB,1MiB]", "budget_s=0.2")
     found = addresses_until_it_ends(job)
     assert found and found <= LOOPBACK
 
 
+@pytest.mark.job
 def test_ranks_that_somebody_else_starts_on_one_host_listen_on_loopback_alone(tmp_path: Path) -> None:
     """What a launcher itself listens at is the launcher's: here it is a shell."""
     argv = f"{sys.executable} -m scalescope train runs={tmp_path} name=one {' '.join((*FAST, *TRAINING))} steps=8"
@@ -65,6 +68,7 @@ class _Command:
         return os.system, (self.command,)
 
 
+@pytest.mark.job
 def test_a_pickle_that_a_neighbour_writes_into_the_store_runs_nothing(tmp_path: Path) -> None:
     """torchrun's c10d rendezvous looks at this key every five seconds, and unpickles what is there."""
     job, came = start(tmp_path, "one", 2, *TRAINING, "steps=100000"), tmp_path / "came"

@@ -19,6 +19,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 from scalescope.launch.scratch import share_scratch
 
+pytestmark = pytest.mark.job
+
 class Ones(Dataset):
     def __len__(self): return 1000
     def __getitem__(self, at): return torch.ones(1000)

@@ -66,6 +66,7 @@ def hostile(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("form", ["wheel", "sdist", "archive", "editable"])
 def test_it_answers_and_reads_a_trace_among_strangers(
     form: str, builds: Path, hostile: Path, tmp_path_factory: pytest.TempPathFactory
@@ -83,6 +84,7 @@ def test_it_answers_and_reads_a_trace_among_strangers(
     assert shutil.which("cc") is None or "CDLL" in where, "the C helper is built with it"
 
 
+@pytest.mark.job
 @pytest.mark.parametrize(
     "form",
     # the editable one is what every other test of a job runs, tests/test_front_door.py among strangers, too
@@ -98,6 +100,7 @@ def test_two_ranks_train_among_strangers(
     assert (info.status, info.world_size, info.backend, len(run.read_steps())) == ("done", 2, "gloo", 4)
 
 
+@pytest.mark.job
 def test_a_loop_in_a_package_named_train_is_measured(
     builds: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -141,6 +144,7 @@ def test_a_wheel_holds_one_import_name_and_real_files(builds: Path) -> None:
     assert {"licenses/LICENSE"} == {name.split("/", 1)[1] for name in named if "LICENSE" in name}
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("form", ["sdist", "archive"])
 def test_what_is_built_from_sources_is_the_wheel(
     form: str, builds: Path, tmp_path_factory: pytest.TempPathFactory
@@ -153,6 +157,7 @@ def test_what_is_built_from_sources_is_the_wheel(
             assert installed.read_bytes() == content and not installed.is_symlink(), name
 
 
+@pytest.mark.job
 def test_without_a_compiler_it_is_installed_all_the_same(builds: Path, tmp_path: Path) -> None:
     python = environment(tmp_path / "environment")
     install(python, *(builds / "archive").iterdir(), CC="/nowhere/cc")

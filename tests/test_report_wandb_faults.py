@@ -45,6 +45,7 @@ def test_a_wandb_that_cannot_be_reached_does_not_stop_the_job(tmp_path: Path) ->
     assert "WandbSink failed and is left out from here on" in done.stderr
 
 
+@pytest.mark.job
 def test_a_killed_wandb_process_does_not_stop_the_job(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "r", 1)
     script = (
@@ -68,6 +69,7 @@ def test_a_killed_wandb_process_does_not_stop_the_job(tmp_path: Path) -> None:
     assert "the job went on" in out
 
 
+@pytest.mark.job
 @pytest.mark.parametrize("moment", ["at the begin", "at the end"])
 def test_a_frozen_wandb_process_holds_the_job_up_for_no_longer_than_it_may(moment: str, tmp_path: Path) -> None:
     """The library itself waits for it for ever, in `init` and when Python ends."""
@@ -150,6 +152,7 @@ def test_a_stuck_service_is_given_up() -> None:
     release.set()
 
 
+@pytest.mark.job
 def test_a_failed_job_sends_an_alert_and_its_small_files(tmp_path: Path) -> None:
     """A real job, from its first step to the loss that ends it."""
     overrides = ["steps=12", "profiler=none", "optimizer.learning_rate=1e30", "optimizer.gradient_clip=null"]
@@ -201,6 +204,7 @@ def test_the_alert_says_what_ended_the_job(
     assert [(alert["title"], alert["text"]) for alert in sent] == ([(title, message)] if title else [])
 
 
+@pytest.mark.job
 def test_a_job_whose_rank_0_is_killed_is_ended_and_told_by_who_started_it(tmp_path: Path) -> None:
     """Rank 0 holds the sink; the command that started it sends what it no longer can."""
     overrides = ["steps=100000", "profiler=none", "logger=wandb", "checkpoint_every=null"]
@@ -219,6 +223,7 @@ def test_a_job_whose_rank_0_is_killed_is_ended_and_told_by_who_started_it(tmp_pa
     assert [record.exit.exit_code for record in records if record.HasField("exit")] == [1]
 
 
+@pytest.mark.job
 def test_a_full_disk_under_wandb_does_not_stop_the_job(tmp_path: Path) -> None:
     """W&B writes to a disk that is full; the run folder, on another, has every row."""
     folder = write_run(tmp_path / "r", 1)

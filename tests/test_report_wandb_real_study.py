@@ -19,6 +19,8 @@ from scalescope.report.sinks.wandb_study import study_tables
 from tests.made_once import made_once
 from tests.wandb_transactions import config, find_transactions, history, read_records, summary
 
+pytestmark = pytest.mark.job
+
 SECRET = "planted-9d2e-secret"
 TRAINED = ("gpt_tiny-ddp-n1", "gpt_tiny-ddp-n2")
 STUDY = (

@@ -14,6 +14,8 @@ from tests.report_samples import run_answer, write_study
 from tests.wandb_runs import options
 from tests.wandb_transactions import config, find_transactions, history, read_records, summary
 
+pytestmark = pytest.mark.job
+
 
 @pytest.fixture(scope="module")
 def logged_study(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, list[Any]]:

@@ -82,6 +82,7 @@ def test_a_sweep_is_read_compared_and_reported(runs: Path, capsys: pytest.Captur
     assert len(RunFolder(runs / "sweep").read_sweep()) == 8
 
 
+@pytest.mark.job
 def test_training_goes_on_with_the_losses_that_it_would_have_had(runs: Path) -> None:
     """As a crash after step 8 would leave it: two rows beyond the checkpoint, which are done again."""
     folder = RunFolder(runs / "train")
@@ -95,6 +96,7 @@ def test_training_goes_on_with_the_losses_that_it_would_have_had(runs: Path) -> 
     assert (folder.checkpoints / "step-12").is_dir() and folder.report.is_file()
 
 
+@pytest.mark.job
 def test_a_sweep_goes_on_with_what_it_lacks(runs: Path) -> None:
     folder = RunFolder(runs / "sweep")
     then = folder.read_sweep()

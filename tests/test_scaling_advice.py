@@ -167,6 +167,7 @@ def test_many_tiny_buckets_are_told_to_be_larger() -> None:
     assert 0.3 * communicating < best.gain_ms < 1.5 * communicating
 
 
+@pytest.mark.job
 def test_a_study_follows_its_advice_and_tells_what_came_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

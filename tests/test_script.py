@@ -54,6 +54,7 @@ def _train(folder: Path) -> None:
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.job
 def test_beside_modules_of_our_names_each_side_gets_its_own(theirs: Path) -> None:
     run = RunFolder(theirs / "runs" / "scaling" / "own-n2")
     info = run.read_info()
@@ -63,6 +64,7 @@ def test_beside_modules_of_our_names_each_side_gets_its_own(theirs: Path) -> Non
     assert read_run_answer(run.analysis).quality.verdict == "good"
 
 
+@pytest.mark.job
 def test_every_step_has_a_row_with_every_ranks_time_and_what_the_script_told(theirs: Path) -> None:
     rows = RunFolder(theirs / "runs" / "scaling" / "own-n2").read_steps()
     assert [row.step for row in rows] == list(range(14))
@@ -75,6 +77,7 @@ def test_every_step_has_a_row_with_every_ranks_time_and_what_the_script_told(the
     assert len(losses) == 14 and losses[-1] < losses[0]
 
 
+@pytest.mark.job
 def test_runs_at_several_counts_are_compared_as_a_study_is(theirs: Path) -> None:
     study, *runs = analyze([theirs / "runs" / "scaling"])
     assert isinstance(study, StudyAnalysis) and len(runs) == 2
@@ -86,6 +89,7 @@ def test_runs_at_several_counts_are_compared_as_a_study_is(theirs: Path) -> None
     assert fall.growth_ms == pytest.approx(sum(part.ms for part in fall.parts))
 
 
+@pytest.mark.job
 def test_the_example_in_the_docs_does_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(TESTS.parent / "docs" / "examples" / "own_loop.py"))
@@ -95,6 +99,7 @@ def test_the_example_in_the_docs_does_what_it_says(tmp_path: Path, monkeypatch: 
     assert rank.steps == 3 and rank.idle_data_ms > 0  # its DataLoader is seen
 
 
+@pytest.mark.job
 def test_a_script_without_a_process_group_is_one_run_under_mpirun(tmp_path: Path) -> None:
     """And it ends with the process where nobody closes it; what the launcher says is left as it was."""
     if shutil.which("mpirun", path=str(BIN)) is None:
@@ -255,6 +260,7 @@ def test_a_trace_that_cannot_be_written_costs_the_trace_alone(
     assert "a trace could not be written" in capfd.readouterr().err
 
 
+@pytest.mark.job
 def test_it_logs_to_wandb_beside_a_run_of_the_users_own(tmp_path: Path) -> None:
     (tmp_path / "loop.py").write_text(
         "import wandb\n"

@@ -234,6 +234,7 @@ def test_loading_gets_the_cores_that_the_step_loop_leaves() -> None:
     assert choose_decoder("auto", "cpu") == "pillow"
 
 
+@pytest.mark.job
 def test_a_resnet_learns_from_a_folder_and_says_what_it_skipped(folder: Path, tmp_path: Path) -> None:
     root = spoiled(folder, tmp_path / "jpegs")
     run, done = train_in_world(

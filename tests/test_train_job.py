@@ -189,6 +189,7 @@ def test_the_facts_of_a_job_are_written_once(together: Run, alone: Run) -> None:
     assert not alone.folder.traces.exists()
 
 
+@pytest.mark.job
 def test_ranks_that_train_each_for_itself_add_up_what_each_of_them_does(tmp_path: Path) -> None:
     folder, done = train_in_world(tmp_path, "apart", 2, *SHORT, "strategy=local")
     assert done.returncode == 0, done.stderr
@@ -226,6 +227,7 @@ def test_a_trace_that_cannot_be_written_is_said_and_costs_no_step(tmp_path: Path
     assert [row.step for row in folder.read_steps()] == list(range(STEPS))
 
 
+@pytest.mark.job
 def test_a_rank_that_dies_ends_the_job_and_keeps_its_steps(tmp_path: Path) -> None:
     """And what a window had recorded by then is written by the rank that lives."""
     early = ("profiler.wait=2", "profiler.warmup=0", "profiler.active=1")

@@ -51,6 +51,7 @@ def test_memory_that_comes_to_its_end_is_known_by_its_errors(error: Exception) -
     assert not is_out_of_memory(RuntimeError("mat1 and mat2 shapes cannot be multiplied"))
 
 
+@pytest.mark.job
 def test_a_rank_that_runs_out_of_memory_ends_the_job_with_the_way_out(tmp_path: Path) -> None:
     """The logits of one step would be 52 GB; the processes' address space is limited to less."""
     overrides = ("model=gpt_tiny", "model.vocabulary=200000", "model.batch_size=512", "model.layers=1", "steps=8",

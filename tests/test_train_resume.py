@@ -53,6 +53,7 @@ def go_on(copy: RunFolder, ranks: int) -> subprocess.CompletedProcess[str]:
     return done
 
 
+@pytest.mark.job
 def test_a_job_goes_on_after_a_crash_also_on_fewer_ranks(undisturbed: RunFolder, tmp_path: Path) -> None:
     """As a crash after step 20 would leave it: later rows are there, and are done again."""
     copy = copy_of(undisturbed, tmp_path)
@@ -75,6 +76,7 @@ def test_a_corrupt_checkpoint_is_named_with_the_way_out(undisturbed: RunFolder, 
     assert "step-30 cannot be read" in done.stderr and "remove it to go on from step 20" in done.stderr
 
 
+@pytest.mark.job
 def test_a_job_that_is_asked_to_stop_saves_its_state_and_goes_on_also_on_fewer_ranks(
     undisturbed: RunFolder, tmp_path: Path
 ) -> None:
@@ -101,6 +103,7 @@ def test_a_job_that_is_asked_to_stop_saves_its_state_and_goes_on_also_on_fewer_r
     assert losses(folder) == pytest.approx(losses(undisturbed), rel=1e-4)
 
 
+@pytest.mark.job
 def test_a_job_that_is_killed_while_it_saves_goes_on_from_the_checkpoint_before_bit_for_bit(
     undisturbed: RunFolder, tmp_path: Path
 ) -> None:
@@ -136,6 +139,7 @@ def stopped_inside_a_save(ranks: list[int], folder: RunFolder) -> bool:
     return False
 
 
+@pytest.mark.job
 def test_a_checkpoint_that_cannot_be_written_costs_no_step(undisturbed: RunFolder, tmp_path: Path) -> None:
     """A file lies where the checkpoints' folder should be: to the writer, that is a full disk."""
     for mode in ("sync", "background"):

@@ -9,6 +9,8 @@ from scalescope.train.models.fp8 import has_package
 from tests.made_once import made_once
 from tests.worlds import run_world
 
+pytestmark = pytest.mark.job
+
 Case = dict[str, object]
 LOCAL: Case = {"strategy": "local"}
 SAME: dict[str, Case] = {  # within fp32 rounding of one rank's losses

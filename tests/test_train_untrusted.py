@@ -14,6 +14,8 @@ import torch
 from scalescope.records.folder import RunFolder
 from tests.train_runs import SMALL_GPT, train, train_in_world
 
+pytestmark = pytest.mark.job
+
 JOB = (*SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=8", "checkpoint_every=4")
 
 
