@@ -14,6 +14,8 @@ from scalescope.launch.watch.arrivals import where_they_are
 from scalescope.launch.watch.presence import Heartbeat
 from tests.processes import await_that
 
+pytestmark = pytest.mark.job
+
 ROOT = Path(__file__).resolve().parent.parent
 
 # ranks 0 and 1 are a group at work, rank 2 waits for its turn
@@ -23,8 +25,6 @@ from pathlib import Path
 import torch.distributed as dist
 from scalescope.launch.watch.progress_watchdog import ProgressWatchdog
 from scalescope.records.folder import RunFolder
-
-pytestmark = pytest.mark.job
 
 rank, port, ends, folder = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], RunFolder(Path(sys.argv[4]))
 store = dist.TCPStore("127.0.0.1", port, 3, is_master=rank == 0)

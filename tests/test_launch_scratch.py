@@ -12,14 +12,14 @@ import pytest
 
 from scalescope.launch.scratch import remove_scratch
 
+pytestmark = pytest.mark.job
+
 ROOT = Path(__file__).resolve().parent.parent
 LOADS = """
 import os, sys, time
 import torch
 from torch.utils.data import DataLoader, Dataset
 from scalescope.launch.scratch import share_scratch
-
-pytestmark = pytest.mark.job
 
 class Ones(Dataset):
     def __len__(self): return 1000

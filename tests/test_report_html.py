@@ -255,6 +255,7 @@ def test_writing_a_report_imports_no_torch(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=200, check=True)
 
 
+@pytest.mark.job
 def test_every_chart_is_what_vega_lite_s_schema_takes(study_page: Path, real_study: RunFolder, tmp_path: Path) -> None:
     """Writing a report does not hold its charts to the schema: that takes longer than all the rest of the page."""
     others = [write_run(tmp_path / "run", 4), write_sweep(tmp_path / "sweep")]
