@@ -95,6 +95,14 @@ def test_what_is_not_the_same_work_is_refused_with_a_code(baseline: Path, other:
     assert found.change_ms is None and found.parts == []
 
 
+def test_a_side_whose_traces_are_not_whole_is_compared_with_nothing(tmp_path: Path) -> None:
+    broken = shutil.copytree(DATA / "held_up_hosts" / "front", tmp_path / "broken")
+    cut = broken / "rank1.json.gz"
+    cut.write_bytes(cut.read_bytes()[: cut.stat().st_size // 2])
+    with pytest.raises(UserError, match=r"of 2 ranks' traces only 1 are whole"):
+        compare_paths([DATA / "held_up_hosts" / "front"], [broken])
+
+
 def test_lost_time_is_told_against_the_same_job_only() -> None:
     with pytest.raises(UserError, match="is not gpt_ddp_compile_n4's job: their kernels have too little in common"):
         analyze_against(RESNET, [DATA / "gpt_ddp_compile_n4"])

@@ -19,7 +19,8 @@ from scalescope.scaling.costs.points import Launch
 from scalescope.scaling.sweeps.comparison import Pair, SweepPairs, compare, point_key
 
 _LEVEL = 0.05
-#: By how much a point differs between launches, as a share: measured on H200s with NCCL, and on two cores with gloo.
+#: By how much a point is taken to differ between launches, as a share: two sweeps of H200s with NCCL and some on two
+#: cores with gloo lay within it. `sweep launches=3` measures it instead.
 _BETWEEN_LAUNCHES = {"gloo": 0.25, "mpi": 0.25}
 _BETWEEN_LAUNCHES_OF_GPUS = 0.02
 

@@ -1,9 +1,9 @@
 """By how much the parts of a step differ between windows of one undisturbed job: what one window cannot tell itself.
 
-Standard deviations as shares of the part, of 62 undisturbed windows on 2 and 4 H200 of two hosts (GPT and ResNet, DDP
-and FSDP2, bound by devices and by hosts), and of CPU jobs on two cores. What one part takes, another often leaves, so
-that the step varies by less than its parts: added in squares, compute as one, by 1% where devices bound it and 15%
-where hosts do.
+Standard deviations as shares of the part, chosen so that 62 undisturbed windows on 2 and 4 H200 of two hosts (GPT and
+ResNet, DDP and FSDP2, bound by devices and by hosts) lie within them; no other windows have tested them yet. Those of
+CPU jobs were seen on two cores of one machine alone. What one part takes, another often leaves, so that the step varies
+by less than its parts: added in squares, compute as one, by 1% where devices bound it and 15% where hosts do.
 """
 
 import math
