@@ -8,16 +8,8 @@ from scalescope.report.drawing.numbers import figure, milliseconds, rate, size
 from scalescope.report.sentences import loss_sentence, sweep_verdict
 from scalescope.report.verdict import run_verdict, study_verdicts
 from scalescope.report.views import waterfall_steps, waterfall_table
-from scalescope.scaling.answer import (
-    Quality,
-    Replay,
-    RunAnalysis,
-    ScalingPoint,
-    Straggler,
-    StudyAnalysis,
-    Waterfall,
-    WaterfallPart,
-)
+from scalescope.scaling.answer import Quality, Replay, RunAnalysis, Straggler, WaterfallPart
+from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
 from tests.report_samples import run_answer, study_answer, sweep_rows
 
 RUNS = ["gpt_small-n1", "gpt_small-n2", "gpt_small-n4"]

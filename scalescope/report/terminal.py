@@ -38,7 +38,8 @@ from scalescope.report.views import (
     sweep_variant,
     waterfall_steps,
 )
-from scalescope.scaling.answer import Efficiency, RunAnalysis, StudyAnalysis, Waterfall
+from scalescope.scaling.answer import Efficiency, RunAnalysis
+from scalescope.scaling.study_answer import StudyAnalysis, Waterfall
 
 _STYLES: dict[Level, str] = {"good": "green", "fair": "yellow", "poor": "red", "unknown": "bold"}
 _PAD = 2  # blanks between two columns

@@ -30,10 +30,11 @@ from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
 from scalescope.report.views import activities, devices, in_tokens, points_of, run_label, series_names, waterfall_steps
-from scalescope.scaling.answer import RunAnalysis, ScalingPoint, StudyAnalysis, Waterfall
+from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import Finding
 from scalescope.scaling.findings.shares import bounded_means
+from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
 from scalescope.scaling.verdicts.steady import slowed_by_profiling
 
 _MEASURE_AGAIN = "measure again on a quiet machine, or in more windows: profiler.repeat"
