@@ -19,6 +19,7 @@ import numpy as np
 from scalescope.records.statistics import NORMAL_95
 from scalescope.records.steps.recording import RecordingBursts
 from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.evidence.interruptions import SHORTEST_NS
 from scalescope.scaling.rank.record import LAUNCH, RankRecord
 from scalescope.scaling.rank.recorded import FRAME_EDGES, OPERATOR_EDGES, OVERHEAD_NS, RUNTIME_CALLS, Counts, Recorded
 from scalescope.scaling.replay.host_cost import CallCost, Floats, HostCost
@@ -100,8 +101,14 @@ def _measured(fixed: RecordingTerms, bursts: Sequence[RecordingBursts]) -> Recor
     return msgspec.structs.replace(fixed, operator_ns=operator_ns, source="bursts in the job itself", **told)
 
 
-def recording_cost(records: Mapping[int, RankRecord], terms: RecordingTerms) -> HostCost:
-    """Return what recording cost these ranks' hosts, at a scale of 1, by the calls and activities of their graph."""
+def recording_cost(
+    records: Mapping[int, RankRecord], terms: RecordingTerms, interrupted: Mapping[int, float] | None = None
+) -> HostCost:
+    """Return what recording cost these ranks' hosts, at a scale of 1, by the calls and activities of their graph.
+
+    `interrupted`: by rank, the share of its host's time in which others have its core or its lock. They have it while
+    it records, too: interruptions are shorter in the proportion in which the host then has less to do.
+    """
     paces = host_paces(records)
     calls, inside = {}, []
     for rank in sorted(records):
@@ -109,7 +116,12 @@ def recording_cost(records: Mapping[int, RankRecord], terms: RecordingTerms) -> 
         assert recorded is not None
         weights = _weights(recorded, terms) * paces[rank]
         calls[rank] = CallCost(
-            before=_cost(recorded.before, weights),
+            before=_with_interruptions(
+                records[rank],
+                _cost(recorded.before, weights),
+                _cost(recorded.during, weights),
+                (interrupted or {}).get(rank, 0.0),
+            ),
             during=_cost(recorded.during, weights),
             before_known=recorded.before[:, OVERHEAD_NS].astype(np.float64),
             during_known=recorded.during[:, OVERHEAD_NS].astype(np.float64),
@@ -117,6 +129,19 @@ def recording_cost(records: Mapping[int, RankRecord], terms: RecordingTerms) -> 
         inside.append(_cost(recorded.inside, weights) if recorded.inside.size else np.zeros(len(records[rank].start)))
     whole = np.concatenate(inside)
     return HostCost(calls, whole if whole.any() else np.empty(0))
+
+
+def _with_interruptions(record: RankRecord, before: Floats, during: Floats, share: float) -> Floats:
+    """Return what recording costs on the way to each call, with what a host is interrupted for longer meanwhile."""
+    if not share:
+        return before
+    returned = np.maximum.accumulate([record.calls[0].start, *(call.end for call in record.calls[:-1])])
+    held_up = np.maximum(np.array([call.start for call in record.calls]) - returned - SHORTEST_NS, 0.0)
+    if not held_up.any():
+        return before
+    longer = share / (1 - share) * (before.sum() + during.sum())
+    found: Floats = before + longer * held_up / held_up.sum()
+    return found
 
 
 def _weights(recorded: Recorded, terms: RecordingTerms) -> Floats:

@@ -75,7 +75,7 @@ def _add(
         analysis.unpriced = Reason("not_replayed", f"the step is not replayed: {error}")
         return
     analysis.replay = replayer.replay
-    analysis.as_run = take_recording_out(replayer, untraced or untraced_of_run(target.path))
+    analysis.as_run = take_recording_out(replayer, untraced or untraced_of_run(target.path), host or ())
     findings = find_in(replayer, analysis, RunFolder(target.path).read_facts(), host)
     if findings is not None:
         keep(analysis, findings)

@@ -1,0 +1,81 @@
+"""What a cause costs: in full swing, shared out among causes that hold each other, with the interval due to few steps.
+
+The jobs are undisturbed but for what is injected, so every expected figure is arithmetic.
+"""
+
+import statistics
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scalescope.records.statistics import half_of_mean
+from scalescope.report.text.findings import because
+from scalescope.scaling.as_run.recording import recording_cost, terms_for
+from scalescope.scaling.findings.candidate import Candidate
+from scalescope.scaling.findings.pricing import first_and_last
+from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.load import read_records
+from scalescope.scaling.replay.ranks.side_by_side import lay_side_by_side
+from scalescope.scaling.replay.removal import Removal
+from scalescope.scaling.replay.whatif import Replayer
+from tests import data_parallel
+from tests.data_parallel import MS, Disturbance
+from tests.test_scaling_findings import found
+
+DATA = Path(__file__).parent / "data"
+
+
+def test_what_one_rank_has_beyond_all_is_taken_out_before_what_all_have() -> None:
+    """Freeing all ranks of loading frees the one that loads longest, too: 6 ms there and 2 elsewhere are 4 and 2."""
+    everywhere = Candidate(code="data_loading", removals=(Removal("data"),))
+    there = Candidate(code="data_loading", rank=1, removals=(Removal("data", 1),))
+    both = Change(without=(Removal("data"), Removal("data", 1)))
+    alone, nothing = Change(without=(Removal("data", 1),)), Change()
+    assert first_and_last([everywhere, there], there) == ((nothing, alone), (nothing, alone))
+    assert first_and_last([everywhere, there], everywhere) == ((alone, both), (alone, both))
+
+
+def test_of_causes_that_do_not_hold_each_other_either_may_go_first() -> None:
+    one, other = (Candidate(code="own_work", rank=rank, removals=(Removal("own", rank),)) for rank in (1, 3))
+    (first, second), (third, fourth) = first_and_last([one, other], one)
+    assert (first, second) == (Change(), Change(without=one.removals))
+    assert (third, fourth) == (Change(without=other.removals), Change(without=one.removals + other.removals))
+
+
+def test_what_holds_a_host_up_before_the_last_begin_belongs_to_the_step_that_it_ends() -> None:
+    graph = Replayer(read_records(DATA / "gpt8_ddp_none_n2")).traced
+    side = lay_side_by_side(graph)
+    assert side.edge == len(side.steps)
+    for rank in side.ranks:
+        own = side.launches[rank, side.edge]
+        assert own.activity[-1] == graph.steps[rank][-1] and len(own.activity) < len(side.launches[rank, 0].activity)
+
+
+def test_steps_that_differ_are_held_against_a_step_in_which_nothing_takes_longer(tmp_path: Path) -> None:
+    """Each rank is slow by turns: even the shortest step waits for one that is."""
+    turns = tuple(ms * MS for ms in (3, 2, 1, 2, 1, 1, 2, 1, 9, 8, 7, 9, 2, 1, 1, 0, 4, 4, 3, 5, 1, 1, 2, 3))
+    one = found(data_parallel.run(tmp_path, Disturbance(uneven=turns), steps=6, ahead=True))[0]
+    longest = [max(turns[step * 4 : step * 4 + 4]) / MS for step in range(5)]
+    assert one.code == "unsteady" and one.ms == pytest.approx(statistics.fmean(longest), rel=0.05)
+    assert one.evidence[1].name == "spin_kernel" and "spin_kernel" in because(one)
+
+
+def test_few_steps_know_their_spread_badly() -> None:
+    assert half_of_mean([1.0, 2.0, 3.0]) == pytest.approx(4.303 / 3**0.5, rel=1e-3)
+    assert half_of_mean([1.0, 3.0]) == 2.0 and half_of_mean([1.0]) == 0.0
+    assert half_of_mean([0.0, 2.0] * 50) == pytest.approx(0.196, rel=0.01)
+
+
+def test_a_host_whose_core_is_shared_is_interrupted_while_it_records_too() -> None:
+    """Half of its time is others': of what recording takes, as much again, where it stood still."""
+    records = read_records(DATA / "gpt8_ddp_none_n2")
+    alone = recording_cost(records, terms_for(records)).calls
+    shared = recording_cost(records, terms_for(records), {1: 0.5}).calls
+    assert np.array_equal(shared[0].before, alone[0].before)
+    more = shared[1].before - alone[1].before
+    assert more.sum() == pytest.approx(alone[1].before.sum() + alone[1].during.sum())
+    calls = records[1].calls
+    waited = np.array([0, *(after.start - before.end for before, after in pairwise(calls))])
+    assert waited[more > 0].min() > 300_000
