@@ -3,6 +3,7 @@
 The jobs are undisturbed but for what is injected, so every expected figure is arithmetic.
 """
 
+import shutil
 import statistics
 from itertools import pairwise
 from pathlib import Path
@@ -10,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from scalescope import analyze
 from scalescope.records.statistics import half_of_mean
 from scalescope.report.text.findings import because
+from scalescope.report.verdict import run_verdict
 from scalescope.scaling.as_run.recording import recording_cost, terms_for
 from scalescope.scaling.findings.candidate import Candidate
 from scalescope.scaling.findings.pricing import first_and_last
@@ -79,3 +82,21 @@ def test_a_host_whose_core_is_shared_is_interrupted_while_it_records_too() -> No
     calls = records[1].calls
     waited = np.array([0, *(after.start - before.end for before, after in pairwise(calls))])
     assert waited[more > 0].min() > 300_000
+
+
+def test_without_the_late_ranks_trace_nobody_else_is_blamed_for_it(tmp_path: Path) -> None:
+    """Rank 1 is 4 ms late; in rank 0's trace alone that is communication, and compute that is slower beside it."""
+    (trace,) = (DATA / "gpt8_ddp_delay4ms_rank1_n2").glob("rank0.*")
+    shutil.copy(trace, tmp_path)
+    analysis = analyze(tmp_path)
+    assert analysis.findings == [] and analysis.unpriced is not None and analysis.unpriced.code == "unsplit"
+    verdict = run_verdict(analysis)
+    assert "nothing" not in verdict.headline and "contention" not in verdict.headline
+    assert verdict.advice.startswith("profile every rank")
+
+
+def test_a_step_that_cannot_be_this_jobs_is_said_to_be_another_ones() -> None:
+    """The traced step is bound by its devices and takes 80.7 ms: no recording's cost leads there from 40."""
+    verdict = run_verdict(analyze(DATA / "gpt8_ddp_delay4ms_rank1_n2", step_ms=40.0))
+    assert "rank 1 costs" in verdict.headline
+    assert any("39.6 ms, and recording cannot" in text and "another job's" in text for text in verdict.sentences)
