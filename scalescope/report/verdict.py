@@ -27,7 +27,7 @@ from scalescope.report.sentences import (
     sentence,
     sweep_verdict,
 )
-from scalescope.report.steadiness import unlike_sentence
+from scalescope.report.steadiness import is_doubtful, unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
 from scalescope.report.views import activities, devices, in_tokens, points_of, run_label, series_names, waterfall_steps
@@ -185,6 +185,11 @@ def _best_advice(run: RunAnalysis, remedy: str) -> str:
         return f"{cure_text(run.findings[0].remedy)}."
     if run.unpriced is not None and run.unpriced.code == "unsplit":
         return f"{_PROFILE_ALL}."
+    if is_doubtful(run.step_times):
+        first = finding_text.following(run.findings)[:1]
+        return (
+            f"{_MEASURE_AGAIN}{''.join(f'; of the profiled steps alone: {finding_text.todo(one)}' for one in first)}."
+        )
     if todo := finding_text.following(run.findings):
         return f"{finding_text.todo(todo[0])}."
     if run.advice and run.advice[0].what:  # schema 1
