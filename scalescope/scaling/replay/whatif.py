@@ -304,15 +304,19 @@ class Replayer:
     def _assumed(self, which: int) -> _Assumed:
         """Return the likeliest assumptions (0), or those of a corner. Raises RunError where its replay stalls."""
         if which == 0 and which not in self._assumed_at:
-            self._assumed_at[which] = _Assumed(self.graph, settled_steps(self.graph), 0.5, which)
+            self._assumed_at[which] = _Assumed(self.graph, self._steps(self.graph), 0.5, which)
         if which not in self._assumed_at:
             contention, place, costly = self._corners[which - 1]
             graph = self.traced.under(contention)
             if self._recording is not None:
                 scale = self._recording.scale
                 graph = self._recording.taken_out(graph, scale.high if costly else scale.low)
-            self._assumed_at[which] = _Assumed(graph, settled_steps(graph), place, which)
+            self._assumed_at[which] = _Assumed(graph, self._steps(graph), place, which)
         return self._assumed_at[which]
+
+    def _steps(self, graph: Graph) -> dict[int, list[float]]:
+        """Return a graph's steps in full swing. Where hosts compute, steps are uneven, and ranks drift by chance."""
+        return simulate_steps(graph) if self.on_cpu else settled_steps(graph)
 
     def _deltas(self, change: Change, which: int) -> _Deltas:
         if (change, which) not in self._known:
@@ -327,7 +331,7 @@ class Replayer:
         why = self._apply(graph, change, assumed)
         if why is not None:
             return why
-        after, base = settled_steps(graph), assumed.base
+        after, base = self._steps(graph), assumed.base
         return [
             statistics.fmean(after[rank][at] - base[rank][at] for rank in base)
             for at in range(min(len(own) for own in base.values()))
