@@ -17,7 +17,7 @@ from pathlib import Path
 
 from jobs import ROOT, JobFailed, figure, markdown, runs_folder
 
-from scalescope.scaling.answer import TriedAdvice, read_study_answer
+from scalescope.scaling.study_answer import TriedAdvice, read_study_answer
 
 HEADER = ("set up badly", "best advice", "promised ms", "95% interval", "came ms", "step before", "after", "right")
 

@@ -2,7 +2,7 @@
 
     python benchmarks/known_causes.py make OUT [--minutes 8] [--only gpu_bound/own_work,…]
     python benchmarks/known_causes.py table OUT [--markdown]
-    python benchmarks/known_causes.py check OUT [--markdown]
+    python benchmarks/known_causes.py check OUT [--half tuned] [--markdown]
 
 `make` starts the launches that this machine's GPUs allow (two GPUs are enough; four take two pairs side by side, then
 the cases of four ranks; without any, a smoke test over gloo) and leaves a folder a window in OUT/LAUNCH/CASE: a
@@ -29,6 +29,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30, help="make: begin nothing that would end later")
     parser.add_argument("--plain", action="store_true", help="make: leave the traces uncompressed")
     parser.add_argument("--markdown", action="store_true", help="table, check: in markdown")
+    parser.add_argument("--half", choices=("tuned", "other"), help="check: of the windows; other: its totals alone")
     parser.add_argument(
         "--analyze", help=f"check: the command (default: {Path(sys.executable).name} -m scalescope analyze)"
     )
@@ -47,7 +48,7 @@ def main() -> int:
     from causes.scoring import check
 
     command = options.analyze.split() if options.analyze else [sys.executable, "-m", "scalescope", "analyze"]
-    return check(options.out, only, command, options.markdown)
+    return check(options.out, only, command, options.markdown, options.half)
 
 
 if __name__ == "__main__":

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     )
     from scalescope.records.errors import RunError, UserError
     from scalescope.records.rows import StepRow, SweepRow
-    from scalescope.scaling.answer import RunAnalysis, StudyAnalysis
+    from scalescope.scaling.answer import RunAnalysis
     from scalescope.scaling.compare.answer import Comparison
     from scalescope.scaling.costs.answer import CostAnswer
     from scalescope.scaling.costs.model import CostModel
     from scalescope.scaling.costs.topology import Topology
     from scalescope.scaling.replay.change import Change
     from scalescope.scaling.replay.whatif import WhatIf
+    from scalescope.scaling.study_answer import StudyAnalysis
     from scalescope.scaling.trace.trace import Trace
     from scalescope.train.script.profiler import StepProfiler
 
@@ -75,7 +76,7 @@ _HOMES = {
     "RunError": "scalescope.records.errors",
     "StepProfiler": "scalescope.train.script.profiler",
     "StepRow": "scalescope.records.rows",
-    "StudyAnalysis": "scalescope.scaling.answer",
+    "StudyAnalysis": "scalescope.scaling.study_answer",
     "SweepRow": "scalescope.records.rows",
     "Topology": "scalescope.scaling.costs.topology",
     "Trace": "scalescope.scaling.trace.trace",

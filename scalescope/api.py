@@ -14,7 +14,7 @@ from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import RunInfo, StepRow, SweepRow, TrainFacts
 from scalescope.scaling import analyze as reading
-from scalescope.scaling.answer import RunAnalysis, StudyAnalysis
+from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.predict import open_as_run, predict
 from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.compare.answer import Comparison
@@ -29,6 +29,7 @@ from scalescope.scaling.projection.outlook import Outlook
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import find_targets
 from scalescope.scaling.replay.whatif import WhatIf
+from scalescope.scaling.study_answer import StudyAnalysis
 from scalescope.scaling.trace import reader
 from scalescope.scaling.trace.trace import Trace
 

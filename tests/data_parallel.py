@@ -24,6 +24,7 @@ class Disturbance:
     loading: dict[int, int] = field(default_factory=dict)  # the host loads data before it launches anything
     late_root: int = 0  # the root of a broadcast at the step's begin comes late by this
     in_turns: int = 0  # a kernel of its own, on another rank in each step
+    uneven: tuple[int, ...] = ()  # a kernel on every rank, which takes the next of these each time
     away: dict[int, int] = field(default_factory=dict)  # the device stands still for so long before its backward pass
     taken: dict[int, int] = field(default_factory=dict)  # another process has it for so long, in the optimizer's kernel
 
@@ -86,6 +87,8 @@ def run(
             compute(rank, "setup_kernel", 1_000)
             if rank in disturbance.spin:
                 compute(rank, "spin_kernel", disturbance.spin[rank])
+            if disturbance.uneven:
+                compute(rank, "spin_kernel", disturbance.uneven[(step * world_size + rank) % len(disturbance.uneven)])
             if disturbance.in_turns and step % world_size == rank:
                 compute(rank, "spin_kernel", disturbance.in_turns)
         if broadcast:

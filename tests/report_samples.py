@@ -17,15 +17,12 @@ from scalescope.scaling.answer import (
     Quality,
     RankSplit,
     RunAnalysis,
-    ScalingPoint,
     StepSplit,
     StepTimes,
-    StudyAnalysis,
     Throughput,
-    Waterfall,
     WaterfallPart,
-    write_answer,
 )
+from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall, write_answer
 
 GPT_STEP = {1: 64.03, 2: 65.91, 4: 67.83}  # ms in the profiler's window
 #: ms of a GPT step by rank count: compute, transfer, wait, unsplit, memory, data, launch, queued

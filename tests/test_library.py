@@ -13,7 +13,8 @@ import scalescope
 from scalescope.cli import front_door
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import SweepRow
-from scalescope.scaling.answer import RunAnalysis, StudyAnalysis, read_run_answer, read_study_answer
+from scalescope.scaling.answer import RunAnalysis, read_run_answer
+from scalescope.scaling.study_answer import StudyAnalysis, read_study_answer
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "data"

@@ -8,16 +8,9 @@ from scalescope.report.drawing.numbers import figure, milliseconds, rate, size
 from scalescope.report.sentences import loss_sentence, sweep_verdict
 from scalescope.report.verdict import run_verdict, study_verdicts
 from scalescope.report.views import waterfall_steps, waterfall_table
-from scalescope.scaling.answer import (
-    Quality,
-    Replay,
-    RunAnalysis,
-    ScalingPoint,
-    Straggler,
-    StudyAnalysis,
-    Waterfall,
-    WaterfallPart,
-)
+from scalescope.scaling.answer import Quality, Replay, RunAnalysis, Straggler, WaterfallPart
+from scalescope.scaling.finding import Finding, Remedy
+from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
 from tests.report_samples import run_answer, study_answer, sweep_rows
 
 RUNS = ["gpt_small-n1", "gpt_small-n2", "gpt_small-n4"]
@@ -109,6 +102,19 @@ def test_growths_that_contradict_each_other_are_said_before_anything_else() -> N
     assert verdict.headline.startswith("gpt_small: the machine was unsteady. 4 GPUs do 3.77× the work of one")
     assert verdict.sentences[0].startswith("The machine was unsteady: the measured step grew by -9.0 ms")
     assert verdict.advice.startswith("measure again on a quiet machine")
+
+
+def test_what_unsteady_steps_say_is_no_firm_advice() -> None:
+    run = run_answer("gpt_small-n2", 2)
+    assert run.step_times is not None
+    run.findings = [Finding(code="host_stall", rank=1, ms=3.0, low_ms=2.0, high_ms=4.0, fraction=0.05,
+                            remedy=Remedy(cure="look_at_host"), backed="replay")]  # fmt: skip
+    assert not run_verdict(run).advice.startswith("measure again")
+    run.step_times = msgspec.structs.replace(
+        run.step_times, profiling_overhead_ms=-20.0, profiling_overhead_fraction=-0.3, placebo_ms=1.0
+    )
+    assert run_verdict(run).advice.startswith("measure again on a quiet machine")
+    assert "of the profiled steps alone: " in run_verdict(run).advice
 
 
 def test_one_count_alone_claims_no_scaling() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from scalescope.records.folder import RunFolder
 from scalescope.report.sinks.wandb_study import log_study
-from scalescope.scaling.answer import Straggler, write_answer
+from scalescope.scaling.answer import Straggler
+from scalescope.scaling.study_answer import write_answer
 from tests.report_samples import run_answer, write_study
 from tests.wandb_runs import options
 from tests.wandb_transactions import config, find_transactions, history, read_records, summary

@@ -8,7 +8,8 @@ import pytest
 
 from scalescope.cli import front_door
 from scalescope.records.folder import RunFolder
-from scalescope.scaling.answer import RunAnalysis, Waterfall, read_run_answer, read_study_answer
+from scalescope.scaling.answer import RunAnalysis, read_run_answer
+from scalescope.scaling.study_answer import Waterfall, read_study_answer
 from tests.test_front_door import SCALESCOPE, call
 
 OLD = Path(__file__).parent / "data" / "runs_v0.1"

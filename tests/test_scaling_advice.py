@@ -21,7 +21,7 @@ from scalescope.report.text.codes import CODES as CODE_TEXTS
 from scalescope.report.text.cures import CURES, cure_elsewhere, cure_text
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.analyze import analyze, analyze_run
-from scalescope.scaling.answer import RunAnalysis, read_study_answer
+from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import CODES, Cure, EvidenceRow, Finding, Remedy
@@ -36,6 +36,7 @@ from scalescope.scaling.replay.graph import Graph
 from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.replay.simulate import mean_step_ns, simulate_steps
 from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.study_answer import read_study_answer
 from tests.test_front_door import TINY
 
 DATA = Path(__file__).parent / "data"

@@ -7,7 +7,7 @@ import pytest
 
 from scalescope.report.text.findings import because
 from scalescope.report.verdict import run_verdict
-from scalescope.scaling.answer import RunAnalysis, read_run_answer, write_answer
+from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.as_run.step import take_recording_out
 from scalescope.scaling.finding import Finding, weight
 from scalescope.scaling.findings.add import add_findings
@@ -18,6 +18,7 @@ from scalescope.scaling.findings.late_root import late_root
 from scalescope.scaling.replay.load import find_targets, open_replayer
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.run import explain_traces
+from scalescope.scaling.study_answer import write_answer
 from scalescope.scaling.trace.sources import find_sources
 from tests import data_parallel
 from tests.data_parallel import MS, Disturbance

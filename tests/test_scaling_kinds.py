@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from scalescope.report.panels.kinds import inflation_sentence
-from scalescope.scaling.answer import KindGrowth, Waterfall
 from scalescope.scaling.run import Explained, explain_traces
+from scalescope.scaling.study_answer import KindGrowth, Waterfall
 from scalescope.scaling.trace.kernel_kinds import (
     ATTENTION,
     COMMUNICATION,

@@ -14,7 +14,6 @@ from scalescope.cli import front_door
 from scalescope.records.folder import RunFolder
 from scalescope.report.panels.projection import expectation_sentence
 from scalescope.scaling.analyze import analyze_study
-from scalescope.scaling.answer import StudyAnalysis
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.costs.model import CostModel, NotKnown
 from scalescope.scaling.costs.points import Launch
@@ -26,6 +25,7 @@ from scalescope.scaling.projection.noise import repeat_half_ms
 from scalescope.scaling.projection.outlook import Outlook
 from scalescope.scaling.rank.exchanges import Exchange, RankExchanges
 from scalescope.scaling.run import explain_traces
+from scalescope.scaling.study_answer import StudyAnalysis
 from scalescope.scaling.trace.intervals import intervals, union
 from scalescope.scaling.trace.sources import find_sources
 from tests.projection_studies import DATA, H200, MIB, add_run, add_sweep, make_pair, sweep_rows

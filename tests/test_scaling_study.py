@@ -17,19 +17,10 @@ from scalescope.records.rows import StepRow, SweepRow, TrainFacts
 from scalescope.report.html import page_of
 from scalescope.report.report_data import read_report_data
 from scalescope.scaling.analyze import analyze, analyze_run, analyze_study
-from scalescope.scaling.answer import (
-    PARTS,
-    Quality,
-    RunAnalysis,
-    StepTimes,
-    StudyAnalysis,
-    Waterfall,
-    read_run_answer,
-    read_study_answer,
-    write_answer,
-)
+from scalescope.scaling.answer import PARTS, Quality, RunAnalysis, StepTimes, read_run_answer
 from scalescope.scaling.rank.partition import total
 from scalescope.scaling.run import explain_traces
+from scalescope.scaling.study_answer import StudyAnalysis, Waterfall, read_study_answer, write_answer
 from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.verdicts.efficiency import efficiency_of
 from scalescope.scaling.verdicts.growth import add_measured_growth

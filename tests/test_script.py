@@ -16,7 +16,8 @@ import torch
 from scalescope import profile_steps
 from scalescope.records.folder import RunFolder, find_runs
 from scalescope.scaling.analyze import analyze
-from scalescope.scaling.answer import RunAnalysis, StudyAnalysis, read_run_answer
+from scalescope.scaling.answer import RunAnalysis, read_run_answer
+from scalescope.scaling.study_answer import StudyAnalysis
 from scalescope.scaling.trace.header import Header
 from tests.made_once import made_once
 

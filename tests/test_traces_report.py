@@ -8,7 +8,8 @@ from scalescope.cli import analyze as analyze_verb
 from scalescope.cli import report as report_verb
 from scalescope.records.errors import UserError
 from scalescope.scaling.analyze import analyze_base
-from scalescope.scaling.answer import RunAnalysis, StudyAnalysis
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.study_answer import StudyAnalysis
 from tests.host_traces import HostTrace, plain_step
 
 DATA = Path(__file__).parent / "data"

@@ -11,9 +11,10 @@ from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.report.terminal import make_console, print_report_data, print_run, print_study
 from scalescope.scaling.analyze import analyze, analyze_base
-from scalescope.scaling.answer import Answer, RunAnalysis, StudyAnalysis, write_answers
+from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.projection.outlook import NO_OUTLOOK, Outlook
+from scalescope.scaling.study_answer import Answer, StudyAnalysis, write_answers
 from scalescope.scaling.verdicts.groups import named_roles
 
 

@@ -1,5 +1,9 @@
 """Student's t, two-sided 95%: how much wider an interval is that knows its spread from few values only."""
 
+import math
+import statistics
+from collections.abc import Sequence
+
 NORMAL_95 = 1.96
 
 _T95 = (  # by degrees of freedom, from 1 on
@@ -25,3 +29,15 @@ def student_over_normal(degrees: int) -> float:
     if degrees < _SERIES_HOLDS:
         return student_95(degrees) / z
     return 1 + (z**2 + 1) / (4 * degrees) + (5 * z**4 + 16 * z**2 + 3) / (96 * degrees**2)
+
+
+def half_of_mean(values: Sequence[float]) -> float:
+    """Return half of the 95% interval of a mean, in the values' unit, by what they differ by; 0 of a single one.
+
+    Two values hardly know their spread (Student's t would be 12.7): of those it is what they differ by.
+    """
+    if len(values) < 2:
+        return 0.0
+    if len(values) == 2:
+        return abs(values[0] - values[1])
+    return student_95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))

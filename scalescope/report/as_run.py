@@ -55,7 +55,7 @@ def as_run_sentence(run: RunAnalysis) -> str:
     if as_run is None or as_run.recording_ms is None or as_run.step_ms is None:
         return ""
     if run.replay is None or not differs(run):
-        return ""
+        return contradiction(run)
     traced = milliseconds(run.replay.traced_ms)
     if as_run.source == "range":
         return (
@@ -67,6 +67,20 @@ def as_run_sentence(run: RunAnalysis) -> str:
         f"Recording costs {milliseconds(as_run.recording_ms.value)} of the {traced} step: as run it takes "
         f"{milliseconds(as_run.step_ms)}, {_WHOSE[as_run.source]}.{_doubt(as_run)}"
     )
+
+
+def contradiction(run: RunAnalysis) -> str:
+    """Return why the untraced step cannot be that of the traces, where no recording's cost leads there; else empty."""
+    if differs(run):
+        return ""  # then it is said with what recording costs
+    as_run, traced = run.as_run, milliseconds(run.replay.traced_ms) if run.replay is not None else ""
+    if as_run is None or as_run.reason not in ("not_reached", "untraced_longer"):
+        return ""
+    if as_run.reason == "not_reached":
+        told = f"{milliseconds(as_run.low_ms or 0)}, and recording cannot have made it the {traced} of the traces"
+    else:
+        told = f"up to {milliseconds(as_run.high_ms or 0)}, more than the {traced} of the traces"
+    return f"The untraced step is said to be {told}: it is another job's, or the job does not run evenly."
 
 
 def _doubt(as_run: AsRun) -> str:

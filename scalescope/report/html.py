@@ -16,7 +16,8 @@ from scalescope.report.report_data import ReportData, RunData, read_report_data
 from scalescope.report.sentences import Verdict, sweep_verdict
 from scalescope.report.verdict import run_verdict, study_verdicts
 from scalescope.report.views import devices_table, in_tokens, points_of, series_names, waterfall_steps
-from scalescope.scaling.answer import Answer, RunAnalysis, ScalingPoint, StudyAnalysis
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.study_answer import Answer, ScalingPoint, StudyAnalysis
 
 _NO_MFU = "no peak is known for this device, or no FLOP count for this model"
 

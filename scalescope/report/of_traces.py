@@ -7,7 +7,8 @@ from pathlib import Path
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import RunInfo
 from scalescope.report.report_data import ReportData, RunData
-from scalescope.scaling.answer import Answer, RunAnalysis, StudyAnalysis
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.study_answer import Answer, StudyAnalysis
 
 
 def data_of_traces(answers: Sequence[Answer], name: str) -> ReportData:

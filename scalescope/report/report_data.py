@@ -8,7 +8,8 @@ import msgspec
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import RunInfo, StepRow, SweepRow, TrainFacts
-from scalescope.scaling.answer import Answer, RunAnalysis, StudyAnalysis, read_run_answer, read_study_answer
+from scalescope.scaling.answer import RunAnalysis, read_run_answer
+from scalescope.scaling.study_answer import Answer, StudyAnalysis, read_study_answer
 from scalescope.scaling.verdicts.flight import read_flight
 
 

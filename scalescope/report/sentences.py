@@ -17,7 +17,7 @@ from scalescope.report.drawing.numbers import (
 )
 from scalescope.report.drawing.parts import Part
 from scalescope.report.views import waterfall_steps
-from scalescope.scaling.answer import Waterfall
+from scalescope.scaling.study_answer import Waterfall
 
 Level = Literal["good", "fair", "poor", "unknown"]
 

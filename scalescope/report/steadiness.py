@@ -31,6 +31,11 @@ def unlike_sentence(times: StepTimes | None, where: str) -> str:
     return f"On {where} {apart} than the measured ones, {misleads}."
 
 
+def is_doubtful(times: StepTimes | None) -> bool:
+    """Tell whether profiled steps are unlike the measured ones for no recording's sake: the machine was unsteady."""
+    return bool(times is not None and times.unsteady and unlike_sentence(times, ""))
+
+
 def _why(times: StepTimes) -> str:
     cost, placebo = times.profiling_overhead_ms or 0.0, times.placebo_ms
     if placebo is not None and abs(cost) <= placebo:

@@ -24,7 +24,7 @@ from scalescope.report.panels.roles import roles_table, worth_showing
 from scalescope.report.report_data import ReportData
 from scalescope.report.sentences import Level, Verdict, sweep_verdict
 from scalescope.report.shares import has_kinds, iterations_table
-from scalescope.report.steadiness import profiling_line
+from scalescope.report.steadiness import is_doubtful, profiling_line
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
 from scalescope.report.verdict import run_verdict, study_verdicts
@@ -38,7 +38,8 @@ from scalescope.report.views import (
     sweep_variant,
     waterfall_steps,
 )
-from scalescope.scaling.answer import Efficiency, RunAnalysis, StudyAnalysis, Waterfall
+from scalescope.scaling.answer import Efficiency, RunAnalysis
+from scalescope.scaling.study_answer import StudyAnalysis, Waterfall
 
 _STYLES: dict[Level, str] = {"good": "green", "fair": "yellow", "poor": "red", "unknown": "bold"}
 _PAD = 2  # blanks between two columns
@@ -244,7 +245,8 @@ def _print_findings(console: Console, run: RunAnalysis) -> None:
         _print_older_advice(console, run)
         return
     console.print()
-    console.print(Text("What costs the step, and what to do", style="bold"), soft_wrap=not console.is_terminal)
+    doubt = ": of the profiled steps alone, for the machine was unsteady" if is_doubtful(run.step_times) else ""
+    console.print(Text(f"What costs the step, and what to do{doubt}", style="bold"), soft_wrap=not console.is_terminal)
     for number, one in enumerate(findings, 1):
         _print_line(console, f"{number}. {finding_text.line(one)}.")
         assert one.remedy is not None

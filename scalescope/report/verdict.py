@@ -4,6 +4,7 @@ import statistics
 from collections.abc import Sequence
 
 from scalescope.records.rows import SweepRow
+from scalescope.report.as_run import contradiction
 from scalescope.report.drawing.numbers import (
     factor,
     listing,
@@ -26,18 +27,21 @@ from scalescope.report.sentences import (
     sentence,
     sweep_verdict,
 )
-from scalescope.report.steadiness import unlike_sentence
+from scalescope.report.steadiness import is_doubtful, unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
 from scalescope.report.views import activities, devices, in_tokens, points_of, run_label, series_names, waterfall_steps
-from scalescope.scaling.answer import RunAnalysis, ScalingPoint, StudyAnalysis, Waterfall
+from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import Finding
 from scalescope.scaling.findings.shares import bounded_means
+from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
 from scalescope.scaling.verdicts.steady import slowed_by_profiling
 
 _MEASURE_AGAIN = "measure again on a quiet machine, or in more windows: profiler.repeat"
 _PROFILE_AGAIN = "profile again, later or for more steps: what these profiled steps wait for, the measured ones do not"
+
+_PROFILE_ALL = "profile every rank, in the same steps: only together do their traces tell who waits for whom"
 
 
 def study_verdicts(
@@ -77,6 +81,7 @@ def run_verdict(run: RunAnalysis) -> Verdict:
         else:
             headline = f"{label}: {share}; {rest}."
             explained += [f"That is {listing(found)}."] if found else []
+        explained += [text] if (text := contradiction(run)) else []
         if lost and 1 - compute > 0.02:
             advice = f"{lost[0][0].remedy_for(run.activity, trains=run.trains)}."
         advice = _best_advice(run, advice)
@@ -178,6 +183,13 @@ def _best_advice(run: RunAnalysis, remedy: str) -> str:
     """Return what to do about a run's costliest finding; without any the remedy, with what the replay says of it."""
     if run.findings and run.findings[0].code == "profiler_cost" and run.findings[0].remedy is not None:
         return f"{cure_text(run.findings[0].remedy)}."
+    if run.unpriced is not None and run.unpriced.code == "unsplit":
+        return f"{_PROFILE_ALL}."
+    if is_doubtful(run.step_times):
+        first = finding_text.following(run.findings)[:1]
+        return (
+            f"{_MEASURE_AGAIN}{''.join(f'; of the profiled steps alone: {finding_text.todo(one)}' for one in first)}."
+        )
     if todo := finding_text.following(run.findings):
         return f"{finding_text.todo(todo[0])}."
     if run.advice and run.advice[0].what:  # schema 1

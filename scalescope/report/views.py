@@ -8,7 +8,8 @@ from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import listing, size
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.shares import shares_table
-from scalescope.scaling.answer import PARTS, Collective, RankLoss, RunAnalysis, ScalingPoint, StudyAnalysis, Waterfall
+from scalescope.scaling.answer import PARTS, Collective, RankLoss, RunAnalysis
+from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
 
 _NO_PEAK = "no peak is known for this device, or no FLOP count for this model"
 _NO_TOKENS = "the model counts samples, not tokens"

@@ -6,13 +6,14 @@ from pathlib import Path
 
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
-from scalescope.scaling.answer import Answer, RunAnalysis, StudyAnalysis, write_answer
+from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.between import compare_world_sizes
 from scalescope.scaling.compare.lost import lost_time
 from scalescope.scaling.projection.outlook import NO_OUTLOOK, Outlook
 from scalescope.scaling.run import Explained, explain_traces
 from scalescope.scaling.study import explain_study
+from scalescope.scaling.study_answer import Answer, StudyAnalysis, write_answer
 from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.verdicts.insitu import add_in_situ
 from scalescope.scaling.windows.add import add_findings_of_study, add_findings_of_windows

@@ -7,9 +7,9 @@ computes as long in both runs, strong where it computes a share of it. That is s
 from collections.abc import Sequence
 
 from scalescope.records.errors import UserError
-from scalescope.scaling.answer import ScalingPoint, StudyAnalysis
 from scalescope.scaling.rank.kernels import KernelTable
 from scalescope.scaling.run import Explained
+from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis
 from scalescope.scaling.verdicts.scaling import Scaling, compute_factor, scaling_of, speedup_of
 from scalescope.scaling.verdicts.waterfall import MeanStep, mean_step, waterfall
 

@@ -12,14 +12,7 @@ import msgspec
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.operations import bus_factor
-from scalescope.scaling.answer import (
-    Collective,
-    Quality,
-    RankSplit,
-    RunAnalysis,
-    StepSource,
-    StepSplit,
-)
+from scalescope.scaling.answer import Collective, Quality, RankSplit, RunAnalysis, StepSource, StepSplit
 from scalescope.scaling.evidence.compare import compare_hosts
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.findings.derived import keep

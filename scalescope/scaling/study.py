@@ -8,7 +8,7 @@ import msgspec
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import RunInfo, StepRow, TrainFacts
-from scalescope.scaling.answer import RunAnalysis, ScalingPoint, StudyAnalysis
+from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.costs.answer import cost_answer
 from scalescope.scaling.costs.model import CostModel, NotKnown
 from scalescope.scaling.costs.points import Launch, launch_of
@@ -19,6 +19,7 @@ from scalescope.scaling.projection.outcomes import projection_of
 from scalescope.scaling.projection.outlook import Outlook
 from scalescope.scaling.rank.kernels import KernelTable
 from scalescope.scaling.run import Explained, explain_steps_only
+from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis
 from scalescope.scaling.verdicts.growth import add_measured_growth
 from scalescope.scaling.verdicts.insitu import add_in_situ
 from scalescope.scaling.verdicts.scaling import Scaling, compute_factor

@@ -10,8 +10,9 @@ from scalescope.report.text import findings as finding_text
 from scalescope.report.text.codes import CODES
 from scalescope.report.text.cures import cure_text
 from scalescope.report.views import run_label
-from scalescope.scaling.answer import Advice, RunAnalysis, TriedAdvice
+from scalescope.scaling.answer import Advice, RunAnalysis
 from scalescope.scaling.finding import Finding
+from scalescope.scaling.study_answer import TriedAdvice
 
 _OF_STEADY_STEPS = ("measured_ms", "base_step_ms", "run_step_ms")
 

@@ -9,9 +9,9 @@ from scalescope.report.drawing.panel import Key, Panel, drawing
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.report_data import ReportData
 from scalescope.report.views import activities, devices, points_of
-from scalescope.scaling.answer import StudyAnalysis
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.projected import Projected
+from scalescope.scaling.study_answer import StudyAnalysis
 
 
 def projection_panels(data: ReportData) -> list[Panel]:

@@ -18,7 +18,7 @@ from scalescope.report.views import (
     waterfall_steps,
     waterfall_table,
 )
-from scalescope.scaling.answer import ScalingPoint
+from scalescope.scaling.study_answer import ScalingPoint
 
 _WORTH_A_BAR_MS = 0.005  # a part that reads 0.00 in the table has no bar
 

@@ -176,7 +176,8 @@ def _experts(finding: Finding) -> str:
 def _unsteady(finding: Finding) -> str:
     row = _row(finding, "step_spread")
     if row is not None and row.share is not None:
-        return f"steps differ by {percent(row.share, 0)}"
+        uneven = next((one.name for one in finding.evidence if one.kind == "activity"), None)
+        return f"steps differ by {percent(row.share, 0)}{f', most of all {uneven}' if uneven else ''}"
     return _alternating(finding) if _row(finding, "late_rank") else "it arrives late, and no part of its step is longer"
 
 

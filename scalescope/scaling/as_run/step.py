@@ -1,6 +1,6 @@
 """The step as run of one replayer: recording's cost calibrated, taken out, and the step cut into parts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -11,23 +11,30 @@ from scalescope.scaling.as_run.partition import partition_replayed
 from scalescope.scaling.as_run.recording import recording_cost, terms_for
 from scalescope.scaling.as_run.untraced import untraced_of_traces
 from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.rank.partition import Partition
-from scalescope.scaling.replay.simulate import host_bound_ns
+from scalescope.scaling.replay.graph import Graph
+from scalescope.scaling.replay.simulate import host_bound_ns, host_work_ns
 from scalescope.scaling.replay.whatif import Replayer
 from scalescope.scaling.verdicts.efficiency import efficiency_of
 
+#: Interruptions that are found take no larger share of a host's time: what is left of it would say nothing any more.
+_MOST_INTERRUPTED = 0.75
 
-def take_recording_out(replayer: Replayer, untraced: Untraced | None = None) -> AsRun | None:
+
+def take_recording_out(
+    replayer: Replayer, untraced: Untraced | None = None, host: Sequence[HostCause] = ()
+) -> AsRun | None:
     """Let a replayer speak of the step as run, and return that step; None where nothing at all is known of it.
 
-    `untraced`: None where at most the traces themselves tell. Where the traced step cannot be replayed, the untraced
-    one stands alone, without parts.
+    `untraced`: None where at most the traces themselves tell. `host`: what the hosts' own records say.
+    Where the traced step cannot be replayed, the untraced one stands alone, without parts.
     """
     untraced = untraced or untraced_of_traces(replayer.records)
     if replayer.stalled is not None or not replayer.replay.faithful:
         return _not_replayed(untraced)
     terms = terms_for(replayer.records)
-    cost = recording_cost(replayer.records, terms)
+    cost = recording_cost(replayer.records, terms, _interrupted(replayer.traced, host))
     graph = replayer.traced.under(replayer.contention)
     try:
         found = calibrate(graph, replayer.base_ns, cost, terms, untraced)
@@ -38,6 +45,17 @@ def take_recording_out(replayer: Replayer, untraced: Untraced | None = None) -> 
     late = round(host_bound_ns(replayer.graph, timing))
     parts = partition_replayed(replayer.graph, timing, on_cpu=replayer.on_cpu)
     return _answer(found, traced_ns, replayer.base_ns, parts, _bounded_steps(replayer), late)
+
+
+def _interrupted(graph: Graph, host: Sequence[HostCause]) -> dict[int, float]:
+    """Return by rank the share of its host's time in which it is interrupted, where its own records say so."""
+    found = {}
+    for cause in host:
+        if cause.code == "host_starved" and cause.rank in graph.calls:
+            whole = host_work_ns(graph, cause.rank)
+            if whole > 0 and any(one.kind == "interruptions" for one in cause.evidence):
+                found[cause.rank] = min(cause.typical_ns / whole, _MOST_INTERRUPTED)
+    return found
 
 
 def _bounded_steps(replayer: Replayer) -> int:

@@ -89,7 +89,9 @@ def _as_run(path: Path, explained: Explained, untraced: Untraced | None) -> AsRu
         return None
     target = Target(path, explained.analysis.name)
     try:
-        return take_recording_out(open_replayer(target, explained.analysis, (), explained.records, 1), untraced)
+        return take_recording_out(
+            open_replayer(target, explained.analysis, (), explained.records, 1), untraced, explained.host
+        )
     except UserError:
         return None
 

@@ -75,7 +75,7 @@ def _add(
         analysis.unpriced = Reason("not_replayed", f"the step is not replayed: {error}")
         return
     analysis.replay = replayer.replay
-    analysis.as_run = take_recording_out(replayer, untraced or untraced_of_run(target.path))
+    analysis.as_run = take_recording_out(replayer, untraced or untraced_of_run(target.path), host or ())
     findings = find_in(replayer, analysis, RunFolder(target.path).read_facts(), host)
     if findings is not None:
         keep(analysis, findings)
@@ -101,4 +101,11 @@ def find_in(
     step, _ = step_as_run(analysis)
     if analysis.as_run is not None and analysis.as_run.ranks:
         replayer.longest_ns = step.high * 1e6
-    return find(Scene(analysis, replayer, facts, peak, step.value, host))
+    scene = Scene(analysis, replayer, facts, peak, step.value, host)
+    found = find(scene)
+    if scene.may_wait_unseen and all(one.code == "nothing" for one in found):
+        unsplit = f"{scene.share_ms('exposed_unsplit'):.2g} ms a step of communication"
+        why = f"whether ranks wait for one is not known: {unsplit} cannot be split into wait and transfer"
+        analysis.unpriced = Reason("unsplit", why)
+        return None
+    return found

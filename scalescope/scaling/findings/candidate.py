@@ -55,6 +55,11 @@ class Scene:
         _, ranks = step_as_run(self.analysis)
         return sum(rank.part_ms(part) for rank in ranks) / len(ranks) if ranks else 0.0
 
+    @property
+    def may_wait_unseen(self) -> bool:
+        """Whether ranks may wait for one whose trace, or whose collectives, are not there: so much is not split."""
+        return self.share_ms("exposed_unsplit") >= WORTH_SAYING * self.step_ms
+
     def worth_a_look(self, ms: float) -> bool:
         return ms >= WORTH_A_LOOK * self.step_ms
 

@@ -4,10 +4,10 @@ What it costs is the exposed wait that is measured, which is a part of what the 
 while collectives wait, and that is seen only against another run, or in a replay.
 """
 
-import math
 import statistics
 from collections.abc import Sequence
 
+from scalescope.records.statistics import half_of_mean
 from scalescope.scaling.finding import Code, Cure, EvidenceRow, Finding, Remedy
 from scalescope.scaling.verdicts.stragglers import Late
 
@@ -28,7 +28,7 @@ def measured_findings(late: Sequence[Late], step_ms: float) -> list[Finding]:
 
 
 def _finding(late: Late, step_ms: float) -> Finding:
-    half = _half(late.lost_ms)
+    half = half_of_mean(late.lost_ms)
     middle = statistics.fmean(late.lost_ms)
     own = EvidenceRow(kind="activity" if late.kernel else "figure", name=late.kernel or late.part, ms=late.excess_ms)
     waited = EvidenceRow(kind="figure", name="exposed_wait_of_others", ms=middle, share=middle / step_ms)
@@ -43,8 +43,3 @@ def _finding(late: Late, step_ms: float) -> Finding:
         remedy=Remedy(cure=_CURES[late.code]),
         backed="measured",
     )
-
-
-def _half(values: Sequence[float]) -> float:
-    """Return half of the 95% interval of a mean."""
-    return 1.96 * statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0

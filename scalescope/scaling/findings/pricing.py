@@ -60,23 +60,51 @@ def _removals(candidates: Sequence[Candidate]) -> tuple[Removal, ...]:
 
 
 def _shares(scene: Scene, candidates: Sequence[Candidate]) -> list[float]:
-    """Return each candidate's share of what all of them bring together, ms."""
+    """Return each candidate's share of what all of them bring together, ms.
+
+    What all ranks have in common is taken out after what one of them has beyond that, since it holds that, too.
+    """
     if not candidates:
         return []
     replayer = scene.replayer
     whole = Change(without=_removals(candidates))
-    alone = [Change(without=_removals([one])) for one in candidates]
-    rest = [Change(without=_removals([other for other in candidates if other is not one])) for one in candidates]
-    replayer.work_out([whole, *alone, *(rest if len(candidates) > 2 else [])], quick=True, near=True)
+    pairs = [first_and_last(candidates, one) for one in candidates]
+    needed = dict.fromkeys(change for pair in pairs for step in pair for change in step if change.without)
+    replayer.work_out([whole, *needed], quick=True, near=True)
     all_of_it = _gain_ms(replayer, whole)
     if len(candidates) == 1:
         return [all_of_it]
     shares = [
-        (_gain_ms(replayer, first) + all_of_it - _gain_ms(replayer, last)) / 2
-        for first, last in zip(alone, rest, strict=True)
-    ]
+        sum(_gain_ms(replayer, after) - (_gain_ms(replayer, before) if before.without else 0.0)
+            for before, after in pair) / 2
+        for pair in pairs
+    ]  # fmt: skip
     total = sum(shares)
     return [share * all_of_it / total if total > 0 else share for share in shares]
+
+
+def first_and_last(candidates: Sequence[Candidate], one: Candidate) -> tuple[tuple[Change, Change], ...]:
+    """Return what is taken out before, and with, a candidate where it goes as early as it can, and as late."""
+    inside = [other for other in candidates if _holds(one, other)]
+    later = [other for other in candidates if _holds(other, one)]
+    rest = [other for other in candidates if other is not one and other not in later]
+    return tuple(
+        (Change(without=_removals(before)), Change(without=_removals(_in_order(candidates, [*before, one]))))
+        for before in (inside, rest)
+    )
+
+
+def _in_order(candidates: Sequence[Candidate], chosen: Sequence[Candidate]) -> list[Candidate]:
+    """Return the chosen ones as they stand among all: the same change is then worked out once."""
+    return [one for one in candidates if any(one is other for other in chosen)]
+
+
+def _holds(whole: Candidate, part: Candidate) -> bool:
+    """Whether taking out what is of all ranks takes out what is of one rank, too."""
+    everywhere = {removal.what for removal in whole.removals if removal.rank is None and removal.what != "pause"}
+    return part is not whole and bool(part.removals) and all(
+        removal.rank is not None and removal.what in everywhere for removal in part.removals
+    )  # fmt: skip
 
 
 def _gain_ms(replayer: Replayer, change: Change) -> float:

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import TriedRow
-from scalescope.scaling.answer import TriedAdvice
 from scalescope.scaling.projection.noise import repeat_half_ms
+from scalescope.scaling.study_answer import TriedAdvice
 
 
 def compare_tried(study: RunFolder) -> list[TriedAdvice]:

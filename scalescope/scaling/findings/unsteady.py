@@ -1,10 +1,20 @@
-"""Steps that differ from each other by more than what was found explains."""
+"""Steps that differ from each other by more than what was found explains.
+
+What that costs is the mean step less a steady one. The shortest of a few steps is not that: each rank has something
+that takes longer, now more, now less, and it is the step in which the worst of them was least. So a steady step is the
+replayed one in which each launch that varies takes what it takes at its shortest, on any rank in any step. And the mean
+of a few steps is not that of the run, which its untraced steps tell.
+"""
 
 import statistics
 from collections.abc import Sequence
 
 from scalescope.scaling.finding import EvidenceRow, Finding, Remedy, weight
-from scalescope.scaling.findings.candidate import Scene
+from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Scene
+from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.removal import Removal
+from scalescope.scaling.replay.uneven import uneven_launches
+from scalescope.scaling.trace.kernel_names import short_name
 
 #: The steps' standard deviation over their mean, from which on they are unsteady.
 _SPREAD = 0.06
@@ -12,10 +22,11 @@ _SPREAD = 0.06
 _EXPLAINED = 0.5
 #: With a few steps, what they cost more than the shortest one is known within this.
 _KNOWN_WITHIN = 0.5
+_MOST_EVIDENCE = 2
 
 
 def unsteady(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
-    """Return a finding where steps differ: by how much the mean step is longer than the shortest."""
+    """Return a finding where steps differ: by how much the mean step is longer than a steady one."""
     by_rank = list(scene.replayer.base.values())
     count = min((len(steps) for steps in by_rank), default=0)
     if count < 3 or scene.replayer.on_cpu:
@@ -26,15 +37,43 @@ def unsteady(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
     lost = mean - min(steps)
     if spread < _SPREAD or any(weight(one) >= _EXPLAINED * lost for one in found):
         return []
+    longer = _longer_untraced(scene)
+    steady = max(lost, _uneven_ms(scene))
+    ms = steady + longer
     return [
         Finding(
             code="unsteady",
-            ms=lost,
+            ms=ms,
             low_ms=(1 - _KNOWN_WITHIN) * lost,
-            high_ms=(1 + _KNOWN_WITHIN) * lost,
-            fraction=lost / scene.step_ms,
-            evidence=(EvidenceRow(kind="figure", name="step_spread", share=spread),),
+            high_ms=max((1 + _KNOWN_WITHIN) * lost, (1 + _KNOWN_WITHIN / 2) * ms),
+            fraction=ms / scene.step_ms,
+            evidence=(EvidenceRow(kind="figure", name="step_spread", share=spread), *_uneven(scene)),
             remedy=Remedy(cure="measure_again"),
             backed="measured",
         )
     ]
+
+
+def _longer_untraced(scene: Scene) -> float:
+    """Return by how much the run's untraced steps are longer in the mean than the few of the window, ms."""
+    as_run = scene.analysis.as_run
+    if as_run is None or as_run.reason != "untraced_longer" or as_run.high_ms is None or as_run.step_ms is None:
+        return 0.0
+    return as_run.high_ms - as_run.step_ms
+
+
+def _uneven_ms(scene: Scene) -> float:
+    """Return by how much the step would be shorter if each launch that varies took its shortest time, ms."""
+    told = scene.replayer.predict(Change(without=(Removal("uneven", ns=_least_ns(scene)),)), quick=True, near=True)
+    return max(0.0, -(told.change_ms or 0.0))
+
+
+def _uneven(scene: Scene) -> list[EvidenceRow]:
+    """Return the launches that vary most."""
+    times = uneven_launches(scene.replayer.graph, scene.side, _least_ns(scene))
+    most = sorted(times, key=lambda name: -times[name])[:_MOST_EVIDENCE]
+    return [EvidenceRow(kind="activity", name=short_name(name), ms=times[name] / 1e6) for name in most]
+
+
+def _least_ns(scene: Scene) -> int:
+    return round(WORTH_A_LOOK * scene.step_ms * 1e6)

@@ -14,9 +14,12 @@ import numpy.typing as npt
 
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.replay.graph import Graph, HostCall
-from scalescope.scaling.replay.simulate import Timing
+from scalescope.scaling.replay.simulate import Timing, bounded, bounded_steps, simulate, simulate_begins
 
 Floats = npt.NDArray[np.float64]
+
+#: Ranks that drift apart by no more than this share of a step, in all steps, are in full swing.
+_IN_SWING = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +120,26 @@ def started(graph: Graph, starts: Mapping[int, Start]) -> Graph:
             moved.activities[at] = replace(node, not_before=node.not_before + start.later)
         first = graph.steps[rank][0]
         moved.activities[first] = replace(graph.activities[first], not_before=start.device + start.later)
-    moved.led = {rank for rank, start in starts.items() if start.lead > 0}
+    moved.led = graph.led | {rank for rank, start in starts.items() if start.lead > 0}
     return moved
+
+
+def settled_steps(graph: Graph) -> dict[int, list[float]]:
+    """Return the length in ns of each rank's steps that a next one bounds, or of the only one, in full swing.
+
+    A changed graph begins as the unchanged one does: the first step then gains less, or more, than those that follow.
+    Raises RunError where something waits for what never comes.
+    """
+    if any(len(own) < 2 for own in graph.steps.values()):
+        return bounded(simulate(graph).step_ns(graph))
+    timing = simulate_begins(graph)
+    starts = starts_of(graph, timing)
+    steps = bounded_steps(graph, timing)
+    drift = max(max(start.later, start.lead) for start in starts.values())
+    if drift <= _IN_SWING * max(max(own) for own in steps.values()):
+        return steps
+    graph = started(graph, starts)
+    return bounded_steps(graph, simulate_begins(graph))
 
 
 def _placed(graph: Graph, rank: int) -> Sequence[int]:

@@ -10,6 +10,7 @@ import numpy as np
 from scalescope.scaling.rank.timeline import COMMUNICATION, COPY
 from scalescope.scaling.replay.graph import Graph
 from scalescope.scaling.replay.ranks.side_by_side import Launches, SideBySide
+from scalescope.scaling.replay.uneven import even_out_steps
 
 #: A host's gap is one where it takes so much longer for a launch than the others do, ns: no operator's own time.
 GAP_NS = 150_000
@@ -26,6 +27,7 @@ What = Literal[
     "data",  # loading data
     "copies",  # memcpy and memset, and what waits for them
     "waits",  # the host's own waits for the device
+    "uneven",  # what activities that vary by so much take longer than in their shortest step, of all ranks
     "pause",  # so much of the longest time that the host takes for a launch, in each step
 ]
 
@@ -35,11 +37,14 @@ class Removal(msgspec.Struct, frozen=True):
 
     what: What
     rank: int | None = None
-    ns: int = 0  # of a pause
+    ns: int = 0  # of a pause; from which on what varies is uneven
 
 
 def remove(graph: Graph, side: SideBySide, removal: Removal) -> None:
     """Take a cause out of a graph in place. `side` is of the same graph, with its calls as they are."""
+    if removal.what == "uneven":
+        even_out_steps(graph, side, removal.ns)
+        return
     for rank in graph.ranks if removal.rank is None else [removal.rank]:
         if removal.what == "data":
             _free_data(graph, rank)
@@ -50,8 +55,13 @@ def remove(graph: Graph, side: SideBySide, removal: Removal) -> None:
         elif removal.what == "pause":
             _shorten_longest(graph, side, rank, removal.ns)
         else:
-            for step in side.steps:
+            for step in _steps(side):
                 _remove_in_step(graph, side, rank, step, removal.what)
+
+
+def _steps(side: SideBySide) -> list[int]:
+    """Return the steps, and what comes before the one that bounds the last of them begins."""
+    return side.steps if side.edge is None else [*side.steps, side.edge]
 
 
 def _remove_in_step(graph: Graph, side: SideBySide, rank: int, step: int, what: What) -> None:
@@ -159,8 +169,10 @@ def _free_waits(graph: Graph, rank: int) -> None:
 
 
 def _shorten_longest(graph: Graph, side: SideBySide, rank: int, ns: int) -> None:
-    for step in side.steps:
+    for step in _steps(side):
         own = side.launches[rank, step]
+        if step == side.edge and not (own.host_ns.size and float(own.host_ns.max()) >= ns / 2):
+            continue  # it comes later in the step
         left = float(ns)
         for row in np.argsort(-own.host_ns, kind="stable").tolist():
             less = min(left, float(own.host_ns[row]))

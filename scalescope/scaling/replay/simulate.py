@@ -104,15 +104,15 @@ def host_bound_ns(graph: Graph, timing: Timing) -> float:
     if not graph.led or not passed:
         return 0.0
     devices = [(timing.begin[own[-1]] - timing.begin[own[0]]) / (len(own) - 1) for own in passed]
-    return max(0.0, max(_host_work_ns(graph, rank) for rank in graph.led) - sum(devices) / len(devices))
+    return max(0.0, max(host_work_ns(graph, rank) for rank in graph.led) - sum(devices) / len(devices))
 
 
 def longest_host_ns(graph: Graph) -> float:
     """Return what the slowest host takes for a step where it waits for nothing, ns."""
-    return max((_host_work_ns(graph, rank) for rank in graph.ranks), default=0.0)
+    return max((host_work_ns(graph, rank) for rank in graph.ranks), default=0.0)
 
 
-def _host_work_ns(graph: Graph, rank: int) -> float:
+def host_work_ns(graph: Graph, rank: int) -> float:
     """Return what a rank's host takes for a step where it waits for nothing, ns."""
     heads = set(graph.steps[rank])
     passed: list[float] = []

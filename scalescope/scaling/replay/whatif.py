@@ -17,6 +17,7 @@ import msgspec
 
 from scalescope.records.environment import usable_cores
 from scalescope.records.errors import RunError, UserError
+from scalescope.records.statistics import half_of_mean
 from scalescope.scaling.answer import Replay
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.ranks.processes import map_in_processes
@@ -25,7 +26,7 @@ from scalescope.scaling.replay.build import build_graph
 from scalescope.scaling.replay.change import Change, even_out, free_data, free_host, no_overlap, perfect_overlap
 from scalescope.scaling.replay.contention import measure_contention, measure_transfer_rate, measured_between_ranks
 from scalescope.scaling.replay.graph import Contention, Graph, median
-from scalescope.scaling.replay.host_cost import Recording
+from scalescope.scaling.replay.host_cost import Recording, settled_steps
 from scalescope.scaling.replay.other_collectives import OtherCollectives
 from scalescope.scaling.replay.ranks.absences import keep_absences
 from scalescope.scaling.replay.ranks.between_ranks import cells_between_ranks
@@ -249,7 +250,7 @@ class Replayer:
     def _prediction(self, change: Change, found: Sequence[list[float]]) -> Prediction:
         center = found[0]
         middles = [statistics.fmean(deltas) for deltas in found]
-        noise = 1.96 * statistics.stdev(center) / len(center) ** 0.5 if len(center) > 1 else 0.0
+        noise = half_of_mean(center)
         noise = max(noise, _LEAST_SHARE * abs(middles[0]))
         return Prediction(
             change=change,
@@ -302,16 +303,20 @@ class Replayer:
 
     def _assumed(self, which: int) -> _Assumed:
         """Return the likeliest assumptions (0), or those of a corner. Raises RunError where its replay stalls."""
-        if which == 0:
-            return _Assumed(self.graph, self.base, 0.5, which)
+        if which == 0 and which not in self._assumed_at:
+            self._assumed_at[which] = _Assumed(self.graph, self._steps(self.graph), 0.5, which)
         if which not in self._assumed_at:
             contention, place, costly = self._corners[which - 1]
             graph = self.traced.under(contention)
             if self._recording is not None:
                 scale = self._recording.scale
                 graph = self._recording.taken_out(graph, scale.high if costly else scale.low)
-            self._assumed_at[which] = _Assumed(graph, simulate_steps(graph), place, which)
+            self._assumed_at[which] = _Assumed(graph, self._steps(graph), place, which)
         return self._assumed_at[which]
+
+    def _steps(self, graph: Graph) -> dict[int, list[float]]:
+        """Return a graph's steps in full swing. Where hosts compute, steps are uneven, and ranks drift by chance."""
+        return simulate_steps(graph) if self.on_cpu else settled_steps(graph)
 
     def _deltas(self, change: Change, which: int) -> _Deltas:
         if (change, which) not in self._known:
@@ -326,7 +331,7 @@ class Replayer:
         why = self._apply(graph, change, assumed)
         if why is not None:
             return why
-        after, base = simulate_steps(graph), assumed.base
+        after, base = self._steps(graph), assumed.base
         return [
             statistics.fmean(after[rank][at] - base[rank][at] for rank in base)
             for at in range(min(len(own) for own in base.values()))

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from scalescope.scaling.answer import KindGrowth
 from scalescope.scaling.rank.kernels import KernelTable
+from scalescope.scaling.study_answer import KindGrowth
 from scalescope.scaling.trace.kernel_kinds import KINDS, kind_of
 
 #: A kernel counts as having a collective beside it from this share of its time on.

@@ -9,9 +9,10 @@ from fractions import Fraction
 
 import msgspec
 
-from scalescope.scaling.answer import PARTS, Waterfall, WaterfallPart
+from scalescope.scaling.answer import PARTS, WaterfallPart
 from scalescope.scaling.rank.kernels import KernelTable
 from scalescope.scaling.rank.partition import Partition
+from scalescope.scaling.study_answer import Waterfall
 from scalescope.scaling.verdicts.inflation import growth_by_kind, match_kernels
 
 #: At least this share of the first run's compute must be in the second too, by name and ordinal, for a split to mean

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from scalescope.records.statistics import student_95
+from scalescope.records.statistics import half_of_mean
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import Code, Finding, ranked
 from scalescope.scaling.findings.candidate import WORTH_SAYING
@@ -74,7 +74,7 @@ def noise_of_mean(values: Sequence[float]) -> float:
         return 0.0
     if len(values) == 2:
         return abs(values[0] - values[1]) / 2
-    return student_95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+    return half_of_mean(values)
 
 
 def mean_interval(intervals: Sequence[Interval]) -> Interval:

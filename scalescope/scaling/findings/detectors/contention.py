@@ -13,6 +13,8 @@ _USUAL = 0.08
 
 def contention(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate where compute would be so much faster without anything beside it."""
+    if scene.may_wait_unseen:
+        return  # collectives that wait for a late rank slow compute as well: it would be that rank's doing
     graph = scene.replayer.graph
     inflation = graph.contention.inflation
     steps = max(1, len(graph.step_numbers))

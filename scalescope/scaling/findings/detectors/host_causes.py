@@ -45,7 +45,9 @@ def host_causes(scene: Scene) -> Iterator[Candidate]:
 def _removals(scene: Scene, code: HostCode, rank: int | None, causes: Sequence[HostCause]) -> tuple[Removal, ...]:
     what: What
     if code == "host_starved":
-        what = "host"
+        # hosts differ by themselves: where a host is known to be interrupted, only that is taken out
+        between = rank is not None and any(one.kind == "interruptions" for cause in causes for one in cause.evidence)
+        what = "gaps" if between else "host"
     elif code == "synchronising":
         what = "waits"
     elif code == "data_loading" and _annotated(scene, rank, causes):

@@ -42,10 +42,15 @@ class Launches:
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
-    """The steps that a next one bounds. `steps` are their places in the graph's list."""
+    """The steps that a next one bounds. `steps` are their places in the graph's list.
+
+    `edge`: the place of the step that bounds the last of them, of which the launches up to its begin are there; None
+    where no step does. What holds a host up before that makes the last bounded step longer.
+    """
 
     ranks: list[int]
     steps: list[int]
+    edge: int | None
     programs: dict[int, list[str]]  # by step: the reference's names
     names: dict[int, set[str]]  # the same, each once
     launches: dict[tuple[int, int], Launches]  # by rank and step
@@ -86,12 +91,14 @@ class SideBySide:
 def lay_side_by_side(graph: Graph) -> SideBySide:
     """Return the ranks' launches of each step that a next one bounds (of the only one, where there is one)."""
     count = max(1, len(graph.step_numbers) - 1)
-    numbers = graph.step_numbers[:count]
+    numbers = graph.step_numbers[: count + 1]
     rows = {rank: _rows(graph, rank, set(numbers)) for rank in graph.ranks}
     programs: dict[int, list[str]] = {}
     launches: dict[tuple[int, int], Launches] = {}
     for step, number in enumerate(numbers):
         own = {rank: rows[rank].get(number, []) for rank in graph.ranks}
+        if step == count:
+            own = {rank: _up_to_begin(graph, rank, of_rank) for rank, of_rank in own.items()}
         names = {rank: [_name(graph, at) for at, *_ in own[rank]] for rank in graph.ranks}
         programs[step] = _reference(list(names.values()))
         for rank in graph.ranks:
@@ -108,7 +115,14 @@ def lay_side_by_side(graph: Graph) -> SideBySide:
                 place=align(names[rank], programs[step]),
             )
     names_of = {step: set(program) for step, program in programs.items()}
-    return SideBySide(list(graph.ranks), list(range(len(numbers))), programs, names_of, launches)
+    edge = count if len(numbers) > count else None
+    return SideBySide(list(graph.ranks), list(range(count)), edge, programs, names_of, launches)
+
+
+def _up_to_begin(graph: Graph, rank: int, rows: "list[_Row]") -> "list[_Row]":
+    """Return the launches of a rank's last step up to that of the activity which begins it; none where nobody knows."""
+    begins = [at for at, (activity, *_) in enumerate(rows) if activity == graph.steps[rank][-1]]
+    return rows[: begins[0] + 1] if begins else []
 
 
 def under(side: SideBySide, graph: Graph) -> SideBySide:
@@ -135,9 +149,13 @@ def _work(graph: Graph, activities: Sequence[int]) -> Floats:
     )
 
 
-def _rows(graph: Graph, rank: int, numbers: set[int]) -> dict[int, list[tuple[int, int, int, float, float]]]:
-    """Return a rank's launches by the step's number: activity, call, first call since the launch before, host, data."""
-    found: dict[int, list[tuple[int, int, int, float, float]]] = {}
+#: Activity, call, first call since the launch before, host, data.
+_Row = tuple[int, int, int, float, float]
+
+
+def _rows(graph: Graph, rank: int, numbers: set[int]) -> dict[int, list[_Row]]:
+    """Return a rank's launches by the step's number."""
+    found: dict[int, list[_Row]] = {}
     host = data = 0.0
     since = 0
     for index, call in enumerate(graph.calls[rank]):

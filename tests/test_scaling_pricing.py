@@ -1,0 +1,126 @@
+"""What a cause costs: in full swing, shared out among causes that hold each other, with the interval due to few steps.
+
+The jobs are undisturbed but for what is injected, so every expected figure is arithmetic.
+"""
+
+import shutil
+import statistics
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scalescope import analyze
+from scalescope.records.statistics import half_of_mean
+from scalescope.report.text.findings import because
+from scalescope.report.verdict import run_verdict
+from scalescope.scaling.as_run.recording import recording_cost, terms_for
+from scalescope.scaling.findings.candidate import Candidate
+from scalescope.scaling.findings.pricing import first_and_last
+from scalescope.scaling.rank.record import RankRecord
+from scalescope.scaling.rank.recorded import FRAME_EDGES, OPERATOR_EDGES, Recorded
+from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.load import read_records
+from scalescope.scaling.replay.ranks.side_by_side import lay_side_by_side
+from scalescope.scaling.replay.removal import Removal
+from scalescope.scaling.replay.whatif import Replayer
+from tests import data_parallel
+from tests.data_parallel import MS, Disturbance
+from tests.test_scaling_findings import found
+
+DATA = Path(__file__).parent / "data"
+
+
+def test_what_one_rank_has_beyond_all_is_taken_out_before_what_all_have() -> None:
+    """Freeing all ranks of loading frees the one that loads longest, too: 6 ms there and 2 elsewhere are 4 and 2."""
+    everywhere = Candidate(code="data_loading", removals=(Removal("data"),))
+    there = Candidate(code="data_loading", rank=1, removals=(Removal("data", 1),))
+    both = Change(without=(Removal("data"), Removal("data", 1)))
+    alone, nothing = Change(without=(Removal("data", 1),)), Change()
+    assert first_and_last([everywhere, there], there) == ((nothing, alone), (nothing, alone))
+    assert first_and_last([everywhere, there], everywhere) == ((alone, both), (alone, both))
+
+
+def test_of_causes_that_do_not_hold_each_other_either_may_go_first() -> None:
+    one, other = (Candidate(code="own_work", rank=rank, removals=(Removal("own", rank),)) for rank in (1, 3))
+    (first, second), (third, fourth) = first_and_last([one, other], one)
+    assert (first, second) == (Change(), Change(without=one.removals))
+    assert (third, fourth) == (Change(without=other.removals), Change(without=one.removals + other.removals))
+
+
+def test_what_holds_a_host_up_before_the_last_begin_belongs_to_the_step_that_it_ends() -> None:
+    graph = Replayer(read_records(DATA / "gpt8_ddp_none_n2")).traced
+    side = lay_side_by_side(graph)
+    assert side.edge == len(side.steps)
+    for rank in side.ranks:
+        own = side.launches[rank, side.edge]
+        assert own.activity[-1] == graph.steps[rank][-1] and len(own.activity) < len(side.launches[rank, 0].activity)
+
+
+def test_steps_that_differ_are_held_against_a_step_in_which_nothing_takes_longer(tmp_path: Path) -> None:
+    """Each rank is slow by turns: even the shortest step waits for one that is."""
+    turns = tuple(ms * MS for ms in (3, 2, 1, 2, 1, 1, 2, 1, 9, 8, 7, 9, 2, 1, 1, 0, 4, 4, 3, 5, 1, 1, 2, 3))
+    one = found(data_parallel.run(tmp_path, Disturbance(uneven=turns), steps=6, ahead=True))[0]
+    longest = [max(turns[step * 4 : step * 4 + 4]) / MS for step in range(5)]
+    assert one.code == "unsteady" and one.ms == pytest.approx(statistics.fmean(longest), rel=0.05)
+    assert one.evidence[1].name == "spin_kernel" and "spin_kernel" in because(one)
+
+
+def test_few_steps_know_their_spread_badly() -> None:
+    assert half_of_mean([1.0, 2.0, 3.0]) == pytest.approx(4.303 / 3**0.5, rel=1e-3)
+    assert half_of_mean([1.0, 3.0]) == 2.0 and half_of_mean([1.0]) == 0.0
+    assert half_of_mean([0.0, 2.0] * 50) == pytest.approx(0.196, rel=0.01)
+
+
+def test_a_host_whose_core_is_shared_is_interrupted_while_it_records_too() -> None:
+    """Half of its time is others': of what recording takes, as much again, where it stood still."""
+    records = read_records(DATA / "gpt8_ddp_none_n2")
+    alone = recording_cost(records, terms_for(records)).calls
+    shared = recording_cost(records, terms_for(records), {1: 0.5}).calls
+    assert np.array_equal(shared[0].before, alone[0].before)
+    more = shared[1].before - alone[1].before
+    assert more.sum() == pytest.approx(alone[1].before.sum() + alone[1].during.sum())
+    calls = records[1].calls
+    waited = np.array([0, *(after.start - before.end for before, after in pairwise(calls))])
+    assert waited[more > 0].min() > 300_000
+
+
+def test_without_the_late_ranks_trace_nobody_else_is_blamed_for_it(tmp_path: Path) -> None:
+    """Rank 1 is 4 ms late; in rank 0's trace alone that is communication, and compute that is slower beside it."""
+    (trace,) = (DATA / "gpt8_ddp_delay4ms_rank1_n2").glob("rank0.*")
+    shutil.copy(trace, tmp_path)
+    analysis = analyze(tmp_path)
+    assert analysis.findings == [] and analysis.unpriced is not None and analysis.unpriced.code == "unsplit"
+    verdict = run_verdict(analysis)
+    assert "nothing" not in verdict.headline and "contention" not in verdict.headline
+    assert verdict.advice.startswith("profile every rank")
+
+
+def test_a_step_that_cannot_be_this_jobs_is_said_to_be_another_ones() -> None:
+    """The traced step is bound by its devices and takes 80.7 ms: no recording's cost leads there from 40."""
+    verdict = run_verdict(analyze(DATA / "gpt8_ddp_delay4ms_rank1_n2", step_ms=40.0))
+    assert "rank 1 costs" in verdict.headline
+    assert any("39.6 ms, and recording cannot" in text and "another job's" in text for text in verdict.sentences)
+
+
+def test_where_the_device_alone_is_recorded_a_call_costs_more() -> None:
+    """Without operators the terms would come to 0.4 ms of a step that recording made 3.4 ms longer."""
+    full = read_records(DATA / "gpt8_ddp_none_n2")
+    alone = {rank: replace(one, recorded=_of_calls_alone(one)) for rank, one in full.items()}
+    assert terms_for(full).call_ns < 1_000 < 5 * 1_000 < terms_for(alone).call_ns
+    assert 0.2 < _cost_ns(alone) / _cost_ns(full) < 1.0
+
+
+def _of_calls_alone(record: RankRecord) -> Recorded:
+    assert record.recorded is not None
+    columns = [OPERATOR_EDGES, FRAME_EDGES]
+    before, during = record.recorded.before.copy(), record.recorded.during.copy()
+    before[:, columns] = during[:, columns] = 0
+    return replace(record.recorded, before=before, during=during)
+
+
+def _cost_ns(records: dict[int, RankRecord]) -> float:
+    calls = recording_cost(records, terms_for(records)).calls
+    return sum(float(one.before.sum() + one.during.sum()) for one in calls.values())
