@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fuzz.campaign import run_cases
+from tests.fuzz.cases import run_cases
 from tests.fuzz.mutator import mutated
 from tests.fuzz.subjects import subjects
 from tests.report_samples import write_study
