@@ -13,8 +13,8 @@ from scalescope.records.folder import RunFolder
 from tests import hosts
 from tests.collectives_runs import process_of
 from tests.faults import FAULTS
-from tests.processes import await_that, catches, command_of, descendants
-from tests.test_faults import ENDLESS, end_of, hurt, steps_of
+from tests.faults_running import ENDLESS, end_of, hurt, steps_of
+from tests.processes import await_that
 from tests.train_runs import FAST, SMALL_GPT, start, wait_for, wait_for_rows
 
 pytestmark = pytest.mark.long
@@ -79,28 +79,6 @@ def test_a_rank_that_crashes_is_named_with_its_signal(number: signal.Signals, fa
     said = end_of(FAULTS[fault], job, folder, hurt(job, 1, number))
     assert f"rank 1 (process {crashed}" in said
     assert_failed_with_whole_rows(folder)
-
-
-@pytest.mark.parametrize(
-    "moment", ["while it composes", "as the ranks begin", "while the ranks load", "while it trains"]
-)
-def test_ctrl_c_ends_a_job_whenever_it_comes(moment: str, tmp_path: Path) -> None:
-    job, folder = start(tmp_path, "one", 2, *ENDLESS), RunFolder(tmp_path / "one")
-    if moment == "while it composes":
-        await_that(lambda: catches(job.pid, signal.SIGUSR1))
-    elif moment == "while it trains":
-        wait_for_rows(folder.steps, 8)
-    else:
-        await_that(lambda: any(b"--frozen" in command_of(pid) for pid in descendants(job.pid)))
-        time.sleep(0.5 if moment == "while the ranks load" else 0)
-    since, ranks = time.monotonic(), descendants(job.pid)
-    job.send_signal(signal.SIGINT)
-    said = end_of(FAULTS["interrupted"], job, folder, since)
-    assert "scalescope: stopped" in said or "scalescope: interrupted" in said, said
-    if moment in ("while it composes", "while it trains"):  # before a rank has loaded Python says its own of a SIGINT
-        assert "Traceback" not in said, said
-        assert not (folder.path / "run.json").exists() or folder.read_info().status == "interrupted"
-    await_that(lambda: not any(command_of(rank) for rank in ranks), 10)  # what is dead and not yet buried has none
 
 
 def test_an_exception_raised_into_a_ranks_main_thread_from_another_ends_the_job(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults import FAULTS
-from tests.test_faults import end_of
+from tests.faults_running import end_of
 from tests.test_faults_in_process import assert_failed_with_whole_rows, go, running
 from tests.train_runs import SMALL_GPT
 
