@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from scalescope.records.errors import UserError
-from scalescope.records.files import write_atomic
+from scalescope.records.files import UNDECODABLE, refuse_huge_integers, write_atomic
 from scalescope.records.steps.unevenness import is_unsteady
 from scalescope.scaling.costs.answer import CostAnswer
 from scalescope.scaling.costs.interval import Interval
@@ -487,8 +487,10 @@ def read_study_answer(path: Path) -> StudyAnalysis:
 
 def _read(path: Path, kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        content = path.read_bytes()
+        refuse_huge_integers(content)
+        return msgspec.json.decode(content, type=kind)
     except FileNotFoundError:
         raise UserError(f"{path} is missing; make it with: scalescope analyze {path.parent}") from None
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise UserError(f"{path}: {error}; make it anew with: scalescope analyze {path.parent}") from error
