@@ -23,6 +23,7 @@ _JOINING = "tests/test_faults_joining.py::test_"
 _MPI = "tests/test_faults_mpi.py::test_"
 _SURROUNDINGS = "tests/test_faults_surroundings.py::test_"
 _INSIDE = "tests/test_faults_in_process.py::test_"
+_RESOURCES = "tests/test_faults_resources.py::test_"
 _GPUS = "tests/test_faults_on_gpus.py::test_"
 _WANDB = "tests/test_report_wandb_faults.py::test_"
 _RESUME = "tests/test_train_resume.py::test_"
@@ -140,6 +141,15 @@ FAULTS: dict[str, Fault] = {
         3, 60, "", "every step's row until then; the ranks on both sides end",
         _INSIDE + "a_host_that_vanishes_from_the_network_ends_the_job_on_both_sides",
     ),
+    "shm_full": Fault(
+        "/dev/shm is full", "64 kB of it, and loading processes that hand on images", 3, 90, "/dev/shm",
+        "run.json with the reason", _RESOURCES + "a_full_dev_shm_ends_a_job_with_loading_processes_in_one_line",
+    ),
+    "descriptors": Fault(
+        "a rank runs out of file descriptors", "its limit falls below what it has open; checkpoints are due", 0, 120,
+        "could not be written", "every step's row",
+        _RESOURCES + "a_rank_without_file_descriptors_trains_on_and_says_what_could_not_be_written",
+    ),
     "study_between_jobs": Fault(
         "a study is told to end between two jobs", "SIGTERM", 3, 60, "stopped",
         "what ran", _INSIDE + "a_study_that_is_told_to_end_between_two_jobs_ends",
@@ -250,9 +260,9 @@ FAULTS: dict[str, Fault] = {
         "tests/test_launch_loopback.py::test_a_pickle_that_a_neighbour_writes_into_the_store_runs_nothing",
     ),
     "two_at_once": Fault(
-        "two jobs go on with the same run at once", "`resume=true` while another process has the folder", 2, 10,
-        "another job is writing", "every row once",
-        "tests/test_launch_claim.py::test_a_folder_that_another_process_writes_is_refused_until_that_is_gone",
+        "two jobs go on with the same run at once", "two commands with `resume=true`, started together", 2, 90,
+        "another job is writing", "every row once; the other one goes on",
+        "tests/test_faults_two_jobs.py::test_of_two_jobs_that_go_on_with_the_same_run_one_is_refused",
     ),
     "no_file": Fault(
         "a pipe or a device is in a file's place",
