@@ -9,7 +9,7 @@ class Fault:
 
     what: str
     made_by: str  # how, from outside the process
-    exit_code: int  # of the command that the user gave
+    exit_code: int | str  # of the command that the user gave
     within_s: float  # from the fault to that command's end, on two busy cores
     says: str  # part of run.json's message or of the command's own words
     keeps: str
@@ -227,7 +227,7 @@ FAULTS: dict[str, Fault] = {
         "tests/test_collectives_faults.py::test_a_size_that_one_rank_has_no_memory_for_is_a_row_and_the_sweep_goes_on",
     ),
     "killed_while_saving": Fault(
-        "a job is killed while it saves", "SIGKILL to all ranks", 3, 100, "",
+        "a job is killed while it saves", "SIGKILL to all ranks", -9, 100, "",
         "the checkpoint before; the losses of an undisturbed job",
         _RESUME + "a_job_that_is_killed_while_it_saves_goes_on_from_the_checkpoint_before_bit_for_bit",
     ),
@@ -255,8 +255,8 @@ FAULTS: dict[str, Fault] = {
         "tests/test_frozen_config.py::test_what_freezing_does_not_write_is_refused_in_one_line",
     ),
     "store_poisoned": Fault(
-        "a neighbour writes a pickle into the store", "the key that torchrun's other rendezvous reads", 0, 120, "",
-        "everything; the command does not run",
+        "a neighbour writes a pickle into the store", "the key that torchrun's other rendezvous reads",
+        "none, the job goes on", 8, "", "everything; the command does not run",
         "tests/test_launch_loopback.py::test_a_pickle_that_a_neighbour_writes_into_the_store_runs_nothing",
     ),
     "two_at_once": Fault(
@@ -266,7 +266,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "no_file": Fault(
         "a pipe or a device is in a file's place",
-        "config, rows, facts, analysis, traces, flight records", 2, 90, "", "everything",
+        "config, rows, facts, analysis, traces, flight records", "0, 2 or 3", 90, "", "everything",
         "tests/test_special_files.py::test_what_is_no_file_holds_nobody_up",
     ),
     "study_asked_to_end": Fault(
@@ -282,7 +282,7 @@ FAULTS: dict[str, Fault] = {
         _WANDB + "a_frozen_wandb_process_holds_the_job_up_for_no_longer_than_it_may",
     ),
     "wandb_disk_full": Fault(
-        "the disk under W&B's copy is full", "a small tmpfs", 0, 60, "", "everything",
+        "the disk under W&B's copy is full", "a small tmpfs", 0, 100, "", "everything",
         _WANDB + "a_full_disk_under_wandb_does_not_stop_the_job",
     ),
     "wandb_left_open": Fault(

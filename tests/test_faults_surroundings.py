@@ -40,6 +40,7 @@ def test_a_job_that_nohup_keeps_outlives_its_terminal(tmp_path: Path) -> None:
     os.killpg(job.pid, signal.SIGHUP)
     _, said = job.communicate(timeout=100)
     assert (job.returncode, RunFolder(tmp_path / "one").read_info().status) == (0, "done"), said
+    assert steps_of(RunFolder(tmp_path / "one")) == list(range(100))
 
 
 @pytest.mark.long

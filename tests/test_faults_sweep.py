@@ -44,7 +44,8 @@ def test_a_launchers_sigterm_that_follows_a_death_does_not_hide_it(sweeping: Run
     survivor = process_of(job, 0)
     since = hurt(job, 1, signal.SIGKILL)
     os.kill(survivor, signal.SIGTERM)
-    end_of(FAULTS["killed_in_collective"], job, folder, since)
+    end_of(FAULTS["death_and_sigterm"], job, folder, since)
+    assert_first_row_alone_is_kept(folder)
     assert folder.read_info().status == "failed"
 
 

@@ -131,6 +131,7 @@ def test_a_rank_0_that_is_killed_with_the_store_it_serves_is_named(tmp_path: Pat
     info = folder.read_info()
     assert (ranks[1].returncode, info.status, info.ended_by) == (ExitCode.RUN_FAILED, "failed", "lost_rank"), said
     assert (info.message or "").startswith(f"rank 0 (process {ranks[0].pid} on {socket.gethostname()}) has died"), said
+    assert len(steps_of(folder)) >= 8 and steps_of(folder) == list(range(len(steps_of(folder))))
 
 
 @pytest.mark.long
@@ -162,3 +163,4 @@ def test_a_rank_that_hangs_in_its_own_code_is_told_from_those_that_wait_for_it(t
     assert code == ExitCode.RUN_FAILED, said
     assert "rank 1 did not arrive: at loading the batch of step 39" in message and "rank 0 arrived" in message
     assert "sitecustomize" in (tmp_path / "one/logs/rank1.hang.txt").read_text(), "its stack says where it hangs"
+    assert steps_of(RunFolder(tmp_path / "one")) == list(range(39))
