@@ -6,7 +6,7 @@ Each job is a training run or a sweep of two CPU ranks, started by scalescope it
 seconds after its start, or after its first row, a rank is killed, stopped, crashed or interrupted, its launcher is, or
 nothing happens. Then the job has --limit seconds to end. What is looked at afterwards: its rows against what it planned
 (none doubled, none torn, none missing where it says that it is done), processes that are left, and files that are left
-in its own temporary folder (but for the logs that torchrun itself leaves there) and in /dev/shm. Prints a table a
+in its own temporary folder (but for what torchrun and torch's compiler leave there) and in /dev/shm. Prints a table a
 fault, and returns 1 where something did not hold.
 """
 
@@ -36,6 +36,7 @@ from scalescope.records.folder import RunFolder
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 MARK = "SCALESCOPE_SOAK"
+_OF_TORCH = ("torchelastic_", "torchinductor_")  # logs of torchrun's, the compiler's empty folder
 SHM = Path("/dev/shm")
 COMMON = ("name=one", "launch.device=cpu", "launch.threads_per_rank=1", "launch.init_limit_s=60", "logger=none")
 STEPS = 60
@@ -180,7 +181,7 @@ def _hurt(job: "subprocess.Popen[bytes]", mark: str, outcome: Outcome, dice: ran
 
 
 def _leftovers(own: Path, before: set[Path]) -> Iterator[str]:
-    left = sorted(path.name for path in own.iterdir() if not path.name.startswith("torchelastic_"))
+    left = sorted(path.name for path in own.iterdir() if not path.name.startswith(_OF_TORCH))
     if left:
         yield f"left in its temporary folder: {', '.join(left)}"
     new = [path for path in set(SHM.iterdir()) - before if not _is_mapped(path)]
@@ -257,6 +258,7 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=90.0, help="seconds from a fault to the job's end")
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it, and so would ours
     until, outcomes = time.monotonic() + 60 * options.minutes, []
     root = Path(tempfile.mkdtemp(prefix="scalescope-soak-"))
     for number in range(options.jobs):

@@ -113,7 +113,7 @@ def _read(text: str) -> DictConfig:
     try:
         refuse_unfrozen(text)
         return cast(DictConfig, OmegaConf.create(text))
-    except (UserError, YAMLError) as error:
+    except (UserError, YAMLError, ValueError) as error:  # ValueError: numbers such as `0x_`
         raise UserError(f"the frozen config is not what freezing wrote: {str(error).splitlines()[0]}") from error
 
 

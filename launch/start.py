@@ -26,9 +26,9 @@ from scalescope.records.environment import usable_cores
 from scalescope.records.errors import ExitCode, RunError, Stopped, UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.package import COMMAND, importable
-from scalescope.records.stop import held_back, note_requests, noted
+from scalescope.records.stop import Ending, asked_to_end, endings_noted, held_back, note_requests, noted
 
-_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)  # what torchrun's engine passes on
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _LOOK_S = 0.1  # for ranks that have not heard of a request to stop
 
 
@@ -68,7 +68,7 @@ def _start(plan: Plan, ending: Sequence[signal.Signals]) -> RunFolder:
         rdzv_backend=loopback.BACKEND,
         max_restarts=_max_restarts(plan),
         monitor_interval=0.1,
-        signals_to_handle=",".join(number.name for number in ending),
+        signals_to_handle="",  # its handlers raise wherever it is, also between the starts of two ranks
         logs_specs=DefaultLogsSpecs(
             log_dir=str(folder.logs),
             redirects=dict.fromkeys(range(1, plan.devices.ranks), Std.ALL),  # rank 0 keeps the terminal
@@ -76,8 +76,10 @@ def _start(plan: Plan, ending: Sequence[signal.Signals]) -> RunFolder:
         ),
     )
     try:
-        with _stop_signal_to_ranks():
+        with endings_noted(ending), _stop_signal_to_ranks():
             elastic_launch(config, sys.executable)("-u", *COMMAND, plan.verb.name, "--frozen", str(folder.config))
+        if (late := asked_to_end()) is not None:  # when all ranks were done
+            raise KeyboardInterrupt(late.number.name)
     except ChildFailedError as error:
         if folder.read_info().status != "preempted":  # else every rank had saved its state by then
             _explain_failure(folder, error)
@@ -88,8 +90,8 @@ def _start(plan: Plan, ending: Sequence[signal.Signals]) -> RunFolder:
 def _ending_raises() -> Iterator[list[signal.Signals]]:
     """Have what ends a process raise KeyboardInterrupt, from before there is a run folder that would stay "running".
 
-    torchrun's engine has it raise SignalException once it starts ranks, and never puts it back. Yields the signals;
-    what is ignored (SIGHUP under nohup) stays so. In a thread other than the main one no handler can be set.
+    While torchrun's engine is at work they are noted instead, and it is left where it can be. Yields the signals; what
+    is ignored (SIGHUP under nohup) stays so. In a thread other than the main one no handler can be set.
     """
     if threading.current_thread() is not threading.main_thread():
         yield list(_ENDING)
@@ -112,12 +114,18 @@ def _explain_end(folder: RunFolder, by: str) -> RunFolder:
     """Say how a job ended that was asked to. Returns the folder where the ranks have saved their state."""
     if not (folder.path / "run.json").is_file():
         raise Stopped("stopped before there was anything to keep") from None
-    status = folder.read_info().status
-    if status == "preempted":  # torchrun's engine has passed SIGTERM on
+    info = folder.read_info()
+    if info.status == "preempted":  # torchrun's engine has passed SIGTERM on
         return folder
-    if status == "running":
+    if info.status == "running":
         folder.set_status("interrupted", f"stopped by {by}")
+    elif info.status == "failed" and _is_since(asked_to_end(), info.ended_unix_s):
+        folder.set_status("interrupted", f"stopped by {by}; of that, {info.message}")  # ranks end one after another
     raise Stopped(f"stopped; what was measured is kept in {folder.path}") from None
+
+
+def _is_since(ending: Ending | None, unix_s: float | None) -> bool:
+    return ending is not None and unix_s is not None and unix_s >= ending.came_unix_s
 
 
 @contextmanager

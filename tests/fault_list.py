@@ -9,7 +9,7 @@ class Fault:
 
     what: str
     made_by: str  # how, from outside the process
-    exit_code: int  # of the command that the user gave
+    exit_code: int | str  # of the command that the user gave
     within_s: float  # from the fault to that command's end, on two busy cores
     says: str  # part of run.json's message or of the command's own words
     keeps: str
@@ -17,8 +17,13 @@ class Fault:
     tried: bool = True  # False: written, and not run yet for want of the device
 
 
-_TRAINING = "tests/test_faults.py::test_"
+_TRAINING = "tests/test_faults_training.py::test_"
+_SWEEP = "tests/test_faults_sweep.py::test_"
+_JOINING = "tests/test_faults_joining.py::test_"
+_MPI = "tests/test_faults_mpi.py::test_"
+_SURROUNDINGS = "tests/test_faults_surroundings.py::test_"
 _INSIDE = "tests/test_faults_in_process.py::test_"
+_RESOURCES = "tests/test_faults_resources.py::test_"
 _GPUS = "tests/test_faults_on_gpus.py::test_"
 _WANDB = "tests/test_report_wandb_faults.py::test_"
 _RESUME = "tests/test_train_resume.py::test_"
@@ -28,12 +33,12 @@ _FRONT = "tests/test_front_door.py::test_"
 FAULTS: dict[str, Fault] = {
     "killed_before_init": Fault(
         "a rank is killed before it has joined", "SIGKILL while it loads torch", 3, 15, "rank 1 was ended by SIGKILL",
-        "run.json with the reason", _TRAINING + "a_rank_killed_before_it_joins",
+        "run.json with the reason", _JOINING + "a_rank_killed_before_it_joins",
     ),
     "stopped_before_init": Fault(
         "a rank is stopped before it has joined", "SIGSTOP while it loads torch, `launch.init_limit_s=8`", 3, 45,
         "rank 1 never joined", "run.json with the reason, the stacks of the others",
-        _TRAINING + "a_rank_stopped_before_it_joins",
+        _JOINING + "a_rank_stopped_before_it_joins",
     ),
     "killed_in_step": Fault(
         "a rank is killed in mid-step", "SIGKILL", 3, 15, "rank 1 (process",
@@ -41,12 +46,12 @@ FAULTS: dict[str, Fault] = {
     ),
     "killed_in_collective": Fault(
         "a rank is killed in a collective", "SIGKILL during all-reduces of 64 MiB in a sweep", 3, 15, "rank 1 (process",
-        "every finished point's row; `resume=true` goes on", _TRAINING + "a_rank_killed_in_a_collective",
+        "every finished point's row; `resume=true` goes on", _SWEEP + "a_rank_killed_in_a_collective",
     ),
     "terminated_in_collective": Fault(
         "a sweep is asked to end", "SIGTERM, as `kill`, `scancel` or a launcher sends it", 3, 15,
         "was asked to end by SIGTERM", "every finished point's row; `resume=true` goes on",
-        _TRAINING + "a_sweep_that_is_asked_to_end_in_a_collective",
+        _SWEEP + "a_sweep_that_is_asked_to_end_in_a_collective",
     ),
     "stopped_in_step": Fault(
         "a rank is stopped in mid-step", "SIGSTOP, `launch.step_limit_s=3`", 3, 25, "is stopped, last heard from",
@@ -56,7 +61,7 @@ FAULTS: dict[str, Fault] = {
     "rank0_stopped": Fault(
         "rank 0 is stopped, and it serves the store", "SIGSTOP under mpirun, `launch.step_limit_s=3`", 3, 40,
         "rank 0, or the launcher that serves it, is stopped", "every step's row until then",
-        _TRAINING + "a_stopped_rank_0_that_serves_the_store",
+        _MPI + "a_stopped_rank_0_that_serves_the_store",
     ),
     "stopped_in_collective": Fault(
         "a rank is stopped in a collective", "SIGSTOP in a sweep, `hang_limit_s=2`", 3, 30,
@@ -67,11 +72,11 @@ FAULTS: dict[str, Fault] = {
     "stopped_outside_group": Fault(
         "a rank is stopped while a group without it is at work", "SIGSTOP in a sweep over 2 of 3 ranks, "
         "`hang_limit_s=2`", 3, 45, "is stopped, last heard from", "every finished point's row",
-        _TRAINING + "a_rank_stopped_outside_the_group_at_work_is_named",
+        _SWEEP + "a_rank_stopped_outside_the_group_at_work_is_named",
     ),
     "launcher_killed": Fault(
         "the launcher is killed", "SIGKILL to `scalescope train`", -9, 20, "the job's store at",
-        "every step's row until then; no rank stays behind", _TRAINING + "ranks_whose_launcher_is_killed_end",
+        "every step's row until then; no rank stays behind", _SURROUNDINGS + "ranks_whose_launcher_is_killed_end",
     ),
     "restarted": Fault(
         "a rank is killed, with `launch.max_restarts=1`", "SIGKILL after a checkpoint", 0, 90, "",
@@ -85,15 +90,15 @@ FAULTS: dict[str, Fault] = {
     ),
     "disk_full": Fault(
         "the disk is full", "another writer fills a small tmpfs", 3, 40, "No space left",
-        "the rows that fitted, whole", _TRAINING + "a_full_disk_ends_a_job_with_whole_rows",
+        "the rows that fitted, whole", _SURROUNDINGS + "a_full_disk_ends_a_job_with_whole_rows",
     ),
     "port_taken": Fault(
         "the port where ranks meet is taken", "another process listens on MASTER_PORT, under mpirun", 2, 40,
-        "is taken by another process", "nothing was started", _TRAINING + "a_port_that_is_taken",
+        "is taken by another process", "nothing was started", _MPI + "a_port_that_is_taken",
     ),
     "wandb_unreachable": Fault(
         "W&B is unreachable", "its address answers nobody, `logger.wandb.mode=online`", 0, 120, "", "everything",
-        _TRAINING + "an_unreachable_wandb_stops_nothing",
+        _SURROUNDINGS + "an_unreachable_wandb_stops_nothing",
     ),
     "time_limit": Fault(
         "Slurm's time limit nears", "`--time=1`, `--signal=USR1@50`; Slurm sends it", 75, 90, "state is saved",
@@ -113,9 +118,10 @@ FAULTS: dict[str, Fault] = {
         "every step's row until then", _INSIDE + "a_rank_that_crashes_is_named_with_its_signal",
     ),
     "interrupted": Fault(
-        "Ctrl-C", "SIGINT, at any moment; while the ranks still load it may be told as a failure, with a traceback of "
-        "Python itself", 3, 40, "scalescope: ",
-        "every step's row until then; no rank stays behind", _INSIDE + "ctrl_c_ends_a_job_whenever_it_comes",
+        "Ctrl-C", "SIGINT, at any moment: while it composes, between the starts of two ranks, while they load and "
+        "join, in training", 3, 40, "scalescope: ",
+        "every step's row until then; no rank stays behind",
+        "tests/test_faults_ctrl_c.py::test_ctrl_c_while_ranks_load_ends_the_job_as_interrupted",
     ),
     "async_exception": Fault(
         "an exception comes into a rank's main thread from another", "PyThreadState_SetAsyncExc", 3, 30,
@@ -135,6 +141,15 @@ FAULTS: dict[str, Fault] = {
         3, 60, "", "every step's row until then; the ranks on both sides end",
         _INSIDE + "a_host_that_vanishes_from_the_network_ends_the_job_on_both_sides",
     ),
+    "shm_full": Fault(
+        "/dev/shm is full", "64 kB of it, and loading processes that hand on images", 3, 90, "/dev/shm",
+        "run.json with the reason", _RESOURCES + "a_full_dev_shm_ends_a_job_with_loading_processes_in_one_line",
+    ),
+    "descriptors": Fault(
+        "a rank runs out of file descriptors", "its limit falls below what it has open; checkpoints are due", 0, 120,
+        "could not be written", "every step's row",
+        _RESOURCES + "a_rank_without_file_descriptors_trains_on_and_says_what_could_not_be_written",
+    ),
     "study_between_jobs": Fault(
         "a study is told to end between two jobs", "SIGTERM", 3, 60, "stopped",
         "what ran", _INSIDE + "a_study_that_is_told_to_end_between_two_jobs_ends",
@@ -153,7 +168,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "rank0_stopped_early": Fault(
         "rank 0 is stopped before there is a run folder", "SIGSTOP under torchrun, `launch.init_limit_s=8`", 1, 40,
-        "rank 0 never joined", "nothing was started", _TRAINING + "a_rank_0_stopped_before_there_is_a_folder_is_named",
+        "rank 0 never joined", "nothing was started", _JOINING + "a_rank_0_stopped_before_there_is_a_folder_is_named",
     ),
     "rank0_killed": Fault(
         "rank 0 is killed with the store it serves", "SIGKILL; ranks that no launcher looks after", 3, 60, "has died",
@@ -162,16 +177,16 @@ FAULTS: dict[str, Fault] = {
     "death_and_sigterm": Fault(
         "a rank is killed, and the launcher ends the others at once", "SIGKILL, then SIGTERM to the other rank", 3, 15,
         "rank 1 (process", "every finished point's row",
-        _TRAINING + "a_launchers_sigterm_that_follows_a_death_does_not_hide_it",
+        _SWEEP + "a_launchers_sigterm_that_follows_a_death_does_not_hide_it",
     ),
     "interrupted_in_mpi": Fault(
         "a rank is interrupted while MPI brings the ranks together", "SIGINT under mpirun", 3, 100, "interrupted",
         "nothing was started",
-        _TRAINING + "a_rank_that_is_interrupted_while_mpi_brings_the_ranks_together_ends",
+        _MPI + "a_rank_that_is_interrupted_while_mpi_brings_the_ranks_together_ends",
     ),
     "ends_before_mpi": Fault(
         "a rank ends before it comes to MPI", "`os._exit(3)` as its Python begins", 3, 100, "in _mpi_master",
-        "nothing was started", _TRAINING + "ranks_do_not_wait_for_one_that_ends_before_it_comes_to_mpi",
+        "nothing was started", _MPI + "ranks_do_not_wait_for_one_that_ends_before_it_comes_to_mpi",
     ),
     "torchrun_restarts": Fault(
         "a rank is killed under `torchrun --max-restarts=1`", "SIGKILL after a checkpoint", 0, 100, "",
@@ -179,16 +194,16 @@ FAULTS: dict[str, Fault] = {
     ),
     "launcher_ended_early": Fault(
         "the launcher is asked to end before it has ranks", "SIGTERM", 3, 60, "stopped by SIGTERM",
-        "run.json with the reason", _TRAINING + "a_launcher_that_is_ended_before_it_has_ranks_says_so_in_run_json",
+        "run.json with the reason", _JOINING + "a_launcher_that_is_ended_before_it_has_ranks_says_so_in_run_json",
     ),
     "launcher_killed_early": Fault(
         "the launcher is killed while the ranks load", "SIGKILL", -9, 120, "the launcher died while rank",
         "run.json with the reason; no rank stays behind",
-        _TRAINING + "ranks_whose_launcher_is_killed_while_they_load_end",
+        _JOINING + "ranks_whose_launcher_is_killed_while_they_load_end",
     ),
     "terminal_closed": Fault(
         "the terminal of a job under nohup closes", "SIGHUP to its process group", 0, 100, "", "everything",
-        _TRAINING + "a_job_that_nohup_keeps_outlives_its_terminal",
+        _SURROUNDINGS + "a_job_that_nohup_keeps_outlives_its_terminal",
     ),
     "console_gone": Fault(
         "the reader of a job's words goes away", "its end of the pipe closes, as `head -1` does", 0, 120, "",
@@ -212,7 +227,7 @@ FAULTS: dict[str, Fault] = {
         "tests/test_collectives_faults.py::test_a_size_that_one_rank_has_no_memory_for_is_a_row_and_the_sweep_goes_on",
     ),
     "killed_while_saving": Fault(
-        "a job is killed while it saves", "SIGKILL to all ranks", 3, 100, "",
+        "a job is killed while it saves", "SIGKILL to all ranks", -9, 100, "",
         "the checkpoint before; the losses of an undisturbed job",
         _RESUME + "a_job_that_is_killed_while_it_saves_goes_on_from_the_checkpoint_before_bit_for_bit",
     ),
@@ -240,18 +255,18 @@ FAULTS: dict[str, Fault] = {
         "tests/test_frozen_config.py::test_what_freezing_does_not_write_is_refused_in_one_line",
     ),
     "store_poisoned": Fault(
-        "a neighbour writes a pickle into the store", "the key that torchrun's other rendezvous reads", 0, 120, "",
-        "everything; the command does not run",
+        "a neighbour writes a pickle into the store", "the key that torchrun's other rendezvous reads",
+        "none, the job goes on", 8, "", "everything; the command does not run",
         "tests/test_launch_loopback.py::test_a_pickle_that_a_neighbour_writes_into_the_store_runs_nothing",
     ),
     "two_at_once": Fault(
-        "two jobs go on with the same run at once", "`resume=true` while another process has the folder", 2, 10,
-        "another job is writing", "every row once",
-        "tests/test_launch_claim.py::test_a_folder_that_another_process_writes_is_refused_until_that_is_gone",
+        "two jobs go on with the same run at once", "two commands with `resume=true`, started together", 2, 90,
+        "another job is writing", "every row once; the other one goes on",
+        "tests/test_faults_two_jobs.py::test_of_two_jobs_that_go_on_with_the_same_run_one_is_refused",
     ),
     "no_file": Fault(
         "a pipe or a device is in a file's place",
-        "config, rows, facts, analysis, traces, flight records", 2, 90, "", "everything",
+        "config, rows, facts, analysis, traces, flight records", "0, 2 or 3", 90, "", "everything",
         "tests/test_special_files.py::test_what_is_no_file_holds_nobody_up",
     ),
     "study_asked_to_end": Fault(
@@ -267,7 +282,7 @@ FAULTS: dict[str, Fault] = {
         _WANDB + "a_frozen_wandb_process_holds_the_job_up_for_no_longer_than_it_may",
     ),
     "wandb_disk_full": Fault(
-        "the disk under W&B's copy is full", "a small tmpfs", 0, 60, "", "everything",
+        "the disk under W&B's copy is full", "a small tmpfs", 0, 100, "", "everything",
         _WANDB + "a_full_disk_under_wandb_does_not_stop_the_job",
     ),
     "wandb_left_open": Fault(

@@ -170,8 +170,16 @@ def test_settings_that_differ_are_named_likely_ones_first() -> None:
 
 
 def test_a_frozen_config_is_read_as_dotted_keys() -> None:
-    text = "a: 1\nmodel:\n  kind: gpt\n  sizes:\n  - 1\n  - 2\n  deep:\n    x: y z\nb: null\n"
-    assert flattened(text) == {"a": "1", "model.kind": "gpt", "model.sizes": "1 2", "model.deep.x": "y z", "b": "null"}
+    text = "a: 1\nmodel:\n  kind: gpt\n  sizes:\n  - 1\n  - 2\n  deep:\n    x: y z\nb: null\nc: 'a: b'\nd: |\n  e: 1\n"
+    assert flattened(text) == {"a": "1", "model.kind": "gpt", "model.sizes": "1 2", "model.deep.x": "y z", "b": "null",
+                               "c": "a: b", "d": "e: 1\n"}  # fmt: skip
+
+
+def test_a_damaged_config_costs_its_settings_and_not_the_comparison(tmp_path: Path) -> None:
+    run = Path(shutil.copytree(DATA / "runs_v0.1" / "train", tmp_path / "train"))
+    (run / "config.yaml").write_text("a: &x 1\nb: *x\n")
+    (side,) = read_side([run])
+    assert side.first.config == "" and any("no aliases" in note for note in side.first.notes)
 
 
 def test_the_committed_schema_is_that_of_the_types_and_answers_fit_it(answer: Comparison) -> None:

@@ -1,6 +1,5 @@
 """Faults inside of a rank's process and in what surrounds it: what they end, how soon, and what is kept."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,62 +12,21 @@ from scalescope.records.folder import RunFolder
 from tests import hosts
 from tests.collectives_runs import process_of
 from tests.faults import FAULTS
-from tests.processes import await_that, catches, command_of, descendants
-from tests.test_faults import ENDLESS, end_of, hurt, steps_of
+from tests.faults_running import (
+    ENDLESS,
+    LIMITED,
+    assert_failed_with_whole_rows,
+    end_of,
+    go,
+    hurt,
+    running,
+    steps_of,
+)
+from tests.processes import await_that
 from tests.train_runs import FAST, SMALL_GPT, start, wait_for, wait_for_rows
 
 pytestmark = pytest.mark.long
 ROOT = Path(__file__).resolve().parent.parent
-LIMITED = [*ENDLESS, "launch.init_limit_s=20"]
-
-
-def begin(
-    runs: Path, beside: str, *words: str, ranks: int = 2, before: tuple[str, ...] = ()
-) -> "subprocess.Popen[str]":
-    """Start a training job; each of its processes loads `beside` as it begins, `before` stands before the command."""
-    (runs / "sitecustomize.py").write_text(beside)
-    command = [
-        *before,
-        sys.executable,
-        "-m",
-        "scalescope",
-        "train",
-        f"launch.ranks={ranks}",
-        f"runs={runs}",
-        "name=one",
-    ]
-    return subprocess.Popen(
-        [*command, *FAST, *(words or LIMITED)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": f"{runs}:{ROOT}"},
-    )  # fmt: skip
-
-
-# a thread of rank 1's waits for the file `go` beside this one, and does what follows
-ON_GO = """
-import os, pathlib, signal, threading, time
-GO = pathlib.Path(__file__).with_name("go")
-def wait():
-    while not GO.exists():
-        time.sleep(0.02)
-"""
-IN_RANK_1 = "if os.environ.get('RANK') == '1':\n    threading.Thread(target=act, daemon=True).start()\n"
-
-
-def running(runs: Path, act: str, *words: str) -> tuple["subprocess.Popen[str]", RunFolder]:
-    """Return a job whose rank 1 does something as soon as there is a file `go`; it has written rows."""
-    job = begin(runs, f"{ON_GO}{act}{IN_RANK_1}", *words)
-    wait_for_rows(runs / "one" / "steps.jsonl", 8)
-    return job, RunFolder(runs / "one")
-
-
-def go(runs: Path) -> float:
-    (runs / "go").touch()
-    return time.monotonic()
-
-
-def assert_failed_with_whole_rows(folder: RunFolder, status: str = "failed") -> None:
-    assert folder.read_info().status == status
-    assert len(steps_of(folder)) >= 8 and steps_of(folder) == list(range(len(steps_of(folder))))
 
 
 @pytest.mark.parametrize(("number", "fault"), [(signal.SIGSEGV, "segfault"), (signal.SIGABRT, "abort")])
@@ -79,28 +37,6 @@ def test_a_rank_that_crashes_is_named_with_its_signal(number: signal.Signals, fa
     said = end_of(FAULTS[fault], job, folder, hurt(job, 1, number))
     assert f"rank 1 (process {crashed}" in said
     assert_failed_with_whole_rows(folder)
-
-
-@pytest.mark.parametrize(
-    "moment", ["while it composes", "as the ranks begin", "while the ranks load", "while it trains"]
-)
-def test_ctrl_c_ends_a_job_whenever_it_comes(moment: str, tmp_path: Path) -> None:
-    job, folder = start(tmp_path, "one", 2, *ENDLESS), RunFolder(tmp_path / "one")
-    if moment == "while it composes":
-        await_that(lambda: catches(job.pid, signal.SIGUSR1))
-    elif moment == "while it trains":
-        wait_for_rows(folder.steps, 8)
-    else:
-        await_that(lambda: any(b"--frozen" in command_of(pid) for pid in descendants(job.pid)))
-        time.sleep(0.5 if moment == "while the ranks load" else 0)
-    since, ranks = time.monotonic(), descendants(job.pid)
-    job.send_signal(signal.SIGINT)
-    said = end_of(FAULTS["interrupted"], job, folder, since)
-    assert "scalescope: stopped" in said or "scalescope: interrupted" in said, said
-    if moment in ("while it composes", "while it trains"):  # before a rank has loaded Python says its own of a SIGINT
-        assert "Traceback" not in said, said
-        assert not (folder.path / "run.json").exists() or folder.read_info().status == "interrupted"
-    await_that(lambda: not any(command_of(rank) for rank in ranks), 10)  # what is dead and not yet buried has none
 
 
 def test_an_exception_raised_into_a_ranks_main_thread_from_another_ends_the_job(tmp_path: Path) -> None:

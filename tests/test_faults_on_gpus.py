@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults import FAULTS
-from tests.test_faults import end_of
-from tests.test_faults_in_process import assert_failed_with_whole_rows, go, running
+from tests.faults_running import assert_failed_with_whole_rows, end_of, go, running
 from tests.train_runs import SMALL_GPT
 
 ENDLESS = (*SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=100000", "launch.step_limit_s=5",

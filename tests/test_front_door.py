@@ -13,6 +13,7 @@ import pytest
 from scalescope.cli import front_door
 from scalescope.hardware.detect import device_kind
 from scalescope.records.folder import RunFolder, find_runs
+from tests.faults import FAULTS
 from tests.worlds import run_world
 
 BIN = Path(sys.executable).parent
@@ -323,6 +324,7 @@ def test_a_study_that_is_asked_to_stop_starts_no_further_job(tmp_path: Path) -> 
     job.send_signal(signal.SIGTERM)
     _, said = job.communicate(timeout=60)
     assert (job.returncode, study.read_info().status) == (3, "interrupted"), said
+    assert FAULTS["study_asked_to_end"].says in said
     assert [run.path.name for run in study.read_children()] == ["gpt_tiny-ddp-n1"]
     assert first.read_info().status == "preempted"
 

@@ -1,5 +1,6 @@
 """A run folder's config.yaml may be a stranger's: it is read as plain keys or refused in one line."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from scalescope.launch.compose import thaw
 from scalescope.records.errors import UserError
 from scalescope.records.frozen import read_frozen
 from scalescope.train.config import TrainConfig, register
+from tests.faults import FAULTS
 from tests.report_samples import write_run
 
 ALIASES = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
@@ -32,8 +34,11 @@ HOSTILE = {
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_what_freezing_does_not_write_is_refused_in_one_line(text: str, tmp_path: Path) -> None:
     register()
-    with pytest.raises(UserError) as refused:
+    since = time.monotonic()
+    with pytest.raises(UserError, match=FAULTS["config_damaged"].says) as refused:
         thaw(text, TrainConfig, {})
+    assert refused.value.exit_code == FAULTS["config_damaged"].exit_code
+    assert time.monotonic() - since < FAULTS["config_damaged"].within_s
     assert "\n" not in str(refused.value) and len(str(refused.value)) < 500
     folder = write_run(tmp_path / "run", 1, config=text)
     with pytest.raises(UserError, match=r"config\.yaml: "):

@@ -1,11 +1,12 @@
 """Mutated inputs of each kind, as `make fuzz` runs tens of thousands: no traceback, nothing slow."""
 
+import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.fuzz.campaign import run_cases
+from tests.fuzz.cases import run_cases
 from tests.fuzz.mutator import mutated
 from tests.fuzz.subjects import subjects
 from tests.report_samples import write_study
@@ -32,3 +33,16 @@ def test_a_mutation_is_the_same_for_the_same_number() -> None:
     text = b'{"a": [1, 2, {"b": "c"}]}'
     assert [mutated(text, number) for number in range(50)] == [mutated(text, number) for number in range(50)]
     assert len({mutated(text, number) for number in range(50)}) > 25
+
+
+def kept_cases() -> list[Path]:
+    """Inputs that campaigns have found, each a defect when it was: `KIND/NUMBER-SEED.gz`."""
+    return sorted((Path(__file__).parent / "data" / "fuzz").glob("*/*.gz"))
+
+
+@pytest.mark.parametrize("kept", kept_cases(), ids=lambda kept: f"{kept.parent.name}-{kept.stem}")
+def test_what_fuzzing_has_found_stays_mended(kept: Path, study: Path, tmp_path: Path) -> None:
+    subject = subjects(study)[kept.parent.name]
+    _, _, seed = kept.stem.partition("-")
+    (name,) = [one for one in subject.seeds if one.replace("/", "_") == seed]
+    assert subject.use(gzip.decompress(kept.read_bytes()), name, tmp_path) in (0, 1, 2)

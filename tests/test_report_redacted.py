@@ -20,6 +20,7 @@ from tests.report_samples import devices, environment, step_rows, sweep_rows, wr
 from tests.wandb_runs import options
 from tests.wandb_transactions import find_transactions
 
+DATA = Path(__file__).parent / "data"
 HOSTS, USERS, SECRET = ("gpu07.cluster.example.org", "gpu08"), ("lovelace", "babbage"), "planted-71c4"
 CONFIG = (
     "model: gpt_small\n"
@@ -96,6 +97,67 @@ def test_what_analyze_writes_besides_reveals_nothing(study: RunFolder, tmp_path:
     assert revealing(page.read_text(), study.path) == [] == revealing(answer.read_text(), study.path)
     assert json.loads(answer.read_text())["name"] == "user-1-n1"
     assert said_by(["analyze", str(run), "--redact"])[0] == 2
+
+
+def hurt_sweep(study: RunFolder) -> Path:
+    """Let a study's sweep tell of hosts, too, and be called by a user's name."""
+    sweep = study.path / "lovelace-sweep"
+    if not sweep.exists():
+        (study.path / "sweep").rename(sweep)
+        info = RunFolder(sweep).read_info()
+        info.hosts, info.message = list(HOSTS), MESSAGE
+        info.devices = [msgspec.structs.replace(one, host=HOSTS[0]) for one in devices(4)]
+        RunFolder(sweep).write_info(info)
+    return sweep
+
+
+def test_fits_of_sweeps_and_logs_reveal_nothing(study: RunFolder, tmp_path: Path) -> None:
+    log = tmp_path / "on-gpu08.txt"
+    log.write_text((DATA / "nccl_tests" / "plain.txt").read_text().replace("on         vm", f"on {HOSTS[1]}"))
+    sweep = hurt_sweep(study)
+    for path, shown in ((sweep, "fit of user-1-sweep"), (log, "fit of on-node-")):
+        page, answer = tmp_path / "fit.html", tmp_path / "fit.json"
+        words = ["fit", str(path), "--html", str(page), "--json", str(answer)]
+        assert said_by([*words, "--redact"])[0] == 0
+        assert [word for one in texts_of(page.read_text()) for word in revealing(one, study.path, tmp_path)] == []
+        assert revealing(answer.read_text(), study.path, tmp_path) == []
+        assert shown in page.read_text()
+    assert said_by(words)[0] == 0
+    assert "gpu08" in revealing(page.read_text()), "or this test tests nothing"
+    assert said_by(["fit", str(sweep), "--redact"])[0] == 2
+
+
+def test_what_whatif_writes_reveals_nothing(study: RunFolder, tmp_path: Path) -> None:
+    answer = tmp_path / "whatif.json"
+    words = ["whatif", str(study.path / "lovelace-n1"), "--host-free", "--json", str(answer)]
+    assert said_by([*words, "--redact"])[0] == 0
+    assert revealing(answer.read_text(), study.path) == [] and "user-1-n1" in answer.read_text()
+    assert said_by(words)[0] == 0
+    assert "lovelace" in revealing(answer.read_text()), "or this test tests nothing"
+    assert said_by([*words[:-2], "--redact"])[0] == 2
+
+
+def test_a_projection_reveals_nothing_and_leaves_the_study_as_it_is(study: RunFolder, tmp_path: Path) -> None:
+    page, answer = tmp_path / "project.html", tmp_path / "project.json"
+    hurt_sweep(study)
+    before = {path: path.read_bytes() for path in study.path.rglob("*") if path.is_file()}
+    words = ["project", str(study.path), "--gpus", "8", "--gpus-per-node", "8", "--html", str(page), "--json"]
+    code, said = said_by([*words, str(answer), "--redact"])
+    assert code == 0, said
+    assert [word for one in texts_of(page.read_text()) for word in revealing(one, study.path, tmp_path)] == []
+    assert revealing(answer.read_text(), study.path, tmp_path) == []
+    assert json.loads(answer.read_text())["points"]
+    assert {path: path.read_bytes() for path in study.path.rglob("*") if path.is_file()} == before
+
+
+def test_a_comparison_of_logs_reveals_nothing(tmp_path: Path) -> None:
+    log, answer = tmp_path / "on-gpu08.txt", tmp_path / "compare.json"
+    log.write_text((DATA / "nccl_tests" / "plain.txt").read_text().replace("on         vm", f"on {HOSTS[1]}"))
+    words = ["compare", str(log), str(log), "--json", str(answer), "--markdown", str(tmp_path / "compare.md")]
+    assert said_by([*words, "--redact"])[0] == 0
+    written = answer.read_text() + (tmp_path / "compare.md").read_text()
+    assert revealing(written, tmp_path) == []
+    assert said_by([*words[:3], "--redact"])[0] == 2
 
 
 def test_traces_alone_are_known_by_what_they_tell(tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 
 from scalescope.records.folder import RunFolder
+from tests.faults import FAULTS
 from tests.fuzz.subjects import said_by
 from tests.report_samples import write_run
 
@@ -42,7 +44,9 @@ def test_what_is_no_file_holds_nobody_up(kind: str, place: str, whole: RunFolder
     else:
         at.symlink_to("/dev/zero" if kind == "a device" else "/nowhere")
     packed = str(tmp_path / "all.json.gz")
+    since = time.monotonic()
     for words in (["analyze", str(run)], ["compare", str(run), str(run)], ["perfetto", str(run), "--out", packed]):
         code, said = said_by(words)
         assert code in (0, 2, 3) and "this is a defect" not in said, (words[0], said)
         assert code == 0 or said.count("\n") <= 3, said
+    assert time.monotonic() - since < FAULTS["no_file"].within_s

@@ -17,6 +17,7 @@ from scalescope.records.files import read_rows
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
 from scalescope.train.strategies.base import Strategy
+from tests.faults import FAULTS
 from tests.made_once import made_once
 from tests.train_runs import SMALL_GPT, ranks_of, start_in_world, train_in_world, wait_for
 
@@ -72,7 +73,7 @@ def test_a_corrupt_checkpoint_is_named_with_the_way_out(undisturbed: RunFolder, 
     for part in (copy.checkpoints / "step-30").glob("*.distcp"):
         part.write_bytes(part.read_bytes()[: part.stat().st_size // 2])
     done = go_on(copy, 1)
-    assert done.returncode != 0
+    assert done.returncode == FAULTS["checkpoint_corrupt"].exit_code
     assert "step-30 cannot be read" in done.stderr and "remove it to go on from step 20" in done.stderr
 
 
@@ -116,6 +117,7 @@ def test_a_job_that_is_killed_while_it_saves_goes_on_from_the_checkpoint_before_
     for rank in ranks:
         os.kill(rank, signal.SIGKILL)
     job.communicate(timeout=100)
+    assert job.returncode == FAULTS["killed_while_saving"].exit_code
     newest = max(int(path.name.removeprefix("step-")) for path in folder.checkpoints.glob("step-*"))
 
     _, done = train_in_world(tmp_path, "killed", 2, *JOB, "checkpoint_mode=background", "resume=true")

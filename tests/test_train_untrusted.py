@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from scalescope.records.folder import RunFolder
+from tests.faults import FAULTS
 from tests.train_runs import SMALL_GPT, train, train_in_world
 
 pytestmark = pytest.mark.job
@@ -56,7 +57,8 @@ def test_a_checkpoint_whose_metadata_names_a_command_is_refused(stranger: RunFol
     done = go_on(stranger, "strategy=ddp")
     message = stranger.read_info().message or ""
     assert not came.exists()
-    assert done.returncode != 0 and "step-4 cannot be read (its metadata wants to load posix.system" in message
+    assert done.returncode == FAULTS["checkpoint_hostile"].exit_code
+    assert "step-4 cannot be read (its metadata wants to load posix.system" in message
     assert "remove it to go on from the start" in message
 
 

@@ -9,6 +9,7 @@ save runs at a time, none inside a Kineto window, and the job's last one is wait
 said and costs its checkpoint alone: the job goes on, and the earlier ones stay.
 """
 
+import os
 import re
 import shutil
 import sys
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from statistics import mean
 from typing import Any, cast
@@ -92,6 +94,7 @@ class Checkpoints:
             if self._group is None:
                 self._write(next_step)
             else:
+                self._together(self._ready)
                 self._running = _Running(next_step, self._in_background(next_step, self._group))
         except (OSError, RuntimeError, ValueError) as error:
             self._lose(next_step, error)
@@ -134,8 +137,15 @@ class Checkpoints:
 
     def _write(self, next_step: int) -> None:
         """Raises OSError, RuntimeError or ValueError on every rank where any cannot write."""
+        self._together(self._ready)
         self._together(lambda: self._strategy.save(self._part(next_step), self._job.host_group))
         self._together(lambda: self._keep(next_step) if self._job.is_rank0 else None)
+
+    def _ready(self) -> None:
+        """Do what a rank can fail at before it meets the others in DCP's collectives, which they would not leave."""
+        import_module("torch.distributed.checkpoint")  # as saving does
+        with Path(os.devnull).open("rb"):  # a descriptor is to be had
+            pass
 
     def _together(self, do: Callable[[], None]) -> None:
         """Do something on every rank, and fail on every rank where one does."""

@@ -13,7 +13,7 @@ from scalescope.train.config import TrainConfig
 from scalescope.train.data.corpus import read_corpus
 from scalescope.train.data.decoder_choice import choose_decoder, image_workers
 from scalescope.train.data.image_batches import HeldOutImages, ImageBatches
-from scalescope.train.data.image_loader import DeviceBatches, DeviceImageLoader, HostBatches, HostImageLoader
+from scalescope.train.data.image_loader import DeviceBatches, DeviceImageLoader, HostBatches, HostImageLoader, begun
 from scalescope.train.data.images import read_image_folder
 from scalescope.train.data.samples import (
     ANNOTATION,
@@ -47,7 +47,7 @@ class TokenLoader:
 
     def __init__(self, batches: TokenBatches, first_step: int, steps: int, workers: int, device: torch.device) -> None:
         on_gpu = device.type == "cuda"
-        self._host: Iterator[Tensor] = iter(
+        self._host: Iterator[Tensor] = begun(
             DataLoader(
                 batches,
                 batch_size=None,

@@ -11,6 +11,7 @@ import socket
 from datetime import timedelta
 
 import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.rendezvous import (
     RendezvousHandler,
     RendezvousInfo,
@@ -18,6 +19,8 @@ from torch.distributed.elastic.rendezvous import (
     RendezvousStoreInfo,
     rendezvous_handler_registry,
 )
+
+from scalescope.records.stop import asked_to_end
 
 BACKEND = "scalescope-loopback"  # its name among torchrun's rendezvous
 
@@ -63,7 +66,11 @@ def _make(parameters: RendezvousParameters) -> RendezvousHandler:
 
 
 class _LoopbackRendezvous(RendezvousHandler):
-    """The rendezvous of one launcher with itself: it serves the ranks' store, and nobody else ever joins."""
+    """The rendezvous of one launcher with itself: it serves the ranks' store, and nobody else ever joins.
+
+    torchrun's engine asks it before it starts ranks, and again and again while they run. These are the moments at which
+    a launcher that was asked to end leaves the engine: it then knows all that it has started, and ends them.
+    """
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id
@@ -86,6 +93,7 @@ class _LoopbackRendezvous(RendezvousHandler):
 
     def next_rendezvous(self) -> RendezvousInfo:
         """Return the store; every round, and so every restart of the ranks, has keys of its own."""
+        _leave_where_asked_to()
         self._rounds += 1
         store = dist.PrefixStore(f"launcher/{self._rounds}", self._store)
         return RendezvousInfo(store, 0, 1, RendezvousStoreInfo(_ADDRESS, self._port))
@@ -97,7 +105,13 @@ class _LoopbackRendezvous(RendezvousHandler):
         return
 
     def num_nodes_waiting(self) -> int:
+        _leave_where_asked_to()
         return 0
 
     def shutdown(self) -> bool:
         return True
+
+
+def _leave_where_asked_to() -> None:
+    if (ending := asked_to_end()) is not None:
+        raise SignalException(f"asked to end by {ending.number.name}", ending.number)

@@ -11,9 +11,11 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
+from typing import Any
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _receiver, _sender = socket.socketpair()
+_before: dict[signal.Signals, Any] = {}  # handlers, of what is not ignored
 
 
 def on_termination(then: Callable[[signal.Signals], None]) -> None:
@@ -27,17 +29,16 @@ def on_termination(then: Callable[[signal.Signals], None]) -> None:
     signal.set_wakeup_fd(_sender.fileno(), warn_on_full_buffer=False)
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _pass_on)
+            _before[number] = signal.signal(number, _pass_on)
     threading.Thread(target=_listen, args=(then,), name="termination", daemon=True).start()
     os.register_at_fork(after_in_child=let_terminate)  # a loading process is not the rank
 
 
 def let_terminate() -> None:
-    """Let SIGTERM and SIGINT end this process again, as they would have by themselves."""
+    """Let SIGTERM and SIGINT end this process again, as they would have before."""
     signal.set_wakeup_fd(-1)
-    for number in _SIGNALS:
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    for number, handler in _before.items():
+        signal.signal(number, handler)
 
 
 def _pass_on(number: int, frame: FrameType | None) -> None:

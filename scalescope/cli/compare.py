@@ -5,10 +5,10 @@ from pathlib import Path
 
 import msgspec
 
+from scalescope.cli.redacting import add_redact, pseudonyms_of_paths, refuse_redacting_nothing
 from scalescope.launch.bounds import Bounds, check_number
 from scalescope.records.errors import ExitCode, UserError
 from scalescope.records.files import write_atomic
-from scalescope.records.folder import RunFolder
 from scalescope.report.compare.markdown import summary
 from scalescope.report.compare.terminal import print_comparison
 from scalescope.report.terminal import make_console
@@ -48,10 +48,9 @@ def run(words: list[str]) -> int:
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page here, too")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a summary for a pull request here, too")
     parser.add_argument("--perfetto", type=Path, metavar="FILE", help="write both sides' traces as one file, aligned")
-    parser.add_argument(
-        "--redact", action="store_true", help="pseudonyms for hosts, users and absolute paths in what is written"
-    )
+    add_redact(parser)
     options = parser.parse_args(words)
+    refuse_redacting_nothing(options, "--json", "--html", "--markdown", "--perfetto")
     limits = [parse(text) for text in options.fail_if]
     if options.fail_under is not None:
         check_number("--fail-under", options.fail_under, _RATIO)
@@ -73,10 +72,9 @@ def run(words: list[str]) -> int:
 
 
 def _redacted(answer: Comparison, paths: list[Path]) -> Comparison:
-    from scalescope.report.redaction.report_data import pseudonyms_of
     from scalescope.report.redaction.structs import redacted_twice
 
-    return redacted_twice(answer, pseudonyms_of([RunFolder(path) for path in paths]))
+    return redacted_twice(answer, pseudonyms_of_paths(paths))
 
 
 def _write(answer: Comparison, json: Path | None, html: Path | None, markdown: Path | None) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from scalescope.cli.redacting import add_redact, pseudonyms_of_paths, refuse_redacting_nothing
 from scalescope.records.errors import UserError
 from scalescope.records.files import write_atomic
 
@@ -38,7 +39,9 @@ def run(argv: list[str]) -> int:
     parser.add_argument("sweeps", nargs="+", type=Path, metavar="SWEEP")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the fits here: terms, points, intervals, test")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page: points, fitted curves, ceiling, test")
+    add_redact(parser)
     options = parser.parse_args(argv)
+    refuse_redacting_nothing(options, "--json", "--html")
     from scalescope.report.drawing.panel import Section
     from scalescope.report.page import Card, Page, render
     from scalescope.report.panels.costs import cost_panels, fit_sentence, holdout_sentence
@@ -62,6 +65,12 @@ def run(argv: list[str]) -> int:
     panels = cost_panels(answer)
     for panel in panels:
         print_panel(panel, console)
+    names = ", ".join(path.name for path in options.sweeps)
+    if options.redact:
+        from scalescope.report.redaction.structs import redacted_twice
+
+        answer, names = redacted_twice((answer, names), pseudonyms_of_paths(options.sweeps))
+        panels = cost_panels(answer)
     if options.json is not None:
         write_atomic(options.json, msgspec.json.format(msgspec.json.encode(answer)))
     if options.html is not None:
@@ -71,7 +80,6 @@ def run(argv: list[str]) -> int:
             for each in answer.operations
         ]  # fmt: skip
         facts = f"{answer.device or 'device not told'} · {datetime.now().astimezone():%Y-%m-%d %H:%M}"
-        names = ", ".join(path.name for path in options.sweeps)
         section = Section("costs", "What collectives cost", panels)
         write_atomic(options.html, render(Page(f"fit of {names}", facts, cards, [], [section], [])))
         print(f"page: {options.html}")

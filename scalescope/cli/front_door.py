@@ -85,9 +85,11 @@ def _main(arguments: Sequence[str] | None) -> int:
         print(f"scalescope: {lacks}", file=sys.stderr)
         return int(ExitCode.USER_INPUT)
     if argv[:1] and argv[0] in _MEASURING and arguments is None:
-        from scalescope.records.stop import note_requests
+        from scalescope.records.stop import let_interrupt, note_requests
 
         note_requests()
+        if "--frozen" in argv:
+            let_interrupt()  # a rank: its launcher says why
     try:
         code = _answer(argv)
         sys.stdout.flush()  # a pipe or a disk that takes no more says so here, not while Python ends

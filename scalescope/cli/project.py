@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scalescope.cli.redacting import add_redact, pseudonyms_of_paths
 from scalescope.launch.bounds import NOT_NEGATIVE, POSITIVE, check_number
 from scalescope.records.errors import ExitCode, UserError
 from scalescope.records.folder import RunFolder
@@ -28,7 +29,8 @@ of which were measured, unless you say what joins them (marked as assumed):
   scalescope project runs/STUDY --gpus 8 --gpus-per-node 8                  one node holds them, linked alike
   scalescope project runs/STUDY --gpus 8,64,1024 --gpus-per-node 8 --nic-gb-s 50 --nic-latency-us 5
 
-What it finds goes into the study's analysis.json and report.html, too."""
+What it finds goes into the study's analysis.json and report.html, too; with --redact, into report-redacted.html
+alone."""
 
 
 _MOST_GPUS = 1_000_000
@@ -55,12 +57,14 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the projection here, too")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report here, not into the study")
     # fmt: on
+    add_redact(parser)
     options = parser.parse_args(argv)
     import msgspec
 
     from scalescope.records.files import write_atomic
-    from scalescope.report.html import write_report
+    from scalescope.report.html import write_redacted_report, write_report
     from scalescope.report.panels.projection import projection_panels
+    from scalescope.report.redaction.structs import redacted_twice
     from scalescope.report.report_data import read_report_data
     from scalescope.report.terminal import make_console, print_panel
     from scalescope.scaling.analyze import analyze
@@ -69,14 +73,20 @@ def run(argv: list[str]) -> int:
 
     folder = RunFolder.open_study(options.study, "a projection needs a study: several GPU counts and a sweep")
     sweeps = tuple(launch for path in options.sweep for launch in read_launches(path))
-    analyze([folder.path], outlook=Outlook(sweeps, options.gpus, _topology(options)))
-    data = read_report_data(folder)
-    report = write_report(folder, options.html)
+    answers = analyze(
+        [folder.path], outlook=Outlook(sweeps, options.gpus, _topology(options)), write=not options.redact
+    )
+    redact = options.redact
+    data = read_report_data(folder, answers if redact else None)
+    report = write_redacted_report(folder, answers, options.html) if redact else write_report(folder, options.html)
     console = make_console()
     for panel in projection_panels(data):
         print_panel(panel, console)
     if options.json is not None and data.study is not None:
-        write_atomic(options.json, msgspec.json.format(msgspec.json.encode(data.study.projection)))
+        projection = data.study.projection
+        if options.redact:
+            projection = redacted_twice(projection, pseudonyms_of_paths([folder.path, *options.sweep]))
+        write_atomic(options.json, msgspec.json.format(msgspec.json.encode(projection)))
     print(f"report: {report}")
     points = data.study.projection.points if data.study and data.study.projection else []
     return int(ExitCode.OK if any(point.step_ms is not None for point in points) else ExitCode.USER_INPUT)

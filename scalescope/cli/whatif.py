@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from scalescope.cli.redacting import add_redact, pseudonyms_of_paths, refuse_redacting_nothing
 from scalescope.records.errors import UserError
 from scalescope.records.files import write_atomic
 
@@ -49,6 +50,10 @@ def run(argv: list[str]) -> int:
         answers.append(answer)
         print_panel(replay_panel(answer), console)
     if options.json is not None:
+        if options.redact:
+            from scalescope.report.redaction.structs import redacted_twice
+
+            answers = redacted_twice(answers, pseudonyms_of_paths([options.path]))
         write_atomic(options.json, msgspec.json.format(msgspec.json.encode(answers)))
     return 0
 
@@ -75,7 +80,10 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--step-ms", type=float, metavar="MS", help="a step of the job without a profiler")
     parser.add_argument("--together", action="store_true", help="make all of these changes at once")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
-    return parser.parse_args(argv)
+    add_redact(parser)
+    options = parser.parse_args(argv)
+    refuse_redacting_nothing(options, "--json")
+    return options
 
 
 def _asks_for_changes(options: argparse.Namespace) -> bool:

@@ -1,6 +1,7 @@
 """Files that survive a crash: written whole or not at all, or grown one flushed line at a time."""
 
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from scalescope.records.errors import UserError
 from scalescope.records.rows import FORMER_KEYS
 
 Row = TypeVar("Row", bound=msgspec.Struct)
+
+_MANY_DIGITS = re.compile(rb"\d{19}")  # as many as the largest integer of 64 bits has
 
 #: What a decoder raises for bytes that are no JSON, no text, or brackets within brackets beyond its depth.
 UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -30,9 +33,27 @@ def read_document(path: Path, document_type: type[Row]) -> Row:
     """
     refuse_special(path)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=document_type)
+        content = path.read_bytes()
+        refuse_huge_integers(content)
+        return msgspec.json.decode(content, type=document_type)
     except UNDECODABLE as error:
         raise DamagedFile(f"{path}: {error}") from error
+
+
+def refuse_huge_integers(json: bytes) -> None:
+    """Raise msgspec.DecodeError where JSON holds an integer of more than 64 bits: no figure could be made of it.
+
+    A decoder reads such a one as it stands, and the first division by it would overflow.
+    """
+    left = [msgspec.json.decode(json)] if _MANY_DIGITS.search(json) else []
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            left.extend(value.values())
+        elif isinstance(value, list):
+            left.extend(value)
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise msgspec.DecodeError("it holds an integer of more than 64 bits")
 
 
 def refuse_special(path: Path) -> None:
@@ -123,6 +144,7 @@ def read_rows(path: Path, row_type: type[Row]) -> Iterator[Row]:
             for former, key in renamed.items():
                 line = line.replace(former, key)
             try:
+                refuse_huge_integers(line)
                 row = decoder.decode(line)
             except UNDECODABLE as error:
                 if not line.endswith(b"\n"):

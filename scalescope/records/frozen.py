@@ -40,6 +40,21 @@ def refuse_unfrozen(text: str) -> None:
         raise UserError(" ".join(str(error).split())[:300]) from error
 
 
+def frozen_keys(text: str) -> dict[str, Any]:
+    """Return the keys of a frozen config's text; none of an empty one.
+
+    Raises UserError for what freezing does not write.
+    """
+    refuse_unfrozen(text)
+    try:
+        loaded = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: numbers such as `0x_`
+        raise UserError(" ".join(str(error).split())[:300]) from error
+    if loaded is not None and not isinstance(loaded, dict):
+        raise UserError("it holds no keys")
+    return loaded or {}
+
+
 def read_frozen_text(path: Path) -> str:
     """Return the text of a `config.yaml`.
 
@@ -61,10 +76,9 @@ def read_frozen(path: Path) -> dict[str, Any]:
         return {}
     text = read_frozen_text(path)
     try:
-        refuse_unfrozen(text)
-        loaded = yaml.safe_load(text)
-    except (UserError, yaml.YAMLError, ValueError) as error:  # ValueError: numbers such as `0x_`
-        raise DamagedFile(f"{path}: {' '.join(str(error).split())[:300]}") from error
-    if not isinstance(loaded, dict):
+        keys = frozen_keys(text)
+    except UserError as error:
+        raise DamagedFile(f"{path}: {error}") from error
+    if not keys:
         raise DamagedFile(f"{path}: it holds no keys")
-    return loaded
+    return keys

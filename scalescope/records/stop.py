@@ -1,14 +1,31 @@
-"""A request to stop (SIGUSR1, as schedulers send it) that comes before the job can obey it: noted, not lost, not fatal.
+"""Signals that come before a process can answer them well: noted or held back, not lost, and nothing half done.
 
-Python takes seconds to load what a rank needs, and a signal that nobody has asked for ends a process.
+A request to stop (SIGUSR1, as schedulers send it) would end a rank that still loads Python; Ctrl-C there would have
+Python print a traceback of wherever it was; and an exception that a handler raises in a launcher that is just starting
+ranks would lose those it has started.
 """
 
 import signal
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 
+_HELD_BACK = (signal.SIGUSR1, signal.SIGINT)
 _noted: list[str] = []
+
+
+@dataclass(frozen=True)
+class Ending:
+    """A signal that asks a launcher to end, and when it came (seconds since 1970)."""
+
+    number: signal.Signals
+    came_unix_s: float
+
+
+_endings: list[Ending] = []
 
 
 def note_requests() -> None:
@@ -24,16 +41,54 @@ def noted() -> str | None:
 
 @contextmanager
 def held_back() -> Iterator[None]:
-    """While it is open, SIGUSR1 waits for whatever process this thread starts until that one notes requests.
+    """While it is open, SIGUSR1 and SIGINT wait for whatever process this thread starts until that one answers them.
 
-    A process inherits which signals are blocked; without it, one that is still loading Python would die. This thread
-    does not get the signal either: another one must, which was started before.
+    A process inherits which signals are blocked; without it, one that is still loading Python would die, of SIGINT
+    with a traceback of Python's own. This thread does not get the signals either: another one must, which was started
+    before.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD_BACK)
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def let_interrupt() -> None:
+    """From here on, let SIGINT end this process without a word, also one that was held back; what is ignored stays so.
+
+    For a rank that loads: whoever started it says why it ends.
+    """
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+
+
+@contextmanager
+def endings_noted(numbers: Sequence[signal.Signals]) -> Iterator[None]:
+    """While it is open, note these signals, for whoever asks `asked_to_end` where it is ready to end.
+
+    In a thread other than the main one no handler can be set.
+    """
+    _endings.clear()
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, _note_ending) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def asked_to_end() -> Ending | None:
+    """Return the first signal that has asked this process to end while endings were noted; None where none has."""
+    return _endings[0] if _endings else None
+
+
+def _note_ending(number: int, frame: FrameType | None) -> None:
+    _endings.append(Ending(signal.Signals(number), time.time()))
 
 
 def _note(number: int, frame: FrameType | None) -> None:

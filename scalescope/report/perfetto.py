@@ -18,6 +18,7 @@ import msgspec
 from isal import igzip
 
 from scalescope.records.errors import UserError
+from scalescope.records.files import UNDECODABLE
 from scalescope.records.folder import RunFolder
 from scalescope.report.drawing.numbers import size
 from scalescope.report.redaction.pseudonyms import Pseudonyms
@@ -174,11 +175,11 @@ def read_events(path: Path) -> Iterator[Event | None]:
 def _decoded(text: bytes) -> Event | None:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNDECODABLE:
         pass
     try:  # control characters inside a name: invalid JSON, written by some versions of Kineto
         return msgspec.json.decode(re.sub(rb"[\x00-\x1f]+", b" ", text).decode(errors="replace"), type=dict[str, Any])
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return None
 
 

@@ -10,6 +10,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from scalescope.records.errors import UserError
+from scalescope.records.files import UNDECODABLE, refuse_huge_integers
 from scalescope.records.steps.unevenness import is_unsteady
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import Code, Cure, Finding, Reason
@@ -381,8 +382,10 @@ def read_run_answer(path: Path) -> RunAnalysis:
 def read_as(path: Path, kind: type[T]) -> T:
     """Return an analysis.json as a run's or a study's. Raises UserError where it is missing or is none of those."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        content = path.read_bytes()
+        refuse_huge_integers(content)
+        return msgspec.json.decode(content, type=kind)
     except FileNotFoundError:
         raise UserError(f"{path} is missing; make it with: scalescope analyze {path.parent}") from None
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise UserError(f"{path}: {error}; make it anew with: scalescope analyze {path.parent}") from error

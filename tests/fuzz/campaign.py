@@ -1,109 +1,124 @@
-"""Runs mutated inputs through the product: `python -m tests.fuzz.campaign CASES [MINUTES] [KIND …]` prints figures.
+"""Runs mutated inputs through the product: `python -m tests.fuzz.campaign CASES [MINUTES] [KIND …]`.
 
 CASES traces, and as many of the other kinds together, in rounds, so that a campaign that time ends has some of each. A
-case that ends with anything but an exit code, or that takes more than ten seconds or a gigabyte, is kept as a file in
-`fuzz-failures/`, named by kind, number and seed.
+round runs in a process forked from this one, which has loaded everything: a case costs what the product does with it,
+nothing adds up from round to round, and an input that ends the process itself, by a signal, a minute of CPU or 4 GB,
+is a failed case. Figures are appended to `fuzz-results.jsonl`, failing inputs are kept in `fuzz-failures/`, both in the
+current folder: the next start goes on behind the last case, and the sum of all is printed. A signal ends it after the
+case at work.
 """
 
+import gc
+import multiprocessing
 import resource
+import signal
 import sys
 import tempfile
 import time
-import traceback
-from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
 from pathlib import Path
 
-from tests.fuzz.mutator import mutated
+from tests.fuzz.cases import input_of, keep, run_case
+from tests.fuzz.figures import Figures, Outcome, append_figures, read_figures, sum_of
 from tests.fuzz.subjects import Subject, subjects
 from tests.report_samples import write_study
 
-FAILURES = Path("fuzz-failures")
-LIMIT_S, LIMIT_KB = 10.0, 1_000_000
-ROUND = 100  # traces
+RESULTS = Path("fuzz-results.jsonl")
+ROUND = 200  # traces
+MOST_CPU_S, MOST_BYTES = 60, 4 << 30
+_asked_to_end: list[int] = []
 
 
-@dataclass
-class Figures:
-    """What a kind's cases came to."""
-
-    cases: int = 0
-    codes: Counter[int] = field(default_factory=Counter)
-    largest_bytes: int = 0
-    cpu_s: float = 0.0
-    slowest_s: float = 0.0
-    peak_kb: int = 0  # of this process, which does one case after the other
-    failed: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        codes = ", ".join(f"exit {code}: {count}" for code, count in sorted(self.codes.items()))
-        return (
-            f"{self.cases} cases of up to {self.largest_bytes // 1000} kB ({codes}), {len(self.failed)} failed, "
-            f"{self.cpu_s:.0f} s of CPU, slowest {self.slowest_s:.1f} s, {self.peak_kb // 1000} MB at most"
-        )
-
-
-def run_cases(kind: str, subject: Subject, first: int, count: int, figures: Figures | None = None) -> Figures:
-    """Run so many cases of one kind, the seeds in turn, and add them to `figures`."""
-    figures = figures or Figures()
-    names = sorted(subject.seeds)
-    for number in range(first, first + count):
-        name = names[number % len(names)]
-        data = mutated(subject.seeds[name], number)
-        if why := _run_case(subject, data, name, figures):
-            kept = FAILURES / f"{kind.replace(' ', '-')}-{number}-{name.replace('/', '_')}"
-            FAILURES.mkdir(exist_ok=True)
-            kept.write_bytes(data)
-            figures.failed.append(f"{kept}: {why}")
+def run_round(kind: str, subject: Subject, first: int, count: int) -> Figures:
+    """Run cases in processes of their own, and go on behind one that ends its process."""
+    figures = Figures(kind, first)
+    while figures.cases < count and not _asked_to_end:
+        for outcome in _outcomes(kind, subject, first + figures.cases, count - figures.cases):
+            figures.add(outcome)
+            if _asked_to_end:
+                break
     return figures
 
 
-def _run_case(subject: Subject, data: bytes, name: str, figures: Figures) -> str:
-    """Run one case; return what is wrong with how it ended."""
-    began, why = time.process_time(), ""
-    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-        try:
-            code = subject.use(data, name, Path(folder))
-            figures.codes[code] += 1
-            if code not in (0, 1, 2):
-                why = f"exit code {code}"
-        except AssertionError as defect:
-            why = str(defect)
-        except Exception:  # noqa: BLE001 - this is what is looked for
-            why = traceback.format_exc()
-    took_s = time.process_time() - began
-    peak_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    figures.cases += 1
-    figures.largest_bytes = max(figures.largest_bytes, len(data))
-    figures.cpu_s += took_s
-    figures.slowest_s = max(figures.slowest_s, took_s)
-    if took_s > LIMIT_S:
-        why = why or f"{took_s:.1f} s of CPU"
-    if peak_kb > LIMIT_KB >= figures.peak_kb:
-        why = why or f"{peak_kb // 1000} MB"
-    figures.peak_kb = peak_kb
-    return why
+def _outcomes(kind: str, subject: Subject, first: int, count: int) -> Iterator[Outcome]:
+    """Yield each case's outcome; the last one is that of the case that ended the process, where one did."""
+    here, there = multiprocessing.Pipe(duplex=False)
+    worker = multiprocessing.get_context("fork").Process(target=_work, args=(there, kind, subject, first, count))
+    worker.start()
+    there.close()
+    number = first
+    try:
+        while number < first + count:
+            yield here.recv()
+            number += 1
+    except EOFError:
+        worker.join()
+        name, data = input_of(subject, number)
+        kept = keep(kind, number, name, data)
+        yield Outcome(number, None, len(data), 0.0, 0, f"{kept}: it ended the process ({worker.exitcode})")
+    finally:
+        worker.kill()
+        worker.join()
+        here.close()
+
+
+def _work(there: Connection, kind: str, subject: Subject, first: int, count: int) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the campaign ends the round
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    resource.setrlimit(resource.RLIMIT_DATA, (MOST_BYTES, resource.RLIM_INFINITY))
+    for number in range(first, first + count):
+        most_s = int(time.process_time()) + MOST_CPU_S
+        resource.setrlimit(resource.RLIMIT_CPU, (most_s, resource.RLIM_INFINITY))
+        there.send(run_case(kind, subject, number))
 
 
 def main() -> int:
     """Run all kinds, and return 1 where a case failed."""
     cases = int(sys.argv[1])
     until = time.monotonic() + 60 * float(sys.argv[2]) if len(sys.argv) > 2 else float("inf")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: _asked_to_end.append(number))
+    if Path("/dev/shm").is_dir():
+        tempfile.tempdir = "/dev/shm"
     with tempfile.TemporaryDirectory(prefix="fuzz-study-") as folder:
         found = subjects(write_study(Path(folder) / "study").path)
         kinds = {kind: found[kind] for kind in sys.argv[3:] or found}
-        shares = {kind: cases if kind == "traces" else cases // (len(found) - 1) for kind in kinds}
-        figures = {kind: Figures() for kind in kinds}
-        while time.monotonic() < until and any(figures[kind].cases < shares[kind] for kind in kinds):
-            for kind, subject in kinds.items():
-                done = figures[kind].cases
-                count = min(shares[kind] - done, max(1, ROUND * shares[kind] // cases))
-                run_cases(kind, subject, done, count, figures[kind])
-    for kind, of_kind in figures.items():
-        print(f"{kind}: {of_kind}")
-        for failure in of_kind.failed[:20]:
+        _load(kinds)
+        _go_on(kinds, {kind: cases if kind == "traces" else cases // (len(found) - 1) for kind in kinds}, until)
+    sums = sum_of(read_figures(RESULTS))
+    for kind, figures in sums.items():
+        print(f"{kind}: {figures}")
+        for failure in figures.failed[:20]:
             print(failure)
-    return int(any(of_kind.failed for of_kind in figures.values()))
+    return int(any(figures.failed for figures in sums.values()))
+
+
+def _load(kinds: dict[str, Subject]) -> None:
+    """Let this process import what cases import, and let no later collection of garbage look at it."""
+    for kind, subject in kinds.items():
+        for number in range(-8, 0):
+            run_case(kind, subject, number)
+    gc.collect()
+    gc.freeze()
+
+
+def _go_on(kinds: dict[str, Subject], shares: dict[str, int], until: float) -> None:
+    """Run rounds of each kind in turn until each has had its share, counting what earlier starts did."""
+    done = dict.fromkeys(kinds, 0)
+    for earlier in read_figures(RESULTS):
+        if earlier.kind in done:
+            done[earlier.kind] = max(done[earlier.kind], earlier.first + earlier.cases)
+    while any(done[kind] < shares[kind] for kind in kinds):
+        for kind, subject in kinds.items():
+            count = min(shares[kind] - done[kind], ROUND if kind == "traces" else ROUND // 4)
+            if count <= 0:
+                continue
+            if _asked_to_end or time.monotonic() > until:
+                return
+            figures = run_round(kind, subject, done[kind], count)
+            append_figures(RESULTS, figures)
+            done[kind] += figures.cases
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Mutations of JSON documents, JSON lines, texts and bytes, each from a seed, so that a case can be made again.
 
-Three kinds in turn: a value of the parsed document becomes one that hurts (a huge number, a list for a word, deep
+Of three kinds: a value of the parsed document becomes one that hurts (a huge number, a list for a word, deep
 brackets, a long name), a line or member is dropped, doubled or swapped, and bytes are flipped, cut or blown up.
 """
 
@@ -39,10 +39,8 @@ _LONGEST_LINE = 3000  # of those that are multiplied, so that a case stays as sm
 def mutated(text: bytes, number: int) -> bytes:
     """Return a text with one to five faults, the same for the same number."""
     random_ = random.Random(number)
-    kind = number % 4
-    if kind in (0, 1):
-        return _structure(text, random_)
-    return _lines(text, random_) if kind == 2 else _bytes(text, random_)
+    mutate = random_.choice((_structure, _structure, _lines, _bytes))  # not by turns: so are the seeds, each gets all
+    return mutate(text, random_)
 
 
 def _structure(text: bytes, random_: random.Random) -> bytes:

@@ -5,10 +5,12 @@ takes what they made to the device, on a stream of its own: the step loop finds 
 the annotation that the analysis reads as loading data.
 """
 
+import errno
 import queue
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,13 +27,28 @@ _AHEAD = 2  # batches on the device beside the one at work
 _PREFETCH = 2  # batches that each loading process makes ahead
 
 
+_ROOM = (
+    "/dev/shm may be too small for its batches: lower data.workers or model.batch_size, or give the container a larger "
+    "--shm-size"
+)
+
+
+def begun(loader: DataLoader[Any]) -> Iterator[Any]:
+    """Start a loader's processes, and return its batches. Raises RunError where this host lets no more be started."""
+    try:
+        return iter(loader)
+    except OSError as error:  # their locks lie in /dev/shm, too
+        room = f"; {_ROOM}" if error.errno == errno.ENOSPC else ""
+        raise RunError(f"loading processes could not be started ({error.strerror}){room}") from error
+
+
 class HostBatches(Iterator[HostImages | PackedImages]):
     """The batches of these steps, in order, from so many processes; 0 = made where they are asked for."""
 
     def __init__(self, batches: ImageBatches, steps: range, workers: int, pin: bool) -> None:
         if workers:
             share_scratch()
-        self._batches = iter(
+        self._batches = begun(
             DataLoader(
                 batches,
                 batch_size=None,
@@ -47,10 +64,7 @@ class HostBatches(Iterator[HostImages | PackedImages]):
         try:
             batch = next(self._batches)
         except RuntimeError as error:
-            raise RunError(
-                f"a loading process ended ({error}); /dev/shm may be too small for its batches: lower data.workers or "
-                "model.batch_size, or give the container a larger --shm-size"
-            ) from error
+            raise RunError(f"a loading process ended ({error}); {_ROOM}") from error
         if isinstance(batch, Refusal):
             raise UserError(batch.reason)
         for problem in batch.skipped:

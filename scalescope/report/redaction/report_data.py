@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 
@@ -13,6 +14,7 @@ from scalescope.report.redaction.pseudonyms import LEFT_OUT, Pseudonyms, know_he
 from scalescope.report.redaction.structs import redacted
 from scalescope.report.redaction.traces import learn_from_traces
 from scalescope.report.report_data import ReportData, RunData
+from scalescope.scaling.sweeps.nccl_tests_log import read_log
 from scalescope.scaling.trace.sources import find_sources
 
 _NODE_LISTS = ("SLURM_JOB_NODELIST",)  # `gpu[07-12]`: names that are nowhere written out
@@ -21,10 +23,13 @@ _NODE_LISTS = ("SLURM_JOB_NODELIST",)  # `gpu[07-12]`: names that are nowhere wr
 def pseudonyms_of(folders: Iterable[RunFolder]) -> Pseudonyms:
     """Return pseudonyms that know the hosts, the owners and the places of run folders and of the runs in them.
 
-    A folder of traces, and a trace, are known by what the traces tell.
+    A folder of traces, and a trace, are known by what the traces tell, a log by the devices that it lists.
     """
     known = Pseudonyms()
     for folder in folders:
+        if folder.path.is_file():
+            known.know_folder(folder.path.parent)
+            known.know(hosts=_hosts_of_log(folder.path))
         for one in (folder, *folder.read_children()):
             known.know_folder(one.path)
             with suppress(UserError, OSError):  # what cannot be read is not shown either
@@ -35,6 +40,13 @@ def pseudonyms_of(folders: Iterable[RunFolder]) -> Pseudonyms:
                 learn_from_traces(known, [source.path for source in find_sources(one.path)])
     know_here(known)
     return known
+
+
+def _hosts_of_log(path: Path) -> list[str]:
+    with suppress(UserError, OSError):  # a trace, or rows
+        log = read_log(path.read_text(encoding="utf-8", errors="replace"), path.name)
+        return list(dict.fromkeys(device.host for device in log.devices))
+    return []
 
 
 def hosts_of(info: RunInfo) -> list[str]:

@@ -10,6 +10,7 @@ from statistics import median
 
 import msgspec
 
+from scalescope.records.frozen import frozen_keys
 from scalescope.records.rows import Device, RunInfo
 from scalescope.scaling.compare.answer import Setting
 from scalescope.scaling.compare.measurement import Measurement, Repeat
@@ -108,26 +109,26 @@ def _of_run(repeat: Repeat) -> Iterator[tuple[str, str]]:
             yield f"config.{key}", value
 
 
-_LINE = re.compile(r"^(?P<indent> *)(?P<item>- )?(?:(?P<key>[\w./-]+):(?: (?P<value>.*))?|(?P<bare>.*))$")
-
-
 def flattened(config: str) -> Mapping[str, str]:
-    """Return a frozen config's keys with dots, and their values as written; a list's items in one line."""
-    found: dict[str, str] = {}
-    above: list[tuple[int, str]] = []  # indents and keys
-    for line in config.splitlines():
-        match = _LINE.match(line)
-        if match is None or not line.strip() or line.lstrip().startswith("#"):
-            continue
-        indent = len(match["indent"])
-        if match["item"] is not None or match["key"] is None:
-            if above:
-                key = ".".join(name for _, name in above)
-                found[key] = f"{found.get(key, '')} {line.strip().removeprefix('- ')}".strip()
-            continue
-        while above and above[-1][0] >= indent:
-            above.pop()
-        above.append((indent, match["key"]))
-        if match["value"]:
-            found[".".join(name for _, name in above)] = match["value"]
-    return found
+    """Return a frozen config's keys with dots, and their values as text; a list's items in one line.
+
+    Raises UserError for what freezing does not write.
+    """
+    return dict(_leaves("", frozen_keys(config)))
+
+
+def _leaves(above: str, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _leaves(f"{above}.{key}" if above else str(key), inner)
+    elif above:
+        yield above, _as_text(value)
+
+
+def _as_text(value: object) -> str:
+    """Return a value as the frozen config writes it."""
+    if isinstance(value, list):
+        return " ".join(map(_as_text, value)) or "[]"
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    return str(value)

@@ -8,6 +8,7 @@ import msgspec
 
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder, find_runs
+from scalescope.records.frozen import frozen_keys, read_frozen_text
 from scalescope.records.rows import RunInfo, StepRow
 from scalescope.scaling.as_run.untraced import untraced_of_run
 from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
@@ -117,6 +118,20 @@ def read_repeat(path: Path, jobs: int | None = None) -> Repeat:
     return _of_folder(folder, rows, profiled)
 
 
+def _config_of(folder: RunFolder) -> tuple[str, list[str]]:
+    """Return the frozen config's text, and why it is not compared where it is damaged."""
+    if not folder.config.is_file():
+        return "", []
+    try:
+        text = read_frozen_text(folder.config)
+        frozen_keys(text)
+    except UserError as error:
+        return "", [
+            f"{folder.path.name}: its settings are not compared, config.yaml is not what freezing wrote: {error}"
+        ]
+    return text, []
+
+
 def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | None) -> Repeat:
     info, facts = folder.read_info(), folder.read_facts()
     steady = _undisturbed(rows)
@@ -132,6 +147,7 @@ def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | 
         model=facts.model if facts else known.model,
         samples=facts.samples_per_rank_step if facts else None,
     )
+    config, damage = _config_of(folder)
     return Repeat(
         name=folder.path.name,
         path=folder.path,
@@ -140,13 +156,16 @@ def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | 
         steady_ms=[row.length_ms for row in steady],
         info=info,
         facts=facts,
-        config=folder.config.read_text(encoding="utf-8", errors="replace") if folder.config.is_file() else "",
+        config=config,
         tokens_per_s=_median([row.tokens_per_s for row in steady]),
         samples_per_s=_median([row.samples_per_s for row in steady]),
         memory_bytes=max((row.memory_peak_bytes for row in rows if row.memory_peak_bytes is not None), default=None),
         joules_per_sample=_median([row.joules_per_sample for row in steady]),
         bus_gb_s=profiled.bus_gb_s if profiled else {},
-        notes=profiled.notes if profiled else [f"{folder.path.name} has no traces: where its step goes is not known"],
+        notes=[
+            *(profiled.notes if profiled else [f"{folder.path.name} has no traces: where its step goes is not known"]),
+            *damage,
+        ],
     )
 
 

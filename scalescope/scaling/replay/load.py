@@ -99,7 +99,7 @@ def _with_steps(records: Mapping[int, RankRecord]) -> dict[int, RankRecord]:
             f"{count:,} activities in {steps} step{'s' * (steps > 1)} of {len(found)} rank{'s' * (len(found) > 1)} are "
             f"more than the {MOST_ACTIVITIES:,} that are replayed; mark steps by profiler.step()"
         )
-    return found
+    return {rank: one for rank, one in found.items() if one.start}  # a host may have done nothing but hand over
 
 
 def _chosen(ranks: Sequence[int], analysis: RunAnalysis | None) -> list[int]:

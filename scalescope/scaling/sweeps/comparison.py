@@ -43,7 +43,7 @@ def compare(baseline: Sequence[SweepRow], other: Sequence[SweepRow]) -> SweepPai
     Points are the same if all their axes are. Where the two sweeps share no transport (ours through torch.distributed,
     a log of the library's own), each transport is laid beside the other's.
     """
-    measured = [row for row in baseline if row.time_us is not None]
+    measured = [row for row in baseline if row.time_us]  # a log may say 0.00
     shared = {row.transport for row in measured} & {row.transport for row in other}
     theirs: dict[_Key, list[SweepRow]] = {}
     for row in other:
@@ -57,7 +57,7 @@ def compare(baseline: Sequence[SweepRow], other: Sequence[SweepRow]) -> SweepPai
         partners = theirs.get(key, [])
         pairs += [_pair(row, partner) for partner in partners]
         only_baseline += [] if partners else [row]
-    only_other = [row for key, rows in theirs.items() if key not in used for row in rows if row.time_us is not None]
+    only_other = [row for key, rows in theirs.items() if key not in used for row in rows if row.time_us]
     return SweepPairs(pairs, only_baseline, only_other)
 
 
@@ -72,13 +72,13 @@ def describe(pair: Pair) -> str:
     point = f"{row.operation} {row.bytes} B {row.dtype} n={row.group_size} {row.mode} {row.execution}"
     transport = row.transport if row.transport == other.transport else f"{row.transport} → {other.transport}"
     if pair.ratio is None or other.time_us is None or row.time_us is None:
-        return f"{point} {transport}: {other.status} ({other.reason})"
+        return f"{point} {transport}: {other.status} ({other.reason or 'without a time'})"
     known = f" ± {pair.uncertainty:.3f}" if pair.uncertainty is not None else ""
     return f"{point} {transport}: {row.time_us:.2f} → {other.time_us:.2f} µs, ratio {pair.ratio:.3f}{known}"
 
 
 def _pair(row: SweepRow, other: SweepRow) -> Pair:
-    if row.time_us is None or other.time_us is None:
+    if not row.time_us or not other.time_us:
         return Pair(row, other, None, None)
     ratio = row.time_us / other.time_us
     halves = [half for half in (_relative_half(row), _relative_half(other)) if half is not None]

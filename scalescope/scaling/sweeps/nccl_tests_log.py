@@ -32,6 +32,9 @@ _SETTINGS = re.compile(r"^# nThread (\d+) nGpus (\d+) .*?\biters: (\d+) agg iter
 _GRAPH = re.compile(r"\bgraph: (\d+)")
 _START = re.compile(r"^# (?:nccl-tests version|Collective test starting|nThread) ")
 _TIMES = ("time", "cputime")
+#: Half of a pair of surrogates, as JSON escapes it: no text, and no file could hold it.
+_HALF_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}(?!\\u[dD][c-fC-F])"
+                        r"|(?<!\\u[dD][89abAB][0-9a-fA-F]{2})\\u[dD][c-fC-F][0-9a-fA-F]{2}")  # fmt: skip
 #: What comes of a column that is missing, a word for a number, a list for a table.
 _NOT_AS_WRITTEN = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, StopIteration, RecursionError)
 _END = "# Avg bus bandwidth"
@@ -232,6 +235,7 @@ def _row(
 
 
 def _read_json(text: str, name: str, operation: str | None) -> Log:
+    text = _HALF_PAIR.sub(r"\\ufffd", text)
     try:
         document = json.loads(text)
     except json.JSONDecodeError:

@@ -4,6 +4,7 @@ A kernel is communication by the profiler's own metadata first, by the CPU opera
 name last; only the last needs the families below. Extending one is a line.
 """
 
+import functools
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -70,6 +71,7 @@ _KERNEL_DTYPES = {
 }  # fmt: skip
 
 
+@functools.lru_cache(maxsize=4096)  # every rank has the same names, and each step of reading asks; names are capped
 def is_communication_kernel(name: str) -> bool:
     """Tell by its name alone whether a kernel belongs to a communication library."""
     return _NAME.search(name) is not None

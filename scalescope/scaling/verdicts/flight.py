@@ -120,8 +120,8 @@ def read_records(folder: Path, world_size: int | None = None) -> tuple[list[Last
         try:
             refuse_special(path)
             dump = msgspec.convert(read_plain(path.read_bytes()), type=_Dump)
-        except (UserError, OSError, pickle.UnpicklingError, msgspec.ValidationError) as error:
-            said.append(f"{folder.name}/{path.name} is left out: {error}")
+        except (UserError, OSError, pickle.UnpicklingError, msgspec.ValidationError, UnicodeError) as error:
+            said.append(f"{folder.name}/{path.name} is left out: {error}")  # UnicodeError: a key that is no text
             continue
         calls[int(match[1])] = _calls_of(dump)
         expected |= {int(rank) for group in dump.pg_config.values() for rank in re.findall(r"\d{1,8}", group.ranks)}
