@@ -11,7 +11,7 @@ from scalescope.records.operations import OPERATION_FACTS
 
 SCHEMA = 1
 
-RunKind = Literal["train", "sweep", "study"]
+RunKind = Literal["train", "sweep", "study", "scorecard"]
 RunStatus = Literal["running", "done", "failed", "interrupted", "preempted"]
 StepPhase = Literal["warmup", "steady", "profile"]
 #: What ended a run that did not come to its end: a rank that died or went silent, a place that was not passed in time,

@@ -8,6 +8,7 @@ import msgspec
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import RunInfo, StepRow, SweepRow, TrainFacts
+from scalescope.records.scorecard.row import ScorecardRow
 from scalescope.scaling.answer import Answer, RunAnalysis, StudyAnalysis, read_run_answer, read_study_answer
 from scalescope.scaling.verdicts.flight import read_flight
 
@@ -39,6 +40,7 @@ class ReportData:
     runs: list[RunData] = field(default_factory=list)
     sweep: list[SweepRow] = field(default_factory=list)
     sweep_runs: list[RunData] = field(default_factory=list)
+    scorecard: list[ScorecardRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     of_traces: bool = False  # of plain traces: there is no run folder
 
@@ -68,6 +70,9 @@ def read_report_data(folder: RunFolder, answers: Sequence[Answer] | None = None)
     """
     info = folder.read_info()
     data = ReportData(folder, info)
+    data.scorecard.extend(folder.read_scorecard())
+    if info.kind == "scorecard":
+        return data  # its jobs' folders have reports of their own
     known = None if answers is None else {one.name: one for one in answers if isinstance(one, RunAnalysis)}
     for child in folder.read_children() if info.kind == "study" else [folder]:
         try:
