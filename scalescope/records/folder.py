@@ -226,6 +226,9 @@ class RunFolder:
     def sweep_writer(self) -> RowWriter:
         return RowWriter(self.sweep)
 
+    def scorecard_writer(self) -> RowWriter:
+        return RowWriter(self.scorecard)
+
     def read_steps(self) -> list[StepRow]:
         """Return the rows of steps.jsonl by step; of a step done twice (a requeued job) the last attempt counts."""
         by_step: dict[int, StepRow] = {}

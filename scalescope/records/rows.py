@@ -132,6 +132,7 @@ class TrainFacts(msgspec.Struct, frozen=True):
     hardware_flops_formula: str | None = None
     origin: Origin | None = None  # None: not known
     dataset: str | None = None  # the kind of a job's data: synthetic | tokens | image_folder
+    mlperf_benchmark: str | None = None  # which of MLPerf Training's it is; None: none of them
 
 
 class TriedRow(msgspec.Struct, frozen=True):

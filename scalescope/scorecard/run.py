@@ -13,7 +13,6 @@ from scalescope.launch.devices import resolve
 from scalescope.launch.verb import Verb
 from scalescope.records.environment import capture
 from scalescope.records.errors import RunError, Stopped, UserError
-from scalescope.records.files import RowWriter
 from scalescope.records.folder import RunFolder
 from scalescope.records.scorecard.row import ScorecardRow
 from scalescope.scorecard.config import ScorecardConfig
@@ -48,7 +47,7 @@ def measure_scorecard(
     _complete_info(folder, choice.backend, choice.ranks, device)
     found = 0
     try:
-        with RowWriter(folder.scorecard) as writer:
+        with folder.scorecard_writer() as writer:
             for name in config.chosen:
                 say(f"{name}: {ROWS[name].says}")
                 for row in _rows_of(name, machine):
