@@ -19,7 +19,7 @@ from scalescope.report.report_data import read_report_data
 from scalescope.report.scorecard import judged_rows
 from scalescope.report.sinks.wandb_study import study_tables
 from scalescope.scorecard.config import ScorecardConfig, register
-from scalescope.scorecard.machine import Machine
+from scalescope.scorecard.machine import MachineUnderTest
 from scalescope.scorecard.rows.attention import AttentionShape
 from scalescope.scorecard.run import measure_scorecard
 from scalescope.scorecard.table import ROWS
@@ -171,7 +171,7 @@ def test_a_setting_that_cannot_be_is_refused(wrong: str, capsys: pytest.CaptureF
 
 
 def test_an_interval_ends_at_the_fastest() -> None:
-    machine = Machine(torch.device("cpu"), False, 0.0, 1, lambda *_: RunFolder(Path()), lambda *_: None)
+    machine = MachineUnderTest(torch.device("cpu"), False, 0.0, 1, lambda *_: RunFolder(Path()), lambda *_: None)
     value, low, high = machine.rate([1.0, 3.0], 6.0)
     assert (value, high) == (3.0, 6.0) and low < value
 

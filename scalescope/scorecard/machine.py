@@ -23,7 +23,7 @@ RunJob = Callable[[str, str, int, Sequence[str]], RunFolder]
 
 
 @dataclass
-class Machine:
+class MachineUnderTest:
     """One device of this machine, and all of them for what takes several."""
 
     device: torch.device

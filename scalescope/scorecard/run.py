@@ -17,7 +17,7 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.scorecard.row import ScorecardRow
 from scalescope.scorecard.config import ScorecardConfig
 from scalescope.scorecard.jobs import Start, job_runner
-from scalescope.scorecard.machine import Machine, first_line
+from scalescope.scorecard.machine import MachineUnderTest, first_line
 from scalescope.scorecard.table import ROWS
 
 
@@ -35,7 +35,7 @@ def measure_scorecard(
     device = torch.device("cuda", 0) if choice.device == "cuda" else torch.device("cpu")
     if device.type == "cpu":
         torch.set_num_threads(choice.threads_per_rank * choice.ranks)
-    machine = Machine(
+    machine = MachineUnderTest(
         device=device,
         full=config.sizes == "full" or (config.sizes == "auto" and device.type == "cuda"),
         budget_s=config.budget_s,
@@ -62,7 +62,7 @@ def measure_scorecard(
     return folder
 
 
-def _rows_of(name: str, machine: Machine) -> Iterator[ScorecardRow]:
+def _rows_of(name: str, machine: MachineUnderTest) -> Iterator[ScorecardRow]:
     """Yield a row's figures; where it fails, what it had until then and the reason."""
     kind, started = ROWS[name], time.monotonic()
     try:

@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 from scalescope.records.rows import SweepRow
 from scalescope.records.scorecard.row import Conditions, ScorecardRow
-from scalescope.scorecard.machine import Machine
+from scalescope.scorecard.machine import MachineUnderTest
 
 _SIZES = {True: "8B,1GiB", False: "8B,64KiB"}
 _OPERATION = "all_reduce"
 
 
-def measure(machine: Machine) -> Iterator[ScorecardRow]:
+def measure(machine: MachineUnderTest) -> Iterator[ScorecardRow]:
     """Yield the bus bandwidth of the large size and the time of the small one, a group size."""
     if machine.devices < 2:
         yield machine.missing("all_reduce", "all_reduce_busbw", "1 GiB", "GB/s", "there is one GPU, and it takes two")
@@ -26,7 +26,7 @@ def measure(machine: Machine) -> Iterator[ScorecardRow]:
         yield _row(machine, row, latency=row.bytes == least)
 
 
-def _row(machine: Machine, row: SweepRow, *, latency: bool) -> ScorecardRow:
+def _row(machine: MachineUnderTest, row: SweepRow, *, latency: bool) -> ScorecardRow:
     quantity, unit = ("all_reduce_latency", "µs") if latency else ("all_reduce_busbw", "GB/s")
     what = f"{row.bytes:,} B on {row.group_size}, {row.backend}"
     conditions = Conditions(devices=row.group_size, bytes=row.bytes)

@@ -17,7 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from scalescope.hardware.fp8 import fp8_dtype, fp8_obstacle
 from scalescope.records.environment import module_or_none
 from scalescope.records.scorecard.row import Conditions, ScorecardRow
-from scalescope.scorecard.machine import Machine, first_line
+from scalescope.scorecard.machine import MachineUnderTest, first_line
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -42,10 +42,10 @@ class AttentionShape:
         return 2.5 * forward if backward else forward
 
 
-_SHAPES = {True: AttentionShape(4, 16, 8192, 128), False: AttentionShape(1, 4, 128, 64)}
+_SHAPES = {True: AttentionShape(4, 16, 4096, 128), False: AttentionShape(1, 4, 128, 64)}
 
 
-def measure(machine: Machine) -> Iterator[ScorecardRow]:
+def measure(machine: MachineUnderTest) -> Iterator[ScorecardRow]:
     """Yield each kernel's forward and backward pass in bf16, and FlashAttention 3's forward pass in fp8."""
     shape = _SHAPES[machine.full]
     for name, backend in _TORCHS.items():
@@ -61,7 +61,7 @@ def measure(machine: Machine) -> Iterator[ScorecardRow]:
 
 
 def _both(
-    machine: Machine, shape: AttentionShape, name: str, attend: Attend, *, heads_first: bool = True
+    machine: MachineUnderTest, shape: AttentionShape, name: str, attend: Attend, *, heads_first: bool = True
 ) -> Iterator[ScorecardRow]:
     query, key, value = (_random(machine, shape, heads_first).requires_grad_() for _ in range(3))
     try:
@@ -102,7 +102,7 @@ def _by_package(package: str) -> Attend | None:
     return attend
 
 
-def _fp8(machine: Machine, shape: AttentionShape) -> ScorecardRow:
+def _fp8(machine: MachineUnderTest, shape: AttentionShape) -> ScorecardRow:
     what = "FlashAttention 3 forward"
     why = fp8_obstacle() if machine.on_gpu else "a CPU multiplies no fp8"
     attend = _by_package(_PACKAGES["FlashAttention 3"])
@@ -117,19 +117,19 @@ def _fp8(machine: Machine, shape: AttentionShape) -> ScorecardRow:
     return _row(machine, what, shape, "fp8", figure)
 
 
-def _random(machine: Machine, shape: AttentionShape, heads_first: bool) -> Tensor:
+def _random(machine: MachineUnderTest, shape: AttentionShape, heads_first: bool) -> Tensor:
     middle = (shape.heads, shape.tokens) if heads_first else (shape.tokens, shape.heads)
     return torch.randn(shape.batch, *middle, shape.width, device=machine.device, dtype=torch.bfloat16)
 
 
 def _row(
-    machine: Machine, what: str, shape: AttentionShape, precision: str, figure: tuple[float, float, float]
+    machine: MachineUnderTest, what: str, shape: AttentionShape, precision: str, figure: tuple[float, float, float]
 ) -> ScorecardRow:
     told = f"{what}, {shape.batch} × {shape.heads} × {shape.tokens} × {shape.width} {precision}"
     conditions = Conditions(precision=precision, batch=shape.batch, context=shape.tokens)
     return machine.row("attention", "attention", told, "TFLOP/s", figure, conditions)
 
 
-def _absent(machine: Machine, what: str, precision: str, reason: str) -> ScorecardRow:
+def _absent(machine: MachineUnderTest, what: str, precision: str, reason: str) -> ScorecardRow:
     conditions = Conditions(precision=precision)
     return machine.missing("attention", "attention", f"{what} {precision}", "TFLOP/s", reason, conditions)

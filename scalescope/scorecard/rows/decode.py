@@ -11,14 +11,14 @@ import psutil
 from scalescope.hardware.claims.language_models import LANGUAGE_MODELS
 from scalescope.hardware.detect import describe
 from scalescope.records.scorecard.row import Conditions, ScorecardRow
-from scalescope.scorecard.machine import Machine
+from scalescope.scorecard.machine import MachineUnderTest
 from scalescope.scorecard.rows.memory import copy_bytes_s
 
 _BITS = (16.0, 8.0, 4.82)  # the last: llama.cpp's Q4_K_M
 _CONTEXT = 1024
 
 
-def measure(machine: Machine) -> Iterator[ScorecardRow]:
+def measure(machine: MachineUnderTest) -> Iterator[ScorecardRow]:
     """Yield a row a model and quantisation."""
     speed = copy_bytes_s(machine)
     memory_gb = (describe(0, machine.device).memory_bytes or psutil.virtual_memory().total) / 1e9

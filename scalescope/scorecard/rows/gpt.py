@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from scalescope.records.scorecard.row import ScorecardRow
-from scalescope.scorecard.machine import Machine
+from scalescope.scorecard.machine import MachineUnderTest
 from scalescope.scorecard.rows.training import TrainingJob, measure_training
 
 _SMALL = (
@@ -17,5 +17,5 @@ _SMALL = (
 _JOB = TrainingJob("gpt", "gpt_small", _SMALL, "training_tokens", "tokens/s", "token")
 
 
-def measure(machine: Machine) -> Iterator[ScorecardRow]:
+def measure(machine: MachineUnderTest) -> Iterator[ScorecardRow]:
     yield from measure_training(machine, _JOB)

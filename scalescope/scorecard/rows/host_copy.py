@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import torch
 
 from scalescope.records.scorecard.row import Conditions, ScorecardRow
-from scalescope.scorecard.machine import Machine
+from scalescope.scorecard.machine import MachineUnderTest
 
 _BYTES = {True: 1 << 28, False: 1 << 22}
 _WAYS = ("host to device", "device to host")
 
 
-def measure(machine: Machine) -> Iterator[ScorecardRow]:
+def measure(machine: MachineUnderTest) -> Iterator[ScorecardRow]:
     """Yield both ways, in GB/s."""
     if not machine.on_gpu:
         for way in _WAYS:

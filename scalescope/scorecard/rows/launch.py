@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import torch
 
 from scalescope.records.scorecard.row import ScorecardRow
-from scalescope.scorecard.machine import Machine, mean_and_half
+from scalescope.scorecard.machine import MachineUnderTest, mean_and_half
 
 _KERNELS, _BURSTS = {True: 2000, False: 500}, 7
 
 
-def measure(machine: Machine) -> Iterator[ScorecardRow]:
+def measure(machine: MachineUnderTest) -> Iterator[ScorecardRow]:
     """Yield the time from one launch to the next, in µs; on a CPU a call of the same operator."""
     one = torch.zeros(1, device=machine.device)
     count = _KERNELS[machine.full]
@@ -21,7 +21,7 @@ def measure(machine: Machine) -> Iterator[ScorecardRow]:
     yield machine.row("launch", "launch_latency", f"{count} kernels of one element", "µs", figure)
 
 
-def _burst_s(machine: Machine, one: torch.Tensor, count: int) -> float:
+def _burst_s(machine: MachineUnderTest, one: torch.Tensor, count: int) -> float:
     if machine.on_gpu:
         torch.cuda.synchronize(machine.device)
     started = time.perf_counter()

@@ -7,7 +7,7 @@ from scalescope.records.errors import RunError, UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow, TrainFacts
 from scalescope.records.scorecard.row import Conditions, ScorecardRow
-from scalescope.scorecard.machine import Machine, first_line, mean_and_half
+from scalescope.scorecard.machine import MachineUnderTest, first_line, mean_and_half
 
 _FULL = ("steps=50", "warmup_steps=15", "precision=bf16")
 _SMALL = ("steps=4", "warmup_steps=1", "precision=fp32")
@@ -25,7 +25,7 @@ class TrainingJob:
     each: str  # image | token
 
 
-def measure_training(machine: Machine, job: TrainingJob) -> Iterator[ScorecardRow]:
+def measure_training(machine: MachineUnderTest, job: TrainingJob) -> Iterator[ScorecardRow]:
     """Yield throughput, TFLOP/s and energy, of the eager model and of the compiled one."""
     for compiled in (False, True):
         way = "compiled" if compiled else "eager"
@@ -43,7 +43,7 @@ def measure_training(machine: Machine, job: TrainingJob) -> Iterator[ScorecardRo
         yield from _figures(machine, job, folder, way)
 
 
-def _figures(machine: Machine, job: TrainingJob, folder: RunFolder, way: str) -> Iterator[ScorecardRow]:
+def _figures(machine: MachineUnderTest, job: TrainingJob, folder: RunFolder, way: str) -> Iterator[ScorecardRow]:
     facts = folder.read_facts()
     steady = [row for row in folder.read_steps() if row.phase == "steady"]
     if facts is None or not steady:
@@ -73,7 +73,7 @@ def _figures(machine: Machine, job: TrainingJob, folder: RunFolder, way: str) ->
         )
 
 
-def _throughput(machine: Machine, facts: TrainFacts, steady: Sequence[StepRow]) -> tuple[float, float, float]:
+def _throughput(machine: MachineUnderTest, facts: TrainFacts, steady: Sequence[StepRow]) -> tuple[float, float, float]:
     """Return samples or tokens a second over the steady steps, with the interval of their mean."""
     amount = facts.samples_per_rank_step * (facts.tokens_per_sample or 1)
     return machine.rate([row.length_ms / 1e3 for row in steady], amount)
