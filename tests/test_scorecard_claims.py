@@ -125,6 +125,7 @@ def test_claims_of_ones_own_stand_beside_ours(tmp_path: Path) -> None:
         ),
         ("sources: {b: {title: t, kind: rumour}}", "rumour"),
         ("figures: [{id: a, sourc: b}]", "sourc"),
+        ("figures: [{id: a, source: b, quantity: weights, value: 1, conditions: {devices: 0}}]", "devices"),
         ("figures: ${oc.env:HOME}", "resolve"),
     ],
 )

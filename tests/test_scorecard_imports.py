@@ -153,7 +153,7 @@ def test_only_resnet_as_mlperf_trains_it_is_their_benchmark() -> None:
     assert (small.mlperf_benchmark, full.mlperf_benchmark) == (None, "resnet")
 
 
-@pytest.mark.long
+@pytest.mark.job
 def test_the_mllog_of_a_short_resnet_run_passes_mlperfs_checker(tmp_path: Path) -> None:
     pytest.importorskip("mlperf_logging")
     ran = run_world(1, [

@@ -70,9 +70,13 @@ def read_report_data(folder: RunFolder, answers: Sequence[Answer] | None = None)
     """
     info = folder.read_info()
     data = ReportData(folder, info)
-    data.scorecard.extend(folder.read_scorecard())
+    try:
+        data.scorecard.extend(folder.read_scorecard())
+    except (UserError, OSError, msgspec.DecodeError) as error:
+        data.notes.append(f"the scorecard is left out: {error}")
     if info.kind == "scorecard":
-        return data  # its jobs' folders have reports of their own
+        data.sweep_runs.append(_read_run(folder, None))  # for its environment and config; its jobs have theirs
+        return data
     known = None if answers is None else {one.name: one for one in answers if isinstance(one, RunAnalysis)}
     for child in folder.read_children() if info.kind == "study" else [folder]:
         try:

@@ -70,8 +70,6 @@ def _check(claim: Claim, catalog: Catalog) -> None:
     if not claim.value > 0 or claim.highest < claim.value:
         raise UserError(f"{claim.id}: its value is {claim.value:g} up to {claim.highest:g}; give a figure above 0, and "
                         "the higher end of a range as up_to")  # fmt: skip
-    if claim.conditions.devices < 1:
-        raise UserError(f"{claim.id}: conditions.devices={claim.conditions.devices}; give 1 or more")
 
 
 @cache

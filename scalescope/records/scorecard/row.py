@@ -1,8 +1,11 @@
 """One figure of a scorecard, and the conditions without which a figure says nothing."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Amount = Annotated[float, msgspec.Meta(gt=0)]
 
 RowStatus = Literal["measured", "not_available", "failed"]
 
@@ -12,14 +15,14 @@ class Conditions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
 
     precision: str | None = None  # fp32 | tf32 | bf16 | fp16 | fp8
     sparse: bool = False  # counted with structured sparsity: twice the dense rate
-    devices: int = 1
-    bytes: int | None = None  # of a collective, a copy or an array
-    batch: int | None = None  # samples, or sequences decoded at once
+    devices: Count = 1
+    bytes: Count | None = None  # of a collective, a copy or an array
+    batch: Count | None = None  # samples, or sequences decoded at once
     model: str | None = None
-    flops_per_sample: float | None = None  # forward and backward
-    bits_per_weight: float | None = None
-    context: int | None = None  # tokens
-    compute_units: int | None = None  # that the figure is one of
+    flops_per_sample: Amount | None = None  # forward and backward
+    bits_per_weight: Amount | None = None
+    context: Count | None = None  # tokens
+    compute_units: Count | None = None  # that the figure is one of
     in_switch: bool | None = None  # reduced inside the switch (NVLS)
 
 
