@@ -162,3 +162,10 @@ def test_claims_come_as_json_too(capsys: pytest.CaptureFixture[str]) -> None:
     one = told["matmul_h100_claim"]
     assert (one["device"], one["value"], one["unit"], one["limit"]) == ("H100 SXM", 1580, "TFLOP/s", 989)
     assert one["verdict"] == "impossible" and one["arithmetic"] and one["source"]
+
+
+def test_fp8_beside_fp16_is_not_comparable() -> None:
+    claim = Claim("one", "here", "matmul", 1500, "H100 SXM", conditions=Conditions(precision="fp8"),
+                  beside="matmul_mi300x_claim")  # fmt: skip
+    judged = judge(claim, CATALOG.with_more({"here": ClaimSource("somebody", "claim")}, [claim]))
+    assert (judged.verdict, judged.arithmetic) == ("not_comparable", "precision fp8 here, fp16 beside it")
