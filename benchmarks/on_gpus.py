@@ -48,6 +48,7 @@ class Piece:
 PIECES = (  # the most wanted first
     Piece("study", f"{SCALESCOPE} study model=gpt_small,resnet50 gpu_counts={{counts}} sweep.group_sizes={{several}} "
           "runs={out} name=study", 380),
+    Piece("scorecard", f"{SCALESCOPE} scorecard runs={{out}} name=scorecard logger=none", 300),
     # every GPU for itself: what is slower there than on one GPU has nothing to do with communication
     Piece("alone", f"{SCALESCOPE} study model=gpt_small,resnet50 strategy=local gpu_counts={{ends}} with_sweep=false "
           "runs={out} name=study", 220, least_gpus=2),

@@ -12,6 +12,7 @@ from scalescope.records.sink import Sink, Sinks
 SINKS = {
     "wandb": "scalescope.report.sinks.wandb:WandbSink",
     "tensorboard": "scalescope.report.sinks.tensorboard:TensorBoardSink",
+    "mllog": "scalescope.report.sinks.mllog:MllogSink",
 }
 
 #: What version 0.1 wrote as `_target_` into a run folder's config, which stays resumable.

@@ -192,11 +192,12 @@ def write_report(path: Location, out: Location | None = None) -> Path:
     return write(RunFolder.open(Path(path)), Path(out) if out is not None else None)
 
 
-_OTHERWISE = {"study": "analyze_study() takes it", "sweep": "its rows are the answer: read_sweep() returns them"}
+_OTHERWISE = {"study": "analyze_study() takes it", "sweep": "its rows are the answer: read_sweep() returns them",
+              "scorecard": "its rows are the answer, in scorecard.jsonl"}  # fmt: skip
 
 
 def _kind(path: Path) -> str | None:
-    """Return what a folder is, if it is a study or a sweep."""
+    """Return what a folder is, if it is no training run."""
     kind = RunFolder(path).read_info().kind if (path / "run.json").is_file() else "train"
     return kind if kind != "train" else None
 

@@ -19,6 +19,7 @@ SECTIONS = (
     ("Its optimiser", "optimizer.", "optimizer/*.yaml"),
     ("Its profiler", "profiler.", "profiler/*.yaml"),
     ("A sweep", "", "sweep.yaml"),
+    ("A scorecard", "", "scorecard.yaml"),
     ("How a job starts", "launch.", "launch/*.yaml"),
     ("Live loggers", "logger.", "logger/*.yaml"),
     ("A study", "", "study.yaml preset/none.yaml"),

@@ -220,6 +220,7 @@ def _facts(config: TrainConfig, model: Model, share: Share, strategy: Strategy[A
         attention=network_class(config.model).attention_kernel(config.model, strategy.device, strategy.precision.dtype),
         origin="job",
         dataset=config.data.kind,
+        mlperf_benchmark=config.model.mlperf_benchmark,
     )
 
 

@@ -2,35 +2,27 @@
 
 from dataclasses import dataclass
 
+from scalescope.hardware.claims.catalog import own_catalog
+from scalescope.hardware.peaks import find_peak
+
 
 @dataclass(frozen=True)
 class Published:
-    """The best bus bandwidth on record of an operation over so many devices of one host."""
+    """The best bus bandwidth on record of an operation over so many devices of one host, not reduced in a switch."""
 
-    device: str  # part of the device's name, lower case
-    operation: str
-    group_size: int
     bus_gb_s: float
     source: str
 
 
-_ML_ENGINEERING = "stas00/ml-engineering, network"
-
-PUBLISHED = (
-    Published("h200", "all_reduce", 2, 344.2, "nccl-tests, NCCL 2.28.9, NVLS off, 4 GiB"),
-    Published("h200", "all_reduce", 3, 360.1, "nccl-tests, NCCL 2.28.9, NVLS off, 4 GiB"),
-    Published("h200", "all_reduce", 4, 362.5, "nccl-tests, NCCL 2.28.9, NVLS off, 4 GiB"),
-    Published("h200", "all_reduce", 8, 367.2, f"{_ML_ENGINEERING}, NVLS off, 16 GiB (480 with NVLS)"),
-    Published("h100", "all_reduce", 8, 367.0, "NVIDIA/nccl#1455, NVLS off (480 with NVLS)"),
-    Published("mi300x", "all_reduce", 8, 312.9, f"{_ML_ENGINEERING}, 4 GiB"),
-    Published("mi300x", "all_reduce", 2, 47.7, "ROCm/rccl#1270"),
-)
-
-
 def published_for(device: str, operation: str, group_size: int) -> Published | None:
     """Return the figure on record, or None where there is none for this device, operation and group size."""
-    name = device.lower()
-    for entry in PUBLISHED:
-        if entry.device in name and (entry.operation, entry.group_size) == (operation, group_size):
-            return entry
-    return None
+    catalog, peak = own_catalog(), find_peak(device)
+    found = [
+        Published(claim.value, ", ".join(filter(None, (catalog.source_of(claim).title, claim.note))))
+        for claim in catalog.claims.values()
+        if claim.quantity == f"{operation}_busbw"
+        and (claim.conditions.devices, claim.conditions.in_switch is True) == (group_size, False)
+        and catalog.source_of(claim).kind == "measured"
+        and peak is not None and find_peak(claim.device or "") == peak
+    ]  # fmt: skip
+    return max(found, key=lambda one: one.bus_gb_s, default=None)

@@ -18,6 +18,7 @@ VERBS = {
     "study": "scalescope.cli.study",
     "train": "scalescope.cli.train",
     "sweep": "scalescope.cli.sweep",
+    "scorecard": "scalescope.cli.scorecard",
     "analyze": "scalescope.cli.analyze",
     "report": "scalescope.cli.report",
     "perfetto": "scalescope.cli.perfetto",
@@ -33,7 +34,7 @@ VERBS = {
     "doctor": "scalescope.cli.doctor",
 }
 
-_MEASURING = ("demo", "study", "train", "sweep")
+_MEASURING = ("demo", "study", "train", "sweep", "scorecard")
 
 USAGE = """\
 scalescope: why does my training job not scale, and what would make it?
@@ -42,6 +43,7 @@ scalescope: why does my training job not scale, and what would make it?
   scalescope study   [KEY=VALUE …]            train at several GPU counts, sweep what they send, analyse, report
   scalescope train   [KEY=VALUE …] [-m]       one training job on this machine's devices
   scalescope sweep   [KEY=VALUE …] [-m]       collectives over sizes and GPU counts
+  scalescope scorecard [KEY=VALUE …] [--json] this machine beside data sheets, the record and claims; rows=[]: claims
   scalescope analyze PATH … [--json FILE]     traces → analysis.json and a table; PATH: runs, studies, traces
   scalescope report  PATH [OTHER]             report.html, one file that needs no network; of two, side by side
   scalescope perfetto RUN [--out FILE]        all ranks' traces as one file for ui.perfetto.dev

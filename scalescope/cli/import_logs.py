@@ -1,23 +1,31 @@
-"""`scalescope import`: logs of nccl-tests and rccl-tests → a sweep like ours."""
+"""`scalescope import`: logs of nccl-tests and rccl-tests → a sweep; SuperBench's and MLPerf's → a scorecard."""
 
 import argparse
 from pathlib import Path
 
 from scalescope.records.errors import ExitCode
+from scalescope.scaling.results.importing import are_results, import_results
 from scalescope.scaling.sweeps.importing import import_logs
 
 
 def run(argv: list[str]) -> int:
-    """Turn logs of other tools into a sweep folder. Returns 0; raises UserError."""
+    """Turn logs of other tools into a sweep folder, or a scorecard. Returns 0; raises UserError."""
     parser = argparse.ArgumentParser(
         prog="scalescope import",
         description="Turn the output of nccl-tests or rccl-tests (text, JSON, CSV) into a sweep folder, so that theirs "
-        "and ours stand in one plot.",
+        "and ours stand in one plot; SuperBench's results-summary.jsonl and MLPerf's MLLOG (with systems/*.json for "
+        "figures of a device) into a scorecard, whose sweep lies in it.",
     )
     parser.add_argument("logs", nargs="+", type=Path, metavar="LOG")
     parser.add_argument("--out", required=True, type=Path, metavar="FOLDER")
     parser.add_argument("--operation", help="what the logs are of, where an old one does not say: all_reduce, …")
     options = parser.parse_args(argv)
+    if are_results(options.logs):
+        folder, read = import_results(options.logs, options.out)
+        print(f"{len(read.rows)} rows, {len(read.sweep)} of a sweep → {folder.path}")
+        for fault in read.faults:
+            print(f"note: {fault}")
+        return int(ExitCode.OK)
     folder, log = import_logs(options.logs, options.out, options.operation)
     print(f"{len(log.rows)} rows → {folder.path}")
     for fault in log.faults:

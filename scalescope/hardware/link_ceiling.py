@@ -28,6 +28,20 @@ def link_ceiling_gb_s(peak: Peak, group_size: int) -> tuple[float, str] | None:
     return peak.link_gb_s, f"PCIe, {peak.link_gb_s:g} GB/s a device"
 
 
+def in_switch_ceiling_gb_s(peak: Peak, group_size: int) -> tuple[float, str] | None:
+    """Return the bus bandwidth of an all-reduce that the switch adds up (NVLS), and what it assumes; None without one.
+
+    Each device sends its buffer once and gets the sum once, n + 1 parts of S/n over its link instead of 2(n − 1).
+    """
+    if peak.link_gb_s is None or not peak.reduces_in_switch or group_size < 2:
+        return None
+    ceiling = 2 * (group_size - 1) / (group_size + 1) * peak.link_gb_s
+    return (
+        ceiling,
+        f"reduced inside the switch (NVLS), 2 × {group_size - 1} ÷ {group_size + 1} × {peak.link_gb_s:g} GB/s",
+    )
+
+
 def edge_ceiling_gb_s(peak: Peak) -> tuple[float, str] | None:
     """Return what the best link between two devices of a mesh carries, and what that assumes; None as above."""
     if not peak.peers_gb_s:

@@ -27,6 +27,7 @@ from scalescope.records.rows import (
     TrainFacts,
     TriedRow,
 )
+from scalescope.records.scorecard.row import ScorecardRow
 from scalescope.records.steps.recording import RecordingFacts
 
 #: What ended a run, where its status says no more.
@@ -134,6 +135,10 @@ class RunFolder:
         return self.path / "sweep.jsonl"
 
     @property
+    def scorecard(self) -> Path:
+        return self.path / "scorecard.jsonl"
+
+    @property
     def tried(self) -> Path:
         return self.path / "tried.jsonl"
 
@@ -221,6 +226,9 @@ class RunFolder:
     def sweep_writer(self) -> RowWriter:
         return RowWriter(self.sweep)
 
+    def scorecard_writer(self) -> RowWriter:
+        return RowWriter(self.scorecard)
+
     def read_steps(self) -> list[StepRow]:
         """Return the rows of steps.jsonl by step; of a step done twice (a requeued job) the last attempt counts."""
         by_step: dict[int, StepRow] = {}
@@ -238,6 +246,9 @@ class RunFolder:
 
     def read_sweep(self) -> list[SweepRow]:
         return list(read_rows(self.sweep, SweepRow))
+
+    def read_scorecard(self) -> list[ScorecardRow]:
+        return list(read_rows(self.scorecard, ScorecardRow))
 
     def read_children(self) -> list["RunFolder"]:
         """Return the runs of a study folder, by name."""

@@ -11,7 +11,7 @@ from scalescope.records.operations import OPERATION_FACTS
 
 SCHEMA = 1
 
-RunKind = Literal["train", "sweep", "study"]
+RunKind = Literal["train", "sweep", "study", "scorecard"]
 RunStatus = Literal["running", "done", "failed", "interrupted", "preempted"]
 StepPhase = Literal["warmup", "steady", "profile"]
 #: What ended a run that did not come to its end: a rank that died or went silent, a place that was not passed in time,
@@ -132,6 +132,7 @@ class TrainFacts(msgspec.Struct, frozen=True):
     hardware_flops_formula: str | None = None
     origin: Origin | None = None  # None: not known
     dataset: str | None = None  # the kind of a job's data: synthetic | tokens | image_folder
+    mlperf_benchmark: str | None = None  # which of MLPerf Training's it is; None: none of them
 
 
 class TriedRow(msgspec.Struct, frozen=True):

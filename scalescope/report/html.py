@@ -13,6 +13,7 @@ from scalescope.report.page import Card, Figure, Lost, Machine, Page, render
 from scalescope.report.panels.sections import sections
 from scalescope.report.redaction.report_data import pseudonyms_of, redact
 from scalescope.report.report_data import ReportData, RunData, read_report_data
+from scalescope.report.scorecard import scorecard_sentence
 from scalescope.report.sentences import Verdict, sweep_verdict
 from scalescope.report.verdict import run_verdict, study_verdicts
 from scalescope.report.views import devices_table, in_tokens, points_of, series_names, waterfall_steps
@@ -73,6 +74,8 @@ def _cards(data: ReportData) -> list[Card]:
         cards += [_unanalysed(run) for run in data.runs if run.answer is None]
         if data.sweep:
             cards.append(Card(sweep_verdict(data.sweep)))
+        if data.scorecard:
+            cards.append(Card(Verdict(data.name, "unknown", scorecard_sentence(data.scorecard))))
         return cards or [Card(Verdict(data.name, "unknown", "There is nothing measured here yet."))]
     cards = []
     names = series_names(study)

@@ -8,6 +8,7 @@ import msgspec
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import RunInfo, StepRow, SweepRow, TrainFacts
+from scalescope.records.scorecard.row import ScorecardRow
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.study_answer import Answer, StudyAnalysis, read_study_answer
 from scalescope.scaling.verdicts.flight import read_flight
@@ -40,6 +41,7 @@ class ReportData:
     runs: list[RunData] = field(default_factory=list)
     sweep: list[SweepRow] = field(default_factory=list)
     sweep_runs: list[RunData] = field(default_factory=list)
+    scorecard: list[ScorecardRow] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     of_traces: bool = False  # of plain traces: there is no run folder
 
@@ -69,6 +71,13 @@ def read_report_data(folder: RunFolder, answers: Sequence[Answer] | None = None)
     """
     info = folder.read_info()
     data = ReportData(folder, info)
+    try:
+        data.scorecard.extend(folder.read_scorecard())
+    except (UserError, OSError, msgspec.DecodeError) as error:
+        data.notes.append(f"the scorecard is left out: {error}")
+    if info.kind == "scorecard":
+        data.sweep_runs.append(_read_run(folder, None))  # for its environment and config; its jobs have theirs
+        return data
     known = None if answers is None else {one.name: one for one in answers if isinstance(one, RunAnalysis)}
     for child in folder.read_children() if info.kind == "study" else [folder]:
         try:

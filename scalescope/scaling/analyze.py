@@ -147,7 +147,7 @@ def _analyze_path(
         return [_completed(path, explained, jobs, executor, outlook, untraced) for explained in found]
     folder = RunFolder.open(path)
     kind = folder.read_info().kind
-    if kind == "sweep":
+    if kind in ("sweep", "scorecard"):
         return []  # its rows are the answer already
     if write:
         folder.refuse_read_only()

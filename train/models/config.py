@@ -31,6 +31,11 @@ class ModelConfig(Variant, ABC):
         return None
 
     @property
+    def mlperf_benchmark(self) -> str | None:
+        """Which benchmark of MLPerf Training trains this network; None where none does."""
+        return None
+
+    @property
     def parameters(self) -> int | None:
         """How many parameters the network will have, before it is built; None where only building it tells."""
         return None

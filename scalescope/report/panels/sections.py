@@ -14,6 +14,7 @@ from scalescope.report.panels.roles import role_panels
 from scalescope.report.panels.scaling import growth_panels, scaling_panels
 from scalescope.report.panels.steps import profiling_panels, step_panels
 from scalescope.report.report_data import ReportData
+from scalescope.report.scorecard import catalog_of, scorecard_panels
 
 
 def sections(data: ReportData, *, legends: bool = False) -> list[Section]:
@@ -24,6 +25,7 @@ def sections(data: ReportData, *, legends: bool = False) -> list[Section]:
     study = data.study
     inflation = inflation_panels(study, data.answers) if study else []
     built = [
+        Section("scorecard", "The scorecard", scorecard_panels(data.scorecard, catalog_of(data.folder))),
         Section("scaling", "How it scales", scaling_panels(data)),
         Section("projection", "What to expect on other GPU counts", projection_panels(data)),
         Section("growth", "Where the step's growth went", [*growth_panels(data), *inflation]),

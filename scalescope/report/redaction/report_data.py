@@ -69,6 +69,7 @@ def _redact(data: ReportData, by: Pseudonyms) -> ReportData:
         study=redacted(data.study, by),
         runs=[_redact_run(run, by) for run in data.runs],
         sweep=redacted(data.sweep, by),
+        scorecard=redacted(data.scorecard, by),
         sweep_runs=[_redact_run(run, by) for run in data.sweep_runs],
         notes=[by.text(note) for note in data.notes],
     )

@@ -13,7 +13,8 @@ from scalescope.records.folder import RunFolder
 _MB = 10**6
 _CHUNK = 4 * 2**20
 #: Small files of a run folder, which together explain its figures.
-_SMALL_FILES = ("run.json", "config.yaml", "facts.json", "steps.jsonl", "sweep.jsonl", "analysis.json", "report.html")
+_SMALL_FILES = ("run.json", "config.yaml", "facts.json", "steps.jsonl", "sweep.jsonl",
+                "scorecard.jsonl", "analysis.json", "report.html")  # fmt: skip
 
 
 class Files:

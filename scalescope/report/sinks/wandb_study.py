@@ -19,6 +19,7 @@ from scalescope.report.drawing.tables import Column, Table, stacked
 from scalescope.report.panels.sections import sections
 from scalescope.report.redaction.report_data import pseudonyms_of, redact
 from scalescope.report.report_data import ReportData, read_report_data
+from scalescope.report.scorecard import catalog_of, judged_rows, scorecard_table
 from scalescope.report.sentences import Verdict, sweep_verdict
 from scalescope.report.sinks.wandb import WandbSink
 from scalescope.report.sinks.wandb_rows import wandb_table
@@ -100,6 +101,7 @@ def study_tables(data: ReportData) -> dict[str, Table]:
                                   for run in data.answers]),
         "study/step_times": step_times_table(data.answers),
         "study/sweep": sweep_table(data.sweep),
+        "scorecard": scorecard_table(judged_rows(data.scorecard, catalog_of(data.folder))),
     }  # fmt: skip
     return {key: table for key, table in tables.items() if table is not None and table.rows}
 

@@ -19,6 +19,10 @@ class ResNetConfig(ImageModelConfig):
     gathers_in_bf16: ClassVar[bool] = False  # batch norms, whose statistics stay fp32
 
     @property
+    def mlperf_benchmark(self) -> str | None:
+        return "resnet" if (self.image_size, self.classes) == (224, _CLASSES) else None
+
+    @property
     def parameters(self) -> int:
         """What 1000 classes make of it; the FLOPs do not depend on it."""
         return _PARAMETERS + (self.classes - _CLASSES) * 2049

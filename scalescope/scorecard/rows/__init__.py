@@ -1,0 +1,1 @@
+"""One row a file: `measure(machine)` yields its figures."""
