@@ -20,8 +20,9 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.run import explain_traces
 from scalescope.scaling.trace.kernel_kinds import COMMUNICATION, OTHER, kind_of
 from scalescope.scaling.trace.reader import read_trace
-from scalescope.scaling.trace.sources import Source
+from scalescope.scaling.trace.sources import Source, find_sources
 from scalescope.scaling.trace.trace import KERNEL
+from scalescope.scaling.trace.xla.read import XPLANE, is_profile
 
 #: Repository → where its traces lie.
 PUBLISHED = {
@@ -66,7 +67,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def files_of(folder: Path) -> list[Path]:
     """Return the files that may be traces."""
-    found = (path for path in sorted(folder.rglob("*")) if path.name.endswith((".json", ".json.gz")))
+    found = (path for path in sorted(folder.rglob("*")) if path.name.endswith((".json", ".json.gz", XPLANE)))
     return [path for path in found if path.is_file() and not any(word in path.name for word in _NO_TRACES)]
 
 
@@ -74,7 +75,8 @@ def row_of(path: Path, folder: Path) -> Row:
     """Return what is told of one trace, read by itself."""
     name = _name(path, folder)
     try:
-        explained = explain_traces([Source(path, None)], path.name, jobs=1)
+        sources = find_sources(path) if is_profile(path) else [Source(path, None)]
+        explained = explain_traces(sources, path.name, jobs=1)
     except UserError as error:
         return Row(name, f"refused: {str(error).partition(' is ')[2][:60]}", "", "", "", None)
     run = explained.analysis
@@ -99,7 +101,7 @@ def _name(path: Path, folder: Path) -> str:
 def _told(run: RunAnalysis) -> str:
     if run.quality.verdict == "unusable" or not run.ranks:
         return "–"
-    (rank,) = run.ranks
+    rank = max(run.ranks, key=lambda rank: rank.compute_ms)  # a profile of XLA holds all of a process
     share = rank.compute_ms / rank.window_ms if rank.window_ms else 0.0
     if run.steps_by is None:
         return f"{share:.0%} compute of {rank.window_ms:.1f} ms recorded"

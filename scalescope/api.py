@@ -52,12 +52,13 @@ class Study(msgspec.Struct, frozen=True):
     runs: list[RunAnalysis]
 
 
-def read_trace(path: Location) -> Trace:
-    """Return one rank's Kineto trace as columns of integers, times in ns; as far as the file goes.
+def read_trace(path: Location, device: int | None = None) -> Trace:
+    """Return one rank's trace as columns of integers, times in ns; as far as the file goes.
 
-    Raises UserError where the file is no trace or cannot be opened.
+    `device`: which one of a profile of XLA (jax.profiler's) that holds several, each a rank. Raises UserError where the
+    file is no trace or cannot be opened, or holds several devices and none is said.
     """
-    return reader.read_trace(Path(path))
+    return reader.read_trace(Path(path), device)
 
 
 def read_run(path: Location) -> Run:

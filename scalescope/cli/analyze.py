@@ -19,8 +19,8 @@ def run(argv: list[str]) -> int:
     """Analyse, print and report what the paths hold."""
     parser = argparse.ArgumentParser(
         prog="scalescope analyze",
-        description="Read the Kineto traces of run folders, studies, trace folders or trace files; say where each "
-        "millisecond went. Run folders and studies get an analysis.json.",
+        description="Read the traces (Kineto's, or profiles of JAX) of run folders, studies, trace folders or trace "
+        "files; say where each millisecond went. Run folders and studies get an analysis.json.",
     )
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the answer here, too")

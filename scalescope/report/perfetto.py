@@ -37,6 +37,7 @@ from scalescope.scaling.trace.header import read_header
 from scalescope.scaling.trace.reader import read_trace
 from scalescope.scaling.trace.sources import PERFETTO_BUNDLE, find_sources
 from scalescope.scaling.trace.splitting import scan
+from scalescope.scaling.trace.xla.trace_events import base_ns_of, read_device_events
 
 Event = dict[str, Any]
 
@@ -93,7 +94,10 @@ def open_bundle(folder: Path, path: Path, answer: RunAnalysis | None = None) -> 
     collectives = {rank: one.collectives for rank, one in summaries.items()}
     clocks = host_offsets({rank: one.host for rank, one in summaries.items()}, collectives)
     packed = Packed(path, offsets_ns=dict(clocks.offsets), reasons=[*ranks.reasons, *clocks.reasons])
-    bases = {rank: base_ns(one.path) for rank, one in summaries.items()}
+    bases = {
+        rank: base_ns(one.path) if one.of_file is None else base_ns_of(one.path, one.of_file)
+        for rank, one in summaries.items()
+    }
     origin = min(bases.values())
     return Bundle(_all_events(summaries, bases, origin, packed, answer), packed, origin, summaries)
 
@@ -132,7 +136,10 @@ def _all_events(
 ) -> Iterator[Event]:
     for rank, summary in summaries.items():
         shift_us = (bases[rank] - origin + packed.offsets_ns.get(rank, 0)) / 1e3
-        yield from _rank_events(rank, summary.path, shift_us, packed)
+        events = (
+            read_events(summary.path) if summary.of_file is None else read_device_events(summary.path, summary.of_file)
+        )
+        yield from _rank_events(rank, events, shift_us, packed)
     yield from _marks(summaries, origin, packed.offsets_ns, answer)
 
 
@@ -200,13 +207,13 @@ class _Processes:
         return self._tids.setdefault(str(old), _TEXT_TID + len(self._tids))
 
 
-def _rank_events(rank: int, path: Path, shift_us: float, packed: Packed) -> Iterator[Event]:
+def _rank_events(rank: int, events: Iterator[Event | None], shift_us: float, packed: Packed) -> Iterator[Event]:
     processes = _Processes(rank)
     metadata: list[Event] = []
     busy: set[object] = set()
     text_threads: dict[tuple[int, int], str] = {}
     packed.events[rank] = packed.unreadable[rank] = 0
-    for event in read_events(path):
+    for event in events:
         if event is None or not _has_time(event) or not _has_place(event):
             packed.unreadable[rank] += 1
             continue

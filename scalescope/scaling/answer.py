@@ -20,7 +20,9 @@ from scalescope.scaling.finding import Code, Cure, Finding, Reason
 SCHEMA = 2
 
 #: What told a trace's steps; see scalescope/scaling/rank/steps.py.
-StepSource = Literal["profiler", "iteration", "optimizer", "annotation", "graph", "period"]
+StepSource = Literal[
+    "profiler", "iteration", "optimizer", "step_annotation", "module", "annotation", "graph", "period"
+]  # fmt: skip
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from scalescope.report.redaction.pseudonyms import Pseudonyms
 from scalescope.scaling.trace.blocks import Blocks
+from scalescope.scaling.trace.xla.read import host_of, is_profile
 
 _TELLS = re.compile(rb'"host(?:_name)?"\s*:\s*"([^"\\]{1,255})"|(?:/home|/[Uu]sers)/([A-Za-z_][\w.-]{0,63})')
 #: torch.profiler's tensorboard_trace_handler calls a file `<host>_<process>.<time>.pt.trace.json`.
@@ -19,6 +20,8 @@ def learn_from_traces(known: Pseudonyms, paths: Iterable[Path]) -> None:
         known.know_folder(path.parent)
         if worker := _WORKER.match(path.name):
             known.know(hosts=[worker[1]])
+        if is_profile(path):
+            known.know(hosts=[host for host in (host_of(path),) if host])
         hosts: set[bytes] = set()
         users: set[bytes] = set()
         with Blocks(path) as blocks:

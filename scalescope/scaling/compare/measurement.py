@@ -10,6 +10,7 @@ from scalescope.records.rows import RunInfo, TrainFacts
 from scalescope.scaling.answer import PARTS
 from scalescope.scaling.costs.points import Launch
 from scalescope.scaling.trace.kernel_kinds import KINDS
+from scalescope.scaling.trace.sources import Source
 
 #: The parts of a step, compute by kernel kind.
 KEYS = (*KINDS, *PARTS[1:])
@@ -24,7 +25,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     ranks: dict[int, Vector]  # by rank, its mean step by KEYS
     steps: dict[int, list[Vector]]  # by rank, each step as profiled, by PARTS
     basis: Literal["as_run", "profiled"]
-    traces: dict[int, Path]
+    traces: dict[int, Source]
 
     @property
     def step_ms(self) -> float:

@@ -15,6 +15,7 @@ from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
 from scalescope.scaling.compare.windows import Profiled, read_windows
 from scalescope.scaling.costs.points import Launch, read_launches
 from scalescope.scaling.trace.sources import find_sources
+from scalescope.scaling.trace.xla.read import XPLANE
 
 #: Before the first window nothing of the profiler slows the host: so many steps there are enough to tell the step.
 _ENOUGH_STEPS = 10
@@ -52,7 +53,7 @@ def _name(side: str, repeats: Sequence[Repeat], jobs: int) -> str:
 def _things(path: Path) -> tuple[list[Path], list[Path]]:
     """Return the runs (or folders of traces) and the sweeps at a path."""
     if path.is_file():
-        return ([], [path]) if not path.name.endswith((".json", ".json.gz")) or _is_log(path) else ([path], [])
+        return ([], [path]) if not path.name.endswith((".json", ".json.gz", XPLANE)) or _is_log(path) else ([path], [])
     if not path.is_dir():
         raise UserError(f"{path}: there is no such folder or file")
     if (path / "run.json").is_file():

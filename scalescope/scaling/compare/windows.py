@@ -78,7 +78,7 @@ def _explain(
         ranks={rank: as_keys(parts, kinds[rank]) for rank, parts in means.items()},
         steps={rank: [_parts(step) for step in whole[rank]] for rank in means},
         basis="as_run" if basis == "as_run" else "profiled",
-        traces={source.rank if source.rank is not None else at: source.path for at, source in enumerate(sources)},
+        traces={source.rank if source.rank is not None else at: source for at, source in enumerate(sources)},
     )
     return explained, window
 

@@ -17,6 +17,7 @@ from scalescope.scaling.rank.step_sources.period import by_period
 from scalescope.scaling.rank.step_sources.profiler import by_profiler
 from scalescope.scaling.rank.step_sources.steps import NO_STEPS, Steps
 from scalescope.scaling.rank.step_sources.work import work_of
+from scalescope.scaling.rank.step_sources.xla import by_module_runs, by_step_annotations
 from scalescope.scaling.trace.trace import Trace
 
 __all__ = ["Steps", "find_steps"]
@@ -24,11 +25,11 @@ __all__ = ["Steps", "find_steps"]
 
 def find_steps(trace: Trace) -> Steps:
     """Return the trace's steps in ns of the file's clock; none where nothing tells any."""
-    told = by_profiler(trace) or by_iterations(trace) or by_optimizer(trace)
+    told = by_profiler(trace) or by_step_annotations(trace) or by_iterations(trace) or by_optimizer(trace)
     if told is not None:
         return told
     work = work_of(trace)
-    for find in (by_annotations, by_graphs, by_period):
+    for find in (by_module_runs, by_annotations, by_graphs, by_period):
         if (found := find(trace, work)) is not None:
             return found
     return NO_STEPS

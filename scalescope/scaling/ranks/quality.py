@@ -30,6 +30,14 @@ def judge(
     if len(windows) > 1:
         notes.append("the ranks' traces do not hold the same steps")
     notes.extend(_unmatched(matches))
+    sizeless = sum(
+        one.bytes is None for row in summaries.values() if row.of_file is not None for one in row.collectives
+    )
+    if sizeless:
+        notes.append(
+            f"{sizeless} collectives, over all ranks, whose size the profile does not tell, so no bus bandwidth: it "
+            "does not hold their modules, as the .xplane.pb does that jax.profiler writes"
+        )
     if any(match.group == ASSUMED_GROUP for match in matches):
         notes.append("the traces name no process group: their collectives are taken as those of all ranks")
     if not missing and (groupless := sum(match.missing == "trace" for match in matches)):
@@ -67,6 +75,8 @@ _TOLD_BY: dict[StepSource, str] = {
     "profiler": "ProfilerStep",
     "iteration": "the server's iterations",
     "optimizer": "Optimizer.step",
+    "step_annotation": "StepTraceAnnotation",
+    "module": "the runs of the XLA module that computes most",
     "annotation": "an annotation that recurs",
     "graph": "graphs that are replayed",
     "period": "kernels whose sequence repeats",

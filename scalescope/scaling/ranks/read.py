@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from functools import partial
-from pathlib import Path
 
 import msgspec
 
@@ -64,7 +63,7 @@ def read_jobs(
     `for_replay`: with what a replay needs, for a few ranks. What is no trace is said with the first job. Raises
     UserError where no file is a trace; RunError where a reading process was killed.
     """
-    read = _read([source.path for source in sources], jobs, executor, for_replay)
+    read = _read(sources, jobs, executor, for_replay)
     refused = [
         Refused(source.path.name, one, stranger=not source.looks_like_a_trace)
         for source, one in zip(sources, read, strict=True)
@@ -90,21 +89,22 @@ def _some(names: Sequence[str]) -> str:
 
 
 def _read(
-    paths: Sequence[Path], jobs: int | None, executor: Executor | None, for_replay: bool
+    sources: Sequence[Source], jobs: int | None, executor: Executor | None, for_replay: bool
 ) -> list[RankReading | str]:
     read = partial(_reading_or_reason, for_replay)
     if executor is not None:
-        return list(executor.map(read, paths))
+        return list(executor.map(read, sources))
     workers = jobs if jobs is not None else usable_cores()
+    paths = [source.path for source in sources]
     text = sum(path.stat().st_size * (_GZIP_RATIO if path.name.endswith(".gz") else 1) for path in paths)
     if jobs is None and text < _PARALLEL_BYTES:
         workers = 1
-    return map_in_processes(read, paths, workers, f"read traces of {paths[0].parent}")
+    return map_in_processes(read, sources, workers, f"read traces of {paths[0].parent}")
 
 
-def _reading_or_reason(for_replay: bool, path: Path) -> RankReading | str:
+def _reading_or_reason(for_replay: bool, source: Source) -> RankReading | str:
     """Return what a rank's file says, or in words why it is no trace: one bad file must not cost the other ranks."""
     try:
-        return read_rank(path, for_replay=for_replay)
+        return read_rank(source.path, source.device, for_replay=for_replay)
     except UserError as error:
         return str(error)

@@ -1,7 +1,7 @@
 """What one rank's trace says by itself: read once, kept small, so that a thousand ranks fit beside each other."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -63,6 +63,7 @@ class RankSummary:
     before_window_ns: int
     evidence: Evidence
     host_evidence: HostEvidence | None  # None where nothing of the host was recorded
+    of_file: int | None = None  # which of its file's devices it is; None where a file is of one rank
 
     @property
     def cut_off(self) -> bool:
@@ -78,17 +79,20 @@ class RankReading:
     record: RankRecord | None  # what a replay needs, where it was asked for
 
 
-def read_rank(path: Path, *, for_replay: bool = False) -> RankReading:
+def read_rank(path: Path, device: int | None = None, *, for_replay: bool = False) -> RankReading:
     """Read one trace file and keep what is needed of it. Raises UserError for a file that is no trace.
 
-    `for_replay`: keep what a replay needs, too: far more than a summary, about 1 kB an activity.
+    `device`: of a file with several, which of them is the rank. `for_replay`: keep what a replay needs, too: far more
+    than a summary, about 1 kB an activity.
     """
-    trace = join_copies(read_trace(path))
+    trace = join_copies(read_trace(path, device))
     timeline = build_timeline(trace)
     if timeline.start.size:
-        return RankReading(_summarise_device(trace, timeline), record_device(trace, timeline) if for_replay else None)
+        summary = replace(_summarise_device(trace, timeline), of_file=device)
+        return RankReading(summary, record_device(trace, timeline) if for_replay else None)
     on_cpu = build_cpu_timeline(trace)
-    return RankReading(_summarise_host(trace, on_cpu), record_host(trace, on_cpu) if for_replay else None)
+    summary = replace(_summarise_host(trace, on_cpu), of_file=device)
+    return RankReading(summary, record_host(trace, on_cpu) if for_replay else None)
 
 
 def summarise(path: Path) -> RankSummary:

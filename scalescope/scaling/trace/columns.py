@@ -83,6 +83,10 @@ class Columns:
                 events = decode_events(array, True)
         self._take(events)
 
+    def add_events(self, events: list[AnyEvent]) -> None:
+        """Add events that another reader has made; their times are floats of µs below EXACT_FLOAT_US."""
+        self._take(events)
+
     def try_add(self, event: bytes) -> bool:
         """Add one event's text and tell whether it decoded as it stands."""
         try:

@@ -17,6 +17,7 @@ from scalescope.scaling.trace.columns import Columns
 from scalescope.scaling.trace.header import read_header
 from scalescope.scaling.trace.splitting import NATIVE, NATIVE_END, scan
 from scalescope.scaling.trace.trace import Trace
+from scalescope.scaling.trace.xla.read import is_profile, read_device
 
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 _EVENT_START = re.compile(rb'\{\s*"(?:ph|name|cat|pid|tid|ts|args|dur)"\s*:')
@@ -29,8 +30,13 @@ _LONGEST_HEADER = 64 << 20
 _BETWEEN_EVENTS = b" \t\r\n,"
 
 
-def read_trace(path: Path) -> Trace:
-    """Return a trace file's content. Raises UserError where the file is no trace at all or cannot be opened."""
+def read_trace(path: Path, device: int | None = None) -> Trace:
+    """Return a trace file's content; `device`: of a profile of XLA, which of its devices.
+
+    Raises UserError where the file is no trace at all or cannot be opened, or holds several devices and none is said.
+    """
+    if is_profile(path):
+        return read_device(path, device)
     columns = Columns()
     before, after, damage = b"", b"", []
     try:

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from scalescope.records.errors import UserError
+from scalescope.scaling.trace.xla.read import XPLANE, devices_of, is_profile
 
 #: All ranks in one file, as `scalescope perfetto` writes it.
 PERFETTO_BUNDLE = "perfetto.json.gz"
@@ -27,11 +28,12 @@ class Source(msgspec.Struct, frozen=True):
     path: Path
     rank: int | None
     prefix: str = ""
+    device: int | None = None  # of a file with several devices, each a rank: which of them
 
     @property
     def looks_like_a_trace(self) -> bool:
         """Whether its name promises a trace, so that a file that is none is a fault and no stranger."""
-        return self.rank is not None or ".pt.trace." in self.path.name
+        return self.rank is not None or ".pt.trace." in self.path.name or self.path.name.endswith(XPLANE)
 
 
 class _Worker(msgspec.Struct):
@@ -40,6 +42,10 @@ class _Worker(msgspec.Struct):
     rank: int | None
     prefix: str
     spans: dict[int, Path] = {}
+    device: int | None = None
+
+    def source(self, span: int) -> Source:
+        return Source(self.spans[span], self.rank, self.prefix, self.device)
 
 
 def find_sources(path: Path) -> list[Source]:
@@ -49,10 +55,7 @@ def find_sources(path: Path) -> list[Source]:
     """
     workers = _workers(path)
     counts = Counter(span for worker in workers for span in worker.spans)
-    return [
-        Source(worker.spans[max(worker.spans, key=lambda span: (counts[span], span))], worker.rank, worker.prefix)
-        for worker in workers
-    ]
+    return [worker.source(max(worker.spans, key=lambda span: (counts[span], span))) for worker in workers]
 
 
 def find_windows(path: Path) -> list[list[Source]]:
@@ -67,33 +70,38 @@ def find_windows(path: Path) -> list[list[Source]]:
     most = max(counts.values())
     if most == len(workers):
         shared = sorted(span for span, count in counts.items() if count == most)
-        return [[Source(one.spans[span], one.rank, one.prefix) for one in workers] for span in shared]
+        return [[one.source(span) for one in workers] for span in shared]
     lengths = {len(worker.spans) for worker in workers}
     if most > 1 or len(lengths) > 1:
         return [find_sources(path)]
     in_order = [sorted(worker.spans) for worker in workers]
     return [
-        [Source(one.spans[spans[at]], one.rank, one.prefix) for one, spans in zip(workers, in_order, strict=True)]
-        for at in range(lengths.pop())
+        [one.source(spans[at]) for one, spans in zip(workers, in_order, strict=True)] for at in range(lengths.pop())
     ]
 
 
 def _workers(path: Path) -> list[_Worker]:
     """Return the ranks of a folder with their files, by rank. Raises UserError where there are no traces."""
     if path.is_file():
+        if is_profile(path):
+            return _of_devices(path)
         _, rank, span, prefix = _parse(path.name)
         return [_Worker(rank, prefix, {span: path})]
     if not path.is_dir():
         what = "is neither a file nor a folder" if path.exists() else "does not exist"
         raise UserError(f"{path} {what}; give a run folder, a folder of traces, or a trace file")
     files = _trace_files(path / "traces") if (path / "traces").is_dir() else []
-    files = files or _trace_files(path)
+    files = files or _trace_files(path) or _of_profiler(path)
     if not files:
         raise UserError(
-            f"{path} holds no traces (rank<r>.<step>.pt.trace.json.gz or any Kineto .json[.gz]); {_hint(path)}"
+            f"{path} holds no traces (rank<r>.<step>.pt.trace.json.gz, any Kineto .json[.gz], or jax.profiler's "
+            f"*{XPLANE}); {_hint(path)}"
         )
     found: dict[str, _Worker] = {}
     for file in files:
+        if is_profile(file):
+            found |= {f"{file.name} {worker.device}": worker for worker in _of_devices(file)}
+            continue
         worker, rank, span, prefix = _parse(file.name)
         found.setdefault(worker, _Worker(rank, prefix)).spans[span] = file
     return [found[name] for name in sorted(found, key=lambda name: (_order(found[name].rank), name))]
@@ -105,9 +113,28 @@ def _order(rank: int | None) -> int:
 
 def _trace_files(folder: Path) -> list[Path]:
     names = sorted(
-        entry for entry in folder.iterdir() if entry.name.endswith((".json", ".json.gz")) and entry.is_file()
+        entry for entry in folder.iterdir() if entry.name.endswith((".json", ".json.gz", XPLANE)) and entry.is_file()
     )
-    return [entry for entry in names if entry.name not in _NO_TRACES]
+    # jax.profiler writes the same twice, the JSON without the modules
+    told = {entry.name.removesuffix(XPLANE) for entry in names if entry.name.endswith(XPLANE)}
+    again = {f"{name}.trace.json{gz}" for name in told for gz in ("", ".gz")}
+    return [entry for entry in names if entry.name not in _NO_TRACES and entry.name not in again]
+
+
+def _of_profiler(folder: Path) -> list[Path]:
+    """Return the files of the latest session below the folder that jax.profiler was given."""
+    sessions = folder / "plugins" / "profile"
+    folders = sorted(entry for entry in sessions.iterdir() if entry.is_dir()) if sessions.is_dir() else []
+    return next((files for entry in reversed(folders) if (files := _trace_files(entry))), [])
+
+
+def _of_devices(path: Path) -> list[_Worker]:
+    """Return a profile's devices as ranks, whose numbers are told inside it. One that cannot be read says why then."""
+    try:
+        devices = devices_of(path)
+    except UserError:
+        devices = []
+    return [_Worker(None, "", {0: path}, device) for device in devices] or [_Worker(None, "", {0: path})]
 
 
 def _parse(name: str) -> tuple[str, int | None, int, str]:

@@ -1,7 +1,6 @@
 """The kernels of two steps side by side: by name, else by their operator and its place, else by kind."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -14,6 +13,7 @@ from scalescope.scaling.compare.kernels.operators import Call, CallTable, read_c
 from scalescope.scaling.compare.kernels.sizes import size_classes
 from scalescope.scaling.compare.measurement import Measurement
 from scalescope.scaling.trace.kernel_kinds import COMMUNICATION, COPIES, ELEMENTWISE, LOSS, NORMALISATION
+from scalescope.scaling.trace.sources import Source
 from scalescope.scaling.verdicts.top_kernels import kernel_label
 
 #: Where operators are known of less of the compute, kernels are matched by name and kind only.
@@ -49,18 +49,18 @@ def match_sides(baseline: Measurement, other: Measurement, rank: int | None, rat
 
     `rate`: what OTHER's times are multiplied by.
     """
-    paths = [_trace_of(side, rank) for side in (baseline, other)]
-    if paths[0] is None or paths[1] is None:
+    traces = [_trace_of(side, rank) for side in (baseline, other)]
+    if traces[0] is None or traces[1] is None:
         return Matched([], None, [])
     try:
-        tables = [read_calls(path) for path in paths if path is not None]
+        tables = [read_calls(one.path, one.device) for one in traces if one is not None]
     except UserError as error:
         return Matched([], None, [f"kernels are not compared: {error}"])
     precision = next((one.facts.precision for one in baseline.repeats if one.facts is not None), None)
     return match_tables(tables[0], tables[1], rate, precision)
 
 
-def _trace_of(side: Measurement, rank: int | None) -> Path | None:
+def _trace_of(side: Measurement, rank: int | None) -> Source | None:
     for window in side.windows:
         traces = window.traces
         if traces:

@@ -86,9 +86,12 @@ class CallTable(msgspec.Struct, frozen=True):
         return sum(call.us for call in compute if call.operator is not None) / whole if whole else 0.0
 
 
-def read_calls(path: Path) -> CallTable:
-    """Return the operators' calls of one rank's trace; none of a trace without device activity. Raises UserError."""
-    trace = read_trace(path)
+def read_calls(path: Path, of_file: int | None = None) -> CallTable:
+    """Return the operators' calls of one rank's trace; none of a trace without device activity. Raises UserError.
+
+    `of_file`: of a file with several devices, which of them is the rank.
+    """
+    trace = read_trace(path, of_file)
     timeline = build_timeline(trace)
     device = next((device.name for device in trace.header.devices), None)
     if not timeline.start.size:

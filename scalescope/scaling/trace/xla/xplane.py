@@ -1,0 +1,303 @@
+"""Reads an XSpace (`*.xplane.pb`): one plane a device and one for the host, lines of events, statistics by number.
+
+The file is mapped, not read; a plane's names stand behind its lines, so each plane is gone through twice. Of a device
+only the asked one is read, of the host only what launches, what executes modules, and what marks steps.
+"""
+
+import mmap
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from scalescope.records.errors import UserError
+from scalescope.scaling.trace.header import DeviceProperties
+from scalescope.scaling.trace.xla import profile as model
+from scalescope.scaling.trace.xla.hlo import collectives_of
+from scalescope.scaling.trace.xla.profile import DeviceActivity, LaunchCall, ModuleRun, Profile, StepMark
+from scalescope.scaling.trace.xla.wire import Buffer, CutOff, Field, NoMessage, fields, signed, text
+
+#: More events of one device, or of the host, are nobody's: a file of noughts and ones must not fill the memory.
+MOST_EVENTS = 8_000_000
+_FARTHEST_NS = 4 * 10**18
+
+Stats = dict[str, int | str]
+
+
+class _Plane(msgspec.Struct):
+    name: str = ""
+    lines: list[tuple[int, int]] = []
+    events: dict[int, str] = {}  # names, by their number
+    stats: dict[int, str] = {}
+    metadata: list[tuple[int, int]] = []  # of events, as they lie in the file
+    own: list[tuple[int, int]] = []  # the plane's own statistics
+
+
+def devices_of(path: Path) -> list[int]:
+    """Return the devices of a file that have streams with something on them. Raises UserError, see `read_xplane`."""
+    return read_xplane(path, None).devices
+
+
+def read_xplane(path: Path, device: int | None) -> Profile:
+    """Return what a file says of a device (None: of which there are, and nothing else).
+
+    A file that ends early is read up to its last whole plane. Raises UserError where it is no XSpace.
+    """
+    found = Profile(host=path.name.removesuffix(".xplane.pb"))
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, 2)
+            if not size:
+                raise UserError(f"{path} is empty; record again, and let jax.profiler.stop_trace() return")
+            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+                _read_space(data, size, device, found, path)
+    except OSError as error:
+        raise UserError(f"cannot read the trace {path}: {error.strerror or error}") from error
+    return found
+
+
+def _read_space(data: Buffer, size: int, device: int | None, found: Profile, path: Path) -> None:
+    planes = 0
+    try:
+        for field in fields(data, 0, size):
+            if field.number == 1 and field.start >= 0:
+                _read_plane(data, field, device, found)
+                planes += 1
+            elif field.number == 4 and (name := text(data, field, 256)):
+                found.host = name
+    except CutOff as error:
+        found.damage.append(f"it is cut off: {error}")
+        found.cut_off = True
+    except NoMessage as error:
+        found.damage.append(f"it is no XSpace from some place on: {error}")
+        found.cut_off = True
+    if not planes:
+        raise UserError(f"{path} is no XSpace, or cut off in its first plane; give what jax.profiler wrote, whole")
+
+
+def _read_plane(data: Buffer, field: Field, device: int | None, found: Profile) -> None:
+    name = next((text(data, one, 256) for one in fields(data, field.start, field.end) if one.number == 2), "")
+    match = model.DEVICE_PLANE.match(name)
+    if match is not None:
+        lines = (one for one in fields(data, field.start, field.end) if one.number == 3 and one.start >= 0)
+        if any(_streams(data, line.start, line.end) for line in lines):
+            found.devices.append(int(match[1]))
+    if device is None:
+        return
+    if match is not None and int(match[1]) == device:
+        _read_device(data, _plane(data, field), device, found)
+    elif name == "/host:CPU":
+        _read_host(data, _plane(data, field), found)
+    elif name == "/host:metadata":
+        _read_modules(data, _plane(data, field), found)
+    elif name == "Task Environment":
+        plane = _plane(data, field)
+        begun = _stats(data, plane.own, plane.stats).get("profile_start_time")
+        if isinstance(begun, int) and 0 < begun < _FARTHEST_NS:
+            found.base_ns = begun
+
+
+def _streams(data: Buffer, start: int, end: int) -> bool:
+    """Tell whether a line is a stream with events on it."""
+    stream = events = False
+    for field in fields(data, start, end):
+        stream = stream or (field.number == 2 and model.STREAM_LINE.match(text(data, field, 64)) is not None)
+        events = events or field.number == 4
+        if stream and events:
+            return True
+    return False
+
+
+def _plane(data: Buffer, at: Field) -> _Plane:
+    plane = _Plane()
+    for field in fields(data, at.start, at.end):
+        if field.start < 0:
+            continue
+        if field.number == 2:
+            plane.name = text(data, field, 256)
+        elif field.number == 3:
+            plane.lines.append((field.start, field.end))
+        elif field.number == 6:
+            plane.own.append((field.start, field.end))
+        elif field.number in (4, 5):
+            # an entry of a map: its number, and the metadata, whose name is field 2
+            number = 0
+            for entry in fields(data, field.start, field.end):
+                if entry.number == 1:
+                    number = signed(entry.value)
+                elif entry.number == 2 and entry.start >= 0:
+                    named = plane.events if field.number == 4 else plane.stats
+                    named[number] = next(
+                        (text(data, one) for one in fields(data, entry.start, entry.end) if one.number == 2), ""
+                    )
+                    if field.number == 4:
+                        plane.metadata.append((entry.start, entry.end))
+    return plane
+
+
+def _stats(data: Buffer, spans: list[tuple[int, int]], names: dict[int, str]) -> Stats:
+    """Return statistics by name: numbers as they are, strings and references to strings as text."""
+    found: Stats = {}
+    for start, end in spans:
+        name = ""
+        for field in fields(data, start, end):
+            if field.number == 1:
+                name = names.get(signed(field.value), "")
+            elif field.number in (3, 4):
+                found[name] = signed(field.value)
+            elif field.number == 5:
+                found[name] = text(data, field)
+            elif field.number == 7:
+                found[name] = names.get(signed(field.value), "")
+    return found
+
+
+class _XEvent(msgspec.Struct, gc=False):
+    metadata: int
+    start: int
+    duration: int
+    stats: list[tuple[int, int]]
+
+
+def _events(data: Buffer, line: tuple[int, int], found: Profile, wanted: dict[int, bool]) -> Iterator[_XEvent]:
+    """Yield a line's events of wanted names; those whose names are not in the file, or whose times are none, count."""
+    begin = 0
+    for field in fields(data, *line):
+        if field.number == 3 and field.start < 0:
+            begin = signed(field.value)
+    for field in fields(data, *line):
+        if field.number != 4 or field.start < 0:
+            continue
+        metadata = offset = duration = 0
+        stats: list[tuple[int, int]] = []
+        for one in fields(data, field.start, field.end):
+            if one.number == 1:
+                metadata = signed(one.value)
+                if not wanted.get(metadata, False):
+                    break
+            elif one.number == 2:
+                offset = signed(one.value)
+            elif one.number == 3:
+                duration = signed(one.value)
+            elif one.number == 4 and one.start >= 0:
+                stats.append((one.start, one.end))
+        start = begin + offset // 1000
+        if not wanted.get(metadata, metadata not in wanted):
+            continue
+        if metadata not in wanted or duration < 0 or not 0 <= start < _FARTHEST_NS or duration > _FARTHEST_NS:
+            found.invalid += 1
+            continue
+        yield _XEvent(metadata, start, duration // 1000, stats)
+
+
+def _line_name(data: Buffer, line: tuple[int, int]) -> tuple[int, str]:
+    number, name = 0, ""
+    for field in fields(data, *line):
+        if field.number == 1 and field.start < 0:
+            number = field.value
+        elif field.number == 2:
+            name = text(data, field, 256)
+    return number, name
+
+
+def _read_device(data: Buffer, plane: _Plane, device: int, found: Profile) -> None:
+    own = _stats(data, plane.own, plane.stats)
+    found.device = DeviceProperties(
+        id=device,
+        name=str(own.get("gpu_device_name", "")),
+        memory_bytes=_number(own, "memory_size", 0),
+        compute_units=_number(own, "core_count", 0),
+        major=_number(own, "compute_cap_major", 0),
+        minor=_number(own, "compute_cap_minor", 0),
+    )
+    wanted = dict.fromkeys(plane.events, True)
+    for line in plane.lines:
+        match = model.STREAM_LINE.match(_line_name(data, line)[1])
+        if match is None:
+            continue
+        for event in _events(data, line, found, wanted):
+            if len(found.activities) >= MOST_EVENTS:
+                found.damage.append(f"more than {MOST_EVENTS:,} activities of a device; the rest is left out")
+                found.cut_off = True
+                return
+            stats = _stats(data, event.stats, plane.stats)
+            name = plane.events[event.metadata]
+            category = model.category_of(name, "memcpy_details" in stats, "Memset_details" in stats)
+            found.activities.append(
+                DeviceActivity(
+                    name=model.kernel_name(name),
+                    start=event.start,
+                    duration=event.duration,
+                    stream=int(match[1]),
+                    category=category,
+                    correlation=_number(stats, "correlation_id"),
+                    op=str(stats.get("hlo_op", "")),
+                    program=_number(stats, "program_id"),
+                    grid=model.grid_of(str(stats.get("kernel_details", ""))),
+                )
+            )
+
+
+def _number(stats: Stats, name: str, without: int = -1) -> int:
+    value = stats.get(name, without)
+    return value if isinstance(value, int) else without
+
+
+def _read_host(data: Buffer, plane: _Plane, found: Profile) -> None:
+    # Python's frames are most of what a host records, and launch nothing
+    wanted = {number: not name.startswith("$") for number, name in plane.events.items()}
+    kept = 0
+    for thread, line in enumerate(plane.lines, 1):
+        for event in _events(data, line, found, wanted):
+            if not event.stats:
+                continue
+            name, stats = plane.events[event.metadata], _stats(data, event.stats, plane.stats)
+            kept += 1
+            if kept > MOST_EVENTS:
+                found.damage.append(f"more than {MOST_EVENTS:,} events of the host; the rest is left out")
+                return
+            add_host_event(found, name, event.start, event.duration, thread, stats)
+
+
+def add_host_event(found: Profile, name: str, start: int, duration: int, thread: int, stats: Stats) -> None:
+    """Keep an event of the host where it launches, executes a module, joins a clique, or marks a step."""
+    if (number := _number(stats, "correlation_id")) > 0:
+        found.launches.append(LaunchCall(name, start, duration, thread, number, _number(stats, "device_id")))
+    elif (step := _number(stats, "step_num")) >= 0:
+        found.steps.append(StepMark(step, start, duration, thread))
+    elif (match := model.MODULE_RUN.match(name)) and (device := _number(stats, "global_device_id")) >= 0:
+        found.runs.append(ModuleRun(match[1], start, duration, thread, device))
+    elif name == model.CLIQUE and (device := _number(stats, "device")) >= 0:
+        if clique := model.clique_of(str(stats.get("clique_key", ""))):
+            found.cliques.setdefault(device, set()).add(clique)
+    elif (partitions := _number(stats, "num_partitions")) > 0:
+        world = partitions * max(1, _number(stats, "num_replicas"))
+        found.world_size = max(found.world_size, world if world < 1 << 24 else -1)
+
+
+def _read_modules(data: Buffer, plane: _Plane, found: Profile) -> None:
+    for start, end in plane.metadata:
+        program, proto = -1, None
+        for field in fields(data, start, end):
+            if field.number == 1 and field.start < 0:
+                program = max(program, signed(field.value))
+            if field.number != 5 or field.start < 0:
+                continue
+            name, span, value = "", None, -1
+            for one in fields(data, field.start, field.end):
+                if one.number == 1:
+                    name = plane.stats.get(signed(one.value), "")
+                elif one.number == 6 and one.start >= 0:
+                    span = (one.start, one.end)
+                elif one.number in (3, 4):
+                    value = signed(one.value)
+            if name.lower().replace("_", " ") == "hlo proto" and span is not None:
+                proto = span
+            elif name == "program_id":
+                program = value
+        if proto is None:
+            continue
+        try:
+            found.collectives.update(((program, op), one) for op, one in collectives_of(data, *proto))
+        except ValueError as error:
+            found.damage.append(f"the HLO of module {program} does not decode: {error}")
