@@ -30,6 +30,7 @@ class Asked:
     bases: Sequence[Path] = ()  # the same job on fewer ranks: how it scales from there
     outlook: Outlook = NO_OUTLOOK  # other sweeps than a study's own, and GPU counts to project to
     step_ms: Sequence[float] = field(default=())  # the paths' steps without a profiler, one each, where they are known
+    points_were_shown: bool = False  # the rows of a sweep that has just ended stand on the terminal
     roles: Mapping[str, str] = field(default_factory=dict)  # of process groups, where plain traces do not tell them
 
 
@@ -49,7 +50,7 @@ def show(asked: Asked, executor: Executor | None = None) -> None:
     )
     for path, answers in found:
         if _is_run(path) and not asked.bases:
-            _show_run_folder(path, asked.html, console, redact=asked.redact and asked.html is not None)
+            _show_run_folder(path, asked, console)
         else:
             _print(answers, console)
     if report is not None:
@@ -83,15 +84,16 @@ def _is_run(path: Path) -> bool:
     return (path / "run.json").is_file()
 
 
-def _show_run_folder(path: Path, html: Path | None, console: Console, *, redact: bool) -> None:
+def _show_run_folder(path: Path, asked: Asked, console: Console) -> None:
     # a page's templates and charts: plain traces need not wait for them
     from scalescope.report.html import write_redacted_report, write_report
     from scalescope.report.report_data import read_report_data
 
     folder = RunFolder(path)
     # before the tables: whoever reads those may stop early
-    report = write_redacted_report(folder, None, html) if redact else write_report(folder, html)
-    print_report_data(read_report_data(folder), console)
+    redacted = asked.redact and asked.html is not None
+    report = write_redacted_report(folder, None, asked.html) if redacted else write_report(folder, asked.html)
+    print_report_data(read_report_data(folder), console, points_were_shown=asked.points_were_shown)
     print(f"report: {report}")
 
 
