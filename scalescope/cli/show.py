@@ -7,14 +7,16 @@ from pathlib import Path
 
 from rich.console import Console
 
+from scalescope.cli.outputs import Outputs, outputs
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
+from scalescope.report.markdown import for_an_issue
 from scalescope.report.terminal import make_console, print_report_data, print_run, print_study
 from scalescope.scaling.analyze import analyze, analyze_base
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.projection.outlook import NO_OUTLOOK, Outlook
-from scalescope.scaling.study_answer import Answer, StudyAnalysis, write_answers
+from scalescope.scaling.study_answer import Answer, StudyAnalysis
 from scalescope.scaling.verdicts.groups import named_roles
 
 
@@ -24,6 +26,7 @@ class Asked:
 
     paths: list[Path]
     json: Path | None = None  # where the answer goes, too
+    markdown: Path | None = None  # where a text for an issue goes
     html: Path | None = None  # where the page goes; None: into a run folder, and nowhere of plain traces
     redact: bool = False  # what goes there names no host, no user and no absolute path
     references: Sequence[Path] = ()  # undisturbed runs on as many ranks: what was lost against them
@@ -36,12 +39,21 @@ class Asked:
 
 def show(asked: Asked, executor: Executor | None = None) -> None:
     """Analyse, print and report what was measured."""
+    with outputs(json=asked.json, markdown=asked.markdown) as out:
+        _show(asked, executor, out)
+
+
+def _show(asked: Asked, executor: Executor | None, out: Outputs) -> None:
     found = _analysed(asked, executor)
     for run in (one for _, answers in found for one in answers if isinstance(one, RunAnalysis)):
         run.groups = named_roles(run.groups, asked.roles)
-    if asked.json is not None:
+    if asked.json is not None or asked.markdown is not None:
         written = [answer for _, answers in found for answer in answers]
-        write_answers(asked.json, redacted_answers(written, asked.paths) if asked.redact else written)
+        written = redacted_answers(written, asked.paths) if asked.redact else written
+        sweeps = [] if written else [row for path in asked.paths for row in RunFolder(path).read_sweep()]
+        out.put_json(asked.json, written[0] if len(written) == 1 else written or sweeps)
+        if asked.markdown is not None:
+            out.put(asked.markdown, for_an_issue(written))
     console = make_console()
     plain = [answer for path, answers in found for answer in answers if not _is_run(path) or asked.bases]
     shown = redacted_answers(plain, asked.paths) if asked.redact else plain
