@@ -232,7 +232,7 @@ class StepProfiler:
     def _read_laps(self, count: int) -> None:
         assert self._clock is not None
         for _ in range(count):
-            ms, loss = self._clock.read()
+            ms, loss, _ = self._clock.read()
             self._laps.append(Lap(self._next_lap, ms, loss))
             self._recent.append(self._laps[-1])
             self._next_lap += 1
