@@ -30,9 +30,9 @@ NAMES = {
 }
 #: Former names that the docs say are taken with a note.
 FORMER = {"strategy.bucket_mb"}
-#: Verbs that need no more than what is above, and how they may end: a refusal in words, or a limit that fails, too.
-READING = {"analyze": (0,), "compare": (0, 1), "fit": (0,), "import": (0,), "perfetto": (0,), "project": (0, 2),
-           "report": (0,), "whatif": (0,)}  # fmt: skip
+#: Verbs that need no more than what is above, and how they may end: a limit that fails, too.
+READING = {"analyze": (0,), "compare": (0, 1), "fit": (0,), "import": (0,), "perfetto": (0,), "report": (0,),
+           "whatif": (0,)}  # fmt: skip
 
 
 class Taken(Exception):

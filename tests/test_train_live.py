@@ -78,6 +78,7 @@ def late_job(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, str]:
     return RunFolder(runs / "late"), done.stdout
 
 
+@pytest.mark.job
 def test_a_late_rank_is_said_live_and_in_every_row(late_job: tuple[RunFolder, str]) -> None:
     folder, said = late_job
     told = re.findall(r"step (\d+)/84.*rank 1 is ([\d.,]+) ms late a step", said)
@@ -87,6 +88,7 @@ def test_a_late_rank_is_said_live_and_in_every_row(late_job: tuple[RunFolder, st
     assert rows and all(one.own_ms[1] > 1e3 * SLEEP_S for one in rows)
 
 
+@pytest.mark.job
 def test_steps_that_became_longer_open_a_window_whose_trace_shows_why(late_job: tuple[RunFolder, str]) -> None:
     folder, said = late_job
     told = re.findall(r"since step \d+ steps take .* were usual: recording steps (\d+) to \d+", said)
@@ -100,6 +102,7 @@ def test_steps_that_became_longer_open_a_window_whose_trace_shows_why(late_job: 
     assert max(one.lost_ms or 0.0 for one in found.stragglers) > 500 * SLEEP_S
 
 
+@pytest.mark.job
 def test_the_figures_lie_in_a_file_for_node_exporter(late_job: tuple[RunFolder, str]) -> None:
     folder, _ = late_job
     text = (folder.path / "scalescope.prom").read_text()
