@@ -19,9 +19,10 @@ TRACES = DATA / "cpu_ddp_n2"
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder to work in: an old study and a run that may be written to."""
+    """A folder to work in: an old study and a sweep that may be written to."""
     folder = tmp_path_factory.mktemp("programs")
-    shutil.copytree(OLD / "study", folder / "study")
+    for name in ("study", "sweep"):
+        shutil.copytree(OLD / name, folder / name)
     return folder
 
 
@@ -50,7 +51,7 @@ def test_analyses_of_traces_studies_and_sweeps(work: Path, capsys: pytest.Captur
     assert run["kind"] == "run" and len(run["ranks"]) == 2 and run["findings"]
     study, *runs = answer(capsys, 0, "finish", work / "study", "--json")  # analyses the study
     assert study["kind"] == "study" and {one["kind"] for one in runs} == {"run"}
-    rows = answer(capsys, 0, "analyze", OLD / "sweep", "--json", "-")
+    rows = answer(capsys, 0, "analyze", work / "sweep", "--json", "-")
     assert rows[0]["operation"] == "all_reduce"
 
 
