@@ -11,8 +11,8 @@ from scalescope.collectives.transports.issue_library import check_library
 from scalescope.hardware.check_result import CheckResult
 from scalescope.hardware.doctor import examine
 from scalescope.records.errors import ExitCode, UserError
-from scalescope.report.doctor_lines import print_findings, print_item
 from scalescope.report.terminal import make_console
+from scalescope.report.text.doctor_lines import print_findings, print_item
 
 _SELFTEST = Path("selftest.json")
 
