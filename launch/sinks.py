@@ -11,6 +11,7 @@ from scalescope.records.sink import Sink, Sinks
 #: A key below `logger` → the class that it is, loaded when a job wants it.
 SINKS = {
     "wandb": "scalescope.report.sinks.wandb:WandbSink",
+    "prometheus": "scalescope.report.sinks.prometheus:PrometheusSink",
     "tensorboard": "scalescope.report.sinks.tensorboard:TensorBoardSink",
     "mllog": "scalescope.report.sinks.mllog:MllogSink",
 }

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scalescope.collectives.show.progress import Display
+from scalescope.collectives.show.progress import Display, line
 from scalescope.scaling.sweeps.nccl_tests_log import read_log
 from tests.collectives_runs import planned
 
@@ -38,3 +38,18 @@ def test_a_line_has_the_count_that_nccl_tests_prints_for_it(name: str, capsys: p
     shown = [line.split() for line in capsys.readouterr().out.splitlines() if line.split()[:1] != ["#"]]
     shown = [argv for argv in shown if argv and argv[0].isdigit()]
     assert len(shown) == len(rows) and {argv[0]: argv[1] for argv in shown} == theirs
+
+
+def test_digits_follow_the_interval_and_a_wide_one_is_said() -> None:
+    (point,) = planned(2, "sizes=[1MiB]")
+
+    def shown(time_us: float, half_us: float | None) -> list[str]:
+        interval = None if half_us is None else (time_us - half_us, time_us + half_us)
+        return line(point.row(
+            status="measured", time_us=time_us, interval_us=interval, alg_gb_s=17.452, bus_gb_s=17.452, wrong=0,
+        )).split()[6:]  # fmt: skip
+
+    assert shown(600.84, 44.5) == ["601", "7.4", "17.5", "17.5", "n/a", "0"]
+    assert shown(600.84, 267.4) == ["601", "45", "17.5", "17.5", "n/a", "0", "wide"]
+    assert shown(600.84, 0.3) == ["600.84", "0.0", "17.45", "17.45", "n/a", "0"]
+    assert shown(600.84, None) == ["600.84", "n/a", "17.45", "17.45", "n/a", "0"]

@@ -109,7 +109,8 @@ def test_small_messages_and_unknown_devices_are_not_judged() -> None:
 def test_the_summary_has_peak_latency_and_half_of_the_peak() -> None:
     rows = [row(0.001, 8), row(100.0, 1 << 20), row(200.0, 1 << 24), row(360.0)]
     (line,) = summarise(rows, devices("NVIDIA H200"))
-    assert "at 8B" in line and "peak busbw 360.00 GB/s at 1GiB" in line and "half of it from 16MiB" in line
+    assert "at 8B" in line and "peak busbw 360.00 GB/s at 1GiB" in line
+    assert "the smallest message that gets half of that is 16MiB" in line
     assert "normal: 99.3%" in line
 
 
@@ -170,3 +171,10 @@ def test_a_pair_within_a_host_is_not_measured_by_those_across() -> None:
     speeds = {(0, 1): 400.0, (2, 3): 400.0, (0, 2): 40.0, (0, 3): 40.0, (1, 2): 40.0, (1, 3): 40.0}
     rows = [row(speed, ranks=pair, placement="pairs") for pair, speed in speeds.items()]
     assert not [line for line in summarise(rows, devices("some", 4, hosts=2)) if line.startswith("SLOW")]
+
+
+def test_wide_intervals_are_counted_and_cut_the_digits() -> None:
+    rows = [row(0.0133, 1024, interval_us=(80.0, 140.0)), row(200.0, 1 << 24, interval_us=(125.5, 126.1))]
+    line, said = summarise(rows, [])
+    assert "µs at 1KiB" in line and "115 µs" in line and "peak busbw 200.00 GB/s" in line
+    assert said.startswith("wide: of 2 points, 1 ")

@@ -1,6 +1,7 @@
 """The timing engine's decisions, as pure functions of what was measured."""
 
 import gc
+import math
 import random
 import statistics
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from scalescope.collectives.measure.timing import (
     verdict,
     without_stalls,
 )
+from scalescope.collectives.measure.warm_up import WarmUp, is_steady, warm_up
 from scalescope.collectives.transports.rotation import rotating
 
 LIMITS = Limits(min_iterations=20, max_iterations=2000, budget_s=0.5, relative_interval=0.02, percentile_iterations=20)
@@ -139,3 +141,41 @@ def test_no_garbage_is_collected_while_the_clock_runs() -> None:
     watch = Stopwatch()
     measure(lambda count: None, watch, ALONE, LIMITS, lambda seconds: None)
     assert watch.collects == {False} and gc.isenabled()
+
+
+class ColdClock:
+    """A clock over operations that begin at 60 µs and come down to 20 µs, within 0.1 s each time by a factor e."""
+
+    def __init__(self, settles: bool = True) -> None:
+        self.now_s = 0.0
+        self.operation_us = 60.0
+        self._settles = settles
+
+    def batch(self, run: Callable[[int], None], count: int) -> float:
+        self.operation_us = 20 + 40 * math.exp(-self.now_s / 0.1) if self._settles else self.operation_us * 0.99
+        self.now_s += count * self.operation_us / 1e6
+        return count * self.operation_us / 1e6
+
+    def each(self, run: Callable[[int], None], count: int) -> list[float]:
+        raise NotImplementedError
+
+
+WANTED = WarmUp(least_calls=5, least_s=0.1, most_s=1.0)
+
+
+def test_warming_up_goes_on_until_operations_get_no_faster() -> None:
+    clock = ColdClock()
+    warm_up(lambda count: None, clock, ALONE, WANTED, lambda seconds: None)
+    assert clock.operation_us < 23 and 0.2 < clock.now_s < 0.6  # after the least time, at 0.1 s, it is still at 35 µs
+
+
+def test_warming_up_ends_where_operations_never_settle() -> None:
+    clock = ColdClock(settles=False)
+    warm_up(lambda count: None, clock, ALONE, WANTED, lambda seconds: None)
+    assert 1.0 <= clock.now_s < 1.1
+
+
+def test_noise_is_steady_and_a_fall_is_not() -> None:
+    assert is_steady([20.0, 26.0, 19.0, 21.0, 20.5, 19.5, 27.0, 20.0])
+    assert not is_steady([30.0, 29.0, 28.0, 27.0, 26.0, 25.0, 24.0, 23.0])
+    assert not is_steady([20.0] * 7)  # too few to tell

@@ -31,7 +31,7 @@ TO_BE_MADE = {
     for piece in example(title)
     if piece.language != "diff"
 }
-_COMMAND = re.compile(r"(?:^|\s)scalescope ([a-z]+)\b(.*)")
+_COMMAND = re.compile(r"(?:^|(?<!from)\s)scalescope ([a-z]+(?:-[a-z]+)*)\b(.*)")
 _KEY = re.compile(r"^ *([a-z][a-z0-9_]*):( |$)")
 _HYDRAS = ("defaults", "hydra")
 

@@ -19,6 +19,8 @@ from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.study_answer import StudyAnalysis
 from scalescope.scaling.trace.header import Header
+from scalescope.train.measure.schedule import Window
+from scalescope.train.script import announce
 from tests.made_once import made_once
 
 TESTS = Path(__file__).resolve().parent
@@ -229,12 +231,37 @@ def test_windows_repeat_and_keep_beside_each_other(tmp_path: Path) -> None:
         assert trace.own.bursts == bursts, "measured once"
 
 
-def test_a_name_that_is_taken_is_never_reused(tmp_path: Path) -> None:
+def test_a_name_that_is_taken_is_never_written_again_and_the_next_one_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = []
     for _ in range(2):
         with profile_steps("twice", name="twice", runs=tmp_path, **QUICK) as profile:
             profile.step()
+        said.append(capsys.readouterr().err)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["twice", "twice-2"]
     assert RunFolder(tmp_path / "twice-2").read_steps()[0].loss is None
+    assert "already" not in said[0] and "there is a run twice already, so this one is twice-2" in said[1]
+
+
+def test_what_will_be_recorded_and_analysed_is_said_when_the_loop_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with profile_steps("later", name="later", runs=tmp_path, **QUICK) as profile:
+        for _ in range(2):
+            profile.step()
+        begun = capsys.readouterr().err
+    assert "steps 4 to 5 are recorded; nothing is analysed at the end (analyze=False)" in begun
+    run = RunFolder(tmp_path / "later")
+    assert f"scalescope analyze {run.path} says where the time went" in capsys.readouterr().err
+    assert not run.report.exists()
+    told = announce.plan([Window(3, 4, 6), Window(9, 10, 12)], run.path, analyze=True)
+    assert told.startswith("steps 4 to 5, 10 to 11 are recorded; when the loop has ended, rank 0 analyses them")
+    assert announce.plan([], run.path, analyze=True).startswith("no step is recorded")
+    run.traces.mkdir()
+    for rank in range(2):
+        run.trace_of(rank, 4).write_bytes(b" " * (10 << 20))
+    assert announce.analysis(run) == "analysing 2 traces of 20.0 MiB, about 8 s"
 
 
 def test_where_no_folder_can_be_made_the_loop_goes_on(capfd: pytest.CaptureFixture[str]) -> None:

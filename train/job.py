@@ -17,6 +17,7 @@ from scalescope.train.config import TrainConfig
 from scalescope.train.data.samples import Share
 from scalescope.train.loader import Loader, open_loader
 from scalescope.train.measure.accounting import Accounting
+from scalescope.train.measure.anomaly import Anomaly
 from scalescope.train.measure.clock import Clock, make_clock
 from scalescope.train.measure.energy import PowerMeter
 from scalescope.train.measure.forecast import forecast
@@ -24,7 +25,7 @@ from scalescope.train.measure.memory import record_history
 from scalescope.train.measure.preemption import StopRequest
 from scalescope.train.measure.progress_markers import ProgressMarkers
 from scalescope.train.measure.publisher import Publisher
-from scalescope.train.measure.schedule import Schedule, make_schedule
+from scalescope.train.measure.schedule import Schedule, Window, make_schedule
 from scalescope.train.measure.step_recorder import StepRecorder
 from scalescope.train.measure.summary import summarise
 from scalescope.train.measure.tracing.bursts import Bursts
@@ -92,13 +93,14 @@ def _run(job: Job[TrainConfig]) -> None:
 
         job.watchdog.rescue = rescue
         try:
-            _Loop(job, schedule, strategy, loader, held_out, checkpoints, clock, tracer, recorder, markers).run()
+            loop = _Loop(job, schedule, strategy, loader, held_out, checkpoints, clock, tracer, recorder, markers)
+            loop.run()
         except BaseException:
             rescue()
             raise
 
     if job.is_rank0:
-        for line in summarise(config.model.name, job.folder.read_steps(), schedule):
+        for line in summarise(config.model.name, job.folder.read_steps(), loop.schedule):
             print(line, flush=True)
         for line in checkpoints.describe():
             print(f"{config.model.name}: {line}", flush=True)
@@ -122,6 +124,7 @@ class _Loop:
     markers: ProgressMarkers
 
     def run(self) -> None:
+        self.strategy.arrive = self.clock.arrive
         if self.schedule.first_step == 0:
             self.markers.validating_untrained()
             self._validate(0)
@@ -153,11 +156,30 @@ class _Loop:
                 self.clock.restart()
             self._pause_after(step)
             self.recorder.close_step(step)
+            if (anomaly := self.recorder.take_anomaly()) is not None:
+                self._record_anomaly(anomaly, step + 1)
             if self.recorder.stop_asked and step + 1 < self.schedule.steps:
                 self._leave(step + 1)
         self.recorder.finish(self.schedule.steps)
         self.markers.saving(self.schedule.steps)
         self.checkpoints.settle()
+
+    def _record_anomaly(self, anomaly: Anomaly, first: int) -> None:
+        """Open a window for steps that have become longer, on every rank with the same step; or say why not."""
+        profiler = self.job.config.profiler
+        window = Window(first, first + profiler.warmup, first + profiler.warmup + profiler.active)
+        longer = self.schedule.with_window(window)
+        if longer is not None:
+            self.schedule = longer
+            self.recorder.follow(longer)
+        if self.job.is_rank0:
+            done = (
+                f"recording steps {window.active} to {window.end - 1}"
+                if longer
+                else "no window fits in before the next one"
+            )
+            print(f"{self.job.config.model.name}: since step {anomaly.since} steps take {anomaly.step_ms:,.1f} ms, "
+                  f"where {anomaly.level_ms:,.1f} were usual: {done}", flush=True)  # fmt: skip
 
     def _pause_after(self, step: int) -> None:
         """Validate and save where a step asks for it; none of it is a step's time."""

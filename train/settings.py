@@ -110,6 +110,8 @@ class ProfilerConfig:
     stacks: bool = key()
     memory: bool = key()
     max_mib: float | None = key()
+    on_anomaly: bool = key(added_as=False)
+    anomaly_every: int = key(added_as=500)
 
     def __post_init__(self) -> None:
         check_numbers(
@@ -121,4 +123,5 @@ class ProfilerConfig:
             repeat=COUNT,
             ranks=COUNT_OR_NONE.or_null("for every rank's"),
             max_mib=POSITIVE.or_null("for no limit"),
+            anomaly_every=COUNT,
         )

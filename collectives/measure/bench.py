@@ -17,6 +17,7 @@ from scalescope.collectives.measure.graph import capture, captured_count
 from scalescope.collectives.measure.groups import GroupMember, library_settings
 from scalescope.collectives.measure.timing import Clock, DeviceClock, HostClock, Limits, PointTiming, measure
 from scalescope.collectives.measure.tuning_log import TuningLog, doubt_of_channels
+from scalescope.collectives.measure.warm_up import WarmUp, estimate_s, warm_up
 from scalescope.collectives.operations import OPERATIONS
 from scalescope.collectives.operations.operation import Bound, Call, NotAvailable
 from scalescope.collectives.plan import Group, PlannedPoint
@@ -27,8 +28,9 @@ from scalescope.hardware.fp8 import has_fnuz
 from scalescope.launch.job import Job
 from scalescope.records.rows import SweepRow
 
-_SETTLE = 0.2  # of a point's budget, before the first size of a series
-_ESTIMATES = 3
+# of a point's budget, before the first size of a series
+_SETTLE = 0.2
+_SETTLE_AT_MOST = 2.0
 
 
 @dataclass(frozen=True)
@@ -169,34 +171,21 @@ class Bench:
         """Return what the clock times, and how many operations one call of it is: one, or a captured graph of them."""
         if point.execution == "eager":
             return run, 1
-        count = self._messages.tell(captured_count(self._estimate_s(run), self._config.min_iterations))
+        count = self._messages.tell(captured_count(estimate_s(run, self._clock), self._config.min_iterations))
         graphs: list[Call] = []
         self._agree_on(lambda: graphs.append(capture(run, count, self._device, self._follow)))
         return rotating(graphs), count
 
     def _warm_up(self, point: PlannedPoint, run: Run) -> None:
-        """Run uncounted operations before a series, and again before its largest size.
-
-        Connections, clocks and caches settle, as in nccl-tests' warm-up over all sizes; the first sizes of a series
-        that begins cold are a third slower.
-        """
+        """Run uncounted operations before a series, until they are steady, and a few before its largest size."""
+        least, budget_s = self._config.warmup_iterations, self._limits.budget_s
         if point.series not in self._warm:
             self._warm.add(point.series)
-            self._watchdog.expect(0)
-            estimate_s = max(self._estimate_s(run), 1e-7)
-            most = self._limits.max_iterations
-            settling = min(most, int(self._limits.budget_s * _SETTLE / estimate_s))
-            count = self._messages.tell(max(self._config.warmup_iterations, settling))
+            wanted = WarmUp(least, least_s=_SETTLE * budget_s, most_s=_SETTLE_AT_MOST * budget_s)
+            warm_up(run, self._clock, self._messages, wanted, self._watchdog.expect)
         elif point.bytes == self._largest[point.series]:
-            count, estimate_s = self._config.warmup_iterations, 0.0
-        else:
-            return
-        self._watchdog.expect(count * estimate_s)
-        self._clock.batch(run, count)
-
-    def _estimate_s(self, run: Run) -> float:
-        """Return about how long one operation takes: the least of a few, since the host may be held up in one."""
-        return min(self._clock.batch(run, 1) for _ in range(_ESTIMATES))
+            self._watchdog.expect(0)
+            self._clock.batch(run, least)
 
     def _measured(
         self, point: PlannedPoint, timing: PointTiming, wrong: int | None, slowdowns: Slowdowns | None

@@ -9,6 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from scalescope.collectives.show.summary import ways
 from scalescope.records.console import styled_stream
 from scalescope.records.rows import SweepRow
+from scalescope.records.statistics import decimals
 
 _HEAD = (
     f"{'size':>12} {'count':>12} {'type':>13} {'redop':>5} {'root':>4} {'n':>3} "
@@ -72,15 +73,18 @@ def line(row: SweepRow) -> str:
     start = f"{row.bytes:>12} {count:>12} {row.dtype:>13} {row.reduction or 'none':>5} {root:>4} {row.group_size:>3} "
     if row.time_us is None:
         return f"{start}{row.status}: {row.reason}"
-    half = (row.interval_us[1] - row.interval_us[0]) / 2 / row.time_us if row.interval_us else 0.0
-    share = f"{100 * row.bus_gb_s / row.ceiling_gb_s:.1f}" if row.bus_gb_s and row.ceiling_gb_s else "n/a"
+    half = row.relative_half
+    share = 100 * row.bus_gb_s / row.ceiling_gb_s if row.bus_gb_s and row.ceiling_gb_s else None
+    of_ceiling = "n/a" if share is None else f"{share:.{decimals(share, half, 1)}f}"
+    within = "n/a" if half is None else f"{100 * half:.{1 if half < 0.1 else 0}f}"
     return (
-        f"{start}{row.time_us:>10.2f} {100 * half:>5.1f} {_speed(row.alg_gb_s)} {_speed(row.bus_gb_s)} {share:>7} "
-        f"{'n/a' if row.wrong is None else row.wrong:>6}"
+        f"{start}{row.time_us:>10.{decimals(row.time_us, half)}f} {within:>5} {_speed(row.alg_gb_s, half)} "
+        f"{_speed(row.bus_gb_s, half)} {of_ceiling:>7} {'n/a' if row.wrong is None else row.wrong:>6}"
+        f"{'  wide' if row.is_wide else ''}"
     )
 
 
-def _speed(gb_s: float | None) -> str:
+def _speed(gb_s: float | None, half: float | None) -> str:
     if gb_s is None:
         return f"{'n/a':>7}"
-    return f"{gb_s:>7.2f}" if gb_s >= 0.1 else f"{gb_s:>7.4f}"
+    return f"{gb_s:>7.{decimals(gb_s, half, 2 if gb_s >= 0.1 else 4)}f}"

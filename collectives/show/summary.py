@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from scalescope.collectives.show.published import published_for
 from scalescope.collectives.sizes import format_size
-from scalescope.records.rows import Device, SweepRow
+from scalescope.records.rows import WIDE, Device, SweepRow
+from scalescope.records.statistics import decimals
 
 _JUDGED_FROM = 256 * 1024**2  # below it no link is full, and a bandwidth says nothing about the device
 _NORMAL = 0.92  # of the figure on record: clocks, drivers and library versions are worth a few percent
@@ -32,6 +33,9 @@ def summarise(rows: Sequence[SweepRow], devices: Sequence[Device]) -> list[str]:
     if any(row.transport == "direct" and row.issued_by == "python" for row in rows):
         lines.append("transport=direct was issued from Python, for want of the C helper on every rank (scalescope "
                      "doctor): the figures of small eager operations are the host's")  # fmt: skip
+    if wide := [row for row in rows if row.is_wide]:
+        lines.append(f"wide: of {len(rows)} points, {len(wide)} are known no better than to {WIDE:.0%} (95% interval); "
+                     "a quieter machine or a larger budget_s tells more")  # fmt: skip
     wrong = [row for row in rows if row.wrong]
     lines += [f"WRONG: {row.wrong} elements of {row.operation} {row.bytes} B {row.dtype}" for row in wrong]
     missing = [row for row in rows if row.time_us is None]
@@ -140,12 +144,13 @@ def _speed(gb_s: float) -> str:
 
 def _line(rows: Sequence[SweepRow], devices: Sequence[Device]) -> str:
     least, peak = rows[0], max(rows, key=lambda row: row.bus_gb_s or 0.0)
-    parts = [f"{_name(least)}: {least.time_us:.2f} µs" + (f" at {format_size(least.bytes)}" if least.bytes else "")]
+    size = f" at {format_size(least.bytes)}" if least.bytes else ""
+    parts = [f"{_name(least)}: {_figure(least.time_us or 0.0, least)} µs{size}"]
     if peak.bus_gb_s:
         share = f" ({peak.bus_gb_s / peak.ceiling_gb_s:.1%} of {peak.ceiling_assumes})" if peak.ceiling_gb_s else ""
-        parts.append(f"peak busbw {peak.bus_gb_s:.2f} GB/s at {format_size(peak.bytes)}{share}")
+        parts.append(f"peak busbw {_figure(peak.bus_gb_s, peak)} GB/s at {format_size(peak.bytes)}{share}")
         half = next(row for row in rows if (row.bus_gb_s or 0.0) >= peak.bus_gb_s / 2)
-        parts.append(f"half of it from {format_size(half.bytes)}")
+        parts.append(f"the smallest message that gets half of that is {format_size(half.bytes)}")
         if devices and devices[0].kind != "cpu":
             parts.append(verdict(peak, devices))
     slowed = [row for row in rows if row.slowdown is not None and row.compute_slowdown is not None]
@@ -155,6 +160,10 @@ def _line(rows: Sequence[SweepRow], devices: Sequence[Device]) -> str:
             f"{worst.slowdown:.2f} times as long as alone, the matrix product {worst.compute_slowdown:.2f} times"
         )
     return "; ".join(parts)
+
+
+def _figure(value: float, row: SweepRow) -> str:
+    return f"{value:.{decimals(value, row.relative_half)}f}"
 
 
 def _dispatch(series: Sequence[Sequence[SweepRow]]) -> Iterator[str]:

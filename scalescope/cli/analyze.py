@@ -3,12 +3,10 @@
 import argparse
 from pathlib import Path
 
-import msgspec
-
+from scalescope.cli.outputs import Outputs, add_json, add_markdown, outputs
 from scalescope.cli.show import Asked, show
 from scalescope.records.console import clean
 from scalescope.records.errors import UserError
-from scalescope.records.files import write_atomic
 from scalescope.scaling.costs.points import read_launches
 from scalescope.scaling.projection.outlook import Outlook
 from scalescope.scaling.rank.roles import ROLES
@@ -23,7 +21,8 @@ def run(argv: list[str]) -> int:
         "files; say where each millisecond went. Run folders and studies get an analysis.json.",
     )
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the answer here, too")
+    add_json(parser)
+    add_markdown(parser, "the answer as Markdown, to be pasted into an issue,")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report here, too")
     parser.add_argument(
         "--against", action="append", type=Path, default=[], metavar="REFERENCE",
@@ -49,16 +48,17 @@ def run(argv: list[str]) -> int:
     )  # fmt: skip
     parser.add_argument(
         "--redact", action="store_true",
-        help="pseudonyms for hosts, users and absolute paths in what --json and --html write",
+        help="pseudonyms for hosts, users and absolute paths in what --json, --markdown and --html write",
     )  # fmt: skip
     parser.add_argument("--mpi", action="store_true", help="read on the ranks of the MPI job that this runs in")
     options = parser.parse_args(argv)
     if len(options.paths) == 1 and holds_records(options.paths[0]):
-        return _print_flight(options.paths[0], options.json)
+        with outputs(json=options.json) as out:
+            return _print_flight(options.paths[0], options.json, out)
     if options.html and len(options.paths) > 1 and any((path / "run.json").is_file() for path in options.paths):
         raise UserError("--html shows one run or study, or any number of folders of traces; name one PATH")
-    if options.redact and not (options.html or options.json):
-        raise UserError("--redact is for what --json and --html write; name such a FILE")
+    if options.redact and not (options.html or options.json or options.markdown):
+        raise UserError("--redact is for what --json, --markdown and --html write; give one of them")
     if options.base and (len(options.paths) > 1 or options.against or options.step_ms):
         raise UserError("--base tells how one run scales: name one PATH, without --against and --step-ms")
     if options.against and len(options.paths) > 1:
@@ -67,6 +67,7 @@ def run(argv: list[str]) -> int:
     asked = Asked(
         paths=options.paths,
         json=options.json,
+        markdown=options.markdown,
         html=options.html,
         redact=options.redact,
         references=options.against,
@@ -86,13 +87,12 @@ def run(argv: list[str]) -> int:
     return 0
 
 
-def _print_flight(folder: Path, out: Path | None) -> int:
+def _print_flight(folder: Path, json: Path | None, out: Outputs) -> int:
     """Print where the ranks of a job that hangs or failed part, by its flight records."""
     last, said = read_records(folder)
     if not last:
         raise UserError("; ".join(said) or f"{folder} holds no flight record that can be read")
-    if out is not None:
-        write_atomic(out, msgspec.json.format(msgspec.json.encode(last)))
+    out.put_json(json, last)
     for line in said or ["every rank recorded came as far as the others in every group, and what it called has ended"]:
         print(clean(line))
     for row in last:

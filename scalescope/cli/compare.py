@@ -3,12 +3,10 @@
 import argparse
 from pathlib import Path
 
-import msgspec
-
+from scalescope.cli.outputs import Outputs, add_json, add_markdown, outputs
 from scalescope.cli.redacting import add_redact, pseudonyms_of_paths, refuse_redacting_nothing
 from scalescope.launch.bounds import Bounds, check_number
 from scalescope.records.errors import ExitCode, UserError
-from scalescope.records.files import write_atomic
 from scalescope.report.compare.markdown import summary
 from scalescope.report.compare.terminal import print_comparison
 from scalescope.report.terminal import make_console
@@ -44,13 +42,18 @@ def run(words: list[str]) -> int:
         help="0.95 is --fail-if 'busbw<-5%%': exit 1 if a point of a sweep has less than this share of the baseline's "
         "bandwidth, beyond its uncertainty, or is not measured",
     )  # fmt: skip
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the answer here, too")
+    add_json(parser)
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page here, too")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="write a summary for a pull request here, too")
+    add_markdown(parser, "a summary for a pull request")
     parser.add_argument("--perfetto", type=Path, metavar="FILE", help="write both sides' traces as one file, aligned")
     add_redact(parser)
     options = parser.parse_args(words)
     refuse_redacting_nothing(options, "--json", "--html", "--markdown", "--perfetto")
+    with outputs(json=options.json, markdown=options.markdown) as out:
+        return _run(options, out)
+
+
+def _run(options: argparse.Namespace, out: Outputs) -> int:
     limits = [parse(text) for text in options.fail_if]
     if options.fail_under is not None:
         check_number("--fail-under", options.fail_under, _RATIO)
@@ -59,7 +62,11 @@ def run(words: list[str]) -> int:
     sides = [options.baseline, *options.more_baseline], [options.other, *options.more_other]
     answer = compare_paths(*sides, limits)
     written = _redacted(answer, [path for side in sides for path in side]) if options.redact else answer
-    _write(written, options.json, options.html, options.markdown)
+    out.put_json(options.json, written)
+    if options.markdown is not None:
+        out.put(options.markdown, summary(written))
+    if options.html is not None:
+        _write_page(written, options.html)
     if options.perfetto is not None:
         from scalescope.report.compare.perfetto import write_side_by_side
 
@@ -77,16 +84,11 @@ def _redacted(answer: Comparison, paths: list[Path]) -> Comparison:
     return redacted_twice(answer, pseudonyms_of_paths(paths))
 
 
-def _write(answer: Comparison, json: Path | None, html: Path | None, markdown: Path | None) -> None:
-    """Write what was asked for. Raises UserError where a file cannot be written."""
-    try:
-        if json is not None:
-            write_atomic(json, msgspec.json.format(msgspec.json.encode(answer)))
-        if markdown is not None:
-            write_atomic(markdown, summary(answer))
-        if html is not None:
-            from scalescope.report.compare.page import write_comparison  # its charts need not be there for the rest
+def _write_page(answer: Comparison, html: Path) -> None:
+    """Write the page. Raises UserError where its file cannot be written."""
+    from scalescope.report.compare.page import write_comparison  # its charts need not be there for the rest
 
-            write_comparison(answer, html)
+    try:
+        write_comparison(answer, html)
     except OSError as error:
         raise UserError(f"cannot write {error.filename}: {error.strerror}") from error

@@ -6,12 +6,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from scalescope.cli.outputs import STDOUT, Outputs, add_json, outputs
 from scalescope.collectives.transports.issue_library import check_library
 from scalescope.hardware.check_result import CheckResult
 from scalescope.hardware.doctor import examine
 from scalescope.records.errors import ExitCode, UserError
-from scalescope.report.doctor_lines import print_findings, print_item
 from scalescope.report.terminal import make_console
+from scalescope.report.text.doctor_lines import print_findings, print_item
+
+_SELFTEST = Path("selftest.json")
 
 
 def run(argv: list[str]) -> int:
@@ -25,18 +28,27 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--selftest", action="store_true",
                         help="try out what scalescope does here as well, in three minutes at most, and write one file "
                         "to send")  # fmt: skip
-    parser.add_argument("--json", type=Path, default=Path("selftest.json"), help="that file (selftest.json)")
+    add_json(parser, "the findings (with --selftest: all of its file, which is else selftest.json)")
     parser.add_argument("--only", help="these items of the self-test alone: fp8,trace, say")
     options = parser.parse_args(argv)
+    with outputs(json=options.json) as out:
+        return _run(options, out)
+
+
+def _run(options: argparse.Namespace, out: Outputs) -> int:
     findings = [*examine(options.runs), check_library()]
     print_findings(findings, make_console())
     failed = any(finding.level == "broken" for finding in findings)
     if options.selftest:
-        failed |= _self_test(findings, options.json, options.only.split(",") if options.only else None)
+        failed |= _self_test(
+            findings, options.json or _SELFTEST, options.only.split(",") if options.only else None, out
+        )
+    else:
+        out.put_json(options.json, findings)
     return int(ExitCode.CHECK_FAILED if failed else ExitCode.OK)
 
 
-def _self_test(findings: Sequence[CheckResult], path: Path, only: Sequence[str] | None) -> bool:
+def _self_test(findings: Sequence[CheckResult], path: Path, only: Sequence[str] | None, out: Outputs) -> bool:
     """Try every item, show it, and write the file; return whether one differs. Raises UserError for a wrong name."""
     from scalescope.selftest.run import carry_out_all, items, self_test, write  # loads what jobs and models are made of
 
@@ -47,9 +59,13 @@ def _self_test(findings: Sequence[CheckResult], path: Path, only: Sequence[str] 
     for item in carry_out_all(only):
         done.append(item)
         print_item(item.name, item.verdict, item.says, console)
-    try:
-        write(self_test(findings, done, started), path)
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}; give another by --json") from error
-    print(f"scalescope: {path} holds all of it; please attach it to your report", file=sys.stderr)
+    test = self_test(findings, done, started)
+    if path == STDOUT:
+        out.put_json(path, test)
+    else:
+        try:
+            write(test, path)
+        except OSError as error:
+            raise UserError(f"{path} cannot be written: {error.strerror}; give another by --json") from error
+        print(f"scalescope: {path} holds all of it; please attach it to your report", file=sys.stderr)
     return any(item.verdict == "differs" for item in done)

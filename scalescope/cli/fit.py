@@ -4,8 +4,7 @@ import argparse
 from datetime import datetime
 from pathlib import Path
 
-import msgspec
-
+from scalescope.cli.outputs import Outputs, add_json, outputs
 from scalescope.cli.redacting import add_redact, pseudonyms_of_paths, refuse_redacting_nothing
 from scalescope.records.errors import UserError
 from scalescope.records.files import write_atomic
@@ -37,11 +36,16 @@ def run(argv: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("sweeps", nargs="+", type=Path, metavar="SWEEP")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the fits here: terms, points, intervals, test")
+    add_json(parser, "the fits (terms, points, intervals, test)")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a page: points, fitted curves, ceiling, test")
     add_redact(parser)
     options = parser.parse_args(argv)
     refuse_redacting_nothing(options, "--json", "--html")
+    with outputs(json=options.json) as out:
+        return _run(options, out)
+
+
+def _run(options: argparse.Namespace, out: Outputs) -> int:
     from scalescope.report.drawing.panel import Section
     from scalescope.report.page import Card, Page, render
     from scalescope.report.panels.costs import cost_panels, fit_sentence, holdout_sentence
@@ -71,8 +75,7 @@ def run(argv: list[str]) -> int:
 
         answer, names = redacted_twice((answer, names), pseudonyms_of_paths(options.sweeps))
         panels = cost_panels(answer)
-    if options.json is not None:
-        write_atomic(options.json, msgspec.json.format(msgspec.json.encode(answer)))
+    out.put_json(options.json, answer)
     if options.html is not None:
         cards = [
             Card(Verdict(f"{each.operation} {each.dtype}", "unknown", fit_sentence(each),

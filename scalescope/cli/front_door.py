@@ -44,7 +44,7 @@ scalescope: why does my training job not scale, and what would make it?
   scalescope train   [KEY=VALUE …] [-m]       one training job on this machine's devices
   scalescope sweep   [KEY=VALUE …] [-m]       collectives over sizes and GPU counts
   scalescope scorecard [KEY=VALUE …] [--json] this machine beside data sheets, the record and claims; rows=[]: claims
-  scalescope analyze PATH … [--json FILE]     traces → analysis.json and a table; PATH: runs, studies, traces
+  scalescope analyze PATH … [--json]          traces → analysis.json and a table; PATH: runs, studies, traces
   scalescope report  PATH [OTHER]             report.html, one file that needs no network; of two, side by side
   scalescope perfetto RUN [--out FILE]        all ranks' traces as one file for ui.perfetto.dev
   scalescope dashboard [--dry-run]            a W&B workspace and report of the scaling figures, as code

@@ -3,9 +3,20 @@
 import argparse
 from pathlib import Path
 
+import msgspec
+
+from scalescope.cli.outputs import add_json, outputs
 from scalescope.records.errors import ExitCode
 from scalescope.scaling.results.importing import are_results, import_results
 from scalescope.scaling.sweeps.importing import import_logs
+
+
+class Imported(msgspec.Struct, frozen=True):
+    """What `--json` says: the new sweep folder, its rows, and what of the logs could not be read."""
+
+    folder: str
+    rows: int
+    notes: list[str]
 
 
 def run(argv: list[str]) -> int:
@@ -19,15 +30,19 @@ def run(argv: list[str]) -> int:
     parser.add_argument("logs", nargs="+", type=Path, metavar="LOG")
     parser.add_argument("--out", required=True, type=Path, metavar="FOLDER")
     parser.add_argument("--operation", help="what the logs are of, where an old one does not say: all_reduce, …")
+    add_json(parser, "what was imported")
     options = parser.parse_args(argv)
-    if are_results(options.logs):
-        folder, read = import_results(options.logs, options.out)
-        print(f"{len(read.rows)} rows, {len(read.sweep)} of a sweep → {folder.path}")
-        for fault in read.faults:
+    with outputs(json=options.json) as out:
+        if are_results(options.logs):
+            card, read = import_results(options.logs, options.out)
+            out.put_json(options.json, Imported(str(card.path), len(read.rows), read.faults))
+            print(f"{len(read.rows)} rows, {len(read.sweep)} of a sweep → {card.path}")
+            faults = read.faults
+        else:
+            folder, log = import_logs(options.logs, options.out, options.operation)
+            out.put_json(options.json, Imported(str(folder.path), len(log.rows), log.faults))
+            print(f"{len(log.rows)} rows → {folder.path}")
+            faults = log.faults
+        for fault in faults:
             print(f"note: {fault}")
-        return int(ExitCode.OK)
-    folder, log = import_logs(options.logs, options.out, options.operation)
-    print(f"{len(log.rows)} rows → {folder.path}")
-    for fault in log.faults:
-        print(f"note: {fault}")
     return int(ExitCode.OK)

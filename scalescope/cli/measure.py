@@ -151,5 +151,5 @@ def _start_once(verb: Verb, config: "DictConfig") -> int:
     if folder.read_info().status == "preempted":
         print(f"scalescope: state is saved in {folder.path}; run the same command with resume=true", file=sys.stderr)
         return int(ExitCode.PREEMPTED)
-    show(Asked([folder.path]))
+    show(Asked([folder.path], points_were_shown=verb.name == "sweep"))
     return int(ExitCode.OK)

@@ -3,10 +3,21 @@
 import argparse
 from pathlib import Path
 
+import msgspec
+
+from scalescope.cli.outputs import Outputs, add_json, outputs
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.report.perfetto import write_perfetto
 from scalescope.scaling.answer import read_run_answer
+
+
+class PackedTraces(msgspec.Struct, frozen=True):
+    """What `--json` says: the file, its events by rank, and what could not be packed."""
+
+    file: str
+    events: dict[int, int]
+    notes: list[str]
 
 
 def run(argv: list[str]) -> int:
@@ -21,13 +32,20 @@ def run(argv: list[str]) -> int:
     parser.add_argument(
         "--redact", action="store_true", help="pseudonyms for hosts, users and absolute paths, for others to see"
     )
+    add_json(parser, "what was packed")
     options = parser.parse_args(argv)
+    with outputs(json=options.json) as out:
+        return _run(options, out)
+
+
+def _run(options: argparse.Namespace, out: Outputs) -> int:
     folder = RunFolder(options.path)
     if (folder.path / "run.json").is_file() and folder.read_info().kind == "study":
         inside = [str(run.path) for run in folder.read_children() if run.find_traces()]
         raise UserError(f"{folder.path} is a study; give one of its runs: {', '.join(inside) or 'none has traces'}")
     answer = read_run_answer(folder.analysis) if folder.analysis.is_file() else None
     packed = write_perfetto(options.path, options.out, answer, redact=options.redact)
+    out.put_json(options.json, PackedTraces(str(packed.path), packed.events, packed.reasons))
     count = sum(packed.events.values())
     print(f"{packed.path}: {count:,} events of {len(packed.events)} ranks; open it in ui.perfetto.dev")
     for reason in packed.reasons:

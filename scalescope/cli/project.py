@@ -4,6 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scalescope.cli.outputs import Outputs, add_json, outputs
 from scalescope.cli.redacting import add_redact, pseudonyms_of_paths
 from scalescope.launch.bounds import NOT_NEGATIVE, POSITIVE, check_number
 from scalescope.records.errors import ExitCode, UserError
@@ -54,14 +55,16 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--nics-per-node", type=int, metavar="K", help="one a GPU, if not given")
     parser.add_argument("--sweep", action="append", type=Path, default=[], metavar="SWEEP",
                         help="a sweep of the same devices beside the study's own; several are launches of one")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the projection here, too")
+    add_json(parser, "the projection")
     parser.add_argument("--html", type=Path, metavar="FILE", help="write the report here, not into the study")
     # fmt: on
     add_redact(parser)
     options = parser.parse_args(argv)
-    import msgspec
+    with outputs(json=options.json) as out:
+        return _run(options, out)
 
-    from scalescope.records.files import write_atomic
+
+def _run(options: argparse.Namespace, out: Outputs) -> int:
     from scalescope.report.html import write_redacted_report, write_report
     from scalescope.report.panels.projection import projection_panels
     from scalescope.report.redaction.structs import redacted_twice
@@ -82,11 +85,11 @@ def run(argv: list[str]) -> int:
     console = make_console()
     for panel in projection_panels(data):
         print_panel(panel, console)
-    if options.json is not None and data.study is not None:
+    if data.study is not None:
         projection = data.study.projection
         if options.redact:
             projection = redacted_twice(projection, pseudonyms_of_paths([folder.path, *options.sweep]))
-        write_atomic(options.json, msgspec.json.format(msgspec.json.encode(projection)))
+        out.put_json(options.json, projection)
     print(f"report: {report}")
     points = data.study.projection.points if data.study and data.study.projection else []
     return int(ExitCode.OK if any(point.step_ms is not None for point in points) else ExitCode.USER_INPUT)

@@ -3,11 +3,20 @@
 import argparse
 from pathlib import Path
 
+import msgspec
+
 from scalescope.cli import compare
+from scalescope.cli.outputs import add_json, outputs
 from scalescope.cli.show import redacted_answers, write_page
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.scaling.analyze import analyze
+
+
+class WrittenPage(msgspec.Struct, frozen=True):
+    """What `--json` says."""
+
+    file: str
 
 
 def run(argv: list[str]) -> int:
@@ -23,28 +32,42 @@ def run(argv: list[str]) -> int:
         "--redact", action="store_true",
         help="for others to see: pseudonyms for hosts, users and absolute paths; into PATH/report-redacted.html",
     )  # fmt: skip
+    add_json(parser, "where the page is (of two runs: the comparison)")
     options = parser.parse_args(argv)
+    if len(options.paths) == 2 and all((path / "run.json").is_file() for path in options.paths):
+        return _compare(options)
+    with outputs(json=options.json) as out:
+        page = _page(options)
+        print(page)
+        out.put_json(options.json, WrittenPage(str(page)))
+    return 0
+
+
+def _page(options: argparse.Namespace) -> Path:
+    """Write the page of one run or study, or of traces. Raises UserError for any other mixture."""
     paths: list[Path] = options.paths
     of_runs = [(path / "run.json").is_file() for path in paths]
     if not any(of_runs):
-        print(_report_traces(paths, options.html, redact=options.redact))
-        return 0
-    if not all(of_runs) or len(paths) > 2:
+        return _report_traces(paths, options.html, redact=options.redact)
+    if len(paths) > 1:
         raise UserError("a report is of one run or study, of two side by side, or of traces: name one or two PATHs")
-    folder, *others = (RunFolder.open(path) for path in paths)
-    if others:
-        page = options.html or others[0].path / ("comparison-redacted.html" if options.redact else "comparison.html")
-        redact = ["--redact"] if options.redact else []
-        print(f"report of two is: scalescope compare {' '.join([*map(str, paths), '--html', str(page), *redact])}")
-        return compare.run([str(paths[0]), str(paths[1]), "--html", str(page), *redact])
+    folder = RunFolder.open(paths[0])
     if options.redact:
-        print(_write_redacted(folder, options.html))
-        return 0
+        return _write_redacted(folder, options.html)
     analyze([folder.path])
     from scalescope.report.html import write_report
 
-    print(write_report(folder, options.html))
-    return 0
+    return write_report(folder, options.html)
+
+
+def _compare(options: argparse.Namespace) -> int:
+    one, other = (RunFolder.open(path).path for path in options.paths)
+    page = options.html or other / ("comparison-redacted.html" if options.redact else "comparison.html")
+    more = ["--html", str(page), *(["--redact"] if options.redact else [])]
+    if options.json is not None:
+        return compare.run([str(one), str(other), *more, "--json", str(options.json)])
+    print(f"report of two is: scalescope compare {' '.join([*map(str, options.paths), *more])}")
+    return compare.run([*map(str, options.paths), *more])
 
 
 def _report_traces(paths: list[Path], out: Path | None, *, redact: bool) -> Path:

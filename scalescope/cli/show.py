@@ -7,14 +7,16 @@ from pathlib import Path
 
 from rich.console import Console
 
+from scalescope.cli.outputs import Outputs, outputs
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
+from scalescope.report.markdown import for_an_issue
 from scalescope.report.terminal import make_console, print_report_data, print_run, print_study
 from scalescope.scaling.analyze import analyze, analyze_base
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.projection.outlook import NO_OUTLOOK, Outlook
-from scalescope.scaling.study_answer import Answer, StudyAnalysis, write_answers
+from scalescope.scaling.study_answer import Answer, StudyAnalysis
 from scalescope.scaling.verdicts.groups import named_roles
 
 
@@ -24,23 +26,34 @@ class Asked:
 
     paths: list[Path]
     json: Path | None = None  # where the answer goes, too
+    markdown: Path | None = None  # where a text for an issue goes
     html: Path | None = None  # where the page goes; None: into a run folder, and nowhere of plain traces
     redact: bool = False  # what goes there names no host, no user and no absolute path
     references: Sequence[Path] = ()  # undisturbed runs on as many ranks: what was lost against them
     bases: Sequence[Path] = ()  # the same job on fewer ranks: how it scales from there
     outlook: Outlook = NO_OUTLOOK  # other sweeps than a study's own, and GPU counts to project to
     step_ms: Sequence[float] = field(default=())  # the paths' steps without a profiler, one each, where they are known
+    points_were_shown: bool = False  # the rows of a sweep that has just ended stand on the terminal
     roles: Mapping[str, str] = field(default_factory=dict)  # of process groups, where plain traces do not tell them
 
 
 def show(asked: Asked, executor: Executor | None = None) -> None:
     """Analyse, print and report what was measured."""
+    with outputs(json=asked.json, markdown=asked.markdown) as out:
+        _show(asked, executor, out)
+
+
+def _show(asked: Asked, executor: Executor | None, out: Outputs) -> None:
     found = _analysed(asked, executor)
     for run in (one for _, answers in found for one in answers if isinstance(one, RunAnalysis)):
         run.groups = named_roles(run.groups, asked.roles)
-    if asked.json is not None:
+    if asked.json is not None or asked.markdown is not None:
         written = [answer for _, answers in found for answer in answers]
-        write_answers(asked.json, redacted_answers(written, asked.paths) if asked.redact else written)
+        written = redacted_answers(written, asked.paths) if asked.redact else written
+        sweeps = [] if written else [row for path in asked.paths for row in RunFolder(path).read_sweep()]
+        out.put_json(asked.json, written[0] if len(written) == 1 else written or sweeps)
+        if asked.markdown is not None:
+            out.put(asked.markdown, for_an_issue(written))
     console = make_console()
     plain = [answer for path, answers in found for answer in answers if not _is_run(path) or asked.bases]
     shown = redacted_answers(plain, asked.paths) if asked.redact else plain
@@ -49,7 +62,7 @@ def show(asked: Asked, executor: Executor | None = None) -> None:
     )
     for path, answers in found:
         if _is_run(path) and not asked.bases:
-            _show_run_folder(path, asked.html, console, redact=asked.redact and asked.html is not None)
+            _show_run_folder(path, asked, console)
         else:
             _print(answers, console)
     if report is not None:
@@ -83,15 +96,16 @@ def _is_run(path: Path) -> bool:
     return (path / "run.json").is_file()
 
 
-def _show_run_folder(path: Path, html: Path | None, console: Console, *, redact: bool) -> None:
+def _show_run_folder(path: Path, asked: Asked, console: Console) -> None:
     # a page's templates and charts: plain traces need not wait for them
     from scalescope.report.html import write_redacted_report, write_report
     from scalescope.report.report_data import read_report_data
 
     folder = RunFolder(path)
     # before the tables: whoever reads those may stop early
-    report = write_redacted_report(folder, None, html) if redact else write_report(folder, html)
-    print_report_data(read_report_data(folder), console)
+    redacted = asked.redact and asked.html is not None
+    report = write_redacted_report(folder, None, asked.html) if redacted else write_report(folder, asked.html)
+    print_report_data(read_report_data(folder), console, points_were_shown=asked.points_were_shown)
     print(f"report: {report}")
 
 

@@ -5,11 +5,9 @@ import math
 from collections.abc import Collection
 from pathlib import Path
 
-import msgspec
-
+from scalescope.cli.outputs import Outputs, add_json, outputs
 from scalescope.cli.redacting import add_redact, pseudonyms_of_paths, refuse_redacting_nothing
 from scalescope.records.errors import UserError
-from scalescope.records.files import write_atomic
 
 _TEACH = """\
 The traced step is replayed: what waits for what on the hosts and the devices of all ranks, collectives that wait for
@@ -30,6 +28,11 @@ than 1% off the trace, nothing is predicted."""
 def run(argv: list[str]) -> int:
     """Replay, print the table, and write the figures where asked."""
     options = _parse(argv)
+    with outputs(json=options.json) as out:
+        return _run(options, out)
+
+
+def _run(options: argparse.Namespace, out: Outputs) -> int:
     from scalescope.report.panels.whatif import replay_panel
     from scalescope.report.terminal import make_console, print_panel
     from scalescope.scaling.as_run.predict import open_as_run, predict
@@ -49,12 +52,11 @@ def run(argv: list[str]) -> int:
         answer = predict(target.name, replayer, _changes(options, straggler))
         answers.append(answer)
         print_panel(replay_panel(answer), console)
-    if options.json is not None:
-        if options.redact:
-            from scalescope.report.redaction.structs import redacted_twice
+    if options.redact:
+        from scalescope.report.redaction.structs import redacted_twice
 
-            answers = redacted_twice(answers, pseudonyms_of_paths([options.path]))
-        write_atomic(options.json, msgspec.json.format(msgspec.json.encode(answers)))
+        answers = redacted_twice(answers, pseudonyms_of_paths([options.path]))
+    out.put_json(options.json, answers)
     return 0
 
 
@@ -79,7 +81,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--host-free", action="store_true", help="launching takes no time")
     parser.add_argument("--step-ms", type=float, metavar="MS", help="a step of the job without a profiler")
     parser.add_argument("--together", action="store_true", help="make all of these changes at once")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here, too")
+    add_json(parser, "the figures")
     add_redact(parser)
     options = parser.parse_args(argv)
     refuse_redacting_nothing(options, "--json")

@@ -176,6 +176,7 @@ class StepRow(msgspec.Struct, frozen=True):
     hfu_of_measured: float | None = None
     joules_per_sample: float | None = None  # of all devices, by their own counters
     synchronised: bool = True  # a step waits for all ranks; otherwise each goes on by itself
+    own_ms: list[float] = []  # every rank's time until the pass in which ranks first exchange something, by rank
 
     @property
     def length_ms(self) -> float:
@@ -191,6 +192,10 @@ def step_length_ms(step_ms: Sequence[float], synchronised: bool) -> float:
     (StatisticsError is one) where there is no time.
     """
     return max(step_ms) if synchronised else statistics.harmonic_mean(step_ms)
+
+
+#: Half of a 95% interval, as a share of the time, from which on a point says so.
+WIDE = 0.1
 
 
 class SweepRow(msgspec.Struct, frozen=True):
@@ -256,6 +261,18 @@ class SweepRow(msgspec.Struct, frozen=True):
             return None
         count = self.bytes // width
         return count // self.group_size if facts is not None and facts.sharded else count
+
+    @property
+    def relative_half(self) -> float | None:
+        """Half of the 95% interval as a share of the time; None where it was measured without one."""
+        if self.interval_us is None or not self.time_us:
+            return None
+        return (self.interval_us[1] - self.interval_us[0]) / 2 / self.time_us
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether the time is known no better than to WIDE."""
+        return self.relative_half is not None and self.relative_half > WIDE
 
 
 #: Keys that rows had in files of earlier versions, by row type.

@@ -1,4 +1,5 @@
-"""Student's t, two-sided 95%: how much wider an interval is that knows its spread from few values only."""
+"""Student's t, two-sided 95%: how much wider an interval is that knows its spread from few values only; and how many
+digits an interval leaves."""
 
 import math
 import statistics
@@ -41,3 +42,19 @@ def half_of_mean(values: Sequence[float]) -> float:
     if len(values) == 2:
         return abs(values[0] - values[1])
     return student_95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def digits_of(half: float) -> int:
+    """Return how many decimals of a figure say something, given half of its interval: two digits of that."""
+    digits = 0
+    while digits < 4 and half < 10 ** (1 - digits) and half > 0:
+        digits += 1
+    return digits
+
+
+def decimals(value: float, half: float | None, most: int = 2) -> int:
+    """Return the decimals to show of a figure, `most` or fewer, whose interval has `half`, a share of it, either side.
+
+    A figure without an interval shows `most`.
+    """
+    return most if half is None else min(most, digits_of(half * abs(value)))

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from scalescope.records.console import clean, styled_stream
 from scalescope.records.rows import SweepRow
+from scalescope.records.statistics import decimals
 from scalescope.report.as_run import as_run_sentence, as_run_table, differs, shown_efficiency
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import capitalized, figure, listing, percent
@@ -129,14 +130,19 @@ def _efficiency_line(factors: Efficiency, whose: str, answer: RunAnalysis) -> st
     )
 
 
-def print_report_data(data: ReportData, console: Console) -> None:
-    """Print whatever a folder holds: a study, a training run or a sweep, and what could not be read."""
+def print_report_data(data: ReportData, console: Console, *, points_were_shown: bool = False) -> None:
+    """Print whatever a folder holds: a study, a training run or a sweep, and what could not be read.
+
+    `points_were_shown`: a sweep's table stands on the terminal already, row by row as they were measured.
+    """
     if data.study is not None:
         print_study(data.study, data.answers, data.sweep, console)
     else:
         for answer in data.answers:
             print_run(answer, console)
-        if data.sweep:
+        if data.sweep and points_were_shown:
+            _print_verdict(console, sweep_verdict(data.sweep))
+        elif data.sweep:
             print_sweep(data.sweep, console)
     for panel in scorecard_panels(data.scorecard, catalog_of(data.folder)):
         print_panel(panel, console)
@@ -193,19 +199,17 @@ def print_sweep(rows: Sequence[SweepRow], console: Console) -> None:
         Column("redop", "redop"),
         Column("root", "root", digits=0),
         Column("time", "time", "(us)", 2),
+        *([Column("half", "±", "(%)", 1, 100)] if any(row.relative_half is not None for row in rows) else []),
         Column("algbw", "algbw", "(GB/s)", 2),
         Column("busbw", "busbw", "(GB/s)", 2),
         Column("wrong", "#wrong", digits=0),
+        *([Column("wide", "")] if any(row.is_wide for row in rows) else []),
     ]
     groups: dict[tuple[str, int, str], list[SweepRow]] = {}
     for row in rows:
         groups.setdefault((row.operation, row.group_size, sweep_variant(row)), []).append(row)
     for (operation, group_size, variant), members in groups.items():
-        cells: list[list[Cell]] = [
-            [str(row.bytes), _text(row.count), row.dtype, row.reduction or "none",
-             str(-1 if row.root is None else row.root), row.time_us, row.alg_gb_s, row.bus_gb_s, row.wrong]
-            for row in members
-        ]  # fmt: skip
+        cells: list[list[Cell]] = [[_sweep_cells(row)[column.key] for column in columns] for row in members]
         _print_table(console, Table(columns, cells), f"{operation} on {group_size} ranks, {variant}", grouped=False)
         reasons = dict.fromkeys(
             f"{row.status}: {row.reason or 'no reason given'}" for row in members if not row.time_us
@@ -213,6 +217,27 @@ def print_sweep(rows: Sequence[SweepRow], console: Console) -> None:
         for reason in reasons:
             sizes = [str(row.bytes) for row in members if f"{row.status}: {row.reason or 'no reason given'}" == reason]
             _print_line(console, f"{ABSENT} at {listing(sizes)} B: {reason}", "yellow")
+
+
+def _sweep_cells(row: SweepRow) -> dict[str, Cell]:
+    """Return a point's cells by column; figures with the digits that its interval leaves."""
+
+    def within(value: float | None) -> str | None:
+        return None if value is None else figure(value, decimals(value, row.relative_half, 2 if value >= 0.1 else 4))
+
+    return {
+        "size": str(row.bytes),
+        "count": _text(row.count),
+        "type": row.dtype,
+        "redop": row.reduction or "none",
+        "root": str(-1 if row.root is None else row.root),
+        "time": within(row.time_us),
+        "half": row.relative_half,
+        "algbw": within(row.alg_gb_s),
+        "busbw": within(row.bus_gb_s),
+        "wrong": row.wrong,
+        "wide": "wide" if row.is_wide else "",
+    }
 
 
 def print_panel(panel: Panel, console: Console) -> None:

@@ -219,6 +219,7 @@ def sweep_table(rows: Sequence[SweepRow]) -> Table:
         Column("root", "root", digits=0),
         Column("mode", "mode"),
         Column("time_us", "time", "µs", 2),
+        Column("time_half_fraction", "±", "%", 1, 100),
         Column("algbw_gb_s", "algbw", "GB/s", 2),
         Column("busbw_gb_s", "busbw", "GB/s", 2),
         Column("ceiling_gb_s", "ceiling", "GB/s", 1),
@@ -227,8 +228,8 @@ def sweep_table(rows: Sequence[SweepRow]) -> Table:
     ]
     cells: list[list[Cell]] = [
         [row.operation, row.group_size, row.bytes, row.count, row.dtype, row.reduction or "none",
-         -1 if row.root is None else row.root, sweep_variant(row), row.time_us, row.alg_gb_s, row.bus_gb_s,
-         row.ceiling_gb_s, row.wrong, f"{row.status}: {row.reason}" if row.reason else row.status]
+         -1 if row.root is None else row.root, sweep_variant(row), row.time_us, row.relative_half, row.alg_gb_s,
+         row.bus_gb_s, row.ceiling_gb_s, row.wrong, f"{row.status}: {row.reason}" if row.reason else row.status]
         for row in rows
     ]  # fmt: skip
     why = "; ".join(sorted({f"{row.status}: {row.reason or 'no reason given'}" for row in rows if row.time_us is None}))
@@ -238,6 +239,7 @@ def sweep_table(rows: Sequence[SweepRow]) -> Table:
         {
             "count_elements": "the size of this data type is not known",
             "time_us": why,
+            "time_half_fraction": why or "the log tells no interval",
             "algbw_gb_s": why,
             "busbw_gb_s": why,
             "ceiling_gb_s": "no ceiling is known for this device or operation",

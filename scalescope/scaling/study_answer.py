@@ -8,7 +8,6 @@ from typing import Literal
 
 import msgspec
 
-from scalescope.records.errors import UserError
 from scalescope.records.files import write_atomic
 from scalescope.scaling.answer import SCHEMA, RunAnalysis, WaterfallPart, read_as
 from scalescope.scaling.costs.answer import CostAnswer
@@ -103,15 +102,6 @@ Answer = RunAnalysis | StudyAnalysis
 def write_answer(path: Path, answer: Answer) -> None:
     """Write analysis.json whole. Raises OSError."""
     write_atomic(path, msgspec.json.format(msgspec.json.encode(answer)))
-
-
-def write_answers(path: Path, answers: list[Answer]) -> None:
-    """Write one answer as it is, several as a list. Raises UserError where the file cannot be written."""
-    content: object = answers[0] if len(answers) == 1 else answers
-    try:
-        write_atomic(path, msgspec.json.format(msgspec.json.encode(content)))
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
 
 
 def read_study_answer(path: Path) -> StudyAnalysis:

@@ -1,6 +1,7 @@
 """From measured step times to a row: throughput, FLOP utilisation, energy. Knows no tensors and no devices."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scalescope.records.rows import StepPhase, StepRow, step_length_ms
@@ -30,6 +31,7 @@ class Accounting:
         validation_loss: float | None,
         attempt: int,
         unix_s: float,
+        own_ms: Sequence[float] = (),
     ) -> StepRow:
         """Return a step's row; its loss is the mean over all samples.
 
@@ -54,6 +56,7 @@ class Accounting:
             hfu_of_measured=self._utilisation(samples_per_s, self.hardware_flops_per_sample, self.matmul_tflops),
             joules_per_sample=power_w / samples_per_s if math.isfinite(power_w) else None,
             synchronised=self.synchronised,
+            own_ms=list(own_ms) if all(map(math.isfinite, own_ms)) else [],
         )
 
     def _utilisation(self, samples_per_s: float, flops_per_sample: float | None, tflops: float | None) -> float | None:

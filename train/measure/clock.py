@@ -1,10 +1,23 @@
 """How long each step takes: laps between marks on the device's own time line, read when they are long past."""
 
+import math
 import time
 from collections import deque
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class Reading(NamedTuple):
+    """A lap as it is read: the step's milliseconds, its loss, and the rank's own milliseconds until it exchanges.
+
+    `own_ms` is NaN where no exchange was marked.
+    """
+
+    step_ms: float
+    loss: float
+    own_ms: float
 
 
 class CpuClock:
@@ -14,11 +27,21 @@ class CpuClock:
 
     def __init__(self) -> None:
         self._mark_s = time.perf_counter()
-        self._laps: deque[tuple[float, float]] = deque()
+        self._own_ms = math.nan
+        self._laps: deque[Reading] = deque()
 
     def restart(self) -> None:
         """Begin a new lap here: what came before (validation, an export) is no step's time."""
         self._mark_s = time.perf_counter()
+        self._own_ms = math.nan
+
+    def arrive(self) -> None:
+        """Say that the rank now turns to the others: what it does next waits for them. The first time of a step counts.
+
+        Synchronised steps take equally long on all ranks, whoever is late; the time until here does not.
+        """
+        if math.isnan(self._own_ms):
+            self._own_ms = (time.perf_counter() - self._mark_s) * 1e3
 
     def begin_step(self) -> None:
         """Leave out what the host did between two steps, which on a CPU would lengthen the second."""
@@ -27,15 +50,16 @@ class CpuClock:
     def lap(self, loss: Tensor) -> None:
         """End a step: its time runs from the mark before to here."""
         now_s = time.perf_counter()
-        self._laps.append(((now_s - self._mark_s) * 1e3, float(loss)))
+        self._laps.append(Reading((now_s - self._mark_s) * 1e3, float(loss), self._own_ms))
         self._mark_s = now_s
+        self._own_ms = math.nan
 
     def ready(self) -> int:
         """Return how many unread laps can be read without waiting."""
         return len(self._laps)
 
-    def read(self) -> tuple[float, float]:
-        """Return the oldest unread lap's milliseconds and loss."""
+    def read(self) -> Reading:
+        """Return the oldest unread lap."""
         return self._laps.popleft()
 
 
@@ -49,11 +73,18 @@ class CudaClock:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._laps: deque[tuple[torch.cuda.Event, torch.cuda.Event, Tensor]] = deque()
+        self._laps: deque[tuple[torch.cuda.Event, torch.cuda.Event, Tensor, torch.cuda.Event | None]] = deque()
+        self._arrived: torch.cuda.Event | None = None
         self._mark = self._record()
 
     def restart(self) -> None:
         self._mark = self._record()
+        self._arrived = None
+
+    def arrive(self) -> None:
+        """As a CpuClock's, on the device's time line: one event more a step."""
+        if self._arrived is None:
+            self._arrived = self._record()
 
     def begin_step(self) -> None:
         """Nothing: what the host does between two steps is hidden, or else the device starves, which counts."""
@@ -62,17 +93,19 @@ class CudaClock:
         host_loss = torch.empty((), dtype=torch.float32, pin_memory=True)
         host_loss.copy_(loss, non_blocking=True)
         end = self._record()
-        self._laps.append((self._mark, end, host_loss))
+        self._laps.append((self._mark, end, host_loss, self._arrived))
         self._mark = end
+        self._arrived = None
 
     def ready(self) -> int:
         """Return how many unread laps the device has passed."""
-        return next((index for index, (_, end, _) in enumerate(self._laps) if not end.query()), len(self._laps))
+        return next((index for index, (_, end, _, _) in enumerate(self._laps) if not end.query()), len(self._laps))
 
-    def read(self) -> tuple[float, float]:
-        start, end, loss = self._laps.popleft()
+    def read(self) -> Reading:
+        start, end, loss, arrived = self._laps.popleft()
         end.synchronize()
-        return start.elapsed_time(end), float(loss)
+        own_ms = start.elapsed_time(arrived) if arrived is not None else math.nan
+        return Reading(start.elapsed_time(end), float(loss), own_ms)
 
     def _record(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)

@@ -8,8 +8,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from scalescope.records.rows import StepRow
 from scalescope.train.measure.forecast import duration
+from scalescope.train.measure.lateness import Lateness, LateRank
 
 _LINE_EVERY_S = 5.0
+_WORSE = 2.0  # times as late as was said last: said at once
 
 
 class StepProgress:
@@ -21,6 +23,8 @@ class StepProgress:
         self._bar: Progress | None = None
         self._last_line_s = 0.0
         self._first: tuple[int, float] | None = None  # a step, and when it was shown
+        self._lateness = Lateness()
+        self._said: LateRank | None = None  # the rank that was last said to be late
         if sys.stdout.isatty():
             self._bar = Progress(
                 TextColumn("{task.description}"),
@@ -32,11 +36,17 @@ class StepProgress:
             self._task = self._bar.add_task(what, total=steps, now="")
 
     def show(self, row: StepRow) -> None:
+        """Show a row: each in a bar; else one every few seconds, and the one from which a rank is late."""
+        self._lateness.take(row)
+        late = self._lateness.late
+        news = late is not None and (self._said is None or _is_worse(late, self._said))
+        said = describe(row) + (f", {describe_late(late)}" if late is not None else "")
         if self._bar is not None:
-            self._bar.update(self._task, completed=row.step + 1, now=describe(row))
-        elif time.monotonic() - self._last_line_s >= _LINE_EVERY_S:
+            self._bar.update(self._task, completed=row.step + 1, now=said)
+        elif news or time.monotonic() - self._last_line_s >= _LINE_EVERY_S:
             self._last_line_s = time.monotonic()
-            print(f"{self._what}: step {row.step + 1}/{self._steps}, {describe(row)}{self._left(row)}", flush=True)
+            self._said = late
+            print(f"{self._what}: step {row.step + 1}/{self._steps}, {said}{self._left(row)}", flush=True)
 
     def _left(self, row: StepRow) -> str:
         """Return how long the other steps take at the pace since the first that was shown."""
@@ -55,6 +65,15 @@ class StepProgress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+def _is_worse(late: LateRank, said: LateRank) -> bool:
+    return late.rank != said.rank or late.late_ms > _WORSE * said.late_ms
+
+
+def describe_late(late: LateRank) -> str:
+    """Return who is late in a few words."""
+    return f"rank {late.rank} is {late.late_ms:,.1f} ms late a step ({late.late_ms / late.step_ms:.0%} of it)"
 
 
 def describe(row: StepRow) -> str:

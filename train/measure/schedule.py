@@ -34,6 +34,13 @@ class Schedule:
         windows = tuple(window for window in self.windows if window.first >= first_step)
         return replace(self, windows=windows, first_step=first_step)
 
+    def with_window(self, window: Window) -> "Schedule | None":
+        """Return the phases with one window more; None where it would not end before the next one, or the last step."""
+        begin = min((other.first for other in self.windows if other.first >= window.first), default=self.steps)
+        if window.end > begin:
+            return None
+        return replace(self, windows=tuple(sorted((*self.windows, window), key=lambda one: one.first)))
+
     def phase(self, step: int) -> StepPhase:
         """Return a step's phase: a step inside a window counts as profiled, whatever else it would be."""
         if self.window(step) is not None:

@@ -20,6 +20,7 @@ from scalescope.records.errors import RunError
 from scalescope.records.rows import StepRow
 from scalescope.train.config import TrainConfig
 from scalescope.train.measure.accounting import Accounting
+from scalescope.train.measure.anomaly import Anomaly, AnomalyWatch
 from scalescope.train.measure.clock import Clock
 from scalescope.train.measure.energy import PowerMeter
 from scalescope.train.measure.memory import peak_bytes
@@ -31,7 +32,7 @@ _CHUNK_MS = 1000.0
 _MOST_STEPS = 20
 _PATIENCE_S = 5.0  # for rows that the working thread is writing just now, perhaps to a disk that hangs
 
-_Chunk = tuple[dist.Work, list[torch.Tensor], range]  # under way: (laps, 5) of each rank, and their steps
+_Chunk = tuple[dist.Work, list[torch.Tensor], range]  # under way: (laps, 6) of each rank, and their steps
 
 
 class StepRecorder:
@@ -64,11 +65,23 @@ class StepRecorder:
         self._chunk_steps = 1
         self._pending: _Chunk | None = None
         self._writing = threading.Lock()  # the watching thread may rescue while the working one writes
-        self._gathered: torch.Tensor | None = None  # (ranks, steps, 5) of the last chunk that arrived
+        self._gathered: torch.Tensor | None = None  # (ranks, steps, 6) of the last chunk that arrived
+        profiler = job.config.profiler
+        self._anomalies = AnomalyWatch(profiler.anomaly_every) if profiler.enabled and profiler.on_anomaly else None
+        self._anomaly: Anomaly | None = None
 
     def note_validation(self, step: int, loss: float) -> None:
         """Put a held-out loss into a step's row; before that step is closed."""
         self._validation[step] = loss
+
+    def take_anomaly(self) -> Anomaly | None:
+        """Return steps that have become longer, once; the same on all ranks after the same step."""
+        found, self._anomaly = self._anomaly, None
+        return found
+
+    def follow(self, schedule: Schedule) -> None:
+        """Go by another schedule, from the next step on."""
+        self._schedule = schedule
 
     def close_step(self, step: int) -> None:
         """Say that a step's lap was made; now and then, send what the device has passed to the other ranks."""
@@ -91,6 +104,7 @@ class StepRecorder:
             self._chunk_steps = min(_MOST_STEPS, max(1, int(_CHUNK_MS / slowest_ms)))
             self.stop_asked |= bool(self._gathered[:, :, 3].any())
             self._check_losses(self._gathered[:, :, 1])
+            self._watch_lengths(self._gathered[:, :, 0])
             self._gathered = None
 
     def finish(self, steps: int) -> None:
@@ -112,8 +126,10 @@ class StepRecorder:
         memory = float(peak_bytes(self._job.device))
         stop = float(self._stop.name is not None)
         read = [self._clock.read() for _ in range(laps)]
-        watts = self._power.watts([step_ms for step_ms, _ in read])
-        own = torch.tensor([(*lap, memory, stop, watts) for lap in read], dtype=torch.float64)  # (laps, 5)
+        watts = self._power.watts([lap.step_ms for lap in read])
+        own = torch.tensor(
+            [(lap.step_ms, lap.loss, memory, stop, watts, lap.own_ms) for lap in read], dtype=torch.float64
+        )
         everyone = [torch.empty_like(own) for _ in range(self._job.world.size)]
         work = dist.all_gather(everyone, own, group=self._job.host_group, async_op=True)
         assert work is not None
@@ -152,8 +168,18 @@ class StepRecorder:
                     validation_loss=self._validation.pop(step, None),
                     attempt=self._attempt,
                     unix_s=now_s,
+                    own_ms=laps[:, 5].tolist(),
                 )
             )
+
+    def _watch_lengths(self, lengths_ms: torch.Tensor) -> None:
+        """lengths_ms: (ranks, steps)."""
+        if self._anomalies is None:
+            return
+        for index, length_ms in enumerate(lengths_ms.amax(dim=0).tolist()):
+            step = self._first_gathered + index
+            if self._schedule.phase(step) == "steady":
+                self._anomaly = self._anomalies.take(step, length_ms) or self._anomaly
 
     def _check_losses(self, losses: torch.Tensor) -> None:
         """losses: (ranks, steps)."""

@@ -36,6 +36,7 @@ from scalescope.train.measure.memory import peak_bytes
 from scalescope.train.measure.schedule import Window
 from scalescope.train.measure.tracing.bursts import Bursts
 from scalescope.train.measure.tracing.kineto import Tracer
+from scalescope.train.script import announce
 from scalescope.train.script.config import script_config
 from scalescope.train.script.exchange import Lap, Message, MessageChannel
 from scalescope.train.script.membership import Membership, find_membership
@@ -192,6 +193,9 @@ class StepProfiler:
             self._exchange.announce(str(self._folder.path))
             ranks = f"{membership.size} rank{'s' if membership.size > 1 else ''}"
             _say(f"{ranks} ({membership.source}) → {self._folder.path}")
+            if (taken := self._recorder.taken_name) is not None:
+                _say(announce.renamed(taken, self._folder.path))
+            _say(announce.plan(self._schedule.windows, self._folder.path, analyze=config.analyze))
         else:
             self._exchange.send(Message(membership.rank, device=device))
         if self._schedule.windows:
@@ -228,7 +232,7 @@ class StepProfiler:
     def _read_laps(self, count: int) -> None:
         assert self._clock is not None
         for _ in range(count):
-            ms, loss = self._clock.read()
+            ms, loss, _ = self._clock.read()
             self._laps.append(Lap(self._next_lap, ms, loss))
             self._recent.append(self._laps[-1])
             self._next_lap += 1
@@ -244,7 +248,10 @@ class StepProfiler:
         if status != "done":
             _say(f"what was measured is kept; scalescope analyze {recorder.folder.path}")
         elif self._config.analyze:
+            _say(announce.analysis(recorder.folder))
             _analyze(recorder.folder.path)
+        else:
+            _say(f"measured; scalescope analyze {recorder.folder.path} says where the time went")
 
     def _note_failure(self, status: RunStatus, message: str) -> None:
         """Rank 0 may never come to say it: it waits for this rank, and is then ended."""

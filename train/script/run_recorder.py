@@ -39,7 +39,7 @@ class RunRecorder:
         self._next_step = config.first_step
         self.ended: set[int] = set()
         self.remarks: list[str] = []
-        self.folder = _make_folder(config, text, membership)
+        self.folder, self.taken_name = _make_folder(config, text, membership)
         ceilings = _ceilings(config, device)
         self._accounting = Accounting(
             ranks=membership.size,
@@ -143,8 +143,11 @@ class RunRecorder:
         self.folder.write_info(info)
 
 
-def _make_folder(config: ScriptConfig, text: str, membership: Membership) -> RunFolder:
-    """Make the run folder, in its study's where one is named. A name that is taken gets a number. Raises UserError."""
+def _make_folder(config: ScriptConfig, text: str, membership: Membership) -> tuple[RunFolder, str | None]:
+    """Make the run folder, in its study's where one is named; return it, and the wanted name where that was taken.
+
+    A name that is taken gets a number. Raises UserError where no folder can be made.
+    """
     runs = Path(config.runs).expanduser().resolve()
     if config.study is not None:
         _make_study(runs / config.study)
@@ -156,7 +159,7 @@ def _make_folder(config: ScriptConfig, text: str, membership: Membership) -> Run
     while path.exists():
         number += 1
         path = runs / f"{name}-{number}"
-    return RunFolder.create(path, "train", text, config.study)
+    return RunFolder.create(path, "train", text, config.study), name if number > 1 else None
 
 
 def _make_study(path: Path) -> None:

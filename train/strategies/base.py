@@ -1,5 +1,6 @@
 """What a strategy is: how one step's arithmetic runs over the ranks. Alone, it is the plain step of one process."""
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -36,7 +37,11 @@ class Strategy(Generic[Own]):
     """Wraps a network, owns its optimiser, and runs steps. A new strategy overrides what differs.
 
     `network` is the bare network, `module` what the forward pass calls, `options` the strategy's own config.
+    `arrive` is called in each step right before the pass in which ranks first exchange something.
     """
+
+    #: Whether parameters are gathered in the forward pass; else the first exchange is of gradients, in the backward.
+    exchanges_forward = False
 
     def __init__(self, config: Recipe, network: Network, precision: Precision, device: torch.device) -> None:
         self.config = config
@@ -47,6 +52,7 @@ class Strategy(Generic[Own]):
         self.compiled = self._compiles()
         self.module = self.wrap()
         self.optimizer = self.build_optimizer()
+        self.arrive: Callable[[], object] = lambda: None
 
     def wrap(self) -> nn.Module:
         """Return the module that trains."""
@@ -81,8 +87,11 @@ class Strategy(Generic[Own]):
         """Run one step on this rank's samples; return their mean loss, on the device."""
         inputs, targets = batch
         parts = self.config.accumulate
+        if self.exchanges_forward:
+            self.arrive()
         if parts == 1:
             loss = self._forward(inputs, targets)
+            self.arrive()
             self.backward(loss)
             self.update(step)
             return loss.detach()
@@ -90,6 +99,8 @@ class Strategy(Generic[Own]):
         for index, (part, answers) in enumerate(zip(inputs.chunk(parts), targets.chunk(parts), strict=True)):
             with self.no_sync() if index < parts - 1 else nullcontext():
                 loss = self._forward(part, answers) / parts
+                if index == parts - 1:
+                    self.arrive()
                 self.backward(loss)
             total += loss.detach()
         self.update(step)

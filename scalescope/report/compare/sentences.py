@@ -1,5 +1,6 @@
 """What a comparison says, in sentences: whether it is slower, by how much, where, and how sure that is."""
 
+from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import capitalized, figure, listing, percent
 from scalescope.scaling.answer import PARTS
@@ -52,14 +53,6 @@ def signed(change: float, low: float, high: float, unit: str = " ms") -> str:
     """Return a change with its sign, and as many digits as its interval supports."""
     digits = digits_of((high - low) / 2)
     return f"{'+' if change > 0 else '−' if change < 0 else '±'}{figure(abs(change), digits)}{unit}"
-
-
-def digits_of(half: float) -> int:
-    """Return how many decimals of a figure say something, given half of its interval: two digits of that."""
-    digits = 0
-    while digits < 4 and half < 10 ** (1 - digits) and half > 0:
-        digits += 1
-    return digits
 
 
 def _where(answer: Comparison) -> str:

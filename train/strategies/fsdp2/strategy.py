@@ -20,6 +20,8 @@ from scalescope.train.strategies.optimizers import build_optimizer
 class Fsdp2(Strategy[Fsdp2Config]):
     """torch's fully_shard, block by block. bf16 is a cast of the gathered parameters; the slices stay fp32."""
 
+    exchanges_forward = True
+
     def wrap(self) -> nn.Module:
         options = self.options
         mesh = init_device_mesh(self.device.type, (dist.get_world_size(),))

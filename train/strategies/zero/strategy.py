@@ -32,6 +32,7 @@ class Zero(Strategy[ZeroConfig]):
     """DeepSpeed's engine does the step: it scales, exchanges, clips and updates."""
 
     def wrap(self) -> nn.Module:
+        self.exchanges_forward = self.options.stage == 3
         if self.device.type == "cpu":
             # a shared-memory all-reduce that DeepSpeed would compile for a minute; gloo does without
             deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False

@@ -1,0 +1,102 @@
+"""An analysis as Markdown, to be pasted into an issue: what it says first, the findings, the figures folded below."""
+
+from collections.abc import Iterator, Sequence
+from importlib.metadata import PackageNotFoundError, version
+
+from scalescope.report.as_run import as_run_table, differs
+from scalescope.report.drawing import parts
+from scalescope.report.drawing.markdown import escaped, folded, lines_of
+from scalescope.report.panels.compute_lines import compute_lines
+from scalescope.report.sentences import Verdict
+from scalescope.report.text import findings as text
+from scalescope.report.text.cures import cure_text
+from scalescope.report.verdict import run_verdict, study_verdicts
+from scalescope.report.views import efficiency_table, partition_table, run_label, waterfall_table
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.study_answer import Answer, StudyAnalysis
+
+_ZEROS = [*(f"{part.key}_ms" for part in parts.ALL[1:]), "before_window_ms"]
+
+
+def for_an_issue(answers: Sequence[Answer]) -> str:
+    """Return the answers as Markdown: a study first, with the findings of each of its runs that has some."""
+    studies = [one for one in answers if isinstance(one, StudyAnalysis)]
+    runs = [one for one in answers if isinstance(one, RunAnalysis)]
+    lines: list[str] = []
+    for study in studies:
+        lines += _study(study, runs)
+    for run in runs:
+        lines += _run(run, briefly=bool(studies))
+    lines.append(f"<sub>made by scalescope{_version()}</sub>")
+    return "\n".join(lines) + "\n"
+
+
+def _study(study: StudyAnalysis, runs: Sequence[RunAnalysis]) -> Iterator[str]:
+    for verdict in study_verdicts(study, runs):
+        yield from _verdict(verdict)
+    if study.efficiency:
+        yield from lines_of(efficiency_table(study))
+        yield ""
+    for fall in study.waterfall:
+        title = f"{fall.series}: where the step's growth from {fall.from_world_size} to {fall.to_world_size} went"
+        yield from folded(title, waterfall_table(fall))
+    for reason in study.reasons:
+        yield f"- {escaped(reason)}"
+    yield ""
+
+
+def _run(run: RunAnalysis, *, briefly: bool) -> Iterator[str]:
+    """Yield a run's lines; `briefly`: a study has said already how it scales."""
+    if briefly and not run.findings:
+        return
+    if briefly:
+        yield f"### {escaped(run_label(run))}"
+        yield ""
+    else:
+        yield f"<sub>{escaped(_about(run))}</sub>"
+        yield ""
+        yield from _verdict(run_verdict(run))
+    for number, finding in enumerate(text.following(run.findings), 1):
+        yield f"{number}. {escaped(text.line(finding))}"
+        if finding.remedy is not None:
+            elsewhere = text.todo_elsewhere(finding)
+            yield f"   {escaped(cure_text(finding.remedy))}; in a loop of your own: {escaped(elsewhere)}"
+    yield ""
+    if run.ranks and run.quality.verdict != "unusable":
+        table, _ = partition_table(run).without_zero_columns(_ZEROS)
+        yield from folded("Where a step goes, a rank", table)
+    if differs(run):
+        table, _ = as_run_table(run).without_zero_columns(_ZEROS)
+        yield from folded("Where a step goes as run, without recording, a rank", table)
+    if told := compute_lines(run):
+        yield "<details><summary>What the compute is</summary>"
+        yield ""
+        yield from (f"- {escaped(line)}" for line in told)
+        yield ""
+        yield "</details>"
+        yield ""
+    for reason in run.quality.reasons if run.quality.verdict == "good" else ():
+        yield f"- {escaped(reason)}"
+
+
+def _verdict(verdict: Verdict) -> Iterator[str]:
+    yield f"**{escaped(verdict.headline)}**"
+    yield ""
+    for sentence in (*verdict.sentences, *verdict.notes):
+        yield f"- {escaped(sentence)}"
+    yield ""
+
+
+def _about(run: RunAnalysis) -> str:
+    windows = f"{run.windows} windows" if run.windows > 1 else "1 window"
+    steps = f"{run.ranks[0].steps} steps" if run.ranks else "no steps"
+    return " · ".join(
+        filter(None, (run_label(run), run.device, f"{steps} in {windows}", f"trace {run.quality.verdict}"))
+    )
+
+
+def _version() -> str:
+    try:
+        return f" {version('scalescope')}"
+    except PackageNotFoundError:  # a checkout that is not installed
+        return ""

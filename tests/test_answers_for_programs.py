@@ -1,0 +1,110 @@
+"""What programs and assistants read: `--json` alone on standard output, by a committed schema, and Markdown."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from scalescope.cli import doctor, front_door
+from scalescope.hardware.check_result import broken, fine
+from tests.answer_schemas import ANSWERS, FOLDER, schema
+
+DATA = Path(__file__).parent / "data"
+OLD = DATA / "runs_v0.1"
+TRACES = DATA / "cpu_ddp_n2"
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder to work in: an old study and a sweep that may be written to."""
+    folder = tmp_path_factory.mktemp("programs")
+    for name in ("study", "sweep"):
+        shutil.copytree(OLD / name, folder / name)
+    return folder
+
+
+def answer(capsys: pytest.CaptureFixture[str], code: int, *argv: object) -> Any:
+    """Return what a verb prints, as JSON; it fits the verb's schema, and nothing else is printed."""
+    words = [str(word) for word in argv]
+    assert front_door.main(words) == code, capsys.readouterr().err
+    said = json.loads(capsys.readouterr().out)
+    jsonschema.validate(said, json.loads((FOLDER / f"{words[0]}.schema.json").read_text()))
+    return said
+
+
+@pytest.mark.parametrize("verb", ANSWERS)
+def test_the_committed_schemas_are_those_of_the_types(verb: str) -> None:
+    assert (FOLDER / f"{verb}.schema.json").read_text() == schema(verb), "the types have changed: make docs"
+
+
+def test_every_verb_that_reads_has_a_schema() -> None:
+    measuring = {"demo", "study", "train", "sweep", "scorecard", "submit", "slurm-scripts", "dashboard"}
+    assert set(ANSWERS) == set(front_door.VERBS) - measuring
+    assert {path.name.partition(".")[0] for path in FOLDER.glob("*.json")} == set(ANSWERS)
+
+
+def test_analyses_of_traces_studies_and_sweeps(work: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = answer(capsys, 0, "analyze", TRACES, "--json")
+    assert run["kind"] == "run" and len(run["ranks"]) == 2 and run["findings"]
+    study, *runs = answer(capsys, 0, "finish", work / "study", "--json")  # analyses the study
+    assert study["kind"] == "study" and {one["kind"] for one in runs} == {"run"}
+    rows = answer(capsys, 0, "analyze", work / "sweep", "--json", "-")
+    assert rows[0]["operation"] == "all_reduce"
+
+
+def test_a_file_gets_the_answer_and_the_tables_stay_on_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert front_door.main(["analyze", str(TRACES), "--json", str(tmp_path / "a.json")]) == 0
+    assert json.loads((tmp_path / "a.json").read_text())["kind"] == "run"
+    assert "Where a step goes, a rank" in capsys.readouterr().out
+
+
+def test_answers_of_the_other_verbs(work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (what_if,) = answer(capsys, 0, "whatif", TRACES, "--link", "2x", "--json")
+    assert len(what_if["predictions"]) == 1
+    assert answer(capsys, 0, "compare", OLD / "sweep", OLD / "sweep", "--json")["verdict"] == "same"
+    assert answer(capsys, 0, "fit", OLD / "sweep", "--json")["operations"]
+    assert answer(capsys, 2, "project", work / "study", "--json")["points"]  # as it stands, each with its refusal
+    packed = answer(capsys, 0, "perfetto", TRACES, "--out", tmp_path / "p.json.gz", "--json")
+    assert set(packed["events"]) == {"0", "1"} and Path(packed["file"]).is_file()
+    page = answer(capsys, 0, "report", TRACES, "--html", tmp_path / "r.html", "--json")
+    assert Path(page["file"]).is_file()
+    logs = answer(capsys, 0, "import", DATA / "nccl_tests" / "plain.txt", "--out", tmp_path / "theirs", "--json")
+    assert logs["rows"] > 0 and (tmp_path / "theirs" / "sweep.jsonl").is_file()
+
+
+def test_the_doctors_findings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    found = [fine("python", "3.11"), broken("disk", "is full", "make room")]
+    monkeypatch.setattr(doctor, "examine", lambda runs: found)  # the examination itself takes seconds
+    said = answer(capsys, 1, "doctor", "--json")
+    assert [one["fix"] for one in said[:2]] == [None, "make room"]
+
+
+def test_no_path_is_taken_for_the_file_that_json_goes_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--json PATH` reads as "print, of PATH", and takes PATH for what is to be written."""
+    trace = tmp_path / "rank0.json"
+    trace.write_text('{"schemaVersion": 1, "traceEvents": []}')
+    for taken in (tmp_path, trace):
+        assert front_door.main(["analyze", str(TRACES), "--json", str(taken)]) == 2
+        assert "put --json last" in capsys.readouterr().err
+    assert "traceEvents" in trace.read_text()
+    both = ["analyze", str(TRACES), "--json", "--markdown"]
+    assert front_door.main(both) == 2 and "both print" in capsys.readouterr().err
+
+
+def test_markdown_for_an_issue_says_what_the_terminal_says_and_can_be_redacted(
+    work: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    late = DATA / "gpt8_ddp_delay4ms_rank1_n2"
+    assert front_door.main(["analyze", str(late), "--markdown", "--redact"]) == 0
+    said = capsys.readouterr().out
+    first = next(line for line in said.splitlines() if line.startswith("**"))
+    assert "rank 1" in first and "4." in first
+    assert said.count("<details>") == said.count("</details>") >= 1 and "| rank |" in said
+    assert front_door.main(["analyze", str(work / "study"), "--markdown"]) == 0
+    said = capsys.readouterr().out
+    assert "gpt\\_tiny" in said and "where the step's growth from 1 to 2 went" in said

@@ -1,0 +1,123 @@
+"""What a job says while it runs: who is late, that steps became longer, and the figures for node_exporter."""
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from scalescope.launch.sinks import open_sinks
+from scalescope.records.folder import RunFolder
+from scalescope.records.rows import StepRow
+from scalescope.scaling.analyze import analyze_run
+from scalescope.train.measure.anomaly import Anomaly, AnomalyWatch
+from scalescope.train.measure.lateness import Lateness, LateRank
+from scalescope.train.measure.schedule import Schedule, Window
+from tests.late_rank_job import SLEEP_S, SLEEPS_FROM
+from tests.train_runs import FAST, SMALL_GPT
+from tests.worlds import run_world
+
+JOB = Path(__file__).resolve().parent / "late_rank_job.py"
+
+
+def row(step: int, own_ms: list[float], **more: object) -> StepRow:
+    plain = StepRow(step=step, phase="steady", step_ms=[20.0] * len(own_ms), samples_per_s=1.0, own_ms=own_ms)
+    return msgspec.structs.replace(plain, **more)
+
+
+def late_after(rows: list[StepRow]) -> LateRank | None:
+    lateness = Lateness()
+    for one in rows:
+        lateness.take(one)
+    return lateness.late
+
+
+def test_a_rank_is_late_that_comes_last_by_a_share_of_the_step_in_most_steps() -> None:
+    four = [5.0, 9.0, 5.0, 4.5]
+    assert late_after([row(step, four) for step in range(10)]) == LateRank(1, 4.0, 20.0)
+    assert late_after([row(step, four) for step in range(9)]) is None  # too few to tell
+    assert late_after([row(step, [5.0, 5.5]) for step in range(10)]) is None  # less than a twentieth
+    by_turns = [row(step, [9.0, 5.0] if step % 2 else [5.0, 9.0]) for step in range(20)]
+    assert late_after(by_turns) is None  # last, but not the same one
+    once = [row(step, [5.0, 90.0 if step == 4 else 5.0]) for step in range(10)]
+    assert late_after(once) is None
+
+
+def test_steps_that_tell_nothing_are_passed_over() -> None:
+    late = [5.0, 9.0]
+    assert late_after([row(step, late, phase="warmup") for step in range(10)]) is None
+    assert late_after([row(step, late, synchronised=False) for step in range(10)]) is None
+    assert late_after([row(step, [9.0]) for step in range(10)]) is None
+
+
+def test_three_long_steps_in_a_row_are_an_anomaly_and_then_the_watch_is_silent() -> None:
+    watch = AnomalyWatch(every=100)
+    lengths = [10.0] * 20 + [30.0] + [10.0] * 5 + [12.5, 13.0, 12.4] + [12.5] * 60 + [20.0] * 60
+    found = [one for step, ms in enumerate(lengths) if (one := watch.take(step, ms)) is not None]
+    assert found[0] == Anomaly(since=26, step_ms=12.5, level_ms=10.0)  # the single long step at 20 is none
+    assert len(found) == 1  # the one at 89 lies within 100 steps, and by 128 it has become the level
+
+
+def test_a_window_more_lies_before_the_others_and_before_the_end() -> None:
+    schedule = Schedule(100, 10, (Window(90, 92, 95),))
+    longer = schedule.with_window(Window(40, 42, 45))
+    assert longer is not None and longer.phase(41) == "profile" and longer.phase(45) == "steady"
+    assert schedule.with_window(Window(88, 89, 91)) is None and schedule.with_window(Window(96, 98, 101)) is None
+
+
+@pytest.fixture(scope="module")
+def late_job(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, str]:
+    """Two ranks, of which one sleeps 100 ms in each step from the 30th on; a step without takes some 10 ms."""
+    runs = tmp_path_factory.mktemp("late")
+    done = run_world(2, [
+        str(JOB), "train", f"runs={runs}", "name=late", *SMALL_GPT, *FAST, "logger=prometheus", "steps=84",
+        "warmup_steps=5", "data.validation_samples=0", "profiler.on_anomaly=true", "profiler.warmup=1",
+        "profiler.active=2", "profiler.anomaly_every=10",  # noise may have opened one before
+    ])  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return RunFolder(runs / "late"), done.stdout
+
+
+@pytest.mark.job
+def test_a_late_rank_is_said_live_and_in_every_row(late_job: tuple[RunFolder, str]) -> None:
+    folder, said = late_job
+    told = re.findall(r"step (\d+)/84.*rank 1 is ([\d.,]+) ms late a step", said)
+    late_ms = [float(ms.replace(",", "")) for step, ms in told if SLEEPS_FROM < int(step) < 84]
+    assert late_ms and max(late_ms) > 500 * SLEEP_S, said
+    rows = [one for one in folder.read_steps() if one.step >= SLEEPS_FROM and one.phase == "steady"]
+    assert rows and all(one.own_ms[1] > 1e3 * SLEEP_S for one in rows)
+
+
+@pytest.mark.job
+def test_steps_that_became_longer_open_a_window_whose_trace_shows_why(late_job: tuple[RunFolder, str]) -> None:
+    folder, said = late_job
+    told = re.findall(r"since step \d+ steps take .* were usual: recording steps (\d+) to \d+", said)
+    late = [first for first in map(int, told) if first > SLEEPS_FROM]
+    assert late, said
+    assert all(folder.trace_of(rank, late[0]).is_file() for rank in (0, 1))
+    at_the_end = max(folder.find_traces()[0])
+    assert at_the_end != folder.trace_of(0, late[0])
+    found = analyze_run(folder.trace_of(0, late[0]).parent)
+    assert found.stragglers[0].rank == 1
+    assert max(one.lost_ms or 0.0 for one in found.stragglers) > 500 * SLEEP_S
+
+
+@pytest.mark.job
+def test_the_figures_lie_in_a_file_for_node_exporter(late_job: tuple[RunFolder, str]) -> None:
+    folder, _ = late_job
+    text = (folder.path / "scalescope.prom").read_text()
+    samples = dict(re.findall(r'^(\w+)\{[^}]*run="late"[^}]*\} (\S+)$', text, re.MULTILINE))
+    assert samples["scalescope_steps_total"] == "84" and samples["scalescope_running"] == "0"
+    assert float(samples["scalescope_samples_per_second"]) > 0
+    assert len(re.findall(r"^scalescope_rank_own_duration_seconds\{.*rank=", text, re.MULTILINE)) == 2
+    for name in samples:
+        assert f"# TYPE {name} " in text and f"# HELP {name} " in text
+    assert [path.name for path in folder.path.glob("*.prom*")] == ["scalescope.prom"]
+
+
+def test_a_file_that_node_exporter_would_not_read_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RunFolder.create(tmp_path / "run", "train", "seed: 1\n")
+    open_sinks({"prometheus": {"file": "metrics.txt", "write_every_s": 5}}, folder)
+    assert "left out: file=metrics.txt: node_exporter reads files that end in .prom" in capsys.readouterr().err

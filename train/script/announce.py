@@ -1,0 +1,37 @@
+"""What `profile_steps` says that it will do: when it starts, and before it analyses. Torch-free."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from scalescope.records.folder import RunFolder
+from scalescope.train.measure.schedule import Window
+
+#: What an analysis with its report takes on a core of 2.8 GHz: to begin with, and for each MiB of packed traces.
+_BASE_S, _PER_MIB_S = 4.0, 0.2
+_MIB = 2**20
+
+
+def plan(windows: Sequence[Window], folder: Path, *, analyze: bool) -> str:
+    """Return what will happen, in a line: which steps are recorded, and what comes at the end, on which rank."""
+    spans = [f"{window.active} to {window.end - 1}" for window in windows]
+    recorded = f"steps {', '.join(spans)} are recorded" if spans else "no step is recorded"
+    later = f"scalescope analyze {folder}"
+    if not analyze:
+        return f"{recorded}; nothing is analysed at the end (analyze=False): {later}"
+    return (
+        f"{recorded}; when the loop has ended, rank 0 analyses them and writes report.html, which takes it about "
+        f"{_BASE_S:.0f} s, longer with many ranks or long windows (analyze=False puts it off: {later})"
+    )
+
+
+def analysis(folder: RunFolder) -> str:
+    """Return what is about to be analysed, and about how long it takes."""
+    paths = [path for of_rank in folder.find_traces().values() for path in of_rank]
+    mib = sum(path.stat().st_size for path in paths) / _MIB
+    traces = f"{len(paths)} trace{'s' if len(paths) != 1 else ''} of {mib:,.1f} MiB" if paths else "the steps' times"
+    return f"analysing {traces}, about {_BASE_S + _PER_MIB_S * mib:.0f} s"
+
+
+def renamed(wanted: str, path: Path) -> str:
+    """Return that a name was taken."""
+    return f"there is a run {wanted} already, so this one is {path.name}"
