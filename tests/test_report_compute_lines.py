@@ -1,6 +1,7 @@
 """Under the partition stands what the compute is, and what the columns mean; words fit the device and the job."""
 
 import io
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -12,7 +13,8 @@ from scalescope.report.panels.compute_lines import compute_lines, legend_lines
 from scalescope.report.terminal import print_run
 from scalescope.report.text.cures import CURES, cure_elsewhere, cure_text
 from scalescope.report.views import partition_table
-from scalescope.scaling.answer import KindRow
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import KindRow, RunAnalysis
 from scalescope.scaling.finding import Cure, Remedy
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.measured import measured_findings
@@ -63,6 +65,18 @@ def test_advice_for_cpus_names_nothing_that_they_lack(cure: Cure) -> None:
         return  # of NCCL, and of a device's allocator and queue: no finding on CPUs has these
     text = f"{cure_text(remedy)} {cure_elsewhere(remedy)}"
     assert not any(word in text for word in ("nvidia-smi", "rocm-smi", "pin_memory", "pinned", "CUDA", "clocks, power"))
+
+
+def test_advice_for_jax_names_nothing_of_torch() -> None:
+    for cure in CURES:
+        remedy = Remedy(cure=cure, jax=True)
+        assert not re.search(
+            r"torch|DataLoader|DistributedData|register_comm_hook|\.cpu\(\)", cure_elsewhere(remedy)
+        ), cure
+    (answer,) = analyze([DATA / "jax_h200x2"])
+    assert isinstance(answer, RunAnalysis) and answer.framework == "jax"
+    remedies = [one.remedy for one in answer.findings if one.remedy is not None]
+    assert remedies and all(remedy.jax for remedy in remedies)
 
 
 def test_advice_for_inference_names_no_optimiser() -> None:

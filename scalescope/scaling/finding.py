@@ -88,6 +88,7 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     size: float | None = None  # what the cure is given: MiB of a bucket
     on_cpu: bool = False  # the ranks compute on CPUs
     inference: bool = False  # the job trains nothing
+    jax: bool = False  # the job is written in JAX
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -89,7 +89,7 @@ CURES: dict[Cure, CureText] = {
 }  # fmt: skip
 
 
-#: Where the same cure is done otherwise: on CPUs, and where nothing is trained.
+#: Where the same cure is done otherwise: on CPUs, where nothing is trained, and in JAX.
 ON_CPUS: dict[Cure, CureText] = {
     "look_at_device": CureText(
         "see what else runs on that rank's cores, and how fast they clock",
@@ -113,10 +113,45 @@ INFERENCE: dict[Cure, CureText] = {
         "make the kernels themselves faster", "torch.compile, quantised weights, larger batches"
     ),
 }
+IN_JAX: dict[Cure, CureText] = {
+    "load_ahead": CureText(
+        "load batches ahead, in processes of their own",
+        "grain or tf.data with worker processes; jax.device_put of the next batch before this step is awaited",
+    ),
+    "compile": CureText(
+        "launch less: jit the whole step", "jax.jit around loss, gradients and update, with donated state"
+    ),
+    "drop_synchronisation": CureText(
+        "take the synchronisation out of the step",
+        "no block_until_ready(), float() or np.asarray() in each step: read figures every so many steps",
+    ),
+    "fixed_shapes": CureText(
+        "keep shapes fixed, so that nothing is compiled anew", "pad batches; jax_log_compiles=True tells"
+    ),
+    "keep_memory": CureText(
+        "let the allocator keep its memory", "XLA_PYTHON_CLIENT_PREALLOCATE=true; donated arguments"
+    ),
+    "copy_ahead": CureText("take copies out of the step", "jax.device_put ahead of the step, and donated arguments"),
+    "larger_buckets": CureText(
+        "let more gradients travel together", "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=…, larger"
+    ),
+    "smaller_buckets": CureText(
+        "let fewer gradients travel together", "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=…, smaller"
+    ),
+    "hand_over_early": CureText(
+        "send gradients while the backward pass runs", "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true"
+    ),
+    "narrow_gradients": CureText("let gradients travel as bf16", "cast gradients to bfloat16 before their psum"),
+    "faster_kernels": CureText(
+        "make the kernels themselves faster", "a lower precision, larger batches, Pallas kernels"
+    ),
+}
 
 
 def _of(remedy: Remedy) -> CureText:
     """Return a cure in words that fit where it is to be done."""
+    if remedy.jax and remedy.cure in IN_JAX:
+        return IN_JAX[remedy.cure]
     if remedy.on_cpu and remedy.cure in ON_CPUS:
         return ON_CPUS[remedy.cure]
     return INFERENCE.get(remedy.cure, CURES[remedy.cure]) if remedy.inference else CURES[remedy.cure]

@@ -27,7 +27,12 @@ def _fitted(finding: Finding, analysis: RunAnalysis) -> Finding:
     """Return a finding whose remedy says for which job it is, so that it can be told in words that fit."""
     if finding.remedy is None:
         return finding
-    remedy = replace(finding.remedy, on_cpu=analysis.activity == "cpu", inference=not analysis.trains)
+    remedy = replace(
+        finding.remedy,
+        on_cpu=analysis.activity == "cpu",
+        inference=not analysis.trains,
+        jax=analysis.framework == "jax",
+    )
     return replace(finding, remedy=remedy)
 
 
