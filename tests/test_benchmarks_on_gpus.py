@@ -79,7 +79,7 @@ def test_a_piece_that_hangs_is_ended_with_all_below_it_and_begun_anew_where_only
 def test_what_needs_two_gpus_is_left_out_where_there_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     alone = [piece for piece in PIECES if piece.least_gpus == 1]
     assert {piece.name for piece in alone} == {
-        "study", "precisions", "images", "profiling", "logging", "gpt", "resnet",
+        "study", "scorecard", "precisions", "images", "profiling", "logging", "gpt", "resnet",
     }  # fmt: skip
     assert run([say("pair", "print(1)", least_gpus=2)], {**ARGV, "gpus": 1}, tmp_path, limit_s=50) == 0
     assert capsys.readouterr().out == "pair: left out, it needs 2 GPUs\n"

@@ -184,7 +184,7 @@ def test_multirun_makes_a_run_folder_each(hostile: Path) -> None:
         (["analyze", "nowhere"], "nowhere"),
         (["analyze", "/dev/null"], "is neither a file nor a folder"),
         (["report", "nowhere"], "nowhere does not exist; give a run folder"),
-        (["report", "."], "holds no traces (rank<r>.<step>.pt.trace.json.gz or any Kineto .json[.gz]); record some"),
+        (["report", "."], "Kineto .json[.gz], or jax.profiler's *.xplane.pb); record some with the profiler on"),
         (["import", "nowhere", "--out", "o"], "give a log of nccl-tests"),
         (["compare", "a", "b", "--fail-under", "nan"], "--fail-under=nan: must be a finite number"),
         (["compare", "a", "b", "--fail-under", "95"], "--fail-under=95: must be at most 10"),
