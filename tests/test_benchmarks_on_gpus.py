@@ -12,6 +12,8 @@ from scalescope.launch.compose import compose_job, typed
 from scalescope.launch.config import register
 from scalescope.launch.studies.outline import outline_study
 from scalescope.launch.studies.run import plan_study
+from scalescope.scorecard import config as scorecard_config
+from scalescope.scorecard.config import ScorecardConfig
 from scalescope.train import checks
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -114,5 +116,6 @@ def test_every_command_is_one_that_there_is(piece: Piece, tmp_path: Path, monkey
         if verb == "study":
             assert plan_study(outline_study(rest, train.verb(), sweep.verb())).jobs
         else:
-            schema = {"train": train, "sweep": sweep}[verb].verb().schema
-            assert typed(compose_job(verb, rest), schema)
+            scorecard_config.register()
+            schemas = {"train": train.verb().schema, "sweep": sweep.verb().schema, "scorecard": ScorecardConfig}
+            assert typed(compose_job(verb, rest), schemas[verb])
