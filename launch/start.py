@@ -81,6 +81,9 @@ def _start(plan: Plan, ending: Sequence[signal.Signals]) -> RunFolder:
         if (late := asked_to_end()) is not None:  # when all ranks were done
             raise KeyboardInterrupt(late.number.name)
     except ChildFailedError as error:
+        if (late := asked_to_end()) is not None:
+            # the ranks had the signal, too, and died of it before this process could leave
+            raise KeyboardInterrupt(late.number.name) from None
         if folder.read_info().status != "preempted":  # else every rank had saved its state by then
             _explain_failure(folder, error)
     return folder

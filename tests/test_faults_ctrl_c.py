@@ -81,6 +81,17 @@ def test_ctrl_c_while_ranks_load_ends_the_job_as_interrupted(moment: str, tmp_pa
 
 
 @pytest.mark.long
+def test_a_signal_to_launcher_and_ranks_alike_is_no_failure(tmp_path: Path) -> None:
+    """As a batch system ends a job: ranks that load die of it at once, and the launcher sees that first."""
+    job = begin(tmp_path, f"MOMENT = 'torch'\n{AT_A_MOMENT}")
+    await_that(lambda: all((tmp_path / f"rank{rank}.there").exists() for rank in (0, 1)))
+    since, ranks = time.monotonic(), descendants(job.pid)
+    for pid in (job.pid, *ranks):
+        os.kill(pid, signal.SIGTERM)
+    assert_interrupted(job, RunFolder(tmp_path / "one"), since, ranks)
+
+
+@pytest.mark.long
 def test_ctrl_c_between_the_starts_of_two_ranks_leaves_none_behind(tmp_path: Path) -> None:
     job = begin(tmp_path, BETWEEN_RANKS)
     ranks: set[int] = set()

@@ -62,6 +62,7 @@ def test_a_window_more_lies_before_the_others_and_before_the_end() -> None:
     schedule = Schedule(100, 10, (Window(90, 92, 95),))
     longer = schedule.with_window(Window(40, 42, 45))
     assert longer is not None and longer.phase(41) == "profile" and longer.phase(45) == "steady"
+    assert schedule.with_window(Window(91, 93, 96)) is None  # begun inside of another
     assert schedule.with_window(Window(88, 89, 91)) is None and schedule.with_window(Window(96, 98, 101)) is None
 
 

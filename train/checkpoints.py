@@ -152,7 +152,7 @@ class Checkpoints:
         failure = ""
         try:
             do()
-        except (OSError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError, ImportError) as error:  # the last: a library needs a descriptor, too
             failure = _line(error)
         everyone = [""] * self._job.world.size
         dist.all_gather_object(everyone, failure, group=self._job.host_group)

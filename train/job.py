@@ -78,7 +78,7 @@ def _run(job: Job[TrainConfig]) -> None:
     description = describe_run(job, info)
     tracer = Tracer(config.profiler, job.device, job.world.rank, description, config.strategy.buckets_gradients)
     bursts = Bursts(job.world.rank, job.device, config.profiler.stacks)
-    if schedule.windows:
+    if schedule.windows or config.profiler.on_anomaly:
         bursts.begin()
     markers = ProgressMarkers(job)
     with StopRequest() as stop, Publisher(job) as publisher:
@@ -176,7 +176,7 @@ class _Loop:
             done = (
                 f"recording steps {window.active} to {window.end - 1}"
                 if longer
-                else "no window fits in before the next one"
+                else "no window fits in before the next one, or the end"
             )
             print(f"{self.job.config.model.name}: since step {anomaly.since} steps take {anomaly.step_ms:,.1f} ms, "
                   f"where {anomaly.level_ms:,.1f} were usual: {done}", flush=True)  # fmt: skip

@@ -1,7 +1,10 @@
 """`scalescope scorecard`: this machine beside data sheets, the published record and claims, and what each is worth."""
 
 import argparse
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import msgspec
@@ -55,9 +58,10 @@ def _measure(settings: ScorecardConfig, path: Path, text: str, catalog: Catalog,
     out = sys.stderr if as_json else sys.stdout
     print(f"scalescope: scorecard of {', '.join(settings.chosen)} → {path}", flush=True, file=out)
     verbs = {"train": train.verb(), "sweep": sweep.verb()}
-    folder = measure_scorecard(
-        settings, path, text, verbs, start_job, lambda line: print(f"  {line}", flush=True, file=out)
-    )
+    with _standard_output_to_stderr() if as_json else nullcontext():  # ranks speak, too
+        folder = measure_scorecard(
+            settings, path, text, verbs, start_job, lambda line: print(f"  {line}", flush=True, file=out)
+        )
     report = write_report(folder)
     if as_json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(folder.read_scorecard())).decode() + "\n")
@@ -67,6 +71,20 @@ def _measure(settings: ScorecardConfig, path: Path, text: str, catalog: Catalog,
     for name, node in settings.logger.items():
         if options := wandb_options(name, node):
             log_study(folder, options)
+
+
+@contextmanager
+def _standard_output_to_stderr() -> Iterator[None]:
+    """Send what this process and those that it starts print to standard error meanwhile."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def _show(folder: RunFolder, catalog: Catalog, devices: list[str]) -> None:

@@ -66,8 +66,10 @@ def refuse_special(path: Path) -> None:
         raise UserError(f"{path} is no file but a pipe, a socket or a device, which is not read; remove it")
 
 
-def write_atomic(path: Path, content: bytes | str) -> None:
+def write_atomic(path: Path, content: bytes | str, *, durable: bool = True) -> None:
     """Write a whole file so that a reader sees the old content or the new, never a part.
+
+    `durable`: it is on the disk when this returns, which takes long on some; else it may be lost with the machine.
 
     The temporary file lies in the same folder, since `os.replace` is atomic within one file system only.
     Raises OSError (a full disk, no permission) with the old file untouched.
@@ -82,7 +84,8 @@ def write_atomic(path: Path, content: bytes | str) -> None:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         # mkstemp makes files private; a run folder is as readable as the user's umask says
         umask = os.umask(0)
         os.umask(umask)

@@ -1,5 +1,6 @@
 """What cases came to: one outcome a case, and their sum over rounds, starts and days, kept as JSON lines."""
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -74,8 +75,10 @@ def read_figures(path: Path) -> list[Figures]:
 
 def append_figures(path: Path, figures: Figures) -> None:
     """Keep a round's figures."""
-    with path.open("ab") as file:
-        file.write(msgspec.json.encode(figures) + b"\n")
+    with path.open("a+b") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+        torn = file.read(1) not in (b"", b"\n")  # whoever wrote it last was killed
+        file.write((b"\n" if torn else b"") + msgspec.json.encode(figures) + b"\n")
 
 
 def sum_of(rounds: list[Figures]) -> dict[str, Figures]:

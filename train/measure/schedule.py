@@ -35,9 +35,9 @@ class Schedule:
         return replace(self, windows=windows, first_step=first_step)
 
     def with_window(self, window: Window) -> "Schedule | None":
-        """Return the phases with one window more; None where it would not end before the next one, or the last step."""
-        begin = min((other.first for other in self.windows if other.first >= window.first), default=self.steps)
-        if window.end > begin:
+        """Return the phases with one window more; None where it would overlap another one, or outlast the last step."""
+        overlaps = any(other.first < window.end and window.first < other.end for other in self.windows)
+        if overlaps or window.end > self.steps:
             return None
         return replace(self, windows=tuple(sorted((*self.windows, window), key=lambda one: one.first)))
 

@@ -42,6 +42,8 @@ class Strategy(Generic[Own]):
 
     #: Whether parameters are gathered in the forward pass; else the first exchange is of gradients, in the backward.
     exchanges_forward = False
+    #: Each part of an accumulated batch is exchanged, not their sum alone.
+    exchanges_each_part = False
 
     def __init__(self, config: Recipe, network: Network, precision: Precision, device: torch.device) -> None:
         self.config = config
@@ -99,7 +101,7 @@ class Strategy(Generic[Own]):
         for index, (part, answers) in enumerate(zip(inputs.chunk(parts), targets.chunk(parts), strict=True)):
             with self.no_sync() if index < parts - 1 else nullcontext():
                 loss = self._forward(part, answers) / parts
-                if index == parts - 1:
+                if self.exchanges_each_part or index == parts - 1:
                     self.arrive()
                 self.backward(loss)
             total += loss.detach()

@@ -17,6 +17,7 @@ from scalescope.report.report_data import ReportData, RunData
 from scalescope.scaling.sweeps.nccl_tests_log import read_log
 from scalescope.scaling.trace.sources import find_sources
 
+_LARGEST_LOG_BYTES = 16 << 20
 _NODE_LISTS = ("SLURM_JOB_NODELIST",)  # `gpu[07-12]`: names that are nowhere written out
 
 
@@ -44,6 +45,8 @@ def pseudonyms_of(folders: Iterable[RunFolder]) -> Pseudonyms:
 
 def _hosts_of_log(path: Path) -> list[str]:
     with suppress(UserError, OSError):  # a trace, or rows
+        if path.stat().st_size > _LARGEST_LOG_BYTES:
+            return []  # a trace: no log of a sweep is so long
         log = read_log(path.read_text(encoding="utf-8", errors="replace"), path.name)
         return list(dict.fromkeys(device.host for device in log.devices))
     return []

@@ -83,7 +83,7 @@ class MllogSink:
         if facts is None:
             return False
         info = self._folder.read_info()
-        path = self._folder.path / "mllog" / f"result_{info.attempt}.txt"
+        path = self._folder.path / "mllog" / f"result_{row.attempt}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
         handler = logging.FileHandler(path, "w", encoding="utf-8")
         handler.setFormatter(logging.Formatter("%(message)s"))
@@ -97,7 +97,7 @@ class MllogSink:
         self._submission(facts, self._platform or f"{len(devices)}x{devices[0] if devices else 'unknown'}", began)
         self._log.end("init_stop", time_ms=first)
         self._log.start("run_start", time_ms=first)
-        self._log.start("block_start", metadata={"samples_count": 0}, time_ms=first)
+        self._log.start("block_start", metadata={"samples_count": row.step * self._samples_per_step}, time_ms=first)
         return True
 
     def _submission(self, facts: TrainFacts, platform: str, began: int | None) -> None:

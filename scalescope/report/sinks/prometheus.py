@@ -64,7 +64,7 @@ class PrometheusSink:
 
     def _write(self) -> None:
         self._written_s = time.monotonic()
-        write_atomic(self.path, "".join(self._lines()))
+        write_atomic(self.path, "".join(self._lines()), durable=False)  # between two steps
 
     def _lines(self) -> list[str]:
         lines = [

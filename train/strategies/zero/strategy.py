@@ -33,6 +33,7 @@ class Zero(Strategy[ZeroConfig]):
 
     def wrap(self) -> nn.Module:
         self.exchanges_forward = self.options.stage == 3
+        self.exchanges_each_part = self.options.stage == 2  # it reduces in every backward pass
         if self.device.type == "cpu":
             # a shared-memory all-reduce that DeepSpeed would compile for a minute; gloo does without
             deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
