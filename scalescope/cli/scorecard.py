@@ -62,15 +62,15 @@ def _measure(settings: ScorecardConfig, path: Path, text: str, catalog: Catalog,
         folder = measure_scorecard(
             settings, path, text, verbs, start_job, lambda line: print(f"  {line}", flush=True, file=out)
         )
-    report = write_report(folder)
+        report = write_report(folder)
+        for name, node in settings.logger.items():
+            if chosen := wandb_options(name, node):
+                log_study(folder, chosen)
     if as_json:
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(folder.read_scorecard())).decode() + "\n")
     else:
         _show(folder, catalog, settings.devices)
         print(f"report: {report}")
-    for name, node in settings.logger.items():
-        if options := wandb_options(name, node):
-            log_study(folder, options)
 
 
 @contextmanager
