@@ -174,7 +174,9 @@ def two_runs_a_device(devices: range, step_num: bool) -> list[xspace.Plane]:
                 5: [
                     xspace.instruction("fusion.1", "fusion", xspace.shape(11, 1000), 1),
                     xspace.instruction("all-gather.1", "all-gather", xspace.shape(11, 4000), 2, 1, group=(0, 1, 2, 3)),
-                    xspace.instruction("all-reduce.2", "all-reduce", xspace.shape(11, 1000), 3, 1, group=(0, 1)),
+                    xspace.instruction(
+                        "all-reduce.2", "all-reduce", xspace.shape(11, 1000), 3, 1, group=(0, 1), in_list=True
+                    ),
                 ]
             }
         )

@@ -28,6 +28,7 @@ class Plane:
     lines: dict[str, list[bytes]] = field(default_factory=dict)
     events: dict[str, bytes] = field(default_factory=dict)
     stats: dict[str, int] = field(default_factory=dict)
+    begin: int = 0  # that its lines' times count from
 
     def statistics(self, values: dict[str, Value], where: int) -> bytes:
         found = b""
@@ -46,7 +47,8 @@ class Plane:
     def written(self) -> bytes:
         body = member(2, self.name)
         for index, (name, events) in enumerate(self.lines.items(), 1):
-            body += member(3, member(1, index) + member(2, name) + b"".join(member(4, event) for event in events))
+            head = member(1, index) + member(2, name) + member(3, self.begin)
+            body += member(3, head + b"".join(member(4, event) for event in events))
         for key, (name, more) in enumerate(self.events.items(), 1):
             body += member(4, member(1, key) + member(2, member(1, key) + member(2, name) + more))
         for name, key in self.stats.items():
@@ -58,10 +60,14 @@ def shape(kind: int, *dimensions: int) -> bytes:
     return member(2, kind) + member(3, b"".join(map(number, dimensions)))
 
 
-def instruction(name: str, opcode: str, of: bytes, key: int, *operands: int, group: tuple[int, ...] = ()) -> bytes:
+def instruction(
+    name: str, opcode: str, of: bytes, key: int, *operands: int, group: tuple[int, ...] = (), in_list: bool = False
+) -> bytes:
+    """Return an instruction; its group as XLA writes it (`in_list`: as newer ones do, in a CollectiveDeviceList)."""
     body = member(1, name) + member(2, opcode) + member(3, of) + member(35, key)
     body += member(36, b"".join(map(number, operands))) if operands else b""
-    return body + (member(49, member(1, b"".join(map(number, group)))) if group else b"")
+    groups = member(1, b"".join(map(number, group)))
+    return body + ((member(87, member(1, groups)) if in_list else member(49, groups)) if group else b"")
 
 
 def modules(protos: dict[int, list[bytes]]) -> Plane:

@@ -97,14 +97,14 @@ def _workers(path: Path) -> list[_Worker]:
             f"{path} holds no traces (rank<r>.<step>.pt.trace.json.gz, any Kineto .json[.gz], or jax.profiler's "
             f"*{XPLANE}); {_hint(path)}"
         )
-    found: dict[str, _Worker] = {}
+    found: dict[tuple[str, int], _Worker] = {}  # by what tells one rank's files from another's, and device
     for file in files:
         if is_profile(file):
-            found |= {f"{file.name} {worker.device}": worker for worker in _of_devices(file)}
+            found |= {(file.name, -1 if one.device is None else one.device): one for one in _of_devices(file)}
             continue
         worker, rank, span, prefix = _parse(file.name)
-        found.setdefault(worker, _Worker(rank, prefix)).spans[span] = file
-    return [found[name] for name in sorted(found, key=lambda name: (_order(found[name].rank), name))]
+        found.setdefault((worker, -1), _Worker(rank, prefix)).spans[span] = file
+    return [found[key] for key in sorted(found, key=lambda key: (_order(found[key].rank), key))]
 
 
 def _order(rank: int | None) -> int:

@@ -9,9 +9,11 @@ module, by the op's name else, by the kernel's name last; ranks match theirs by 
 import re
 import zlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from scalescope.records.operations import OPERATION_FACTS
@@ -35,7 +37,7 @@ def trace_of(profile: Profile, path: Path) -> Trace:
     launched = _Launches(profile)
     columns = Columns()
     batch: list[AnyEvent] = []
-    for event in (*_activities(profile, launched), *launched.events(), *_annotations(profile, launched)):
+    for event in chain(_activities(profile, launched), launched.events(), _annotations(profile, launched)):
         batch.append(event)
         if len(batch) >= _BATCH:
             columns.add_events(batch)
@@ -88,15 +90,13 @@ class _Launches:
         #: by correlation: the number of the run, which is the same on all devices of the process; none where not
         self.run_number = {number: numbers[id(run)] for number, run in run_of.items() if id(run) in numbers}
 
-    def events(self) -> list[AnyEvent]:
-        """Return the calls as the runtime's own; those of this device that launched nothing, too."""
-        return [
-            Event(
+    def events(self) -> Iterator[AnyEvent]:
+        """Yield the calls as the runtime's own; those of this device that launched nothing, too."""
+        for call in chain(self.calls.values(), self._lost):
+            yield Event(
                 ph="X", cat="cuda_runtime", name=_call_name(call.name), tid=call.thread,
                 ts=call.start / 1000, dur=call.duration / 1000, args=Args(correlation=call.correlation),
-            )
-            for call in (*self.calls.values(), *self._lost)
-        ]  # fmt: skip
+            )  # fmt: skip
 
 
 def _run_alike(profile: Profile) -> bool:
@@ -115,10 +115,30 @@ def _call_name(name: str) -> str:
     return name if _API_CALL.match(name) else "cuLaunchKernel"
 
 
-def _activities(profile: Profile, launched: _Launches) -> list[AnyEvent]:
-    cliques = profile.cliques.get(launched.device, set()) if launched.device is not None else set()
+class _Group(msgspec.Struct, frozen=True):
+    """A clique as Kineto would tell of it: made once, for its texts may be long and its collectives many."""
+
+    size: int
+    name: str
+    ranks: str
+
+
+def _groups(cliques: set[tuple[int, ...]]) -> dict[int | None, _Group]:
+    """Return the group of each size, and under None that of any; of a size that several groups have, none."""
+    of_size = Counter(map(len, cliques))
+    found: dict[int | None, _Group] = {
+        len(clique): _Group(len(clique), f"devices {','.join(map(str, clique))}", str(list(clique)))
+        for clique in cliques
+        if of_size[len(clique)] == 1
+    }
+    if len(cliques) == 1:
+        found[None] = next(iter(found.values()))
+    return found
+
+
+def _activities(profile: Profile, launched: _Launches) -> Iterator[AnyEvent]:
+    groups = _groups(profile.cliques.get(launched.device, set()) if launched.device is not None else set())
     seen: Counter[tuple[int, str]] = Counter()
-    found: list[AnyEvent] = []
     for one in sorted(profile.activities, key=lambda one: one.start):
         args = Args(correlation=one.correlation, stream=one.stream, device=0, grid=one.grid)
         if one.category == "kernel":
@@ -129,14 +149,11 @@ def _activities(profile: Profile, launched: _Launches) -> list[AnyEvent]:
                 if run is not None and one.op:
                     sequence = _sequence(run, one.op, seen[run, one.op])
                     seen[run, one.op] += 1
-                args = _collective_args(one, hlo, operation, cliques, sequence)
-        found.append(
-            Event(
-                ph="X", cat=one.category, name=one.name, tid=one.stream, ts=one.start / 1000, dur=one.duration / 1000,
-                args=args,
-            )
+                args = _collective_args(one, hlo, operation, groups, sequence)
+        yield Event(
+            ph="X", cat=one.category, name=one.name, tid=one.stream, ts=one.start / 1000, dur=one.duration / 1000,
+            args=args,
         )  # fmt: skip
-    return found
 
 
 def _collective(
@@ -157,13 +174,12 @@ def _sequence(run: int, op: str, occurrence: int) -> int:
 
 
 def _collective_args(
-    one: DeviceActivity, hlo: HloCollective | None, operation: str, cliques: set[tuple[int, ...]], sequence: int
+    one: DeviceActivity, hlo: HloCollective | None, operation: str, groups: Mapping[int | None, _Group], sequence: int
 ) -> Args:
     """Return a collective's arguments as Kineto names them. Its group is that of its size; of several such, none."""
     size = hlo.group_size if hlo is not None else None
-    fitting = [clique for clique in cliques if size in (None, len(clique))]
-    clique = fitting[0] if len(fitting) == 1 else ()
-    size = size or len(clique) or None
+    group = groups.get(size)
+    size = size or (group.size if group is not None else None)
     elements = hlo.in_elements if hlo is not None else None
     received = _received(operation, elements, size) if elements is not None and size else -1
     return Args(
@@ -175,8 +191,8 @@ def _collective_args(
         in_elements=elements if elements is not None and received >= 0 else -1,
         out_elements=received,
         dtype=hlo.dtype if hlo is not None else None,
-        group=f"devices {','.join(map(str, clique))}" if clique else None,
-        group_ranks=str(list(clique)) if clique else None,
+        group=group.name if group is not None else None,
+        group_ranks=group.ranks if group is not None else None,
         group_size=size or -1,
         sequence=sequence,
     )
@@ -190,10 +206,10 @@ def _received(operation: str, sent: int, size: int) -> int:
     return sent // size if facts.reduces else sent * size
 
 
-def _annotations(profile: Profile, launched: _Launches) -> list[AnyEvent]:
+def _annotations(profile: Profile, launched: _Launches) -> Iterator[AnyEvent]:
     spans = [(f"{STEP_MARK}{one.number}", one.start, one.duration, one.thread) for one in profile.steps]
     spans += [(f"{MODULE_RUN}{one.module}", one.start, one.duration, one.thread) for one in launched.runs]
-    return [
-        Event(ph="X", cat="user_annotation", name=name, tid=thread, ts=start / 1000, dur=duration / 1000, args=NO_ARGS)
-        for name, start, duration, thread in sorted(spans, key=lambda span: span[1])
-    ]
+    for name, start, duration, thread in sorted(spans, key=lambda span: span[1]):
+        yield Event(
+            ph="X", cat="user_annotation", name=name, tid=thread, ts=start / 1000, dur=duration / 1000, args=NO_ARGS
+        )

@@ -25,6 +25,7 @@ _DTYPES = {
     19: "float8_e5m2", 20: "float8_e4m3fn",
 }  # fmt: skip
 _MOST_ELEMENTS = 1 << 50
+_MOST_MEMBERS = 1 << 24
 
 
 class _Instruction(msgspec.Struct):
@@ -98,22 +99,29 @@ def _instruction(data: Buffer, start: int, end: int) -> _Instruction:
         elif field.number == 35:
             one.id = field.value
         elif field.number == 36:
-            one.operands = one.operands + packed(data, field)
+            one.operands.extend(packed(data, field))
         elif field.number == 38:
-            one.called = one.called + packed(data, field)
+            one.called.extend(packed(data, field))
         elif field.number == 49 and field.start >= 0 and one.group_size is None:
-            one.group_size = sum(len(packed(data, ids)) for ids in fields(data, field.start, field.end)
-                                 if ids.number == 1) or None  # fmt: skip
+            one.group_size = _members(data, field.start, field.end)
         elif field.number == 87 and field.start >= 0:
-            one.group_size = _iota_size(data, field.start, field.end) or one.group_size
+            one.group_size = _listed_size(data, field.start, field.end) or one.group_size
     return one
 
 
-def _iota_size(data: Buffer, start: int, end: int) -> int | None:
-    """Return the devices a group of a CollectiveDeviceList that counts them: 2 groups of 4, in some order."""
+def _members(data: Buffer, start: int, end: int) -> int | None:
+    """Return the devices of a ReplicaGroup, which names each; None where it names none."""
+    return sum(len(packed(data, ids)) for ids in fields(data, start, end) if ids.number == 1) or None
+
+
+def _listed_size(data: Buffer, start: int, end: int) -> int | None:
+    """Return the devices a group of a CollectiveDeviceList: its first group's, or as it counts them (2 groups of 4)."""
     for field in fields(data, start, end):
+        if field.number == 1 and field.start >= 0:
+            return _members(data, field.start, field.end)
         if field.number == 2 and field.start >= 0:
-            return next((one.value for one in fields(data, field.start, field.end) if one.number == 2), None)
+            sizes = (one.value for one in fields(data, field.start, field.end) if one.number == 2)
+            return next((size for size in sizes if 0 < size <= _MOST_MEMBERS), None)
     return None
 
 

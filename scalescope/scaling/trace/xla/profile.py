@@ -1,6 +1,7 @@
 """What a profile of XLA says, whichever of its two files it was read from. Times are ns of the file's clock."""
 
 import re
+from functools import lru_cache
 
 import msgspec
 
@@ -12,6 +13,8 @@ STREAM_LINE = re.compile(r"Stream #(\d{1,9})")
 #: One run of a module on one device, on the thread that launches it.
 MODULE_RUN = re.compile(r"\[\d+\] \w+Executable::Execute \((.{1,256})\)$")
 CLIQUE = "AcquireGpuClique"
+_REBASED_NS = 1 << 52
+_MOST_DAMAGE = 64
 _CLIQUE_DEVICES = re.compile(r"devices=\d+:\[([0-9,\s]*)\]")
 _GRID = re.compile(r"\bgrid:(\d{1,10}),(\d{1,10}),(\d{1,10})")
 
@@ -81,11 +84,34 @@ class Profile(msgspec.Struct):
     runs: list[ModuleRun] = []
     steps: list[StepMark] = []
     cliques: dict[int, set[tuple[int, ...]]] = {}  # by global id: the groups that a device communicated in
+    known_cliques: dict[str, tuple[int, ...]] = {}  # by their list in a key, so that those of many devices are one
     world_size: int = -1
     collectives: dict[tuple[int, str], HloCollective] = {}  # by program and op
     invalid: int = 0
     damage: list[str] = []
     cut_off: bool = False
+
+    def harm(self, what: str, cut_off: bool = False) -> None:
+        """Note what is wrong with the file, once, of very many things the first; `cut_off`: activities are missing."""
+        if what not in self.damage and len(self.damage) < _MOST_DAMAGE:
+            self.damage.append(what)
+        self.cut_off = self.cut_off or cut_off
+
+    def rebase(self) -> None:
+        """Count times from 52 days before the first at most, so that they stay exact as floats of µs.
+
+        Old profiles have absolute times, of 1.7e18 ns. What is subtracted is the same for all that ran at one time.
+        """
+        timed = (self.activities, self.launches, self.runs, self.steps)
+        first = min((one.start for some in timed for one in some), default=0)
+        shift = first - first % _REBASED_NS
+        if not shift:
+            return
+        for some in timed:
+            for one in some:
+                one.start -= shift
+        # times that begin after their own base are absolute already
+        self.base_ns = shift + (self.base_ns if first < self.base_ns else 0)
 
 
 def category_of(name: str, copies: bool, sets: bool) -> str:
@@ -95,6 +121,7 @@ def category_of(name: str, copies: bool, sets: bool) -> str:
     return "gpu_memset" if sets or name.startswith(("Memset", "__amd_rocclr_fillBuffer")) else "kernel"
 
 
+@lru_cache(1024)
 def kernel_name(name: str) -> str:
     """Return a kernel's name as Kineto has it: ROCm's own mark of a kernel's descriptor is no part of it."""
     return name.removesuffix(".kd").removesuffix(" [clone .kd]")
@@ -106,8 +133,13 @@ def grid_of(details: str) -> tuple[int, ...]:
     return tuple(int(number) for number in match.groups()) if match else ()
 
 
-def clique_of(key: str) -> tuple[int, ...]:
-    """Return the global ids of the devices in a clique's key; none where it does not list them."""
+def listed_devices(key: str) -> str:
+    """Return the list of devices in a clique's key, as it stands there; empty where there is none."""
     match = _CLIQUE_DEVICES.search(key)
-    numbers = [number.strip() for number in match[1].split(",")] if match else []
+    return match[1] if match else ""
+
+
+def clique_of(listed: str) -> tuple[int, ...]:
+    """Return the global ids in a list of devices."""
+    numbers = [number.strip() for number in listed.split(",")]
     return tuple(int(number) for number in numbers if number.isdigit() and len(number) < 8)

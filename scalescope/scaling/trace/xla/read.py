@@ -10,6 +10,7 @@ from scalescope.scaling.trace.xla.trace_json import is_trace_json, read_trace_js
 from scalescope.scaling.trace.xla.xplane import read_xplane
 
 XPLANE = ".xplane.pb"
+_MOST_DEVICES = 1024
 
 
 def is_profile(path: Path) -> bool:
@@ -18,8 +19,15 @@ def is_profile(path: Path) -> bool:
 
 
 def devices_of(path: Path) -> list[int]:
-    """Return the devices that a profile holds activity of, ascending. Raises UserError where it is none."""
-    return sorted(set(_read(path, None).devices))
+    """Return the devices that a profile holds activity of, ascending.
+
+    Raises UserError where it is none, or holds more than one process can have: each is a rank that reads the file.
+    """
+    devices = sorted(set(_read(path, None).devices))
+    if len(devices) > _MOST_DEVICES:
+        raise UserError(f"{path} holds {len(devices):,} devices, and no process has more than {_MOST_DEVICES:,}: it "
+                        "is damaged, or several in one; give jax.profiler's own, a file a process")  # fmt: skip
+    return devices
 
 
 def host_of(path: Path) -> str:
@@ -41,7 +49,9 @@ def read_device(path: Path, device: int | None) -> Trace:
             raise UserError(f"{path} holds {len(devices)} devices, each a rank of its own; say which: "
                             f"{', '.join(map(str, devices))}")  # fmt: skip
         device = devices[0]
-    return trace_of(_read(path, device), path)
+    profile = _read(path, device)
+    profile.rebase()
+    return trace_of(profile, path)
 
 
 def _read(path: Path, device: int | None) -> Profile:

@@ -14,12 +14,15 @@ from scalescope.records.errors import UserError
 from scalescope.scaling.trace.blocks import Blocks
 from scalescope.scaling.trace.splitting import scan
 from scalescope.scaling.trace.xla import profile as model
+from scalescope.scaling.trace.xla.host_events import add_host_event
 from scalescope.scaling.trace.xla.profile import DeviceActivity, Profile
-from scalescope.scaling.trace.xla.xplane import MOST_EVENTS, add_host_event
+from scalescope.scaling.trace.xla.xplane import MOST_EVENTS
 
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
 #: What its writer begins every file with.
 _BEGIN = re.compile(rb'\s*\{\s*"displayTimeUnit"\s*:\s*"\w+"\s*,\s*"metadata"\s*:\s*\{\s*"highres-ticks"')
+#: XLA writes the earliest so many unless told otherwise, and leaves out what came later without a word.
+_XLA_WRITES = 1_000_000
 _HEAD_BYTES = 64 << 10
 _LONGEST_EVENT = 8 << 20
 #: Longer than 2096 from 1970, and eleven days, in µs.
@@ -56,11 +59,6 @@ def is_trace_json(path: Path) -> bool:
     return _BEGIN.match(head) is not None
 
 
-def devices_of_json(path: Path) -> list[int]:
-    """Return the devices of a file that have streams. Raises UserError, see `read_trace_json`."""
-    return read_trace_json(path, None).devices
-
-
 def read_trace_json(path: Path, device: int | None) -> Profile:
     """Return what a file says of a device (None: of which there are, and nothing else), read as far as it goes.
 
@@ -70,7 +68,7 @@ def read_trace_json(path: Path, device: int | None) -> Profile:
     planes: dict[int, str] = {}
     streams: dict[tuple[int, int], int] = {}
     has_streams: set[int] = set()
-    host_events = 0
+    host_events = written = 0
     for event in _events(path, found):
         if event.ph == "M":
             name = str(event.args.get("name", ""))
@@ -82,6 +80,7 @@ def read_trace_json(path: Path, device: int | None) -> Profile:
         elif device is None:
             break  # names come first
         elif event.ph == "X":
+            written += 1
             plane = planes.get(event.pid, "")
             match = model.DEVICE_PLANE.match(plane)
             mine = match is not None and int(match[1]) == device
@@ -91,8 +90,7 @@ def read_trace_json(path: Path, device: int | None) -> Profile:
                 found.invalid += 1
             elif mine:
                 if len(found.activities) >= MOST_EVENTS:
-                    found.damage.append(f"more than {MOST_EVENTS:,} activities of a device; the rest is left out")
-                    found.cut_off = True
+                    found.harm(f"more than {MOST_EVENTS:,} activities of a device; the rest is left out", cut_off=True)
                     break
                 if (stream := streams.get((event.pid, event.tid))) is not None:
                     found.activities.append(_activity(event, stream))
@@ -100,6 +98,9 @@ def read_trace_json(path: Path, device: int | None) -> Profile:
                 host_events += 1
                 start, duration = round(event.ts * 1000), round(event.dur * 1000)
                 add_host_event(found, event.name, start, duration, event.tid, _numbers(event.args))
+    if written >= _XLA_WRITES:
+        found.harm(f"it has {written:,} events, and XLA drops what is beyond {_XLA_WRITES:,} from this JSON: "
+                   "give the .xplane.pb beside it", cut_off=True)  # fmt: skip
     for pid in sorted(has_streams):
         if match := model.DEVICE_PLANE.match(planes.get(pid, "")):
             found.devices.append(int(match[1]))

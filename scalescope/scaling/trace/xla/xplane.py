@@ -14,14 +14,17 @@ from scalescope.records.errors import UserError
 from scalescope.scaling.trace.header import DeviceProperties
 from scalescope.scaling.trace.xla import profile as model
 from scalescope.scaling.trace.xla.hlo import collectives_of
-from scalescope.scaling.trace.xla.profile import DeviceActivity, LaunchCall, ModuleRun, Profile, StepMark
+from scalescope.scaling.trace.xla.host_events import Stats, add_host_event, number_of
+from scalescope.scaling.trace.xla.profile import DeviceActivity, Profile
 from scalescope.scaling.trace.xla.wire import Buffer, CutOff, Field, NoMessage, fields, signed, text
 
 #: More events of one device, or of the host, are nobody's: a file of noughts and ones must not fill the memory.
 MOST_EVENTS = 8_000_000
+#: The same of a plane's names, of its lines and own statistics, and of one event's statistics: 2 bytes each in a file.
+_MOST_NAMES, _MOST_PARTS, _MOST_STATS = 1_000_000, 100_000, 1_000
+#: What the profiler itself said of a recording, and how much of it is passed on.
+_MOST_MESSAGES, _LONGEST_MESSAGE = 8, 400
 _FARTHEST_NS = 4 * 10**18
-
-Stats = dict[str, int | str]
 
 
 class _Plane(msgspec.Struct):
@@ -31,11 +34,6 @@ class _Plane(msgspec.Struct):
     stats: dict[int, str] = {}
     metadata: list[tuple[int, int]] = []  # of events, as they lie in the file
     own: list[tuple[int, int]] = []  # the plane's own statistics
-
-
-def devices_of(path: Path) -> list[int]:
-    """Return the devices of a file that have streams with something on them. Raises UserError, see `read_xplane`."""
-    return read_xplane(path, None).devices
 
 
 def read_xplane(path: Path, device: int | None) -> Profile:
@@ -57,7 +55,7 @@ def read_xplane(path: Path, device: int | None) -> Profile:
 
 
 def _read_space(data: Buffer, size: int, device: int | None, found: Profile, path: Path) -> None:
-    planes = 0
+    planes = messages = 0
     try:
         for field in fields(data, 0, size):
             if field.number == 1 and field.start >= 0:
@@ -65,6 +63,9 @@ def _read_space(data: Buffer, size: int, device: int | None, found: Profile, pat
                 planes += 1
             elif field.number == 4 and (name := text(data, field, 256)):
                 found.host = name
+            elif field.number in (2, 3) and field.start >= 0 and messages < _MOST_MESSAGES:
+                messages += 1
+                _pass_on(text(data, field, _LONGEST_MESSAGE), found)
     except CutOff as error:
         found.damage.append(f"it is cut off: {error}")
         found.cut_off = True
@@ -73,6 +74,13 @@ def _read_space(data: Buffer, size: int, device: int | None, found: Profile, pat
         found.cut_off = True
     if not planes:
         raise UserError(f"{path} is no XSpace, or cut off in its first plane; give what jax.profiler wrote, whole")
+
+
+def _pass_on(message: str, found: Profile) -> None:
+    """Note an error or a warning of the profiler. That it dropped events stands nowhere but in such a sentence."""
+    shown = " ".join("".join(one if one.isprintable() else " " for one in message).split())
+    if shown:
+        found.harm(f"the profiler said: {shown}", cut_off="dropped" in shown)
 
 
 def _read_plane(data: Buffer, field: Field, device: int | None, found: Profile) -> None:
@@ -85,13 +93,13 @@ def _read_plane(data: Buffer, field: Field, device: int | None, found: Profile) 
     if device is None:
         return
     if match is not None and int(match[1]) == device:
-        _read_device(data, _plane(data, field), device, found)
+        _read_device(data, _plane(data, field, found), device, found)
     elif name == "/host:CPU":
-        _read_host(data, _plane(data, field), found)
+        _read_host(data, _plane(data, field, found), found)
     elif name == "/host:metadata":
-        _read_modules(data, _plane(data, field), found)
+        _read_modules(data, _plane(data, field, found), found)
     elif name == "Task Environment":
-        plane = _plane(data, field)
+        plane = _plane(data, field, found)
         begun = _stats(data, plane.own, plane.stats).get("profile_start_time")
         if isinstance(begun, int) and 0 < begun < _FARTHEST_NS:
             found.base_ns = begun
@@ -108,11 +116,18 @@ def _streams(data: Buffer, start: int, end: int) -> bool:
     return False
 
 
-def _plane(data: Buffer, at: Field) -> _Plane:
+def _plane(data: Buffer, at: Field, found: Profile) -> _Plane:
+    """Return what stands in a plane around its events; of one that has more of it than anybody's, the begin."""
     plane = _Plane()
+    names = 0
     for field in fields(data, at.start, at.end):
         if field.start < 0:
             continue
+        names += field.number in (4, 5)
+        if len(plane.lines) + len(plane.own) >= _MOST_PARTS or names > _MOST_NAMES:
+            what = f"more than {_MOST_PARTS:,} lines or {_MOST_NAMES:,} names in a plane; the rest is left out"
+            found.harm(what, cut_off=True)
+            break
         if field.number == 2:
             plane.name = text(data, field, 256)
         elif field.number == 3:
@@ -180,6 +195,9 @@ def _events(data: Buffer, line: tuple[int, int], found: Profile, wanted: dict[in
             elif one.number == 3:
                 duration = signed(one.value)
             elif one.number == 4 and one.start >= 0:
+                if len(stats) >= _MOST_STATS:
+                    found.harm(f"more than {_MOST_STATS:,} statistics of an event; the rest is left out")
+                    break
                 stats.append((one.start, one.end))
         start = begin + offset // 1000
         if not wanted.get(metadata, metadata not in wanted):
@@ -205,10 +223,10 @@ def _read_device(data: Buffer, plane: _Plane, device: int, found: Profile) -> No
     found.device = DeviceProperties(
         id=device,
         name=str(own.get("gpu_device_name", "")),
-        memory_bytes=_number(own, "memory_size", 0),
-        compute_units=_number(own, "core_count", 0),
-        major=_number(own, "compute_cap_major", 0),
-        minor=_number(own, "compute_cap_minor", 0),
+        memory_bytes=number_of(own, "memory_size", 0),
+        compute_units=number_of(own, "core_count", 0),
+        major=number_of(own, "compute_cap_major", 0),
+        minor=number_of(own, "compute_cap_minor", 0),
     )
     wanted = dict.fromkeys(plane.events, True)
     for line in plane.lines:
@@ -217,8 +235,7 @@ def _read_device(data: Buffer, plane: _Plane, device: int, found: Profile) -> No
             continue
         for event in _events(data, line, found, wanted):
             if len(found.activities) >= MOST_EVENTS:
-                found.damage.append(f"more than {MOST_EVENTS:,} activities of a device; the rest is left out")
-                found.cut_off = True
+                found.harm(f"more than {MOST_EVENTS:,} activities of a device; the rest is left out", cut_off=True)
                 return
             stats = _stats(data, event.stats, plane.stats)
             name = plane.events[event.metadata]
@@ -230,17 +247,12 @@ def _read_device(data: Buffer, plane: _Plane, device: int, found: Profile) -> No
                     duration=event.duration,
                     stream=int(match[1]),
                     category=category,
-                    correlation=_number(stats, "correlation_id"),
+                    correlation=number_of(stats, "correlation_id"),
                     op=str(stats.get("hlo_op", "")),
-                    program=_number(stats, "program_id"),
+                    program=number_of(stats, "program_id"),
                     grid=model.grid_of(str(stats.get("kernel_details", ""))),
                 )
             )
-
-
-def _number(stats: Stats, name: str, without: int = -1) -> int:
-    value = stats.get(name, without)
-    return value if isinstance(value, int) else without
 
 
 def _read_host(data: Buffer, plane: _Plane, found: Profile) -> None:
@@ -254,25 +266,9 @@ def _read_host(data: Buffer, plane: _Plane, found: Profile) -> None:
             name, stats = plane.events[event.metadata], _stats(data, event.stats, plane.stats)
             kept += 1
             if kept > MOST_EVENTS:
-                found.damage.append(f"more than {MOST_EVENTS:,} events of the host; the rest is left out")
+                found.harm(f"more than {MOST_EVENTS:,} events of the host; the rest is left out")
                 return
             add_host_event(found, name, event.start, event.duration, thread, stats)
-
-
-def add_host_event(found: Profile, name: str, start: int, duration: int, thread: int, stats: Stats) -> None:
-    """Keep an event of the host where it launches, executes a module, joins a clique, or marks a step."""
-    if (number := _number(stats, "correlation_id")) > 0:
-        found.launches.append(LaunchCall(name, start, duration, thread, number, _number(stats, "device_id")))
-    elif (step := _number(stats, "step_num")) >= 0:
-        found.steps.append(StepMark(step, start, duration, thread))
-    elif (match := model.MODULE_RUN.match(name)) and (device := _number(stats, "global_device_id")) >= 0:
-        found.runs.append(ModuleRun(match[1], start, duration, thread, device))
-    elif name == model.CLIQUE and (device := _number(stats, "device")) >= 0:
-        if clique := model.clique_of(str(stats.get("clique_key", ""))):
-            found.cliques.setdefault(device, set()).add(clique)
-    elif (partitions := _number(stats, "num_partitions")) > 0:
-        world = partitions * max(1, _number(stats, "num_replicas"))
-        found.world_size = max(found.world_size, world if world < 1 << 24 else -1)
 
 
 def _read_modules(data: Buffer, plane: _Plane, found: Profile) -> None:
@@ -300,4 +296,4 @@ def _read_modules(data: Buffer, plane: _Plane, found: Profile) -> None:
         try:
             found.collectives.update(((program, op), one) for op, one in collectives_of(data, *proto))
         except ValueError as error:
-            found.damage.append(f"the HLO of module {program} does not decode: {error}")
+            found.harm(f"the HLO of module {program} does not decode: {error}")
