@@ -39,11 +39,11 @@ GOLDEN = [
     ("fp16_70b_a100_claim", "impossible", "× 16 bit = 141.2 GB, above 80 GB"),
     ("q4_70b_7900xtx_claim", "impossible", "= 42.54 GB, above 24 GB"),
     ("q4_70b_4090_claim", "impossible", "= 42.54 GB, above 24 GB"),
-    ("int8_70b_h100_claim", "plausible", "67 sequences at once, which leaves at most 244 tokens of context each"),
+    ("int8_70b_h100_claim", "plausible", "67 sequences at once, which leaves at most 244 tokens"),
     ("int8_70b_a100_claim", "plausible", "36.2% of 4,419 (624 TFLOP/s (INT8: at most 2 × fp16)"),
     ("bound_70b_mi300x_claim", "plausible", "the arithmetic is right"),
-    ("bound_70b_h100_claim", "plausible", "gives 23.73 tokens/s: the arithmetic is right; but the weights do not fit one"
-     " card: 70.6·10⁹ weights × 16 bit = 141.2 GB, above 80 GB (the memory of H100 SXM)"),
+    ("bound_70b_h100_claim", "plausible", "gives 23.73 tokens/s: the arithmetic is right; but the weights do not fit"
+     " one card: 70.6·10⁹ weights × 16 bit = 141.2 GB, above 80 GB (the memory of H100 SXM)"),
     ("q4_70b_mi300x_claim", "plausible", "16.1% of 124.6"),
     ("fp8_405b_mi300x_claim", "impossible", "405 GB, above 384 GB (the memory of 2 × MI300X)"),
     ("fp8_405b_h100_claim", "impossible", "405 GB, above 240 GB (the memory of 3 × H100 SXM)"),

@@ -199,6 +199,7 @@ QUANTITIES = {
     "training_samples": Quantity("images/s", "images trained on a device", _samples, by_device=True),
     "training_tokens": Quantity("tokens/s", "tokens trained on a device", _samples, by_device=True),
     "training_sequences": Quantity("sequences/s", "sequences trained on a device", _samples, by_device=True),
+    "device_throughput": Quantity("samples/s", "samples of any kind trained on a device", _samples, by_device=True),
     "system_throughput": Quantity("samples/s", "samples trained on a whole system"),
     "time_to_target": Quantity("min", "from the first step to a quality"),
     "training_flops": Quantity("TFLOP/s", "a model's FLOPs in training, a device", _peak, by_device=True),
