@@ -1,7 +1,9 @@
 """A scorecard measures real rows, at small sizes on two cores too, and shows them with their verdicts."""
 
+import json
 from pathlib import Path
 
+import jsonschema
 import msgspec
 import pytest
 import torch
@@ -24,6 +26,7 @@ from scalescope.scorecard.machine import MachineUnderTest
 from scalescope.scorecard.rows.attention import AttentionShape, both_passes, by_torch
 from scalescope.scorecard.run import measure_scorecard
 from scalescope.scorecard.table import ROWS
+from tests.answer_schemas import FOLDER
 from tests.worlds import run_world
 
 QUICK = ["budget_s=0.001", "launch.device=cpu", "launch.ranks=2", "launch.threads_per_rank=1", "logger=none"]
@@ -137,6 +140,10 @@ def test_decoding_is_the_memorys_speed_over_the_weights_and_refuses_what_does_no
 def test_a_row_names_the_superbench_benchmark_that_it_corresponds_to(rows: list[ScorecardRow]) -> None:
     told = {row.row: row.superbench for row in rows}
     assert told["matmul"] == "gemm-flops" and told["launch"] == "kernel-launch/wall_overhead"
+
+
+def test_measured_rows_fit_the_schema_of_the_answers(rows: list[ScorecardRow]) -> None:
+    jsonschema.validate(msgspec.to_builtins(rows), json.loads((FOLDER / "scorecard.schema.json").read_text()))
 
 
 def test_report_and_wandb_show_the_same_table(card: RunFolder, rows: list[ScorecardRow]) -> None:
