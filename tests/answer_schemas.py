@@ -11,7 +11,9 @@ from scalescope.cli.import_logs import Imported
 from scalescope.cli.perfetto import PackedTraces
 from scalescope.cli.report import WrittenPage
 from scalescope.hardware.check_result import CheckResult
+from scalescope.hardware.claims.claim import JudgedClaim
 from scalescope.records.rows import SweepRow
+from scalescope.records.scorecard.row import ScorecardRow
 from scalescope.scaling.answer import LastCollective, RunAnalysis
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.costs.answer import CostAnswer
@@ -33,6 +35,7 @@ ANSWERS: dict[str, list[Any]] = {
     "perfetto": [PackedTraces],
     "project": [Projection],
     "report": [WrittenPage, Comparison],
+    "scorecard": [list[JudgedClaim], list[ScorecardRow]],
     "whatif": [list[WhatIf]],
 }
 

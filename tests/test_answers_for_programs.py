@@ -41,7 +41,7 @@ def test_the_committed_schemas_are_those_of_the_types(verb: str) -> None:
 
 
 def test_every_verb_that_reads_has_a_schema() -> None:
-    measuring = {"demo", "study", "train", "sweep", "scorecard", "submit", "slurm-scripts", "dashboard"}
+    measuring = {"demo", "study", "train", "sweep", "submit", "slurm-scripts", "dashboard"}
     assert set(ANSWERS) == set(front_door.VERBS) - measuring
     assert {path.name.partition(".")[0] for path in FOLDER.glob("*.json")} == set(ANSWERS)
 
@@ -75,6 +75,11 @@ def test_answers_of_the_other_verbs(work: Path, tmp_path: Path, capsys: pytest.C
     assert Path(page["file"]).is_file()
     logs = answer(capsys, 0, "import", DATA / "nccl_tests" / "plain.txt", "--out", tmp_path / "theirs", "--json")
     assert logs["rows"] > 0 and (tmp_path / "theirs" / "sweep.jsonl").is_file()
+
+
+def test_a_scorecards_claims_are_answered(capsys: pytest.CaptureFixture[str]) -> None:
+    claims = answer(capsys, 0, "scorecard", "rows=[]", "devices=[mi300x]", "--json")
+    assert any(one["verdict"] == "implausible" for one in claims)
 
 
 def test_the_doctors_findings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,14 +3,15 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from scalescope.cli.front_door import main
 from scalescope.collectives.show.published import published_for
 from scalescope.hardware.claims.catalog import Catalog, own_catalog, read_claims
-from scalescope.hardware.claims.claim import Claim, ClaimSource
+from scalescope.hardware.claims.claim import Claim, ClaimSource, JudgedClaim
 from scalescope.hardware.claims.quantities import QUANTITIES
 from scalescope.hardware.claims.verdicts import judge
 from scalescope.hardware.peaks import PEAKS, find_peak
@@ -38,9 +39,11 @@ GOLDEN = [
     ("fp16_70b_a100_claim", "impossible", "× 16 bit = 141.2 GB, above 80 GB"),
     ("q4_70b_7900xtx_claim", "impossible", "= 42.54 GB, above 24 GB"),
     ("q4_70b_4090_claim", "impossible", "= 42.54 GB, above 24 GB"),
-    ("int8_70b_h100_claim", "plausible", "needs 67 sequences at once"),
+    ("int8_70b_h100_claim", "plausible", "67 sequences at once, which leaves at most 244 tokens"),
+    ("int8_70b_a100_claim", "plausible", "36.2% of 4,419 (624 TFLOP/s (INT8: at most 2 × fp16)"),
     ("bound_70b_mi300x_claim", "plausible", "the arithmetic is right"),
-    ("bound_70b_h100_claim", "impossible", "80 GB (the memory of H100 SXM); 3.35 TB/s ÷ 141.2 GB of weights = 23.73"),
+    ("bound_70b_h100_claim", "plausible", "gives 23.73 tokens/s: the arithmetic is right; but the weights do not fit"
+     " one card: 70.6·10⁹ weights × 16 bit = 141.2 GB, above 80 GB (the memory of H100 SXM)"),
     ("q4_70b_mi300x_claim", "plausible", "16.1% of 124.6"),
     ("fp8_405b_mi300x_claim", "impossible", "405 GB, above 384 GB (the memory of 2 × MI300X)"),
     ("fp8_405b_h100_claim", "impossible", "405 GB, above 240 GB (the memory of 3 × H100 SXM)"),
@@ -83,6 +86,7 @@ DEVICES = [peak.device for peak in PEAKS]
     ),
 )  # fmt: skip
 def test_above_the_limit_is_never_plausible(quantity: str, device: str, value: float, conditions: Conditions) -> None:
+    assume(quantity != "all_reduce_time" or conditions.devices > 1)
     claim = Claim("one", "here", quantity, value, device, conditions=conditions)
     catalog = CATALOG.with_more({"here": ClaimSource("somebody", "claim")}, [claim])
     judged = judge(claim, catalog)
@@ -91,8 +95,7 @@ def test_above_the_limit_is_never_plausible(quantity: str, device: str, value: f
         assert judged.verdict in ("impossible", "not_comparable")
     peak = find_peak(device)
     if judged.verdict == "plausible" and peak is not None:
-        assert judged.limit is not None or judged.best is not None or QUANTITIES[quantity].formula(claim, peak) or (
-            quantity == "weights")  # fmt: skip
+        assert judged.limit is not None or judged.best is not None or QUANTITIES[quantity].formula(claim, peak)
 
 
 @given(st.sampled_from([claim for claim in CATALOG.claims.values() if claim.quantity != "ratio"]))
@@ -121,6 +124,20 @@ def test_claims_of_ones_own_stand_beside_ours(tmp_path: Path) -> None:
         ),
         (
             "sources: {b: {title: t, kind: claim}}\nfigures: [{id: a, source: b, quantity: matmul, value: -1}]",
+            "above 0",
+        ),
+        (
+            "sources: {b: {title: t, kind: measured}}\nfigures: [{id: a, source: b, quantity: all_reduce_time, "
+            "value: 1, conditions: {devices: 8}}]",
+            "give its conditions `bytes`",
+        ),
+        (
+            "sources: {b: {title: t, kind: claim}}\nfigures: [{id: a, source: b, quantity: all_reduce_time, value: 1, "
+            "conditions: {bytes: 8}}]",
+            "`devices` of 2 or more",
+        ),
+        (
+            "sources: {b: {title: t, kind: claim}}\nfigures: [{id: a, source: b, quantity: matmul, value: .inf}]",
             "above 0",
         ),
         ("sources: {b: {title: t, kind: rumour}}", "rumour"),
@@ -169,3 +186,30 @@ def test_fp8_beside_fp16_is_not_comparable() -> None:
                   beside="matmul_mi300x_claim")  # fmt: skip
     judged = judge(claim, CATALOG.with_more({"here": ClaimSource("somebody", "claim")}, [claim]))
     assert (judged.verdict, judged.arithmetic) == ("not_comparable", "precision fp8 here, fp16 beside it")
+
+
+def judged_70b(quantity: str, value: float, device: str, **conditions: object) -> JudgedClaim:
+    of = msgspec.structs.replace(Conditions(model="llama-3-70b", bits_per_weight=16), **conditions)
+    claim = Claim("one", "here", quantity, value, device, conditions=of)
+    return judge(claim, CATALOG.with_more({"here": ClaimSource("somebody", "claim")}, [claim]))
+
+
+@pytest.mark.parametrize(
+    ("gb", "verdict"), [(35, "far_below"), (100, "implausible"), (140, "plausible"), (180, "implausible")]
+)
+def test_weights_are_held_against_parameters_and_bits(gb: float, verdict: str) -> None:
+    judged = judged_70b("weights", gb, "MI300X")
+    assert judged.verdict == verdict and "70.6·10⁹ weights × 16 bit gives 141.2 GB" in judged.arithmetic
+
+
+def test_a_batch_shares_the_pass_over_the_weights_and_no_more() -> None:
+    alone, two, many = (judged_70b("decode", 10, "MI300X", batch=batch) for batch in (1, 2, 100_000))
+    assert alone.limit is not None and two.limit == pytest.approx(2 * alone.limit)
+    assert many.limit is not None and many.limit_assumes is not None and "1,307 TFLOP/s (fp16)" in many.limit_assumes
+    cached = judged_70b("decode", 10, "MI300X", batch=8, context=4096)
+    weights, cache = 141.2, 8 * 4096 * 2 * 80 * 8 * 128 * 2 / 1e9
+    assert cached.limit == pytest.approx(8 * 5300 / (weights + cache))
+
+
+def test_the_bound_of_one_sequence_needs_no_batch() -> None:
+    assert judged_70b("decode_bound", 37.5, "MI300X").verdict == "plausible"

@@ -3,6 +3,7 @@
 import gzip
 import json
 import logging
+import os
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,7 @@ from scalescope.launch.compose import compose_job, typed
 from scalescope.launch.sinks import open_sinks
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
+from scalescope.records.frozen import read_frozen
 from scalescope.records.rows import StepRow
 from scalescope.records.scorecard.row import ScorecardRow
 from scalescope.report.html import write_report
@@ -83,6 +85,68 @@ def test_superbenchs_collectives_become_a_sweep_whose_group_follows_from_its_ban
     assert swept[1].bus_gb_s == 45.87 and swept[1].backend == "rccl"
 
 
+def swept_sizes(node: dict[str, float]) -> tuple[dict[str, int], list[str]]:
+    found = read_superbench(json.dumps({"node": "one", "kernel-launch/wall_overhead:0": 0.006, **node}), "r")
+    return {row.operation: row.group_size for row in found.sweep}, found.faults
+
+
+def test_a_broadcast_has_the_ranks_of_the_nodes_all_reduce_or_none() -> None:
+    broadcast = {"nccl-bw/broadcast_1048576_time:0": 40.0, "nccl-bw/broadcast_1048576_algbw:0": 26.21,
+                 "nccl-bw/broadcast_1048576_busbw:0": 26.21}  # fmt: skip
+    all_reduce = {"nccl-bw/allreduce_1048576_time:0": 40.0, "nccl-bw/allreduce_1048576_algbw:0": 26.21,
+                  "nccl-bw/allreduce_1048576_busbw:0": 45.87}  # fmt: skip
+    assert swept_sizes({**broadcast, **all_reduce}) == ({"broadcast": 8, "all_reduce": 8}, [])
+    sizes, faults = swept_sizes(broadcast)
+    assert not sizes and "nccl-bw/broadcast on one is left out" in faults[0]
+    coarse = {key: 0.02 if "bw:" in key else value for key, value in all_reduce.items()}
+    assert not swept_sizes(coarse)[0], "0.02 GB/s fit many sizes within their rounding"
+
+
+@pytest.mark.parametrize("digits", [400, 5000])
+def test_a_huge_integer_costs_its_line(digits: int) -> None:
+    huge = "9" * digits
+    lines = [*MLLOG.splitlines()[:-1], ':::MLLOG {"key": "eval_accuracy", "value": ' + huge + "}"]
+    found = read_mllog("\n".join(lines), "log")
+    assert found.faults == ["log:12 is left out: it holds an integer of more than 64 bits"]
+    assert {"system_throughput", "time_to_target"} == set(by_quantity(found.rows))
+    nodes = SUPERBENCH.splitlines()[0] + '\n{"node": "two", "gemm-flops/FP16_TC:0": ' + huge + "}"
+    assert read_superbench(nodes, "r").faults == ["r:2 is left out: it holds an integer of more than 64 bits"]
+    with pytest.raises(UserError, match="does not tell accelerators"):
+        read_mllog(MLLOG, "log", SYSTEM.replace('"8"', huge))
+
+
+def test_a_batch_of_nothing_is_left_out_and_said() -> None:
+    found = read_mllog(MLLOG.replace("6400", "0"), "log")
+    assert by_quantity(found.rows)["system_throughput"].conditions.batch is None
+    assert "log: global_batch_size is 0, which is no number of samples, and left out" in found.faults
+
+
+def test_only_resnets_samples_are_images() -> None:
+    rows = by_quantity(read_mllog(MLLOG.replace('"resnet"', '"llama2_70b_lora"'), "log", SYSTEM).rows)
+    assert "training_samples" not in rows and rows["device_throughput"].unit == "samples/s"
+    assert rows["device_throughput"].value == 7000
+
+
+def test_two_systems_are_refused_for_a_log_does_not_name_its_own(tmp_path: Path) -> None:
+    for name, text in (("log", MLLOG), ("one.json", SYSTEM), ("two.json", SYSTEM.replace("H200", "H100"))):
+        (tmp_path / name).write_text(text)
+    with pytest.raises(UserError, match="describe 2 systems"):
+        import_results([tmp_path / name for name in ("log", "one.json", "two.json")], tmp_path / "out")
+
+
+@pytest.mark.parametrize(("name", "text"), [("a, b]: ${oc.env:HOME}", MLLOG), ("x: {y", SUPERBENCH)])
+def test_any_files_name_reads_back_from_the_config(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    folder, _ = import_results([tmp_path / name], tmp_path / "out")
+    assert read_frozen(folder.config) == {"logs": [name.replace("${", "$ {")]}
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "log")
+    assert main(["import", str(tmp_path / "log"), "--out", str(tmp_path / "out")]) == 2
+    assert "no file but a pipe" in capsys.readouterr().err
+
+
 def test_an_mllog_tells_throughput_and_time_to_the_target() -> None:
     found = read_mllog(MLLOG, "result_0.txt", SYSTEM)
     rows = by_quantity(found.rows)
@@ -90,7 +154,7 @@ def test_an_mllog_tells_throughput_and_time_to_the_target() -> None:
     assert rows["time_to_target"].value == 5.0 and "to 0.759" in rows["time_to_target"].what
     device = rows["training_samples"]
     assert (device.value, device.device, device.conditions.model) == (7000.0, "NVIDIA H200", "resnet50")
-    assert found.faults == ["result_0.txt:12 is cut, and left out"]
+    assert found.faults == ["result_0.txt:12 is cut or no JSON, and left out"]
     aborted = read_mllog(MLLOG.replace('"success"', '"aborted"'), "r")
     assert set(by_quantity(aborted.rows)) == {"system_throughput"}
 

@@ -1,17 +1,20 @@
 """A scorecard measures real rows, at small sizes on two cores too, and shows them with their verdicts."""
 
+import json
 from pathlib import Path
 
+import jsonschema
 import msgspec
 import pytest
 import torch
+from torch.nn.attention import SDPBackend
 
 from scalescope.cli import sweep, train
 from scalescope.cli.front_door import main
 from scalescope.hardware.claims.catalog import own_catalog
 from scalescope.launch.compose import compose_job, freeze, typed
 from scalescope.launch.freeze import Plan
-from scalescope.records.errors import RunError, UserError
+from scalescope.records.errors import RunError, Stopped, UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.scorecard.row import Conditions, ScorecardRow
 from scalescope.report.html import write_report
@@ -20,9 +23,10 @@ from scalescope.report.scorecard import judged_rows
 from scalescope.report.sinks.wandb_study import study_tables
 from scalescope.scorecard.config import ScorecardConfig, register
 from scalescope.scorecard.machine import MachineUnderTest
-from scalescope.scorecard.rows.attention import AttentionShape
+from scalescope.scorecard.rows.attention import AttentionShape, both_passes, by_torch
 from scalescope.scorecard.run import measure_scorecard
 from scalescope.scorecard.table import ROWS
+from tests.answer_schemas import FOLDER
 from tests.worlds import run_world
 
 QUICK = ["budget_s=0.001", "launch.device=cpu", "launch.ranks=2", "launch.threads_per_rank=1", "logger=none"]
@@ -138,6 +142,10 @@ def test_a_row_names_the_superbench_benchmark_that_it_corresponds_to(rows: list[
     assert told["matmul"] == "gemm-flops" and told["launch"] == "kernel-launch/wall_overhead"
 
 
+def test_measured_rows_fit_the_schema_of_the_answers(rows: list[ScorecardRow]) -> None:
+    jsonschema.validate(msgspec.to_builtins(rows), json.loads((FOLDER / "scorecard.schema.json").read_text()))
+
+
 def test_report_and_wandb_show_the_same_table(card: RunFolder, rows: list[ScorecardRow]) -> None:
     page = write_report(card).read_text(encoding="utf-8")
     assert "What others say, and what it is worth" in page and "figures measured" in page and "1,580 TFLOP/s" in page
@@ -200,3 +208,56 @@ def test_an_interval_ends_at_the_fastest() -> None:
 def test_a_claims_file_of_a_folder_that_is_gone_is_left_out(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="such"):
         measured(tmp_path / "card", "rows=[]", "sizes=such")
+
+
+def machine_of_cpu() -> MachineUnderTest:
+    return MachineUnderTest(torch.device("cpu"), False, 0.0, 1, lambda *_: RunFolder(Path()), compose_job)
+
+
+def test_a_backward_pass_that_fails_leaves_the_forward_pass_as_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def out_of_memory(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch.autograd, "grad", out_of_memory)
+    shape = AttentionShape(batch=1, heads=1, tokens=16, width=16)
+    rows = list(both_passes(machine_of_cpu(), shape, "torch math", by_torch(SDPBackend.MATH)))
+    assert [(row.what.split(",")[0].split()[2], row.status) for row in rows] == [
+        ("forward", "measured"), ("backward", "not_available")]  # fmt: skip
+
+
+def test_a_precision_that_fails_costs_its_own_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    multiply = torch.matmul
+
+    def no_bf16(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        if left.dtype == torch.bfloat16:
+            raise RuntimeError("bf16 is not to be had")
+        return multiply(left, right)
+
+    monkeypatch.setattr(torch, "matmul", no_bf16)
+    register()
+    rows = list(ROWS["matmul"].measure(machine_of_cpu()))
+    assert {row.conditions.precision for row in rows if row.status == "measured"} == {"fp32", "fp16"}
+    failed = [row for row in rows if row.status == "failed"]
+    assert len(failed) == 5 and {row.reason for row in failed} == {"bf16 is not to be had"}
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "says"),
+    [(ZeroDivisionError("division by zero"), "failed", "ZeroDivisionError: division by zero"),
+     (KeyboardInterrupt(), "interrupted", "stopped"), (Stopped("by its user"), "interrupted", "stopped")],
+)  # fmt: skip
+def test_an_error_is_no_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, status: str, says: str
+) -> None:
+    register()
+    config = compose_job("scorecard", [*QUICK, "rows=[launch]"])
+
+    def fail(_: MachineUnderTest) -> None:
+        raise error
+
+    monkeypatch.setattr("scalescope.scorecard.rows.launch.measure", fail)
+    with pytest.raises(type(error)):
+        measure_scorecard(typed(config, ScorecardConfig), tmp_path / "card", freeze(config), {}, start_forked,
+                          lambda _: None)  # fmt: skip
+    info = RunFolder(tmp_path / "card").read_info()
+    assert info.status == status and says in (info.message or "")

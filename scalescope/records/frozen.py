@@ -1,5 +1,7 @@
 """A frozen config as plain YAML: what `config.yaml` may hold when it comes back from disk, perhaps a stranger's."""
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,12 @@ def refuse_unfrozen(text: str) -> None:
                 raise UserError(f"line {event.start_mark.line + 1}: a frozen config has no tags ({event.tag})")
     except yaml.YAMLError as error:
         raise UserError(" ".join(str(error).split())[:300]) from error
+
+
+def imported_config(names: Sequence[str]) -> str:
+    """Return the config of a folder made of other tools' files. Any name reads back: quoted, and nothing to resolve."""
+    plain = [name.encode("utf-8", "replace").decode().replace("${", "$ {") for name in names]
+    return f"# imported, not measured here\nlogs: {json.dumps(plain)}\n"
 
 
 def frozen_keys(text: str) -> dict[str, Any]:

@@ -53,8 +53,11 @@ def measure_scorecard(
                 for row in _rows_of(name, machine):
                     writer.append(row)
                     found += row.status == "measured"
-    except BaseException:
-        folder.set_status("interrupted", "stopped before its last row; what was measured is kept")
+    except BaseException as error:
+        if isinstance(error, Exception) and not isinstance(error, Stopped):
+            folder.set_status("failed", f"{type(error).__name__}: {first_line(error)}; what was measured is kept")
+        else:
+            folder.set_status("interrupted", "stopped before its last row; what was measured is kept")
         raise
     folder.set_status("done" if found else "failed", None if found else "no row could be measured")
     if not found:

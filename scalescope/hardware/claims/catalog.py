@@ -1,5 +1,6 @@
 """Where claims come from: the files of this package, the data sheets of `hardware.peaks`, and a user's own files."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -67,7 +68,11 @@ def _check(claim: Claim, catalog: Catalog) -> None:
             raise UserError(f"{claim.id}: `{field}` names {named!r}, which is no figure's id")
     if claim.quantity == "ratio" and (claim.of is None or claim.over is None):
         raise UserError(f"{claim.id} is a ratio: name the two figures that it is of, with `of` and `over`")
-    if not claim.value > 0 or claim.highest < claim.value:
+    of_group = claim.conditions.bytes is not None and claim.conditions.devices > 1
+    if QUANTITIES[claim.quantity].of_collective and not of_group:
+        raise UserError(f"{claim.id} is the time of a collective: give its conditions `bytes`, and `devices` of 2 or "
+                        "more, for without them there is no bandwidth in it")  # fmt: skip
+    if not claim.value > 0 or not math.isfinite(claim.highest) or claim.highest < claim.value:
         raise UserError(f"{claim.id}: its value is {claim.value:g} up to {claim.highest:g}; give a figure above 0, and "
                         "the higher end of a range as up_to")  # fmt: skip
 

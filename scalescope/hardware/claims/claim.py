@@ -8,8 +8,9 @@ from scalescope.records.scorecard.row import Conditions
 
 SourceKind = Literal["data_sheet", "measured", "claim"]
 
-#: impossible: above what physics allows, or not held by the memory. implausible: above 1.1 × the best published, or a
-#: formula's result. plausible: none of the others. far_below: less than half of the best published.
+#: impossible: above what physics allows, or not held by the memory. implausible: above 1.1 × the best published, or
+#: more than a tenth off a formula's result. plausible: none of the others. far_below: less than half of the best
+#: published, or of a formula's result.
 #: self_contradictory: figures of one source exclude each other. not_comparable: counted otherwise than what stands
 #: beside it (sparse against dense, fp8 against fp16, another batch).
 ClaimVerdict = Literal[

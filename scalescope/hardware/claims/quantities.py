@@ -2,11 +2,14 @@
 
 A quantity is read as a rate, of which more is better; a limit is what physics allows of that rate. Formulas:
 all-reduce busbw = S ÷ t × 2(n − 1)/n, as nccl-tests; decoding one sequence reads all weights and the cache for a token,
-so that tokens/s ≤ memory bandwidth ÷ their bytes (llama.cpp's bound); training images/s ≤ peak ÷ FLOPs an image.
+so that tokens/s ≤ memory bandwidth ÷ their bytes (llama.cpp's bound), and b sequences at once share the pass over the
+weights, each with a cache of its own, as far as the matrix units allow; training images/s ≤ peak ÷ FLOPs an image.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from scalescope.hardware.claims.claim import Claim
 from scalescope.hardware.claims.language_models import LANGUAGE_MODELS, LanguageModel
@@ -52,6 +55,7 @@ class Quantity:
     read: Callable[[Claim], Reading] | None = None
     held_as: str = ""  # the quantity whose published figures it is held against; empty: itself
     memory: bool = False  # it takes the model's weights to lie in the devices' memory
+    of_collective: bool = False  # its reading needs the bytes and the devices of a collective
     by_device: bool = False  # of one device, whatever the number of devices that work together
 
     def reading(self, claim: Claim) -> Reading:
@@ -122,23 +126,54 @@ def _bus_of_time(claim: Claim) -> Reading:
 
 
 def _decode_limit(claim: Claim, peak: Peak) -> Bound | None:
-    """Return the bound of the memory for one sequence; for many, which share a pass over the weights, of the peak."""
+    """Return the lower of two bounds: of the memory, whose pass over the weights a batch shares, and of the peak.
+
+    Without a batch the memory bounds nothing: with enough sequences the pass costs each of them little.
+    """
     weights, model = weights_gb(claim.conditions), model_of(claim.conditions)
     if weights is None or model is None:
         return None
-    n = claim.conditions.devices
-    if claim.conditions.batch == 1:
-        cache = model.cache_bytes_per_token * (claim.conditions.context or 0) / 1e9
-        read = f"{shown(weights)} GB of weights" + (f" and {shown(cache)} GB of cache" if cache else "")
-        return Bound(n * peak.memory_tb_s * 1e3 / (weights + cache), f"{shown(n * peak.memory_tb_s)} TB/s ÷ {read}")
-    precision = "fp8" if (claim.conditions.bits_per_weight or 16) <= 8 and peak.fp8_tflops else "fp16"
-    tflops = n * (peak.tflops(precision) or 0.0)
+    n, batch = claim.conditions.devices, claim.conditions.batch
+    tflops, units = _units_for(claim.conditions.bits_per_weight or 16, peak)
     flops = 2 * model.parameters
-    return Bound(tflops * 1e12 / flops, f"{shown(tflops)} TFLOP/s ({precision}) ÷ {shown(flops / 1e9)} GFLOP a token")
+    by_units = Bound(
+        n * tflops * 1e12 / flops, f"{shown(n * tflops)} TFLOP/s ({units}) ÷ {shown(flops / 1e9)} GFLOP a token"
+    )
+    if batch is None:
+        return by_units
+    cache = batch * model.cache_bytes_per_token * (claim.conditions.context or 0) / 1e9
+    read = f"{shown(weights)} GB of weights" + (f" and {shown(cache)} GB of cache" if cache else "")
+    at_once = f"{batch} × " if batch > 1 else ""
+    by_memory = Bound(batch * n * peak.memory_tb_s * 1e3 / (weights + cache),
+                      f"{at_once}{shown(n * peak.memory_tb_s)} TB/s ÷ {read}")  # fmt: skip
+    return min(by_memory, by_units, key=lambda one: one.value)
+
+
+def _units_for(bits_per_weight: float, peak: Peak) -> tuple[float, str]:
+    """Return the most that matrix units do with weights of so many bits, TFLOP/s, and in which numbers.
+
+    Data sheets list no integers here: INT8 runs at most at twice fp16's rate (A100: 624 of 312), 4 bits at four times.
+    """
+    fp16 = peak.tflops("fp16") or 0.0
+    if bits_per_weight > 8:
+        return fp16, "fp16"
+    if bits_per_weight <= 4:
+        return 4 * fp16, "4 bit: at most 4 × fp16"
+    return (peak.fp8_tflops, "fp8") if peak.fp8_tflops is not None else (2 * fp16, "INT8: at most 2 × fp16")
 
 
 def _decode_formula(claim: Claim, peak: Peak | None) -> Bound | None:
-    return _decode_limit(claim, peak) if peak is not None else None
+    if peak is None:
+        return None
+    alone = replace(claim, conditions=replace(claim.conditions, batch=claim.conditions.batch or 1))
+    return _decode_limit(alone, peak)
+
+
+def _weights(claim: Claim, peak: Peak | None) -> Bound | None:
+    needed, model, bits = weights_gb(claim.conditions), model_of(claim.conditions), claim.conditions.bits_per_weight
+    if needed is None or model is None or bits is None:
+        return None
+    return Bound(needed, f"{shown(model.parameters / 1e9)}·10⁹ weights × {shown(bits)} bit")
 
 
 def _cache(claim: Claim, peak: Peak | None) -> Bound | None:
@@ -147,7 +182,7 @@ def _cache(claim: Claim, peak: Peak | None) -> Bound | None:
         return None
     gb = model.cache_bytes_per_token * context * (claim.conditions.batch or 1) / 1e9
     heads = f"2 × {model.layers} layers × {model.key_value_heads} heads × {model.head_width} × 2 B"
-    return Bound(gb, f"{heads} × {context:,} tokens = {shown(gb)} GB")
+    return Bound(gb, f"{heads} × {context:,} tokens")
 
 
 QUANTITIES = {
@@ -158,18 +193,20 @@ QUANTITIES = {
     "host_copy": Quantity("GB/s", "a copy between host and device"),
     "launch_latency": Quantity("µs", "from one tiny kernel's launch to the next one's"),
     "all_reduce_busbw": Quantity("GB/s", "an all-reduce's bus bandwidth", _bus_limit),
-    "all_reduce_time": Quantity("ms", "its time", _bus_limit, read=_bus_of_time, held_as="all_reduce_busbw"),
+    "all_reduce_time": Quantity("ms", "its time", _bus_limit, read=_bus_of_time, held_as="all_reduce_busbw",
+                                of_collective=True),
     "all_reduce_latency": Quantity("µs", "the time of an all-reduce of a few bytes"),
     "training_samples": Quantity("images/s", "images trained on a device", _samples, by_device=True),
     "training_tokens": Quantity("tokens/s", "tokens trained on a device", _samples, by_device=True),
     "training_sequences": Quantity("sequences/s", "sequences trained on a device", _samples, by_device=True),
+    "device_throughput": Quantity("samples/s", "samples of any kind trained on a device", _samples, by_device=True),
     "system_throughput": Quantity("samples/s", "samples trained on a whole system"),
     "time_to_target": Quantity("min", "from the first step to a quality"),
     "training_flops": Quantity("TFLOP/s", "a model's FLOPs in training, a device", _peak, by_device=True),
     "energy": Quantity("J", "energy a sample or token"),
     "decode": Quantity("tokens/s", "tokens decoded, all sequences together", _decode_limit, memory=True),
-    "decode_bound": Quantity("tokens/s", "the bound of decoding one sequence", formula=_decode_formula, memory=True),
-    "weights": Quantity("GB", "a model's weights, in these devices' memory", memory=True),
+    "decode_bound": Quantity("tokens/s", "the bound of decoding one sequence", formula=_decode_formula),
+    "weights": Quantity("GB", "a model's weights, in these devices' memory", formula=_weights, memory=True),
     "kv_cache": Quantity("GB", "a context's keys and values", formula=_cache),
     "ratio": Quantity("×", "one figure of a source over another"),
 }  # fmt: skip

@@ -22,6 +22,7 @@ from scalescope.hardware.peaks import Peak, find_peak
 
 ABOVE_BEST = 1.1
 FAR_BELOW = 0.5
+USABLE = 0.95  # of a device's memory, beside what the runtime and the allocator keep of it
 _ROUNDED = 0.01  # of a ratio: two figures of two digits each
 
 _Found = tuple[ClaimVerdict | None, str]
@@ -67,20 +68,16 @@ def _judge(
         return "not_comparable", otherwise
     quantity = QUANTITIES[claim.quantity]
     if quantity.memory and peak is not None and (held := memory_obstacle(claim, peak)) is not None:
-        right = quantity.formula(claim, peak)
-        itself = f"; {right.assumes} = {shown(right.value)} {reading.unit} alone" if right is not None else ""
-        return "impossible", f"{_does_not_fit(claim, held)}{itself}"
+        return "impossible", _does_not_fit(claim, held)
     here = reading.how or f"{shown(reading.value)} {reading.unit}"
     if limit is not None and reading.value > limit.value:
         return "impossible", f"{here}, above {shown(limit.value)} ({limit.assumes})"
     if (formula := quantity.formula(claim, peak)) is not None:
-        return _by_formula(here, reading, formula)
+        verdict, says = _by_formula(here, reading, formula)
+        return verdict, f"{says}{_in_memory(claim, peak)}"
     of_limit = _of_limit(here, reading, limit)
     if best is not None:
         return _by_record(of_limit, reading, best, catalog, peak)
-    if quantity.memory and limit is None and peak is not None and (needed := weights_gb(claim.conditions)) is not None:
-        held_gb = claim.conditions.devices * (peak.memory_gb or 0.0)
-        return "plausible", f"{shown(needed)} GB of weights, {shown(held_gb)} GB of memory"
     if limit is None:
         return None, f"{here}; no limit and no published figure to hold it against"
     return "plausible", f"{of_limit}{_sharing(claim, reading, peak)}"
@@ -124,6 +121,14 @@ def _does_not_fit(claim: Claim, held: Bound) -> str:
     return f"{product}, above {shown(held.value)} GB ({held.assumes})"
 
 
+def _in_memory(claim: Claim, peak: Peak | None) -> str:
+    """Return that weights do not fit the devices of a figure that is arithmetic alone, and takes no run of them."""
+    if peak is None or (held := memory_obstacle(claim, peak)) is None:
+        return ""
+    cards = "one card" if claim.conditions.devices == 1 else f"{claim.conditions.devices} cards"
+    return f"; but the weights do not fit {cards}: {_does_not_fit(claim, held)}"
+
+
 def _by_formula(here: str, reading: Reading, formula: Bound) -> _Found:
     share = reading.value / formula.value
     says = f"{here}; {formula.assumes} gives {shown(formula.value)} {reading.unit}"
@@ -131,6 +136,8 @@ def _by_formula(here: str, reading: Reading, formula: Bound) -> _Found:
         return "implausible", f"{says}: {share:.2f} × too high"
     if share < FAR_BELOW:
         return "far_below", f"{says}: {share:.0%} of it"
+    if share < 1 / ABOVE_BEST:
+        return "implausible", f"{says}: {share:.0%} of it"
     return "plausible", f"{says}: the arithmetic is right"
 
 
@@ -162,8 +169,10 @@ def _sharing(claim: Claim, reading: Reading, peak: Peak | None) -> str:
         return ""
     alone = claim.conditions.devices * peak.memory_tb_s * 1e3 / weights
     batch = max(1.0, reading.value / alone)
-    tokens = (claim.conditions.devices * peak.memory_gb - weights) * 1e9 / model.cache_bytes_per_token / batch
-    return f"; needs {batch:.0f} sequences at once, which leaves {tokens:,.0f} tokens of context each"
+    left = max(0.0, USABLE * claim.conditions.devices * peak.memory_gb - weights)
+    tokens = left * 1e9 / model.cache_bytes_per_token / batch
+    return (f"; needs {batch:.0f} sequences at once, which leaves at most {tokens:,.0f} tokens of context each, "
+            f"in {USABLE:.0%} of the memory")  # fmt: skip
 
 
 def _best(claim: Claim, catalog: Catalog, peak: Peak | None) -> tuple[float, Claim] | None:

@@ -1,7 +1,10 @@
 """What a file of another benchmark's results held."""
 
+import json
+import math
 from dataclasses import dataclass, field
 
+from scalescope.records.errors import UserError
 from scalescope.records.rows import SweepRow
 from scalescope.records.scorecard.row import ScorecardRow
 
@@ -18,6 +21,33 @@ class ImportedResults:
         self.rows += other.rows
         self.sweep += other.sweep
         self.faults += other.faults
+
+
+_MOST_DIGITS = 18  # what 64 bits hold
+_LARGEST = 1e18  # of a figure: no benchmark has one, and sums of such as these stay finite
+
+
+def decoded(line: str, where: str) -> object:
+    """Return what a line of JSON holds. Raises UserError for what is none, and for an integer of no figure."""
+    try:
+        return json.loads(line, parse_int=_integer)
+    except json.JSONDecodeError:
+        raise UserError(f"{where} is cut or no JSON, and left out") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where} is left out: {error}") from None
+
+
+def figure(value: object) -> float | None:
+    """Return a number that can be one of a benchmark; None of all else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value) if abs(value) < _LARGEST else None
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS + digits.startswith("-"):
+        raise ValueError("it holds an integer of more than 64 bits")
+    return int(digits)
 
 
 #: What others call a model, what we do, and its FLOPs a sample in training, where their work is ours.

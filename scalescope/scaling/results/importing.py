@@ -5,14 +5,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scalescope.records.errors import UserError
+from scalescope.records.files import refuse_special
 from scalescope.records.folder import RunFolder
+from scalescope.records.frozen import imported_config
 from scalescope.scaling.results.found import ImportedResults
 from scalescope.scaling.results.mllog import is_mllog, is_system, read_mllog
 from scalescope.scaling.results.superbench import is_superbench, read_superbench
 
 
 def are_results(paths: Sequence[Path]) -> bool:
-    """Return whether these are SuperBench's or MLPerf's files, by what the first one holds."""
+    """Return whether these are SuperBench's or MLPerf's files, by what the first one holds.
+
+    Raises UserError for what is no plain file.
+    """
+    refuse_special(paths[0])
     try:
         text = paths[0].read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -26,11 +32,16 @@ def import_results(paths: Sequence[Path], out: Path) -> tuple[RunFolder, Importe
     Raises UserError, with nothing written, where a file cannot be read or the folder exists.
     """
     texts = {path: _text(path) for path in paths}
-    systems = [text for text in texts.values() if is_system(text)]
+    systems = [path for path, text in texts.items() if is_system(text)]
+    if len(systems) > 1:
+        described = ", ".join(str(path) for path in systems)
+        raise UserError(f"{described} describe {len(systems)} systems, and a log does not say which it ran on; import "
+                        "the logs of one at a time")  # fmt: skip
+    system = texts[systems[0]] if systems else None
     read = ImportedResults()
     for path, text in texts.items():
         if is_mllog(text):
-            read.add(read_mllog(text, path.name, systems[0] if systems else None))
+            read.add(read_mllog(text, path.name, system))
         elif is_superbench(text):
             read.add(read_superbench(text, path.name))
         elif not is_system(text):
@@ -38,7 +49,7 @@ def import_results(paths: Sequence[Path], out: Path) -> tuple[RunFolder, Importe
     names = ", ".join(path.name for path in paths)
     if not read.rows and not read.sweep:
         raise UserError(f"{names}: there is no result in it")
-    config = f"# imported, not measured here\nlogs: [{names}]\n"
+    config = imported_config([path.name for path in paths])
     folder = RunFolder.create(out, "scorecard", config)
     with folder.scorecard_writer() as writer:
         for row in read.rows:
@@ -65,6 +76,7 @@ def _write_sweep(path: Path, config: str, read: ImportedResults) -> None:
 
 
 def _text(path: Path) -> str:
+    refuse_special(path)
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:

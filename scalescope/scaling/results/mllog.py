@@ -4,8 +4,6 @@ A log tells the whole system's throughput (`tracked_stats`), the time from run_s
 `systems/*.json` of the same submission tells the accelerators, for figures of one device. Torch-free.
 """
 
-import json
-import math
 from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import Any
@@ -14,8 +12,12 @@ from msgspec.structs import replace
 
 from scalescope.records.errors import UserError
 from scalescope.records.scorecard.row import Conditions, ScorecardRow
-from scalescope.scaling.results.found import ImportedResults, our_model
+from scalescope.scaling.results.found import ImportedResults, decoded, figure, our_model
 
+_MOST_DEVICES = 10_000_000
+_RESNET = "resnet50"
+#: What a device trains a second: a sample is an image in ResNet-50, and in others a sentence, a volume, a sequence.
+_OF_IMAGES, _OF_SAMPLES = ("training_samples", "images/s"), ("device_throughput", "samples/s")
 _MARK = ":::MLLOG"
 _TOLD = ("submission_benchmark", "submission_org", "submission_platform", "submission_division", "global_batch_size")
 
@@ -40,11 +42,10 @@ def read_mllog(text: str, name: str, system: str | None = None) -> ImportedResul
     benchmark = str(told.get("submission_benchmark", "unknown"))
     where = ", ".join(str(told[key]) for key in ("submission_org", "submission_platform") if told.get(key))
     rates = [rate for event in events if (rate := _throughput(event)) is not None]
-    reached = [float(event["value"]) for event in events
-               if event["key"] == "eval_accuracy" and isinstance(event.get("value"), int | float)]  # fmt: skip
+    reached = [value for event in events
+               if event["key"] == "eval_accuracy" and (value := figure(event.get("value"))) is not None]  # fmt: skip
     model, flops = our_model(benchmark)
-    batch = told.get("global_batch_size")
-    conditions = Conditions(model=model, batch=batch if isinstance(batch, int) else None)
+    conditions = Conditions(model=model, batch=_batch(told.get("global_batch_size"), name, found.faults))
     minutes = _minutes(events)
     if rates:
         found.rows.append(_row("system_throughput", f"{benchmark} on {where}", "samples/s", median(rates), conditions))
@@ -64,9 +65,9 @@ def _events(text: str, name: str, faults: list[str]) -> Iterator[dict[str, Any]]
         if not mark:
             continue
         try:
-            read = json.loads(event)
-        except (json.JSONDecodeError, RecursionError):
-            faults.append(f"{name}:{number} is cut, and left out")
+            read = decoded(event, f"{name}:{number}")
+        except UserError as error:
+            faults.append(str(error))
             continue
         if isinstance(read, dict) and isinstance(read.get("key"), str):
             yield read
@@ -75,20 +76,28 @@ def _events(text: str, name: str, faults: list[str]) -> Iterator[dict[str, Any]]
 def _throughput(event: Mapping[str, Any]) -> float | None:
     if event["key"] != "tracked_stats" or not isinstance(event.get("value"), Mapping):
         return None
-    rate = event["value"].get("throughput")
-    return float(rate) if isinstance(rate, int | float) and math.isfinite(rate) and rate > 0 else None
+    rate = figure(event["value"].get("throughput"))
+    return rate if rate is not None and rate > 0 else None
+
+
+def _batch(told: object, name: str, faults: list[str]) -> int | None:
+    if told is None or (isinstance(told, int) and not isinstance(told, bool) and told > 0):
+        return told
+    faults.append(f"{name}: global_batch_size is {str(told)[:40]}, which is no number of samples, and left out")
+    return None
 
 
 def _minutes(events: list[dict[str, Any]]) -> float | None:
     """Return from run_start to a run_stop that says success."""
-    started = next((event.get("time_ms") for event in events if event["key"] == "run_start"), None)
+    started = next((figure(event.get("time_ms")) for event in events if event["key"] == "run_start"), None)
     ended = next((event for event in events if event["key"] == "run_stop"), None)
-    if ended is None or not isinstance(started, int | float) or not isinstance(ended.get("time_ms"), int | float):
+    stopped = figure(ended.get("time_ms")) if ended is not None else None
+    if ended is None or started is None or stopped is None or stopped <= started:
         return None
     metadata = ended.get("metadata")
     if not isinstance(metadata, Mapping) or metadata.get("status") != "success":
         return None
-    return (float(ended["time_ms"]) - float(started)) / 60e3
+    return (stopped - started) / 60e3
 
 
 def _of_a_device(
@@ -98,14 +107,15 @@ def _of_a_device(
     if system is None:
         return []
     try:
-        read = json.loads(system)
+        read: Any = decoded(system, "it")
         count = int(read["accelerators_per_node"]) * int(read["number_of_nodes"])
         device = str(read["accelerator_model_name"])
-    except (json.JSONDecodeError, RecursionError, LookupError, TypeError, ValueError) as error:
+    except (UserError, LookupError, TypeError, ValueError, OverflowError) as error:
         raise UserError(f"{name}: its system's description does not tell accelerators and nodes ({error})") from None
-    if count < 1:
-        raise UserError(f"{name}: its system's description tells {count} accelerators")
-    row = _row("training_samples", f"{benchmark}, a device of {count}", "images/s", rate / count, conditions)
+    if not 1 <= count <= _MOST_DEVICES:
+        raise UserError(f"{name}: its system's description tells {count:.3g} accelerators")
+    quantity, unit = _OF_IMAGES if conditions.model == _RESNET else _OF_SAMPLES
+    row = _row(quantity, f"{benchmark}, a device of {count}", unit, rate / count, conditions)
     return [_on(row, device, count)]
 
 

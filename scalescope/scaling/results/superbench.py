@@ -4,7 +4,6 @@
 model benchmarks in steps of ms and samples a second of one GPU.
 """
 
-import json
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -16,11 +15,11 @@ from scalescope.records.operations import OPERATION_FACTS
 from scalescope.records.rows import SweepRow
 from scalescope.records.scorecard.row import Conditions, ScorecardRow
 from scalescope.records.statistics import student_95
-from scalescope.scaling.results.found import ImportedResults, our_model
+from scalescope.scaling.results.found import ImportedResults, decoded, figure, our_model
 from scalescope.scaling.sweeps.names import operation_of
 
 _KEY = re.compile(r"^(?P<bench>[\w.-]+)(?::(?P<note>[^/]+))?/(?P<metric>.+?)(?::(?P<rank>\d+))?$")
-_COLLECTIVE = re.compile(r"^(?P<operation>[a-z_]+?)_(?P<bytes>\d+)_(?P<figure>time|algbw|busbw)$")
+_COLLECTIVE = re.compile(r"^(?P<operation>[a-z_]+?)_(?P<bytes>\d{1,18})_(?P<figure>time|algbw|busbw)$")
 _GEMM = re.compile(r"^(?P<precision>fp32|tf32|bf16|fp16|fp8(?:_e4m3|_e5m2)?)(?P<units>_tc|_xdlops)?(?:_flops)?$", re.I)
 _TRAINED = re.compile(r"^(?P<model>[\w.-]+)/throughput_train_(?P<precision>float32|float16|fp8\w*)$")
 _COPY_WAYS = (
@@ -29,6 +28,9 @@ _COPY_WAYS = (
 )
 _DTYPES = {"float32": "fp32", "float16": "fp16"}
 _MOST_RANKS = 4096
+_HALF_DIGIT = 0.005001  # GB/s: bandwidths are printed with two decimals
+
+_Series = tuple[str, str, str]  # benchmark, note, operation
 
 
 @dataclass(frozen=True)
@@ -58,9 +60,9 @@ def read_superbench(text: str, name: str) -> ImportedResults:
         if not line.strip():
             continue
         try:
-            read = json.loads(line)
-        except (json.JSONDecodeError, RecursionError):
-            found.faults.append(f"{name}:{number} is no JSON, and left out")
+            read = decoded(line, f"{name}:{number}")
+        except UserError as error:
+            found.faults.append(str(error))
             continue
         if isinstance(read, dict):
             _add_node(found, read)
@@ -74,7 +76,7 @@ def _add_node(found: ImportedResults, read: Mapping[str, object]) -> None:
     node = str(read.get("node", "")) or None
     metrics = list(_metrics(read))
     found.rows += [row for metric in metrics if (row := _row(metric, node)) is not None]
-    found.sweep += _collectives(metrics, node)
+    found.sweep += _collectives(metrics, node, found.faults)
 
 
 def _metrics(read: Mapping[str, object]) -> Iterator[_Metric]:
@@ -82,10 +84,9 @@ def _metrics(read: Mapping[str, object]) -> Iterator[_Metric]:
     ranks: dict[tuple[str, str | None, str], list[float]] = {}
     for key, value in read.items():
         match = _KEY.match(key)
-        if match is None or isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            continue
-        if match["metric"] != "return_code":
-            ranks.setdefault((match["bench"], match["note"], match["metric"]), []).append(float(value))
+        number = figure(value)
+        if match is not None and number is not None and match["metric"] != "return_code":
+            ranks.setdefault((match["bench"], match["note"], match["metric"]), []).append(number)
     for (bench, note, metric), values in ranks.items():
         yield _Metric(bench, note, metric, tuple(values))
 
@@ -135,9 +136,9 @@ def _made(
                         superbench=metric.what, source="superbench", node=node)  # fmt: skip
 
 
-def _collectives(metrics: list[_Metric], node: str | None) -> list[SweepRow]:
+def _collectives(metrics: list[_Metric], node: str | None, faults: list[str]) -> list[SweepRow]:
     """Return the points of nccl-bw and rccl-bw; the group's size follows from busbw over algbw at the largest size."""
-    points: dict[tuple[str, str, str], dict[int, dict[str, float]]] = {}
+    points: dict[_Series, dict[int, dict[str, float]]] = {}
     for metric in metrics:
         match = _COLLECTIVE.match(metric.name)
         operation = operation_of(match["operation"]) if match is not None else None
@@ -145,9 +146,13 @@ def _collectives(metrics: list[_Metric], node: str | None) -> list[SweepRow]:
             series = points.setdefault((metric.bench, metric.note or "", operation), {})
             series.setdefault(int(match["bytes"]), {})[match["figure"]] = fmean(metric.values)
     rows: list[SweepRow] = []
-    for (bench, _, operation), series in points.items():
-        size = _group_size(operation, series)
+    fitting = {key: _sizes_that_fit(key[2], series) for key, series in points.items()}
+    for (bench, note, operation), series in points.items():
+        size = _group_size((bench, note, operation), fitting)
         if size is None:
+            what = f"{bench}{f':{note}' if note else ''}/{operation}"
+            faults.append(f"{what}{f' on {node}' if node else ''} is left out: its bandwidths do not tell how many "
+                          "ranks took part")  # fmt: skip
             continue
         rows += [
             SweepRow(
@@ -155,18 +160,32 @@ def _collectives(metrics: list[_Metric], node: str | None) -> list[SweepRow]:
                 alg_gb_s=figures.get("algbw"), bus_gb_s=figures.get("busbw"), ranks=list(range(size)),
                 backend=bench.partition("-")[0], source=f"SuperBench {bench}{f' on {node}' if node else ''}",
             )
-            for count, figures in sorted(series.items()) if "time" in figures
+            for count, figures in sorted(series.items()) if figures.get("time", 0) > 0
         ]  # fmt: skip
     return rows
 
 
-def _group_size(operation: str, series: Mapping[int, Mapping[str, float]]) -> int | None:
-    """Return how many ranks make a bus bandwidth of an algorithm bandwidth, by the largest size."""
+def _sizes_that_fit(operation: str, series: Mapping[int, Mapping[str, float]]) -> list[int]:
+    """Return which group sizes make the bus bandwidth of the algorithm bandwidth, both as rounded, at the largest size.
+
+    A broadcast's are the same for every size.
+    """
     facts = OPERATION_FACTS.get(operation)
     largest = series[max(series)]
-    if facts is None or not largest.get("algbw") or "busbw" not in largest:
-        return None
-    factor = largest["busbw"] / largest["algbw"]
-    known = [(abs((facts.bus_factor(n) or 0.0) - factor), n) for n in range(2, _MOST_RANKS)]
-    off, size = min(known)
-    return size if off < 0.01 else None
+    algorithm, bus = largest.get("algbw", 0.0), largest.get("busbw", 0.0)
+    if facts is None or algorithm <= _HALF_DIGIT or bus <= _HALF_DIGIT:
+        return []
+    low, high = (bus - _HALF_DIGIT) / (algorithm + _HALF_DIGIT), (bus + _HALF_DIGIT) / (algorithm - _HALF_DIGIT)
+    return [n for n in range(2, _MOST_RANKS) if low <= (facts.bus_factor(n) or 0.0) <= high]
+
+
+def _group_size(key: _Series, fitting: Mapping[_Series, list[int]]) -> int | None:
+    """Return the only size that fits; of several the one of the node's all_reduce, where that is one of them."""
+    own = fitting[key]
+    if len(own) == 1:
+        return own[0]
+    beside = {theirs: sizes[0] for theirs, sizes in fitting.items()
+              if theirs[0] == key[0] and theirs[2] == "all_reduce" and len(sizes) == 1}  # fmt: skip
+    with_note = (key[0], key[1], "all_reduce")
+    told = {beside[with_note]} if with_note in beside else set(beside.values())
+    return next(iter(told)) if len(told) == 1 and told <= set(own) else None

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scalescope.records.errors import UserError
+from scalescope.records.files import refuse_special
 from scalescope.records.folder import RunFolder
+from scalescope.records.frozen import imported_config
 from scalescope.scaling.sweeps.nccl_tests_log import Log, read_log
 
 
@@ -17,6 +19,7 @@ def import_logs(logs: Sequence[Path], out: Path, operation: str | None) -> tuple
     read = Log()
     for path in logs:
         try:
+            refuse_special(path)
             text = path.read_text(encoding="utf-8", errors="replace")
         except OSError as error:
             raise UserError(f"{path}: {error.strerror}; give a log of nccl-tests or rccl-tests") from None
@@ -27,7 +30,7 @@ def import_logs(logs: Sequence[Path], out: Path, operation: str | None) -> tuple
     names = ", ".join(path.name for path in logs)
     if not read.rows:
         raise UserError(f"{names}: there is no result in it")
-    folder = RunFolder.create(out, "sweep", f"# imported, not measured here\nlogs: [{names}]\n")
+    folder = RunFolder.create(out, "sweep", imported_config([path.name for path in logs]))
     with folder.sweep_writer() as writer:
         for row in read.rows:
             writer.append(row)

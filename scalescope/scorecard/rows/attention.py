@@ -49,22 +49,24 @@ def measure(machine: MachineUnderTest) -> Iterator[ScorecardRow]:
     """Yield each kernel's forward and backward pass in bf16, and FlashAttention 3's forward pass in fp8."""
     shape = _SHAPES[machine.full]
     for name, backend in _TORCHS.items():
-        yield from _both(machine, shape, f"torch {name}", _by_torch(backend))
+        yield from both_passes(machine, shape, f"torch {name}", by_torch(backend))
     for name, package in _PACKAGES.items():
         attend = _by_package(package)
         if attend is None:
             for way in ("forward", "backward"):
                 yield _absent(machine, f"{name} {way}", "bf16", f"{package} is not installed")
         else:
-            yield from _both(machine, shape, name, attend, heads_first=False)
+            yield from both_passes(machine, shape, name, attend, heads_first=False)
     yield _fp8(machine, shape)
 
 
-def _both(
+def both_passes(
     machine: MachineUnderTest, shape: AttentionShape, name: str, attend: Attend, *, heads_first: bool = True
 ) -> Iterator[ScorecardRow]:
-    query, key, value = (_random(machine, shape, heads_first).requires_grad_() for _ in range(3))
+    """Yield a kernel's forward and backward pass; of what fails, and what would have come after it, the reason."""
+    left = ["forward", "backward"]
     try:
+        query, key, value = (_random(machine, shape, heads_first).requires_grad_() for _ in range(3))
         out = attend(query, key, value)
         gradient = torch.randn_like(out)
         for backward in (False, True):
@@ -73,13 +75,13 @@ def _both(
                 else (lambda: attend(query.detach(), key.detach(), value.detach()))
             )  # fmt: skip
             figure = machine.rate(machine.times_s(work), shape.flops(backward=backward) / 1e12)
-            yield _row(machine, f"{name} {'backward' if backward else 'forward'}", shape, "bf16", figure)
+            yield _row(machine, f"{name} {left.pop(0)}", shape, "bf16", figure)
     except (RuntimeError, NotImplementedError, torch.OutOfMemoryError) as error:
-        for way in ("forward", "backward"):
+        for way in left:
             yield _absent(machine, f"{name} {way}", "bf16", first_line(error))
 
 
-def _by_torch(backend: SDPBackend) -> Attend:
+def by_torch(backend: SDPBackend) -> Attend:
     def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         with sdpa_kernel(backend):
             return scaled_dot_product_attention(query, key, value, is_causal=True)

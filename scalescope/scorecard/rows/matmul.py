@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from scalescope.hardware.ceiling import multiplied_in, prepared_product
 from scalescope.hardware.fp8 import fp8_obstacle
 from scalescope.records.scorecard.row import Conditions, ScorecardRow
-from scalescope.scorecard.machine import MachineUnderTest
+from scalescope.scorecard.machine import MachineUnderTest, first_line
 
 _PRECISIONS = ("fp32", "tf32", "bf16", "fp16", "fp8")
 _SIZES = {True: (4096, 8192, 16384), False: (128, 256)}
@@ -19,10 +21,20 @@ def measure(machine: MachineUnderTest) -> Iterator[ScorecardRow]:
         if (why := _obstacle(machine, precision)) is not None:
             yield machine.missing("matmul", "matmul", precision, "TFLOP/s", why, Conditions(precision=precision))
             continue
-        squares = [_product(machine, precision, (n, n, n), f"{n}³") for n in _SIZES[machine.full]]
+        squares = [_tried(machine, precision, (n, n, n), f"{n}³") for n in _SIZES[machine.full]]
         yield max(squares, key=lambda row: row.value or 0.0)
     for what, shape in _model_shapes(machine):
-        yield _product(machine, "bf16", shape, what)
+        yield _tried(machine, "bf16", shape, what)
+
+
+def _tried(machine: MachineUnderTest, precision: str, shape: Shape, what: str) -> ScorecardRow:
+    """Return a product's row, or why it failed: the precisions and sizes behind it are measured all the same."""
+    try:
+        return _product(machine, precision, shape, what)
+    except (RuntimeError, MemoryError) as error:
+        told = f"{what} {precision}"
+        row = machine.missing("matmul", "matmul", told, "TFLOP/s", first_line(error), Conditions(precision=precision))
+        return replace(row, status="failed")
 
 
 def _product(machine: MachineUnderTest, precision: str, shape: Shape, what: str) -> ScorecardRow:
