@@ -76,7 +76,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "launcher_killed": Fault(
         "the launcher is killed", "SIGKILL to `scalescope train`", -9, 20, "the job's store at",
-        "every step's row until then; no rank stays behind", _SURROUNDINGS + "ranks_whose_launcher_is_killed_end",
+        "every step's row until then; no rank stays behind", _TRAINING + "ranks_whose_launcher_is_killed_end",
     ),
     "restarted": Fault(
         "a rank is killed, with `launch.max_restarts=1`", "SIGKILL after a checkpoint", 0, 90, "",
@@ -212,7 +212,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "own_code_hangs": Fault(
         "a rank hangs in its own code", "its data set waits for ever, `launch.step_limit_s=3`", 3, 90,
-        "rank 1 did not arrive: at loading the batch", "every step's row until then; its stack",
+        "rank 1 did not arrive: at loading the batch", "every step's row until ranks last exchanged theirs; its stack",
         _TRAINING + "a_rank_that_hangs_in_its_own_code_is_told_from_those_that_wait_for_it",
     ),
     "lock_held": Fault(

@@ -10,24 +10,9 @@ from pathlib import Path
 import pytest
 
 from scalescope.records.folder import RunFolder
-from tests.collectives_runs import process_of
 from tests.faults import FAULTS
-from tests.faults_running import ENDLESS, Running, end_of, steps_of
+from tests.faults_running import ENDLESS, end_of, steps_of
 from tests.train_runs import FAST, SMALL_GPT, start, wait_for_rows
-
-
-@pytest.mark.long
-def test_ranks_whose_launcher_is_killed_end(running: Running) -> None:
-    job, folder = running
-    ranks = [process_of(job, rank) for rank in (0, 1)]
-    since = time.monotonic()
-    job.kill()
-    fault = FAULTS["launcher_killed"]
-    while any(Path(f"/proc/{rank}").exists() for rank in ranks):
-        assert time.monotonic() < since + fault.within_s, "ranks stay behind"
-        time.sleep(0.1)
-    end_of(fault, job, folder, since)
-    assert folder.read_info().status == "failed" and len(steps_of(folder)) >= 8
 
 
 @pytest.mark.long

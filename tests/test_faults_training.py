@@ -27,6 +27,20 @@ def running(tmp_path: Path) -> tuple[subprocess.Popen[str], RunFolder]:
     return job, RunFolder(tmp_path / "one")
 
 
+@pytest.mark.long
+def test_ranks_whose_launcher_is_killed_end(running: Running) -> None:
+    job, folder = running
+    ranks = [process_of(job, rank) for rank in (0, 1)]
+    since = time.monotonic()
+    job.kill()
+    fault = FAULTS["launcher_killed"]
+    while any(Path(f"/proc/{rank}").exists() for rank in ranks):
+        assert time.monotonic() < since + fault.within_s, "ranks stay behind"
+        time.sleep(0.1)
+    end_of(fault, job, folder, since)
+    assert folder.read_info().status == "failed" and len(steps_of(folder)) >= 8
+
+
 @pytest.mark.job
 def test_a_rank_stopped_in_mid_step_is_named(running: Running) -> None:
     job, folder = running
@@ -163,4 +177,5 @@ def test_a_rank_that_hangs_in_its_own_code_is_told_from_those_that_wait_for_it(t
     assert code == ExitCode.RUN_FAILED, said
     assert "rank 1 did not arrive: at loading the batch of step 39" in message and "rank 0 arrived" in message
     assert "sitecustomize" in (tmp_path / "one/logs/rank1.hang.txt").read_text(), "its stack says where it hangs"
-    assert steps_of(RunFolder(tmp_path / "one")) == list(range(39))
+    kept = steps_of(RunFolder(tmp_path / "one"))  # rows are exchanged every few steps, with both ranks' times
+    assert len(kept) >= 20 and kept == list(range(len(kept)))
