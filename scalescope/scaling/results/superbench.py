@@ -180,12 +180,10 @@ def _sizes_that_fit(operation: str, series: Mapping[int, Mapping[str, float]]) -
 
 
 def _group_size(key: _Series, fitting: Mapping[_Series, list[int]]) -> int | None:
-    """Return the only size that fits; of several the one of the node's all_reduce, where that is one of them."""
+    """Return the only size that fits; of several the one that the node's other operations have, where they tell it."""
     own = fitting[key]
     if len(own) == 1:
         return own[0]
-    beside = {theirs: sizes[0] for theirs, sizes in fitting.items()
-              if theirs[0] == key[0] and theirs[2] == "all_reduce" and len(sizes) == 1}  # fmt: skip
-    with_note = (key[0], key[1], "all_reduce")
-    told = {beside[with_note]} if with_note in beside else set(beside.values())
+    beside = {theirs: sizes[0] for theirs, sizes in fitting.items() if theirs[0] == key[0] and len(sizes) == 1}
+    told = {size for theirs, size in beside.items() if theirs[1] == key[1]} or set(beside.values())
     return next(iter(told)) if len(told) == 1 and told <= set(own) else None
