@@ -255,6 +255,13 @@ def test_every_code_has_words_with_and_without_evidence() -> None:
             assert finding_text.headline(one, 10.0).endswith(".")
 
 
+@pytest.mark.parametrize(("gb_s", "said"), [(0.274, "0.27 GB/s, 49%"), (276.4, "276 GB/s, 49%")])
+def test_a_slow_collective_is_told_by_how_much_it_moves_also_where_that_is_little(gb_s: float, said: str) -> None:
+    row = EvidenceRow(kind="figure", name="bus_gb_s", value=gb_s, share=0.49)
+    one = Finding(code="slow_transfer", ms=1.0, low_ms=0.5, high_ms=1.5, evidence=(row,), backed="replay")
+    assert said in finding_text.because(one)
+
+
 def test_every_cure_has_words_for_our_jobs_and_for_a_loop_of_ones_own() -> None:
     assert set(CURES) == set(get_args(Cure))
     for cure in get_args(Cure):

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scalescope.report.drawing.numbers import factor, listing, milliseconds, percent
+from scalescope.report.drawing.numbers import factor, figure, listing, milliseconds, percent
 from scalescope.scaling.finding import Code, EvidenceRow, Finding
 
 
@@ -130,7 +130,8 @@ def _slow_transfer(finding: Finding) -> str:
     row = _row(finding, "bus_gb_s")
     if row is None or row.value is None or row.share is None:
         return "data move slower than they could"
-    return f"collectives move {row.value:.0f} GB/s, {percent(row.share, 0)} of what they could"
+    moved = figure(row.value, 0 if row.value >= 10 else 2)
+    return f"collectives move {moved} GB/s, {percent(row.share, 0)} of what they could"
 
 
 def _copies(finding: Finding) -> str:
