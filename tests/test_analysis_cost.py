@@ -46,7 +46,9 @@ def test_four_ranks_are_read_replayed_and_advised_in_a_second_or_two() -> None:
         # others' processes may hold the cores: then what its own took tells, over two cores
         times.append(min(time.perf_counter() - started, (_of_children_s() - before_s) / 2))
         assert done.returncode == 0 and "Parallel efficiency" in done.stdout, done.stderr
-    assert min(times) < 3.0, times
+        if times[-1] < 3.0:
+            return
+    pytest.fail(f"none below 3 s: {times}")
 
 
 def _of_children_s() -> float:

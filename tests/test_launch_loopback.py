@@ -35,6 +35,7 @@ def addresses_until_it_ends(job: "subprocess.Popen[str]") -> set[str]:
     return found
 
 
+@pytest.mark.job
 def test_a_training_job_listens_on_loopback_alone(tmp_path: Path) -> None:
     found = addresses_until_it_ends(start(tmp_path, "one", 2, *TRAINING, "steps=8"))
     assert found and found <= LOOPBACK

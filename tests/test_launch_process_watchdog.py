@@ -53,6 +53,7 @@ def rank(folder: RunFolder, *argv: str, cwd: Path | None = None) -> subprocess.P
     return job
 
 
+@pytest.mark.job
 def test_a_rank_that_hangs_with_pythons_lock_is_ended_and_its_stacks_are_kept(folder: RunFolder) -> None:
     began = time.monotonic()
     job = rank(folder, "hangs", "0")
@@ -67,6 +68,7 @@ def test_a_rank_that_hangs_with_pythons_lock_is_ended_and_its_stacks_are_kept(fo
     assert 'File "<string>", line 20 in <module>' in stacks and "in _guard" in stacks
 
 
+@pytest.mark.job
 def test_a_rank_that_runs_is_left_alone_and_leaves_no_process_watchdog_behind(folder: RunFolder) -> None:
     job = rank(folder, "runs", "5")
     out, said = job.communicate(timeout=60)
@@ -74,6 +76,7 @@ def test_a_rank_that_runs_is_left_alone_and_leaves_no_process_watchdog_behind(fo
     assert not folder.logs.exists()
 
 
+@pytest.mark.job
 def test_nothing_is_imported_from_the_folder_that_a_rank_stands_in(folder: RunFolder, tmp_path: Path) -> None:
     for name in ("launch", "records", "socket", "select"):
         (tmp_path / f"{name}.py").write_text(f"raise SystemExit('the stranger\\'s {name}.py was imported')\n")
@@ -81,6 +84,7 @@ def test_nothing_is_imported_from_the_folder_that_a_rank_stands_in(folder: RunFo
     assert (out, said) == ("[]\n", "")
 
 
+@pytest.mark.job
 def test_a_rank_that_is_stopped_is_not_ended_and_one_that_dies_takes_its_watchdog_along(folder: RunFolder) -> None:
     job = rank(folder, "runs", "600")
     (watchdog,) = descendants(job.pid)

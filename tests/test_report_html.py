@@ -335,6 +335,7 @@ def test_every_chart_is_drawn_offline_with_an_empty_console(study_page: Path) ->
     assert marks["chart-4"] >= 7 * 3
 
 
+@pytest.mark.job
 @needs_chromium
 def test_a_real_studys_charts_are_drawn(real_study: RunFolder) -> None:
     seen = open_page(real_study.report)
@@ -342,6 +343,7 @@ def test_a_real_studys_charts_are_drawn(real_study: RunFolder) -> None:
     assert seen.console == [] and len(marks) >= 14 and all(count > 0 for count in marks.values())
 
 
+@pytest.mark.job
 @needs_chromium
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (700, True)])
 def test_nothing_runs_over_the_pages_edge_and_dark_is_dark(study_page: Path, width: int, dark: bool) -> None:
@@ -351,6 +353,7 @@ def test_nothing_runs_over_the_pages_edge_and_dark_is_dark(study_page: Path, wid
     assert f'data-dark="rgb({"20, 23, 28" if dark else "246, 247, 249"})"' in seen.dom
 
 
+@pytest.mark.job
 @needs_chromium
 def test_hostile_names_do_no_harm_in_a_browser(tmp_path: Path) -> None:
     page = write_report(hostile_run(tmp_path / "hostile"))

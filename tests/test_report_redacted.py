@@ -182,6 +182,7 @@ def test_traces_alone_are_known_by_what_they_tell(tmp_path: Path) -> None:
     assert revealing(answer.read_text(), tmp_path) == []
 
 
+@pytest.mark.job
 def test_wandb_is_told_under_pseudonyms(study: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Environment, config, home, command line, alerts, tables, pictures: nothing of it in any file that W&B wrote."""
     monkeypatch.setenv("HF_TOKEN", SECRET)

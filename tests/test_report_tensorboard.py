@@ -53,6 +53,7 @@ def test_every_step_is_a_scalar_event(logged: RunFolder) -> None:
     assert (best.step, best.value) == (30, pytest.approx(356.5))
 
 
+@pytest.mark.job
 def test_the_plugin_returns_every_ranks_overview_operators_trace_and_communication(logged: RunFolder) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

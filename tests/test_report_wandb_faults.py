@@ -25,6 +25,7 @@ from tests.wandb_runs import ROOT, options
 from tests.wandb_transactions import find_transactions, history, read_records, summary
 
 
+@pytest.mark.job
 def test_a_wandb_that_cannot_be_reached_does_not_stop_the_job(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "r", 1)
     script = (

@@ -123,6 +123,7 @@ def test_a_script_without_a_process_group_is_one_run_under_mpirun(tmp_path: Path
     assert run.find_traces().keys() == {0, 1}
 
 
+@pytest.mark.job
 def test_an_error_without_a_with_is_noted_at_the_end_of_the_process(tmp_path: Path) -> None:
     (tmp_path / "loop.py").write_text(
         "import torch, scalescope\n"
