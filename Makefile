@@ -61,9 +61,9 @@ test-jobs: $(READY)
 	@$(BIN)/pytest -m "job and not quiet" -n 2 --dist worksteal -rs || { test $$? = 1 && $(AGAIN) -m "job and not quiet"; }
 	@$(BIN)/pytest -m "job and quiet" -rs || { test $$? = 1 && $(AGAIN) -m "job and quiet"; }
 
-## they mostly wait: a file of tests goes on beside another. Needs root; Debian's slurm-wlm, munge (slurmdbd, mariadb-server for accounts), openmpi-bin, iproute2
+## they mostly wait: files of tests go on beside each other. Needs root; Debian's slurm-wlm, munge (slurmdbd, mariadb-server for accounts), openmpi-bin, iproute2
 test-cluster: $(READY)
-	@$(BIN)/pytest -m "cluster or long" -n 2 --dist loadfile -rs || { test $$? = 1 && $(AGAIN) -m "cluster or long"; }
+	@$(BIN)/pytest -m "cluster or long" -n 3 --dist loadfile -rs || { test $$? = 1 && $(AGAIN) -m "cluster or long"; }
 
 fuzz: $(READY)
 	@$(BIN)/python -m tests.fuzz.campaign $(or $(CASES),20000)
