@@ -157,7 +157,7 @@ class ColdClock:
         return count * self.operation_us / 1e6
 
     def each(self, run: Callable[[int], None], count: int) -> list[float]:
-        raise NotImplementedError
+        raise AssertionError("warming up times whole batches, never single calls")
 
 
 WANTED = WarmUp(least_calls=5, least_s=0.1, most_s=1.0)

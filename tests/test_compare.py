@@ -103,6 +103,12 @@ def test_a_side_whose_traces_are_not_whole_is_compared_with_nothing(tmp_path: Pa
         compare_paths([DATA / "held_up_hosts" / "front"], [broken])
 
 
+def test_a_file_that_is_no_trace_beside_them_is_in_no_comparisons_way(tmp_path: Path) -> None:
+    beside = shutil.copytree(DATA / "held_up_hosts" / "front", tmp_path / "beside")
+    (beside / "truth.json").write_text('{"cause": "sleep"}')
+    assert compare_paths([DATA / "held_up_hosts" / "front"], [beside]).verdict == "same"
+
+
 def test_lost_time_is_told_against_the_same_job_only() -> None:
     with pytest.raises(UserError, match="is not gpt_ddp_compile_n4's job: their kernels have too little in common"):
         analyze_against(RESNET, [DATA / "gpt_ddp_compile_n4"])

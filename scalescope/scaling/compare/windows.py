@@ -54,8 +54,9 @@ def _explain(
     analysis = explained.analysis
     if analysis.quality.verdict == "unusable" or not any(explained.partitions.values()):
         return explained, None
-    if len(explained.kernels) < len(sources):
-        raise UserError(f"{path}: of {len(sources)} ranks' traces only {len(explained.kernels)} are whole, so its "
+    promised = sum(source.looks_like_a_trace for source in sources)  # a stranger's file beside them is no trace
+    if len(explained.kernels) < promised:
+        raise UserError(f"{path}: of {promised} ranks' traces only {len(explained.kernels)} are whole, so its "
                         "steps compare with nothing; give whole ones, or record again")  # fmt: skip
     as_run = _as_run(path, explained, untraced)
     ranks, basis = analysis.ranks, "profiled"
