@@ -65,6 +65,32 @@ def test_what_is_no_trace_is_passed_over_and_said(tmp_path: Path) -> None:
     assert any("truth.json" in reason for reason in said) and any("all_ranks.json.gz" in reason for reason in said)
 
 
+def without_times(trace: Path) -> None:
+    """Write a trace as Kineto does once it has recorded another one: what the device did, and no longer when."""
+    content = json.loads(gzip.decompress(trace.read_bytes()))
+    for event in content["traceEvents"]:
+        if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver"):
+            event["ts"] = event["dur"] = 0.0
+    trace.write_bytes(gzip.compress(json.dumps(content).encode(), 1))
+
+
+def test_a_trace_whose_time_stamps_are_lost_tells_nothing(tmp_path: Path) -> None:
+    copied(tmp_path, "gpt_ddp_n1", {0: "rank0.json.gz"})
+    without_times(tmp_path / "rank0.json.gz")
+    (found,) = runs_of(tmp_path)
+    assert found.quality.verdict == "unusable"
+    assert "their time stamps are lost" in found.quality.reasons[0]
+
+
+def test_a_rank_whose_time_stamps_are_lost_steers_no_mean(tmp_path: Path) -> None:
+    copied(tmp_path, "gpt_ddp_compile_n4", {rank: f"rank{rank}.json.gz" for rank in range(4)})
+    without_times(tmp_path / "rank2.json.gz")
+    (found,) = runs_of(tmp_path)
+    assert [rank.rank for rank in found.ranks] == [0, 1, 3]
+    assert found.quality.verdict == "degraded"
+    assert "left out of every mean: rank 2, whose time stamps are lost" in found.quality.reasons
+
+
 def test_a_file_that_is_cut_off_steers_no_mean(tmp_path: Path) -> None:
     copied(tmp_path, "gpt_ddp_compile_n4", {rank: f"rank{rank}.json.gz" for rank in range(4)})
     (whole,) = runs_of(tmp_path)

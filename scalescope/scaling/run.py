@@ -123,8 +123,11 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
             indices[rank][index] = number
     quality = judge(summaries, world_size, matches, [m for m, wait in zip(matches, waits, strict=True) if wait is None])
     quality.reasons.extend(clocks.reasons)
-    if left_out := [rank for rank in summaries if rank not in partitions and summaries[rank].shares is not None]:
-        quality.reasons.append(f"left out of every mean: {_ranks_text(left_out)}, whose files are cut off")
+    left_out = [rank for rank in summaries if rank not in partitions and summaries[rank].shares is not None]
+    if cut_off := [rank for rank in left_out if summaries[rank].evidence.cut_off]:
+        quality.reasons.append(f"left out of every mean: {_ranks_text(cut_off)}, whose files are cut off")
+    if timeless := [rank for rank in left_out if rank not in cut_off]:
+        quality.reasons.append(f"left out of every mean: {_ranks_text(timeless)}, whose time stamps are lost")
     open_ended = {rank for rank, one in summaries.items() if one.shares is not None and one.shares.windows.open_ended}
     totals = {rank: total(steps) for rank, steps in partitions.items()}
     usable = quality.verdict != "unusable"  # else the partition is of what the profiler happened to see
@@ -171,8 +174,9 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
 
 
 def _sound(summaries: Mapping[int, RankSummary]) -> Mapping[int, RankSummary]:
-    """Return the ranks whose files are whole; all of them where none is."""
-    return {rank: one for rank, one in summaries.items() if not one.cut_off} or summaries
+    """Return the ranks whose files are whole, and tell when things ran; all of them where none is."""
+    sound = {rank: one for rank, one in summaries.items() if not one.cut_off and not one.timeless}
+    return sound or summaries
 
 
 def _ranks_text(ranks: Sequence[int]) -> str:
