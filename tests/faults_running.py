@@ -85,7 +85,7 @@ def begin(
     ]
     return subprocess.Popen(
         [*command, *FAST, *(words or LIMITED)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": f"{runs}:{ROOT}"},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(runs), str(ROOT), os.environ.get("PYTHONPATH", "")])},
     )  # fmt: skip
 
 
