@@ -7,6 +7,7 @@ on every rank a line "listens" with the addresses that its process listens at.
 import json
 import os
 from collections.abc import Callable
+from typing import cast
 
 import numpy as np
 import psutil
@@ -17,7 +18,7 @@ from scalescope.collectives.operations import OPERATIONS
 from scalescope.collectives.operations.operation import Bound
 from scalescope.collectives.transports.messages import Messages
 from scalescope.collectives.transports.xla import world
-from scalescope.collectives.transports.xla.transport import XlaTransport
+from scalescope.collectives.transports.xla.transport import BoundCollective, XlaTransport
 from scalescope.launch.network.loopback import stay_on_loopback
 from scalescope.launch.network.rendezvous import join
 from scalescope.launch.world import discover
@@ -42,7 +43,7 @@ def main() -> None:
     rank, size = place.rank, place.size
     dist.init_process_group("gloo", store=join(place, 60), rank=rank, world_size=size)
     ranks, device = tuple(range(size)), torch.device("cpu")
-    messages = Messages(dist.group.WORLD, ranks, rank)
+    messages = Messages(cast(dist.ProcessGroup, dist.group.WORLD), ranks, rank)
     assert world.refusal(device) is None
     world.join(messages, device, one_host=True, timeout_s=60)
     transport = XlaTransport(ranks, rank)
@@ -53,7 +54,7 @@ def main() -> None:
         parts = list(numbers.astype(np.float32))
         send = torch.from_numpy(parts[rank].copy())
         receive = torch.full((operation.receive_elements(CHUNK, size),), torch.nan)
-        call = operation.run(transport, Bound(send, receive, rank, size, "sum", 0))
+        call = cast(BoundCollective, operation.run(transport, Bound(send, receive, rank, size, "sum", 0)))
         call()
         once = int((receive.numpy() != expected(parts, rank)).sum())
         transport.chained([call], 5)(2)
