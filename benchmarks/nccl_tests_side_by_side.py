@@ -5,10 +5,10 @@
         --sizes "64MiB..1GiB x4" --repeats 1 --out xla -- budget_s=0.2
 
 Needs a machine with at least two GPUs, and a build of nccl-tests (`make` there; no MPI). Without one, the first of our
-transports stands in its place (direct: the library itself), and the table says so. Every repeat runs, for each operation
-and group size, nccl-tests with a thread a GPU (`-t N -g 1`), and then one sweep of ours over the same operations, sizes
-and group sizes: directly, through torch.distributed, and both again as graphs. So a drift of clocks or temperature meets
-both. What is compared is the median of the repeats; Ctrl-C or SIGTERM shows it for those done.
+transports stands in its place (direct: the library itself), and the table says so. Every repeat runs, for each
+operation and group size, nccl-tests with a thread a GPU (`-t N -g 1`), and then one sweep of ours over the same
+operations, sizes and group sizes: directly, through torch.distributed, and both again as graphs. So a drift of clocks
+or temperature meets both. What is compared is the median of the repeats; Ctrl-C or SIGTERM shows it for those done.
 
 Their in-place column is taken, but for operations that cannot work in place (all_to_all, send_recv). Ours is timed
 with the host's clock, as theirs; of XLA's programs, whose operations follow one another in one loop, with the clock

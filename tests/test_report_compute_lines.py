@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from msgspec.structs import replace as replaced
 from rich.console import Console
 
 from scalescope.report.drawing.parts import BY_KEY
 from scalescope.report.panels.compute_lines import compute_lines, legend_lines
 from scalescope.report.terminal import print_run
 from scalescope.report.text.cures import CURES, cure_elsewhere, cure_text
+from scalescope.report.verdict import run_verdict
 from scalescope.report.views import partition_table
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import KindRow, RunAnalysis
@@ -77,6 +79,22 @@ def test_advice_for_jax_names_nothing_of_torch() -> None:
     assert isinstance(answer, RunAnalysis) and answer.framework == "jax"
     remedies = [one.remedy for one in answer.findings if one.remedy is not None]
     assert remedies and all(remedy.jax for remedy in remedies)
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_what_helps_against_a_part_names_nothing_of_torch_where_jax_was_traced(trains: bool) -> None:
+    texts = [part.remedy_for("gpu", trains=trains, framework="jax") for part in BY_KEY.values()]
+    assert not [text for text in texts if re.search(r"torch|loader workers|pinned|non_blocking|fused optimisers", text)]
+    assert trains or not [text for text in texts[1:] if "gradient" in text]
+
+
+def test_the_first_advice_of_a_page_is_in_the_words_of_who_was_traced() -> None:
+    (answer,) = analyze([DATA / "jax_h200x2"])
+    assert isinstance(answer, RunAnalysis)
+    answer.findings = []  # so that what is left to say is of the largest part
+    words = {framework: run_verdict(replaced(answer, framework=framework)).advice for framework in ("torch", "jax")}
+    assert words["jax"] in {f"{part.remedy_jax or part.remedy}." for part in BY_KEY.values()}
+    assert words["jax"] != words["torch"]
 
 
 def test_advice_for_inference_names_no_optimiser() -> None:

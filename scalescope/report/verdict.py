@@ -12,7 +12,7 @@ from scalescope.report.drawing.numbers import (
     percent,
     rate,
 )
-from scalescope.report.drawing.parts import ALL
+from scalescope.report.drawing.parts import ALL, Part
 from scalescope.report.panels.advice import advice_sentence
 from scalescope.report.panels.insitu import in_situ_sentence
 from scalescope.report.panels.lost import lost_sentence
@@ -83,7 +83,7 @@ def run_verdict(run: RunAnalysis) -> Verdict:
             explained += [f"That is {listing(found)}."] if found else []
         explained += [text] if (text := contradiction(run)) else []
         if lost and 1 - compute > 0.02:
-            advice = f"{lost[0][0].remedy_for(run.activity, trains=run.trains)}."
+            advice = f"{_remedy(lost[0][0], run)}."
         advice = _best_advice(run, advice)
     else:
         headline = f"{label}: the traces do not say where its time goes."
@@ -106,9 +106,14 @@ def _stepless_verdict(run: RunAnalysis) -> Verdict:
     recorded = milliseconds(window / len(run.ranks))
     headline = f"{label}: no steps in the trace. Of the {recorded} recorded, {percent(compute)} is compute."
     explained = (f"The rest is {listing(told)}.",) if told else ()
-    remedy = lost[0][0].remedy_for(run.activity, trains=run.trains) if lost and 1 - compute > 0.02 else ""
+    remedy = _remedy(lost[0][0], run) if lost and 1 - compute > 0.02 else ""
     advice = f"{remedy}." if remedy else ""
     return Verdict(label, level_of(compute), headline, explained, advice, tuple(_quality_sentences(run)))
+
+
+def _remedy(part: Part, run: RunAnalysis) -> str:
+    """Return what may help a run against a part."""
+    return part.remedy_for(run.activity, trains=run.trains, framework=run.framework)
 
 
 def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> Verdict:
@@ -146,7 +151,7 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
             level = "unknown"
         if falls and last.scaling == "weak":
             sentences.append(loss_sentence(falls[0]))
-            advice = _advice(falls[0], kind)
+            advice = _advice(falls[0], kind, next((run.framework for run in of_series), "torch"))
         elif last.scaling == "strong":
             ideal = first.step_ms * first.world_size / last.world_size
             sentences.append(
@@ -172,10 +177,10 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
     return Verdict(series, level, headline, tuple(sentences), advice, tuple(notes))
 
 
-def _advice(fall: Waterfall, activity: str | None) -> str:
+def _advice(fall: Waterfall, activity: str | None, framework: str) -> str:
     """Return what helps against the largest part of a growth that is worth a word."""
     worst, ms = max(waterfall_steps(fall), key=lambda step: step[1])
-    remedy = worst.remedy_for(activity)
+    remedy = worst.remedy_for(activity, framework=framework)
     return f"{remedy}." if fall.growth_ms > 0.01 * fall.from_step_ms and ms > 0 and remedy else ""
 
 

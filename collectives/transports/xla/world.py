@@ -104,10 +104,6 @@ def _platform(device: torch.device) -> str:
 
 def _plugins() -> set[str]:
     """Return the names of JAX's installed plugins, found as JAX finds them."""
-    try:
-        import jax_plugins
-    except ImportError:
-        installed = []
-    else:
-        installed = [module.name for module in iter_modules(jax_plugins.__path__)]
+    package = util.find_spec("jax_plugins")
+    installed = [module.name for module in iter_modules(package.submodule_search_locations)] if package else []
     return {*installed, *(point.name for point in metadata.entry_points(group="jax_plugins"))}
