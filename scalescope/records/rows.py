@@ -133,6 +133,7 @@ class TrainFacts(msgspec.Struct, frozen=True):
     origin: Origin | None = None  # None: not known
     dataset: str | None = None  # the kind of a job's data: synthetic | tokens | image_folder
     mlperf_benchmark: str | None = None  # which of MLPerf Training's it is; None: none of them
+    ranks_per_replica: int = 1  # ranks that work on the same samples: a tensor-parallel group's, a pipeline's
 
 
 class TriedRow(msgspec.Struct, frozen=True):

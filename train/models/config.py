@@ -52,6 +52,14 @@ class ModelConfig(Variant, ABC):
         """Return why blocks cannot be computed again in the backward pass; None where they can."""
         return None
 
+    def slice_obstacle(self, degree: int) -> str | None:
+        """Return why so many ranks cannot share each of its layers, and what to do instead; None where they can."""
+        return f"{self.name} has no layers that ranks can share; use a GPT model, or strategy=ddp"
+
+    def stage_obstacle(self, stages: int) -> str | None:
+        """Return why it cannot be cut into so many stages, and what to do instead; None where it can."""
+        return f"{self.name} is not cut into stages; use a GPT model, or strategy=ddp"
+
     def recompute_saves(self, samples: int) -> float | None:
         """Return how many numbers of so many samples `recompute` need not keep; None where that is not known."""
         return None

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from scalescope.train.models.config import ModelConfig
 from scalescope.train.models.flops import Flops
@@ -32,10 +33,41 @@ class Network(nn.Module, ABC):
     def synthetic_sample(cls, config: Any, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return one random sample, made on the generator's device: input and target."""
 
+    def slice_layers(self, mesh: DeviceMesh) -> None:
+        """Lay its large layers in slices over the ranks of a mesh of one dimension, which then compute them together.
+
+        Where its config's `slice_obstacle` is None. The loss, and its backward pass, then want torch's loss_parallel.
+        """
+        raise NotImplementedError
+
+    def cut_stage(self, stage: int, stages: int) -> "Stage":
+        """Return stage `stage` of so many, with its modules; where its config's `stage_obstacle` is None."""
+        raise NotImplementedError
+
     @classmethod
     def attention_kernel(cls, config: Any, device: torch.device, dtype: torch.dtype) -> str | None:
         """Return the kernel that attention runs as; None where there is none, or it is not known. Raises UserError."""
         return None
+
+
+class Stage(Network):
+    """A stretch of a network's blocks: samples or activations in, activations out; the last stage's give the loss.
+
+    Its parameters have the names that they have in the whole network.
+    """
+
+    @property
+    @abstractmethod
+    def shared(self) -> nn.Parameter | None:
+        """The parameter that the first and the last stage both hold; None in others, or where there is none."""
+
+    @abstractmethod
+    def loss(self, x: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss of what the last stage has put out."""
+
+    @abstractmethod
+    def activations(self, samples: int, dtype: torch.dtype) -> Tensor:
+        """Return what stages hand on for so many samples, as a tensor without data: its shape and type alone."""
 
 
 @dataclass(frozen=True)
