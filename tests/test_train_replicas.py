@@ -1,4 +1,4 @@
-"""Ranks that share a replica: whose samples are whose, and what does not go together is refused before anything starts."""
+"""Ranks that share a replica: whose samples are whose, and what does not go together is refused before a job."""
 
 import pytest
 

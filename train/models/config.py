@@ -15,6 +15,7 @@ class ModelConfig(Variant, ABC):
 
     group: ClassVar[str] = "model"
     network: ClassVar[str]  # "module:class" of its torch half, a `models.network.Network`
+    stage: ClassVar[str]  # "module:class" of its stages in a pipeline, a `models.network.Stage`; where there are any
     reads: ClassVar[str]  # what samples it reads: text | images
     gathers_in_bf16: ClassVar[bool] = True  # whether all of its parameters may be cast to bf16 and back
 

@@ -40,10 +40,6 @@ class Network(nn.Module, ABC):
         """
         raise NotImplementedError
 
-    def cut_stage(self, stage: int, stages: int) -> "Stage":
-        """Return stage `stage` of so many, with its modules; where its config's `stage_obstacle` is None."""
-        raise NotImplementedError
-
     @classmethod
     def attention_kernel(cls, config: Any, device: torch.device, dtype: torch.dtype) -> str | None:
         """Return the kernel that attention runs as; None where there is none, or it is not known. Raises UserError."""
@@ -53,7 +49,7 @@ class Network(nn.Module, ABC):
 class Stage(Network):
     """A stretch of a network's blocks: samples or activations in, activations out; the last stage's give the loss.
 
-    Its parameters have the names that they have in the whole network.
+    Made of the whole network, its place and how many there are; parameters have the names that they have in the whole.
     """
 
     @property
@@ -84,6 +80,12 @@ def network_class(config: ModelConfig) -> type[Network]:
     """Return the torch half of a model, loaded when it is wanted."""
     module, _, name = config.network.partition(":")
     return cast(type[Network], getattr(import_module(module), name))
+
+
+def cut_stage(config: ModelConfig, whole: Network, stage: int, stages: int) -> Stage:
+    """Return stage `stage` of so many, with its modules of the whole; where `config.stage_obstacle` is None."""
+    module, _, name = config.stage.partition(":")
+    return cast(Stage, getattr(import_module(module), name)(whole, stage, stages))
 
 
 def build_model(config: ModelConfig, device: torch.device, recompute: bool = False) -> Model:

@@ -60,8 +60,8 @@ def check(basis: Basis) -> None:
     together = sorted({run.ranks_per_replica for run in basis.runs})
     if len(together) > 1:
         raise NotKnown(
-            f"a replica has {' or '.join(map(str, together))} ranks as the count asks: with more ranks each has another "
-            "part of every step, which smaller counts do not tell"
+            f"a replica has {' or '.join(map(str, together))} ranks, as the count asks: with more of them each has "
+            "another part of every step, which smaller counts do not tell"
         )
     if not any(one.exchanges for one in basis.largest.exchanges.values()):
         raise NotKnown(f"{basis.largest.name} has no collective in its traces")

@@ -22,6 +22,7 @@ class GptConfig(TextModelConfig):
 
     own_kind: ClassVar[str] = "gpt"
     network: ClassVar[str] = "scalescope.train.models.gpt.network:Gpt"
+    stage: ClassVar[str] = "scalescope.train.models.gpt.stages:GptStage"
 
     layers: int = key()
     heads: int = key()

@@ -19,7 +19,7 @@ from scalescope.train.kernels.cross_entropy import can_fuse, linear_cross_entrop
 from scalescope.train.models.gpt.attention import choose_attention, chosen_attention
 from scalescope.train.models.gpt.config import GptConfig
 from scalescope.train.models.gpt.slices import slice_layers
-from scalescope.train.models.network import Network, Stage
+from scalescope.train.models.network import Network
 
 _GELU_LINEAR = 2 * math.sqrt(2 / math.pi)
 _GELU_CUBIC = _GELU_LINEAR * 0.044715
@@ -129,11 +129,6 @@ class Gpt(Network):
             cast(Block, block).attn.order_by_head()
         self.lm_head.weight = slice_layers(self.transformer["wte"], self.blocks, self.lm_head, mesh)
         self.fuses_loss = False
-
-    def cut_stage(self, stage: int, stages: int) -> Stage:
-        from scalescope.train.models.gpt.stages import GptStage  # which is a network of this kind itself
-
-        return GptStage(self, stage, stages)
 
     def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
         """Return the logits (B, T, V); with targets (B, T) the mean cross entropy in nats over all positions."""

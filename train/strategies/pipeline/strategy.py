@@ -11,7 +11,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGP
 
 from scalescope.train.data.samples import Batch
 from scalescope.train.models.compiling import hush_dynamo, uncompiled
-from scalescope.train.models.network import Network, Stage
+from scalescope.train.models.network import Network, Stage, cut_stage
 from scalescope.train.strategies.base import Strategy
 from scalescope.train.strategies.optimizers import gradient_norm, scale_gradients
 from scalescope.train.strategies.pipeline.config import STAGES_PER_RANK, PipelineConfig
@@ -28,7 +28,9 @@ class PipelineParallel(Strategy[PipelineConfig]):
         each = STAGES_PER_RANK[self.options.schedule] if ranks > 1 else 1  # alone there is nothing to interleave
         self._count = ranks * each
         self._places = range(self._rank, self._count, ranks)  # of this rank's stages
-        self._stages: list[Stage] = [self.network.cut_stage(place, self._count) for place in self._places]
+        self._stages: list[Stage] = [
+            cut_stage(self.config.model, self.network, place, self._count) for place in self._places
+        ]
         # a group of its own, which says in traces what it is for, and has no other messages
         self._group = cast(dist.ProcessGroup, dist.new_group(group_desc="mesh_pp"))
         self._ends: dist.ProcessGroup | None = None  # the ranks of the first and of the last stage
