@@ -60,7 +60,7 @@ class Worker:
 
     def work(self, x: torch.Tensor, units: float, backward_units: float = 0.0) -> torch.Tensor:
         """Return x, after so many units of work; its gradient comes after so many others."""
-        return cast(torch.Tensor, Work.apply(x, self._spend, units, backward_units))
+        return cast(torch.Tensor, cast(Any, Work).apply(x, self._spend, units, backward_units))
 
     def step_of(self, case: Case) -> Callable[[], None]:
         """Return what a step of a case does on this rank."""
@@ -173,7 +173,7 @@ class Work(torch.autograd.Function):
         return x.view_as(x)
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
         ctx.spend(ctx.later)
         return gradient, None, None, None
 

@@ -218,6 +218,7 @@ class SweepRow(msgspec.Struct, frozen=True):
     algorithm: str | None = None
     protocol: str | None = None
     channels: int | None = None  # blocks a communicator was told to use
+    cta_policy: str | None = None  # that it was told, over symmetric windows: default | efficiency | zero
     memory: str | None = None  # whose allocator the buffers are from: torch | library
     issued_by: str | None = None  # the loop that enqueues eager operations: c | python
     library_chose: str | None = None  # "algorithm/protocol" from the library's own log
