@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from scalescope.records.operations import PAIRWISE
-from scalescope.scaling.rank.collective import GroupNames, RankCollective, describe
+from scalescope.scaling.rank.collective import GroupNames, RankCollective, describe, name_both_ends
 from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import OneRankShares, Windows, assemble
 from scalescope.scaling.rank.step_sources.steps import Steps
@@ -138,7 +137,7 @@ def _collectives(trace: Trace, steps: Steps) -> list[RankCollective]:
     for one in shares:
         _make_whole(one)
     for one in found:
-        _name_both_ends(one, trace.header.distributed.rank)
+        name_both_ends(one, trace.header.distributed.rank)
     return found
 
 
@@ -147,14 +146,6 @@ def _make_whole(one: RankCollective) -> None:
     size = one.group_size
     one.elements = one.elements * size if one.elements is not None and size else None
     one.bytes = one.bytes * size if one.bytes is not None and size else None
-
-
-def _name_both_ends(one: RankCollective, rank: int) -> None:
-    """Complete a send or receive, whose operator names the partner only, with this rank's own place in the group."""
-    if one.operation in PAIRWISE and (one.source, one.destination) != (None, None) and rank in one.group_ranks:
-        own = one.group_ranks.index(rank)
-        one.source = own if one.source is None else one.source
-        one.destination = own if one.destination is None else one.destination
 
 
 class _HandedOver:
