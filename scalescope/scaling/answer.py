@@ -43,7 +43,9 @@ class Quality(msgspec.Struct):
     """How far the traces can be trusted."""
 
     verdict: Literal["good", "degraded", "unusable"]
-    missing_ranks: list[int] = []
+    missing_ranks: list[int] = []  # of which there is no trace
+    left_out_ranks: list[int] = []  # whose traces are there, and in no mean: cut off, or without what the job ran on
+    cut_ranks: list[int] = []  # whose traces are cut off, and in the means all the same: no rank's is whole
     unlinked_fraction: float | None = None
     reasons: list[str] = []
 
@@ -351,6 +353,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     activity: Literal["gpu", "cpu"]
     device: str | None = None
     steps_by: StepSource | None = "profiler"  # what told the steps; None: `steps` is the whole trace
+    backend: str | None = None  # by which ranks talk, where the traces say: nccl (RCCL calls itself so, too), gloo, mpi
     framework: Literal["torch", "jax"] = "torch"  # whose profiler wrote the traces, so whose settings may help
     trains: bool = True  # an optimiser steps, or gradients are computed; else the job infers, or does neither
     quality: Quality
