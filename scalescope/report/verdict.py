@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from scalescope.records.rows import SweepRow
 from scalescope.report.as_run import contradiction
 from scalescope.report.drawing.numbers import (
+    capitalized,
     factor,
     listing,
     milliseconds,
@@ -90,7 +91,12 @@ def run_verdict(run: RunAnalysis) -> Verdict:
         else:
             headline = f"{whose}: {share}; {rest}."
             explained += [f"That is {listing(found)}."] if found else []
-        explained += [text] if (text := contradiction(run)) else []
+        if (against := contradiction(run)) and run.as_run is not None and run.as_run.untraced_by == "given":
+            level = "unknown"  # all that is said of the step as run rests on what was given
+            explained.insert(0, f"By the traces: {headline.removeprefix(f'{whose}: ')}")
+            headline = f"{whose}: {against}"
+        elif against:
+            explained.append(capitalized(against))
         if lost and 1 - compute > 0.02:
             advice = f"{lost[0][0].remedy_for(run.activity, trains=run.trains)}."
         advice = _best_advice(run, advice)

@@ -304,6 +304,11 @@ class AsRun(msgspec.Struct, kw_only=True):
     high_ms: float | None = None
     source: Literal["steps", "given", "metadata", "range", "not_needed"]
     reason: Literal["not_replayed", "not_reached", "untraced_longer"] | None = None
+    untraced_ms: Interval | None = None  # what is told of the step without a profiler
+    untraced_by: Literal["steps", "given", "metadata"] | None = None  # the run's own steps, --step-ms, or the traces
+    #: Why that cannot be this job's: shorter than a step without recording, or longer than the traced one.
+    contradicts: Literal["too_short", "too_long"] | None = None
+    without_recording_ms: float | None = None  # the step without all that recording can cost, where that is too short
     scale: Interval | None = None  # of the measured terms of recording's cost
     recording_ms: Interval | None = None  # by how much recording lengthens the step
     steps: int = 0  # in each rank's window
