@@ -100,10 +100,10 @@ def _advice_panel(answer: RunAnalysis) -> Panel:
     )
     if not replay.faithful:
         sentence = f"{held} That is too far off to predict anything."
-    elif not finding_text.following(answer.findings):
+    elif (first := finding_text.first_to_do(answer.findings)) is None:
         sentence = f"{held} No setting that the replay can try is sure to bring half a per cent of the step."
     else:
-        sentence = f"{held} Most would come of: {finding_text.todo(finding_text.following(answer.findings)[0])}."
+        sentence = f"{held} Most would come of: {finding_text.todo(first)}."
     table = findings_table(answer.findings)
     assumed = f"Assumed: {'; '.join(replay.assumptions)}." if replay.assumptions else ""
     return Panel(

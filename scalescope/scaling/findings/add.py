@@ -7,9 +7,9 @@ from scalescope.hardware.peaks import find_peak
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import TrainFacts
-from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.as_run.calibrate import Untraced
-from scalescope.scaling.as_run.step import step_as_run, take_recording_out
+from scalescope.scaling.as_run.step import add_contradiction, step_as_run, take_recording_out, untraced_alone
 from scalescope.scaling.as_run.untraced import untraced_of_run
 from scalescope.scaling.costs.points import Launch
 from scalescope.scaling.evidence.host_cause import HostCause
@@ -68,17 +68,35 @@ def _add(
         # a rank that lacks what ran would make the others' work their own
         files = f"the trace of rank {', '.join(map(str, unsound))} is not whole"
         analysis.unpriced = Reason("not_replayed", f"the step is not replayed: {files}")
+        _tell_untraced(analysis, untraced)
         return
     try:
         replayer = open_replayer(target, analysis, sweeps, records, jobs)
     except UserError as error:
         analysis.unpriced = Reason("not_replayed", f"the step is not replayed: {error}")
+        _tell_untraced(analysis, untraced)
         return
     analysis.replay = replayer.replay
     analysis.as_run = take_recording_out(replayer, untraced or untraced_of_run(target.path), host or ())
+    add_contradiction(analysis)
+    if (told := analysis.as_run) is not None and told.contradicts is not None and told.untraced_by == "given":
+        # nothing is to rest on it: the step as run is what it is without
+        replayer = open_replayer(target, analysis, sweeps, records, jobs)
+        own = take_recording_out(replayer, untraced_of_run(target.path), host or ()) or AsRun(
+            step_ms=None, source="given", reason="not_replayed"
+        )
+        own.untraced_ms, own.untraced_by, own.contradicts = told.untraced_ms, told.untraced_by, told.contradicts
+        own.without_recording_ms = told.without_recording_ms
+        analysis.as_run = own
     findings = find_in(replayer, analysis, RunFolder(target.path).read_facts(), host)
     if findings is not None:
         keep(analysis, findings)
+
+
+def _tell_untraced(analysis: RunAnalysis, untraced: Untraced | None) -> None:
+    """Keep the step that the user gives of what is not replayed, with what the traces have against it."""
+    analysis.as_run = untraced_alone(untraced)
+    add_contradiction(analysis)
 
 
 def find_in(
