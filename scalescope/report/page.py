@@ -58,8 +58,8 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Lost:
-    """One stretch of the thin bar under a verdict."""
+class Stretch:
+    """One stretch of a bar. Its weight is a share: of the bar, or in `Bars` per cent of the longest one."""
 
     weight: str
     colour: str
@@ -67,12 +67,53 @@ class Lost:
 
 
 @dataclass(frozen=True)
+class Bar:
+    """A bar with what stands before and behind it."""
+
+    label: str
+    value: str
+    stretches: list[Stretch]
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars of one scale, with the parts of the last one in the legend."""
+
+    bars: list[Bar]
+    legend: list[Stretch]
+    title: str
+
+
+#: So many figures stand before a card's sentence; the others are folded.
+_LEADING = 3
+
+
+@dataclass(frozen=True)
 class Card:
-    """A verdict with its headline figures and, where something was lost, to what."""
+    """A verdict with its figures, most telling first, and what is drawn of it.
+
+    `bars`: where a step goes; `lost`: to what a growth went.
+    """
 
     verdict: Verdict
     figures: list[Figure] = field(default_factory=list)
-    lost: list[Lost] = field(default_factory=list)
+    bars: Bars | None = None
+    lost: list[Stretch] = field(default_factory=list)
+
+    @property
+    def leading(self) -> list[Figure]:
+        """The figures before the sentence: the first that have a value."""
+        return [one for one in self.figures if not one.reason][:_LEADING]
+
+    @property
+    def others(self) -> list[Figure]:
+        return [one for one in self.figures if one not in self.leading]
+
+    @property
+    def folded(self) -> list[str]:
+        """The sentences that are folded: where nothing is drawn, the explanation stands open."""
+        notes = [note for note in self.verdict.notes if note not in self.verdict.cautions]
+        return [*(self.verdict.sentences if self.bars is not None else ()), *notes]
 
 
 @dataclass(frozen=True)
@@ -130,6 +171,7 @@ class _PanelView:
 class _SectionView:
     key: str
     title: str
+    gist: str  # what is said while it is folded
     panels: list[_PanelView]
 
 
@@ -246,7 +288,9 @@ def _section_view(section: Section, specs: dict[str, Spec]) -> _SectionView:
                 open=not panel.charts,
             )
         )
-    return _SectionView(section.key, section.title, views)
+    gist = section.panels[0].sentence
+    more = f" ({len(views) - 1} more)" if len(views) > 1 else ""
+    return _SectionView(section.key, section.title, f"{gist}{more}", views)
 
 
 def _table_view(table: Table, key: str) -> _TableView:
