@@ -12,6 +12,7 @@ from scalescope.report.page import Machine, Page, render
 from scalescope.report.panels.sections import sections
 from scalescope.report.redaction.report_data import pseudonyms_of, redact
 from scalescope.report.report_data import ReportData, RunData, read_report_data
+from scalescope.report.timeline.drawn import drawings_of
 from scalescope.report.top.cards import cards_of
 from scalescope.report.views import devices_table
 from scalescope.scaling.study_answer import Answer
@@ -58,6 +59,7 @@ def page_of(data: ReportData) -> Page:
         notes=_notes(data),
         sections=sections(data),
         machines=machines_of(data),
+        drawings=drawings_of(data),
     )
 
 

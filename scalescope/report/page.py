@@ -127,6 +127,19 @@ class Machine:
 
 
 @dataclass(frozen=True)
+class Drawing:
+    """A step drawn: a picture for those without scripts and for paper, what a script draws over it, and its figures."""
+
+    key: str
+    title: str
+    sentence: str
+    svg: str  # markup: whoever makes it escapes its names
+    payload: dict[str, Any]
+    legends: list[tuple[str, list[Stretch]]]  # by lane
+    table: Table
+
+
+@dataclass(frozen=True)
 class Page:
     """What a page shows, top to bottom."""
 
@@ -136,6 +149,7 @@ class Page:
     notes: list[str]
     sections: list[Section]
     machines: list[Machine]
+    drawings: list[Drawing] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -176,6 +190,16 @@ class _SectionView:
 
 
 @dataclass(frozen=True)
+class _DrawingView:
+    key: str
+    title: str
+    sentence: str
+    svg: Markup
+    legends: list[tuple[str, list[Stretch]]]
+    table: _TableView
+
+
+@dataclass(frozen=True)
 class _MachineView:
     title: str
     pairs: list[tuple[str, str]]
@@ -188,11 +212,12 @@ def render(page: Page) -> str:
     specs: dict[str, Spec] = {}
     shown = [_section_view(section, specs) for section in page.sections]
     drawn = can_draw() and bool(specs)
-    scripts = (vega_library(), _asset("page.js")) if drawn else ("", "")
+    scripts = [vega_library(), _asset("page.js")] if drawn else []
+    scripts += [_asset("timeline.js")] if page.drawings else []
     return _template().render(
         name=page.name,
         facts=page.facts,
-        script_sources=" ".join(f"'sha256-{_digest(script)}'" for script in scripts) if drawn else "'none'",
+        script_sources=" ".join(f"'sha256-{_digest(script)}'" for script in scripts) or "'none'",
         palette=stylesheet(),
         css=_asset("page.css"),
         cards=page.cards,
@@ -209,8 +234,14 @@ def render(page: Page) -> str:
         made=f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
         drawn=drawn,
         specs=Markup(inline_json(specs)),
-        library=Markup(scripts[0]),
-        script=Markup(scripts[1]),
+        drawings=[
+            _DrawingView(
+                one.key, one.title, one.sentence, Markup(one.svg), one.legends, _table_view(one.table, one.key)
+            )
+            for one in page.drawings
+        ],
+        timelines=Markup(inline_json({one.key: one.payload for one in page.drawings})),
+        scripts=[Markup(script) for script in scripts],
     )
 
 
