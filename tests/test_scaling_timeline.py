@@ -13,7 +13,7 @@ from scalescope.records.errors import UserError
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import PARTS, RunAnalysis, Straggler
 from scalescope.scaling.run import Explained, explain_run
-from scalescope.scaling.step_timeline import Calls, RankTimeline, Spans, StepTimeline, read_timeline, write_timeline
+from scalescope.scaling.step_timeline import Calls, LaneSpans, RankTimeline, StepTimeline, read_timeline, write_timeline
 from scalescope.scaling.study_answer import write_answer
 from scalescope.scaling.timelines.merge import MOST_SPANS, bounded, lanes_of, merged
 from scalescope.scaling.timelines.one_step import step_timeline
@@ -110,14 +110,14 @@ def dense(ranks: int, spans: int) -> StepTimeline:
         start = 3000 * np.arange(spans)
         length = noise.integers(1000, 40_000, spans)
         what = noise.integers(0, 40, spans)
-        kernels = Spans(start=start.tolist(), length=length.tolist(), what=what.tolist())
-        cut = Spans(start=start.tolist(), length=[3000] * spans, what=noise.integers(0, 8, spans).tolist())
+        kernels = LaneSpans(start=start.tolist(), length=length.tolist(), what=what.tolist())
+        cut = LaneSpans(start=start.tolist(), length=[3000] * spans, what=noise.integers(0, 8, spans).tolist())
         calls = Calls(start=start.tolist(), length=length.tolist(), what=what.tolist(),
                       wait=(length // 2).tolist(), bytes=[4096] * spans)  # fmt: skip
         parts = (3000 * np.bincount(cut.what, minlength=8)).tolist()
         timeline.ranks.append(
             RankTimeline(rank=rank, begin=10 * rank, length=3000 * spans, parts_ns=parts, parts=cut, kernels=kernels,
-                         collectives=calls, copies=kernels, phases=Spans())
+                         collectives=calls, copies=kernels, phases=LaneSpans())
         )  # fmt: skip
     return timeline
 
@@ -140,7 +140,7 @@ def test_what_is_narrower_than_a_pixel_is_merged_until_all_of_it_is_bounded() ->
 
 
 def test_a_merged_span_is_what_most_of_its_time_is_and_wide_ones_stay_as_they_are() -> None:
-    lane = Spans(start=[0, 10, 20, 100, 900], length=[5, 9, 5, 700, 5], what=[0, 1, 0, 2, 3])
+    lane = LaneSpans(start=[0, 10, 20, 100, 900], length=[5, 9, 5, 700, 5], what=[0, 1, 0, 2, 3])
     found = merged(lane, 100)
     assert (found.start, found.length) == ([0, 100, 900], [25, 700, 5])
     assert (found.what, found.count) == ([0, 2, 3], [3, 1, 1])

@@ -21,7 +21,7 @@ _MOST_BYTES = 32 << 20
 Why = Literal["late", "typical", "first"]
 
 
-class Spans(msgspec.Struct, kw_only=True):
+class LaneSpans(msgspec.Struct, kw_only=True):
     """What runs on one lane, ascending by begin: columns of one length."""
 
     start: list[int] = []  # ns
@@ -33,7 +33,7 @@ class Spans(msgspec.Struct, kw_only=True):
         return len(self.start)
 
 
-class Calls(Spans, kw_only=True):
+class Calls(LaneSpans, kw_only=True):
     """Collectives: of each, how long it waits before its data can be there, ns; -1 where that is not known."""
 
     wait: list[int] = []
@@ -48,11 +48,11 @@ class RankTimeline(msgspec.Struct, kw_only=True):
     begin: int  # ns after the first of the ranks shown begins its step, on one clock
     length: int  # ns
     parts_ns: list[int]  # in the order of answer.PARTS, exact; they add up to `length`
-    parts: Spans = msgspec.field(default_factory=Spans)
-    kernels: Spans = msgspec.field(default_factory=Spans)  # on CPUs: operators
+    parts: LaneSpans = msgspec.field(default_factory=LaneSpans)
+    kernels: LaneSpans = msgspec.field(default_factory=LaneSpans)  # on CPUs: operators
     collectives: Calls = msgspec.field(default_factory=Calls)
-    copies: Spans = msgspec.field(default_factory=Spans)
-    phases: Spans = msgspec.field(default_factory=Spans)  # what the host's loop says it does meanwhile
+    copies: LaneSpans = msgspec.field(default_factory=LaneSpans)
+    phases: LaneSpans = msgspec.field(default_factory=LaneSpans)  # what the host's loop says it does meanwhile
 
 
 class StepTimeline(msgspec.Struct, kw_only=True):
@@ -115,5 +115,5 @@ def _whole(timeline: StepTimeline) -> StepTimeline:
     return timeline
 
 
-def _named(rank: RankTimeline) -> tuple[Spans, ...]:
+def _named(rank: RankTimeline) -> tuple[LaneSpans, ...]:
     return rank.kernels, rank.collectives, rank.copies, rank.phases

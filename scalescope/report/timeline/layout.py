@@ -6,7 +6,7 @@ from typing import Literal
 
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.palette import category
-from scalescope.scaling.step_timeline import RankTimeline, Spans, StepTimeline
+from scalescope.scaling.step_timeline import LaneSpans, RankTimeline, StepTimeline
 from scalescope.scaling.trace import kernel_kinds as kinds
 
 LEFT, TOP, WIDTH = 150, 24, 1120  # px: beside the lanes, above them, of all
@@ -44,7 +44,7 @@ class Lane:
     top: int  # px
     height: int  # px
     begin: int
-    spans: Spans
+    spans: LaneSpans
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def lay_out(timeline: StepTimeline) -> Layout:
     return Layout(lanes, top, max((rank.begin + rank.length for rank in timeline.ranks), default=1))
 
 
-def _lanes(rank: RankTimeline, on_cpu: bool) -> list[tuple[Kind, str, int, Spans]]:
+def _lanes(rank: RankTimeline, on_cpu: bool) -> list[tuple[Kind, str, int, LaneSpans]]:
     return [
         ("parts", "the step", 16, rank.parts),
         ("kernels", "operators" if on_cpu else "kernels", 16, rank.kernels),

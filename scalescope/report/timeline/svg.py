@@ -4,7 +4,7 @@ from markupsafe import escape
 
 from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.timeline.layout import LEFT, TOP, UNSPLIT, WAIT, WIDTH, Lane, Layout, colours_of
-from scalescope.scaling.step_timeline import Calls, Spans, StepTimeline
+from scalescope.scaling.step_timeline import Calls, LaneSpans, StepTimeline
 from scalescope.scaling.timelines.merge import merged, merged_calls
 
 _TICKS = 8
@@ -56,7 +56,7 @@ def _line(start: int, length: int, middle: float, scale: float) -> str:
     return f"M{LEFT + start * scale:.1f} {middle:g}h{max(length * scale, 0.2):.1f}"
 
 
-def _names(lane: Lane, spans: Spans, timeline: StepTimeline, scale: float) -> list[str]:
+def _names(lane: Lane, spans: LaneSpans, timeline: StepTimeline, scale: float) -> list[str]:
     """Return the phases' names where they have the room."""
     marks = []
     for start, length, what in zip(spans.start, spans.length, spans.what, strict=True):

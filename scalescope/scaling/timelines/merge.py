@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scalescope.scaling.step_timeline import Calls, RankTimeline, Spans, StepTimeline
+from scalescope.scaling.step_timeline import Calls, LaneSpans, RankTimeline, StepTimeline
 
 #: All lanes of all ranks hold no more spans: about 15 bytes each in the page.
 MOST_SPANS = 24_000
@@ -30,12 +30,12 @@ def bounded(timeline: StepTimeline, most: int = MOST_SPANS) -> StepTimeline:
     return timeline
 
 
-def lanes_of(rank: RankTimeline) -> tuple[Spans, ...]:
+def lanes_of(rank: RankTimeline) -> tuple[LaneSpans, ...]:
     """Return a rank's lanes, as they are drawn from the top."""
     return rank.parts, rank.kernels, rank.collectives, rank.copies, rank.phases
 
 
-def merged(lane: Spans, pixel: int) -> Spans:
+def merged(lane: LaneSpans, pixel: int) -> LaneSpans:
     """Return a lane in which those that are narrower than a pixel, ns, and begin in the same one, are one span.
 
     It reaches from the first one's begin to the last one's end, and is what most of its time is.
@@ -47,7 +47,7 @@ def merged(lane: Spans, pixel: int) -> Spans:
     groups = np.cumsum(np.isin(np.arange(start.size), first)) - 1
     end = np.maximum.reduceat(start + length, first)
     count = np.add.reduceat(np.array(lane.count or np.ones(start.size), np.int64), first)
-    return Spans(
+    return LaneSpans(
         start=start[first].tolist(),
         length=(end - start[first]).tolist(),
         what=_mostly(groups, what, length, first.size),
@@ -72,11 +72,11 @@ def merged_calls(lane: Calls, pixel: int) -> Calls:
     )  # fmt: skip
 
 
-def _columns(lane: Spans) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _columns(lane: LaneSpans) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.array(lane.start, np.int64), np.array(lane.length, np.int64), np.array(lane.what, np.int64)
 
 
-def _kept(lane: Spans, pixel: int) -> int:
+def _kept(lane: LaneSpans, pixel: int) -> int:
     start, length, _ = _columns(lane)
     return int(_firsts(start, length, pixel).size)
 

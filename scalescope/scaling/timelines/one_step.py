@@ -17,7 +17,7 @@ from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, COPY
 from scalescope.scaling.ranks.clocks import host_offsets
 from scalescope.scaling.ranks.matching import match_collectives
 from scalescope.scaling.ranks.waits import wait_and_transfer, wait_of
-from scalescope.scaling.step_timeline import Calls, RankTimeline, Spans, StepTimeline, Why
+from scalescope.scaling.step_timeline import Calls, LaneSpans, RankTimeline, StepTimeline, Why
 from scalescope.scaling.timelines.merge import bounded
 from scalescope.scaling.trace.intervals import Intervals, clip, covers, difference, distinct, intersect, union
 from scalescope.scaling.trace.kernel_kinds import kind_of
@@ -150,8 +150,8 @@ def _rank(
     rows = [at for at in range(len(record.start)) if record.start[at] < start + length and record.end[at] > start]
     of_kind = {kind: [at for at in rows if record.kind[at] == kind] for kind in (COMPUTE, COMMUNICATION, COPY)}
 
-    def lane(spans: Sequence[tuple[int, int, int]]) -> Spans:
-        return Spans(
+    def lane(spans: Sequence[tuple[int, int, int]]) -> LaneSpans:
+        return LaneSpans(
             start=[max(one[0] - start, 0) for one in spans],
             length=[min(one[1], start + length) - max(one[0], start) for one in spans],
             what=[one[2] for one in spans],
@@ -192,7 +192,7 @@ def _wait(one: RankCollective, ready: int | None, start: int, end: int) -> int:
     return max(0, min(ready, end) - max(one.start, start))
 
 
-def _segments(record: RankRecord, ready: Mapping[int, int], start: int, end: int) -> Spans:
+def _segments(record: RankRecord, ready: Mapping[int, int], start: int, end: int) -> LaneSpans:
     """Cut a step into the parts of its partition, what each instant counts for, neighbours of one part joined."""
     layers = record.layers
     known = {index: at for index, at in ready.items() if index < len(record.collectives)}
@@ -218,7 +218,7 @@ def _segments(record: RankRecord, ready: Mapping[int, int], start: int, end: int
     first = np.flatnonzero(np.concatenate(([True], what[1:] != what[:-1]))) if what.size else np.empty(0, np.int64)
     over = np.concatenate((begins[first][1:], edges[-1:]))
     kept = what[first] >= 0
-    return Spans(
+    return LaneSpans(
         start=(begins[first] - start)[kept].tolist(),
         length=(over - begins[first])[kept].tolist(),
         what=what[first][kept].tolist(),
