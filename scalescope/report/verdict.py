@@ -107,7 +107,7 @@ def run_verdict(run: RunAnalysis) -> Verdict:
     notes += _window_sentences(run)
     notes += _straggler_sentences(run, run.findings[:1])
     notes += _quality_sentences(run)
-    return Verdict(label, level, headline, tuple(explained), advice, tuple(notes))
+    return Verdict(label, level, headline, tuple(explained), advice, tuple(notes), _cautions([run]))
 
 
 def _stepless_verdict(run: RunAnalysis) -> Verdict:
@@ -125,7 +125,8 @@ def _stepless_verdict(run: RunAnalysis) -> Verdict:
     explained = (f"The rest is {listing(told)}.",) if told else ()
     remedy = _remedy(lost[0][0], run) if lost and 1 - compute > 0.02 else ""
     advice = f"{remedy}." if remedy else ""
-    return Verdict(label, level_of(compute), headline, explained, advice, tuple(_quality_sentences(run)))
+    doubts = _cautions([run])
+    return Verdict(label, level_of(compute), headline, explained, advice, doubts, doubts)
 
 
 def _remedy(part: Part, run: RunAnalysis) -> str:
@@ -139,7 +140,7 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
     if not points:
         return Verdict(series, "unknown", f"{series}: no throughput was measured.", ())
     first, last = points[0], points[-1]
-    of_series = [run for run in runs if run.name in {point.run for point in points}]
+    of_series = [run for point in points for run in runs if run.name == point.run]
     kind = kinds.get(last.run)
     sentences: list[str] = []
     notes: list[str] = []
@@ -191,7 +192,9 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         notes += _window_sentences(run)
         notes += _straggler_sentences(run)
         notes += _quality_sentences(run)
-    return Verdict(series, level, headline, tuple(sentences), advice, tuple(notes))
+    return Verdict(
+        series, level, headline, tuple(sentences), advice, tuple(notes), _cautions(of_series, alike=of_series[-1:])
+    )
 
 
 def _advice(fall: Waterfall, activity: str | None, framework: str) -> str:
@@ -286,6 +289,15 @@ def _quality_sentences(run: RunAnalysis) -> list[str]:
         return []
     reasons = "; ".join(run.quality.reasons) or "no reason was given"
     return [f"The traces of {devices(run.world_size, run.activity)} are {run.quality.verdict}: {sentence(reasons)}"]
+
+
+def _cautions(runs: Sequence[RunAnalysis], alike: Sequence[RunAnalysis] | None = None) -> tuple[str, ...]:
+    """Return what makes figures doubtful: traces that are not whole, and steps that are not alike.
+
+    `alike`: the runs whose steps count for that; None: all.
+    """
+    unlike = [text for run in (runs if alike is None else alike) for text in _window_sentences(run)]
+    return (*unlike, *(text for run in runs for text in _quality_sentences(run)))
 
 
 def _throughput(point: ScalingPoint, points: Sequence[ScalingPoint]) -> str:

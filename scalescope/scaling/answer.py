@@ -14,6 +14,7 @@ from scalescope.records.files import UNDECODABLE, refuse_huge_integers
 from scalescope.records.steps.unevenness import is_unsteady
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import Code, Cure, Finding, Reason
+from scalescope.scaling.step_timeline import StepTimeline
 
 #: 2 adds the step as run, and findings, of which `stragglers` and `advice` are made; files of schema 1 are read all the
 #: same.
@@ -383,6 +384,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     step_times: StepTimes | None = None
     throughput: Throughput | None = None
     last_collectives: list[LastCollective] = []  # only of a job that failed
+    timeline: StepTimeline | None = None  # of what is replayed; in a file of its own, so null in analysis.json
 
 
 def read_run_answer(path: Path) -> RunAnalysis:

@@ -50,6 +50,7 @@ class Explained(msgspec.Struct, frozen=True):
     kernels: dict[int, KernelTable]
     exchanges: dict[int, RankExchanges] = {}
     records: dict[int, RankRecord] = {}  # what a replay needs, where that was asked for and the ranks are few
+    ready: dict[int, dict[int, int]] = {}  # by rank and collective, when its data can be there, ns
     host: list[HostCause] = []  # what the hosts' own records say, side by side
     windows: list["Explained"] = []  # each by itself, of a run that was profiled in several
 
@@ -174,12 +175,12 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         if one.shares is not None
     }
     hosts = {rank: one.host_evidence for rank, one in summaries.items() if one.host_evidence is not None}
-    return Explained(analysis, partitions, kernels, exchanges, host=compare_hosts(hosts) if usable else [])
+    return Explained(analysis, partitions, kernels, exchanges, ready=ready, host=compare_hosts(hosts) if usable else [])
 
 
 def _sound(summaries: Mapping[int, RankSummary]) -> Mapping[int, RankSummary]:
-    """Return the ranks whose files are whole and hold what the job ran on, and when; where none is, those that hold it at
-    least, and else all.
+    """Return the ranks whose files are whole and hold what the job ran on, and when; where none is, those that hold it
+    at least, and else all.
     """
     holding = {rank: one for rank, one in summaries.items() if not lacks_its_device(one) and not one.timeless}
     return {rank: one for rank, one in holding.items() if not one.cut_off} or holding or summaries

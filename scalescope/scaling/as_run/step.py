@@ -56,7 +56,7 @@ def add_contradiction(analysis: RunAnalysis) -> None:
     if as_run is None or as_run.untraced_ms is None:
         return
     short, long = as_run.reason == "not_reached", as_run.reason == "untraced_longer"
-    ranks = [_a_step(one, one.steps) for one in analysis.ranks if one.steps]
+    ranks = [a_step(one, one.steps) for one in analysis.ranks if one.steps]
     if as_run.reason == "not_replayed" and ranks:
         least = max(one.compute_ms for one in ranks) if analysis.activity == "gpu" else 0.0
         most = max(one.window_ms for one in ranks)
@@ -137,13 +137,14 @@ def step_as_run(analysis: RunAnalysis) -> tuple[Interval, list[Split]]:
     if as_run is not None and as_run.step_ms is not None and as_run.ranks:
         low = as_run.step_ms if as_run.low_ms is None else as_run.low_ms
         high = as_run.step_ms if as_run.high_ms is None else as_run.high_ms
-        return Interval(as_run.step_ms, low, high), [_a_step(one, as_run.steps) for one in as_run.ranks]
-    ranks = [_a_step(one, one.steps) for one in analysis.ranks if one.steps]
+        return Interval(as_run.step_ms, low, high), [a_step(one, as_run.steps) for one in as_run.ranks]
+    ranks = [a_step(one, one.steps) for one in analysis.ranks if one.steps]
     windows = [one.window_ms for one in ranks] or [0.0]
     return Interval(sum(windows) / len(windows), min(windows), max(windows)), ranks
 
 
-def _a_step(split: Split, steps: int) -> Split:
+def a_step(split: Split, steps: int) -> Split:
+    """Return the parts of a rank's mean step, given those of so many steps."""
     return Split(
         rank=split.rank,
         window_ms=split.window_ms / steps,
