@@ -108,8 +108,10 @@ def _of_pipeline(case: Case, of: Pipeline, analysis: RunAnalysis, own: dict[int,
 def _of_tensor(case: Case, of: Tensor, analysis: RunAnalysis) -> Iterable[Row]:
     found = {str(row.role): row for row in by_role(analysis.groups)}
     roles = {"tp"} if of.degree == case.ranks else {"tp", "dp"}
+    if analysis.activity == "cpu" and len(roles) > 1:
+        roles = {"None"}  # gloo's records name no group, and ranks differ: then none is to be told
     yield Row(case.name, "roles", str(sorted(roles)), str(sorted(found)), set(found) == roles)
-    for role in sorted(roles & found.keys()):
+    for role in sorted(roles & found.keys() - {"None"}):
         row = found[role]
         size = MESSAGE_BYTES if role == "tp" else GRADIENT_BYTES
         calls = of.calls(role)
