@@ -134,7 +134,7 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         world_size=world_size,
         activity=_activity(summaries),
         device=next((one.device for one in summaries.values() if one.device), None),
-        framework="torch" if all(one.of_file is None for one in summaries.values()) else "jax",
+        framework=next((one.framework for one in summaries.values() if one.framework != "torch"), "torch"),
         trains=_trains(kernels),
         steps_by=(steps_by := _step_source(summaries)),
         quality=quality,

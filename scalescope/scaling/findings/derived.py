@@ -24,9 +24,14 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
 
 
 def _fitted(finding: Finding, analysis: RunAnalysis) -> Finding:
-    """Return a finding whose remedy says for which job it is, so that it can be told in words that fit."""
+    """Return a finding whose remedy says for which job it is, so that it can be told in words that fit.
+
+    What a runtime for inference could be told, is no cure of ours: its findings have none.
+    """
     if finding.remedy is None:
         return finding
+    if analysis.framework == "onnxruntime":
+        return replace(finding, remedy=None)
     remedy = replace(
         finding.remedy,
         on_cpu=analysis.activity == "cpu",
