@@ -351,7 +351,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     activity: Literal["gpu", "cpu"]
     device: str | None = None
     steps_by: StepSource | None = "profiler"  # what told the steps; None: `steps` is the whole trace
-    framework: Literal["torch", "jax", "onnxruntime"] = "torch"  # whose profiler wrote the traces
+    framework: Literal["torch", "jax", "onnxruntime", "tensorflow"] = "torch"  # whose profiler wrote the traces
     trains: bool = True  # an optimiser steps, or gradients are computed; else the job infers, or does neither
     quality: Quality
     windows: int = 1  # that all figures are of

@@ -21,10 +21,16 @@ class Part:
     remedy_inference: str = ""  # on GPUs that only infer, where it is another one
     remedy_jax: str = ""  # in JAX's words, where torch's are others
     remedy_onnxruntime: str = ""
+    remedy_tensorflow: str = ""
 
     def remedy_for(self, activity: str | None, *, trains: bool = True, framework: str = "torch") -> str:
         """Return what may help against this part as the largest loss, on GPUs or on CPU ranks."""
-        if own := {"jax": self.remedy_jax, "onnxruntime": self.remedy_onnxruntime}.get(framework):
+        others = {
+            "jax": self.remedy_jax,
+            "onnxruntime": self.remedy_onnxruntime,
+            "tensorflow": self.remedy_tensorflow,
+        }
+        if own := others.get(framework):
             return own
         if activity == "cpu" and self.remedy_cpu:
             return self.remedy_cpu
@@ -113,6 +119,8 @@ _ALL = (
         remedy_jax="launch less: jax.jit around the whole step, donated state, and no figure read inside it",
         remedy_onnxruntime="the runtime is between two nodes, or its caller between two runs: larger batches, fused "
         "nodes (graph_optimization_level=ORT_ENABLE_ALL), inputs bound ahead (IOBinding)",
+        remedy_tensorflow="launch less: tf.function around the whole step (jit_compile=True), larger batches, "
+        "tf.data's prefetch",
     ),
     Part(
         "idle_queued",

@@ -16,7 +16,7 @@ Ids = npt.NDArray[np.int32]
 KERNEL, MEMCPY, MEMSET = 0, 1, 2
 
 #: What ran, as told by whose profile it is.
-Framework = Literal["torch", "jax", "onnxruntime"]
+Framework = Literal["torch", "jax", "onnxruntime", "tensorflow"]
 
 
 class CommunicationArgs(msgspec.Struct, frozen=True, kw_only=True):
