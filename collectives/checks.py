@@ -9,6 +9,7 @@ from scalescope.collectives.dtypes import DTYPES, REDUCTIONS
 from scalescope.collectives.operations import OPERATIONS
 from scalescope.collectives.plan import as_list, group_sizes
 from scalescope.collectives.sizes import parse_sizes
+from scalescope.collectives.transports.library import CTA_POLICIES
 from scalescope.launch.bounds import is_whole
 from scalescope.records.errors import UserError
 
@@ -36,7 +37,12 @@ def check(config: SweepConfig, world_size: int) -> None:
         raise UserError(JAX_IS_MISSING)
     _known("execution", as_list(config.execution), EXECUTIONS)
     _known("placement", as_list(config.placement), PLACEMENTS)
-    for key, known in (("algorithm", ALGORITHMS), ("protocol", PROTOCOLS), ("contention", ("matmul",))):
+    for key, known in (
+        ("algorithm", ALGORITHMS),
+        ("protocol", PROTOCOLS),
+        ("contention", ("matmul",)),
+        ("cta_policy", CTA_POLICIES),
+    ):
         if getattr(config, key) is not None:
             _known(key, as_list(getattr(config, key)), (*known, "none"))
     for channels in [] if config.channels is None else as_list(config.channels):

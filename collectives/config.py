@@ -37,6 +37,7 @@ class SweepConfig(JobConfig):
     algorithm: Any = key()
     protocol: Any = key()
     channels: Any = key()
+    cta_policy: Any = key(added_as=None)
     contention: Any = key()
     warmup_iterations: int = key()
     min_iterations: int = key()

@@ -32,6 +32,7 @@ class PlannedPoint:
     algorithm: str | None = None  # that the library is told to use; None leaves it to the library
     protocol: str | None = None
     channels: int | None = None
+    cta_policy: str | None = None
     contention: str | None = None  # what runs on the device meanwhile
 
     @property
@@ -70,6 +71,7 @@ class Group:
     algorithm: str | None
     protocol: str | None
     channels: int | None
+    cta_policy: str | None
     points: tuple[PlannedPoint, ...]
     first: int  # the number of its first point in the plan
 
@@ -87,9 +89,10 @@ def plan(config: SweepConfig, hosts: Sequence[str], device: str) -> list[Planned
         _or_none(config.algorithm),
         _or_none(config.protocol),
         _or_none(config.channels),
+        _or_none(config.cta_policy),
         as_list(config.transport),
     )
-    for (placement, ranks), algorithm, protocol, channels, transport in communicators:
+    for (placement, ranks), algorithm, protocol, channels, cta_policy, transport in communicators:
         ways = product(config.operations, as_list(config.execution), _or_none(config.contention))
         for name, execution, contention in ways:
             operation = OPERATIONS[name]
@@ -112,6 +115,7 @@ def plan(config: SweepConfig, hosts: Sequence[str], device: str) -> list[Planned
                         algorithm=algorithm,
                         protocol=protocol,
                         channels=None if channels is None else int(channels),
+                        cta_policy=cta_policy,
                         contention=contention,
                     )
                     points[point] = None
@@ -120,12 +124,19 @@ def plan(config: SweepConfig, hosts: Sequence[str], device: str) -> list[Planned
 
 def by_group(points: Sequence[PlannedPoint]) -> Iterator[Group]:
     """Yield the points a communicator at a time, in their order."""
-    runs = groupby(points, key=lambda each: (each.ranks, each.transport, each.algorithm, each.protocol, each.channels))
+    runs = groupby(points, key=_communicator)
     first = 0
-    for index, ((ranks, transport, algorithm, protocol, channels), members) in enumerate(runs):
-        group = Group(index, ranks, transport, algorithm, protocol, channels, tuple(members), first)
+    for index, (own, members) in enumerate(runs):
+        group = Group(index, *own, tuple(members), first)
         first += len(group.points)
         yield group
+
+
+def _communicator(
+    point: PlannedPoint,
+) -> tuple[tuple[int, ...], str, str | None, str | None, int | None, str | None]:
+    """Return what points of one communicator have in common, in the order of a group's fields."""
+    return (point.ranks, point.transport, point.algorithm, point.protocol, point.channels, point.cta_policy)
 
 
 def group_sizes(config: SweepConfig, world_size: int) -> list[int]:

@@ -19,6 +19,7 @@ from train_runs import SMALL_GPT, compose
 import scalescope.train.models.gpt.network
 from scalescope.train.config import TrainConfig
 from scalescope.train.data.samples import Share, synthetic_batch
+from scalescope.train.job import share_of
 from scalescope.train.kernels.cross_entropy import linear_cross_entropy
 from scalescope.train.models.network import build_model
 from scalescope.train.models.precision import Precision
@@ -58,9 +59,14 @@ def fresh(config: TrainConfig, seed: int) -> Strategy[Any]:
     return build_strategy(config, model.network, Precision(config.precision, CPU), CPU)
 
 
+def own_share(config: TrainConfig) -> Share:
+    """Return this rank's samples of a global batch of eight."""
+    config.global_batch_size = 8
+    return share_of(config, dist.get_rank(), dist.get_world_size())
+
+
 def losses(config: TrainConfig, strategy: Strategy[Any], steps: range) -> list[float]:
-    share = Share(dist.get_rank(), dist.get_world_size(), 8 // dist.get_world_size())
-    batch = synthetic_batch(config.model, share, config.seed, CPU)
+    batch = synthetic_batch(config.model, own_share(config), config.seed, CPU)
     found = []
     for step in steps:
         loss = strategy.train_step(batch, step).clone()
@@ -83,8 +89,7 @@ def resumed_losses(config: TrainConfig, strategy: Strategy[Any], folder: Path) -
 
 def evaluated_losses(config: TrainConfig, strategy: Strategy[Any]) -> list[float]:
     """Train between two evaluations: a forward pass without gradients comes first in a job."""
-    share = Share(dist.get_rank(), dist.get_world_size(), 8 // dist.get_world_size())
-    held_out = synthetic_batch(config.model, share, config.seed + 1, CPU)
+    held_out = synthetic_batch(config.model, own_share(config), config.seed + 1, CPU)
     before = float(strategy.evaluate(*held_out))
     return [before, *losses(config, strategy, range(STEPS)), float(strategy.evaluate(*held_out))]
 

@@ -63,10 +63,29 @@ def test_what_says_nothing_is_left_out() -> None:
 @pytest.mark.parametrize("cure", list(CURES))
 def test_advice_for_cpus_names_nothing_that_they_lack(cure: Cure) -> None:
     remedy = Remedy(cure=cure, on_cpu=True)
-    if cure in ("look_at_links", "fewer_channels", "keep_memory", "drop_synchronisation"):
-        return  # of NCCL, and of a device's allocator and queue: no finding on CPUs has these
+    if cure in ("keep_memory", "drop_synchronisation"):
+        return  # of a device's allocator and queue: no finding on CPUs has these
     text = f"{cure_text(remedy)} {cure_elsewhere(remedy)}"
-    assert not any(word in text for word in ("nvidia-smi", "rocm-smi", "pin_memory", "pinned", "CUDA", "clocks, power"))
+    of_gpus = ("nvidia-smi", "rocm-smi", "pin_memory", "pinned", "CUDA", "clocks, power", "NCCL")
+    assert not any(word in text for word in of_gpus)
+
+
+@pytest.mark.parametrize("cure", ["look_at_links", "fewer_channels"])
+def test_advice_names_settings_of_the_library_that_moves_the_data(cure: Cure) -> None:
+    def text(backend: str | None) -> str:
+        remedy = Remedy(cure=cure, backend=backend)
+        return f"{cure_text(remedy)} {cure_elsewhere(remedy)}"
+
+    assert "NCCL_" in text("nccl") and "NCCL_" in text(None)
+    assert "NCCL_" not in text("gloo") and "init_process_group('nccl')" in text("gloo")
+
+
+def test_traces_say_which_library_moves_the_data() -> None:
+    found = {name: analyze([DATA / name])[0] for name in ("gpt_ddp_n2", "cpu_ddp_n2")}
+    assert {name: one.backend for name, one in found.items() if isinstance(one, RunAnalysis)} == {
+        "gpt_ddp_n2": "nccl",
+        "cpu_ddp_n2": "gloo",
+    }
 
 
 def test_advice_for_jax_names_nothing_of_torch() -> None:

@@ -27,12 +27,27 @@ SAME: dict[str, Case] = {  # within fp32 rounding of one rank's losses
     "fsdp2, accumulated": {"strategy": "fsdp2", "accumulate": 2},
     **{f"zero {stage}": {"strategy": f"zero{stage}"} for stage in (1, 2, 3)},
     "zero 2, accumulated": {"strategy": "zero2", "accumulate": 2},
+    "tensor": {"strategy": "tensor"},
+    "tensor, accumulated": {"strategy": "tensor", "accumulate": 2, "recompute": True},
+    "gpipe": {"strategy": "pipeline", "strategy.schedule": "gpipe", "strategy.microbatches": 4},
+    "1f1b": {"strategy": "pipeline", "strategy.schedule": "1f1b", "strategy.microbatches": 4, "recompute": True},
+}
+DEEPER = {"model.layers": 4}
+DEEPER_ON_TWO: dict[str, Case] = {
+    "interleaved": {"strategy": "pipeline", "strategy.schedule": "interleaved", "strategy.microbatches": 4, **DEEPER},
+}
+ON_FOUR: dict[str, Case] = {
+    "tensor": {"strategy": "tensor", **DEEPER},
+    "two by two": {"strategy": "tensor", "strategy.degree": 2, "accumulate": 2, **DEEPER},
+    "1f1b": {"strategy": "pipeline", "strategy.schedule": "1f1b", "strategy.microbatches": 4, **DEEPER},
 }
 ROUNDED: dict[str, Case] = {  # bf16 somewhere: within its rounding
     "ddp, bf16": {"strategy": "ddp", "precision.kind": "bf16"},
     "ddp, fp16": {"strategy": "ddp", "precision.kind": "fp16"},
     "zero 3, bf16": {"strategy": "zero3", "precision.kind": "bf16"},
     "fsdp2, bf16": {"strategy": "fsdp2", "precision.kind": "bf16"},
+    "tensor, bf16": {"strategy": "tensor", "precision.kind": "bf16"},
+    "pipeline, bf16": {"strategy": "pipeline", "strategy.microbatches": 4, "precision.kind": "bf16"},
 }
 if has_package():
     ROUNDED |= {f"{kind}, fp8": {"strategy": kind, "precision.kind": "fp8"} for kind in ("ddp", "fsdp2")}
@@ -43,7 +58,9 @@ RESNET: dict[str, Case] = {
     "zero 3": {"network": "resnet", **SAME["zero 3"]},
     "fsdp2, bf16": {"network": "resnet", **ROUNDED["fsdp2, bf16"]},
 }
-RESUMED: dict[str, Case] = {name: {**SAME[name], "resumed": True} for name in ("ddp", "fsdp2", "zero 2", "zero 3")}
+RESUMED: dict[str, Case] = {
+    name: {**SAME[name], "resumed": True} for name in ("ddp", "fsdp2", "zero 2", "zero 3", "tensor", "gpipe")
+}
 # the loss reads lm_head's weight beside lm_head's own forward pass: it must be whole there, and its gradient arrive.
 # So large a vocabulary, or ZeRO 3 would leave it whole; twice, in the loss of GPUs and in torch's own
 BF16_LOSS: dict[str, Case] = {
@@ -58,8 +75,10 @@ BF16_LOSS: dict[str, Case] = {
 TESTS = Path(__file__).resolve().parent
 
 
-def losses(ranks: int, cases: list[Case], factory: pytest.TempPathFactory) -> dict[str, list[float]]:
-    folder = made_once(factory, f"strategies_on_{ranks}", lambda folder: train(ranks, cases, folder))
+def losses(
+    ranks: int, cases: list[Case], factory: pytest.TempPathFactory, what: str = "strategies"
+) -> dict[str, list[float]]:
+    folder = made_once(factory, f"{what}_on_{ranks}", lambda folder: train(ranks, cases, folder))
     found: dict[str, list[float]] = json.loads((folder / "losses.json").read_text())
     return found
 
@@ -82,13 +101,39 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
 @pytest.fixture(scope="module")
 def on_two_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
     cases = [*SAME.values(), *ROUNDED.values(), *RESUMED.values(), *RESNET.values(), LOCAL]
+    cases += DEEPER_ON_TWO.values()
     cases += [{**case, "fused": fused} for case in BF16_LOSS.values() for fused in (False, True)]
     return losses(2, cases, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def deeper_alone(tmp_path_factory: pytest.TempPathFactory) -> list[float]:
+    (found,) = losses(1, [{**LOCAL, **DEEPER}], tmp_path_factory, "deeper").values()
+    return found
+
+
+@pytest.fixture(scope="module")
+def on_four_ranks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[float]]:
+    return losses(4, list(ON_FOUR.values()), tmp_path_factory)
 
 
 @pytest.mark.parametrize("name", SAME)
 def test_two_ranks_compute_what_one_does(name: str, alone: list[float], on_two_ranks: dict[str, list[float]]) -> None:
     assert on_two_ranks[json.dumps(SAME[name])] == pytest.approx(alone, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", DEEPER_ON_TWO)
+def test_two_stages_a_rank_compute_what_one_rank_does(
+    name: str, deeper_alone: list[float], on_two_ranks: dict[str, list[float]]
+) -> None:
+    assert on_two_ranks[json.dumps(DEEPER_ON_TWO[name])] == pytest.approx(deeper_alone, rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ON_FOUR)
+def test_four_ranks_compute_what_one_does(
+    name: str, deeper_alone: list[float], on_four_ranks: dict[str, list[float]]
+) -> None:
+    assert on_four_ranks[json.dumps(ON_FOUR[name])] == pytest.approx(deeper_alone, rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ROUNDED)

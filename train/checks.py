@@ -20,10 +20,16 @@ def check(job: JobConfig, world_size: int) -> None:
     config = cast(TrainConfig, job)
     if config.launch.backend == "mpi":
         _check_mpi()
+    together = config.strategy.ranks_per_replica(world_size)
     samples = samples_per_rank(config, world_size)
-    if samples % config.accumulate:
+    obstacle = config.strategy.world_obstacle(config.model, world_size, samples * together)
+    if obstacle is not None:
+        raise UserError(obstacle)
+    if samples * together % config.accumulate:
+        whose = "a rank" if together == 1 else f"{together} ranks together"
         raise UserError(
-            f"accumulate={config.accumulate} does not divide the {samples} samples of a rank; choose a divisor"
+            f"accumulate={config.accumulate} does not divide the {samples * together} samples of {whose}; choose a "
+            "divisor"
         )
     if make_schedule(config).steady_steps < 1:
         raise UserError(
@@ -37,7 +43,8 @@ def check(job: JobConfig, world_size: int) -> None:
     if config.data.kind == "image_folder":
         _check_images(config, cast(ImageModelConfig, config.model), samples * world_size, world_size)
     elif config.data.kind != "synthetic":
-        _check_tokens(config, cast(TextModelConfig, config.model), samples * world_size, world_size)
+        replicas = world_size // together
+        _check_tokens(config, cast(TextModelConfig, config.model), samples * world_size, replicas)
     if config.launch.device == "cpu":
         said = hopeless(config.model, samples, config.steps, usable_cores())
         if said is not None:
@@ -89,7 +96,7 @@ def _check_images(config: TrainConfig, model: ImageModelConfig, samples_per_step
                         "raise data.validation_fraction, or set data.validation_samples=0")  # fmt: skip
 
 
-def _check_tokens(config: TrainConfig, model: TextModelConfig, samples_per_step: int, world_size: int) -> None:
+def _check_tokens(config: TrainConfig, model: TextModelConfig, samples_per_step: int, replicas: int) -> None:
     if config.data.kind == "text" and model.vocabulary < BYTE_VALUES:
         raise UserError(f"model.vocabulary={model.vocabulary}: text is read by bytes, which need {BYTE_VALUES}")
     training, held_out = corpus_sizes(config.data)
@@ -104,8 +111,8 @@ def _check_tokens(config: TrainConfig, model: TextModelConfig, samples_per_step:
             f"the held-out part has {held_out:,} tokens, and one sample reads {model.context + 1}; raise "
             "data.validation_fraction, or set data.validation_samples=0"
         )
-    if 0 < config.data.validation_samples < world_size:
+    if 0 < config.data.validation_samples < replicas:
         raise UserError(
-            f"data.validation_samples={config.data.validation_samples}: {world_size} ranks need "
+            f"data.validation_samples={config.data.validation_samples}: {replicas} ranks need "
             "at least one each, or 0 for none"
         )

@@ -57,7 +57,7 @@ class TrainConfig(JobConfig):
 
     @property
     def series(self) -> str:
-        return f"{self.model.name}-{self.strategy.kind}"
+        return f"{self.model.name}-{self.strategy.label}"
 
     @property
     def sent(self) -> Sent:
@@ -69,8 +69,9 @@ class TrainConfig(JobConfig):
 
     @property
     def loosened(self) -> frozenset[str]:
-        """With a fixed global batch, a job computes the same on any number of ranks."""
-        return frozenset() if self.global_batch_size is None else frozenset({"launch.ranks"})
+        """With a fixed global batch, a job computes the same on any number of ranks, if its state can be taken over."""
+        same = self.global_batch_size is not None and self.strategy.resumes_on_other_ranks
+        return frozenset({"launch.ranks"}) if same else frozenset()
 
     def shared_out(self, ranks: int) -> list[str]:
         return [f"global_batch_size={self.model.batch_size * ranks}"]
@@ -115,6 +116,8 @@ class TrainConfig(JobConfig):
                    "state itself; use auto or sync")  # fmt: skip
         if self.compile is True:
             yield strategy.compile_obstacle()
+        if self.accumulate > 1:
+            yield strategy.accumulate_obstacle()
         if precision == "fp16" and not strategy.scales_gradients:
             scaling = " and ".join(kind for kind, each in STRATEGIES.items() if each.scales_gradients)
             yield (f"precision=fp16 with strategy={strategy.kind}: only {scaling} scale gradients; use "

@@ -55,7 +55,7 @@ def run(job: Job[TrainConfig]) -> None:
 
 def _run(job: Job[TrainConfig]) -> None:
     config = job.config
-    share = Share(job.world.rank, job.world.size, samples_per_rank(config, job.world.size))
+    share = share_of(config, job.world.rank, job.world.size)
     info = _info_of_rank0(job)
 
     if config.memory_history:
@@ -68,7 +68,7 @@ def _run(job: Job[TrainConfig]) -> None:
     checkpoints = Checkpoints(job, strategy)
     schedule = make_schedule(config).resumed(checkpoints.resume())
     loader, held_out = open_loader(job, share, schedule.first_step)
-    facts = _facts(config, model, share, strategy)
+    facts = _facts(job, model, strategy)
     if job.is_rank0:
         job.folder.write_facts(facts)
         if (slow := forecast(facts, job.ceilings)) is not None:
@@ -76,7 +76,10 @@ def _run(job: Job[TrainConfig]) -> None:
 
     clock = make_clock(job.device)
     description = describe_run(job, info)
-    tracer = Tracer(config.profiler, job.device, job.world.rank, description, config.strategy.buckets_gradients)
+    tracer = Tracer(
+        config.profiler, job.device, job.world.rank, description, lambda: job.folder.traces,
+        config.strategy.buckets_gradients,
+    )  # fmt: skip
     bursts = Bursts(job.world.rank, job.device, config.profiler.stacks)
     if schedule.windows or config.profiler.on_anomaly:
         bursts.begin()
@@ -212,6 +215,12 @@ class _Loop:
         raise Preempted(f"asked to stop before step {next_step}; the state is in {path}")
 
 
+def share_of(config: TrainConfig, rank: int, ranks: int) -> Share:
+    """Return the samples that a rank works on; ranks of one replica have the same ones, all of theirs together."""
+    together = config.strategy.ranks_per_replica(ranks)
+    return Share(rank // together, ranks // together, samples_per_rank(config, ranks) * together)
+
+
 def _info_of_rank0(job: Job[TrainConfig]) -> RunInfo:
     """Return run.json as rank 0 reads it, since other nodes may not see the folder; with this attempt's number."""
     read: list[RunInfo | None] = [None]
@@ -226,23 +235,25 @@ def _info_of_rank0(job: Job[TrainConfig]) -> RunInfo:
     return read[0]
 
 
-def _facts(config: TrainConfig, model: Model, share: Share, strategy: Strategy[Any]) -> TrainFacts:
+def _facts(job: Job[TrainConfig], model: Model, strategy: Strategy[Any]) -> TrainFacts:
+    config, ranks = job.config, job.world.size
     return TrainFacts(
         model=config.model.name,
-        strategy=config.strategy.kind,
+        strategy=config.strategy.label,
         precision=config.precision.kind,
         parameters=model.parameters,
         flops_per_sample=model.flops.per_sample,
         flops_formula=model.flops.formula,
         hardware_flops_per_sample=model.flops.hardware_per_sample,
         hardware_flops_formula=model.flops.hardware_formula,
-        samples_per_rank_step=share.samples,
+        samples_per_rank_step=samples_per_rank(config, ranks),
         tokens_per_sample=model.tokens_per_sample,
         compiled=strategy.compiled,
         attention=network_class(config.model).attention_kernel(config.model, strategy.device, strategy.precision.dtype),
         origin="job",
         dataset=config.data.kind,
         mlperf_benchmark=config.model.mlperf_benchmark,
+        ranks_per_replica=config.strategy.ranks_per_replica(ranks),
     )
 
 

@@ -31,6 +31,10 @@ class Arena:
         self._block = block
 
     @property
+    def block(self) -> torch.Tensor:
+        return self._block
+
+    @property
     def bytes(self) -> int:
         return self._block.numel()
 

@@ -74,10 +74,25 @@ class Bench:
         )
         self._settings = library_settings(group)
         self._broken: str | None = None  # why this communicator can do nothing more
+        if group.cta_policy is not None:
+            self._broken = self._register()
         self._log = TuningLog(job.folder.logs, job.world.rank) if self._settings and member.messages.leads else None
         self._compute: Compute | None = None
         self._largest = {point.series: point.bytes for point in group.points}  # sizes ascend: the last one counts
         self._warm: set[tuple[object, ...]] = set()
+
+    def _register(self) -> str | None:
+        """Make the buffers a symmetric window; return why they are none on some rank."""
+        reason = None
+        if self._memory != "library" and self._transport.issued_by is not None:
+            reason = "cta_policy works on the library's own memory; leave memory=auto, or take memory=library"
+        if reasons := list(filter(None, self._messages.texts(reason))):
+            return reasons[0]
+        try:
+            self._transport.register(self._arena.block)
+        except (NotAvailable, RuntimeError) as error:
+            reason = f"the buffers are no symmetric window: {error}" if isinstance(error, RuntimeError) else str(error)
+        return next(filter(None, self._messages.texts(reason)), None)
 
     def measure(self, point: PlannedPoint) -> SweepRow | None:
         """Return the point's row on the group's first rank, None on the others."""

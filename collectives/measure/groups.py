@@ -67,6 +67,9 @@ class OpenTransport(Transport, Protocol):
     def use(self, stream: torch.cuda.Stream) -> None:
         """Run on this stream from here on, as a graph's capture needs it."""
 
+    def register(self, block: torch.Tensor) -> None:
+        """Make memory known to the group. Raises NotAvailable or RuntimeError where this way cannot."""
+
     def close(self) -> None: ...
 
 
@@ -148,7 +151,10 @@ def _join_xla(job: Job[SweepConfig]) -> RefusedTransport | None:
 
 def _open(job: Job[SweepConfig], group: Group, process_group: dist.ProcessGroup, messages: Messages) -> OpenTransport:
     if group.transport == "direct":
-        return cast(OpenTransport, direct.open_transport(messages, job.device, group.channels))
+        return cast(OpenTransport, direct.open_transport(messages, job.device, group.channels, group.cta_policy))
+    if group.cta_policy is not None:
+        why = f"cta_policy is told to the library itself, and this is transport={group.transport}; use direct"
+        return cast(OpenTransport, RefusedTransport(why))
     if group.transport == "xla":
         return XlaTransport(group.ranks, job.world.rank)
     if group.transport == "mpi":

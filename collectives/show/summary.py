@@ -193,7 +193,7 @@ def _dispatch_of_programs(series: Sequence[Sequence[SweepRow]]) -> Iterator[str]
 def _series(row: SweepRow) -> _Series:
     return (
         row.transport, row.operation, row.dtype, row.group_size, row.reduction, row.mode, row.execution, row.placement,
-        row.algorithm, row.protocol, row.channels, row.contention, tuple(row.ranks),
+        row.algorithm, row.protocol, row.channels, row.cta_policy, row.contention, tuple(row.ranks),
     )  # fmt: skip
 
 
@@ -201,7 +201,8 @@ def ways(row: SweepRow) -> str:
     """Return how a row was measured, in words: path, execution, and what differs from the plain case."""
     channels = f"{row.channels} channels" if row.channels is not None else None
     contention = f"beside {row.contention}" if row.contention is not None else None
-    settings = (row.transport, row.execution, row.placement, row.algorithm, row.protocol, channels, contention)
+    policy = f"CTA policy {row.cta_policy}" if row.cta_policy is not None else None
+    settings = (row.transport, row.execution, row.placement, row.algorithm, row.protocol, channels, policy, contention)
     return ", ".join(filter(None, settings))
 
 

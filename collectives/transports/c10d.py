@@ -38,6 +38,9 @@ class C10dTransport:
     def use(self, stream: torch.cuda.Stream) -> None:
         """Nothing to tell: torch.distributed follows the current stream."""
 
+    def register(self, block: object) -> None:
+        raise NotAvailable("torch.distributed is not told of symmetric windows here; use transport=direct")
+
     def close(self) -> None:
         """Nothing to free: who made the process group ends it."""
 

@@ -44,14 +44,14 @@ def refusal(device: torch.device) -> str | None:
 
 
 def open_transport(
-    messages: Messages, device: torch.device, channels: int | None
+    messages: Messages, device: torch.device, channels: int | None, policy: str | None = None
 ) -> "DirectTransport | RefusedTransport":
     """Return this way with a communicator of its own, or, on every rank alike, a closed one with the reason of one."""
     transport: DirectTransport | None = None
-    reason = refusal(device)
+    reason = refusal(device) or (Library().policy_refusal() if policy is not None else None)
     if not (reasons := list(filter(None, messages.texts(reason)))):
         try:
-            transport = DirectTransport(messages, device, channels)
+            transport = DirectTransport(messages, device, channels, policy)
         except RuntimeError as error:
             reason = f"the library makes no communicator{'' if channels is None else f' of {channels} CTAs'}: {error}"
         reasons = list(filter(None, messages.texts(reason)))
@@ -66,7 +66,9 @@ class DirectTransport:
 
     compiled = None
 
-    def __init__(self, messages: Messages, device: torch.device, channels: int | None = None) -> None:
+    def __init__(
+        self, messages: Messages, device: torch.device, channels: int | None = None, policy: str | None = None
+    ) -> None:
         self._library = Library()
         self._rank, self._size = messages.rank, messages.size
         issuer = Issuer.find()
@@ -77,7 +79,8 @@ class DirectTransport:
         self.use(torch.cuda.current_stream(device))
         unique_id = messages.share_bytes(self._library.new_unique_id() if messages.leads else None)
         # last, since it may be refused on one rank, which then has nothing more to tell the others
-        self._communicator = self._library.join(unique_id, messages.rank, messages.size, channels)
+        self._communicator = self._library.join(unique_id, messages.rank, messages.size, channels, policy)
+        self._windows: list[ctypes.c_void_p] = []
 
     def use(self, stream: torch.cuda.Stream) -> None:
         """Let every call, also those bound already, run on this stream."""
@@ -89,8 +92,17 @@ class DirectTransport:
             return rotating(operations)
         return self._issuer.rotating(operations, self._stream)
 
+    def register(self, block: torch.Tensor) -> None:
+        """Make memory of the library's own allocator, as much on every rank, a symmetric window.
+
+        Raises RuntimeError where the library refuses it.
+        """
+        self._windows.append(self._library.register_window(self._communicator, block.data_ptr(), block.numel()))
+
     def close(self) -> None:
         torch.cuda.synchronize()
+        for window in self._windows:
+            self._library.deregister_window(self._communicator, window)
         self._library.leave(self._communicator)
 
     def all_reduce(self, send: torch.Tensor, receive: torch.Tensor, reduction: str) -> Enqueue:

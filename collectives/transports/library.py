@@ -45,6 +45,40 @@ class Config(ctypes.Structure):
         return cls(size, 0xCAFEBEEF, 21800, _UNDEFINED, _UNDEFINED, channels, channels, None, _UNDEFINED)
 
 
+#: NCCL_CTA_POLICY_*: how many multiprocessors collectives may take; zero leaves what can be to the copy engines.
+CTA_POLICIES = {"default": 0, "efficiency": 1, "zero": 2}
+_POLICY_SINCE = 22800
+_SYMMETRIC = 1  # NCCL_WIN_COLL_SYMMETRIC
+
+
+class PolicyConfig(ctypes.Structure):
+    """ncclConfig_t as of NCCL 2.28, 80 bytes: what 2.18's has, and what came behind it since (none was moved)."""
+
+    _fields_ = (
+        *Config._fields_,
+        ("traffic_class", ctypes.c_int),
+        ("name", ctypes.c_char_p),
+        ("collnet_enable", ctypes.c_int),
+        ("cta_policy", ctypes.c_int),
+        ("shrink_share", ctypes.c_int),
+        ("nvls_ctas", ctypes.c_int),
+        ("channels_per_net_peer", ctypes.c_int),
+        ("nvlink_centric_scheduling", ctypes.c_int),
+    )
+
+    @classmethod
+    def of(cls, channels: int | None, policy: str) -> "PolicyConfig":
+        """Return the configuration of a communicator of a policy, and of so many blocks where they are told."""
+        config = cls(ctypes.sizeof(cls), 0xCAFEBEEF, _POLICY_SINCE)
+        for name, kind in cls._fields_[3:]:
+            if kind is ctypes.c_int:
+                setattr(config, name, _UNDEFINED)
+        if channels is not None:
+            config.min_ctas = config.max_ctas = channels
+        config.cta_policy = CTA_POLICIES[policy]
+        return config
+
+
 class LibraryMemory:
     """Device memory from the library's own allocator, which other ranks can map; freed with its last user."""
 
@@ -84,20 +118,51 @@ class Library:
         self.check(self.functions.ncclGetUniqueId(ctypes.byref(identity)))
         return ctypes.string_at(ctypes.byref(identity), UNIQUE_ID_BYTES)
 
-    def join(self, unique_id: bytes, rank: int, size: int, channels: int | None = None) -> ctypes.c_void_p:
+    def version(self) -> int:
+        """Return the library's version as it writes it: 22809 is 2.28.9."""
+        version = ctypes.c_int()
+        self.check(self.functions.ncclGetVersion(ctypes.byref(version)))
+        return version.value
+
+    def policy_refusal(self) -> str | None:
+        """Return why no communicator can be told a CTA policy, or None where one can."""
+        version = self.version()
+        if version >= _POLICY_SINCE and self.has("ncclCommWindowRegister"):
+            return None
+        major, rest = divmod(version, 10_000)
+        return (
+            f"cta_policy needs NCCL 2.28 or an RCCL that goes with it, and this is {major}.{rest // 100}.{rest % 100}"
+        )
+
+    def register_window(self, communicator: ctypes.c_void_p, address: int, size: int) -> ctypes.c_void_p:
+        """Make memory of `allocate` a symmetric window; all ranks call, with as much. Deregister what it returns."""
+        window = ctypes.c_void_p()
+        register = self.functions.ncclCommWindowRegister
+        register.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p),
+                             ctypes.c_int)  # fmt: skip
+        self.check(register(communicator, address, size, ctypes.byref(window), _SYMMETRIC))
+        return window
+
+    def deregister_window(self, communicator: ctypes.c_void_p, window: ctypes.c_void_p) -> None:
+        self.functions.ncclCommWindowDeregister.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+        self.check(self.functions.ncclCommWindowDeregister(communicator, window))
+
+    def join(
+        self, unique_id: bytes, rank: int, size: int, channels: int | None = None, policy: str | None = None
+    ) -> ctypes.c_void_p:
         """Return this rank's communicator; returns once every rank of the group has called."""
         identity = UniqueId()
         ctypes.memmove(ctypes.byref(identity), unique_id, UNIQUE_ID_BYTES)
         communicator = ctypes.c_void_p()
         types = (ctypes.POINTER(ctypes.c_void_p), ctypes.c_int, UniqueId, ctypes.c_int)
-        if channels is None:
+        if channels is None and policy is None:
             init = self.functions.ncclCommInitRank
             init.argtypes = types
             self.check(init(ctypes.byref(communicator), size, identity, rank))
         else:
             init = self.functions.ncclCommInitRankConfig
-            init.argtypes = (*types, ctypes.POINTER(Config))
-            config = Config.of(channels)
+            init.argtypes = (*types, ctypes.c_void_p)
+            config = Config.of(channels or 0) if policy is None else PolicyConfig.of(channels, policy)
             self.check(init(ctypes.byref(communicator), size, identity, rank, ctypes.byref(config)))
         return communicator
 

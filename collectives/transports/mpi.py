@@ -51,6 +51,9 @@ class MpiTransport:
     def use(self, stream: object) -> None:
         """Host buffers know no stream."""
 
+    def register(self, block: object) -> None:
+        raise NotAvailable("MPI is not told of symmetric windows here; use transport=direct")
+
     def close(self) -> None:
         self._communicator.Free()
         self._group.Free()

@@ -26,6 +26,7 @@ import torch.distributed as dist
 from scalescope.launch.watch import flight_recorder
 from scalescope.launch.watch.abort_reason import AbortReason
 from scalescope.launch.watch.arrivals import JOINING, where_they_are
+from scalescope.launch.watch.end_watchdog import watch_end
 from scalescope.launch.watch.peers import Peers
 from scalescope.launch.watch.presence import Heartbeat, kill_stopped, kill_stopped_sibling
 from scalescope.launch.watch.process_watchdog import ProcessWatchdog
@@ -112,6 +113,11 @@ class ProgressWatchdog:
         if (watchdog := self._process_watchdog) is not None:
             self._process_watchdog = None
             watchdog.dismiss()
+
+    def watch_end(self, folder: RunFolder) -> None:
+        """Have a process look after the ranks of this host on their way from the job's end to their own."""
+        neighbours = self._peers.neighbours()
+        watch_end(folder.path, self._rank, {self._rank: self._heartbeat, **neighbours}, self._lost_s)
 
     # --- said by the working thread ---------------------------------------------------------------------------------
 
@@ -306,7 +312,7 @@ class ProgressWatchdog:
         """End what is stopped of this job on this host, whoever is to blame: its launcher would wait half a minute."""
         heartbeats = self._peers.heartbeats(reason.silent)
         named = [beat for beat in heartbeats.values() if beat is not None]
-        kill_stopped([*named, *self._peers.neighbours()])
+        kill_stopped([*named, *self._peers.neighbours().values()])
         for rank, beat in heartbeats.items():
             if beat is None:
                 kill_stopped_sibling(rank)

@@ -133,6 +133,7 @@ class TrainFacts(msgspec.Struct, frozen=True):
     origin: Origin | None = None  # None: not known
     dataset: str | None = None  # the kind of a job's data: synthetic | tokens | image_folder
     mlperf_benchmark: str | None = None  # which of MLPerf Training's it is; None: none of them
+    ranks_per_replica: int = 1  # ranks that work on the same samples: a tensor-parallel group's, a pipeline's
 
 
 class TriedRow(msgspec.Struct, frozen=True):
@@ -217,6 +218,7 @@ class SweepRow(msgspec.Struct, frozen=True):
     algorithm: str | None = None
     protocol: str | None = None
     channels: int | None = None  # blocks a communicator was told to use
+    cta_policy: str | None = None  # that it was told, over symmetric windows: default | efficiency | zero
     memory: str | None = None  # whose allocator the buffers are from: torch | library | xla
     issued_by: str | None = None  # the loop that enqueues eager operations: c | python
     compiled_with: str | None = None  # the compiler and its options, where operations are parts of compiled programs

@@ -147,6 +147,7 @@ def _known(run: TrainRun) -> MeasuredRun:
         samples_per_rank_step=run.facts.samples_per_rank_step,
         mean=mean_step(list(explained.partitions.values())),
         exchanges=explained.exchanges,
+        ranks_per_replica=run.facts.ranks_per_replica,
     )
 
 

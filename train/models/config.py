@@ -15,6 +15,7 @@ class ModelConfig(Variant, ABC):
 
     group: ClassVar[str] = "model"
     network: ClassVar[str]  # "module:class" of its torch half, a `models.network.Network`
+    stage: ClassVar[str]  # "module:class" of its stages in a pipeline, a `models.network.Stage`; where there are any
     reads: ClassVar[str]  # what samples it reads: text | images
     gathers_in_bf16: ClassVar[bool] = True  # whether all of its parameters may be cast to bf16 and back
 
@@ -51,6 +52,14 @@ class ModelConfig(Variant, ABC):
     def recompute_obstacle(self) -> str | None:
         """Return why blocks cannot be computed again in the backward pass; None where they can."""
         return None
+
+    def slice_obstacle(self, degree: int) -> str | None:
+        """Return why so many ranks cannot share each of its layers, and what to do instead; None where they can."""
+        return f"{self.name} has no layers that ranks can share; use a GPT model, or strategy=ddp"
+
+    def stage_obstacle(self, stages: int) -> str | None:
+        """Return why it cannot be cut into so many stages, and what to do instead; None where it can."""
+        return f"{self.name} is not cut into stages; use a GPT model, or strategy=ddp"
 
     def recompute_saves(self, samples: int) -> float | None:
         """Return how many numbers of so many samples `recompute` need not keep; None where that is not known."""

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 
 from scalescope.train.models.config import ModelConfig
 from scalescope.train.models.flops import Flops
@@ -32,10 +33,37 @@ class Network(nn.Module, ABC):
     def synthetic_sample(cls, config: Any, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return one random sample, made on the generator's device: input and target."""
 
+    def slice_layers(self, mesh: DeviceMesh) -> None:
+        """Lay its large layers in slices over the ranks of a mesh of one dimension, which then compute them together.
+
+        Where its config's `slice_obstacle` is None. The loss, and its backward pass, then want torch's loss_parallel.
+        """
+        raise NotImplementedError
+
     @classmethod
     def attention_kernel(cls, config: Any, device: torch.device, dtype: torch.dtype) -> str | None:
         """Return the kernel that attention runs as; None where there is none, or it is not known. Raises UserError."""
         return None
+
+
+class Stage(Network):
+    """A stretch of a network's blocks: samples or activations in, activations out; the last stage's give the loss.
+
+    Made of the whole network, its place and how many there are; parameters have the names that they have in the whole.
+    """
+
+    @property
+    @abstractmethod
+    def shared(self) -> nn.Parameter | None:
+        """The parameter that the first and the last stage both hold; None in others, or where there is none."""
+
+    @abstractmethod
+    def loss(self, x: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean loss of what the last stage has put out."""
+
+    @abstractmethod
+    def activations(self, samples: int, dtype: torch.dtype) -> Tensor:
+        """Return what stages hand on for so many samples, as a tensor without data: its shape and type alone."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +80,12 @@ def network_class(config: ModelConfig) -> type[Network]:
     """Return the torch half of a model, loaded when it is wanted."""
     module, _, name = config.network.partition(":")
     return cast(type[Network], getattr(import_module(module), name))
+
+
+def cut_stage(config: ModelConfig, whole: Network, stage: int, stages: int) -> Stage:
+    """Return stage `stage` of so many, with its modules of the whole; where `config.stage_obstacle` is None."""
+    module, _, name = config.stage.partition(":")
+    return cast(Stage, getattr(import_module(module), name)(whole, stage, stages))
 
 
 def build_model(config: ModelConfig, device: torch.device, recompute: bool = False) -> Model:

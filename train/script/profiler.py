@@ -199,7 +199,10 @@ class StepProfiler:
         else:
             self._exchange.send(Message(membership.rank, device=device))
         if self._schedule.windows:
-            self._tracer = Tracer(config.profiler, membership.device, membership.rank, self._metadata(membership))
+            self._tracer = Tracer(
+                config.profiler, membership.device, membership.rank, self._metadata(membership),
+                lambda: self._run_folder(config.timeout_s).traces,
+            )  # fmt: skip
             self._bursts = Bursts(membership.rank, membership.device, config.profiler.stacks)
             self._bursts.begin()
         self._clock = make_clock(membership.device)
@@ -280,6 +283,8 @@ class StepProfiler:
             return
         try:
             call(self._tracer)
+        except _Refused:
+            raise
         except Exception as error:  # noqa: BLE001 - Kineto's and CUPTI's failures are of many kinds
             self._remarks.append(f"no traces from step {self._step} on: the profiler failed ({error})")
             self._tracer = None

@@ -79,14 +79,18 @@ class Strategy(Generic[Own]):
         """Apply the gradients of a step and clear them."""
         scaler = self.precision.scaler  # without fp16 it only passes on
         scaler.unscale_(self.optimizer)
-        clip_gradients(self.network, self.config.optimizer.gradient_clip)
+        self.clip_gradients()
         set_learning_rate(self.optimizer, learning_rate(self.config.optimizer, step, self.config.steps))
         scaler.step(self.optimizer)
         scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
 
+    def clip_gradients(self) -> None:
+        """Scale the gradients of all ranks down to the total norm that is asked for."""
+        clip_gradients(self.network, self.config.optimizer.gradient_clip)
+
     def train_step(self, batch: Batch, step: int) -> Tensor:
-        """Run one step on this rank's samples; return their mean loss, on the device."""
+        """Run one step on this rank's samples; return the loss, on the device: the mean over ranks is the job's."""
         inputs, targets = batch
         parts = self.config.accumulate
         if self.exchanges_forward:
@@ -178,7 +182,7 @@ class Strategy(Generic[Own]):
 
     @torch.no_grad()
     def evaluate(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the mean loss of samples without training on them.
+        """Return the mean loss of samples without training on them; the mean over the ranks that share them is theirs.
 
         The bare network runs, uncompiled: nothing is exchanged but slices, and nothing compiled for another mode or
         for a last batch that is smaller.

@@ -1,9 +1,10 @@
 """The optimisers: which parameters decay, and the learning rate of a step."""
 
 import math
+from collections.abc import Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
 
 from scalescope.train.settings import OptimizerConfig
@@ -12,13 +13,15 @@ from scalescope.train.settings import OptimizerConfig
 def build_optimizer(config: OptimizerConfig, network: nn.Module, sharded: bool = False) -> Optimizer:
     """Return the fused optimiser. Matrices and filters decay; biases and norms (one dimension) do not.
 
-    Parameters in slices (`sharded`, DTensors) have a fused AdamW, but no fused SGD.
+    Parameters in slices (`sharded`, DTensors) have a fused AdamW, but no fused SGD. One kernel takes those of one mesh.
     """
-    parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    groups = [
-        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
-        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
-    ]
+    trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    groups = []
+    for parameters in _by_mesh(trained):
+        groups += [
+            {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": config.weight_decay},
+            {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+        ]
     if config.kind == "adamw":
         first, second = config.betas
         return AdamW(groups, lr=config.learning_rate, betas=(first, second), fused=True)
@@ -42,5 +45,36 @@ def set_learning_rate(optimizer: Optimizer, rate: float) -> None:
 
 def clip_gradients(network: nn.Module, limit: float | None) -> None:
     """Scale the gradients down to a total norm of `limit`, without reading the norm on the host."""
-    if limit is not None:
+    if limit is None:
+        return
+    parts = _by_mesh([parameter for parameter in network.parameters() if parameter.grad is not None])
+    if len(parts) < 2:
         torch.nn.utils.clip_grad_norm_(network.parameters(), limit, foreach=True)
+        return
+    scale_gradients(parts, limit, torch.stack([gradient_norm(part) for part in parts]).norm())
+
+
+def gradient_norm(parameters: Sequence[nn.Parameter]) -> Tensor:
+    """Return the norm () of gradients that lie on one mesh, or on none; what lies on other ranks counts."""
+    norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None], foreach=True)
+    whole: Tensor = norm.full_tensor() if hasattr(norm, "full_tensor") else norm  # of a DTensor
+    return whole
+
+
+def scale_gradients(parts: Sequence[Sequence[nn.Parameter]], limit: float, norm: Tensor) -> None:
+    """Scale gradients down as a total norm () of all of them asks for; `parts`: parameters of one mesh each."""
+    for part in parts:
+        own, mesh = norm, getattr(part[0], "device_mesh", None)
+        if mesh is not None:
+            from torch.distributed.tensor import DTensor, Replicate  # a second to load: only where something is sliced
+
+            own = DTensor.from_local(norm, mesh, [Replicate()] * mesh.ndim, run_check=False)
+        torch.nn.utils.clip_grads_with_norm_(part, limit, own, foreach=True)
+
+
+def _by_mesh(parameters: Sequence[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """Return parameters by the mesh that they lie in slices on, those of none together, in the order of the first."""
+    found: dict[object, list[nn.Parameter]] = {}
+    for parameter in parameters:
+        found.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
+    return list(found.values())

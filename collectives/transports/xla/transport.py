@@ -87,6 +87,9 @@ class XlaTransport:
     def use(self, stream: object) -> None:
         """XLA has streams of its own."""
 
+    def register(self, block: object) -> None:
+        raise NotAvailable("XLA is not told of symmetric windows here; use transport=direct")
+
     def close(self) -> None:
         """Nothing to free: JAX keeps its communicators until the process ends."""
         self._latest = None

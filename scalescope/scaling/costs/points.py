@@ -108,7 +108,7 @@ def spans_hosts(launch: Launch, group_size: int) -> bool:
 
 def is_plain(row: SweepRow) -> bool:
     """Tell whether a row is a collective alone, as training would call it, on ranks that lie packed."""
-    settings = (row.algorithm, row.protocol, row.channels, row.contention)
+    settings = (row.algorithm, row.protocol, row.channels, row.cta_policy, row.contention)
     return (
         row.status == "measured"
         and bool(row.time_us)

@@ -23,6 +23,7 @@ class MeasuredRun:
     samples_per_rank_step: int
     mean: MeanStep  # of the traces
     exchanges: dict[int, RankExchanges]
+    ranks_per_replica: int = 1
 
     def replayed(self) -> list[RankExchanges]:
         """Return the ranks whose steps are replayed: of many, some spread over all."""
@@ -55,6 +56,12 @@ def check(basis: Basis) -> None:
         raise NotKnown(
             f"only {known} has both traces and steps outside the profiler's window: what more ranks cost shows between "
             "two counts at least (scalescope study gpu_counts=[1,2])"
+        )
+    together = sorted({run.ranks_per_replica for run in basis.runs})
+    if len(together) > 1:
+        raise NotKnown(
+            f"a replica has {' or '.join(map(str, together))} ranks, as the count asks: with more of them each has "
+            "another part of every step, which smaller counts do not tell"
         )
     if not any(one.exchanges for one in basis.largest.exchanges.values()):
         raise NotKnown(f"{basis.largest.name} has no collective in its traces")

@@ -5,6 +5,7 @@ import re
 import msgspec
 
 from scalescope.records.dtypes import canonical_dtype, element_bytes
+from scalescope.records.operations import PAIRWISE
 from scalescope.scaling.rank.roles import Role, role_of
 from scalescope.scaling.trace.trace import CommunicationArgs, Trace
 
@@ -63,6 +64,14 @@ def describe(args: CommunicationArgs | None, groups: "GroupNames") -> RankCollec
     return collective
 
 
+def name_both_ends(one: RankCollective, rank: int) -> None:
+    """Complete a send or receive, whose operator names the partner only, with this rank's own place in the group."""
+    if one.operation in PAIRWISE and (one.source, one.destination) != (None, None) and rank in one.group_ranks:
+        own = one.group_ranks.index(rank)
+        one.source = own if one.source is None else one.source
+        one.destination = own if one.destination is None else one.destination
+
+
 #: The group of collectives in a trace that names none: torch before 2.3 does not say which there are.
 ASSUMED_GROUP = "all ranks (assumed)"
 
@@ -76,8 +85,8 @@ class GroupNames:
         self._roles = {str(group.pg_name): role_of(group.pg_desc) for group in info.pg_config}
         self._world = max(info.world_size, 0)
         # where all groups hold the same ranks, it does not matter for matching which of them an unnamed one belongs to
-        same = len(set(self._ranks.values())) == 1
-        self._only = str(info.pg_config[0].pg_name) if same else None
+        wide = [name for name, ranks in self._ranks.items() if len(ranks) > 1] or list(self._ranks)
+        self._alike = wide if len({self._ranks[name] for name in wide}) == 1 else []
 
     def ranks_of(self, args: CommunicationArgs) -> tuple[int, ...]:
         """Return the global ranks of the group; empty where neither the arguments nor the header list them whole."""
@@ -112,11 +121,23 @@ class GroupNames:
             candidates = on_stream.get(one.stream, set())
             if len(candidates) == 1:
                 one.group, one.group_ranks, one.group_size, one.role = next(iter(candidates))
-            elif self._only is not None and not candidates:
-                one.group = self._only
-                one.group_ranks = self._ranks[self._only]
-                one.role = self._roles.get(self._only)
+            elif self._alike and not candidates:
+                one.group = self._likely(one.operation)
+                one.group_ranks = self._ranks[one.group]
+                one.role = self._roles.get(one.group)
                 one.group_size = len(one.group_ranks) or self._world or None
+
+    def _likely(self, operation: str | None) -> str:
+        """Return which of groups of the same ranks an operation belongs to: sends are a pipeline's, if one is there.
+
+        All else belongs to the one group that has another role; where there is none, or several, to the first.
+        """
+        pipelines = [name for name in self._alike if self._roles.get(name) == "pp"]
+        others = [name for name in self._alike if name not in pipelines]
+        if operation in PAIRWISE and len(pipelines) == 1:
+            return pipelines[0]
+        told = [name for name in others if self._roles.get(name) is not None]
+        return told[0] if len(told) == 1 else (others or self._alike)[0]
 
     def _may_assume(self, collectives: list[RankCollective], by_stream: bool) -> bool:
         """Tell whether all collectives can be taken as those of all ranks: none names a group, one stream runs all."""

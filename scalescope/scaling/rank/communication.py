@@ -3,6 +3,8 @@
 import msgspec
 import numpy as np
 
+from scalescope.records.operations import OPERATION_FACTS, PAIRWISE
+from scalescope.scaling.rank.collective import GroupNames
 from scalescope.scaling.trace.families import is_communication_kernel
 from scalescope.scaling.trace.intervals import Ints
 from scalescope.scaling.trace.trace import KERNEL, CommunicationArgs, Trace
@@ -50,6 +52,7 @@ def communication_of(trace: Trace, order: Ints, launch: Ints, thread: Ints) -> I
         for position in np.flatnonzero(inside).tolist():
             if found[position] == UNKNOWN or is_own_launch(trace, call, int(launch[position])):
                 found[position] = call.index
+    link_coalesced(trace, launch, thread, found)
     return found
 
 
@@ -137,3 +140,41 @@ def is_own_launch(trace: Trace, call: CommunicationCall, instant: int) -> bool:
     operators = trace.operators
     inner = (operators.thread == call.thread) & (operators.start > operators.start[call.record])
     return not bool((inner & (operators.start <= instant) & (operators.end >= instant)).any())
+
+
+def link_coalesced(trace: Trace, launch: Ints, thread: Ints, communication: Ints) -> None:
+    """Link communication kernels that no call launched itself to the sends and receives that were called before.
+
+    `batch_isend_irecv` collects sends and receives, and hands them over together when all have been called: their
+    kernel is launched outside of every call. What was called on the thread since the kernel before is in it. Of several
+    the one to a higher rank stands for all: in a pipeline activations go there, and what is sent and what comes back
+    share kernels with the same partner. `communication` is filled in.
+    """
+    told = {index for index in communication.tolist() if index >= 0}
+    known = {index for index in told if trace.communications[index].operation in OPERATION_FACTS}
+    unknown = np.array([value != NO_COMMUNICATION and value not in known for value in communication.tolist()], bool)
+    kernels = np.flatnonzero(unknown & (launch >= 0))
+    if not kernels.size:
+        return
+    calls = [
+        call for call in communication_calls(trace)
+        if trace.communications[call.index].operation in PAIRWISE and not (call.indices | {call.index}) & known
+    ]  # fmt: skip
+    groups, rank = GroupNames(trace), trace.header.distributed.rank
+    for one in sorted({int(value) for value in thread[kernels]}):
+        waiting = [call for call in calls if call.thread == one]
+        for position in sorted(kernels[thread[kernels] == one].tolist(), key=lambda at: int(launch[at])):
+            together = [call for call in waiting if call.start <= launch[position]]
+            if together:
+                waiting = waiting[len(together) :]
+                communication[position] = min(
+                    together, key=lambda call: _backwards(trace.communications[call.index], groups, rank)
+                ).index
+
+
+def _backwards(args: CommunicationArgs, groups: GroupNames, rank: int) -> bool:
+    """Tell whether a send or receive goes to a lower rank of its group; what does not say whose it is, does."""
+    ranks = groups.ranks_of(args)
+    own = ranks.index(rank) if rank in ranks else rank
+    source = own if args.source is None else args.source
+    return source >= (own if args.destination is None else args.destination)

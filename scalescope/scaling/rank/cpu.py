@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
-from scalescope.records.operations import PAIRWISE
-from scalescope.scaling.rank.collective import GroupNames, RankCollective, describe
+from scalescope.scaling.rank.collective import GroupNames, RankCollective, describe, name_both_ends
 from scalescope.scaling.rank.loading import data_loading
-from scalescope.scaling.rank.partition import OneRankShares, Windows, assemble
+from scalescope.scaling.rank.partition import Layers, OneRankShares, Windows, assemble
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.steps import find_steps
 from scalescope.scaling.trace.families import ENGINE_FRAMES, HANDOVER_OPS
@@ -80,11 +79,16 @@ def build_cpu_timeline(trace: Trace) -> CpuTimeline:
 
 def share_out_cpu(timeline: CpuTimeline) -> OneRankShares:
     """Partition a host timeline: compute, communication, data, and the rest as the host being late."""
+    return assemble(timeline.windows, host_layers(timeline))
+
+
+def host_layers(timeline: CpuTimeline) -> Layers:
+    """Return what the steps of a host timeline are shared out among."""
     windows = timeline.windows
     whole = Intervals(windows.edges[:1], windows.edges[-1:])
     busy = union(timeline.compute, timeline.communication)
     late = difference(whole, clip(busy, int(windows.edges[0]), int(windows.edges[-1])))
-    return assemble(windows, timeline.compute, timeline.communication, EMPTY, timeline.data, late, EMPTY)
+    return Layers(timeline.compute, timeline.communication, EMPTY, timeline.data, late, EMPTY)
 
 
 def _windows(steps: Steps, base: int, starts: Ints, ends: Ints) -> Windows:
@@ -138,7 +142,7 @@ def _collectives(trace: Trace, steps: Steps) -> list[RankCollective]:
     for one in shares:
         _make_whole(one)
     for one in found:
-        _name_both_ends(one, trace.header.distributed.rank)
+        name_both_ends(one, trace.header.distributed.rank)
     return found
 
 
@@ -147,14 +151,6 @@ def _make_whole(one: RankCollective) -> None:
     size = one.group_size
     one.elements = one.elements * size if one.elements is not None and size else None
     one.bytes = one.bytes * size if one.bytes is not None and size else None
-
-
-def _name_both_ends(one: RankCollective, rank: int) -> None:
-    """Complete a send or receive, whose operator names the partner only, with this rank's own place in the group."""
-    if one.operation in PAIRWISE and (one.source, one.destination) != (None, None) and rank in one.group_ranks:
-        own = one.group_ranks.index(rank)
-        one.source = own if one.source is None else one.source
-        one.destination = own if one.destination is None else one.destination
 
 
 class _HandedOver:

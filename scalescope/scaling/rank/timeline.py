@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from scalescope.scaling.rank.collective import GroupNames, RankCollective, describe
+from scalescope.scaling.rank.collective import GroupNames, RankCollective, describe, name_both_ends
 from scalescope.scaling.rank.communication import NO_COMMUNICATION, communication_of, link_by_order
 from scalescope.scaling.rank.copy_engines import COPY_ENGINES
 from scalescope.scaling.rank.launches import find_launches
@@ -116,4 +116,6 @@ def _collectives(trace: Trace, timeline: Timeline, communication: Ints) -> list[
         collective.step = int(timeline.steps.numbers[step]) if step >= 0 else None
         result.append(collective)
     groups.complete(result)
+    for one in result:
+        name_both_ends(one, trace.header.distributed.rank)
     return result

@@ -80,7 +80,7 @@ def _vendor(device: str | None) -> str | None:
 
 
 def _lie_apart(left: RankSummary, right: RankSummary) -> bool:
-    if left.shares is None or right.shares is None:
+    if left.shares is None or right.shares is None or left.timeless or right.timeless:
         return False
     spans = [(int(one.windows.edges[0]), int(one.windows.edges[-1])) for one in (left.shares, right.shares)]
     if min(start for start, _ in spans) < _ABSOLUTE_NS:
@@ -92,6 +92,8 @@ def _lie_apart(left: RankSummary, right: RankSummary) -> bool:
 def _compute_different_things(left: RankSummary, right: RankSummary) -> bool:
     if left.activity != right.activity:
         return False  # of a job on devices, one trace may hold the host alone
+    if left.timeless or right.timeless:
+        return False
     shares = [_work_by_name(one) for one in (left, right)]
     if any(len(one) < _TELLING_KERNELS for one in shares):
         return False

@@ -106,7 +106,7 @@ def _group_of(one: RankCollective, rank: int, rank_sets: Mapping[str, set[tuple[
         name = f"{name}:{','.join(str(member) for member in ranks)}"
     pair = None
     if one.operation in PAIRWISE and one.source is not None and one.destination is not None:
-        pair = (min(one.source, one.destination), max(one.source, one.destination))
+        pair = (one.source, one.destination)  # a way by itself: what comes back may begin before what goes
     return _Group(name, ranks, pair)
 
 

@@ -26,6 +26,7 @@ class Refused(msgspec.Struct, frozen=True):
     name: str
     reason: str
     stranger: bool
+    rank: int | None = None  # by its name
 
 
 class Ranks(msgspec.Struct, frozen=True):
@@ -65,7 +66,7 @@ def read_jobs(
     """
     read = _read(sources, jobs, executor, for_replay)
     refused = [
-        Refused(source.path.name, one, stranger=not source.looks_like_a_trace)
+        Refused(source.path.name, one, not source.looks_like_a_trace, source.rank)
         for source, one in zip(sources, read, strict=True)
         if isinstance(one, str)
     ]

@@ -96,6 +96,6 @@ def point_key(row: SweepRow, *, with_transport: bool = True) -> _Key:
     """Return what two rows have in common that are of one point."""
     return (
         row.operation, row.bytes, row.dtype, row.group_size, row.reduction, row.mode, row.execution, row.root,
-        row.algorithm, row.protocol, row.channels, row.contention, row.placement,
+        row.algorithm, row.protocol, row.channels, row.cta_policy, row.contention, row.placement,
         row.transport if with_transport else None, tuple(row.ranks) if row.placement == "pairs" else None,
     )  # fmt: skip

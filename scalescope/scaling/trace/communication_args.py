@@ -32,6 +32,9 @@ def communication_of(args: Args, name: str) -> CommunicationArgs | None:
     dims = args.input_dims or args.input_dims_old
     if in_elements < 0 and dims:
         in_elements, out_elements = _elements(dims, args.input_type)
+    if dims and name in _EXCHANGES:
+        out_elements, in_elements = _both_elements(dims)
+        both_counts = in_elements >= 0 and out_elements >= 0
     if dtype is None and args.input_type:
         dtype = _first_dtype(args.input_type)
     if operation in MOVE_NO_DATA:
@@ -78,6 +81,8 @@ def gradient_of(args: Args) -> GradientArgs | None:
     return GradientArgs(elements, size) if 0 < elements <= _MOST_ELEMENTS and size else None
 
 
+#: torch's own operators whose ranks send and receive different amounts: outputs, then inputs.
+_EXCHANGES = frozenset({"c10d::alltoall_base_", "c10d::alltoall_"})
 #: What `Input type` calls a tensor's element type.
 _TENSORS = frozenset({"float", "double", "c10::Half", "c10::BFloat16", "int", "long", "long int", "short", "bool",
                       "signed char", "unsigned char"})  # fmt: skip
@@ -99,6 +104,15 @@ def _elements(dims: msgspec.Raw, types: msgspec.Raw) -> tuple[int, int]:
         return min(counts), max(counts)
     scalar = any(argument == [] and kind in _TENSORS for argument, kind in zip(arguments, named, strict=False))
     return (1, 1) if scalar else (-1, -1)
+
+
+def _both_elements(dims: msgspec.Raw) -> tuple[int, int]:
+    """Return the elements of an operator's first two arguments, -1 where the shapes do not say; none is 0."""
+    try:
+        first, second, *_ = msgspec.json.decode(dims)
+        return _count(first), _count(second)
+    except (msgspec.DecodeError, TypeError, ValueError, RecursionError):
+        return -1, -1
 
 
 def _count(argument: Any) -> int:

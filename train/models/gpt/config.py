@@ -22,6 +22,7 @@ class GptConfig(TextModelConfig):
 
     own_kind: ClassVar[str] = "gpt"
     network: ClassVar[str] = "scalescope.train.models.gpt.network:Gpt"
+    stage: ClassVar[str] = "scalescope.train.models.gpt.stages:GptStage"
 
     layers: int = key()
     heads: int = key()
@@ -61,6 +62,16 @@ class GptConfig(TextModelConfig):
         hardware = float((per_token + again) * self.context)
         return Flops(float(per_token * self.context), formula, hardware,
                      "the model's + L·(16·C² + 4·H·Q·T) a token for blocks computed again")  # fmt: skip
+
+    def slice_obstacle(self, degree: int) -> str | None:
+        """Ranks share heads, the MLP's inner units and the vocabulary's rows, each as many."""
+        shared = {"model.heads": self.heads, "model.vocabulary": self.vocabulary}
+        uneven = next((f"{name}={value}" for name, value in shared.items() if value % degree), None)
+        return f"{degree} ranks cannot share {uneven} evenly; choose a divisor" if uneven else None
+
+    def stage_obstacle(self, stages: int) -> str | None:
+        """A stage has a block at least."""
+        return f"model.layers={self.layers} is too few for {stages} stages" if self.layers < stages else None
 
     def recompute_saves(self, samples: int) -> float:
         return float(self.layers * samples * self.context * self.width * (_BLOCK_KEEPS - 1))

@@ -11,12 +11,14 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from scalescope.train.kernels.cross_entropy import can_fuse, linear_cross_entropy
 from scalescope.train.models.gpt.attention import choose_attention, chosen_attention
 from scalescope.train.models.gpt.config import GptConfig
+from scalescope.train.models.gpt.slices import slice_layers
 from scalescope.train.models.network import Network
 
 _GELU_LINEAR = 2 * math.sqrt(2 / math.pi)
@@ -27,6 +29,9 @@ _TURNED = ("attn.c_attn.weight", "attn.c_proj.weight", "mlp.c_fc.weight", "mlp.c
 class Attention(nn.Module):
     """Causal self-attention over all heads at once; torch chooses the kernel (flash where the device has it)."""
 
+    #: c_attn's rows lie head by head (query, key, value of each), not all queries first: a slice then has whole heads.
+    by_head = False
+
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
         self.heads = config.heads
@@ -35,12 +40,22 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         batch, tokens, width = x.shape  # (B, T, C)
-        query, key, value = (
-            part.view(batch, tokens, self.heads, width // self.heads).transpose(1, 2)  # (B, H, T, D)
-            for part in self.c_attn(x).split(width, dim=2)
-        )
+        every = self.c_attn(x)  # (B, T, 3C); of a slice, H and C are its own below
+        if self.by_head:
+            parts = every.view(batch, tokens, -1, 3, width // self.heads).unbind(3)  # (B, T, H, D) each
+        else:
+            parts = [part.view(batch, tokens, self.heads, width // self.heads) for part in every.split(width, dim=2)]
+        query, key, value = (part.transpose(1, 2) for part in parts)  # (B, H, T, D)
         mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)  # (B, H, T, D)
-        return self.c_proj(mixed.transpose(1, 2).reshape(batch, tokens, width))  # (B, T, C)
+        return self.c_proj(mixed.transpose(1, 2).flatten(2))  # (B, T, C)
+
+    @torch.no_grad()
+    def order_by_head(self) -> None:
+        """Turn c_attn's rows round to lie head by head, which computes the same."""
+        for parameter in self.c_attn.parameters():
+            by_kind = parameter.view(3, self.heads, -1, *parameter.shape[1:])
+            parameter.copy_(by_kind.transpose(0, 1).flatten(0, 2).clone())
+        self.by_head = True
 
 
 class Mlp(nn.Module):
@@ -72,6 +87,8 @@ class Block(nn.Module):
 
 class Gpt(Network):
     """The language model. The output projection is the token embedding itself (weight tying)."""
+
+    fuses_loss = True  # on GPUs: without autograd's passes over the logits, which needs them whole
 
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
@@ -107,17 +124,34 @@ class Gpt(Network):
     def attention_kernel(cls, config: GptConfig, device: torch.device, dtype: torch.dtype) -> str | None:
         return chosen_attention(config, device, dtype)
 
+    def slice_layers(self, mesh: DeviceMesh) -> None:
+        for block in self.blocks:
+            cast(Block, block).attn.order_by_head()
+        self.lm_head.weight = slice_layers(self.transformer["wte"], self.blocks, self.lm_head, mesh)
+        self.fuses_loss = False
+
     def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
         """Return the logits (B, T, V); with targets (B, T) the mean cross entropy in nats over all positions."""
+        return self.predict(self.run_blocks(self.embed(tokens)), targets)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Return the residual stream (B, T, C) that tokens (B, T) begin with."""
         positions = torch.arange(tokens.shape[1], device=tokens.device)  # (T,)
-        x = self.transformer["wte"](tokens) + self.transformer["wpe"](positions)  # (B, T, C)
-        dtype = _autocast_dtype(x.device)
-        if dtype == torch.bfloat16:
-            x = x.to(dtype)  # autocast alone would carry the residual stream in fp32, twice the bytes of every add
+        x: Tensor = self.transformer["wte"](tokens) + self.transformer["wpe"](positions)  # (B, T, C)
+        # autocast alone would carry the residual stream in fp32, twice the bytes of every add
+        return x.to(torch.bfloat16) if _autocast_dtype(x.device) == torch.bfloat16 else x
+
+    def run_blocks(self, x: Tensor) -> Tensor:
+        """Return the residual stream (B, T, C) behind this network's blocks."""
         for block in self.blocks:
             x = checkpoint(block, x, use_reentrant=False) if self.recompute and self.training else block(x)
+        return x
+
+    def predict(self, x: Tensor, targets: Tensor | None = None) -> Tensor:
+        """Return the logits (B, T, V) of the residual stream behind the last block; with targets the mean loss."""
         x = self.transformer["ln_f"](x)
-        if targets is not None and can_fuse(x.device, dtype or x.dtype):
+        dtype = _autocast_dtype(x.device)
+        if targets is not None and self.fuses_loss and can_fuse(x.device, dtype or x.dtype):
             return self._fused_loss(x, targets)
         logits = self.lm_head(x)  # (B, T, V)
         if targets is None:

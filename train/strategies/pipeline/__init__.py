@@ -1,0 +1,1 @@
+"""Pipeline parallel: what it is (config), and its torch half (strategy)."""

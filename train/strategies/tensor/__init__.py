@@ -1,0 +1,1 @@
+"""Tensor parallel: what it is (config), and its torch half (strategy)."""
