@@ -360,7 +360,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     device: str | None = None
     steps_by: StepSource | None = "profiler"  # what told the steps; None: `steps` is the whole trace
     backend: str | None = None  # by which ranks talk, where the traces say: nccl (RCCL calls itself so, too), gloo, mpi
-    framework: Literal["torch", "jax"] = "torch"  # whose profiler wrote the traces, so whose settings may help
+    framework: Literal["torch", "jax", "onnxruntime", "tensorflow"] = "torch"  # whose profiler wrote the traces
     trains: bool = True  # an optimiser steps, or gradients are computed; else the job infers, or does neither
     quality: Quality
     windows: int = 1  # that all figures are of

@@ -142,7 +142,7 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         activity=_activity(summaries),
         device=next((one.device for one in summaries.values() if one.device), None),
         backend=_backend(summaries),
-        framework="torch" if all(one.of_file is None for one in summaries.values()) else "jax",
+        framework=next((one.framework for one in summaries.values() if one.framework != "torch"), "torch"),
         trains=_trains(kernels),
         steps_by=(steps_by := _step_source(summaries)),
         quality=quality,

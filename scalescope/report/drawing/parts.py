@@ -20,11 +20,18 @@ class Part:
     shrunk: str = ""  # its name where it takes from a step, and `name` would say the opposite
     remedy_inference: str = ""  # on GPUs that only infer, where it is another one
     remedy_jax: str = ""  # in JAX's words, where torch's are others
+    remedy_onnxruntime: str = ""
+    remedy_tensorflow: str = ""
 
     def remedy_for(self, activity: str | None, *, trains: bool = True, framework: str = "torch") -> str:
         """Return what may help against this part as the largest loss, on GPUs or on CPU ranks."""
-        if framework == "jax" and self.remedy_jax:
-            return self.remedy_jax
+        others = {
+            "jax": self.remedy_jax,
+            "onnxruntime": self.remedy_onnxruntime,
+            "tensorflow": self.remedy_tensorflow,
+        }
+        if own := others.get(framework):
+            return own
         if activity == "cpu" and self.remedy_cpu:
             return self.remedy_cpu
         return self.remedy_inference if not trains and self.remedy_inference else self.remedy
@@ -110,6 +117,10 @@ _ALL = (
         "the processor is busy with what is no operator, such as Python: larger batches, torch.compile, less Python",
         remedy_inference="launch less: CUDA graphs, torch.compile, no synchronisation inside the step",
         remedy_jax="launch less: jax.jit around the whole step, donated state, and no figure read inside it",
+        remedy_onnxruntime="the runtime is between two nodes, or its caller between two runs: larger batches, fused "
+        "nodes (graph_optimization_level=ORT_ENABLE_ALL), inputs bound ahead (IOBinding)",
+        remedy_tensorflow="launch less: tf.function around the whole step (jit_compile=True), larger batches, "
+        "tf.data's prefetch",
     ),
     Part(
         "idle_queued",

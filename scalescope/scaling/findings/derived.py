@@ -10,6 +10,8 @@ from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.verdicts.experts import with_experts
 from scalescope.scaling.verdicts.pipeline import with_bubbles
 
+#: The frameworks whose settings our cures name.
+CURED = ("torch", "jax")
 _MOST = 3
 
 
@@ -24,9 +26,14 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
 
 
 def _fitted(finding: Finding, analysis: RunAnalysis) -> Finding:
-    """Return a finding whose remedy says for which job it is, so that it can be told in words that fit."""
+    """Return a finding whose remedy says for which job it is, so that it can be told in words that fit.
+
+    Of a framework whose settings no cure of ours knows, findings have none.
+    """
     if finding.remedy is None:
         return finding
+    if analysis.framework not in CURED:
+        return replace(finding, remedy=None)
     remedy = replace(
         finding.remedy,
         on_cpu=analysis.activity == "cpu",

@@ -23,7 +23,7 @@ from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.timeline import COMPUTE, Timeline, build_timeline
 from scalescope.scaling.trace.intervals import Intervals, Ints, intervals, length, union
 from scalescope.scaling.trace.reader import read_trace
-from scalescope.scaling.trace.trace import KERNEL, Trace
+from scalescope.scaling.trace.trace import KERNEL, Framework, Trace
 
 #: Time stamps are lost all at once, or not at all.
 _MOST_TIMES = 0.5
@@ -67,6 +67,7 @@ class RankSummary:
     before_window_ns: int
     evidence: Evidence
     host_evidence: HostEvidence | None  # None where nothing of the host was recorded
+    framework: Framework = "torch"
     of_file: int | None = None  # which of its file's devices it is; None where a file is of one rank
 
     @property
@@ -175,6 +176,7 @@ def _identity(trace: Trace) -> dict[str, Any]:
         "host": trace.header.host or trace.header.own.host,
         "device": device or next(iter(names.values()), None),
         "backend": info.backend,
+        "framework": trace.framework,
     }
 
 
