@@ -66,7 +66,7 @@ def test_it_says_which_step_and_which_ranks(timeline: StepTimeline) -> None:
     many.left_out = 56
     many.ranks[3].why, many.ranks[0].why = ["late"], ["first"]
     said = timeline_sentence(many)
-    assert "8 of 64 ranks are drawn; rank 0 comes first and rank 3 is late; 56 are left out." in said
+    assert "8 of 64 ranks are drawn; rank 0 comes first and rank 3 comes late in it; 56 are left out." in said
     assert re.search(r"Neighbours within \d+ µs are drawn as one\.", said)
     for row in timeline_table(timeline).rows:
         assert sum(float(cell or 0) for cell in row[4:]) == pytest.approx(float(row[3] or 0))

@@ -11,7 +11,7 @@ from scalescope.report.timeline.svg import picture
 from scalescope.report.views import run_label
 from scalescope.scaling.step_timeline import StepTimeline, Why
 
-_WHY: dict[Why, str] = {"late": "is late", "typical": "is like most", "first": "comes first"}
+_WHY: dict[Why, str] = {"late": "comes late in it", "typical": "is like most", "first": "comes first"}
 
 
 def drawings_of(data: ReportData) -> list[Drawing]:
