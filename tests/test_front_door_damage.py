@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,32 @@ from tests.fuzz.subjects import said_by
 from tests.report_samples import write_study, write_sweep
 
 DATA = Path(__file__).resolve().parent / "data"
+
+
+_SWALLOWED = """
+import os, signal, sys
+from scalescope.cli import front_door
+
+def loads(argv):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        pass
+    raise ImportError("cannot load module more than once per process")
+
+front_door._answer = loads
+sys.argv = ["scalescope", "train"]
+sys.exit(front_door.main())
+"""
+
+
+def test_ctrl_c_that_something_swallows_while_it_loads_is_an_interruption(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _SWALLOWED]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "TMPDIR": str(tmp_path)}
+    )
+    assert (done.returncode, done.stderr) == (3, "scalescope: interrupted\n")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_defect_is_one_line_with_its_traceback_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:

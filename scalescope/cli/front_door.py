@@ -87,9 +87,10 @@ def _main(arguments: Sequence[str] | None) -> int:
         print(f"scalescope: {lacks}", file=sys.stderr)
         return int(ExitCode.USER_INPUT)
     if argv[:1] and argv[0] in _MEASURING and arguments is None:
-        from scalescope.records.stop import let_interrupt, note_requests
+        from scalescope.records.stop import let_interrupt, note_interrupts, note_requests
 
         note_requests()
+        note_interrupts()
         if "--frozen" in argv:
             let_interrupt()  # a rank: its launcher says why
     try:
@@ -114,7 +115,9 @@ def _main(arguments: Sequence[str] | None) -> int:
         print("scalescope: interrupted", file=sys.stderr)
         return int(ExitCode.RUN_FAILED)
     except Exception as error:  # noqa: BLE001 - the last one to ask: a line for the user, all of it for who mends it
-        print(f"scalescope: {_reported(error)}", file=sys.stderr)
+        from scalescope.records.stop import interrupted
+
+        print(f"scalescope: {'interrupted' if interrupted() else _reported(error)}", file=sys.stderr)
         return int(ExitCode.RUN_FAILED)
 
 

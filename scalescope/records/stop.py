@@ -16,6 +16,7 @@ from types import FrameType
 _HELD_BACK = (signal.SIGUSR1, signal.SIGINT)
 _KEYS = (signal.SIGINT, signal.SIGQUIT)  # a batch system may send SIGTERM twice, or SIGHUP behind it
 _noted: list[str] = []
+_interrupts: list[int] = []
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,25 @@ def note_requests() -> None:
 def noted() -> str | None:
     """Return the signal that has come to this process; None where none has."""
     return _noted[0] if _noted else None
+
+
+def note_interrupts() -> None:
+    """From here on, note each Ctrl-C before Python raises its KeyboardInterrupt: what is loading may swallow that.
+
+    numpy's C part, loaded by torch's, is such: it clears the exception, and a later import fails of what was half done.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _note_interrupt)
+
+
+def interrupted() -> bool:
+    """Whether a Ctrl-C has come to this process since they are noted."""
+    return bool(_interrupts)
+
+
+def _note_interrupt(number: int, frame: FrameType | None) -> None:
+    _interrupts.append(number)
+    signal.default_int_handler(number, frame)
 
 
 @contextmanager
