@@ -93,6 +93,15 @@ def test_a_series_has_a_bar_a_rank_count_and_few_of_many() -> None:
     assert len(widths(series_bars(many))) == 4
 
 
+def test_a_step_that_only_the_traces_tell_is_not_called_measured(tmp_path: Path) -> None:
+    data = read_report_data(write_study(tmp_path / "s"))
+    assert data.study is not None
+    assert "step, measured" in {one.label for one in page_of(data).cards[0].figures}
+    for point in data.study.efficiency:
+        point.samples_per_s = point.tokens_per_s = None
+    assert "step as profiled" in {one.label for one in page_of(data).cards[0].leading}
+
+
 def test_what_a_figure_must_not_be_read_without_is_not_folded(tmp_path: Path) -> None:
     answer = replayed(None, BUCKETS)
     answer.quality = Quality(verdict="degraded", missing_ranks=[3], reasons=["rank 3 has no trace"])

@@ -20,6 +20,7 @@ def with_step(folder: Path, step_ms: float | None) -> RunAnalysis:
     return answer
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("step_ms", "contradicts", "why"),
     [
@@ -40,6 +41,7 @@ def test_a_step_that_cannot_be_is_said_first_and_not_used(step_ms: float, contra
     assert verdict.level == "unknown" and verdict.text.count("contradicts the traces") == 1
 
 
+@pytest.mark.long
 def test_a_step_that_may_be_is_used() -> None:
     told = with_step(JOB, 35.0)
     assert told.as_run is not None and told.as_run.contradicts is None and told.as_run.source == "given"
@@ -47,6 +49,7 @@ def test_a_step_that_may_be_is_used() -> None:
     assert "contradicts" not in run_verdict(told).text
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("step_ms", "contradicts"), [(10.0, "too_short"), (35.0, None), (80.0, "too_long")])
 def test_traces_that_cannot_be_replayed_contradict_it_too(
     step_ms: float, contradicts: str | None, tmp_path: Path
@@ -56,4 +59,11 @@ def test_traces_that_cannot_be_replayed_contradict_it_too(
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     told = with_step(folder, step_ms)
     assert told.replay is None and told.as_run is not None and told.as_run.contradicts == contradicts
+    assert ("contradicts the traces" in run_verdict(told).headline) == (contradicts is not None)
+
+
+@pytest.mark.parametrize(("step_ms", "contradicts"), [(0.4, "too_short"), (2.2, None), (4.0, "too_long")])
+def test_a_small_jobs_too(step_ms: float, contradicts: str | None) -> None:
+    told = with_step(DATA / "gather_sm_n2", step_ms)
+    assert told.as_run is not None and told.as_run.contradicts == contradicts
     assert ("contradicts the traces" in run_verdict(told).headline) == (contradicts is not None)

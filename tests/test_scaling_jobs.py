@@ -112,7 +112,7 @@ def test_a_file_that_is_cut_off_steers_no_mean(tmp_path: Path) -> None:
 
 
 def test_ranks_without_a_trace_are_named_in_the_first_sentence(tmp_path: Path) -> None:
-    copied(tmp_path, "gpt_ddp_n2", {0: "rank0.json.gz"})
+    copied(tmp_path, "gather_sm_n2", {0: "rank0.json.gz"})
     (alone,) = runs_of(tmp_path)
     assert "2 GPUs, rank 0 alone (no trace of rank 1): " in run_verdict(alone).headline
     (tmp_path / "rank1.json.gz").write_bytes(b"no gzip")
@@ -122,17 +122,17 @@ def test_ranks_without_a_trace_are_named_in_the_first_sentence(tmp_path: Path) -
 
 
 def test_ranks_that_are_all_cut_off_are_said_so_in_the_first_sentence(tmp_path: Path) -> None:
-    copied(tmp_path, "gpt_ddp_n1", {0: "rank0.json.gz"})
-    file = tmp_path / "rank0.json.gz"
-    file.write_bytes(file.read_bytes()[: 4 * file.stat().st_size // 5])
+    copied(tmp_path, "gather_sm_n2", {0: "rank0.json.gz", 1: "rank1.json.gz"})
+    for file in tmp_path.iterdir():
+        file.write_bytes(file.read_bytes()[: 9 * file.stat().st_size // 10])
     (cut,) = runs_of(tmp_path)
-    assert cut.quality.cut_ranks == [0] and cut.ranks
-    assert "1 GPU (the trace of rank 0 is cut off): " in run_verdict(cut).headline
+    assert cut.quality.cut_ranks == [0, 1] and len(cut.ranks) == 2
+    assert "2 GPUs (the trace of ranks 0 and 1 is cut off): " in run_verdict(cut).headline
 
 
 def test_a_rank_whose_device_was_not_recorded_steers_no_mean(tmp_path: Path) -> None:
     """Its host's operators are no share of the others' device."""
-    copied(tmp_path, "gpt_ddp_n2", {0: "rank0.json.gz", 1: "rank1.json.gz"})
+    copied(tmp_path, "gather_sm_n2", {0: "rank0.json.gz", 1: "rank1.json.gz"})
     trace = json.loads(gzip.decompress((tmp_path / "rank1.json.gz").read_bytes()))
     of_device = ("kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation")
     trace["traceEvents"] = [event for event in trace["traceEvents"] if event.get("cat") not in of_device]

@@ -110,3 +110,33 @@ def test_the_offset_between_two_hosts_is_found_within_its_half_interval(
 
 def test_ranks_of_one_host_are_not_corrected() -> None:
     assert host_offsets({0: "a", 1: "a"}, {0: [one(0, 10)], 1: [one(900, 910)]}).offsets == {}
+
+
+def moved(rank: int, source: int, spans: list[tuple[int, int]]) -> list[RankCollective]:
+    """One rank's ends of transfers from rank `source` to the other, (begin, end) in ms."""
+    return [
+        RankCollective(start=begin * 1_000_000, end=end * 1_000_000, operation="send_recv", elements=4, group="pp",
+                       group_ranks=(0, 1), source=source, destination=1 - source, step=0)
+        for begin, end in spans
+    ]  # fmt: skip
+
+
+def test_messages_are_paired_in_order_though_they_are_gone_before_they_are_asked_for() -> None:
+    sends, receives = [(0, 1), (10, 11), (20, 21)], [(30, 31), (50, 51), (70, 71)]
+    back, returned = [(60, 61), (80, 81)], [(5, 61), (62, 81)]  # which begins before what goes is sent
+    ranks = {
+        0: sorted([*moved(0, 0, sends), *moved(0, 1, returned)], key=lambda one: one.start),
+        1: sorted([*moved(1, 0, receives), *moved(1, 1, back)], key=lambda one: one.start),
+    }
+    matches = match_collectives(ranks)
+    assert all(match.missing is None for match in matches)
+    pairs = {(ranks[0][match.members[0]].end, ranks[1][match.members[1]].end) for match in matches}
+    assert pairs == {(1_000_000 * one, 1_000_000 * other) for one, other in
+                     ((1, 31), (11, 51), (21, 71), (61, 61), (81, 81))}  # fmt: skip
+
+
+def test_messages_that_a_window_cut_off_are_not_paired_with_others() -> None:
+    ranks = {0: moved(0, 0, [(20, 21), (40, 41)]), 1: moved(1, 0, [(0, 1), (20, 21), (40, 41)])}
+    matches = match_collectives(ranks)
+    assert [match.members for match in matches] == [{1: 0}, {0: 0, 1: 1}, {0: 1, 1: 2}]
+    assert [match.missing for match in matches] == ["window", None, None]

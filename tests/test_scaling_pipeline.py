@@ -27,6 +27,32 @@ def transfer(trace: HostTrace, source: int, destination: int, begin: float, end:
     trace.event("kernel", "ncclDevKernel_SendRecv(x)", begin, end, 30 + source, trace.rank, **told)
 
 
+def hand_over(trace: HostTrace, ways: list[tuple[int, int]], begin: float, end: float) -> None:
+    """Sends and receives that are called one by one, and launched together afterwards: the kernel says nothing."""
+    for source, destination in ways:
+        told: dict[str, Any] = {"Collective name": "send" if trace.rank == source else "recv",
+                "In msg nelems": 1 << 20, "Out msg nelems": 1 << 20, "dtype": "Float", "Group size": 2,
+                "Process Group Name": "4", "Process Group Ranks": "[0, 1]", "Src Rank": source, "Dst Rank": destination,
+                "Process Group Description": "mesh_pp"}  # fmt: skip
+        start, trace.clock = trace.clock, trace.clock + 3
+        trace.event("cpu_op", "record_param_comms", start, trace.clock, trace.thread, **told)
+        trace.python()
+    number = trace.call("LaunchKernelExC")
+    trace.event("kernel", "ncclDevKernel_SendRecv(x)", begin, end, 31, trace.rank, correlation=number, stream=31,
+                device=trace.rank)  # fmt: skip
+
+
+def coalesced_step(trace: HostTrace, number: int) -> None:
+    """Stage 0 sends two activations, gets a gradient beside the second, and one after: 1F1B's kernels."""
+    zero = 1_000.0 + number * 10_000.0
+    trace.clock = zero
+    compute(trace, "gemm", zero, 1_000.0, zero)
+    for at, ways in enumerate(([(0, 1)], [(0, 1), (1, 0)], [(1, 0)])):
+        trace.clock = zero + 50.0 + 100.0 * at
+        hand_over(trace, ways, zero + 1_500.0 + 2_000.0 * at, zero + 1_510.0 + 2_000.0 * at)
+    compute(trace, "gemm", zero + 8_000.0, 1_000.0, trace.clock + 5)
+
+
 def compute(trace: HostTrace, name: str, begin: float, us: float, launch: float) -> None:
     trace.clock = launch
     number = trace.call("LaunchKernel")
@@ -99,3 +125,14 @@ def test_the_bubble_is_what_stages_stand_idle(slow: RunAnalysis) -> None:
 def test_even_stages_have_no_slow_one(tmp_path: Path) -> None:
     (row,) = analysed(tmp_path, (1_000.0, 1_000.0)).pipelines
     assert row.slow_rank is None
+
+
+def test_kernels_of_sends_handed_over_together_are_what_was_called_before(tmp_path: Path) -> None:
+    for rank in range(STAGES):
+        HostTrace(rank, STAGES).steps(4, coalesced_step).write(tmp_path)
+    found = explain_jobs(tmp_path, 1)[0].analysis
+    (row,) = found.pipelines
+    assert row.stages == [0, 1] and row.micro_batches == 2
+    assert {one.operation for one in found.collectives} == {"send_recv"}
+    assert all(one.group == "4" and one.bytes == 4 << 20 for one in found.collectives)
+    assert [group.role for group in found.groups] == ["pp"]

@@ -177,7 +177,7 @@ class StepRow(msgspec.Struct, frozen=True):
     hfu_of_measured: float | None = None
     joules_per_sample: float | None = None  # of all devices, by their own counters
     synchronised: bool = True  # a step waits for all ranks; otherwise each goes on by itself
-    own_ms: list[float] = []  # every rank's time until the pass in which ranks first exchange something, by rank
+    own_ms: list[float] = []  # every rank's time until it first waits for the others, by rank; empty: not marked
 
     @property
     def length_ms(self) -> float:

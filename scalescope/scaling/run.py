@@ -85,9 +85,11 @@ def explain_jobs(
         return [_explain(found[0], _name_of(path))]
     explained = []
     for number, ranks in enumerate(found, 1):
-        one = _explain(ranks, f"{_name_of(path)}, job {number} of {len(found)}")
+        kind = "window" if ranks.is_window else "job"
+        one = _explain(ranks, f"{_name_of(path)}, {kind} {number} of {len(found)}")
+        apart = "windows that have no step in common" if ranks.is_window else "jobs"
         one.analysis.quality.reasons.insert(
-            0, f"the folder holds the traces of {len(found)} jobs; these are {', '.join(ranks.files)}"
+            0, f"the folder holds the traces of {len(found)} {apart}; these are {', '.join(ranks.files)}"
         )
         explained.append(one)
     return explained

@@ -63,7 +63,10 @@ def _series_figures(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
     return [
         *([Figure(f"{last.scaling} scaling efficiency", percent(last.efficiency))] if several else []),
         *_rates(last, points),
-        Figure("step, measured", figure(last.step_ms, 2), "ms"),
+        # plain traces tell no throughput: theirs is the step that they hold
+        Figure(
+            "step, measured" if last.samples_per_s is not None else "step as profiled", figure(last.step_ms, 2), "ms"
+        ),
         *([Figure("speedup", factor(last.speedup))] if several else []),
         _mfu(last.mfu, done.mfu_of_measured if done is not None else None),
     ]

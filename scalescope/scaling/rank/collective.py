@@ -130,14 +130,14 @@ class GroupNames:
     def _likely(self, operation: str | None) -> str:
         """Return which of groups of the same ranks an operation belongs to: sends are a pipeline's, if one is there.
 
-        All else belongs to the one group that has another role; where there is none, or several, to the first.
+        All else belongs to a group of the one other role; where there is none, or several, to the first.
         """
         pipelines = [name for name in self._alike if self._roles.get(name) == "pp"]
         others = [name for name in self._alike if name not in pipelines]
-        if operation in PAIRWISE and len(pipelines) == 1:
+        if operation in PAIRWISE and pipelines:
             return pipelines[0]
         told = [name for name in others if self._roles.get(name) is not None]
-        return told[0] if len(told) == 1 else (others or self._alike)[0]
+        return told[0] if len({self._roles[name] for name in told}) == 1 else (others or self._alike)[0]
 
     def _may_assume(self, collectives: list[RankCollective], by_stream: bool) -> bool:
         """Tell whether all collectives can be taken as those of all ranks: none names a group, one stream runs all."""

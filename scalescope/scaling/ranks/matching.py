@@ -20,6 +20,10 @@ from scalescope.scaling.rank.collective import RankCollective
 
 #: Clocks of one host agree to tens of µs: so far apart can two members seem to lie that did overlap.
 CLOCK_SLACK_NS = 50_000
+#: On a shared machine a host may be held up between sending and the record of it.
+_HELD_UP_NS = 5_000_000
+#: Of transfers, so many offsets between two sequences are tried.
+_MOST_OFFSETS = 64
 
 Missing = Literal["window", "member", "trace"]
 
@@ -203,6 +207,9 @@ def _pair_up(slots: list[_Slot], new: list[_Slot]) -> list[tuple[int, int]]:
     """Return the pairs of positions that belong together, ascending in both."""
     if len(slots) == len(new) and all(_weight(left, right) >= 1.0 for left, right in zip(slots, new, strict=True)):
         return [(position, position) for position in range(len(new))]
+    if (offset := _in_order(slots, new)) is not None:
+        both = range(max(0, -offset), min(len(slots), len(new) - offset))
+        return [(position, position + offset) for position in both]
     anchors = _heaviest_chain(sorted(_candidates(slots, new)))
     pairs: list[tuple[int, int]] = []
     at_slot = at_new = 0
@@ -212,6 +219,32 @@ def _pair_up(slots: list[_Slot], new: list[_Slot]) -> list[tuple[int, int]]:
             pairs.append((left, right))
         at_slot, at_new = left + 1, right + 1
     return pairs
+
+
+def _in_order(slots: list[_Slot], new: list[_Slot]) -> int | None:
+    """Return how much later in the one sequence of transfers its partner stands in the other.
+
+    What one rank sends to another arrives in order: only how many the windows cut off is open. A small message may be
+    gone before its receiver asks for it, so that time says no more than that nothing is received before it is sent.
+    None where that holds for no offset, and for what are no transfers between two ranks that say who sends.
+    """
+    model = slots[0].model
+    ends = {rank for slot in (slots[0], new[0]) for rank in slot.members}
+    if model.operation not in PAIRWISE or model.source is None or len(ends) != 2:
+        return None
+    sender = model.group_ranks[model.source] if model.source < len(model.group_ranks) else model.source
+    if sender not in ends or any(slot.model.sequence is not None for slot in (*slots, *new)):
+        return None
+    sends_left = sender in slots[0].members
+    surplus = len(new) - len(slots)
+    found: list[tuple[float, int]] = []
+    for offset in range(min(0, surplus), max(0, surplus) + 1)[:_MOST_OFFSETS]:
+        pairs = list(zip(slots[max(0, -offset) :], new[max(0, offset) :], strict=False))
+        ways = [(left, right) if sends_left else (right, left) for left, right in pairs]
+        if all(receive.end + _HELD_UP_NS >= send.start and _compatible(send.model, receive.model)
+               for send, receive in ways):  # fmt: skip
+            found.append((sum(_weight(left, right) for left, right in pairs), -offset))
+    return -max(found)[1] if found else None
 
 
 def _candidates(slots: list[_Slot], new: list[_Slot]) -> Iterator[tuple[int, int, float]]:
