@@ -7,6 +7,7 @@ from importlib import util
 from scalescope.collectives.config import SweepConfig
 from scalescope.collectives.dtypes import DTYPES, REDUCTIONS
 from scalescope.collectives.operations import OPERATIONS
+from scalescope.collectives.operations.operation import JAX_IS_MISSING
 from scalescope.collectives.plan import as_list, group_sizes
 from scalescope.collectives.sizes import parse_sizes
 from scalescope.collectives.transports.library import CTA_POLICIES
@@ -22,7 +23,6 @@ PROTOCOLS = ("Simple", "LL", "LL128")
 MEMORIES = ("auto", "torch", "library")
 _MOST_CHANNELS = 128  # RCCL's; NCCL has 64, and takes more for that
 CLOCKS = ("auto", "device", "host")
-JAX_IS_MISSING = "transport=xla needs JAX, which is an extra: pip install 'scalescope[jax]'"
 
 
 def check(config: SweepConfig, world_size: int) -> None:

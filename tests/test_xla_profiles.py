@@ -138,7 +138,7 @@ def write(path: Path, *planes: xspace.Plane) -> Path:
     return path
 
 
-def two_runs_a_device(devices: range, step_num: bool) -> list[xspace.Plane]:
+def two_runs_a_device(devices: range, step_num: bool, says_which: bool = True) -> list[xspace.Plane]:
     """Return a process's planes: three runs of a module on two devices, which gather over four and reduce over two."""
     host = xspace.Plane("/host:CPU")
     planes = [host]
@@ -146,8 +146,9 @@ def two_runs_a_device(devices: range, step_num: bool) -> list[xspace.Plane]:
         plane = xspace.Plane(f"/device:GPU:{ordinal}")
         for run in range(3):
             begin, number = 10_000 * run, 100 * ordinal + 10 * run + 1
+            of_which = {"global_device_id": device} if says_which else {"partition": device}
             host.add(f"thread {ordinal}", f"[{ordinal}] CommonPjRtLoadedExecutable::Execute (jit_step)",
-                     begin + 100, 2_000, global_device_id=device)  # fmt: skip
+                     begin + 100, 2_000, **of_which)  # fmt: skip
             key = f"devices=4:[0,1,2,3]; run={run}"
             host.add(f"thread {ordinal}", "AcquireGpuClique", begin + 110, 10, clique_key=key, device=device)
             pair = "devices=2:[0,1]" if device < 2 else "devices=2:[2,3]"
@@ -198,6 +199,19 @@ def test_processes_join_by_global_ids_and_steps_are_the_modules_runs(tmp_path: P
         *[("all_reduce", 4_000, "devices 0,1", 2)] * 3,
         *[("all_reduce", 4_000, "devices 2,3", 2)] * 3,
     ]
+
+
+def test_processes_of_one_device_each_are_told_apart_by_the_groups_that_they_join(tmp_path: Path) -> None:
+    """A process of one device may run its modules without a word of which it is among all."""
+    for device in (1, 0, 3, 2):
+        planes = two_runs_a_device(range(device, device + 1), step_num=True, says_which=False)
+        write(tmp_path / f"process{3 - device}.xplane.pb", *planes)
+    analysis: RunAnalysis = explain_traces(find_sources(tmp_path), "", jobs=1).analysis
+    assert analysis.world_size == 4 and [one.rank for one in analysis.ranks] == [0, 1, 2, 3]
+    by_group = {(one.operation, one.group, len(one.wait_us)) for one in analysis.collectives}
+    assert by_group == {
+        ("all_gather", "devices 0,1,2,3", 4), ("all_reduce", "devices 0,1", 2), ("all_reduce", "devices 2,3", 2)
+    }  # fmt: skip
 
 
 def test_a_profile_without_a_gpu_says_so(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ Call = Callable[[], Any]
 Tensor = Any  # whatever the transport moves: a torch tensor or a numpy array
 #: Transports that never work in one buffer: their results have memory of their own.
 OUT_OF_PLACE_ONLY = ("xla",)
+JAX_IS_MISSING = "transport=xla needs JAX, which is an extra: pip install 'scalescope[jax]'"
 
 
 class NotAvailable(Exception):

@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from scalescope.collectives.checks import JAX_IS_MISSING
-from scalescope.collectives.operations.operation import NotAvailable
+from scalescope.collectives.operations.operation import JAX_IS_MISSING, NotAvailable
 from scalescope.collectives.transports.messages import Messages
 from scalescope.launch.network.rendezvous import free_port
 

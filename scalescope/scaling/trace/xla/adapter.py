@@ -85,7 +85,7 @@ class _Launches:
                 if at >= 0 and call.start <= (run := by_thread[call.thread][at]).start + run.duration:
                     run_of[number] = run
         found = Counter(run.device for run in run_of.values())
-        self.device = found.most_common(1)[0][0] if found else None
+        self.device = found.most_common(1)[0][0] if found else _only_member(profile)
         self.runs = [run for runs in by_thread.values() for run in runs if run.device == self.device]
         self.runs.sort(key=lambda run: run.start)
         numbers = {id(run): number for number, run in enumerate(self.runs)} if _run_alike(profile) else {}
@@ -99,6 +99,11 @@ class _Launches:
                 ph="X", cat="cuda_runtime", name=_call_name(call.name), tid=call.thread,
                 ts=call.start / 1000, dur=call.duration / 1000, args=Args(correlation=call.correlation),
             )  # fmt: skip
+
+
+def _only_member(profile: Profile) -> int | None:
+    """Return the device that communicates, of a process of one: it may run its modules without a word of which."""
+    return next(iter(profile.cliques)) if len(profile.cliques) == 1 and len(profile.devices) == 1 else None
 
 
 def _run_alike(profile: Profile) -> bool:
