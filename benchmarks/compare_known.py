@@ -67,7 +67,7 @@ ON_CPU = (
     Case("one_more_layer", ("model.layers=5",), models=("gpt_tiny",)),
     Case("wider", ("model.width=192",), models=("gpt_tiny",)),
 )
-_STEPS = ("steps=140", "profiler.wait=60", "profiler.active=5", "profiler.repeat=5")
+_STEPS = ("steps=190", "profiler.wait=30", "profiler.active=5", "profiler.repeat=5")
 
 
 def main() -> int:

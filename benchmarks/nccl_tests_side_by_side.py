@@ -1,14 +1,18 @@
 """nccl-tests and `scalescope sweep` on the same GPUs, in one sitting, interleaved: is a figure of ours theirs?
 
     python benchmarks/nccl_tests_side_by_side.py --nccl-tests ~/nccl-tests/build --sizes 8B..4GiB --out side_by_side
+    python benchmarks/nccl_tests_side_by_side.py --transports direct,c10d,xla --executions eager --group-sizes 2 \
+        --sizes "64MiB..1GiB x4" --repeats 1 --out xla -- budget_s=0.2
 
-Needs a build of nccl-tests (`make` there; no MPI) and a machine with at least two GPUs. Every repeat runs, for each
+Needs a machine with at least two GPUs, and a build of nccl-tests (`make` there; no MPI). Without one, the first of our
+transports stands in its place (direct: the library itself), and the table says so. Every repeat runs, for each
 operation and group size, nccl-tests with a thread a GPU (`-t N -g 1`), and then one sweep of ours over the same
 operations, sizes and group sizes: directly, through torch.distributed, and both again as graphs. So a drift of clocks
 or temperature meets both. What is compared is the median of the repeats; Ctrl-C or SIGTERM shows it for those done.
 
 Their in-place column is taken, but for operations that cannot work in place (all_to_all, send_recv). Ours is timed
-with the host's clock, as theirs. Graphs are compared up to --graphs-to only: above it a launch costs nothing beside the
+with the host's clock, as theirs; of XLA's programs, whose operations follow one another in one loop, with the clock
+that they have. Graphs are compared up to --graphs-to only: above it a launch costs nothing beside the
 transfer. A repeat that OUT holds whole is read and not measured again, so a sitting can be made of several calls.
 --nccl-library makes nccl-tests load torch's own library, so that one library is
 compared with itself (needs a build that links it dynamically, which is the default).
@@ -52,6 +56,8 @@ PROGRAMS = {
 }
 GRAPH_LAUNCHES = 10
 MIB = 1024**2
+#: Of a transport, from which size up, within which share of their time.
+_CLAIMS = (("direct", MIB, 0.05), ("direct", 1, 0.10), ("c10d", 16 * MIB, 0.05), ("xla", 64 * MIB, 0.10))
 _ROW = re.compile(r"^\s*(\d+)\s+(\d+)\s+(\w+)\s+(\w+)\s+(-?\d+)\s+(.*)$")
 
 
@@ -70,21 +76,25 @@ class Measured:
     """All figures so far: times in µs by cell, and how long each repeat took."""
 
     theirs: dict[Cell, list[float]] = field(default_factory=lambda: defaultdict(list))
+    of_programs: dict[Cell, list[float]] = field(default_factory=lambda: defaultdict(list))  # dispatch of XLA's, µs
     ours: dict[tuple[str, Cell], list[float]] = field(default_factory=lambda: defaultdict(list))
+    reference: str | None = None  # the transport of ours that stands in the place of theirs
     seconds: list[tuple[float, float]] = field(default_factory=list)  # theirs, ours a transport
 
 
 def main() -> int:
     options = _options()
     signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))  # both end the measuring and show what there is
-    measured = Measured()
+    measured = Measured(reference=None if options.nccl_tests else options.transports[0])
     (options.out / "theirs").mkdir(parents=True, exist_ok=True)
     try:
         for repeat in range(options.repeats):
             measure(options, repeat, measured)
     except KeyboardInterrupt:
         print("# stopped: the table is of what was measured until here", flush=True)
-    lines = [*table(measured), "", *claims(measured)]
+    of_ours = f"`theirs` is transport={measured.reference}: nccl-tests were not run."
+    theirs = [of_ours, ""] if measured.reference is not None else []
+    lines = [*theirs, *table(measured), "", *claims(measured)]
     (options.out / "table.md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))
     return 0
@@ -97,7 +107,8 @@ def measure(options: argparse.Namespace, repeat: int, measured: Measured) -> Non
     for folder in () if known else ours:
         shutil.rmtree(folder, ignore_errors=True)  # of a repeat that was cut short
     began = time.monotonic()
-    for operation, group_size, execution in product(options.operations, options.group_sizes, options.executions):
+    points = product(options.operations, options.group_sizes, options.executions) if options.nccl_tests else ()
+    for operation, group_size, execution in points:
         log = options.out / "theirs" / f"{operation}-n{group_size}-{execution}-{repeat}.txt"
         if not known:
             log.write_text(run_theirs(options, operation, group_size, execution))
@@ -118,11 +129,16 @@ def measure(options: argparse.Namespace, repeat: int, measured: Measured) -> Non
             continue
         cell = Cell(row.operation, row.group_size, row.bytes, row.execution)
         measured.ours[row.transport, cell].append(row.time_us)
+        if row.dispatch_us is not None:
+            measured.of_programs[cell].append(row.dispatch_us)
+        if row.transport == measured.reference:
+            measured.theirs[cell].append(row.time_us)
     print("\n".join(sorted(refused)), end="\n" if refused else "")
     ways = len(options.transports)  # theirs has one
-    took = f"nccl-tests took {theirs_s:.1f} s, ours {ours_s:.1f} s for {ways} transports"
+    they = f"nccl-tests took {theirs_s:.1f} s, " if options.nccl_tests else ""
+    took = f"{they}ours {ours_s:.1f} s for {ways} transports"
     print(f"# repeat {repeat + 1} of {options.repeats}: {'known already' if known else took}", flush=True)
-    if not known:
+    if not known and options.nccl_tests:
         measured.seconds.append((theirs_s, ours_s / ways))
 
 
@@ -191,8 +207,10 @@ def table(measured: Measured) -> Iterator[str]:
     heads = [f"{transport} µs | {transport}/theirs" for transport in transports]
     if set(transports) >= {"c10d", "direct"}:
         heads.append("dispatch µs")
+    if measured.of_programs:
+        heads.append("xla dispatch µs")
     yield f"| operation | n | size | as | theirs µs | theirs busbw GB/s | {' | '.join(heads)} |"
-    yield "|" + "---|" * (6 + 2 * len(transports) + ({"c10d", "direct"} <= set(transports)))
+    yield "|" + "---|" * (6 + len(transports) + len(heads))
     for cell in sorted(theirs, key=lambda cell: (cell.operation, cell.execution, cell.group_size, cell.bytes)):
         their_us = statistics.median(theirs[cell])
         bus = (OPERATIONS[cell.operation].facts.bus_factor(cell.group_size) or 0.0) * cell.bytes / their_us / 1e3
@@ -207,6 +225,9 @@ def table(measured: Measured) -> Iterator[str]:
         ]
         if {"c10d", "direct"} <= medians.keys():
             figures.append(f"{medians['c10d'] - medians['direct']:.2f}")
+        if measured.of_programs:
+            own = measured.of_programs.get(cell)
+            figures.append(f"{statistics.median(own):.2f}" if own else "n/a")
         yield (f"| {cell.operation} | {cell.group_size} | {format_size(cell.bytes)} | {cell.execution} | "
                f"{their_us:.2f} | {bus:.2f} | {' | '.join(figures)} |")  # fmt: skip
 
@@ -214,11 +235,14 @@ def table(measured: Measured) -> Iterator[str]:
 def claims(measured: Measured) -> Iterator[str]:
     """Yield a line a claim: what was claimed, what was measured, and whether it holds."""
     theirs, ours = measured.theirs, measured.ours
-    for transport, least, within in (("direct", MIB, 0.05), ("direct", 1, 0.10), ("c10d", 16 * MIB, 0.05)):
+    for transport, least, within in _CLAIMS:
         ratios = {
             cell: statistics.median(times) / statistics.median(ours[transport, cell])
             for cell, times in theirs.items()
-            if (transport, cell) in ours and cell.bytes >= least and (least > 1 or cell.bytes < MIB)
+            if transport != measured.reference
+            and (transport, cell) in ours
+            and cell.bytes >= least
+            and (least > 1 or cell.bytes < MIB)
         }
         if not ratios:
             continue
@@ -268,7 +292,7 @@ def _cut(text: str) -> tuple[str, str, str]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--nccl-tests", required=True, metavar="BUILD", help="the folder with all_reduce_perf")
+    parser.add_argument("--nccl-tests", metavar="BUILD", help="the folder with all_reduce_perf")
     parser.add_argument("--nccl-library", metavar="FILE", help="the libnccl.so.2 that nccl-tests is to load")
     parser.add_argument("--operations", default="all_reduce", help=f"comma list of {', '.join(PROGRAMS)}")
     parser.add_argument("--group-sizes", default="2,4")

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable, Sequence
+from importlib import util
 
 from scalescope.collectives.config import SweepConfig
 from scalescope.collectives.dtypes import DTYPES, REDUCTIONS
@@ -12,7 +13,7 @@ from scalescope.launch.bounds import is_whole
 from scalescope.records.errors import UserError
 
 MODES = ("in_place", "out_of_place")
-TRANSPORTS = ("c10d", "direct", "mpi")
+TRANSPORTS = ("c10d", "direct", "mpi", "xla")
 EXECUTIONS = ("eager", "graph")
 PLACEMENTS = ("packed", "spread", "pairs")
 ALGORITHMS = ("Ring", "Tree", "CollnetDirect", "CollnetChain", "NVLS", "NVLSTree", "PAT")
@@ -20,6 +21,7 @@ PROTOCOLS = ("Simple", "LL", "LL128")
 MEMORIES = ("auto", "torch", "library")
 _MOST_CHANNELS = 128  # RCCL's; NCCL has 64, and takes more for that
 CLOCKS = ("auto", "device", "host")
+JAX_IS_MISSING = "transport=xla needs JAX, which is an extra: pip install 'scalescope[jax]'"
 
 
 def check(config: SweepConfig, world_size: int) -> None:
@@ -30,6 +32,8 @@ def check(config: SweepConfig, world_size: int) -> None:
     if config.modes != "auto":
         _known("modes", as_list(config.modes), MODES)
     _known("transport", as_list(config.transport), TRANSPORTS)
+    if "xla" in as_list(config.transport) and util.find_spec("jax") is None:
+        raise UserError(JAX_IS_MISSING)
     _known("execution", as_list(config.execution), EXECUTIONS)
     _known("placement", as_list(config.placement), PLACEMENTS)
     for key, known in (

@@ -221,6 +221,7 @@ def _run(
         own = f"rank {world.rank}: {type(error).__name__}: {first_line}{kept}"
         message = f"{first.message}; rank {world.rank} failed of it{kept}" if first else own
         rank.fail(message, ExitCode.RUN_FAILED, (first.ended_by if first else None) or ended_by_error(error))
+    watchdog.watch_end(folder)
     let_terminate()  # all is written: nothing is left to say
     dist.destroy_process_group()
     return code

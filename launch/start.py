@@ -26,7 +26,7 @@ from scalescope.records.environment import usable_cores
 from scalescope.records.errors import ExitCode, RunError, Stopped, UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.package import COMMAND, importable
-from scalescope.records.stop import Ending, asked_to_end, endings_noted, held_back, note_requests, noted
+from scalescope.records.stop import Ending, asked_to_end, endings_noted, held_back, note_requests, noted, told_again
 
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 _LOOK_S = 0.1  # for ranks that have not heard of a request to stop
@@ -155,13 +155,18 @@ def _stop_signal_to_ranks() -> Iterator[None]:
 
 
 def _tell_ranks(ended: threading.Event) -> None:
-    """Tell each rank once of a request to stop, whether it is there when that comes or is started after it."""
+    """Tell each rank once of a request to stop, whether it is there when that comes or is started after it; a second
+    Ctrl-C while they end ends them at once.
+    """
     signalled: set[int] = set()
     while not ended.wait(_LOOK_S):
         for child in _ranks() - signalled if noted() is not None else ():
             with suppress(OSError):
                 os.kill(child, signal.SIGUSR1)
             signalled.add(child)
+        for child in _ranks() if told_again() else ():
+            with suppress(OSError):
+                os.kill(child, signal.SIGKILL)
 
 
 def _ranks() -> set[int]:

@@ -63,6 +63,16 @@ FAULTS: dict[str, Fault] = {
         "rank 0, or the launcher that serves it, is stopped", "every step's row until then",
         _MPI + "a_stopped_rank_0_that_serves_the_store",
     ),
+    "stopped_at_end_mpi": Fault(
+        "a rank is stopped when all is done", "SIGSTOP under mpirun as its Python ends, `launch.step_limit_s=3`", 9, 60,
+        "", "everything; nothing in /dev/shm",
+        _MPI + "a_rank_stopped_at_its_end_is_ended_and_nothing_is_left",
+    ),
+    "stopped_at_end": Fault(
+        "a rank is stopped when all is done, started by scalescope", "SIGSTOP as its Python ends, "
+        "`launch.step_limit_s=3`", 3, 60, "was ended by SIGKILL when all was done", "everything",
+        _TRAINING + "a_rank_stopped_at_its_end_is_ended",
+    ),
     "stopped_in_collective": Fault(
         "a rank is stopped in a collective", "SIGSTOP in a sweep, `hang_limit_s=2`", 3, 30,
         "is stopped, last heard from", "every finished point's row, a `failed` one with the reason",
@@ -122,6 +132,11 @@ FAULTS: dict[str, Fault] = {
         "join, in training", 3, 40, "scalescope: ",
         "every step's row until then; no rank stays behind",
         "tests/test_faults_ctrl_c.py::test_ctrl_c_while_ranks_load_ends_the_job_as_interrupted",
+    ),
+    "interrupted_twice": Fault(
+        "Ctrl-C again, while ranks do not come to their end", "SIGINT, and SIGINT; the ranks are stopped", 3, 15,
+        "stopped by SIGINT", "every step's row until then; no rank stays behind",
+        "tests/test_faults_ctrl_c.py::test_a_second_ctrl_c_ends_ranks_at_once",
     ),
     "async_exception": Fault(
         "an exception comes into a rank's main thread from another", "PyThreadState_SetAsyncExc", 3, 30,

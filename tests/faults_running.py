@@ -17,6 +17,7 @@ from tests.train_runs import FAST, SMALL_GPT, wait_for_rows
 ROOT = Path(__file__).resolve().parent.parent
 BIN = Path(sys.executable).parent
 ENDLESS = (*SMALL_GPT, "data=python_stdlib", "profiler=none", "warmup_steps=2", "steps=100000", "launch.step_limit_s=3")
+SHORT = (*(word for word in ENDLESS if not word.startswith("steps=")), "steps=12")
 Running = tuple[subprocess.Popen[str], RunFolder]
 
 needs_mpirun = pytest.mark.skipif(
@@ -85,9 +86,19 @@ def begin(
     ]
     return subprocess.Popen(
         [*command, *FAST, *(words or LIMITED)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": f"{runs}:{ROOT}"},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(runs), str(ROOT), os.environ.get("PYTHONPATH", "")])},
     )  # fmt: skip
 
+
+# rank 1 stops itself as its Python ends, when all is written; `{variable}` says which rank it is
+STOPPED_AT_END = """
+import atexit, os, pathlib, signal, sys
+def stop():
+    pathlib.Path(__file__).with_name("stopped").write_text(str(os.getpid()))
+    os.kill(os.getpid(), signal.SIGSTOP)
+if os.environ.get("{variable}") == "1" and "train" in sys.orig_argv:
+    atexit.register(stop)
+"""
 
 # a thread of rank 1's waits for the file `go` beside this one, and does what follows
 ON_GO = """

@@ -23,8 +23,17 @@ def descendants(pid: int) -> list[int]:
 
 def catches(pid: int, number: signal.Signals) -> bool:
     """Return whether a process has a handler of its own for a signal."""
+    return _is_in(pid, "SigCgt:", number)
+
+
+def pending(pid: int, number: signal.Signals) -> bool:
+    """Return whether a signal has been sent to a process that has not taken it yet."""
+    return _is_in(pid, "ShdPnd:", number)
+
+
+def _is_in(pid: int, field: str, number: signal.Signals) -> bool:
     status = Path(f"/proc/{pid}/status").read_text()
-    (mask,) = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")]
+    (mask,) = [line.split()[1] for line in status.splitlines() if line.startswith(field)]
     return bool(int(mask, 16) >> (number - 1) & 1)
 
 

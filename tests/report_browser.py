@@ -48,14 +48,20 @@ class Seen:
         return found
 
 
-def open_page(page: Path, *, width: int = 1280, dark: bool = False, probe: bool = False) -> Seen:
-    """Open a page in headless Chromium with every name unresolvable; return its DOM once drawn, and its console."""
+def open_page(page: Path, *, width: int = 1280, dark: bool = False, probe: bool = False, act: str = "") -> Seen:
+    """Open a page in headless Chromium with every name unresolvable; return its DOM once drawn, and its console.
+
+    `act`: a script that plays the reader, run in a copy once the page is drawn.
+    """
     assert CHROMIUM is not None
     with tempfile.TemporaryDirectory() as folder:
-        if probe:
+        if probe or act:
             text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page.read_text())
             page = Path(folder) / "probed.html"
-            page.write_text(_PROBE.join(text.rsplit("</body>", 1)) + "</body>")
+            played = (
+                f'<script>addEventListener("load", () => setTimeout(() => {{{act}}}, 2000));</script>' if act else ""
+            )
+            page.write_text(f"{_PROBE}{played}".join(text.rsplit("</body>", 1)) + "</body>")
         done = subprocess.run(
             [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder}/profile",
              "--host-resolver-rules=MAP * ~NOTFOUND", "--enable-logging=stderr", "--v=0",

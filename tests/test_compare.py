@@ -103,6 +103,19 @@ def test_a_side_whose_traces_are_not_whole_is_compared_with_nothing(tmp_path: Pa
         compare_paths([DATA / "held_up_hosts" / "front"], [broken])
 
 
+@pytest.mark.parametrize("kept", [0.5, 0.001])
+def test_a_file_whose_name_tells_no_rank_is_missed_all_the_same(kept: float, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for rank in (0, 1):
+        shutil.copy(DATA / "held_up_hosts" / "front" / f"rank{rank}.json.gz", broken / f"{'ab'[rank]}.json.gz")
+    assert compare_paths([DATA / "held_up_hosts" / "front"], [broken]).verdict == "same"
+    cut = broken / "b.json.gz"
+    cut.write_bytes(cut.read_bytes()[: int(cut.stat().st_size * kept)])
+    with pytest.raises(UserError, match=r"of 2 ranks' traces only 1 are whole"):
+        compare_paths([DATA / "held_up_hosts" / "front"], [broken])
+
+
 def test_a_file_that_is_no_trace_beside_them_is_in_no_comparisons_way(tmp_path: Path) -> None:
     beside = shutil.copytree(DATA / "held_up_hosts" / "front", tmp_path / "beside")
     (beside / "truth.json").write_text('{"cause": "sleep"}')

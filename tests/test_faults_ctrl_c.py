@@ -12,7 +12,7 @@ import pytest
 from scalescope.records.folder import RunFolder
 from tests.faults import FAULTS
 from tests.faults_running import ENDLESS, end_of, steps_of
-from tests.processes import await_that, catches, command_of, descendants
+from tests.processes import await_that, catches, command_of, descendants, pending
 from tests.train_runs import FAST, start, wait_for_rows
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -118,3 +118,21 @@ def test_ctrl_c_while_it_trains_keeps_every_row(tmp_path: Path) -> None:
     job.send_signal(signal.SIGINT)
     assert_interrupted(job, folder, since, ranks)
     assert len(steps_of(folder)) >= 8 and steps_of(folder) == list(range(len(steps_of(folder))))
+
+
+@pytest.mark.long
+def test_a_second_ctrl_c_ends_ranks_at_once(tmp_path: Path) -> None:
+    """Ranks that are stopped hear nothing: without it, torchrun's engine gives them half a minute."""
+    job, folder = start(tmp_path, "one", 2, *ENDLESS), RunFolder(tmp_path / "one")
+    wait_for_rows(folder.steps, 8)
+    ranks = [pid for pid in descendants(job.pid) if b"--frozen" in command_of(pid)]
+    for rank in ranks:
+        os.kill(rank, signal.SIGSTOP)
+    job.send_signal(signal.SIGINT)
+    await_that(lambda: all(pending(rank, signal.SIGINT) for rank in ranks))  # its launcher has told them
+    since = time.monotonic()
+    job.send_signal(signal.SIGINT)
+    said = end_of(FAULTS["interrupted_twice"], job, folder, since)
+    assert folder.read_info().status == "interrupted", said
+    assert not any(command_of(rank) for rank in ranks)
+    assert steps_of(folder) == list(range(len(steps_of(folder))))

@@ -12,7 +12,7 @@ import pytest
 from scalescope.records.errors import ExitCode
 from scalescope.records.folder import RunFolder
 from tests.faults import FAULTS
-from tests.faults_running import BIN, ENDLESS, end_of, mpirun, needs_mpirun, steps_of
+from tests.faults_running import BIN, ENDLESS, SHORT, STOPPED_AT_END, end_of, mpirun, needs_mpirun, steps_of
 from tests.processes import await_that, descendants, environment_of
 from tests.train_runs import FAST, wait_for_rows
 
@@ -29,6 +29,37 @@ def test_a_stopped_rank_0_that_serves_the_store(tmp_path: Path) -> None:
     end_of(FAULTS["rank0_stopped"], job, folder, time.monotonic())
     assert folder.read_info().status == "failed" and len(steps_of(folder)) >= 8
     assert not Path(f"/proc/{rank0}").exists()
+
+
+@pytest.mark.long
+@needs_mpirun
+def test_a_rank_stopped_at_its_end_is_ended_and_nothing_is_left(tmp_path: Path) -> None:
+    """Rank 0 waits for it inside MPI's own end, and mpirun for both; MPICH leaves its segment behind a killed rank."""
+    before = set(Path("/dev/shm").glob("mpich_shm_*"))
+    (tmp_path / "sitecustomize.py").write_text(STOPPED_AT_END.format(variable="PMI_RANK"))
+    argv = [mpirun(), "-n", "2", str(BIN / "scalescope"), "train", f"runs={tmp_path}", "name=one", *FAST, *SHORT]
+    job = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+                           env={**os.environ, "PYTHONPATH": str(tmp_path)})  # fmt: skip
+    await_that((tmp_path / "stopped").exists)
+    folder, (rank1,) = RunFolder(tmp_path / "one"), [int((tmp_path / "stopped").read_text())]
+    end_of(FAULTS["stopped_at_end_mpi"], job, folder, time.monotonic())
+    assert folder.read_info().status == "done" and steps_of(folder) == list(range(12))
+    assert not Path(f"/proc/{rank1}").exists()
+    assert set(Path("/dev/shm").glob("mpich_shm_*")) <= before
+
+
+@pytest.mark.long
+@needs_mpirun
+def test_a_killed_rank_leaves_nothing_of_mpi(tmp_path: Path) -> None:
+    before = set(Path("/dev/shm").glob("mpich_shm_*"))
+    argv = [mpirun(), "-n", "2", str(BIN / "scalescope"), "train", f"runs={tmp_path}", "name=one", *FAST, *ENDLESS]
+    job = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_for_rows(tmp_path / "one" / "steps.jsonl", 8)
+    (rank0,) = [pid for pid in descendants(job.pid) if b"PMI_RANK=0" in environment_of(pid)]
+    os.kill(rank0, signal.SIGKILL)
+    job.communicate(timeout=60)
+    assert job.returncode != 0
+    assert set(Path("/dev/shm").glob("mpich_shm_*")) <= before
 
 
 @pytest.mark.long

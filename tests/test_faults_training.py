@@ -14,7 +14,7 @@ from scalescope.records.errors import ExitCode
 from scalescope.records.folder import RunFolder
 from tests.collectives_runs import finish, process_of
 from tests.faults import FAULTS
-from tests.faults_running import BIN, ENDLESS, Running, end_of, hurt, steps_of
+from tests.faults_running import BIN, ENDLESS, SHORT, STOPPED_AT_END, Running, begin, end_of, hurt, steps_of
 from tests.processes import await_that, catches, command_of, descendants
 from tests.train_runs import FAST, SMALL_GPT, start, train, wait_for, wait_for_rows
 
@@ -39,6 +39,15 @@ def test_ranks_whose_launcher_is_killed_end(running: Running) -> None:
         time.sleep(0.1)
     end_of(fault, job, folder, since)
     assert folder.read_info().status == "failed" and len(steps_of(folder)) >= 8
+
+
+@pytest.mark.long
+def test_a_rank_stopped_at_its_end_is_ended(tmp_path: Path) -> None:
+    job = begin(tmp_path, STOPPED_AT_END.format(variable="RANK"), *SHORT)
+    await_that((tmp_path / "stopped").exists)
+    folder = RunFolder(tmp_path / "one")
+    end_of(FAULTS["stopped_at_end"], job, folder, time.monotonic())
+    assert folder.read_info().status == "done" and steps_of(folder) == list(range(12))
 
 
 @pytest.mark.job

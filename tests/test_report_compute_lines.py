@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from msgspec.structs import replace as replaced
 from rich.console import Console
 
 from scalescope.report.drawing.parts import BY_KEY
 from scalescope.report.panels.compute_lines import compute_lines, legend_lines
 from scalescope.report.terminal import print_run
 from scalescope.report.text.cures import CURES, cure_elsewhere, cure_text
+from scalescope.report.verdict import run_verdict
 from scalescope.report.views import partition_table
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import KindRow, RunAnalysis
@@ -61,10 +63,29 @@ def test_what_says_nothing_is_left_out() -> None:
 @pytest.mark.parametrize("cure", list(CURES))
 def test_advice_for_cpus_names_nothing_that_they_lack(cure: Cure) -> None:
     remedy = Remedy(cure=cure, on_cpu=True)
-    if cure in ("look_at_links", "fewer_channels", "keep_memory", "drop_synchronisation"):
-        return  # of NCCL, and of a device's allocator and queue: no finding on CPUs has these
+    if cure in ("keep_memory", "drop_synchronisation"):
+        return  # of a device's allocator and queue: no finding on CPUs has these
     text = f"{cure_text(remedy)} {cure_elsewhere(remedy)}"
-    assert not any(word in text for word in ("nvidia-smi", "rocm-smi", "pin_memory", "pinned", "CUDA", "clocks, power"))
+    of_gpus = ("nvidia-smi", "rocm-smi", "pin_memory", "pinned", "CUDA", "clocks, power", "NCCL")
+    assert not any(word in text for word in of_gpus)
+
+
+@pytest.mark.parametrize("cure", ["look_at_links", "fewer_channels"])
+def test_advice_names_settings_of_the_library_that_moves_the_data(cure: Cure) -> None:
+    def text(backend: str | None) -> str:
+        remedy = Remedy(cure=cure, backend=backend)
+        return f"{cure_text(remedy)} {cure_elsewhere(remedy)}"
+
+    assert "NCCL_" in text("nccl") and "NCCL_" in text(None)
+    assert "NCCL_" not in text("gloo") and "init_process_group('nccl')" in text("gloo")
+
+
+def test_traces_say_which_library_moves_the_data() -> None:
+    found = {name: analyze([DATA / name])[0] for name in ("gpt_ddp_n2", "cpu_ddp_n2")}
+    assert {name: one.backend for name, one in found.items() if isinstance(one, RunAnalysis)} == {
+        "gpt_ddp_n2": "nccl",
+        "cpu_ddp_n2": "gloo",
+    }
 
 
 def test_advice_for_jax_names_nothing_of_torch() -> None:
@@ -77,6 +98,22 @@ def test_advice_for_jax_names_nothing_of_torch() -> None:
     assert isinstance(answer, RunAnalysis) and answer.framework == "jax"
     remedies = [one.remedy for one in answer.findings if one.remedy is not None]
     assert remedies and all(remedy.jax for remedy in remedies)
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_what_helps_against_a_part_names_nothing_of_torch_where_jax_was_traced(trains: bool) -> None:
+    texts = [part.remedy_for("gpu", trains=trains, framework="jax") for part in BY_KEY.values()]
+    assert not [text for text in texts if re.search(r"torch|loader workers|pinned|non_blocking|fused optimisers", text)]
+    assert trains or not [text for text in texts[1:] if "gradient" in text]
+
+
+def test_the_first_advice_of_a_page_is_in_the_words_of_who_was_traced() -> None:
+    (answer,) = analyze([DATA / "jax_h200x2"])
+    assert isinstance(answer, RunAnalysis)
+    answer.findings = []  # so that what is left to say is of the largest part
+    words = {framework: run_verdict(replaced(answer, framework=framework)).advice for framework in ("torch", "jax")}
+    assert words["jax"] in {f"{part.remedy_jax or part.remedy}." for part in BY_KEY.values()}
+    assert words["jax"] != words["torch"]
 
 
 def test_advice_for_inference_names_no_optimiser() -> None:

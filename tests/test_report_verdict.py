@@ -10,6 +10,7 @@ from scalescope.report.verdict import run_verdict, study_verdicts
 from scalescope.report.views import waterfall_steps, waterfall_table
 from scalescope.scaling.answer import Quality, Replay, RunAnalysis, Straggler, WaterfallPart
 from scalescope.scaling.finding import Finding, Remedy
+from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
 from tests.report_samples import run_answer, study_answer, sweep_rows
 
@@ -115,6 +116,26 @@ def test_what_unsteady_steps_say_is_no_firm_advice() -> None:
     )
     assert run_verdict(run).advice.startswith("measure again on a quiet machine")
     assert "of the profiled steps alone: " in run_verdict(run).advice
+
+
+def test_what_may_cost_nothing_names_nobody_firmly() -> None:
+    run = run_answer("gpt_small-n2", 2)
+    late = Finding(code="host_stall", rank=1, ms=2.7, low_ms=0.0, high_ms=6.8, fraction=0.05,
+                   remedy=Remedy(cure="look_at_host"), backed="replay")  # fmt: skip
+    sure = Finding(code="copies", ms=1.0, low_ms=0.5, high_ms=1.5, remedy=Remedy(cure="copy_ahead"), backed="replay")
+    keep(run, [late])
+    verdict = run_verdict(run)
+    assert "no rank is late for sure; rank 1 may cost 2.7 ms (0.00 ms to 6.8 ms) of the" in verdict.headline
+    assert verdict.headline.count("or nothing") == verdict.advice.count("or nothing") == 1
+    assert "rank 1 costs" not in verdict.text.lower() and run.stragglers == []
+    run.findings = [sure, late]
+    assert "Rank 1 of 2 GPUs may cost 2.7 ms (0.00 ms to 6.8 ms) a step, or nothing: " in run_verdict(run).text
+    run.findings = [late, sure]
+    assert run_verdict(run).advice.startswith("take copies out of the step: 1.0 ms"), "what is sure is to be done first"
+    run.findings = [msgspec.structs.replace(late, low_ms=1.0)]
+    assert ": rank 1 costs 2.7 ms (1.0 ms to 6.8 ms) of the" in run_verdict(run).headline
+    run.findings = [msgspec.structs.replace(sure, low_ms=0.0, at_most=True)]
+    assert "exposed copies cost at most 1.0 ms" in run_verdict(run).headline, "a bound says so already"
 
 
 def test_one_count_alone_claims_no_scaling() -> None:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from scalescope.records.folder import RunFolder
@@ -31,7 +32,8 @@ def logged(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, list[An
                      run_name="gpt-n4")  # fmt: skip
     sinks = Sinks([sink])
     sinks.start({"model": {"name": "gpt_small"}, "strategy": {"kind": "ddp"}, "seed": 1337}, "gpt-n4")
-    for row in [*step_rows(4), *sweep_rows()]:
+    own_ms = [30.0, 31.0, 36.0, 30.5]  # rank 2 comes last
+    for row in [*(msgspec.structs.replace(one, own_ms=own_ms) for one in step_rows(4)), *sweep_rows()]:
         sinks.log(row)
     sinks.artifact(folder.traces)
     sinks.close("done")
@@ -50,8 +52,17 @@ def test_every_step_is_a_row_of_history_on_its_own_axis(logged: tuple[RunFolder,
     assert sum(rows[20]["train/rank_step_ms.values"]) == 4
     assert "train/validation_loss" not in rows[20], "what was not measured is not logged"
     axes = {record.metric.glob_name: record.metric.step_metric for record in records if record.HasField("metric")}
+    assert axes["live/*"] == "train/step"
     assert axes["train/*"] == "train/step" and axes["wall/*"] == "train/wall_s"
     assert axes["sweep/all_reduce-4-float32/*"] == "sweep/bytes"
+
+
+def test_who_comes_last_and_where_windows_are_open_is_logged_live(logged: tuple[RunFolder, list[Any]]) -> None:
+    rows = [row for row in history(logged[1]) if "train/step" in row]
+    assert {row["live/last_rank"] for row in rows} == {2}
+    assert rows[20]["live/late_ms"] == pytest.approx(36.0 - 30.5), "behind the lower of the two in the middle"
+    assert sum(rows[20]["live/rank_own_ms.values"]) == 4
+    assert [row["train/step"] for row in rows if row["live/recorded"]] == list(range(10, 15))
 
 
 def test_the_run_has_its_config_group_tags_and_headline_figures(logged: tuple[RunFolder, list[Any]]) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from scalescope.records.errors import UserError
+from scalescope.report.markdown import for_an_issue
 from scalescope.report.perfetto import write_perfetto
+from scalescope.report.verdict import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.run import explain_run
@@ -65,6 +67,32 @@ def test_what_is_no_trace_is_passed_over_and_said(tmp_path: Path) -> None:
     assert any("truth.json" in reason for reason in said) and any("all_ranks.json.gz" in reason for reason in said)
 
 
+def without_times(trace: Path) -> None:
+    """Write a trace as Kineto does once it has recorded another one: what the device did, and no longer when."""
+    content = json.loads(gzip.decompress(trace.read_bytes()))
+    for event in content["traceEvents"]:
+        if event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset", "cuda_runtime", "cuda_driver"):
+            event["ts"] = event["dur"] = 0.0
+    trace.write_bytes(gzip.compress(json.dumps(content).encode(), 1))
+
+
+def test_a_trace_whose_time_stamps_are_lost_tells_nothing(tmp_path: Path) -> None:
+    copied(tmp_path, "gpt_ddp_n1", {0: "rank0.json.gz"})
+    without_times(tmp_path / "rank0.json.gz")
+    (found,) = runs_of(tmp_path)
+    assert found.quality.verdict == "unusable"
+    assert "their time stamps are lost" in found.quality.reasons[0]
+
+
+def test_a_rank_whose_time_stamps_are_lost_steers_no_mean(tmp_path: Path) -> None:
+    copied(tmp_path, "gpt_ddp_compile_n4", {rank: f"rank{rank}.json.gz" for rank in range(4)})
+    without_times(tmp_path / "rank2.json.gz")
+    (found,) = runs_of(tmp_path)
+    assert [rank.rank for rank in found.ranks] == [0, 1, 3]
+    assert found.quality.verdict == "degraded"
+    assert "left out of every mean: rank 2, whose time stamps are lost" in found.quality.reasons
+
+
 def test_a_file_that_is_cut_off_steers_no_mean(tmp_path: Path) -> None:
     copied(tmp_path, "gpt_ddp_compile_n4", {rank: f"rank{rank}.json.gz" for rank in range(4)})
     (whole,) = runs_of(tmp_path)
@@ -77,6 +105,41 @@ def test_a_file_that_is_cut_off_steers_no_mean(tmp_path: Path) -> None:
     assert whole.efficiency is not None and cut.efficiency is not None
     assert cut.efficiency.parallel == pytest.approx(whole.efficiency.parallel, rel=0.02)
     assert max(cut.efficiency.orchestration, cut.efficiency.serialisation, cut.efficiency.transfer) <= 1
+    assert cut.quality.left_out_ranks == [2] and cut.quality.missing_ranks == cut.quality.cut_ranks == []
+    first = "4 GPUs, ranks 0, 1 and 3 alone (the trace of rank 2 is not whole): "
+    assert first in run_verdict(cut).headline and "alone" not in run_verdict(whole).headline
+    assert first in for_an_issue([cut]).replace("\\", "")
+
+
+def test_ranks_without_a_trace_are_named_in_the_first_sentence(tmp_path: Path) -> None:
+    copied(tmp_path, "gather_sm_n2", {0: "rank0.json.gz"})
+    (alone,) = runs_of(tmp_path)
+    assert "2 GPUs, rank 0 alone (no trace of rank 1): " in run_verdict(alone).headline
+    (tmp_path / "rank1.json.gz").write_bytes(b"no gzip")
+    (unread,) = runs_of(tmp_path)
+    assert unread.quality.left_out_ranks == [1] and unread.world_size == 2
+    assert "2 GPUs, rank 0 alone (the trace of rank 1 is not whole): " in run_verdict(unread).headline
+
+
+def test_ranks_that_are_all_cut_off_are_said_so_in_the_first_sentence(tmp_path: Path) -> None:
+    copied(tmp_path, "gather_sm_n2", {0: "rank0.json.gz", 1: "rank1.json.gz"})
+    for file in tmp_path.iterdir():
+        file.write_bytes(file.read_bytes()[: 9 * file.stat().st_size // 10])
+    (cut,) = runs_of(tmp_path)
+    assert cut.quality.cut_ranks == [0, 1] and len(cut.ranks) == 2
+    assert "2 GPUs (the trace of ranks 0 and 1 is cut off): " in run_verdict(cut).headline
+
+
+def test_a_rank_whose_device_was_not_recorded_steers_no_mean(tmp_path: Path) -> None:
+    """Its host's operators are no share of the others' device."""
+    copied(tmp_path, "gather_sm_n2", {0: "rank0.json.gz", 1: "rank1.json.gz"})
+    trace = json.loads(gzip.decompress((tmp_path / "rank1.json.gz").read_bytes()))
+    of_device = ("kernel", "gpu_memcpy", "gpu_memset", "gpu_user_annotation")
+    trace["traceEvents"] = [event for event in trace["traceEvents"] if event.get("cat") not in of_device]
+    (tmp_path / "rank1.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode()))
+    (found,) = runs_of(tmp_path)
+    assert [rank.rank for rank in found.ranks] == [0] and found.quality.left_out_ranks == [1]
+    assert "rank 0 alone (the trace of rank 1 is not whole)" in run_verdict(found).headline
 
 
 def test_ranks_of_a_job_on_cpus_are_one_job_whatever_their_cores_did_meanwhile(tmp_path: Path) -> None:

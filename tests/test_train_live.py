@@ -1,10 +1,16 @@
 """What a job says while it runs: who is late, that steps became longer, and the figures for node_exporter."""
 
 import re
+import statistics
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from scalescope.launch.sinks import open_sinks
 from scalescope.records.folder import RunFolder
@@ -13,11 +19,14 @@ from scalescope.scaling.analyze import analyze_run
 from scalescope.train.measure.anomaly import Anomaly, AnomalyWatch
 from scalescope.train.measure.lateness import Lateness, LateRank
 from scalescope.train.measure.schedule import Schedule, Window
+from scalescope.train.script.exchange_marks import mark_exchanges
 from tests.late_rank_job import SLEEP_S, SLEEPS_FROM
+from tests.late_script_job import SLEEPS_FROM as SCRIPT_SLEEPS_FROM
 from tests.train_runs import FAST, SMALL_GPT
 from tests.worlds import run_world
 
 JOB = Path(__file__).resolve().parent / "late_rank_job.py"
+SCRIPT = JOB.with_name("late_script_job.py")
 
 
 def row(step: int, own_ms: list[float], **more: object) -> StepRow:
@@ -122,3 +131,81 @@ def test_a_file_that_node_exporter_would_not_read_is_refused(
     folder = RunFolder.create(tmp_path / "run", "train", "seed: 1\n")
     open_sinks({"prometheus": {"file": "metrics.txt", "write_every_s": 5}}, folder)
     assert "left out: file=metrics.txt: node_exporter reads files that end in .prom" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def alone() -> Iterator[None]:
+    """A world of one rank."""
+    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+    yield
+    dist.destroy_process_group()
+
+
+def test_a_ranks_own_time_lasts_until_its_gradients_are_computed_and_no_part_of_a_batch_ends_it(alone: None) -> None:
+    layers = [nn.Linear(8, 8) for _ in range(3)]
+    model = DistributedDataParallel(nn.Sequential(*layers))
+    computed: list[int] = []
+    for at, layer in enumerate(layers):
+        layer.weight.register_hook(lambda _, at=at: computed.append(at))
+    seen: list[list[int]] = []
+    marks = mark_exchanges(lambda: seen.append(list(computed)))
+    assert len(marks) == 1
+    model({"x": torch.ones(2, 8)}["x"]).sum().backward()
+    assert seen == [[2, 1, 0]]
+    with model.no_sync():
+        model(torch.ones(2, 8)).sum().backward()
+    with torch.no_grad():
+        model(torch.ones(2, 8))
+    assert len(seen) == 1, "nothing was exchanged"
+    marks.remove()
+    model(torch.ones(2, 8)).sum().backward()
+    assert len(seen) == 1
+
+
+def test_short_steps_are_marked_so_seldom_that_it_costs_them_a_five_hundredth(alone: None) -> None:
+    model = DistributedDataParallel(nn.Linear(8, 8))
+    taken: list[int] = []
+    seen: list[int] = []
+    marks = mark_exchanges(lambda: seen.append(len(taken)))
+
+    def take(steps: int) -> None:
+        for _ in range(steps):
+            taken.append(1)
+            model(torch.ones(2, 8)).sum().backward()
+
+    marks.spread(7.0)
+    take(12)
+    assert seen == [4, 8, 12]
+    marks.spread(30.0)
+    take(2)
+    assert seen[3:] == [13, 14]
+    marks.remove()
+
+
+def test_a_mark_that_fails_ends_nobodys_training(alone: None) -> None:
+    model = DistributedDataParallel(nn.Linear(8, 8))
+    called = []
+
+    def fail() -> None:
+        called.append(1)
+        raise RuntimeError("no such device")
+
+    mark_exchanges(fail)
+    for _ in range(2):
+        model(torch.ones(2, 8)).sum().backward()
+    assert called == [1], "once, and never again"
+
+
+@pytest.mark.job
+def test_a_loop_of_ones_own_says_who_is_late_also_in_the_midst_of_the_backward_pass(tmp_path: Path) -> None:
+    done = run_world(2, [str(SCRIPT), str(tmp_path)])
+    assert done.returncode == 0, done.stderr
+    told = re.findall(r"scalescope: step (\d+): rank (\d) is ([\d.,]+) ms late a step", done.stderr)
+    late_ms = {rank: float(ms) for step, rank, ms in told if int(step) > SCRIPT_SLEEPS_FROM}
+    assert late_ms.keys() == {"1"} and late_ms["1"] > 200 * SLEEP_S, done.stderr
+    rows = [row for row in RunFolder(tmp_path / "late").read_steps() if row.step > SCRIPT_SLEEPS_FROM]
+    assert len(rows) > 20 and sum(bool(row.own_ms) for row in rows) > 10
+    rows = [row for row in rows if row.own_ms]
+    assert all(row.own_ms[1] > 1e3 * SLEEP_S > row.own_ms[1] - row.step_ms[1] for row in rows)
+    apart = statistics.median(row.own_ms[1] - row.own_ms[0] for row in rows)
+    assert apart > 500 * SLEEP_S, "the other rank waits, which is none of its own time"

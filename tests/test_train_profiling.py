@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.profiler import _KinetoProfile
 
 from scalescope.train.measure.schedule import Window
+from scalescope.train.measure.tracing.bursts import Bursts
 from scalescope.train.measure.tracing.kineto import Tracer
 from scalescope.train.settings import ProfilerConfig
 from tests.train_runs import compose
@@ -33,7 +35,7 @@ def train_step() -> Callable[[], None]:
 
 def record(config: ProfilerConfig, train_step: Callable[[], None], folder: Path, steps: int = 18) -> Tracer:
     """Run steps under the two windows, breaking off after `steps`, and write what was recorded."""
-    tracer = Tracer(config, torch.device("cpu"), 0, {})
+    tracer = Tracer(config, torch.device("cpu"), 0, {}, lambda: folder)
     for step in range(steps):
         window = next((window for window in WINDOWS if step in window), None)
         if window is not None:
@@ -94,3 +96,41 @@ def test_shapes_and_stacks_are_recorded_where_the_config_says_so(
         texts.append(gzip.decompress((tmp_path / name / "4.json.gz").read_bytes()).decode())
     assert "Input Dims" not in texts[0] and "python_function" not in texts[0]
     assert "Input Dims" in texts[1] and "python_function" in texts[1]
+
+
+def test_a_window_is_written_before_anything_else_is_recorded(
+    train_step: Callable[[], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kineto has one way to turn device time stamps into times, that of the last recording that ended."""
+    happened: list[tuple[str, _KinetoProfile]] = []
+
+    def noted(method: str) -> None:
+        original = getattr(_KinetoProfile, method)
+
+        def call(self: _KinetoProfile, *args: object) -> object:
+            happened.append((method, self))
+            return original(self, *args)
+
+        monkeypatch.setattr(_KinetoProfile, method, call)
+
+    for method in ("start_trace", "stop_trace", "export_chrome_trace"):
+        noted(method)
+    monkeypatch.setattr("scalescope.train.measure.tracing.bursts._MOST_ROUNDS", 1)
+    config = compose("profiler.max_mib=null", "profiler.active=4", "profiler.repeat=2").profiler
+    tracer = Tracer(config, torch.device("cpu"), 0, {}, lambda: tmp_path)
+    for step in range(18):
+        window = next((window for window in WINDOWS if step in window), None)
+        if window is not None:
+            tracer.before(window, step)
+        with tracer.step(window, step):
+            train_step()
+        if window is not None:
+            tracer.after(window, step)
+    assert list(tmp_path.iterdir()) == []  # nothing with a name is left where a rank is ended now
+    assert Bursts(0, torch.device("cpu")).measure() is not None
+    for index in range(tracer.count):
+        tracer.export(index, tmp_path / f"{index}.json.gz")
+    written = [at for at, (method, _) in enumerate(happened) if method == "export_chrome_trace"]
+    assert len(written) == 2 and len(happened) > 8
+    assert all(happened[at - 1] == ("stop_trace", happened[at][1]) for at in written)
+    assert [steps_in(tmp_path / f"{index}.json.gz") for index in range(2)] == [[4, 5, 6, 7], [12, 13, 14, 15]]

@@ -76,7 +76,10 @@ def _run(job: Job[TrainConfig]) -> None:
 
     clock = make_clock(job.device)
     description = describe_run(job, info)
-    tracer = Tracer(config.profiler, job.device, job.world.rank, description, config.strategy.buckets_gradients)
+    tracer = Tracer(
+        config.profiler, job.device, job.world.rank, description, lambda: job.folder.traces,
+        config.strategy.buckets_gradients,
+    )  # fmt: skip
     bursts = Bursts(job.world.rank, job.device, config.profiler.stacks)
     if schedule.windows or config.profiler.on_anomaly:
         bursts.begin()

@@ -10,12 +10,15 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from parallelism.cases import WORK, Case, Experts, Pipeline, Tensor
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.run import explain_run
 from scalescope.scaling.verdicts.groups import by_role
+
+Event = dict[str, Any]
 
 POINTS = 0.03  # of the step, that a bubble may be off
 IMBALANCE = 0.02  # relative
@@ -155,24 +158,43 @@ def read(folder: Path) -> dict[int, Own]:
         with gzip.open(path, "rt") as file:
             events = [event for event in json.load(file)["traceEvents"] if event.get("ph") == "X"]
         steps = sorted(
-            float(event["ts"]) for event in events
+            (float(event["ts"]), float(event["dur"])) for event in events
             if event.get("cat") == "user_annotation" and event["name"].startswith("ProfilerStep#")
         )  # fmt: skip
-        spans = sorted(
-            (float(event["ts"]), float(event["dur"])) for event in events
-            if event.get("cat") in ("kernel", "cpu_op") and event["name"].startswith(WORK)
-        )  # fmt: skip
+        work = [
+            event for event in events if event.get("cat") in ("kernel", "cpu_op") and event["name"].startswith(WORK)
+        ]
         gpu = any(event.get("cat") == "kernel" for event in events)
-        found[int(path.name.removeprefix("rank").split(".")[0])] = _own(steps, spans, gpu)
+        rank = int(path.name.removeprefix("rank").split(".")[0])
+        found[rank] = _on_device(steps, work, events) if gpu else _on_host([at for at, _ in steps], work)
     return found
 
 
-def _own(steps: list[float], spans: list[tuple[float, float]], gpu: bool) -> Own:
-    """On a device work is late against the annotations: there its whole is counted, over the steps that launched it."""
-    if gpu:
-        begins = [at for at, _ in spans]
-        period = (begins[-len(spans) // len(steps)] - begins[0]) / (len(steps) - 1)
-        return Own(sum(us for _, us in spans) / len(steps) / 1e3, period / 1e3)
-    inside = [us for at, us in spans if steps[0] <= at < steps[-1]]
+def _on_device(steps: list[tuple[float, float]], work: list[Event], events: list[Event]) -> Own:
+    """On a device work is late against the annotations: each piece is its step's that launched it, by correlation.
+
+    What ran before the first of them was launched before the window, and is nobody's here.
+    """
+    launched = {
+        event["args"]["correlation"]: float(event["ts"]) for event in events
+        if event.get("cat") in ("cuda_runtime", "cuda_driver") and "correlation" in event.get("args", {})
+    }  # fmt: skip
+    pieces: list[list[tuple[float, float]]] = [[] for _ in steps]
+    for event in work:
+        if event["cat"] != "kernel":
+            continue
+        at = launched.get(event["args"]["correlation"], 0.0)
+        for number, (begin, length) in enumerate(steps):
+            if begin <= at < begin + length:
+                pieces[number].append((float(event["ts"]), float(event["dur"])))
+    begins = [min(one)[0] for one in pieces]
+    return Own(
+        statistics.fmean(sum(us for _, us in one) for one in pieces) / 1e3,
+        (begins[-1] - begins[0]) / (len(steps) - 1) / 1e3,
+    )
+
+
+def _on_host(steps: list[float], work: list[Event]) -> Own:
+    inside = [float(event["dur"]) for event in work if steps[0] <= float(event["ts"]) < steps[-1]]
     count = len(steps) - 1
     return Own(sum(inside) / count / 1e3, (steps[-1] - steps[0]) / count / 1e3)

@@ -1,8 +1,8 @@
 """One group's bench: its memory, its clock and its patterns, on which each point is measured in turn."""
 
 import statistics
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 import torch.distributed as dist
@@ -31,6 +31,7 @@ from scalescope.records.rows import SweepRow
 # of a point's budget, before the first size of a series
 _SETTLE = 0.2
 _SETTLE_AT_MOST = 2.0
+_DISPATCH = 0.4  # of a point's budget, for what dispatching a program costs
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ class Bench:
         longest = max((point.bytes // DTYPES[point.dtype].itemsize for point in fitting), default=1)
         fnuz = any(has_fnuz(device.architecture) for device in job.devices)
         self._check = Check(len(group.ranks), job.device, longest, FNUZ if fnuz else None)
-        self._clock = _clock(job)
+        self._compiled = member.transport.compiled
+        self._clock = self._compiled.clock if self._compiled is not None else _clock(job)
         self._limits = Limits(
             min_iterations=job.config.min_iterations,
             max_iterations=job.config.max_iterations,
@@ -100,6 +102,7 @@ class Bench:
         try:
             if point.mode == "in_place" and not OPERATIONS[point.operation].in_place:
                 raise NotAvailable(f"{point.operation} needs a buffer to send from and another to receive into")
+            self._refuse_for_programs(point)
             if self._settings and self._backend != "nccl":
                 raise NotAvailable(f"{self._backend} cannot be told an algorithm, a protocol or channels")
             if self._broken is not None:
@@ -114,13 +117,15 @@ class Bench:
             wrong = self._try_once(point, bound[0], calls[0])
             run = self._transport.rotating(calls)
             self._warm_up(point, run)
-            run, operations = self._as_executed(point, run)
+            alone = run
+            run, operations = self._as_executed(point, run, calls)
             timing, slowdowns = self._time(point, run, operations)
+            dispatch_us = self._dispatch_us(alone, timing)
         except NotAvailable as reason:
             return self._row(point, status="not_available", reason=str(reason))
         except MemoryError as reason:
             return self._row(point, status="out_of_memory", reason=str(reason))
-        return self._measured(point, timing, wrong, slowdowns) if timing is not None else None
+        return self._measured(point, timing, wrong, slowdowns, dispatch_us) if timing is not None else None
 
     def _time(self, point: PlannedPoint, run: Run, operations: int) -> tuple[PointTiming | None, Slowdowns | None]:
         """Return the timing (None but on the first rank), and with contention what each side costs the other.
@@ -182,11 +187,41 @@ class Bench:
     def _start_compute(self) -> None:
         self._compute = Compute(self._device)
 
-    def _as_executed(self, point: PlannedPoint, run: Run) -> tuple[Run, int]:
-        """Return what the clock times, and how many operations one call of it is: one, or a captured graph of them."""
-        if point.execution == "eager":
+    def _refuse_for_programs(self, point: PlannedPoint) -> None:
+        """Raise NotAvailable for what compiled programs cannot be told."""
+        if self._compiled is None:
+            return
+        if point.execution == "graph":
+            raise NotAvailable("the compiler decides what of a program becomes a graph; its figures are of "
+                               "execution=eager")  # fmt: skip
+        if point.contention is not None:
+            raise NotAvailable("a compiled program's operations run on no stream of torch's, beside whose products "
+                               "they were to be")  # fmt: skip
+        if self._settings:
+            raise NotAvailable("the compiler's runtime keeps its communicators, which are told nothing afterwards; "
+                               "set NCCL_ALGO or NCCL_PROTO for the whole job")  # fmt: skip
+
+    def _dispatch_us(self, alone: Run, timing: PointTiming | None) -> float | None:
+        """Return what an operation in a program of its own takes longer than in a long one; None but for programs.
+
+        On the group's first rank alone.
+        """
+        if self._compiled is None:
+            return None
+        limits = replace(self._limits, percentile_iterations=0, budget_s=_DISPATCH * self._limits.budget_s)
+        by_itself = measure(alone, self._clock, self._messages, limits, self._watchdog.expect)
+        return by_itself.time_us - timing.time_us if by_itself is not None and timing is not None else None
+
+    def _as_executed(self, point: PlannedPoint, run: Run, calls: Sequence[Call]) -> tuple[Run, int]:
+        """Return what the clock times, and how many operations one call of it is: one, a program or a graph of many."""
+        if self._compiled is None and point.execution == "eager":
             return run, 1
         count = self._messages.tell(captured_count(estimate_s(run, self._clock), self._config.min_iterations))
+        if (compiled := self._compiled) is not None:
+            programs: list[Run] = []
+            self._agree_on(lambda: programs.append(compiled.chained(calls, count)))
+            self._clock.batch(programs[0], 1)  # what a first launch takes is no part of its time
+            return programs[0], count
         graphs: list[Call] = []
         self._agree_on(lambda: graphs.append(capture(run, count, self._device, self._follow)))
         return rotating(graphs), count
@@ -203,7 +238,12 @@ class Bench:
             self._clock.batch(run, least)
 
     def _measured(
-        self, point: PlannedPoint, timing: PointTiming, wrong: int | None, slowdowns: Slowdowns | None
+        self,
+        point: PlannedPoint,
+        timing: PointTiming,
+        wrong: int | None,
+        slowdowns: Slowdowns | None,
+        dispatch_us: float | None,
     ) -> SweepRow | None:
         algorithm_gb_s = point.bytes / timing.time_us / 1e3 if point.bytes else None
         factor = OPERATIONS[point.operation].facts.bus_factor(point.group_size) or 0.0
@@ -232,8 +272,10 @@ class Bench:
             ceiling_gb_s=ceiling,
             ceiling_assumes=assumes,
             wrong=wrong,
-            memory=self._memory,
+            memory=self._compiled.memory if self._compiled is not None else self._memory,
             issued_by=self._transport.issued_by if point.execution == "eager" else None,
+            compiled_with=self._compiled.compiled_with if self._compiled is not None else None,
+            dispatch_us=dispatch_us,
             library_chose=chose.words if chose is not None else None,
             library_channels=chose.channels if chose is not None else None,
             slowdown=slowdowns.collective if slowdowns is not None else None,

@@ -16,21 +16,46 @@ import torch
 import torch.distributed as dist
 
 from scalescope.collectives.config import SweepConfig
-from scalescope.collectives.operations.operation import Transport
+from scalescope.collectives.measure.timing import Clock
+from scalescope.collectives.operations.operation import NotAvailable, Transport
 from scalescope.collectives.plan import Group
 from scalescope.collectives.transports import direct, mpi
 from scalescope.collectives.transports.c10d import C10dTransport
 from scalescope.collectives.transports.messages import Messages, form
 from scalescope.collectives.transports.refused import RefusedTransport
 from scalescope.collectives.transports.rotation import IssuedBy, Run
+from scalescope.collectives.transports.xla import world as xla_world
+from scalescope.collectives.transports.xla.transport import XlaTransport
 from scalescope.launch.job import Job
 from scalescope.records.rows import SweepRow
 
 _LOOK_S = 0.01
 
 
+class Compiled(Protocol):
+    """What a transport has whose operations run inside compiled programs, on no stream of torch's."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def memory(self) -> str:
+        """Return whose allocator its buffers are from."""
+
+    @property
+    def compiled_with(self) -> str:
+        """Return the compiler and its options."""
+
+    def chained(self, calls: Sequence[Any], count: int) -> Run:
+        """Return a function that runs so many programs of `count` operations each; compiling may be refused."""
+
+
 class OpenTransport(Transport, Protocol):
     """A transport that was opened for a group."""
+
+    @property
+    def compiled(self) -> Compiled | None:
+        """Return what programs need; None where operations are enqueued one by one."""
 
     @property
     def issued_by(self) -> IssuedBy | None:
@@ -71,12 +96,13 @@ def turn(job: Job[SweepConfig], group: Group) -> Iterator[GroupMember | None]:
         host_group = form(group.ranks, timeout_s, "gloo")
     if group.transport == "c10d" and (not everyone or configured):  # settings count for fresh communicators only
         process_group = form(group.ranks, timeout_s, options=_options(job, group))
+    refused = _join_xla(job) if group.transport == "xla" else None
     if job.world.rank not in group.ranks:
         yield None
         return
     messages = Messages(host_group, group.ranks, job.world.rank)
     with _environment(group), _stream(job, group):
-        transport = _open(job, group, process_group, messages)
+        transport = cast(OpenTransport, refused) if refused else _open(job, group, process_group, messages)
         yield GroupMember(messages=messages, transport=transport)
         transport.close()
 
@@ -109,12 +135,28 @@ def _options(job: Job[SweepConfig], group: Group) -> object:
     return options
 
 
+def _join_xla(job: Job[SweepConfig]) -> RefusedTransport | None:
+    """Make the job's ranks a world of JAX, which takes all of them. Returns the reason of one that cannot, on all."""
+    everyone = Messages(job.host_group, tuple(range(job.world.size)), job.world.rank)
+    reason = xla_world.refusal(job.device)
+    if not (reasons := list(filter(None, everyone.texts(reason)))):
+        try:
+            one_host = len({device.host for device in job.devices}) == 1
+            xla_world.join(everyone, job.device, one_host, job.config.launch.timeout_s)
+        except (NotAvailable, RuntimeError) as error:
+            reason = f"JAX joined no world: {error!s:.200}".replace("\n", " ")
+        reasons = list(filter(None, everyone.texts(reason)))
+    return RefusedTransport(reasons[0]) if reasons else None
+
+
 def _open(job: Job[SweepConfig], group: Group, process_group: dist.ProcessGroup, messages: Messages) -> OpenTransport:
     if group.transport == "direct":
         return cast(OpenTransport, direct.open_transport(messages, job.device, group.channels, group.cta_policy))
     if group.cta_policy is not None:
         why = f"cta_policy is told to the library itself, and this is transport={group.transport}; use direct"
         return cast(OpenTransport, RefusedTransport(why))
+    if group.transport == "xla":
+        return XlaTransport(group.ranks, job.world.rank)
     if group.transport == "mpi":
         reason = mpi.refusal(job.world.rank, job.world.size, job.world.source, job.device)
         if reasons := list(filter(None, messages.texts(reason))):

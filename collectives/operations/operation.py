@@ -12,6 +12,8 @@ from scalescope.records.operations import OperationFacts
 
 Call = Callable[[], Any]
 Tensor = Any  # whatever the transport moves: a torch tensor or a numpy array
+#: Transports that never work in one buffer: their results have memory of their own.
+OUT_OF_PLACE_ONLY = ("xla",)
 
 
 class NotAvailable(Exception):
@@ -82,7 +84,8 @@ class Operation:
 
     def mode_of_training(self, transport: str) -> str:
         """Return the mode that `auto` stands for on a transport."""
-        return "out_of_place" if transport in self.misplaces_in_place else self.natural_mode
+        apart = transport in OUT_OF_PLACE_ONLY or transport in self.misplaces_in_place
+        return "out_of_place" if apart else self.natural_mode
 
     def chunk_elements(self, size: int, itemsize: int, group_size: int) -> int:
         """Return the elements of a chunk for S near `size`, at least one, cut as nccl-tests cuts it.

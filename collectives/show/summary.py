@@ -27,6 +27,7 @@ def summarise(rows: Sequence[SweepRow], devices: Sequence[Device]) -> list[str]:
     plain = [own for own in series.values() if own[0].placement != "pairs"]
     lines = [_line(own, devices) for own in plain]
     lines += _dispatch(plain)
+    lines += _dispatch_of_programs(plain)
     pairs = [row for own in series.values() for row in own if row.placement == "pairs"]
     lines += matrix(pairs)
     lines += slow_pairs(pairs, devices)
@@ -177,6 +178,15 @@ def _dispatch(series: Sequence[Sequence[SweepRow]]) -> Iterator[str]:
                 continue
             yield (f"{own.operation} over {own.group_size} ranks, {own.execution}: torch.distributed adds "
                    f"{own.time_us - other.time_us:.2f} µs to the library's {other.time_us:.2f} µs "
+                   f"at {format_size(own.bytes)}")  # fmt: skip
+
+
+def _dispatch_of_programs(series: Sequence[Sequence[SweepRow]]) -> Iterator[str]:
+    """Yield what a program of its own adds to an operation, at the smallest size of each compiled series."""
+    for own in (rows[0] for rows in series):
+        if own.dispatch_us is not None and own.time_us is not None and not own.is_wide:
+            yield (f"{own.operation} over {own.group_size} ranks, {own.transport}: dispatched in a program of its own, "
+                   f"it takes {own.dispatch_us:.2f} µs more than {own.time_us:.2f} µs in a long one "
                    f"at {format_size(own.bytes)}")  # fmt: skip
 
 

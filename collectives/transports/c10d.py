@@ -26,6 +26,7 @@ class C10dTransport:
     """The operations of one process group, each as a call with its buffers bound."""
 
     issued_by: IssuedBy = "python"
+    compiled = None
     rotating = staticmethod(rotating)
 
     def __init__(self, group: dist.ProcessGroup, ranks: tuple[int, ...], device: torch.device) -> None:

@@ -64,6 +64,8 @@ class DirectTransport:
     Making it raises RuntimeError where the library refuses what the communicator is told.
     """
 
+    compiled = None
+
     def __init__(
         self, messages: Messages, device: torch.device, channels: int | None = None, policy: str | None = None
     ) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from scalescope.collectives.operations.operation import Call, NotAvailable
+from scalescope.collectives.transports.overlap import overlap
 from scalescope.collectives.transports.rotation import IssuedBy, rotating
 
 _TYPES = {  # by torch's name, MPI's; others can be moved as bytes, but not reduced
@@ -36,6 +37,7 @@ class MpiTransport:
     """One MPI communicator, and its operations with their buffers bound."""
 
     issued_by: IssuedBy = "python"
+    compiled = None
     rotating = staticmethod(rotating)
 
     def __init__(self, ranks: tuple[int, ...]) -> None:
@@ -57,26 +59,26 @@ class MpiTransport:
         self._group.Free()
 
     def all_reduce(self, send: torch.Tensor, receive: torch.Tensor, reduction: str) -> Call:
-        sent = self._mpi.IN_PLACE if _shared(send, receive) else self._typed(send)
+        sent = self._mpi.IN_PLACE if overlap(send, receive) else self._typed(send)
         return partial(self._communicator.Allreduce, sent, self._typed(receive), op=self._operator(reduction))
 
     def all_gather(self, send: torch.Tensor, receive: torch.Tensor) -> Call:
-        sent = self._mpi.IN_PLACE if _shared(send, receive) else self._bytes(send)
+        sent = self._mpi.IN_PLACE if overlap(send, receive) else self._bytes(send)
         return partial(self._communicator.Allgather, sent, self._bytes(receive))
 
     def reduce_scatter(self, send: torch.Tensor, receive: torch.Tensor, reduction: str) -> Call:
-        if _shared(send, receive):
+        if overlap(send, receive):
             raise NotAvailable("MPI's reduce_scatter in place leaves each rank's part elsewhere than the others do")
         sent, received = self._typed(send), self._typed(receive)
         return partial(self._communicator.Reduce_scatter_block, sent, received, op=self._operator(reduction))
 
     def broadcast(self, send: torch.Tensor, receive: torch.Tensor, root: int) -> Call:
-        if not _shared(send, receive):
+        if not overlap(send, receive):
             raise NotAvailable("MPI's broadcast works in place only")
         return partial(self._communicator.Bcast, self._bytes(receive), root=root)
 
     def reduce(self, send: torch.Tensor, receive: torch.Tensor, reduction: str, root: int) -> Call:
-        in_place = _shared(send, receive) and self._rank == root
+        in_place = overlap(send, receive) and self._rank == root
         sent = self._mpi.IN_PLACE if in_place else self._typed(send)
         received = self._typed(receive) if self._rank == root else None
         return partial(self._communicator.Reduce, sent, received, op=self._operator(reduction), root=root)
@@ -86,12 +88,12 @@ class MpiTransport:
 
     def gather(self, send: torch.Tensor, receive: torch.Tensor, root: int) -> Call:
         at_root = self._rank == root
-        sent = self._mpi.IN_PLACE if at_root and _shared(send, receive) else self._bytes(send)
+        sent = self._mpi.IN_PLACE if at_root and overlap(send, receive) else self._bytes(send)
         return partial(self._communicator.Gather, sent, self._bytes(receive) if at_root else None, root=root)
 
     def scatter(self, send: torch.Tensor, receive: torch.Tensor, root: int) -> Call:
         at_root = self._rank == root
-        received = self._mpi.IN_PLACE if at_root and _shared(send, receive) else self._bytes(receive)
+        received = self._mpi.IN_PLACE if at_root and overlap(send, receive) else self._bytes(receive)
         return partial(self._communicator.Scatter, self._bytes(send) if at_root else None, received, root=root)
 
     def send_recv(self, send: torch.Tensor, receive: torch.Tensor, to: int, source: int) -> Call:
@@ -113,8 +115,3 @@ class MpiTransport:
         if reduction not in _REDUCTIONS:
             raise NotAvailable(f"MPI has no reduction {reduction}")
         return getattr(self._mpi, _REDUCTIONS[reduction])
-
-
-def _shared(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Return whether two buffers overlap: the operation is in place."""
-    return one.data_ptr() < other.data_ptr() + other.nbytes and other.data_ptr() < one.data_ptr() + one.nbytes

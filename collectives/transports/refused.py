@@ -19,6 +19,7 @@ class RefusedTransport:
         return refuse
 
     issued_by = None
+    compiled = None
 
     def use(self, stream: object) -> None:
         """Nothing runs on it."""

@@ -15,6 +15,7 @@ from datetime import timedelta
 import torch.distributed as dist
 
 from scalescope.launch.network.loopback import is_loopback, listening
+from scalescope.launch.network.mpi_segments import unlink_segments
 from scalescope.launch.world import World
 from scalescope.records.environment import module_or_none
 from scalescope.records.errors import RunError, UserError
@@ -103,8 +104,9 @@ def _mpi_master(world: World) -> tuple[str, int]:
         raise UserError(f"mpirun started {world.size} ranks, but mpi4py's library sees {MPI.COMM_WORLD.Get_size()}: "
                         "mpirun and mpi4py's MPI library differ; use the mpirun of the same installation")  # fmt: skip
     hosts = MPI.COMM_WORLD.allgather(socket.gethostname())
+    unlink_segments()
     address = "127.0.0.1" if len(set(hosts)) == 1 else hosts[0]
-    place: tuple[str, int] = MPI.COMM_WORLD.bcast((address, _free_port()) if world.rank == 0 else None)
+    place: tuple[str, int] = MPI.COMM_WORLD.bcast((address, free_port()) if world.rank == 0 else None)
     return place
 
 
@@ -122,7 +124,8 @@ def _ended_after(seconds: float) -> Iterator[None]:
         faulthandler.cancel_dump_traceback_later()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """Return a port that is free on this host at this moment."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         return int(probe.getsockname()[1])

@@ -3,6 +3,7 @@
 Everything that asks the store raises RuntimeError where it has gone.
 """
 
+import os
 import time
 from collections.abc import Iterable, Sequence
 
@@ -10,7 +11,7 @@ import msgspec
 import torch.distributed as dist
 
 from scalescope.launch.watch.abort_reason import AbortReason
-from scalescope.launch.watch.presence import Heartbeat, own_heartbeat, process_state
+from scalescope.launch.watch.presence import Heartbeat, heartbeat_of, process_state
 
 _LOOKS = 4  # for lost ranks, in the time after which they are lost
 _REASON = "reason"
@@ -24,7 +25,7 @@ class Peers:
         self._store = dist.PrefixStore("watch", store.clone())  # type: ignore[attr-defined] # torch's stub lacks it
         self._rank = rank
         self._size = size
-        self.own = own_heartbeat()
+        self.own = heartbeat_of(os.getpid())
         self._neighbours: dict[int, Heartbeat] = {}  # the ranks of this host, this one left out
         self._heard: dict[int, tuple[int, float]] = {}  # a rank's last beat, and when it was new
         self._looked = time.monotonic()
@@ -60,9 +61,9 @@ class Peers:
             heartbeats[rank] = msgspec.json.decode(self._store.get(str(rank)), type=Heartbeat) if known else None
         return heartbeats
 
-    def neighbours(self) -> list[Heartbeat]:
+    def neighbours(self) -> dict[int, Heartbeat]:
         """Return the first heartbeats of the other ranks of this host, as far as they are known; asks no store."""
-        return list(self._neighbours.copy().values())  # another thread may be adding one
+        return self._neighbours.copy()  # another thread may be adding one
 
     def dead(self) -> set[int]:
         """Return the ranks of this host whose processes have ended, without having come to the job's end."""
@@ -75,8 +76,7 @@ class Peers:
 
     def gone(self) -> dict[int, Heartbeat]:
         """Return the ranks of this host whose processes have ended, with their first heartbeats; asks no store."""
-        neighbours = self._neighbours.copy()  # another thread may be adding one
-        return {rank: beat for rank, beat in neighbours.items() if process_state(beat) == "has died"}
+        return {rank: beat for rank, beat in self.neighbours().items() if process_state(beat) == "has died"}
 
     def lost(self, lost_s: float) -> list[int]:
         """Return the ranks without a heartbeat for so long; rank 0 looks after all others, and rank 1 after rank 0."""

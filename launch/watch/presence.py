@@ -36,10 +36,9 @@ class Heartbeat(msgspec.Struct):
         return f"process {self.pid} on {self.host}"
 
 
-def own_heartbeat() -> Heartbeat:
-    """Return this process's heartbeat."""
-    fields = _stat(os.getpid())
-    return Heartbeat(host=socket.gethostname(), pid=os.getpid(), space=_space(), started=int(fields[_STARTED]))
+def heartbeat_of(pid: int) -> Heartbeat:
+    """Return the first heartbeat of a process of this host that lives: this one, its parent."""
+    return Heartbeat(host=socket.gethostname(), pid=pid, space=_space(), started=int(_stat(pid)[_STARTED]))
 
 
 def process_state(beat: Heartbeat) -> str | None:

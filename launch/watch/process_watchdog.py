@@ -19,11 +19,15 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
 from scalescope.launch.watch.presence import STOPPED
 from scalescope.records.package import importable
+
+if TYPE_CHECKING:
+    from scalescope.records.rows import EndedBy
 
 _LOOK_S = 0.5
 _STACKS_S = 2.0  # that a rank has to write its stacks
@@ -96,20 +100,20 @@ def _end(stacks: int, rank: str, pid: int, folder: Path, at: str, limit_s: float
         (folder / "logs" / f"rank{rank}.hang.txt").write_bytes(kept)
     print(f"scalescope: {message}", file=sys.stderr, flush=True)
     try:
-        _note(folder, message)
+        note_end(folder, message, "hang")
     finally:
         with suppress(OSError):
             os.kill(pid, signal.SIGKILL)
 
 
-def _note(folder: Path, message: str) -> None:
+def note_end(folder: Path, message: str, ended_by: "EndedBy") -> None:
     """Write the reason down where nobody has written one."""
     from scalescope.records.errors import UserError  # read when it is needed: this process is a small one
     from scalescope.records.folder import RunFolder
 
     with suppress(UserError, OSError):  # a node without the run folder's file system
         if RunFolder(folder).read_info().status == "running":
-            RunFolder(folder).set_status("failed", message, "hang")
+            RunFolder(folder).set_status("failed", message, ended_by)
 
 
 def _is_stopped(pid: int) -> bool:

@@ -26,6 +26,7 @@ import torch.distributed as dist
 from scalescope.launch.watch import flight_recorder
 from scalescope.launch.watch.abort_reason import AbortReason
 from scalescope.launch.watch.arrivals import JOINING, where_they_are
+from scalescope.launch.watch.end_watchdog import watch_end
 from scalescope.launch.watch.peers import Peers
 from scalescope.launch.watch.presence import Heartbeat, kill_stopped, kill_stopped_sibling
 from scalescope.launch.watch.process_watchdog import ProcessWatchdog
@@ -40,6 +41,7 @@ _SPEAK_S = 10.0  # what the others leave the rank that writes the reason, before
 _LEAVE_S = 60.0  # what leaving may take at most: a W&B that does not answer, a trace on a slow disk
 _LOST_LEAST_S = 10.0  # a rank may hold Python's lock for seconds, and give no heartbeat meanwhile
 _GONE_S = 5.0  # what the working thread has, when the store has gone, to say why by itself
+_STOP_S = 1.0  # what a watching thread has to come back from the store, where the rank is in a hurry
 _BLAME_S = 1.5  # how long a rank that fails, or is asked to end, looks whether another one failed before
 
 
@@ -107,11 +109,15 @@ class ProgressWatchdog:
         self._heartbeat.left = True
         with suppress(RuntimeError):  # rank 0, which may serve the store, has gone already
             self._peers.beat()
-        for thread in self._threads:  # Python ends by an abort where a thread is still inside the store
-            thread.join(timeout=_GONE_S)
+        self._await_threads(_GONE_S)
         if (watchdog := self._process_watchdog) is not None:
             self._process_watchdog = None
             watchdog.dismiss()
+
+    def watch_end(self, folder: RunFolder) -> None:
+        """Have a process look after the ranks of this host on their way from the job's end to their own."""
+        neighbours = self._peers.neighbours()
+        watch_end(folder.path, self._rank, {self._rank: self._heartbeat, **neighbours}, self._lost_s)
 
     # --- said by the working thread ---------------------------------------------------------------------------------
 
@@ -145,9 +151,21 @@ class ProgressWatchdog:
         self._claim()
         _leave_after(_LEAVE_S)
         try:
-            return self._peers.post(AbortReason(self._rank, message, ended_by=ended_by)).by == self._rank
+            first = self._peers.post(AbortReason(self._rank, message, ended_by=ended_by)).by == self._rank
         except RuntimeError:  # the store has gone: nobody else can hear of it, or tells
-            return True
+            first = True
+        self._await_threads(_STOP_S)
+        return first
+
+    def _await_threads(self, seconds: float) -> None:
+        """Wait for so long until each watching thread has stopped.
+
+        One that is inside the store when Python ends comes back to find it gone, and is ended by an exception that
+        torch's code does not let through: the process then ends by SIGABRT, whatever its exit code was to be.
+        """
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(timeout=seconds)
 
     def _claim(self) -> None:
         """Be the thread that leaves with this rank, from its end or of its own failure."""
@@ -306,7 +324,7 @@ class ProgressWatchdog:
         """End what is stopped of this job on this host, whoever is to blame: its launcher would wait half a minute."""
         heartbeats = self._peers.heartbeats(reason.silent)
         named = [beat for beat in heartbeats.values() if beat is not None]
-        kill_stopped([*named, *self._peers.neighbours()])
+        kill_stopped([*named, *self._peers.neighbours().values()])
         for rank, beat in heartbeats.items():
             if beat is None:
                 kill_stopped_sibling(rank)

@@ -16,7 +16,7 @@ from scalescope.scaling.analyze import analyze, analyze_base
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.projection.outlook import NO_OUTLOOK, Outlook
-from scalescope.scaling.study_answer import Answer, StudyAnalysis
+from scalescope.scaling.study_answer import Answer, StudyAnalysis, without_timeline
 from scalescope.scaling.verdicts.groups import named_roles
 
 
@@ -50,6 +50,7 @@ def _show(asked: Asked, executor: Executor | None, out: Outputs) -> None:
     if asked.json is not None or asked.markdown is not None:
         written = [answer for _, answers in found for answer in answers]
         written = redacted_answers(written, asked.paths) if asked.redact else written
+        written = [without_timeline(answer) for answer in written]
         sweeps = [] if written else [row for path in asked.paths for row in RunFolder(path).read_sweep()]
         out.put_json(asked.json, written[0] if len(written) == 1 else written or sweeps)
         if asked.markdown is not None:

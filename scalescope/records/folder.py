@@ -151,6 +151,10 @@ class RunFolder:
         return self.path / "analysis.json"
 
     @property
+    def timeline(self) -> Path:
+        return self.path / "timeline.json.gz"
+
+    @property
     def report(self) -> Path:
         return self.path / "report.html"
 

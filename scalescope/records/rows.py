@@ -177,7 +177,7 @@ class StepRow(msgspec.Struct, frozen=True):
     hfu_of_measured: float | None = None
     joules_per_sample: float | None = None  # of all devices, by their own counters
     synchronised: bool = True  # a step waits for all ranks; otherwise each goes on by itself
-    own_ms: list[float] = []  # every rank's time until the pass in which ranks first exchange something, by rank
+    own_ms: list[float] = []  # every rank's time until it first waits for the others, by rank; empty: not marked
 
     @property
     def length_ms(self) -> float:
@@ -214,13 +214,15 @@ class SweepRow(msgspec.Struct, frozen=True):
     reduction: str | None = None
     mode: str = "in_place"  # in_place | out_of_place
     execution: str = "eager"  # eager | graph
-    transport: str = "c10d"  # c10d | direct | mpi
+    transport: str = "c10d"  # c10d | direct | mpi | xla
     algorithm: str | None = None
     protocol: str | None = None
     channels: int | None = None  # blocks a communicator was told to use
     cta_policy: str | None = None  # that it was told, over symmetric windows: default | efficiency | zero
-    memory: str | None = None  # whose allocator the buffers are from: torch | library
+    memory: str | None = None  # whose allocator the buffers are from: torch | library | xla
     issued_by: str | None = None  # the loop that enqueues eager operations: c | python
+    compiled_with: str | None = None  # the compiler and its options, where operations are parts of compiled programs
+    dispatch_us: float | None = None  # what a program of one operation takes longer than the operation in a long one
     library_chose: str | None = None  # "algorithm/protocol" from the library's own log
     library_channels: int | None = None  # blocks that it used, from the same
     contention: str | None = None  # what ran on the device meanwhile: matmul

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 _HELD_BACK = (signal.SIGUSR1, signal.SIGINT)
+_KEYS = (signal.SIGINT, signal.SIGQUIT)  # a batch system may send SIGTERM twice, or SIGHUP behind it
 _noted: list[str] = []
 
 
@@ -85,6 +86,11 @@ def endings_noted(numbers: Sequence[signal.Signals]) -> Iterator[None]:
 def asked_to_end() -> Ending | None:
     """Return the first signal that has asked this process to end while endings were noted; None where none has."""
     return _endings[0] if _endings else None
+
+
+def told_again() -> bool:
+    """Return whether somebody at the keyboard has not waited for the end that was asked for, and interrupts that."""
+    return any(ending.number in _KEYS for ending in _endings[1:])
 
 
 def _note_ending(number: int, frame: FrameType | None) -> None:

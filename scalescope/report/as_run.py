@@ -1,9 +1,11 @@
 """The step as run beside the step as profiled, where recording makes a difference."""
 
+import statistics
+
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import figure, milliseconds
 from scalescope.report.drawing.tables import Cell, Column, Table
-from scalescope.scaling.answer import PARTS, AsRun, Efficiency, RunAnalysis
+from scalescope.scaling.answer import PARTS, Efficiency, RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
 
 #: A step as run that differs by less from the one as profiled is not shown beside it.
@@ -11,7 +13,7 @@ WORTH_SHOWING = 0.02
 
 _WHOSE = {
     "steps": "by the job's own steps beside the window",
-    "given": "by the step that was given",
+    "given": "by the step that was given, which the traces can neither confirm nor refute",
     "metadata": "by the untraced steps that the traces tell",
     "range": "if recording costs what it usually does",
     "not_needed": "at whatever recording costs",
@@ -55,7 +57,7 @@ def as_run_sentence(run: RunAnalysis) -> str:
     if as_run is None or as_run.recording_ms is None or as_run.step_ms is None:
         return ""
     if run.replay is None or not differs(run):
-        return contradiction(run)
+        return ""
     traced = milliseconds(run.replay.traced_ms)
     if as_run.source == "range":
         return (
@@ -63,29 +65,27 @@ def as_run_sentence(run: RunAnalysis) -> str:
             f"the {traced} step: as run it takes {figure(as_run.low_ms or 0, 1)} to {figure(as_run.high_ms or 0, 1)} "
             "ms. A step without a profiler tells: --step-ms."
         )
+    whose = _WHOSE[as_run.source] if as_run.contradicts is None else "which is as near as it gets to the one told"
     return (
         f"Recording costs {milliseconds(as_run.recording_ms.value)} of the {traced} step: as run it takes "
-        f"{milliseconds(as_run.step_ms)}, {_WHOSE[as_run.source]}.{_doubt(as_run)}"
+        f"{milliseconds(as_run.step_ms)}, {whose}."
     )
 
 
 def contradiction(run: RunAnalysis) -> str:
-    """Return why the untraced step cannot be that of the traces, where no recording's cost leads there; else empty."""
-    if differs(run):
-        return ""  # then it is said with what recording costs
-    as_run, traced = run.as_run, milliseconds(run.replay.traced_ms) if run.replay is not None else ""
-    if as_run is None or as_run.reason not in ("not_reached", "untraced_longer"):
+    """Return what the traces have against the untraced step that is told; empty where nothing."""
+    as_run = run.as_run
+    if as_run is None or as_run.contradicts is None or as_run.untraced_ms is None:
         return ""
-    if as_run.reason == "not_reached":
-        told = f"{milliseconds(as_run.low_ms or 0)}, and recording cannot have made it the {traced} of the traces"
+    whose = "--step-ms" if as_run.untraced_by == "given" else "the untraced step of"
+    told = f"{whose} {milliseconds(as_run.untraced_ms.value)} contradicts the traces"
+    window = statistics.fmean(one.window_ms / one.steps for one in run.ranks if one.steps)
+    traced = milliseconds(run.replay.traced_ms if run.replay is not None else window)
+    if as_run.contradicts == "too_long":
+        why = f"there the step takes {traced}, and recording only lengthens it"
+    elif (least := as_run.without_recording_ms) is not None:
+        why = f"without all that recording can cost, their {traced} step still takes {milliseconds(least)}"
     else:
-        told = f"up to {milliseconds(as_run.high_ms or 0)}, more than the {traced} of the traces"
-    return f"The untraced step is said to be {told}: it is another job's, or the job does not run evenly."
-
-
-def _doubt(as_run: AsRun) -> str:
-    if as_run.reason == "not_reached":
-        return f" The untraced step is {milliseconds(as_run.low_ms or 0)}: without recording the replay gets no nearer."
-    if as_run.reason == "untraced_longer":
-        return f" The untraced step is longer, up to {milliseconds(as_run.high_ms or 0)}: the job does not run evenly."
-    return ""
+        busy = max(one.compute_ms / one.steps for one in run.ranks if one.steps)
+        why = f"there a device computes for {milliseconds(busy)} of each step"
+    return f"{told}: {why}. It is another job's, or the job does not run evenly."

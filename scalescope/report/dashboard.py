@@ -139,6 +139,9 @@ def _sections() -> dict[str, list[Any]]:
             line("MFU", "train/mfu"),
             line("peak memory, GB", "train/memory_peak_gb"),
             line("energy a sample, J", "train/joules_per_sample"),
+            line("late: the last rank behind the median one, ms", "live/late_ms", ignore_outliers=True),
+            line("which rank comes last", "live/last_rank"),
+            line("recorded steps (1): windows, also those that an anomaly opened", "live/recorded"),
             table("study/step_times"),
         ],
         "collectives": [

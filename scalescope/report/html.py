@@ -6,21 +6,16 @@ from pathlib import Path
 
 from scalescope.records.files import write_atomic
 from scalescope.records.folder import RunFolder
-from scalescope.report.as_run import shown_efficiency
-from scalescope.report.drawing.numbers import factor, figure, milliseconds, percent, rate
+from scalescope.report.drawing.numbers import figure, rate
 from scalescope.report.of_traces import data_of_traces
-from scalescope.report.page import Card, Figure, Lost, Machine, Page, render
+from scalescope.report.page import Machine, Page, render
 from scalescope.report.panels.sections import sections
 from scalescope.report.redaction.report_data import pseudonyms_of, redact
 from scalescope.report.report_data import ReportData, RunData, read_report_data
-from scalescope.report.scorecard import scorecard_sentence
-from scalescope.report.sentences import Verdict, sweep_verdict
-from scalescope.report.verdict import run_verdict, study_verdicts
-from scalescope.report.views import devices_table, in_tokens, points_of, series_names, waterfall_steps
-from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.study_answer import Answer, ScalingPoint, StudyAnalysis
-
-_NO_MFU = "no peak is known for this device, or no FLOP count for this model"
+from scalescope.report.timeline.drawn import drawings_of
+from scalescope.report.top.cards import cards_of
+from scalescope.report.views import devices_table
+from scalescope.scaling.study_answer import Answer
 
 
 def write_report(folder: RunFolder, out: Path | None = None) -> Path:
@@ -60,104 +55,12 @@ def page_of(data: ReportData) -> Page:
     return Page(
         name=data.name,
         facts=facts_of(data),
-        cards=_cards(data),
+        cards=cards_of(data),
         notes=_notes(data),
         sections=sections(data),
         machines=machines_of(data),
+        drawings=drawings_of(data),
     )
-
-
-def _cards(data: ReportData) -> list[Card]:
-    study = data.study
-    if study is None:
-        cards = [Card(run_verdict(run), _run_figures(run)) for run in data.answers]
-        cards += [_unanalysed(run) for run in data.runs if run.answer is None]
-        if data.sweep:
-            cards.append(Card(sweep_verdict(data.sweep)))
-        if data.scorecard:
-            cards.append(Card(Verdict(data.name, "unknown", scorecard_sentence(data.scorecard))))
-        return cards or [Card(Verdict(data.name, "unknown", "There is nothing measured here yet."))]
-    cards = []
-    names = series_names(study)
-    for verdict in study_verdicts(study, data.answers, data.sweep):
-        if verdict.subject in names:
-            cards.append(
-                Card(verdict, _series_figures(study, verdict.subject, data.answers), _lost(study, verdict.subject))
-            )
-        else:
-            cards.append(Card(verdict))
-    return cards
-
-
-def _unanalysed(run: RunData) -> Card:
-    ended = f" It ended as {run.info.status}: {run.info.message}." if run.info.message else ""
-    headline = f"{run.name}: where its time goes is not known yet."
-    return Card(Verdict(run.name, "unknown", headline, (f"{run.reason or 'It was not analysed'}.{ended}",)))
-
-
-def _series_figures(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> list[Figure]:
-    points = points_of(study, series)
-    if not points:
-        return []
-    last = points[-1]
-    figures = [
-        Figure("efficiency", percent(last.efficiency)),
-        Figure("speedup", factor(last.speedup)),
-    ] if len(points) > 1 else []  # fmt: skip
-    done = next((run.throughput for run in runs if run.name == last.run), None)
-    mfu = _mfu(last.mfu, done.mfu_of_measured if done is not None else None)
-    return [*figures, *_rates(last, points), Figure("step", figure(last.step_ms, 2), "ms"), mfu]
-
-
-def _rates(last: ScalingPoint, points: Sequence[ScalingPoint]) -> list[Figure]:
-    if in_tokens(points) and last.tokens_per_s is not None:
-        return [Figure("throughput", rate(last.tokens_per_s), "tokens/s")]
-    return [Figure("throughput", rate(last.samples_per_s), "samples/s")] if last.samples_per_s is not None else []
-
-
-def _run_figures(run: RunAnalysis) -> list[Figure]:
-    figures = []
-    factors, whose = shown_efficiency(run)
-    if factors is not None:
-        figures.append(Figure(f"parallel efficiency {whose.split(',')[0]}".rstrip(), percent(factors.parallel)))
-    done, times = run.throughput, run.step_times
-    if done is not None:
-        value, unit = (done.tokens_per_s, "tokens/s") if done.tokens_per_s else (done.samples_per_s, "samples/s")
-        figures.append(Figure("throughput", rate(value), unit))
-    if times is not None and times.measured_step_ms is not None:
-        figures.append(Figure("step", figure(times.measured_step_ms, 2), "ms"))
-    if done is None:
-        return figures
-    figures.append(_mfu(done.mfu, done.mfu_of_measured))
-    if done.joules_per_sample is not None:
-        figures.append(Figure("energy a sample", figure(done.joules_per_sample, 3), "J"))
-    return figures
-
-
-def _mfu(mfu: float | None, of_measured: float | None) -> Figure:
-    """Return the MFU over the data sheet's peak, else over what a matrix product reaches on the device itself."""
-    if mfu is not None:
-        return Figure("MFU", percent(mfu))
-    if of_measured is not None:
-        return Figure(
-            "MFU, measured ceiling", percent(of_measured), "", "no data sheet's peak is known for this device"
-        )
-    return Figure("MFU", "–", "", _NO_MFU)
-
-
-def _lost(study: StudyAnalysis, series: str) -> list[Lost]:
-    """Return the growth to the largest count as a thin bar: how its positive parts compare at a glance."""
-    falls = [fall for fall in study.waterfall if fall.series == series]
-    if not falls or falls[-1].growth_ms <= 0:
-        return []
-    grown = falls[-1].growth_ms
-    more = sorted((step for step in waterfall_steps(falls[-1]) if step[1] > 0.005 * grown), key=lambda step: -step[1])
-    whole = all(ms <= grown for _, ms in more)  # else they are no shares: other parts shrank meanwhile
-    return [
-        Lost(f"{1000 * ms / grown:.1f}", f"var({part.variable})",
-             f"{part.name} {percent(ms / grown, 0) if whole else milliseconds(ms)}")
-        for part, ms in more
-    ]  # fmt: skip
 
 
 def _notes(data: ReportData) -> list[str]:

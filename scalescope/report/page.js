@@ -15,6 +15,22 @@
       (error) => { place.dataset.drawn = "no"; place.textContent = `This chart could not be drawn: ${error.message}`; },
     );
   }
+  // charts are drawn while they are folded; a browser that gave them no room then lays them out again once they are seen
+  const folds = [...document.querySelectorAll("details.fold, details.more")];
+  for (const fold of folds) fold.addEventListener("toggle", () => window.dispatchEvent(new Event("resize")));
+  const unfold = document.getElementById("unfold");
+  unfold.hidden = false;
+  unfold.addEventListener("click", () => {
+    const open = folds.some((fold) => !fold.open);
+    for (const fold of folds) fold.open = open;
+    unfold.textContent = open ? "Fold everything" : "Open everything";
+  });
+  const follow = () => {
+    const place = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (place) for (const fold of place.querySelectorAll("details.fold")) fold.open = true;
+  };
+  window.addEventListener("hashchange", follow);
+  follow();
   const figure = (cell) => parseFloat(cell.textContent.replace(/[,\u00a0\s]/g, "").replace("−", "-"));
   const order = (column, numbers) => (left, right) => {
     const [a, b] = [left.cells[column], right.cells[column]];

@@ -58,8 +58,8 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Lost:
-    """One stretch of the thin bar under a verdict."""
+class Stretch:
+    """One stretch of a bar. Its weight is a share: of the bar, or in `Bars` per cent of the longest one."""
 
     weight: str
     colour: str
@@ -67,12 +67,53 @@ class Lost:
 
 
 @dataclass(frozen=True)
+class Bar:
+    """A bar with what stands before and behind it."""
+
+    label: str
+    value: str
+    stretches: list[Stretch]
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Bars of one scale, with the parts of the last one in the legend."""
+
+    bars: list[Bar]
+    legend: list[Stretch]
+    title: str
+
+
+#: So many figures stand before a card's sentence; the others are folded.
+_LEADING = 3
+
+
+@dataclass(frozen=True)
 class Card:
-    """A verdict with its headline figures and, where something was lost, to what."""
+    """A verdict with its figures, most telling first, and what is drawn of it.
+
+    `bars`: where a step goes; `lost`: to what a growth went.
+    """
 
     verdict: Verdict
     figures: list[Figure] = field(default_factory=list)
-    lost: list[Lost] = field(default_factory=list)
+    bars: Bars | None = None
+    lost: list[Stretch] = field(default_factory=list)
+
+    @property
+    def leading(self) -> list[Figure]:
+        """The figures before the sentence: the first that have a value."""
+        return [one for one in self.figures if not one.reason][:_LEADING]
+
+    @property
+    def others(self) -> list[Figure]:
+        return [one for one in self.figures if one not in self.leading]
+
+    @property
+    def folded(self) -> list[str]:
+        """The sentences that are folded: where nothing is drawn, the explanation stands open."""
+        notes = [note for note in self.verdict.notes if note not in self.verdict.cautions]
+        return [*(self.verdict.sentences if self.bars is not None else ()), *notes]
 
 
 @dataclass(frozen=True)
@@ -86,6 +127,19 @@ class Machine:
 
 
 @dataclass(frozen=True)
+class Drawing:
+    """A step drawn: a picture for those without scripts and for paper, what a script draws over it, and its figures."""
+
+    key: str
+    title: str
+    sentence: str
+    svg: str  # markup: whoever makes it escapes its names
+    payload: dict[str, Any]
+    legends: list[tuple[str, list[Stretch]]]  # by lane
+    table: Table
+
+
+@dataclass(frozen=True)
 class Page:
     """What a page shows, top to bottom."""
 
@@ -95,6 +149,7 @@ class Page:
     notes: list[str]
     sections: list[Section]
     machines: list[Machine]
+    drawings: list[Drawing] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -130,7 +185,18 @@ class _PanelView:
 class _SectionView:
     key: str
     title: str
+    gist: str  # what is said while it is folded
     panels: list[_PanelView]
+
+
+@dataclass(frozen=True)
+class _DrawingView:
+    key: str
+    title: str
+    sentence: str
+    svg: Markup
+    legends: list[tuple[str, list[Stretch]]]
+    table: _TableView
 
 
 @dataclass(frozen=True)
@@ -146,11 +212,12 @@ def render(page: Page) -> str:
     specs: dict[str, Spec] = {}
     shown = [_section_view(section, specs) for section in page.sections]
     drawn = can_draw() and bool(specs)
-    scripts = (vega_library(), _asset("page.js")) if drawn else ("", "")
+    scripts = [vega_library(), _asset("page.js")] if drawn else []
+    scripts += [_asset("timeline.js")] if page.drawings else []
     return _template().render(
         name=page.name,
         facts=page.facts,
-        script_sources=" ".join(f"'sha256-{_digest(script)}'" for script in scripts) if drawn else "'none'",
+        script_sources=" ".join(f"'sha256-{_digest(script)}'" for script in scripts) or "'none'",
         palette=stylesheet(),
         css=_asset("page.css"),
         cards=page.cards,
@@ -167,8 +234,14 @@ def render(page: Page) -> str:
         made=f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
         drawn=drawn,
         specs=Markup(inline_json(specs)),
-        library=Markup(scripts[0]),
-        script=Markup(scripts[1]),
+        drawings=[
+            _DrawingView(
+                one.key, one.title, one.sentence, Markup(one.svg), one.legends, _table_view(one.table, one.key)
+            )
+            for one in page.drawings
+        ],
+        timelines=Markup(inline_json({one.key: one.payload for one in page.drawings})),
+        scripts=[Markup(script) for script in scripts],
     )
 
 
@@ -246,7 +319,9 @@ def _section_view(section: Section, specs: dict[str, Spec]) -> _SectionView:
                 open=not panel.charts,
             )
         )
-    return _SectionView(section.key, section.title, views)
+    gist = section.panels[0].sentence
+    more = f" ({len(views) - 1} more)" if len(views) > 1 else ""
+    return _SectionView(section.key, section.title, f"{gist}{more}", views)
 
 
 def _table_view(table: Table, key: str) -> _TableView:

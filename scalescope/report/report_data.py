@@ -10,13 +10,14 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.rows import RunInfo, StepRow, SweepRow, TrainFacts
 from scalescope.records.scorecard.row import ScorecardRow
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
+from scalescope.scaling.step_timeline import read_timeline
 from scalescope.scaling.study_answer import Answer, StudyAnalysis, read_study_answer
 from scalescope.scaling.verdicts.flight import read_flight
 
 
 @dataclass(frozen=True)
 class RunData:
-    """One run folder. `answer` is None where its traces were not analysed; `reason` then says why."""
+    """One run folder. `answer` is None where its traces were not analysed; `reason` says why, or what it lacks."""
 
     folder: RunFolder
     info: RunInfo
@@ -103,6 +104,8 @@ def _add(data: ReportData, folder: RunFolder, known: Mapping[str, RunAnalysis] |
         data.notes.append(f"{where}{run.info.message or 'run.json names no reason'}")
         data.notes.extend(f"Flight record: {line}" for line in read_flight(folder, run.info.world_size)[1])
     rows = folder.read_sweep()
+    if run.answer is not None and run.reason is not None:
+        data.notes.append(f"the drawing of a step is left out: {run.reason}")
     if run.info.kind == "train":
         data.runs.append(run)
     if rows or run.info.kind == "sweep":
@@ -116,6 +119,7 @@ def _read_run(folder: RunFolder, known: Mapping[str, RunAnalysis] | None) -> Run
     if info.kind == "train" and known is None:
         try:
             answer = read_run_answer(folder.analysis)
+            answer.timeline = read_timeline(folder.timeline)
         except UserError as error:
             reason = str(error)
     config = folder.config.read_text(encoding="utf-8", errors="replace") if folder.config.is_file() else ""

@@ -33,7 +33,8 @@ _FILLS_A_LINK = 2**20
 class Verdict:
     """One subject's verdict: a headline, the sentences that explain it, what may help most, and what else is to know.
 
-    A terminal shows the notes after the tables.
+    A terminal shows the notes after the tables. A page folds them, but for `cautions`, which are among them: what the
+    headline must not be read without.
     """
 
     subject: str
@@ -42,6 +43,7 @@ class Verdict:
     sentences: tuple[str, ...] = ()
     advice: str = ""
     notes: tuple[str, ...] = ()
+    cautions: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:

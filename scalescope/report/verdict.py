@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from scalescope.records.rows import SweepRow
 from scalescope.report.as_run import contradiction
 from scalescope.report.drawing.numbers import (
+    capitalized,
     factor,
     listing,
     milliseconds,
     percent,
     rate,
 )
-from scalescope.report.drawing.parts import ALL
+from scalescope.report.drawing.parts import ALL, Part
 from scalescope.report.panels.advice import advice_sentence
 from scalescope.report.panels.insitu import in_situ_sentence
 from scalescope.report.panels.lost import lost_sentence
@@ -30,10 +31,19 @@ from scalescope.report.sentences import (
 from scalescope.report.steadiness import is_doubtful, unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
-from scalescope.report.views import activities, devices, in_tokens, points_of, run_label, series_names, waterfall_steps
+from scalescope.report.views import (
+    activities,
+    devices,
+    in_tokens,
+    points_of,
+    run_label,
+    series_names,
+    spoken_of,
+    waterfall_steps,
+)
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding import Finding, is_within_noise
 from scalescope.scaling.findings.shares import bounded_means
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
 from scalescope.scaling.verdicts.steady import slowed_by_profiling
@@ -61,7 +71,7 @@ def run_verdict(run: RunAnalysis) -> Verdict:
     """Return what one run's traces say: what costs its step most, where the rest of it goes, and what to do."""
     if run.steps_by is None and run.ranks and run.quality.verdict != "unusable":
         return _stepless_verdict(run)
-    label = run_label(run)
+    label, whose = run_label(run), run_label(run) + spoken_of(run)
     explained: list[str] = []
     advice = ""
     level: Level = "unknown"
@@ -76,23 +86,28 @@ def run_verdict(run: RunAnalysis) -> Verdict:
         share = f"{percent(compute)} of the {milliseconds(window)} step is compute"
         rest = f"{milliseconds(window - means[0][1])} are not"
         if run.findings:
-            headline = f"{label}: {finding_text.headline(run.findings[0], window)}"
+            headline = f"{whose}: {finding_text.headline(run.findings[0], window)}"
             explained.append(f"{share}; {listing(found)}." if found else f"{share}.")
         else:
-            headline = f"{label}: {share}; {rest}."
+            headline = f"{whose}: {share}; {rest}."
             explained += [f"That is {listing(found)}."] if found else []
-        explained += [text] if (text := contradiction(run)) else []
+        if (against := contradiction(run)) and run.as_run is not None and run.as_run.untraced_by == "given":
+            level = "unknown"  # all that is said of the step as run rests on what was given
+            explained.insert(0, f"By the traces: {headline.removeprefix(f'{whose}: ')}")
+            headline = f"{whose}: {against}"
+        elif against:
+            explained.append(capitalized(against))
         if lost and 1 - compute > 0.02:
-            advice = f"{lost[0][0].remedy_for(run.activity, trains=run.trains)}."
+            advice = f"{_remedy(lost[0][0], run)}."
         advice = _best_advice(run, advice)
     else:
-        headline = f"{label}: the traces do not say where its time goes."
+        headline = f"{whose}: the traces do not say where its time goes."
     notes: list[str] = [lost_sentence(run)] if run.lost else []
     notes += _throughput_sentences(run)
     notes += _window_sentences(run)
     notes += _straggler_sentences(run, run.findings[:1])
     notes += _quality_sentences(run)
-    return Verdict(label, level, headline, tuple(explained), advice, tuple(notes))
+    return Verdict(label, level, headline, tuple(explained), advice, tuple(notes), _cautions([run]))
 
 
 def _stepless_verdict(run: RunAnalysis) -> Verdict:
@@ -104,11 +119,19 @@ def _stepless_verdict(run: RunAnalysis) -> Verdict:
     lost = sorted(((part, share) for part, share in shares[1:]), key=lambda item: -item[1])
     told = [f"{percent(share)} {part.name}" for part, share in lost if share >= WORTH_SAYING * (1 - compute) > 0]
     recorded = milliseconds(window / len(run.ranks))
-    headline = f"{label}: no steps in the trace. Of the {recorded} recorded, {percent(compute)} is compute."
+    headline = (
+        f"{label}{spoken_of(run)}: no steps in the trace. Of the {recorded} recorded, {percent(compute)} is compute."
+    )
     explained = (f"The rest is {listing(told)}.",) if told else ()
-    remedy = lost[0][0].remedy_for(run.activity, trains=run.trains) if lost and 1 - compute > 0.02 else ""
+    remedy = _remedy(lost[0][0], run) if lost and 1 - compute > 0.02 else ""
     advice = f"{remedy}." if remedy else ""
-    return Verdict(label, level_of(compute), headline, explained, advice, tuple(_quality_sentences(run)))
+    doubts = _cautions([run])
+    return Verdict(label, level_of(compute), headline, explained, advice, doubts, doubts)
+
+
+def _remedy(part: Part, run: RunAnalysis) -> str:
+    """Return what may help a run against a part."""
+    return part.remedy_for(run.activity, trains=run.trains, framework=run.framework)
 
 
 def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> Verdict:
@@ -117,7 +140,7 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
     if not points:
         return Verdict(series, "unknown", f"{series}: no throughput was measured.", ())
     first, last = points[0], points[-1]
-    of_series = [run for run in runs if run.name in {point.run for point in points}]
+    of_series = [run for point in points for run in runs if run.name == point.run]
     kind = kinds.get(last.run)
     sentences: list[str] = []
     notes: list[str] = []
@@ -146,7 +169,7 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
             level = "unknown"
         if falls and last.scaling == "weak":
             sentences.append(loss_sentence(falls[0]))
-            advice = _advice(falls[0], kind)
+            advice = _advice(falls[0], kind, next((run.framework for run in of_series), "torch"))
         elif last.scaling == "strong":
             ideal = first.step_ms * first.world_size / last.world_size
             sentences.append(
@@ -169,13 +192,15 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         notes += _window_sentences(run)
         notes += _straggler_sentences(run)
         notes += _quality_sentences(run)
-    return Verdict(series, level, headline, tuple(sentences), advice, tuple(notes))
+    return Verdict(
+        series, level, headline, tuple(sentences), advice, tuple(notes), _cautions(of_series, alike=of_series[-1:])
+    )
 
 
-def _advice(fall: Waterfall, activity: str | None) -> str:
+def _advice(fall: Waterfall, activity: str | None, framework: str) -> str:
     """Return what helps against the largest part of a growth that is worth a word."""
     worst, ms = max(waterfall_steps(fall), key=lambda step: step[1])
-    remedy = worst.remedy_for(activity)
+    remedy = worst.remedy_for(activity, framework=framework)
     return f"{remedy}." if fall.growth_ms > 0.01 * fall.from_step_ms and ms > 0 and remedy else ""
 
 
@@ -183,15 +208,14 @@ def _best_advice(run: RunAnalysis, remedy: str) -> str:
     """Return what to do about a run's costliest finding; without any the remedy, with what the replay says of it."""
     if run.findings and run.findings[0].code == "profiler_cost" and run.findings[0].remedy is not None:
         return f"{cure_text(run.findings[0].remedy)}."
+    first = finding_text.first_to_do(run.findings)
     if run.unpriced is not None and run.unpriced.code == "unsplit":
         return f"{_PROFILE_ALL}."
     if is_doubtful(run.step_times):
-        first = finding_text.following(run.findings)[:1]
-        return (
-            f"{_MEASURE_AGAIN}{''.join(f'; of the profiled steps alone: {finding_text.todo(one)}' for one in first)}."
-        )
-    if todo := finding_text.following(run.findings):
-        return f"{finding_text.todo(todo[0])}."
+        alone = f"; of the profiled steps alone: {finding_text.todo(first)}" if first is not None else ""
+        return f"{_MEASURE_AGAIN}{alone}."
+    if first is not None:
+        return f"{finding_text.todo(first)}."
     if run.advice and run.advice[0].what:  # schema 1
         return f"{advice_sentence(run.advice[0])}."
     if slowed_by_profiling(run) and not _knows_as_run(run):
@@ -246,10 +270,7 @@ def _straggler_sentences(run: RunAnalysis, said: Sequence[Finding] = ()) -> list
     """Return a sentence for each rank that costs the others time, but for what was said already."""
     where = devices(run.world_size, run.activity)
     named = [one for one in run.findings if one.rank is not None and one.ms is not None and one not in said]
-    found = [
-        f"Rank {one.rank} of {where} costs {finding_text.cost(one)} a step: {sentence(finding_text.because(one))}"
-        for one in named
-    ]
+    found = [f"Rank {one.rank} of {where} {_costs(one)}: {sentence(finding_text.because(one))}" for one in named]
     return found or [
         f"Rank {one.rank} of {where} costs the others {milliseconds(one.lost_ms)} of exposed wait a step: "
         f"{sentence(one.verdict)}"
@@ -258,11 +279,25 @@ def _straggler_sentences(run: RunAnalysis, said: Sequence[Finding] = ()) -> list
     ]
 
 
+def _costs(finding: Finding) -> str:
+    cost = finding_text.cost(finding)
+    return f"may cost {cost} a step, or nothing" if is_within_noise(finding) else f"costs {cost} a step"
+
+
 def _quality_sentences(run: RunAnalysis) -> list[str]:
     if run.quality.verdict == "good":
         return []
     reasons = "; ".join(run.quality.reasons) or "no reason was given"
     return [f"The traces of {devices(run.world_size, run.activity)} are {run.quality.verdict}: {sentence(reasons)}"]
+
+
+def _cautions(runs: Sequence[RunAnalysis], alike: Sequence[RunAnalysis] | None = None) -> tuple[str, ...]:
+    """Return what makes figures doubtful: traces that are not whole, and steps that are not alike.
+
+    `alike`: the runs whose steps count for that; None: all.
+    """
+    unlike = [text for run in (runs if alike is None else alike) for text in _window_sentences(run)]
+    return (*unlike, *(text for run in runs for text in _quality_sentences(run)))
 
 
 def _throughput(point: ScalingPoint, points: Sequence[ScalingPoint]) -> str:

@@ -358,6 +358,30 @@ def run_label(run: RunAnalysis) -> str:
     return " · ".join([*what, devices(run.world_size, run.activity)])
 
 
+_MOST_NAMED = 8
+
+
+def rank_names(ranks: Sequence[int]) -> str:
+    """Return `rank 1`, `ranks 1 and 3`, or the first of many and how many more there are."""
+    if len(ranks) <= _MOST_NAMED:
+        return f"rank{'s' if len(ranks) > 1 else ''} {listing([str(rank) for rank in ranks])}"
+    return f"ranks {', '.join(map(str, ranks[:_MOST_NAMED]))} and {len(ranks) - _MOST_NAMED} more"
+
+
+def spoken_of(run: RunAnalysis) -> str:
+    """Return, for the end of a run's label, of which ranks alone its figures are, and why; "" where of all."""
+    quality, counted = run.quality, [one.rank for one in run.ranks]
+    broken = quality.left_out_ranks
+    missing = [rank for rank in quality.missing_ranks if rank not in broken]
+    why = [
+        *([f"the trace of {rank_names(broken)} is not whole"] if broken else []),
+        *([f"no trace of {rank_names(missing)}"] if missing else []),
+    ]
+    if why:
+        return f", {rank_names(counted)} alone ({'; '.join(why)})" if counted else f" ({'; '.join(why)})"
+    return f" (the trace of {rank_names(quality.cut_ranks)} is cut off)" if quality.cut_ranks else ""
+
+
 def sizes_of(rows: Sequence[SweepRow]) -> str:
     """Return the sweep's span, e.g. `8 B to 1 GiB`."""
     counts = sorted({row.bytes for row in rows})

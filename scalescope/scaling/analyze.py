@@ -191,6 +191,8 @@ def _completed(
     if outlook.sweeps:
         add_in_situ(explained.analysis, explained.exchanges, outlook.sweeps)
     if explained.analysis.steps_by is None:
+        if untraced is not None:
+            explained.analysis.quality.reasons.append("--step-ms is not used: nothing in the traces tells their steps")
         return explained.analysis  # there is no step that anything could cost
     add_findings_of_windows(path, explained, outlook.sweeps, _jobs_here(jobs, executor), untraced)
     return explained.analysis

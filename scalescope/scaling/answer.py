@@ -14,6 +14,7 @@ from scalescope.records.files import UNDECODABLE, refuse_huge_integers
 from scalescope.records.steps.unevenness import is_unsteady
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import Code, Cure, Finding, Reason
+from scalescope.scaling.step_timeline import StepTimeline
 
 #: 2 adds the step as run, and findings, of which `stragglers` and `advice` are made; files of schema 1 are read all the
 #: same.
@@ -43,7 +44,9 @@ class Quality(msgspec.Struct):
     """How far the traces can be trusted."""
 
     verdict: Literal["good", "degraded", "unusable"]
-    missing_ranks: list[int] = []
+    missing_ranks: list[int] = []  # of which there is no trace
+    left_out_ranks: list[int] = []  # whose traces are there, and in no mean: cut off, or without what the job ran on
+    cut_ranks: list[int] = []  # whose traces are cut off, and in the means all the same: no rank's is whole
     unlinked_fraction: float | None = None
     reasons: list[str] = []
 
@@ -302,6 +305,11 @@ class AsRun(msgspec.Struct, kw_only=True):
     high_ms: float | None = None
     source: Literal["steps", "given", "metadata", "range", "not_needed"]
     reason: Literal["not_replayed", "not_reached", "untraced_longer"] | None = None
+    untraced_ms: Interval | None = None  # what is told of the step without a profiler
+    untraced_by: Literal["steps", "given", "metadata"] | None = None  # the run's own steps, --step-ms, or the traces
+    #: Why that cannot be this job's: shorter than a step without recording, or longer than the traced one.
+    contradicts: Literal["too_short", "too_long"] | None = None
+    without_recording_ms: float | None = None  # the step without all that recording can cost, where that is too short
     scale: Interval | None = None  # of the measured terms of recording's cost
     recording_ms: Interval | None = None  # by how much recording lengthens the step
     steps: int = 0  # in each rank's window
@@ -351,7 +359,8 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     activity: Literal["gpu", "cpu"]
     device: str | None = None
     steps_by: StepSource | None = "profiler"  # what told the steps; None: `steps` is the whole trace
-    framework: Literal["torch", "jax"] = "torch"  # whose profiler wrote the traces, so whose settings may help
+    backend: str | None = None  # by which ranks talk, where the traces say: nccl (RCCL calls itself so, too), gloo, mpi
+    framework: Literal["torch", "jax", "onnxruntime", "tensorflow"] = "torch"  # whose profiler wrote the traces
     trains: bool = True  # an optimiser steps, or gradients are computed; else the job infers, or does neither
     quality: Quality
     windows: int = 1  # that all figures are of
@@ -375,6 +384,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     step_times: StepTimes | None = None
     throughput: Throughput | None = None
     last_collectives: list[LastCollective] = []  # only of a job that failed
+    timeline: StepTimeline | None = None  # of what is replayed; in a file of its own, so null in analysis.json
 
 
 def read_run_answer(path: Path) -> RunAnalysis:

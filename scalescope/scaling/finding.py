@@ -87,6 +87,7 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     overrides: tuple[str, ...] = ()  # of a job of ours; empty where no key does it, and for anybody else's loop
     size: float | None = None  # what the cure is given: MiB of a bucket
     on_cpu: bool = False  # the ranks compute on CPUs
+    backend: str | None = None  # by which they talk, where that is known
     inference: bool = False  # the job trains nothing
     jax: bool = False  # the job is written in JAX
 
@@ -111,6 +112,17 @@ class Reason(msgspec.Struct, frozen=True):
 
     code: Literal["not_replayed", "stalled", "unfaithful", "unsplit"]
     text: str
+
+
+#: A cost whose interval begins below this reads as 0.00 ms.
+_ZERO_MS = 0.005
+
+
+def is_within_noise(finding: Finding) -> bool:
+    """Tell whether a finding may cost nothing at all, by its interval: then it accuses nobody."""
+    if finding.ms is None or finding.low_ms is None:
+        return False
+    return finding.low_ms < _ZERO_MS and (finding.rank is not None or not finding.at_most)  # a bound says "at most"
 
 
 def weight(finding: Finding) -> float:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Literal
@@ -50,6 +50,7 @@ class Explained(msgspec.Struct, frozen=True):
     kernels: dict[int, KernelTable]
     exchanges: dict[int, RankExchanges] = {}
     records: dict[int, RankRecord] = {}  # what a replay needs, where that was asked for and the ranks are few
+    ready: dict[int, dict[int, int]] = {}  # by rank and collective, when its data can be there, ns
     host: list[HostCause] = []  # what the hosts' own records say, side by side
     windows: list["Explained"] = []  # each by itself, of a run that was profiled in several
 
@@ -84,9 +85,11 @@ def explain_jobs(
         return [_explain(found[0], _name_of(path))]
     explained = []
     for number, ranks in enumerate(found, 1):
-        one = _explain(ranks, f"{_name_of(path)}, job {number} of {len(found)}")
+        kind = "window" if ranks.is_window else "job"
+        one = _explain(ranks, f"{_name_of(path)}, {kind} {number} of {len(found)}")
+        apart = "windows that have no step in common" if ranks.is_window else "jobs"
         one.analysis.quality.reasons.insert(
-            0, f"the folder holds the traces of {len(found)} jobs; these are {', '.join(ranks.files)}"
+            0, f"the folder holds the traces of {len(found)} {apart}; these are {', '.join(ranks.files)}"
         )
         explained.append(one)
     return explained
@@ -96,8 +99,13 @@ def _explain(ranks: Ranks, name: str) -> Explained:
     explained = msgspec.structs.replace(join(ranks.summaries, name), records=ranks.records)
     quality = explained.analysis.quality
     quality.reasons[:0] = ranks.reasons
-    if quality.verdict == "good" and not all(one.stranger for one in ranks.refused):
+    broken = [one for one in ranks.refused if not one.stranger]
+    if quality.verdict == "good" and broken:
         quality.verdict = "degraded"
+    unread = {one.rank for one in broken if one.rank is not None and one.rank < _LARGEST_WORLD} - ranks.summaries.keys()
+    if unread:
+        quality.left_out_ranks = sorted({*quality.left_out_ranks, *unread})
+        explained.analysis.world_size = max(explained.analysis.world_size, quality.left_out_ranks[-1] + 1)
     return explained
 
 
@@ -123,8 +131,9 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
             indices[rank][index] = number
     quality = judge(summaries, world_size, matches, [m for m, wait in zip(matches, waits, strict=True) if wait is None])
     quality.reasons.extend(clocks.reasons)
-    if left_out := [rank for rank in summaries if rank not in partitions and summaries[rank].shares is not None]:
-        quality.reasons.append(f"left out of every mean: {_ranks_text(left_out)}, whose files are cut off")
+    quality.left_out_ranks = [rank for rank in summaries if rank not in partitions]
+    quality.cut_ranks = [rank for rank in partitions if summaries[rank].cut_off]
+    quality.reasons.extend(_left_out(summaries, quality.left_out_ranks))
     open_ended = {rank for rank, one in summaries.items() if one.shares is not None and one.shares.windows.open_ended}
     totals = {rank: total(steps) for rank, steps in partitions.items()}
     usable = quality.verdict != "unusable"  # else the partition is of what the profiler happened to see
@@ -134,7 +143,8 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         world_size=world_size,
         activity=_activity(summaries),
         device=next((one.device for one in summaries.values() if one.device), None),
-        framework="torch" if all(one.of_file is None for one in summaries.values()) else "jax",
+        backend=_backend(summaries),
+        framework=next((one.framework for one in summaries.values() if one.framework != "torch"), "torch"),
         trains=_trains(kernels),
         steps_by=(steps_by := _step_source(summaries)),
         quality=quality,
@@ -167,12 +177,28 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         if one.shares is not None
     }
     hosts = {rank: one.host_evidence for rank, one in summaries.items() if one.host_evidence is not None}
-    return Explained(analysis, partitions, kernels, exchanges, host=compare_hosts(hosts) if usable else [])
+    return Explained(analysis, partitions, kernels, exchanges, ready=ready, host=compare_hosts(hosts) if usable else [])
 
 
 def _sound(summaries: Mapping[int, RankSummary]) -> Mapping[int, RankSummary]:
-    """Return the ranks whose files are whole; all of them where none is."""
-    return {rank: one for rank, one in summaries.items() if not one.cut_off} or summaries
+    """Return the ranks whose files are whole and hold what the job ran on, and when; where none is, those that hold it
+    at least, and else all.
+    """
+    holding = {rank: one for rank, one in summaries.items() if not lacks_its_device(one) and not one.timeless}
+    return {rank: one for rank, one in holding.items() if not one.cut_off} or holding or summaries
+
+
+def _left_out(summaries: Mapping[int, RankSummary], ranks: Sequence[int]) -> Iterator[str]:
+    """Yield why ranks whose files are there are in no mean."""
+    cut = [rank for rank in ranks if summaries[rank].cut_off]
+    timeless = [rank for rank in ranks if rank not in cut and summaries[rank].timeless]
+    empty = [rank for rank in ranks if rank not in cut and rank not in timeless]
+    if cut:
+        yield f"left out of every mean: {_ranks_text(cut)}, whose files are cut off"
+    if timeless:
+        yield f"left out of every mean: {_ranks_text(timeless)}, whose time stamps are lost"
+    if empty:
+        yield f"left out of every mean: {_ranks_text(empty)}, whose files hold nothing of what the job ran on"
 
 
 def _ranks_text(ranks: Sequence[int]) -> str:
@@ -303,6 +329,17 @@ def _step_source(summaries: Mapping[int, RankSummary]) -> StepSource | None:
     """Return what told the steps of most ranks; None where none has any."""
     told = Counter(one.evidence.steps for one in summaries.values() if one.evidence.steps is not None)
     return told.most_common(1)[0][0] if told else None
+
+
+def _backend(summaries: Mapping[int, RankSummary]) -> str | None:
+    """Return by which library most ranks' devices talk, as their headers say: `nccl`, or `cpu:gloo,cuda:nccl`."""
+    told = Counter(name for one in summaries.values() if (name := _of_device(one.backend, one.activity)))
+    return told.most_common(1)[0][0] if told else None
+
+
+def _of_device(backend: str, activity: str) -> str:
+    by_device = dict(part.split(":", 1) for part in backend.lower().split(",") if ":" in part)
+    return by_device.get("cpu" if activity == "cpu" else "cuda", "") if by_device else backend.lower()
 
 
 _OF_GRADIENTS = re.compile(r"backward|(^|[^a-z])bwd|bwd_|[dw]grad|gradient|gamma_?beta", re.IGNORECASE)

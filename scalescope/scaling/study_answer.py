@@ -9,9 +9,11 @@ from typing import Literal
 import msgspec
 
 from scalescope.records.files import write_atomic
+from scalescope.records.folder import RunFolder
 from scalescope.scaling.answer import SCHEMA, RunAnalysis, WaterfallPart, read_as
 from scalescope.scaling.costs.answer import CostAnswer
 from scalescope.scaling.projected import Projection
+from scalescope.scaling.step_timeline import write_timeline
 
 
 class ScalingPoint(msgspec.Struct, kw_only=True):
@@ -100,8 +102,17 @@ Answer = RunAnalysis | StudyAnalysis
 
 
 def write_answer(path: Path, answer: Answer) -> None:
-    """Write analysis.json whole. Raises OSError."""
-    write_atomic(path, msgspec.json.format(msgspec.json.encode(answer)))
+    """Write analysis.json whole, and a run's timeline beside it. Raises OSError."""
+    write_atomic(path, msgspec.json.format(msgspec.json.encode(without_timeline(answer))))
+    if isinstance(answer, RunAnalysis):
+        write_timeline(RunFolder(path.parent).timeline, answer.timeline)
+
+
+def without_timeline(answer: Answer) -> Answer:
+    """Return an answer as it stands in analysis.json."""
+    if isinstance(answer, StudyAnalysis) or answer.timeline is None:
+        return answer
+    return msgspec.structs.replace(answer, timeline=None)
 
 
 def read_study_answer(path: Path) -> StudyAnalysis:

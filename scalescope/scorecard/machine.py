@@ -17,6 +17,7 @@ from scalescope.records.statistics import student_95
 
 _WARM_UP = 2
 _LEAST, _MOST = 5, 200  # measurements of a figure
+_REST_S = 1.0
 
 #: Runs a job of a verb with so many ranks and these overrides, under a name, and returns its folder.
 RunJob = Callable[[str, str, int, Sequence[str]], RunFolder]
@@ -39,15 +40,21 @@ class MachineUnderTest:
     def on_gpu(self) -> bool:
         return self.device.type == "cuda"
 
-    def times_s(self, work: Callable[[], object]) -> list[float]:
-        """Return how long each of several calls takes, warmed up, for at most `budget_s` in all."""
+    def rest(self) -> None:
+        """Let the device cool, and draw little power, as it is where others measure what it reaches."""
+        if self.on_gpu:
+            torch.cuda.synchronize(self.device)
+            time.sleep(_REST_S)
+
+    def times_s(self, work: Callable[[], object], most: int = _MOST) -> list[float]:
+        """Return how long each of several calls takes, warmed up: `most` of them, for at most `budget_s` in all."""
         for _ in range(_WARM_UP):
             work()
         if self.on_gpu:
             torch.cuda.synchronize(self.device)
         times: list[float] = []
         until = time.perf_counter() + self.budget_s
-        while len(times) < _LEAST or (time.perf_counter() < until and len(times) < _MOST):
+        while len(times) < _LEAST or (time.perf_counter() < until and len(times) < most):
             times.append(time_once(work, self.device))
         return times
 

@@ -8,6 +8,8 @@ backward pass needs exists by the end of the forward pass, and is multiplied str
 The arithmetic within a row is fp32. Shapes: M rows (samples times tokens), C width, V vocabulary.
 """
 
+import warnings
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -19,6 +21,9 @@ try:
     import triton.language as tl
 except ImportError:  # torch for CPUs comes without
     triton = None
+
+# the backward pass begins with a product, in a thread of its own: torch makes the context for it, and says so
+warnings.filterwarnings("ignore", message="Attempting to run cuBLAS, but there was no current CUDA context")
 
 IGNORED = -100  # torch's: such a target adds nothing to the mean
 _BLOCK = 8192  # elements of a row at a time

@@ -14,6 +14,7 @@ _STEPS = 10  # that the others waited in; so many are looked at
 _LOOK_EVERY = 5  # steps: a look takes longer than taking a step does
 _MOST_OF_THEM = 0.8
 _SHARE = 0.05  # of the step; what costs less is not said live
+_WORSE = 2.0  # times as late as was said last: said again
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,11 @@ class Lateness:
             if self._taken % _LOOK_EVERY == 0:
                 self.late = self._find()
 
+    def is_news(self, said: LateRank | None) -> bool:
+        """Tell whether another rank is late than the one that was `said` last, or that one much later."""
+        late = self.late
+        return late is not None and (said is None or late.rank != said.rank or late.late_ms > _WORSE * said.late_ms)
+
     def _find(self) -> LateRank | None:
         if len(self._steps) < _STEPS:
             return None
@@ -61,3 +67,8 @@ class Lateness:
         if often < _MOST_OF_THEM * _STEPS or late_ms < _SHARE * step_ms:
             return None
         return LateRank(rank, late_ms, step_ms)
+
+
+def describe_late(late: LateRank) -> str:
+    """Return who is late in a few words."""
+    return f"rank {late.rank} is {late.late_ms:,.1f} ms late a step ({late.late_ms / late.step_ms:.0%} of it)"

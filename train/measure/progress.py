@@ -8,10 +8,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from scalescope.records.rows import StepRow
 from scalescope.train.measure.forecast import duration
-from scalescope.train.measure.lateness import Lateness, LateRank
+from scalescope.train.measure.lateness import Lateness, LateRank, describe_late
 
 _LINE_EVERY_S = 5.0
-_WORSE = 2.0  # times as late as was said last: said at once
 
 
 class StepProgress:
@@ -39,7 +38,7 @@ class StepProgress:
         """Show a row: each in a bar; else one every few seconds, and the one from which a rank is late."""
         self._lateness.take(row)
         late = self._lateness.late
-        news = late is not None and (self._said is None or _is_worse(late, self._said))
+        news = self._lateness.is_news(self._said)
         said = describe(row) + (f", {describe_late(late)}" if late is not None else "")
         if self._bar is not None:
             self._bar.update(self._task, completed=row.step + 1, now=said)
@@ -65,15 +64,6 @@ class StepProgress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._bar is not None:
             self._bar.stop()
-
-
-def _is_worse(late: LateRank, said: LateRank) -> bool:
-    return late.rank != said.rank or late.late_ms > _WORSE * said.late_ms
-
-
-def describe_late(late: LateRank) -> str:
-    """Return who is late in a few words."""
-    return f"rank {late.rank} is {late.late_ms:,.1f} ms late a step ({late.late_ms / late.step_ms:.0%} of it)"
 
 
 def describe(row: StepRow) -> str:

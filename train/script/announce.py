@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scalescope.records.folder import RunFolder
+from scalescope.train.measure.lateness import LateRank, describe_late
 from scalescope.train.measure.schedule import Window
 
 #: What an analysis with its report takes on a core of 2.8 GHz: to begin with, and for each MiB of packed traces.
@@ -30,6 +31,11 @@ def analysis(folder: RunFolder) -> str:
     mib = sum(path.stat().st_size for path in paths) / _MIB
     traces = f"{len(paths)} trace{'s' if len(paths) != 1 else ''} of {mib:,.1f} MiB" if paths else "the steps' times"
     return f"analysing {traces}, about {_BASE_S + _PER_MIB_S * mib:.0f} s"
+
+
+def late(step: int, rank: LateRank) -> str:
+    """Return which rank the others wait for, from which step on that is known."""
+    return f"step {step}: {describe_late(rank)}"
 
 
 def renamed(wanted: str, path: Path) -> str:

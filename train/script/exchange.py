@@ -23,6 +23,7 @@ class Lap(msgspec.Struct, frozen=True, array_like=True):
     step: int
     ms: float
     loss: float | None
+    own_ms: float | None = None  # until it first waited for the others; None where that was not marked
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -12,8 +12,10 @@ Kineto window. What fails in here is said once and never reaches the loop.
 
 import atexit
 import functools
+import math
 import os
 import socket
+import statistics
 import subprocess
 import sys
 import time
@@ -39,6 +41,7 @@ from scalescope.train.measure.tracing.kineto import Tracer
 from scalescope.train.script import announce
 from scalescope.train.script.config import script_config
 from scalescope.train.script.exchange import Lap, Message, MessageChannel
+from scalescope.train.script.exchange_marks import ExchangeMarks, mark_exchanges
 from scalescope.train.script.membership import Membership, find_membership
 from scalescope.train.script.run_recorder import RunRecorder
 from scalescope.train.script.schedule import ScriptSchedule
@@ -91,6 +94,7 @@ class StepProfiler:
         self._recorder: RunRecorder | None = None
         self._folder: RunFolder | None = None
         self._clock: Clock | None = None
+        self._marks: ExchangeMarks | None = None  # where the loop waits for the others
         self._tracer: Tracer | None = None
         self._annotation: AbstractContextManager[None] | None = None
         self._bursts: Bursts | None = None
@@ -160,6 +164,8 @@ class StepProfiler:
         self._started = False
         atexit.unregister(self._close_at_exit)
         self._end_annotation()
+        if self._marks is not None:
+            self._marks.remove()
         if self._exchange is None or self._membership is None:
             _say("no step has ended, so there is nothing to keep")
             return
@@ -188,7 +194,7 @@ class StepProfiler:
         self._exchange.due()
         device = describe(membership.rank, membership.device)
         if membership.rank == 0:
-            self._recorder = RunRecorder(config, self._text, membership, device, self._phase)
+            self._recorder = RunRecorder(config, self._text, membership, device, self._phase, _say)
             self._folder = self._recorder.folder
             self._exchange.announce(str(self._folder.path))
             ranks = f"{membership.size} rank{'s' if membership.size > 1 else ''}"
@@ -199,10 +205,15 @@ class StepProfiler:
         else:
             self._exchange.send(Message(membership.rank, device=device))
         if self._schedule.windows:
-            self._tracer = Tracer(config.profiler, membership.device, membership.rank, self._metadata(membership))
+            self._tracer = Tracer(
+                config.profiler, membership.device, membership.rank, self._metadata(membership),
+                lambda: self._run_folder(config.timeout_s).traces,
+            )  # fmt: skip
             self._bursts = Bursts(membership.rank, membership.device, config.profiler.stacks)
             self._bursts.begin()
         self._clock = make_clock(membership.device)
+        if membership.size > 1:
+            self._marks = mark_exchanges(self._clock.arrive)
         atexit.register(self._close_at_exit)  # after the sinks have registered theirs, so it runs before them
 
     def _metadata(self, membership: Membership) -> dict[str, Any]:
@@ -215,6 +226,8 @@ class StepProfiler:
         """Tell rank 0 the laps that the device has passed (`wait`: all of them); on rank 0, take what was sent."""
         assert self._exchange is not None and self._membership is not None and self._clock is not None
         self._read_laps(self._step - self._next_lap if wait else self._clock.ready())
+        if self._marks is not None and self._recent:
+            self._marks.spread(statistics.median(lap.ms for lap in self._recent))
         remarks = [*self._remarks, *(self._tracer.remarks if last and self._tracer is not None else ())]
         message = Message(
             self._membership.rank, self._laps, peak_bytes(self._membership.device), remarks=remarks,
@@ -232,8 +245,8 @@ class StepProfiler:
     def _read_laps(self, count: int) -> None:
         assert self._clock is not None
         for _ in range(count):
-            ms, loss, _ = self._clock.read()
-            self._laps.append(Lap(self._next_lap, ms, loss))
+            ms, loss, own_ms = self._clock.read()
+            self._laps.append(Lap(self._next_lap, ms, loss, own_ms if math.isfinite(own_ms) else None))
             self._recent.append(self._laps[-1])
             self._next_lap += 1
 
@@ -280,6 +293,8 @@ class StepProfiler:
             return
         try:
             call(self._tracer)
+        except _Refused:
+            raise
         except Exception as error:  # noqa: BLE001 - Kineto's and CUPTI's failures are of many kinds
             self._remarks.append(f"no traces from step {self._step} on: the profiler failed ({error})")
             self._tracer = None
@@ -343,6 +358,8 @@ class StepProfiler:
         with suppress(Exception):
             self._end_annotation()
             self._release_recording()
+            if self._marks is not None:
+                self._marks.remove()
         _say(f"measuring has ended, and the script goes on: {why}")
         if self._exchange is not None and self._membership is not None and self._membership.rank == 0:
             with suppress(Exception):

@@ -15,22 +15,36 @@ from scalescope.launch.sinks import open_sinks
 from scalescope.records.environment import capture
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder, new_name
-from scalescope.records.rows import Ceilings, Device, RunStatus, StepPhase, TrainFacts
+from scalescope.records.rows import Ceilings, Device, RunStatus, StepPhase, StepRow, TrainFacts
 from scalescope.records.steps.recording import RecordingBursts, RecordingFacts, window_facts
 from scalescope.train.measure.accounting import Accounting
+from scalescope.train.measure.lateness import Lateness, LateRank
+from scalescope.train.script import announce
 from scalescope.train.script.config import ScriptConfig
 from scalescope.train.script.exchange import Lap, Message
 from scalescope.train.script.membership import Membership
 
 
 class RunRecorder:
-    """Writes a row once every rank has sent its lap of a step. `phase` says which phase a step is in."""
+    """Writes a row once every rank has sent its lap of a step.
+
+    `phase` says which phase a step is in; `say` tells those who look on.
+    """
 
     def __init__(
-        self, config: ScriptConfig, text: str, membership: Membership, device: Device, phase: Callable[[int], StepPhase]
+        self,
+        config: ScriptConfig,
+        text: str,
+        membership: Membership,
+        device: Device,
+        phase: Callable[[int], StepPhase],
+        say: Callable[[str], None],
     ) -> None:
         self._size = membership.size
         self._phase = phase
+        self._say = say
+        self._lateness = Lateness()
+        self._said: LateRank | None = None  # the rank that was last said to be late
         self._laps: dict[int, dict[int, Lap]] = {}  # by step, then by rank
         self._memory: dict[int, int] = {}
         self._devices = {device.rank: device}
@@ -116,9 +130,18 @@ class RunRecorder:
             validation_loss=None,
             attempt=0,
             unix_s=time.time(),
+            own_ms=[lap.own_ms for lap in known if lap.own_ms is not None] if _all_marked(known) else (),
         )
         self._writer.append(row)
         self._sinks.log(row)
+        self._tell_lateness(row)
+
+    def _tell_lateness(self, row: StepRow) -> None:
+        """Say which rank the others wait for, from when on that is so."""
+        self._lateness.take(row)
+        if self._lateness.is_news(self._said) and (late := self._lateness.late) is not None:
+            self._said = late
+            self._say(announce.late(row.step, late))
 
     def _write_recording(self) -> None:
         if not self._windows:
@@ -204,6 +227,10 @@ def _as_dict(text: str) -> dict[str, Any]:
     config = OmegaConf.to_container(OmegaConf.create(text))
     assert isinstance(config, dict)
     return {str(key): value for key, value in config.items()}
+
+
+def _all_marked(laps: Sequence[Lap]) -> bool:
+    return all(lap.own_ms is not None for lap in laps)
 
 
 def _some(ranks: Sequence[int]) -> str:

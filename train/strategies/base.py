@@ -18,6 +18,7 @@ from scalescope.train.models.precision import Precision
 from scalescope.train.settings import OptimizerConfig
 from scalescope.train.strategies.config import StrategyConfig
 from scalescope.train.strategies.optimizers import build_optimizer, clip_gradients, learning_rate, set_learning_rate
+from scalescope.train.strategies.own_time import at_end_of_backward
 
 Own = TypeVar("Own", bound=StrategyConfig)
 
@@ -37,13 +38,15 @@ class Strategy(Generic[Own]):
     """Wraps a network, owns its optimiser, and runs steps. A new strategy overrides what differs.
 
     `network` is the bare network, `module` what the forward pass calls, `options` the strategy's own config.
-    `arrive` is called in each step right before the pass in which ranks first exchange something.
+    `arrive` is called in each step right before the rank first waits for the others, as far as the strategy tells.
     """
 
     #: Whether parameters are gathered in the forward pass; else the first exchange is of gradients, in the backward.
     exchanges_forward = False
     #: Each part of an accumulated batch is exchanged, not their sum alone.
     exchanges_each_part = False
+    #: Gradients travel beside the backward pass, which waits for none of them before its end.
+    exchanges_beside_backward = False
 
     def __init__(self, config: Recipe, network: Network, precision: Precision, device: torch.device) -> None:
         self.config = config
@@ -54,7 +57,7 @@ class Strategy(Generic[Own]):
         self.compiled = self._compiles()
         self.module = self.wrap()
         self.optimizer = self.build_optimizer()
-        self.arrive: Callable[[], object] = lambda: None
+        self.arrive: Callable[[], None] = lambda: None
 
     def wrap(self) -> nn.Module:
         """Return the module that trains."""
@@ -97,7 +100,7 @@ class Strategy(Generic[Own]):
             self.arrive()
         if parts == 1:
             loss = self._forward(inputs, targets)
-            self.arrive()
+            self._arrive_with(loss)
             self.backward(loss)
             self.update(step)
             return loss.detach()
@@ -106,7 +109,7 @@ class Strategy(Generic[Own]):
             with self.no_sync() if index < parts - 1 else nullcontext():
                 loss = self._forward(part, answers) / parts
                 if self.exchanges_each_part or index == parts - 1:
-                    self.arrive()
+                    self._arrive_with(loss)
                 self.backward(loss)
             total += loss.detach()
         self.update(step)
@@ -198,6 +201,13 @@ class Strategy(Generic[Own]):
         if self.config.compile != "auto":
             return bool(self.config.compile)
         return self.options.compile_obstacle() is None and can_compile(self.device, self.precision.dtype)
+
+    def _arrive_with(self, loss: Tensor) -> None:
+        """Mark where this rank first waits for the others in the backward pass that is about to begin."""
+        if self.exchanges_beside_backward:
+            at_end_of_backward(loss, self.arrive)
+        else:
+            self.arrive()
 
     def _forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         with self.forward_context():

@@ -78,11 +78,14 @@ def weights_gb(conditions: Conditions) -> float | None:
 def memory_obstacle(claim: Claim, peak: Peak) -> Bound | None:
     """Return the memory that does not hold a model's weights; None where it does, or nothing is known of it."""
     needed = weights_gb(claim.conditions)
-    if needed is None or peak.memory_gb is None:
+    told = claim.conditions.memory_gb
+    one_gb = told or peak.memory_gb
+    if needed is None or one_gb is None:
         return None
-    held = claim.conditions.devices * peak.memory_gb
+    held = claim.conditions.devices * one_gb
     count = f"{claim.conditions.devices} × " if claim.conditions.devices > 1 else ""
-    return Bound(held, f"the memory of {count}{peak.device}") if needed > held else None
+    teller = ", as its driver counts it" if told else ""
+    return Bound(held, f"the memory of {count}{peak.device}{teller}") if needed > held else None
 
 
 def _peak(claim: Claim, peak: Peak) -> Bound | None:

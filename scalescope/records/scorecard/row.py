@@ -24,6 +24,7 @@ class Conditions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
     context: Count | None = None  # tokens
     compute_units: Count | None = None  # that the figure is one of
     in_switch: bool | None = None  # reduced inside the switch (NVLS)
+    memory_gb: Amount | None = None  # a device's, as its driver counts it: data sheets round, or count in GiB
 
 
 class ScorecardRow(msgspec.Struct, frozen=True, omit_defaults=True):

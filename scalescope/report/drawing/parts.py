@@ -19,9 +19,19 @@ class Part:
     remedy_cpu: str = ""  # on CPU ranks, where it is another one
     shrunk: str = ""  # its name where it takes from a step, and `name` would say the opposite
     remedy_inference: str = ""  # on GPUs that only infer, where it is another one
+    remedy_jax: str = ""  # in JAX's words, where torch's are others
+    remedy_onnxruntime: str = ""
+    remedy_tensorflow: str = ""
 
-    def remedy_for(self, activity: str | None, *, trains: bool = True) -> str:
+    def remedy_for(self, activity: str | None, *, trains: bool = True, framework: str = "torch") -> str:
         """Return what may help against this part as the largest loss, on GPUs or on CPU ranks."""
+        others = {
+            "jax": self.remedy_jax,
+            "onnxruntime": self.remedy_onnxruntime,
+            "tensorflow": self.remedy_tensorflow,
+        }
+        if own := others.get(framework):
+            return own
         if activity == "cpu" and self.remedy_cpu:
             return self.remedy_cpu
         return self.remedy_inference if not trains and self.remedy_inference else self.remedy
@@ -55,6 +65,8 @@ _ALL = (
         "send less or less often (gradient accumulation, larger batches); over several hosts, check that gloo uses the "
         "fast interface (GLOO_SOCKET_IFNAME)",
         remedy_inference="hide the transfer, or send less: fewer ranks a replica, quantised or fused all-reduces",
+        remedy_jax="hide the transfer: let XLA overlap it (XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true) "
+        "and combine less (--xla_gpu_all_reduce_combine_threshold_bytes), or send less (bf16)",
     ),
     Part(
         "exposed_wait",
@@ -82,6 +94,7 @@ _ALL = (
         "#8566ab",
         "#ac90cf",
         "use pinned memory with non_blocking copies, and take copies out of the step",
+        remedy_jax="take copies out of the step: jax.device_put of the next batch ahead of it, and donated arguments",
     ),
     Part(
         "idle_data",
@@ -91,6 +104,8 @@ _ALL = (
         "#5cb8ab",
         "load ahead: more loader workers, pinned memory, prefetching",
         "load ahead: more loader workers, prefetching; cores left to them",
+        remedy_jax="load ahead: grain or tf.data with worker processes, and jax.device_put of the next batch before "
+        "this step is awaited",
     ),
     Part(
         "idle_launch",
@@ -101,6 +116,11 @@ _ALL = (
         "launch less: torch.compile, CUDA graphs, fused optimisers, no synchronisation inside the step",
         "the processor is busy with what is no operator, such as Python: larger batches, torch.compile, less Python",
         remedy_inference="launch less: CUDA graphs, torch.compile, no synchronisation inside the step",
+        remedy_jax="launch less: jax.jit around the whole step, donated state, and no figure read inside it",
+        remedy_onnxruntime="the runtime is between two nodes, or its caller between two runs: larger batches, fused "
+        "nodes (graph_optimization_level=ORT_ENABLE_ALL), inputs bound ahead (IOBinding)",
+        remedy_tensorflow="launch less: tf.function around the whole step (jit_compile=True), larger batches, "
+        "tf.data's prefetch",
     ),
     Part(
         "idle_queued",
@@ -109,6 +129,7 @@ _ALL = (
         "#98a1ad",
         "#79828f",
         "fewer, larger kernels (torch.compile, fusion), and fewer dependencies between streams",
+        remedy_jax="fewer, larger kernels: larger batches, and what keeps XLA from fusing taken out of the step",
     ),
 )
 

@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 
-from scalescope.report.drawing.numbers import milliseconds, percent
+from scalescope.report.drawing.numbers import capitalized, milliseconds, percent
 from scalescope.report.drawing.panel import Panel
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.report_data import ReportData
+from scalescope.report.sentences import sentence
+from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.codes import CODES
 from scalescope.report.text.cures import cure_text
-from scalescope.report.views import run_label
+from scalescope.report.views import devices, run_label
 from scalescope.scaling.answer import Advice, RunAnalysis
 from scalescope.scaling.finding import Finding
 from scalescope.scaling.study_answer import TriedAdvice
@@ -74,7 +76,7 @@ def tried_table(tried: Sequence[TriedAdvice]) -> Table:
 
 def advice_panels(data: ReportData) -> list[Panel]:
     """Return a panel a replayed run, and one for what was tried."""
-    panels = [_advice_panel(answer) for answer in data.answers if answer.replay is not None]
+    panels = [_advice_panel(answer, _doubt(answer, data)) for answer in data.answers if answer.replay is not None]
     tried = data.study.tried if data.study is not None else []
     if tried:
         panels.append(Panel("tried", "Advice followed", tried_sentence(tried), tried_table(tried)))
@@ -91,23 +93,45 @@ def tried_sentence(tried: Sequence[TriedAdvice]) -> str:
     return f"{'; '.join(outcomes)}."
 
 
-def _advice_panel(answer: RunAnalysis) -> Panel:
+def _doubt(answer: RunAnalysis, data: ReportData) -> str:
+    """Return why no advice is sure, in a sentence; empty where nothing speaks against it.
+
+    It is what the verdict at the top of a page says, too: the table must not be firmer than the first sentence.
+    """
+    if answer.unpriced is not None:
+        return sentence(capitalized(answer.unpriced.text))
+    if answer.findings and answer.findings[0].code == "profiler_cost":
+        return sentence(capitalized(finding_text.because(answer.findings[0])))
+    series = [point.series for point in data.study.efficiency if point.run == answer.name] if data.study else []
+    falls = data.study.waterfall if data.study else []
+    if any(one.unsteady for one in falls if one.series in series and one.to_world_size == answer.world_size):
+        return "The machine was unsteady: what follows holds for the profiled steps alone."
+    return unlike_sentence(answer.step_times, devices(answer.world_size, answer.activity))
+
+
+def _advice_panel(answer: RunAnalysis, doubt: str) -> Panel:
     replay = answer.replay
     assert replay is not None
     held = (
         f"Replayed from what waits for what, the step takes {milliseconds(replay.replayed_ms)} "
         f"({percent(abs(replay.error), 2)} off the traced {milliseconds(replay.traced_ms)})."
     )
-    if not replay.faithful:
-        sentence = f"{held} That is too far off to predict anything."
-    elif not finding_text.following(answer.findings):
-        sentence = f"{held} No setting that the replay can try is sure to bring half a per cent of the step."
+    first = finding_text.first_to_do(answer.findings)
+    if answer.unpriced is not None:
+        told = ""
+    elif not replay.faithful:
+        told = "That is too far off to predict anything."
+    elif first is None:
+        told = "No setting that the replay can try is sure to bring half a per cent of the step."
+        told = "" if doubt else told
     else:
-        sentence = f"{held} Most would come of: {finding_text.todo(finding_text.following(answer.findings)[0])}."
+        of_these = "Of the profiled steps alone, most" if doubt else "Most"
+        told = f"{of_these} would come of: {finding_text.todo(first)}."
+    text = " ".join(filter(None, (doubt, held, told)))
     table = findings_table(answer.findings)
     assumed = f"Assumed: {'; '.join(replay.assumptions)}." if replay.assumptions else ""
     return Panel(
-        f"advice-{answer.name}", run_label(answer), sentence, Table(table.columns, table.rows, table.reasons, assumed)
+        f"advice-{answer.name}", run_label(answer), text, Table(table.columns, table.rows, table.reasons, assumed)
     )
 
 

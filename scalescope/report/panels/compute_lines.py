@@ -26,6 +26,7 @@ _EXPOSED = {
     "exposed comm. (unsplit)": "one of these, which cannot be told",
     "exposed copies": "a copy or a fill runs",
 }
+_ON_CPUS = {"idle (host late)": "what the host does between operators, such as Python"}
 _IDLE = {
     "idle (loading data)": "the host fetches a batch",
     "idle (host late)": "nothing is enqueued",
@@ -58,7 +59,10 @@ def legend_lines(run: RunAnalysis, table: Table) -> list[str]:
     groups = (
         ("", _COMPUTE_ON_CPU if on_cpu else _COMPUTE),
         ("while nothing computes: ", _EXPOSED),
-        ("while nothing runs: ", _IDLE | {"idle (host late)": "Python between operators"} if on_cpu else _IDLE),
+        (
+            "while nothing runs: ",
+            _IDLE | _ON_CPUS if on_cpu else _IDLE,
+        ),
     )
     lines = []
     for head, meanings in groups:

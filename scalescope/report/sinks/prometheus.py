@@ -89,7 +89,7 @@ class PrometheusSink:
         ):
             lines += self._metric(name, "gauge", what, value)
         lines += self._by_rank("scalescope_rank_step_duration_seconds", "of each rank's last step", row.step_ms)
-        own = "until the rank first exchanges something with the others"
+        own = "until the rank first waits for the others"
         lines += self._by_rank("scalescope_rank_own_duration_seconds", own, row.own_ms)
         return lines
 

@@ -45,12 +45,18 @@ class Rows:
             "train/joules_per_sample": row.joules_per_sample,
             "train/memory_peak_gb": row.memory_peak_bytes / 1e9 if row.memory_peak_bytes is not None else None,
             "train/phase": row.phase,
+            "live/recorded": int(row.phase == "profile"),
             "train/attempt": row.attempt,
             "wall/loss": row.loss,
             "wall/samples_per_s": row.samples_per_s,
         }
         if len(row.step_ms) > 1:
             figures["train/rank_step_ms"] = wandb.Histogram(row.step_ms, num_bins=_BINS)
+        if len(row.own_ms) > 1:
+            # who came last to where ranks wait for each other, and by how much behind the median rank
+            figures["live/last_rank"] = row.own_ms.index(max(row.own_ms))
+            figures["live/late_ms"] = max(row.own_ms) - sorted(row.own_ms)[(len(row.own_ms) - 1) // 2]
+            figures["live/rank_own_ms"] = wandb.Histogram(row.own_ms, num_bins=_BINS)
         run.log({key: value for key, value in figures.items() if value is not None})
         if row.phase == "steady":
             self._steady.append(row)

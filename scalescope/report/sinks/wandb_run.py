@@ -77,6 +77,7 @@ def open_run(
     run.define_metric("train/step", hidden=True)
     run.define_metric("train/wall_s", hidden=True)
     run.define_metric("train/*", step_metric="train/step")
+    run.define_metric("live/*", step_metric="train/step")
     run.define_metric("wall/*", step_metric="train/wall_s")
     run.define_metric("sweep/bytes", hidden=True)
     return run

@@ -89,6 +89,11 @@ CURES: dict[Cure, CureText] = {
 }  # fmt: skip
 
 
+_LINKS_OF_HOSTS = CureText(
+    "see over which interface the hosts talk, and what else does",
+    "GLOO_SOCKET_IFNAME (gloo), or the MPI library's own setting, names the fast one; cores left to its threads",
+)
+
 #: Where the same cure is done otherwise: on CPUs, where nothing is trained, and in JAX.
 ON_CPUS: dict[Cure, CureText] = {
     "look_at_device": CureText(
@@ -104,6 +109,18 @@ ON_CPUS: dict[Cure, CureText] = {
     "cool_device": CureText(
         "see to that host's power and cooling", "turbostat, and the governor: cpupower frequency-info"
     ),
+    "look_at_links": _LINKS_OF_HOSTS,
+    "fewer_channels": CureText(
+        "leave the compute its cores", "OMP_NUM_THREADS below a rank's cores, so that what communicates has one"
+    ),
+}
+#: Where another library than NCCL (or RCCL) moves what is on GPUs, by its name.
+_BY_NCCL = CureText(
+    "let NCCL (RCCL) move what is on GPUs: gloo takes it through the hosts", "init_process_group('nccl')"
+)
+BY_BACKEND: dict[str | None, dict[Cure, CureText]] = {
+    "gloo": {"look_at_links": _BY_NCCL, "fewer_channels": _BY_NCCL},
+    "mpi": {"look_at_links": _LINKS_OF_HOSTS},
 }
 INFERENCE: dict[Cure, CureText] = {
     "compile": CureText(
@@ -154,6 +171,8 @@ def _of(remedy: Remedy) -> CureText:
         return IN_JAX[remedy.cure]
     if remedy.on_cpu and remedy.cure in ON_CPUS:
         return ON_CPUS[remedy.cure]
+    if not remedy.on_cpu and remedy.cure in (own := BY_BACKEND.get(remedy.backend, {})):
+        return own[remedy.cure]
     return INFERENCE.get(remedy.cure, CURES[remedy.cure]) if remedy.inference else CURES[remedy.cure]
 
 

@@ -6,7 +6,7 @@ from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.text.codes import CODES
 from scalescope.report.text.cures import cure_elsewhere, cure_text
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding import Finding, is_within_noise
 
 
 def cost(finding: Finding) -> str:
@@ -36,6 +36,12 @@ def headline(finding: Finding, step_ms: float) -> str:
         return f"{because(finding)}; {cure_text(finding.remedy)}." if finding.remedy else f"{because(finding)}."
     if finding.ms is None:
         return f"nothing between the ranks is wrong: {because(finding)}."
+    if is_within_noise(finding):
+        nobody = "no rank is late for sure; " if finding.rank is not None else ""
+        return (
+            f"{nobody}{subject(finding)} may cost {cost(finding)} of the {milliseconds(step_ms)} step, or nothing: "
+            f"{because(finding)}."
+        )
     verb = "cost" if finding.rank is None and subject(finding).endswith("s") else "costs"
     return f"{subject(finding)} {verb} {cost(finding)} of the {milliseconds(step_ms)} step: {because(finding)}."
 
@@ -44,7 +50,7 @@ def line(finding: Finding) -> str:
     """Return a finding in a line: `rank 1, work of its own: 3.6 ms (3.1 ms to 4.1 ms), 4.5%: spin_kernel, …`."""
     who = f"rank {finding.rank}, " if finding.rank is not None else ""
     share = f", {percent(finding.fraction)}" if finding.fraction is not None else ""
-    size = f": {cost(finding)}{share}" if finding.ms is not None else ""
+    size = f": {cost(finding)}{share}{', within noise' * is_within_noise(finding)}" if finding.ms is not None else ""
     return f"{who}{CODES[finding.code].name}{size}: {because(finding)}"
 
 
@@ -53,13 +59,21 @@ def todo(finding: Finding) -> str:
     if finding.remedy is None:
         return ""
     share = f", {percent(finding.fraction)}" if finding.fraction is not None else ""
-    size = f": {cost(finding)} a step{share}" if finding.ms is not None else ""
+    size = (
+        f": {cost(finding)} a step{share}{', or nothing' * is_within_noise(finding)}" if finding.ms is not None else ""
+    )
     return f"{cure_text(finding.remedy)}{size}"
 
 
 def todo_elsewhere(finding: Finding) -> str:
     """Return what does it in a loop of the reader's own."""
     return cure_elsewhere(finding.remedy) if finding.remedy is not None else ""
+
+
+def first_to_do(findings: Sequence[Finding]) -> Finding | None:
+    """Return the finding to begin with: the costliest that costs something for sure, else the costliest."""
+    found = following(findings)
+    return next((one for one in found if not is_within_noise(one)), next(iter(found), None))
 
 
 def following(findings: Sequence[Finding]) -> list[Finding]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scalescope.scaling.rank.partition import Partition, Windows, assemble, complete, split_idle, total
+from scalescope.scaling.rank.partition import Layers, Partition, Windows, assemble, complete, split_idle, total
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, COPY
 from scalescope.scaling.replay.graph import Graph
 from scalescope.scaling.replay.simulate import Timing
@@ -56,8 +56,9 @@ def _partition(graph: Graph, timing: Timing, rank: int, windows: Windows, on_cpu
     else:
         order = np.argsort(begins, kind="stable")
         late, queued = split_idle(begins[order], _enqueued(graph, timing, rank, rows, begins)[order], windows, busy)
+    layers = Layers(compute, communication, copies, data, late, queued)
     transfer, wait = _waits(graph, timing, rows[kinds == COMMUNICATION].tolist())
-    return total(complete(assemble(windows, compute, communication, copies, data, late, queued), transfer, wait))
+    return total(complete(assemble(windows, layers), transfer, wait))
 
 
 def _loading(timing: Timing, rank: int) -> Intervals:

@@ -6,7 +6,7 @@ import msgspec
 
 from scalescope.records.errors import RunError
 from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis, Split
-from scalescope.scaling.as_run.calibrate import Calibration, Untraced, calibrate
+from scalescope.scaling.as_run.calibrate import ON_DEVICES, Calibration, Untraced, calibrate
 from scalescope.scaling.as_run.partition import partition_replayed
 from scalescope.scaling.as_run.recording import recording_cost, terms_for
 from scalescope.scaling.as_run.untraced import untraced_of_traces
@@ -31,8 +31,44 @@ def take_recording_out(
     Where the traced step cannot be replayed, the untraced one stands alone, without parts.
     """
     untraced = untraced or untraced_of_traces(replayer.records)
+    found = _taken_out(replayer, untraced, host)
+    if found is not None and untraced is not None:
+        found.untraced_ms, found.untraced_by = untraced.step_ms, untraced.source
+    return found
+
+
+def untraced_alone(untraced: Untraced | None) -> AsRun | None:
+    """Return the untraced step without parts, of traces that cannot be replayed; None where none is known."""
+    if untraced is None:
+        return None
+    step = untraced.step_ms
+    return AsRun(step_ms=step.value, low_ms=step.low, high_ms=step.high, source=untraced.source, reason="not_replayed",
+                 untraced_ms=step, untraced_by=untraced.source)  # fmt: skip
+
+
+def add_contradiction(analysis: RunAnalysis) -> None:
+    """Say of an untraced step that was told where the traces contradict it.
+
+    Where they are replayed, that says so. Else no step is longer than the traced one, nor shorter than the compute of
+    its busiest device, as far as those differ by more than devices do.
+    """
+    as_run = analysis.as_run
+    if as_run is None or as_run.untraced_ms is None:
+        return
+    short, long = as_run.reason == "not_reached", as_run.reason == "untraced_longer"
+    ranks = [a_step(one, one.steps) for one in analysis.ranks if one.steps]
+    if as_run.reason == "not_replayed" and ranks:
+        least = max(one.compute_ms for one in ranks) if analysis.activity == "gpu" else 0.0
+        most = max(one.window_ms for one in ranks)
+        short = as_run.untraced_ms.high < least * (1 - ON_DEVICES)
+        long = as_run.untraced_ms.low > most * (1 + ON_DEVICES)
+    as_run.contradicts = "too_short" if short else "too_long" if long else None
+    as_run.without_recording_ms = as_run.step_ms if as_run.reason == "not_reached" else None
+
+
+def _taken_out(replayer: Replayer, untraced: Untraced | None, host: Sequence[HostCause]) -> AsRun | None:
     if replayer.stalled is not None or not replayer.replay.faithful:
-        return _not_replayed(untraced)
+        return untraced_alone(untraced)
     terms = terms_for(replayer.records)
     cost = recording_cost(replayer.records, terms, _interrupted(replayer.traced, host))
     graph = replayer.traced.under(replayer.contention)
@@ -41,7 +77,7 @@ def take_recording_out(
         traced_ns = replayer.base_ns
         timing = replayer.take_out(found.recording)
     except RunError:
-        return _not_replayed(untraced)
+        return untraced_alone(untraced)
     late = round(host_bound_ns(replayer.graph, timing))
     parts = partition_replayed(replayer.graph, timing, on_cpu=replayer.on_cpu)
     return _answer(found, traced_ns, replayer.base_ns, parts, _bounded_steps(replayer), late)
@@ -60,13 +96,6 @@ def _interrupted(graph: Graph, host: Sequence[HostCause]) -> dict[int, float]:
 
 def _bounded_steps(replayer: Replayer) -> int:
     return max(1, min(len(own) for own in replayer.graph.steps.values()) - 1)
-
-
-def _not_replayed(untraced: Untraced | None) -> AsRun | None:
-    if untraced is None:
-        return None
-    step = untraced.step_ms
-    return AsRun(step_ms=step.value, low_ms=step.low, high_ms=step.high, source=untraced.source, reason="not_replayed")
 
 
 def _answer(
@@ -108,13 +137,14 @@ def step_as_run(analysis: RunAnalysis) -> tuple[Interval, list[Split]]:
     if as_run is not None and as_run.step_ms is not None and as_run.ranks:
         low = as_run.step_ms if as_run.low_ms is None else as_run.low_ms
         high = as_run.step_ms if as_run.high_ms is None else as_run.high_ms
-        return Interval(as_run.step_ms, low, high), [_a_step(one, as_run.steps) for one in as_run.ranks]
-    ranks = [_a_step(one, one.steps) for one in analysis.ranks if one.steps]
+        return Interval(as_run.step_ms, low, high), [a_step(one, as_run.steps) for one in as_run.ranks]
+    ranks = [a_step(one, one.steps) for one in analysis.ranks if one.steps]
     windows = [one.window_ms for one in ranks] or [0.0]
     return Interval(sum(windows) / len(windows), min(windows), max(windows)), ranks
 
 
-def _a_step(split: Split, steps: int) -> Split:
+def a_step(split: Split, steps: int) -> Split:
+    """Return the parts of a rank's mean step, given those of so many steps."""
     return Split(
         rank=split.rank,
         window_ms=split.window_ms / steps,

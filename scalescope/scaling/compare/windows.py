@@ -54,10 +54,7 @@ def _explain(
     analysis = explained.analysis
     if analysis.quality.verdict == "unusable" or not any(explained.partitions.values()):
         return explained, None
-    promised = sum(source.looks_like_a_trace for source in sources)  # a stranger's file beside them is no trace
-    if len(explained.kernels) < promised:
-        raise UserError(f"{path}: of {promised} ranks' traces only {len(explained.kernels)} are whole, so its "
-                        "steps compare with nothing; give whole ones, or record again")  # fmt: skip
+    _refuse_broken(path, sources, explained)
     as_run = _as_run(path, explained, untraced)
     ranks, basis = analysis.ranks, "profiled"
     if as_run is not None and as_run.ranks:
@@ -82,6 +79,20 @@ def _explain(
         traces={source.rank if source.rank is not None else at: source for at, source in enumerate(sources)},
     )
     return explained, window
+
+
+def _refuse_broken(path: Path, sources: Sequence[Source], explained: Explained) -> None:
+    """Raise UserError where ranks are missing because their files are broken. A stranger's file beside them is none."""
+    quality = explained.analysis.quality
+    whole = len(explained.kernels) - len(quality.cut_ranks)
+    promised = sum(source.looks_like_a_trace for source in sources)
+    read = len(explained.kernels) + len(quality.left_out_ranks)
+    if quality.missing_ranks and len(sources) > read:
+        promised = max(promised, len(sources))  # a file whose name tells nothing may be what is missing
+    promised = max(promised, read)
+    if whole < promised:
+        raise UserError(f"{path}: of {promised} ranks' traces only {whole} are whole, so its "
+                        "steps compare with nothing; give whole ones, or record again")  # fmt: skip
 
 
 def _as_run(path: Path, explained: Explained, untraced: Untraced | None) -> AsRun | None:

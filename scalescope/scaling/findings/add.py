@@ -1,15 +1,17 @@
 """Adds replays and findings to analyses: of a run, of plain traces, of a study's largest run of each job."""
 
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from scalescope.hardware.peaks import find_peak
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import TrainFacts
-from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.as_run.calibrate import Untraced
-from scalescope.scaling.as_run.step import step_as_run, take_recording_out
+from scalescope.scaling.as_run.step import add_contradiction, step_as_run, take_recording_out, untraced_alone
 from scalescope.scaling.as_run.untraced import untraced_of_run
 from scalescope.scaling.costs.points import Launch
 from scalescope.scaling.evidence.host_cause import HostCause
@@ -20,6 +22,7 @@ from scalescope.scaling.findings.find import find
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.replay.load import Target, find_targets, open_replayer
 from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.timelines.one_step import Ready, step_timeline
 
 
 def is_looked_at(analysis: RunAnalysis) -> bool:
@@ -27,6 +30,21 @@ def is_looked_at(analysis: RunAnalysis) -> bool:
     return analysis.replay is not None or analysis.unpriced is not None
 
 
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """Keep Python from looking through all of a replay's objects for circular garbage, again and again: 8% of the time
+    of four ranks.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+@_no_collector()
 def add_findings(
     path: Path,
     analyses: Sequence[RunAnalysis],
@@ -35,12 +53,14 @@ def add_findings(
     jobs: int | None = None,
     untraced: Untraced | None = None,
     host: Sequence[HostCause] | None = None,
+    ready: Ready | None = None,
 ) -> None:
-    """Fill in `replay`, `as_run` and `findings` of what is replayed at a path: a run's own analysis, or a study's runs.
+    """Fill in `replay`, `as_run`, `findings` and `timeline` of what is replayed at a path: a run, or a study's runs.
 
     `sweeps` are other than the study's own. `records`: of a run's own traces, where they are known already.
     `jobs`: processes that work out what changes do; None: as many as pay off. `untraced`: the step as the user knows it
-    from elsewhere; None: as the run's own steps say. `host`: what a run's own records say of its hosts.
+    from elsewhere; None: as the run's own steps say. `host`: what a run's own records say of its hosts. `ready`: when
+    its collectives' data can be there (see `timelines.one_step`).
     Where nothing can be replayed, the answer says why: that is no reason to go without an analysis.
     """
     try:
@@ -52,7 +72,8 @@ def add_findings(
         analysis = analyses[0] if target.path == path else by_name.get(target.name)
         if analysis is not None and analysis.ranks and analysis.quality.verdict != "unusable":
             own = target.path == path
-            _add(target, analysis, sweeps, records if own else None, jobs, untraced, host if own else None)
+            _add(target, analysis, sweeps, records if own else None, jobs, untraced, host if own else None,
+                 ready if own else None)  # fmt: skip
 
 
 def _add(
@@ -63,22 +84,42 @@ def _add(
     jobs: int | None,
     untraced: Untraced | None,
     host: Sequence[HostCause] | None,
+    ready: Ready | None,
 ) -> None:
     if unsound := sorted(set(records or ()) - {one.rank for one in analysis.ranks}):
         # a rank that lacks what ran would make the others' work their own
         files = f"the trace of rank {', '.join(map(str, unsound))} is not whole"
         analysis.unpriced = Reason("not_replayed", f"the step is not replayed: {files}")
+        _tell_untraced(analysis, untraced)
         return
     try:
         replayer = open_replayer(target, analysis, sweeps, records, jobs)
     except UserError as error:
         analysis.unpriced = Reason("not_replayed", f"the step is not replayed: {error}")
+        _tell_untraced(analysis, untraced)
         return
     analysis.replay = replayer.replay
     analysis.as_run = take_recording_out(replayer, untraced or untraced_of_run(target.path), host or ())
+    add_contradiction(analysis)
+    if (told := analysis.as_run) is not None and told.contradicts is not None and told.untraced_by == "given":
+        # nothing is to rest on it: the step as run is what it is without
+        replayer = open_replayer(target, analysis, sweeps, records, jobs)
+        own = take_recording_out(replayer, untraced_of_run(target.path), host or ()) or AsRun(
+            step_ms=None, source="given", reason="not_replayed"
+        )
+        own.untraced_ms, own.untraced_by, own.contradicts = told.untraced_ms, told.untraced_by, told.contradicts
+        own.without_recording_ms = told.without_recording_ms
+        analysis.as_run = own
     findings = find_in(replayer, analysis, RunFolder(target.path).read_facts(), host)
     if findings is not None:
         keep(analysis, findings)
+    analysis.timeline = step_timeline(analysis, replayer.records, ready)
+
+
+def _tell_untraced(analysis: RunAnalysis, untraced: Untraced | None) -> None:
+    """Keep the step that the user gives of what is not replayed, with what the traces have against it."""
+    analysis.as_run = untraced_alone(untraced)
+    add_contradiction(analysis)
 
 
 def find_in(

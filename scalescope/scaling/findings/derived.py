@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from scalescope.scaling.answer import Advice, RunAnalysis, Straggler
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding import Finding, is_within_noise
 from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.verdicts.experts import with_experts
 from scalescope.scaling.verdicts.pipeline import with_bubbles
 
+#: The frameworks whose settings our cures name.
+CURED = ("torch", "jax")
 _MOST = 3
 
 
@@ -24,12 +26,18 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
 
 
 def _fitted(finding: Finding, analysis: RunAnalysis) -> Finding:
-    """Return a finding whose remedy says for which job it is, so that it can be told in words that fit."""
+    """Return a finding whose remedy says for which job it is, so that it can be told in words that fit.
+
+    Of a framework whose settings no cure of ours knows, findings have none.
+    """
     if finding.remedy is None:
         return finding
+    if analysis.framework not in CURED:
+        return replace(finding, remedy=None)
     remedy = replace(
         finding.remedy,
         on_cpu=analysis.activity == "cpu",
+        backend=analysis.backend,
         inference=not analysis.trains,
         jax=analysis.framework == "jax",
     )
@@ -37,11 +45,11 @@ def _fitted(finding: Finding, analysis: RunAnalysis) -> Finding:
 
 
 def stragglers_of(findings: Sequence[Finding]) -> list[Straggler]:
-    """Return the ranks that findings name, most costly first."""
+    """Return the ranks that findings name for sure, most costly first."""
     found: dict[int, Straggler] = {}
     for one in findings:
-        if one.rank is None or one.ms is None or (one.at_most and not one.low_ms):
-            continue  # what may cost nothing accuses nobody
+        if one.rank is None or one.ms is None or is_within_noise(one):
+            continue
         if one.rank in found:
             found[one.rank].lost_ms += one.ms
         else:

@@ -13,7 +13,7 @@ import numpy as np
 
 from scalescope.scaling.rank.collective import GroupNames, RankCollective, describe, name_both_ends
 from scalescope.scaling.rank.loading import data_loading
-from scalescope.scaling.rank.partition import OneRankShares, Windows, assemble
+from scalescope.scaling.rank.partition import Layers, OneRankShares, Windows, assemble
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.steps import find_steps
 from scalescope.scaling.trace.families import ENGINE_FRAMES, HANDOVER_OPS
@@ -79,11 +79,16 @@ def build_cpu_timeline(trace: Trace) -> CpuTimeline:
 
 def share_out_cpu(timeline: CpuTimeline) -> OneRankShares:
     """Partition a host timeline: compute, communication, data, and the rest as the host being late."""
+    return assemble(timeline.windows, host_layers(timeline))
+
+
+def host_layers(timeline: CpuTimeline) -> Layers:
+    """Return what the steps of a host timeline are shared out among."""
     windows = timeline.windows
     whole = Intervals(windows.edges[:1], windows.edges[-1:])
     busy = union(timeline.compute, timeline.communication)
     late = difference(whole, clip(busy, int(windows.edges[0]), int(windows.edges[-1])))
-    return assemble(windows, timeline.compute, timeline.communication, EMPTY, timeline.data, late, EMPTY)
+    return Layers(timeline.compute, timeline.communication, EMPTY, timeline.data, late, EMPTY)
 
 
 def _windows(steps: Steps, base: int, starts: Ints, ends: Ints) -> Windows:

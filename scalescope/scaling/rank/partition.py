@@ -8,6 +8,7 @@ same.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -117,28 +118,38 @@ def _first_rows(timeline: Timeline) -> list[tuple[int, int]]:
 def share_out(timeline: Timeline, data_loading: Intervals) -> OneRankShares:
     """Partition a device timeline. `data_loading` is when the host loads data, absolute ns."""
     windows = device_windows(timeline)
+    return assemble(windows, device_layers(timeline, windows, data_loading))
+
+
+class Layers(NamedTuple):
+    """What a rank's time is shared out among, the most important first: disjoint sets, absolute ns."""
+
+    compute: Intervals
+    communication: Intervals
+    copies: Intervals
+    data: Intervals  # the host loads data
+    late: Intervals  # idle, and what comes next is not enqueued yet
+    queued: Intervals  # idle, although it is
+
+
+NO_LAYERS = Layers(EMPTY, EMPTY, EMPTY, EMPTY, EMPTY, EMPTY)
+
+
+def device_layers(timeline: Timeline, windows: Windows, data_loading: Intervals) -> Layers:
+    """Return what the steps of a device timeline are shared out among."""
     compute = union(timeline.of_kind(COMPUTE))
     communication = union(timeline.of_kind(COMMUNICATION))
     copies = union(timeline.of_kind(COPY))
     late, queued = idle_by_launch(timeline, windows, union(compute, communication, copies))
-    return assemble(windows, compute, communication, copies, union(data_loading), late, queued)
+    return Layers(compute, communication, copies, union(data_loading), late, queued)
 
 
-def assemble(
-    windows: Windows,
-    compute: Intervals,
-    communication: Intervals,
-    copies: Intervals,
-    data: Intervals,
-    late: Intervals,
-    queued: Intervals,
-) -> OneRankShares:
-    """Share out the windows among disjoint sets, the most important first."""
-    layers = [compute, communication, copies, data, late, queued]
+def assemble(windows: Windows, layers: Layers) -> OneRankShares:
+    """Share out the windows among the layers."""
     shares = split_by_priority(windows.edges, layers)
     start, end = int(windows.edges[0]), int(windows.edges[-1])
-    inside = clip(communication, start, end)
-    exposed = difference(inside, compute)
+    inside = clip(layers.communication, start, end)
+    exposed = difference(inside, layers.compute)
     total = length(inside)
     return OneRankShares(windows, shares[:, :6], exposed, total, total - length(exposed))
 

@@ -1,20 +1,22 @@
 """What one rank's trace says for a replay: its activities, and the host calls that launch, order and await them."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.communication import communication_calls
-from scalescope.scaling.rank.cpu import CpuTimeline
+from scalescope.scaling.rank.cpu import CpuTimeline, host_layers
 from scalescope.scaling.rank.loading import data_loading
-from scalescope.scaling.rank.partition import Windows, device_windows
+from scalescope.scaling.rank.partition import NO_LAYERS, Layers, Windows, device_layers, device_windows
+from scalescope.scaling.rank.phases import find_phases
 from scalescope.scaling.rank.recorded import Recorded, count_recorded
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, Timeline
 from scalescope.scaling.trace.families import HANDOVER_OPS
 from scalescope.scaling.trace.header import OwnMetadata
-from scalescope.scaling.trace.intervals import Intervals, Ints, covered_before, union
+from scalescope.scaling.trace.intervals import Intervals, Ints, clip, covered_before, union
 from scalescope.scaling.trace.trace import Trace
 
 #: What a host call does: it launches an activity, makes a stream wait for others, or waits itself.
@@ -83,6 +85,8 @@ class RankRecord:
     gradients: list[GradientReady] = field(default_factory=list)
     recorded: Recorded | None = None  # what recording was charged with on the way
     own: OwnMetadata = field(default_factory=OwnMetadata)  # what the trace says of its window and of recording's cost
+    layers: Layers = NO_LAYERS  # what the steps are shared out among
+    phases: list[tuple[int, int, str]] = field(default_factory=list)  # what the loop's thread says it does, ascending
 
 
 def _kept(windows: Windows, starts: Ints) -> tuple[float, int]:
@@ -125,6 +129,9 @@ def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
         edges=windows.edges[: MOST_STEPS + 1].tolist(),
         steps=windows.numbers[:MOST_STEPS],
     )
+    if rows:
+        result.layers = _within(device_layers(timeline, windows, result.data), result.edges)
+        result.phases = find_phases(trace, timeline.steps, result.edges)
     _find_awaited(result)
     _add_gradients(trace, result)
     threads = {call.thread for call in result.calls if call.kind == LAUNCH}
@@ -132,6 +139,10 @@ def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
     result.recorded = count_recorded(trace, starts, ends, threads)
     result.own = trace.header.own
     return result
+
+
+def _within(layers: Layers, edges: Sequence[int]) -> Layers:
+    return Layers(*(clip(layer, edges[0], edges[-1]) for layer in layers))
 
 
 def _call_times(record: RankRecord) -> tuple[Ints, Ints]:
@@ -268,6 +279,9 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
         edges=edges,
         steps=numbers,
     )
+    if rows and edges:
+        result.layers = _within(host_layers(timeline), edges)
+        result.phases = find_phases(trace, timeline.steps, edges)
     _host_calls(trace, result, base, until)
     thread = timeline.thread
     inside = Intervals(np.array(result.start, np.int64), np.array(result.end, np.int64))

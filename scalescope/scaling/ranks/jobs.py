@@ -4,18 +4,26 @@ Two ranks are of different jobs where something contradicts that they are of one
 name another world size or another backend; one's device is NVIDIA's and the other's AMD's; their windows lie apart in
 time; or they compute different things. Names of files are people's own choice: they only decide where a rank would fit
 into several jobs. A file joins the first job that nothing contradicts.
+
+Windows of one job are not to be joined either, where one rank's file is of another window than the other's: on one host
+they share no time at all; on several, whose clocks may differ, or without absolute times, they have no step and no
+collective in common besides.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from scalescope.records.operations import PAIRWISE
+from scalescope.scaling.answer import StepSource
 from scalescope.scaling.ranks.summary import RankReading, RankSummary
 from scalescope.scaling.trace.sources import Source
 
-#: Ranks of one job are profiled in the same steps, on clocks that differ by less than this.
+#: Ranks of one job are profiled in the same steps, on clocks of several hosts that differ by less than this.
 _APART_NS = 10_000_000_000
 #: Absolute times are ns since 1970; a header without its base leaves small ones, which compare with nothing.
 _ABSOLUTE_NS = 10**18
+#: What tells steps by a number that is the same on all ranks.
+_NUMBERED: tuple[StepSource, ...] = ("profiler", "step_annotation")
 #: The share of the work that is in kernels of the same names. Two ranks of a GPT under DDP have 0.99, an
 #: eager and a compiled one 0.69, a GPT and a ResNet-50 0.02.
 _SAME_WORK = 0.15
@@ -29,6 +37,7 @@ class FoundJob:
 
     ranks: dict[int, RankReading]
     sources: tuple[Source, ...]
+    is_window: bool = False  # it may well be the same job as the others', in steps that they do not hold
 
 
 def split_jobs(read: Sequence[tuple[Source, RankReading]]) -> list[FoundJob]:
@@ -45,7 +54,14 @@ def split_jobs(read: Sequence[tuple[Source, RankReading]]) -> list[FoundJob]:
             found.append([one])
         else:
             chosen.append(one)
-    return [FoundJob(_by_rank(members), tuple(source for source, _ in members)) for members in found]
+    windows = len(found) > 1 and all(
+        not _are_two_jobs(one, other)
+        for at, members in enumerate(found)
+        for one in members
+        for others in found[at + 1 :]
+        for other in others
+    )
+    return [FoundJob(_by_rank(members), tuple(source for source, _ in members), windows) for members in found]
 
 
 def rank_of(source: Source, summary: RankSummary) -> int | None:
@@ -54,14 +70,17 @@ def rank_of(source: Source, summary: RankSummary) -> int | None:
 
 
 def _may_be_one_job(one: tuple[Source, RankReading], other: tuple[Source, RankReading]) -> bool:
+    return not _are_two_jobs(one, other) and not _lie_apart(one[1].summary, other[1].summary)
+
+
+def _are_two_jobs(one: tuple[Source, RankReading], other: tuple[Source, RankReading]) -> bool:
     left, right = one[1].summary, other[1].summary
     ranks = rank_of(one[0], left), rank_of(other[0], right)
-    return not (
+    return (
         (ranks[0] is not None and ranks[0] == ranks[1])
         or _differ(left.world_size, right.world_size)
         or _differ(left.backend or None, right.backend or None)
         or _differ(_vendor(left.device), _vendor(right.device))
-        or _lie_apart(left, right)
         or _compute_different_things(left, right)
     )
 
@@ -80,18 +99,43 @@ def _vendor(device: str | None) -> str | None:
 
 
 def _lie_apart(left: RankSummary, right: RankSummary) -> bool:
-    if left.shares is None or right.shares is None:
+    if left.shares is None or right.shares is None or left.timeless or right.timeless:
         return False
     spans = [(int(one.windows.edges[0]), int(one.windows.edges[-1])) for one in (left.shares, right.shares)]
     if min(start for start, _ in spans) < _ABSOLUTE_NS:
-        return False
+        return _share_no_step(left, right)
     (first_start, first_end), (second_start, _) = sorted(spans)
-    return second_start - max(first_start, first_end) > _APART_NS
+    gap = second_start - max(first_start, first_end)
+    one_clock = bool(left.host) and left.host == right.host
+    return gap > _APART_NS or (gap > 0 and (one_clock or _share_no_step(left, right)))
+
+
+def _share_no_step(left: RankSummary, right: RankSummary) -> bool:
+    """Tell whether two ranks' windows have numbered steps, or collectives of a group of both, and none in common."""
+    numbered = all(one.evidence.steps in _NUMBERED for one in (left, right))
+    if numbered and left.shares is not None and right.shares is not None:
+        own, other = set(left.shares.windows.numbers), set(right.shares.windows.numbers)
+        if own and other and not own & other:
+            return True
+    own_calls, other_calls = _sequences(left), _sequences(right)
+    shared = own_calls.keys() & other_calls.keys()
+    return bool(shared) and all(not own_calls[group] & other_calls[group] for group in shared)
+
+
+def _sequences(summary: RankSummary) -> dict[tuple[str, tuple[int, ...]], set[int]]:
+    """Return the numbers of a rank's collectives by their group and its ranks; pairs of ranks count for themselves."""
+    found: dict[tuple[str, tuple[int, ...]], set[int]] = {}
+    for one in summary.collectives:
+        if one.sequence is not None and one.group is not None and one.operation not in PAIRWISE:
+            found.setdefault((one.group, one.group_ranks), set()).add(one.sequence)
+    return found
 
 
 def _compute_different_things(left: RankSummary, right: RankSummary) -> bool:
     if left.activity != right.activity:
         return False  # of a job on devices, one trace may hold the host alone
+    if left.timeless or right.timeless:
+        return False
     shares = [_work_by_name(one) for one in (left, right)]
     if any(len(one) < _TELLING_KERNELS for one in shares):
         return False

@@ -57,7 +57,7 @@ def judge(
     activities = sum(one.evidence.activities for one in summaries.values())
     unlinked = sum(one.evidence.unlinked for one in summaries.values())
     fraction = unlinked / activities if activities else None
-    blind = [rank for rank, one in summaries.items() if one.shares is None or lacks_its_device(one)]
+    blind = [rank for rank, one in summaries.items() if one.shares is None or lacks_its_device(one) or one.timeless]
     launches = sum(one.evidence.launches for one in summaries.values())
     lost = sum(one.evidence.launches_without_activity for one in summaries.values())
     too_little = max(fraction or 0.0, lost / launches if launches else 0.0) > UNUSABLE_FRACTION
@@ -121,7 +121,13 @@ def _faults(summary: RankSummary) -> list[str]:
         )
     elif summary.shares is None:
         faults.append(f"{name}: neither device activity nor operators in it")
-    if evidence.activities and evidence.unlinked > DEGRADED_FRACTION * evidence.activities:
+    if evidence.without_time > DEGRADED_FRACTION * evidence.activities:
+        faults.append(
+            f"{name}: {evidence.without_time} of {evidence.activities} device activities take no time: their time "
+            "stamps are lost, as where Kineto writes a trace after it has recorded another one; export each as soon "
+            "as it has ended"
+        )
+    elif evidence.activities and evidence.unlinked > DEGRADED_FRACTION * evidence.activities:
         faults.append(
             f"{name}: {evidence.unlinked} of {evidence.activities} device activities have lost their launch, so their "
             "step, and whether the host was late, is a guess"

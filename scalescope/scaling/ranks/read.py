@@ -26,6 +26,7 @@ class Refused(msgspec.Struct, frozen=True):
     name: str
     reason: str
     stranger: bool
+    rank: int | None = None  # by its name
 
 
 class Ranks(msgspec.Struct, frozen=True):
@@ -35,6 +36,7 @@ class Ranks(msgspec.Struct, frozen=True):
     refused: list[Refused]
     records: dict[int, RankRecord]  # what a replay needs of the same ranks, where that was asked for
     files: list[str]  # the names of the files that are of this job
+    is_window: bool = False  # of a job of which the others may be, too, in other steps
 
     @property
     def reasons(self) -> list[str]:
@@ -51,6 +53,9 @@ def read_ranks(
     found = read_jobs(sources, jobs, executor, for_replay=for_replay)
     if len(found) > 1:
         parts = "; ".join(_some(one.files) for one in found)
+        if found[0].is_window:
+            raise UserError(f"these are traces of {len(found)} windows that have no step in common ({parts}): "
+                            "give those of one window, all its ranks")  # fmt: skip
         raise UserError(f"these are the traces of {len(found)} jobs ({parts}): give the traces of one job only")
     return found[0]
 
@@ -65,7 +70,7 @@ def read_jobs(
     """
     read = _read(sources, jobs, executor, for_replay)
     refused = [
-        Refused(source.path.name, one, stranger=not source.looks_like_a_trace)
+        Refused(source.path.name, one, not source.looks_like_a_trace, source.rank)
         for source, one in zip(sources, read, strict=True)
         if isinstance(one, str)
     ]
@@ -79,6 +84,7 @@ def read_jobs(
             refused if number == 0 else [],
             {rank: one.record for rank, one in job.ranks.items() if one.record is not None},
             sorted(source.path.name for source in job.sources),
+            job.is_window,
         )
         for number, job in enumerate(found)
     ]

@@ -23,7 +23,10 @@ from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.timeline import COMPUTE, Timeline, build_timeline
 from scalescope.scaling.trace.intervals import Intervals, Ints, intervals, length, union
 from scalescope.scaling.trace.reader import read_trace
-from scalescope.scaling.trace.trace import Trace
+from scalescope.scaling.trace.trace import KERNEL, Framework, Trace
+
+#: Time stamps are lost all at once, or not at all.
+_MOST_TIMES = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class Evidence:
     cut_off: bool
     unread: tuple[tuple[str, int], ...]  # categories of device activity that is not known here, and their events
     activities: int
+    without_time: int  # kernels that take no time at all, which none does: their time stamps are lost
     before_window: int
     unlinked: int  # activities in the window whose launch is not in the trace
     launches: int  # runtime calls that launch a kernel
@@ -63,12 +67,18 @@ class RankSummary:
     before_window_ns: int
     evidence: Evidence
     host_evidence: HostEvidence | None  # None where nothing of the host was recorded
+    framework: Framework = "torch"
     of_file: int | None = None  # which of its file's devices it is; None where a file is of one rank
 
     @property
     def cut_off(self) -> bool:
         """Whether the file ends early: its partition would take for idle time what it lacks."""
         return self.evidence.cut_off
+
+    @property
+    def timeless(self) -> bool:
+        """Whether the file tells what ran on the device, and of most of it not when."""
+        return self.evidence.without_time > _MOST_TIMES * self.evidence.activities
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +176,7 @@ def _identity(trace: Trace) -> dict[str, Any]:
         "host": trace.header.host or trace.header.own.host,
         "device": device or next(iter(names.values()), None),
         "backend": info.backend,
+        "framework": trace.framework,
     }
 
 
@@ -185,6 +196,7 @@ def _evidence(trace: Trace, steps: Steps, before_window: int, unlinked: int) -> 
         cut_off=trace.cut_off,
         unread=tuple(sorted(trace.unread.items())),
         activities=len(trace.activities),
+        without_time=int(((trace.activities.end <= trace.activities.start) & (trace.activities.kind == KERNEL)).sum()),
         before_window=before_window,
         unlinked=unlinked,
         launches=int(calls.size),

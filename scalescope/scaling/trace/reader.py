@@ -15,6 +15,7 @@ from scalescope.records.errors import UserError
 from scalescope.scaling.trace.blocks import Blocks
 from scalescope.scaling.trace.columns import Columns
 from scalescope.scaling.trace.header import read_header
+from scalescope.scaling.trace.onnx import is_onnx_profile, read_onnx_profile
 from scalescope.scaling.trace.splitting import NATIVE, NATIVE_END, scan
 from scalescope.scaling.trace.trace import Trace
 from scalescope.scaling.trace.xla.read import is_profile, read_device
@@ -37,6 +38,8 @@ def read_trace(path: Path, device: int | None = None) -> Trace:
     """
     if is_profile(path):
         return read_device(path, device)
+    if is_onnx_profile(path):
+        return read_onnx_profile(path)
     columns = Columns()
     before, after, damage = b"", b"", []
     try:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -13,6 +14,9 @@ from scalescope.scaling.trace.intervals import Ints
 Ids = npt.NDArray[np.int32]
 
 KERNEL, MEMCPY, MEMSET = 0, 1, 2
+
+#: What ran, as told by whose profile it is.
+Framework = Literal["torch", "jax", "onnxruntime", "tensorflow"]
 
 
 class CommunicationArgs(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,3 +120,4 @@ class Trace:
     unread: dict[str, int] = field(default_factory=dict)  # events on a device's streams, of categories not known here
     damage: list[str] = field(default_factory=list)  # why the file ends early, and other faults of the whole
     cut_off: bool = False  # the file ends early, so what ran later is not in it
+    framework: Framework = "torch"

@@ -15,6 +15,7 @@ from scalescope.scaling.findings.add import add_findings
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.replay.load import find_targets
 from scalescope.scaling.run import Explained
+from scalescope.scaling.step_timeline import StepTimeline
 from scalescope.scaling.windows.explain import explain_windows, single
 from scalescope.scaling.windows.findings import mean_interval, pool_findings
 
@@ -31,7 +32,8 @@ def add_findings_of_windows(
     See `findings.add.add_findings`.
     """
     if len(explained.windows) < 2:
-        add_findings(path, [explained.analysis], sweeps, explained.records, jobs, untraced, explained.host)
+        add_findings(path, [explained.analysis], sweeps, explained.records, jobs, untraced, explained.host,
+                     explained.ready)  # fmt: skip
         return
     replayed = []
     for window in explained.windows:
@@ -42,7 +44,7 @@ def add_findings_of_windows(
         own = untraced or untraced_of_run(path, steps)
         one.analysis.in_situ = explained.analysis.in_situ
         one.analysis.throughput = explained.analysis.throughput
-        add_findings(path, [one.analysis], sweeps, one.records, jobs, own, one.host)
+        add_findings(path, [one.analysis], sweeps, one.records, jobs, own, one.host, one.ready)
         replayed.append(one.analysis)
     join_windows(explained.analysis, replayed)
 
@@ -64,7 +66,7 @@ def add_findings_of_study(
         again = explain_windows(target.path, jobs, for_replay=True)
         again.analysis.in_situ = analysis.in_situ
         add_findings_of_windows(target.path, again, sweeps, jobs)
-        for field in ("replay", "as_run", "unpriced"):
+        for field in ("replay", "as_run", "unpriced", "timeline"):
             setattr(analysis, field, getattr(again.analysis, field))
         keep(analysis, again.analysis.findings)
     add_findings(path, list(alone.values()), sweeps, jobs=jobs)
@@ -72,6 +74,7 @@ def add_findings_of_study(
 
 def join_windows(analysis: RunAnalysis, windows: Sequence[RunAnalysis]) -> None:
     """Put what the replays of windows say into the analysis of all of them."""
+    analysis.timeline = _most_typical([one.timeline for one in windows if one.timeline is not None])
     priced = [one for one in windows if one.unpriced is None and one.replay is not None]
     if not priced:
         for one in windows[-1:]:
@@ -81,6 +84,14 @@ def join_windows(analysis: RunAnalysis, windows: Sequence[RunAnalysis]) -> None:
     analysis.as_run = _as_run([one.as_run for one in priced if one.as_run is not None])
     step, _ = step_as_run(analysis)
     keep(analysis, pool_findings([one.findings for one in priced], step.value))
+
+
+def _most_typical(timelines: Sequence[StepTimeline]) -> StepTimeline | None:
+    """Return the windows' step that is nearest the median of theirs; the earliest of several."""
+    if not timelines:
+        return None
+    middle = statistics.median(one.median_ms for one in timelines)
+    return min(timelines, key=lambda one: abs(one.step_ms - middle))
 
 
 def _replay(replays: Sequence[Replay]) -> Replay:
@@ -111,6 +122,10 @@ def _as_run(windows: Sequence[AsRun]) -> AsRun | None:
         high_ms=step.high,
         source=statistics.mode(one.source for one in whole),
         reason=next((one.reason for one in whole if one.reason is not None), None),
+        untraced_ms=_mean([one.untraced_ms for one in whole if one.untraced_ms is not None]),
+        untraced_by=next((one.untraced_by for one in whole if one.untraced_by is not None), None),
+        contradicts=next((one.contradicts for one in whole if one.contradicts is not None), None),
+        without_recording_ms=next((told for one in whole if (told := one.without_recording_ms) is not None), None),
         scale=_mean(scales),
         recording_ms=_mean(spent),
         steps=sum(one.steps for one in whole),

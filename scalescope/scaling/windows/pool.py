@@ -81,6 +81,8 @@ def _quality(analyses: Sequence[RunAnalysis]) -> Quality:
     return Quality(
         verdict="degraded" if bad and verdict == "good" else verdict,
         missing_ranks=sorted({rank for one in kept for rank in one.quality.missing_ranks}),
+        left_out_ranks=sorted({rank for one in kept for rank in one.quality.left_out_ranks}),
+        cut_ranks=sorted({rank for one in kept for rank in one.quality.cut_ranks}),
         unlinked_fraction=max(fractions, default=None),
         reasons=reasons,
     )

@@ -27,7 +27,9 @@ def measure(machine: MachineUnderTest) -> Iterator[ScorecardRow]:
         for bits in _BITS:
             weights_gb = model.weights_gb(bits)
             what = f"{name} at {bits:g} bit, {_CONTEXT} tokens of context"
-            conditions = Conditions(model=name, bits_per_weight=bits, batch=1, context=_CONTEXT)
+            conditions = Conditions(
+                model=name, bits_per_weight=bits, batch=1, context=_CONTEXT, memory_gb=round(memory_gb, 3)
+            )
             if weights_gb + cache_gb > memory_gb:
                 reason = f"{weights_gb + cache_gb:.1f} GB of weights and cache, above {memory_gb:.1f} GB of memory"
                 yield machine.missing("decode", "decode", what, "tokens/s", reason, conditions)

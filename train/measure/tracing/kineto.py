@@ -7,12 +7,12 @@ number in the trace (`ProfilerStep#57`) and no step outside a window is annotate
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 import torch
@@ -27,10 +27,10 @@ from scalescope.train.settings import ProfilerConfig
 
 @dataclass(frozen=True)
 class _Recorded:
-    """A window that was recorded, and waits to be written."""
+    """A window that was recorded, and waits to be packed."""
 
     steps: list[int]
-    profile: _KinetoProfile
+    plain: BinaryIO | OSError | RuntimeError  # what Kineto wrote, in a file without a name; or why it could not
     unfinished: int | None  # a step that was annotated and never ended
 
     def header(self, metadata: Mapping[str, Any], later: Mapping[str, Any]) -> bytes:
@@ -39,19 +39,28 @@ class _Recorded:
 
 
 class Tracer:
-    """Records this rank's windows, where it is one of `profiler.ranks`, and writes them after the timed steps.
+    """Records this rank's windows, where it is one of `profiler.ranks`, and packs them after the timed steps.
+
+    Kineto writes each as soon as it has ended, before anything else is recorded: how a device's time stamps become the
+    host's is one for the whole process, and the next recording's would put all of them outside of time.
 
     The first step of the first window's warm-up is recorded, counted and thrown away: it tells how many steps fit into
     `profiler.max_mib`. A window then ends early, or is left out, and `remarks` says so.
     """
 
     def __init__(
-        self, config: ProfilerConfig, device: torch.device, rank: int, metadata: dict[str, Any], ddp: bool = True
-    ) -> None:
-        """`ddp`: whether torch's DDP may move gradients: how large they are, only the shapes of its operators tell."""
+        self, config: ProfilerConfig, device: torch.device, rank: int, metadata: dict[str, Any],
+        folder: Callable[[], Path], ddp: bool = True,
+    ) -> None:  # fmt: skip
+        """`folder`: where there is room for traces, asked when one is written.
+
+        `ddp`: whether torch's DDP may move gradients: how large they are, only the shapes of its operators tell.
+        """
         self._config = config
         self._traced = config.ranks is None or rank in config.ranks
         self._device = device
+        self._rank = rank
+        self._folder = folder
         # gloo's collectives have no other record of their sizes and roots
         self._shapes = config.shapes if config.shapes is not None else ddp or device.type != "cuda"
         self._metadata = metadata
@@ -135,8 +144,28 @@ class Tracer:
         if self._budget.wants_count:
             self._count(self._open, len(steps))
         self._budget.spend(len(steps))
-        self._done.append(_Recorded(steps, self._open, end if unfinished else None))
+        self._done.append(_Recorded(steps, self._written(self._open, steps), end if unfinished else None))
         self._open = None
+
+    def _written(self, profile: _KinetoProfile, steps: list[int]) -> BinaryIO | OSError | RuntimeError:
+        """Let Kineto write a window; a failure is kept for whoever wants the trace, and ends no job."""
+        try:
+            folder = self._folder()
+            folder.mkdir(parents=True, exist_ok=True)
+            needed, free = self._budget.plain_bytes(len(steps)), shutil.disk_usage(folder).free
+            if needed > free:  # said before the disk is full for everybody else, too
+                return OSError(f"writing the trace needs about {needed >> 20:,} MiB, and {free >> 20:,} are free")
+            handle, name = tempfile.mkstemp(dir=folder, prefix=f".rank{self._rank}.{steps[0]}.", suffix=".json")
+            os.close(handle)
+            path = Path(name)
+            try:
+                profile.export_chrome_trace(name)
+                _check_whole(path)
+                return path.open("rb")
+            finally:
+                path.unlink(missing_ok=True)  # whatever becomes of this process, nothing is left behind
+        except (OSError, RuntimeError) as error:  # Kineto's own failures are RuntimeErrors
+            return error
 
     def _count(self, profile: _KinetoProfile, steps: int) -> None:
         assert profile.profiler is not None and profile.profiler.kineto_results is not None
@@ -153,25 +182,24 @@ class Tracer:
 
     def forget(self, index: int) -> None:
         """Let go of a window that has been written; those after it move up."""
-        del self._done[index]
+        plain = self._done.pop(index).plain
+        if not isinstance(plain, OSError | RuntimeError):
+            plain.close()
 
     def export(self, index: int, path: Path, later: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Write one window's trace, gzipped, whole or not at all. Raises OSError where it does not fit.
+        """Pack one window's trace into `path`, whole or not at all. Raises OSError where it does not fit.
 
         `later`: what became known of the window after it was recorded, for the header, beside what every header says.
+        A second call for the same window writes it again.
         """
         recorded = self._done[index]
+        if isinstance(recorded.plain, OSError | RuntimeError):
+            raise recorded.plain
         path.parent.mkdir(parents=True, exist_ok=True)
-        needed, free = self._budget.plain_bytes(len(recorded.steps)), shutil.disk_usage(path.parent).free
-        if needed > free:  # said before the disk is full for everybody else, too
-            raise OSError(f"writing the trace needs about {needed >> 20:,} MiB, and {free >> 20:,} are free")
-        handle, raw = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".json")
-        os.close(handle)
-        packed = Path(f"{raw}.gz")
+        packed, plain = path.with_name(f".{path.name}.{os.getpid()}"), recorded.plain
         try:
-            recorded.profile.export_chrome_trace(raw)
-            _check_whole(Path(raw))
-            with Path(raw).open("rb") as plain, igzip.open(packed, "wb", compresslevel=2) as file:
+            with igzip.open(packed, "wb", compresslevel=2) as file:
+                plain.seek(0)
                 while plain.read(1) not in (b"{", b""):
                     pass
                 # Kineto itself takes metadata only while it records
@@ -182,7 +210,6 @@ class Tracer:
                     file.write(block)
             packed.replace(path)
         finally:
-            Path(raw).unlink(missing_ok=True)
             packed.unlink(missing_ok=True)
 
 

@@ -18,6 +18,8 @@ from scalescope.train.strategies.ddp.config import DdpConfig
 class Ddp(Strategy[DdpConfig]):
     """torch's DistributedDataParallel."""
 
+    exchanges_beside_backward = True
+
     def wrap(self) -> nn.Module:
         options = self.options
         # compiled around DDP, a graph is cut at bucket edges: gradients travel while others are computed. Compiled

@@ -54,7 +54,9 @@ def trace_of(profile: Profile, path: Path) -> Trace:
         base_ns=profile.base_ns,
         host=profile.host,
     )
-    return columns.trace(path, header, profile.damage, profile.cut_off)
+    trace = columns.trace(path, header, profile.damage, profile.cut_off)
+    trace.framework = "jax"
+    return trace
 
 
 class _Launches:

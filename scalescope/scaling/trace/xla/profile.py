@@ -13,6 +13,8 @@ STREAM_LINE = re.compile(r"Stream #(\d{1,9})")
 #: One run of a module on one device, on the thread that launches it.
 MODULE_RUN = re.compile(r"\[\d+\] \w+Executable::Execute \((.{1,256})\)$")
 CLIQUE = "AcquireGpuClique"
+#: The device to be asked for where the host itself is: no plane is called so.
+THE_HOST = -1
 _REBASED_NS = 1 << 52
 _MOST_DAMAGE = 64
 _CLIQUE_DEVICES = re.compile(r"devices=\d+:\[([0-9,\s]*)\]")
@@ -63,6 +65,14 @@ class StepMark(msgspec.Struct, gc=False):
     thread: int
 
 
+class HostOperator(msgspec.Struct, gc=False):
+    """One operator that TensorFlow ran on the host."""
+
+    type: str
+    start: int
+    duration: int
+
+
 class HloCollective(msgspec.Struct, frozen=True):
     """What a module says of one of its collectives. Elements of all operands together; None: not told."""
 
@@ -83,6 +93,7 @@ class Profile(msgspec.Struct):
     launches: list[LaunchCall] = []
     runs: list[ModuleRun] = []
     steps: list[StepMark] = []
+    operators: list[HostOperator] = []  # of TensorFlow on the host, where only that is asked for
     cliques: dict[int, set[tuple[int, ...]]] = {}  # by global id: the groups that a device communicated in
     known_cliques: dict[str, tuple[int, ...]] = {}  # by their list in a key, so that those of many devices are one
     world_size: int = -1
@@ -102,7 +113,7 @@ class Profile(msgspec.Struct):
 
         Old profiles have absolute times, of 1.7e18 ns. What is subtracted is the same for all that ran at one time.
         """
-        timed = (self.activities, self.launches, self.runs, self.steps)
+        timed = (self.activities, self.launches, self.runs, self.steps, self.operators)
         first = min((one.start for some in timed for one in some), default=0)
         shift = first - first % _REBASED_NS
         if not shift:

@@ -5,7 +5,8 @@ from pathlib import Path
 from scalescope.records.errors import UserError
 from scalescope.scaling.trace.trace import Trace
 from scalescope.scaling.trace.xla.adapter import trace_of
-from scalescope.scaling.trace.xla.profile import Profile
+from scalescope.scaling.trace.xla.operators import trace_of_operators
+from scalescope.scaling.trace.xla.profile import THE_HOST, Profile
 from scalescope.scaling.trace.xla.trace_json import is_trace_json, read_trace_json
 from scalescope.scaling.trace.xla.xplane import read_xplane
 
@@ -43,8 +44,11 @@ def read_device(path: Path, device: int | None) -> Trace:
     if device is None:
         devices = devices_of(path)
         if not devices:
-            raise UserError(f"{path} holds no activity of a GPU: only profiles of GPUs are read, and those of TPUs and "
-                            "CPUs are not; record on a GPU, with jax.profiler.trace around some steps")  # fmt: skip
+            if (profile := _read(path, THE_HOST)).operators:
+                profile.rebase()
+                return trace_of_operators(profile, path)
+            raise UserError(f"{path} holds no activity of a GPU: only profiles of GPUs are read, and of CPUs those of "
+                            "TensorFlow; record on a GPU, with jax.profiler.trace around some steps")  # fmt: skip
         if len(devices) > 1:
             raise UserError(f"{path} holds {len(devices)} devices, each a rank of its own; say which: "
                             f"{', '.join(map(str, devices))}")  # fmt: skip

@@ -15,7 +15,8 @@ from scalescope.scaling.trace.header import DeviceProperties
 from scalescope.scaling.trace.xla import profile as model
 from scalescope.scaling.trace.xla.hlo import collectives_of
 from scalescope.scaling.trace.xla.host_events import Stats, add_host_event, number_of
-from scalescope.scaling.trace.xla.profile import DeviceActivity, Profile
+from scalescope.scaling.trace.xla.operators import operator_type
+from scalescope.scaling.trace.xla.profile import DeviceActivity, HostOperator, Profile
 from scalescope.scaling.trace.xla.wire import Buffer, CutOff, Field, NoMessage, fields, signed, text
 
 #: More events of one device, or of the host, are nobody's: a file of noughts and ones must not fill the memory.
@@ -95,7 +96,7 @@ def _read_plane(data: Buffer, field: Field, device: int | None, found: Profile) 
     if match is not None and int(match[1]) == device:
         _read_device(data, _plane(data, field, found), device, found)
     elif name == "/host:CPU":
-        _read_host(data, _plane(data, field, found), found)
+        _read_host(data, _plane(data, field, found), device == model.THE_HOST, found)
     elif name == "/host:metadata":
         _read_modules(data, _plane(data, field, found), found)
     elif name == "Task Environment":
@@ -255,13 +256,16 @@ def _read_device(data: Buffer, plane: _Plane, device: int, found: Profile) -> No
             )
 
 
-def _read_host(data: Buffer, plane: _Plane, found: Profile) -> None:
+def _read_host(data: Buffer, plane: _Plane, computes: bool, found: Profile) -> None:
     # Python's frames are most of what a host records, and launch nothing
     wanted = {number: not name.startswith("$") for number, name in plane.events.items()}
+    types = {number: operator_type(name) for number, name in plane.events.items()} if computes else {}
     kept = 0
     for thread, line in enumerate(plane.lines, 1):
         for event in _events(data, line, found, wanted):
-            if not event.stats:
+            if kind := types.get(event.metadata):
+                found.operators.append(HostOperator(kind, event.start, event.duration))
+            elif not event.stats:
                 continue
             name, stats = plane.events[event.metadata], _stats(data, event.stats, plane.stats)
             kept += 1

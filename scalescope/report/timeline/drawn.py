@@ -1,0 +1,76 @@
+"""The drawings of a folder's steps: one a run that has a timeline, with its sentence and the figures of its parts."""
+
+from scalescope.report.drawing import parts
+from scalescope.report.drawing.numbers import figure, listing, milliseconds
+from scalescope.report.drawing.tables import Cell, Column, Table
+from scalescope.report.page import Drawing, Stretch
+from scalescope.report.report_data import ReportData
+from scalescope.report.timeline.layout import lay_out, legends_of
+from scalescope.report.timeline.payload import payload
+from scalescope.report.timeline.svg import picture
+from scalescope.report.views import run_label
+from scalescope.scaling.step_timeline import StepTimeline, Why
+
+_WHY: dict[Why, str] = {"late": "is late", "typical": "is like most", "first": "comes first"}
+
+
+def drawings_of(data: ReportData) -> list[Drawing]:
+    """Return a drawing a run whose step can be drawn, in the runs' order."""
+    found: list[Drawing] = []
+    for run in data.answers:
+        if run.timeline is not None and run.timeline.ranks:
+            layout = lay_out(run.timeline)
+            found.append(
+                Drawing(
+                    f"timeline-{len(found)}",
+                    run_label(run),
+                    timeline_sentence(run.timeline),
+                    picture(run.timeline, layout),
+                    payload(run.timeline, layout),
+                    [
+                        (lane, [Stretch("", colour, name) for name, colour in entries])
+                        for lane, entries in legends_of(run.timeline)
+                        if entries
+                    ],
+                    timeline_table(run.timeline),
+                )
+            )
+    return found
+
+
+def timeline_sentence(timeline: StepTimeline) -> str:
+    """Return which step is drawn, of which ranks, and how finely."""
+    if timeline.steps > 1:
+        which = (
+            f"Step {timeline.step}, {milliseconds(timeline.step_ms)} as profiled: of {timeline.steps} recorded steps "
+            f"the nearest to their median, {milliseconds(timeline.median_ms)}"
+        )
+    else:
+        which = f"Step {timeline.step}, {milliseconds(timeline.step_ms)} as profiled, the only one to choose from"
+    count = len(timeline.ranks)
+    known = [f"rank {one.rank} {_WHY[why]}" for one in timeline.ranks for why in one.why]
+    whose = f"; {listing(known)}" if known else ""
+    if timeline.left_out:
+        ranks = f"{count} of {count + timeline.left_out} ranks are drawn{whose}; {timeline.left_out} are left out"
+    else:
+        everybody = {1: "Its rank is", 2: "Both ranks are"}.get(count, f"All {count} ranks are")
+        ranks = f"{everybody} drawn{whose}"
+    fine = timeline.merged_below_ns / 1e3
+    merged = f" Neighbours within {figure(fine, 0 if fine >= 10 else 1)} µs are drawn as one." if fine else ""
+    return f"{which}. {ranks}.{merged}"
+
+
+def timeline_table(timeline: StepTimeline) -> Table:
+    """Return one row a rank: when its step begins, and the parts of it, which add up to its length."""
+    columns = [
+        Column("rank", "rank", digits=0),
+        Column("why", "why shown"),
+        Column("begin_us", "begins after the first", "µs", 1),
+        Column("window_ms", "step", "ms", 2),
+        *(Column(f"{part.key}_ms", part.name, "ms", 2) for part in parts.ALL),
+    ]
+    rows: list[list[Cell]] = [
+        [one.rank, ", ".join(one.why) or None, one.begin / 1e3, one.length / 1e6, *(ns / 1e6 for ns in one.parts_ns)]
+        for one in timeline.ranks
+    ]
+    return Table(columns, rows, {"why": "nothing sets it apart"})

@@ -1,0 +1,1 @@
+"""The top of a page: what stands before everything that is folded."""

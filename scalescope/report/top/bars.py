@@ -1,0 +1,81 @@
+"""Where a step goes, as bars of one scale: as profiled, and as run; of a study, on each of its rank counts."""
+
+import statistics
+from collections.abc import Sequence
+
+from scalescope.report.as_run import differs
+from scalescope.report.drawing import parts
+from scalescope.report.drawing.numbers import milliseconds, percent
+from scalescope.report.page import Bar, Bars, Stretch
+from scalescope.report.views import devices
+from scalescope.scaling.answer import RunAnalysis, Split
+from scalescope.scaling.as_run.step import a_step, step_as_run
+
+#: More rank counts than these are not drawn: the smallest, and the largest ones.
+_MOST_COUNTS = 4
+#: A stretch below this share of the longest bar is not drawn, and has no entry of its own in the legend.
+_SEEN = 0.002
+
+
+def run_bars(run: RunAnalysis) -> Bars | None:
+    """Return the mean rank's step, as profiled and, where that is another, as run; None where the traces tell none."""
+    if not run.ranks or run.quality.verdict == "unusable":
+        return None
+    return _drawn(_bars_of(run, ""))
+
+
+def series_bars(runs: Sequence[RunAnalysis]) -> Bars | None:
+    """Return the steps of a series, ascending by rank count; None where no run tells where its steps go."""
+    known = [run for run in runs if run.ranks and run.steps_by is not None and run.quality.verdict != "unusable"]
+    known.sort(key=lambda run: run.world_size)
+    chosen = known if len(known) <= _MOST_COUNTS else [known[0], *known[1 - _MOST_COUNTS :]]
+    bars = [bar for run in chosen for bar in _bars_of(run, devices(run.world_size, run.activity))]
+    return _drawn(bars) if bars else None
+
+
+def _bars_of(run: RunAnalysis, where: str) -> list[tuple[str, list[Split]]]:
+    """Return what stands beside each bar, and each rank's parts of one step."""
+    profiled = [a_step(one, max(one.steps, 1)) for one in run.ranks]
+    if run.steps_by is None:
+        return [(where or "all that was recorded", profiled)]
+    if not differs(run):
+        known = run.as_run is not None and run.as_run.step_ms is not None and bool(run.as_run.ranks)
+        return [(_label(where, "as profiled and as run" if known else "as profiled"), profiled)]
+    likely = "as run, likely" if run.as_run is not None and run.as_run.source == "range" else "as run"
+    return [(_label(where, "as profiled"), profiled), (_label(where, likely), step_as_run(run)[1])]
+
+
+def _label(where: str, which: str) -> str:
+    return ", ".join(filter(None, (where, which)))
+
+
+def _drawn(given: Sequence[tuple[str, Sequence[Split]]]) -> Bars:
+    longest = max(statistics.fmean(one.window_ms for one in ranks) for _, ranks in given) or 1.0
+    bars = []
+    for label, ranks in given:
+        window = statistics.fmean(one.window_ms for one in ranks)
+        means = [(part, statistics.fmean(one.part_ms(part.key) for one in ranks)) for part in parts.ALL]
+        bars.append(
+            Bar(
+                label,
+                milliseconds(window),
+                [
+                    Stretch(
+                        f"{100 * ms / longest:.3f}",
+                        f"var({part.variable})",
+                        f"{part.name}: {milliseconds(ms)}, {percent(ms / window if window else 0.0)}",
+                    )
+                    for part, ms in means
+                    if ms >= _SEEN * longest
+                ],
+            )
+        )
+    label, ranks = given[-1]
+    found = {part: [statistics.fmean(one.part_ms(part.key) for one in own) for _, own in given] for part in parts.ALL}
+    legend = [
+        Stretch("", f"var({part.variable})", f"{part.name} {milliseconds(own[-1])}")
+        for part, own in found.items()
+        if max(own) >= _SEEN * longest
+    ]
+    whose = f" Figures: {label}." if len(given) > 1 else ""
+    return Bars(bars, legend, f"Where the mean rank's step goes.{whose}")

@@ -1,0 +1,157 @@
+"""The cards at the top of a page: a verdict each, its figures, and where its step goes."""
+
+from collections.abc import Sequence
+
+from scalescope.report.as_run import differs, shown_efficiency
+from scalescope.report.drawing import parts
+from scalescope.report.drawing.numbers import factor, figure, milliseconds, percent, rate
+from scalescope.report.page import Card, Figure, Stretch
+from scalescope.report.report_data import ReportData, RunData
+from scalescope.report.scorecard import scorecard_sentence
+from scalescope.report.sentences import Verdict, sweep_verdict
+from scalescope.report.top.bars import run_bars, series_bars
+from scalescope.report.verdict import run_verdict, study_verdicts
+from scalescope.report.views import in_tokens, points_of, series_names, waterfall_steps
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.as_run.step import step_as_run
+from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis
+
+_NO_MFU = "no peak is known for this device, or no FLOP count for this model"
+
+
+def cards_of(data: ReportData) -> list[Card]:
+    """Return a card a series of a study, else a card a run; then the sweep's and the scorecard's; never none."""
+    study = data.study
+    if study is None:
+        cards = [Card(run_verdict(run), _run_figures(run), run_bars(run)) for run in data.answers]
+        cards += [_unanalysed(run) for run in data.runs if run.answer is None]
+        if data.sweep:
+            cards.append(Card(sweep_verdict(data.sweep)))
+        if data.scorecard:
+            cards.append(Card(Verdict(data.name, "unknown", scorecard_sentence(data.scorecard))))
+        return cards or [Card(Verdict(data.name, "unknown", "There is nothing measured here yet."))]
+    cards = []
+    names = series_names(study)
+    for verdict in study_verdicts(study, data.answers, data.sweep):
+        if verdict.subject in names:
+            series = verdict.subject
+            drawn = series_bars(_of_series(study, series, data.answers))
+            cards.append(Card(verdict, _series_figures(study, series, data.answers), drawn, _lost(study, series)))
+        else:
+            cards.append(Card(verdict))
+    return cards
+
+
+def _of_series(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> list[RunAnalysis]:
+    names = {point.run for point in study.efficiency if point.series == series}
+    return [run for run in runs if run.name in names]
+
+
+def _unanalysed(run: RunData) -> Card:
+    ended = f" It ended as {run.info.status}: {run.info.message}." if run.info.message else ""
+    headline = f"{run.name}: where its time goes is not known yet."
+    return Card(Verdict(run.name, "unknown", headline, (f"{run.reason or 'It was not analysed'}.{ended}",)))
+
+
+def _series_figures(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> list[Figure]:
+    points = points_of(study, series)
+    if not points:
+        return []
+    last = points[-1]
+    several = len(points) > 1
+    done = next((run.throughput for run in runs if run.name == last.run), None)
+    return [
+        *([Figure(f"{last.scaling} scaling efficiency", percent(last.efficiency))] if several else []),
+        *_rates(last, points),
+        # plain traces tell no throughput: theirs is the step that they hold
+        Figure(
+            "step, measured" if last.samples_per_s is not None else "step as profiled", figure(last.step_ms, 2), "ms"
+        ),
+        *([Figure("speedup", factor(last.speedup))] if several else []),
+        _mfu(last.mfu, done.mfu_of_measured if done is not None else None),
+    ]
+
+
+def _rates(last: ScalingPoint, points: Sequence[ScalingPoint]) -> list[Figure]:
+    if in_tokens(points) and last.tokens_per_s is not None:
+        return [Figure("throughput", rate(last.tokens_per_s), "tokens/s")]
+    return [Figure("throughput", rate(last.samples_per_s), "samples/s")] if last.samples_per_s is not None else []
+
+
+def _run_figures(run: RunAnalysis) -> list[Figure]:
+    """Return a run's figures, most telling first: how long a step takes, what is done in it, how much of it is lost."""
+    done, figures = run.throughput, _step(run)
+    if done is not None:
+        value, unit = (done.tokens_per_s, "tokens/s") if done.tokens_per_s else (done.samples_per_s, "samples/s")
+        figures.append(Figure("throughput", rate(value), unit))
+    factors, whose = shown_efficiency(run)
+    if factors is not None:
+        figures.append(Figure(f"parallel efficiency {whose.split(',')[0]}".rstrip(), percent(factors.parallel)))
+    figures += _shares(run)
+    if done is None:
+        return figures
+    figures.append(_mfu(done.mfu, done.mfu_of_measured))
+    if done.joules_per_sample is not None:
+        figures.append(Figure("energy a sample", figure(done.joules_per_sample, 3), "J"))
+    return figures
+
+
+def _step(run: RunAnalysis) -> list[Figure]:
+    """Return how long a step takes: as measured without a profiler, else as run, else as profiled."""
+    if run.step_times is not None and run.step_times.measured_step_ms is not None:
+        return [Figure("step, measured", figure(run.step_times.measured_step_ms, 2), "ms")]
+    if not run.ranks or run.steps_by is None or run.quality.verdict == "unusable":
+        return []
+    value, unit = milliseconds(step_as_run(run)[0].value).split(" ")
+    if not differs(run):
+        return [Figure("step as profiled", value, unit)]
+    return [Figure("step as run, likely" if _is_likely(run) else "step as run", value, unit)]
+
+
+def _is_likely(run: RunAnalysis) -> bool:
+    """Tell whether the step as run is but the likeliest of a range."""
+    return run.as_run is not None and run.as_run.source == "range"
+
+
+def _shares(run: RunAnalysis) -> list[Figure]:
+    """Return how much of the step, or of what was recorded, is compute, and the largest other part."""
+    if not run.ranks or run.quality.verdict == "unusable":
+        return []
+    ranks = step_as_run(run)[1] if run.steps_by is not None else run.ranks
+    window = sum(one.window_ms for one in ranks)
+    means = {part.key: sum(one.part_ms(part.key) for one in ranks) for part in parts.ALL}
+    if not window:
+        return []
+    whose = "compute, of all recorded" if run.steps_by is None else "compute"
+    if run.steps_by is not None and differs(run):
+        whose = f"compute as run{', likely' if _is_likely(run) else ''}"
+    compute = Figure(whose, percent(means.pop("compute") / window))
+    worst = max(means, key=lambda key: means[key])
+    largest = Figure(f"{parts.named(worst).name}, the largest other part", percent(means[worst] / window))
+    return [compute, largest] if means[worst] > 0 else [compute]
+
+
+def _mfu(mfu: float | None, of_measured: float | None) -> Figure:
+    """Return the MFU over the data sheet's peak, else over what a matrix product reaches on the device itself."""
+    if mfu is not None:
+        return Figure("MFU", percent(mfu))
+    if of_measured is not None:
+        return Figure(
+            "MFU, measured ceiling", percent(of_measured), "", "no data sheet's peak is known for this device"
+        )
+    return Figure("MFU", "–", "", _NO_MFU)
+
+
+def _lost(study: StudyAnalysis, series: str) -> list[Stretch]:
+    """Return the growth to the largest count as a thin bar: how its positive parts compare at a glance."""
+    falls = [fall for fall in study.waterfall if fall.series == series]
+    if not falls or falls[-1].growth_ms <= 0:
+        return []
+    grown = falls[-1].growth_ms
+    more = sorted((step for step in waterfall_steps(falls[-1]) if step[1] > 0.005 * grown), key=lambda step: -step[1])
+    whole = all(ms <= grown for _, ms in more)  # else they are no shares: other parts shrank meanwhile
+    return [
+        Stretch(f"{1000 * ms / grown:.1f}", f"var({part.variable})",
+             f"{part.name} {percent(ms / grown, 0) if whole else milliseconds(ms)}")
+        for part, ms in more
+    ]  # fmt: skip

@@ -1,0 +1,1 @@
+"""One step of all ranks beside each other, to be drawn."""

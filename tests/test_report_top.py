@@ -1,0 +1,171 @@
+"""What a page begins with: three figures, one sentence, where a step goes, what to do. The rest is folded."""
+
+import re
+from html import unescape
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from scalescope.records.folder import RunFolder
+from scalescope.report.html import page_of, write_report
+from scalescope.report.page import Bars
+from scalescope.report.report_data import ReportData, read_report_data
+from scalescope.report.top.bars import run_bars, series_bars
+from scalescope.scaling.answer import PARTS, AsRun, Quality, Replay, RunAnalysis, Split, StepTimes
+from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.finding import EvidenceRow, Finding, Reason, Remedy
+from scalescope.scaling.study_answer import write_answer
+from tests.report_browser import needs_chromium, open_page
+from tests.report_samples import run_answer, write_run, write_study
+
+BUCKETS = Finding(code="small_buckets", ms=3.0, low_ms=2.0, high_ms=4.0, fraction=0.04, backed="replay",
+                  remedy=Remedy(cure="larger_buckets", overrides=("strategy.bucket_mib=100",)))  # fmt: skip
+
+
+def replayed(as_run_ms: float | None = None, *findings: Finding) -> RunAnalysis:
+    """Four ranks, replayed; `as_run_ms`: their step without recording, of compute and idle time."""
+    answer = run_answer("run", 4)
+    traced = sum(rank.window_ms / rank.steps for rank in answer.ranks) / len(answer.ranks)
+    answer.replay = Replay(traced_ms=traced, replayed_ms=traced, error=0.0, unexplained_ms=0.0, faithful=True)
+    answer.findings = list(findings)
+    if as_run_ms is not None:
+        parts = {f"{part}_ms": 0.0 for part in PARTS} | {"compute_ms": 40.0, "idle_queued_ms": as_run_ms - 40.0}
+        answer.as_run = AsRun(
+            step_ms=as_run_ms, low_ms=as_run_ms, high_ms=as_run_ms, source="steps", steps=1,
+            recording_ms=Interval(traced - as_run_ms, traced - as_run_ms, traced - as_run_ms),
+            ranks=[Split(rank=rank.rank, window_ms=as_run_ms, **parts) for rank in answer.ranks],
+        )  # fmt: skip
+    return answer
+
+
+def page_text(folder: RunFolder, answer: RunAnalysis) -> str:
+    write_answer(folder.analysis, answer)
+    text = write_report(folder).read_text().replace("\N{NO-BREAK SPACE}", " ")
+    return unescape(re.sub(r"<script.*?</script>", "", text, flags=re.S))
+
+
+def unfolded(text: str) -> str:
+    """Return what of a page can be read before anything is opened."""
+    text = text[text.index("<main>") :]
+    while (folded := re.sub(r"<details(?:(?!<details).)*?</details>", "", text, flags=re.S)) != text:
+        text = folded
+    return re.sub(r"<[^>]+>", " ", text)
+
+
+def test_a_page_begins_with_three_figures_one_sentence_one_drawing_and_what_to_do(tmp_path: Path) -> None:
+    text = page_text(write_run(tmp_path / "run", 4), replayed(50.0, BUCKETS))
+    verdict = text[text.index('id="verdict"') :]
+    order = ['<dl class="tiles">', "<h2>", '<figure class="bars"', "What may help most", '<details class="more">']
+    places = [verdict.index(mark) for mark in order]
+    assert places == sorted(places)
+    assert verdict[: places[1]].count("<dt>") == 3
+    assert verdict.index("</article>") < verdict.index('<section id="advice"><details class="fold">')
+    seen = unfolded(text)
+    assert "small buckets cost 3.0 ms" in seen and "use larger gradient buckets" in seen
+    assert "rank 2" not in seen and "43.1%" not in seen, "tables and further figures are folded"
+    assert len(seen.split()) < 150
+
+
+def widths(bars: Bars | None) -> list[tuple[str, float]]:
+    assert bars is not None
+    return [(bar.label, sum(float(part.weight) for part in bar.stretches)) for bar in bars.bars]
+
+
+def test_the_step_as_run_is_drawn_beside_the_one_as_profiled_on_one_scale() -> None:
+    run = replayed(50.0)
+    (profiled, full), (as_run, shorter) = widths(run_bars(run))
+    assert (profiled, as_run) == ("as profiled", "as run")
+    assert full == pytest.approx(100, abs=0.5)
+    assert run.replay is not None
+    assert shorter == pytest.approx(100 * 50.0 / run.replay.traced_ms, abs=0.5)
+    assert [label for label, _ in widths(run_bars(replayed()))] == ["as profiled"]
+    assert run_bars(msgspec.structs.replace(run, quality=Quality(verdict="unusable"))) is None
+
+
+def test_a_series_has_a_bar_a_rank_count_and_few_of_many() -> None:
+    runs = [run_answer(f"n{count}", count) for count in (4, 1, 2)]
+    assert [label for label, _ in widths(series_bars(runs))] == [
+        "1 GPU, as profiled", "2 GPUs, as profiled", "4 GPUs, as profiled",
+    ]  # fmt: skip
+    many = [msgspec.structs.replace(runs[0], world_size=count) for count in (1, 2, 4, 8, 16, 32)]
+    assert widths(series_bars(many))[0][0] == "1 GPU, as profiled"
+    assert len(widths(series_bars(many))) == 4
+
+
+def test_a_step_that_only_the_traces_tell_is_not_called_measured(tmp_path: Path) -> None:
+    data = read_report_data(write_study(tmp_path / "s"))
+    assert data.study is not None
+    assert "step, measured" in {one.label for one in page_of(data).cards[0].figures}
+    for point in data.study.efficiency:
+        point.samples_per_s = point.tokens_per_s = None
+    assert "step as profiled" in {one.label for one in page_of(data).cards[0].leading}
+
+
+def test_what_a_figure_must_not_be_read_without_is_not_folded(tmp_path: Path) -> None:
+    answer = replayed(None, BUCKETS)
+    answer.quality = Quality(verdict="degraded", missing_ranks=[3], reasons=["rank 3 has no trace"])
+    text = page_text(write_run(tmp_path / "run", 4), answer)
+    assert "The traces of 4 GPUs are degraded: rank 3 has no trace." in unfolded(text)
+    assert text.count("are degraded") == 1, "once is enough"
+
+
+def advice_sentence(data: ReportData) -> str:
+    (panel,) = next(section for section in page_of(data).sections if section.key == "advice").panels
+    return panel.sentence
+
+
+def data_of(folder: RunFolder, answer: RunAnalysis) -> ReportData:
+    write_answer(folder.analysis, answer)
+    return read_report_data(folder)
+
+
+def test_the_table_of_advice_is_no_firmer_than_the_first_sentence(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", 4)
+    sure = advice_sentence(data_of(folder, replayed(50.0, BUCKETS)))
+    assert sure.startswith("Replayed from") and "Most would come of: use larger" in sure
+
+    cannot = Finding(
+        code="profiler_cost", ms=None, low_ms=None, high_ms=None, backed="none", remedy=Remedy(cure="give_step_ms"),
+        evidence=tuple(EvidenceRow(kind="figure", name=name, ms=9.0)
+                       for name in ("recording_low", "recording_high", "idle_launch")),
+    )  # fmt: skip
+    told = advice_sentence(data_of(folder, replayed(50.0, cannot, BUCKETS)))
+    assert told.startswith("GPU-bound or host-bound: cannot be told from this trace")
+    assert "Of the profiled steps alone, most would come of" in told
+
+    unpriced = replayed(50.0, BUCKETS)
+    unpriced.unpriced = Reason("unfaithful", "nothing is predicted: too far off")
+    told = advice_sentence(data_of(folder, unpriced))
+    assert told.startswith("Nothing is predicted: too far off.") and "would come of" not in told
+
+    unlike = replayed(50.0, BUCKETS)
+    unlike.step_times = StepTimes(
+        measured_step_ms=40.0, measured_step_p95_ms=45.0, measured_steps=30, window_step_ms=60.0, placebo_ms=25.0,
+        profiling_overhead_ms=20.0, profiling_overhead_fraction=0.5,
+    )  # fmt: skip
+    told = advice_sentence(data_of(folder, unlike))
+    assert told.startswith("On 4 GPUs the machine was unsteady") and "Of the profiled steps alone" in told
+
+
+def test_the_table_of_advice_says_that_a_study_was_unsteady(tmp_path: Path) -> None:
+    study = write_study(tmp_path / "s")
+    folder = RunFolder(study.path / "gpt_small-n4")
+    answer = msgspec.structs.replace(replayed(50.0, BUCKETS), name=folder.path.name)
+    write_answer(folder.analysis, answer)
+    data = read_report_data(study)
+    assert data.study is not None
+    assert advice_sentence(data).startswith("Replayed from")
+    for fall in data.study.waterfall:
+        fall.unsteady = True
+    assert advice_sentence(data).startswith("The machine was unsteady")
+
+
+@pytest.mark.job
+@needs_chromium
+def test_charts_that_are_folded_are_drawn_as_wide_as_those_that_are_not(tmp_path: Path) -> None:
+    page = write_report(write_run(tmp_path / "run", 4))
+    opened = tmp_path / "opened.html"
+    opened.write_text(page.read_text().replace('<details class="fold">', '<details class="fold" open>'))
+    sizes = [re.findall(r'<svg[^>]*class="marks"[^>]*width="([\d.]+)"', open_page(one).dom) for one in (page, opened)]
+    assert sizes[0] == sizes[1] and len(sizes[0]) >= 5 and all(float(width) > 300 for width in sizes[0])

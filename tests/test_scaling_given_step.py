@@ -1,0 +1,69 @@
+"""A step that is given and cannot be the traces' own is said to be so first, and nothing rests on it."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from scalescope.report.verdict import run_verdict
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.as_run.untraced import given_steps
+
+DATA = Path(__file__).parent / "data"
+JOB = DATA / "gpt8_ddp_none_n2"  # traced 48.5 ms a step, of which its devices compute for 24.1
+
+
+def with_step(folder: Path, step_ms: float | None) -> RunAnalysis:
+    (answer,) = analyze([folder], jobs=1, untraced=given_steps([step_ms], [folder]) if step_ms else None)
+    assert isinstance(answer, RunAnalysis)
+    return answer
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("step_ms", "contradicts", "why"),
+    [
+        (10.0, "too_short", "without all that recording can cost, their 48.5 ms step still takes 24.1 ms"),
+        (80.0, "too_long", "there the step takes 48.5 ms, and recording only lengthens it"),
+    ],
+)
+def test_a_step_that_cannot_be_is_said_first_and_not_used(step_ms: float, contradicts: str, why: str) -> None:
+    told, plain = with_step(JOB, step_ms), with_step(JOB, None)
+    assert told.as_run is not None and plain.as_run is not None
+    assert told.as_run.contradicts == contradicts and plain.as_run.contradicts is None
+    assert (told.as_run.step_ms, told.as_run.low_ms, told.as_run.source) == (
+        (plain.as_run.step_ms, plain.as_run.low_ms, plain.as_run.source)
+    )
+    assert told.findings == plain.findings
+    verdict = run_verdict(told)
+    assert f": --step-ms {step_ms:.1f} ms contradicts the traces: {why}." in verdict.headline
+    assert verdict.level == "unknown" and verdict.text.count("contradicts the traces") == 1
+
+
+@pytest.mark.long
+def test_a_step_that_may_be_is_used() -> None:
+    told = with_step(JOB, 35.0)
+    assert told.as_run is not None and told.as_run.contradicts is None and told.as_run.source == "given"
+    assert told.as_run.step_ms == pytest.approx(35.0, rel=0.01)
+    assert "contradicts" not in run_verdict(told).text
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("step_ms", "contradicts"), [(10.0, "too_short"), (35.0, None), (80.0, "too_long")])
+def test_traces_that_cannot_be_replayed_contradict_it_too(
+    step_ms: float, contradicts: str | None, tmp_path: Path
+) -> None:
+    shutil.copytree(JOB, folder := tmp_path / "job")
+    file = folder / "rank1.json.gz"
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    told = with_step(folder, step_ms)
+    assert told.replay is None and told.as_run is not None and told.as_run.contradicts == contradicts
+    assert ("contradicts the traces" in run_verdict(told).headline) == (contradicts is not None)
+
+
+@pytest.mark.parametrize(("step_ms", "contradicts"), [(0.4, "too_short"), (2.2, None), (4.0, "too_long")])
+def test_a_small_jobs_too(step_ms: float, contradicts: str | None) -> None:
+    told = with_step(DATA / "gather_sm_n2", step_ms)
+    assert told.as_run is not None and told.as_run.contradicts == contradicts
+    assert ("contradicts the traces" in run_verdict(told).headline) == (contradicts is not None)

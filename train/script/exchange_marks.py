@@ -1,0 +1,133 @@
+"""Where the loop of somebody else's script first waits for the other ranks: found without a word from them.
+
+The modules that exchange something are looked for once, among the process's objects. Of DDP the mark is the end of the
+backward pass, which waits for no gradient before; of FSDP the begin of the forward pass, which gathers parameters.
+Nothing of the script's is wrapped or replaced: a hook a module is all, and it goes with `remove`.
+"""
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils._pytree import tree_leaves
+from torch.utils.hooks import RemovableHandle
+
+from scalescope.train.strategies.own_time import at_end_of_backward
+
+Arrive = Callable[[], None]
+
+#: Marking takes up to 50 µs of the host (benchmarks/live_cost.py): of a step of so many ms no more than 0.2%.
+_WORTH_A_MARK_MS = 25.0
+_LEAST_OFTEN = 64  # steps
+
+_GATHERING = ("FSDPModule", "FullyShardedDataParallel")  # torch's FSDP2 and FSDP, by their classes' names
+
+
+class ExchangeMarks:
+    """Calls `arrive` in each step where this rank first waits for the others; maybe more than once."""
+
+    def __init__(
+        self,
+        ddp: Sequence[DistributedDataParallel],
+        gathering: Sequence[nn.Module],
+        compiled: Mapping[int, nn.Module],
+        arrive: Arrive,
+    ) -> None:
+        """`compiled`: by a module's id, the compiled one around it, whose hooks stay outside of what is compiled."""
+        self._ddp = list(ddp)
+        self._gathering = list(gathering)
+        self._compiled = dict(compiled)
+        self._arrive = arrive
+        self._handles: list[RemovableHandle] = []
+        self._every, self._passes = 1, 0
+
+    def __len__(self) -> int:
+        return len(self._ddp) + len(self._gathering)
+
+    def add(self) -> None:
+        """Begin to mark, once."""
+        if self._handles:
+            return
+        for module in self._ddp:
+            self._handles.append(self._called(module).register_forward_hook(self._mark_backward(module)))
+        for gathers in self._gathering:
+            self._handles.append(self._called(gathers).register_forward_pre_hook(self._mark_forward))
+
+    def spread(self, step_ms: float) -> None:
+        """Mark so few steps of such a length that it costs them no more than 0.2%.
+
+        It is every step, every second, fourth, …, counted from the first: where ranks take their steps for differently
+        long, those that all mark are the ones that the rarest does.
+        """
+        self._every = 1
+        while self._every < _LEAST_OFTEN and self._every * step_ms < _WORTH_A_MARK_MS:
+            self._every *= 2
+
+    def remove(self) -> None:
+        """Mark no more."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def _called(self, module: nn.Module) -> nn.Module:
+        return self._compiled.get(id(module), module)
+
+    def _mark(self) -> None:
+        """Mark, in somebody else's training: what fails there is left out, and tried no more."""
+        try:
+            if not _is_capturing():
+                self._arrive()
+        except Exception:  # noqa: BLE001 - whatever it is, it is no reason to end somebody's training
+            self.remove()
+
+    def _mark_forward(self, module: nn.Module, inputs: Any) -> None:
+        if torch.is_grad_enabled() and self._is_its_turn():
+            self._mark()
+
+    def _is_its_turn(self) -> bool:
+        self._passes += 1
+        return self._passes % self._every == 0
+
+    def _mark_backward(self, ddp: DistributedDataParallel) -> Callable[[nn.Module, Any, Any], None]:
+        def forwarded(_: nn.Module, __: Any, output: Any) -> None:
+            if not (torch.is_grad_enabled() and ddp.require_backward_grad_sync):
+                return  # a part of a batch that is accumulated, or no training
+            if not self._is_its_turn():
+                return
+            for leaf in (output,) if isinstance(output, Tensor) else tree_leaves(output):
+                if isinstance(leaf, Tensor) and leaf.grad_fn is not None:
+                    at_end_of_backward(leaf, self._mark)
+
+        return forwarded
+
+
+def _is_capturing() -> bool:
+    """Whether a CUDA graph is being recorded, into which no event of ours belongs."""
+    return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
+
+
+def mark_exchanges(arrive: Arrive) -> ExchangeMarks:
+    """Look for the modules that exchange something, and mark where; none is found where the loop runs on one rank."""
+    ddp: list[DistributedDataParallel] = []
+    gathering: list[nn.Module] = []
+    compiled: dict[int, nn.Module] = {}
+    for one in gc.get_objects():
+        kind = type(one)  # an object may claim to be of another class
+        if not issubclass(kind, nn.Module):
+            continue
+        if issubclass(kind, DistributedDataParallel):
+            ddp.append(one)
+        elif any(base.__name__ in _GATHERING for base in kind.__mro__):
+            gathering.append(one)
+        elif kind.__name__ == "OptimizedModule":
+            compiled[id(one._orig_mod)] = one
+    # a hook on what a compiled module has inside might have it compiled anew
+    hidden = {id(child) for one in compiled.values() for child in one.modules()} - set(compiled)
+    ddp = [one for one in ddp if id(one) not in hidden]
+    inside = hidden | {id(child) for one in gathering for child in one.modules() if child is not one}
+    marks = ExchangeMarks(ddp, [one for one in gathering if id(one) not in inside], compiled, arrive)
+    marks.add()
+    return marks
