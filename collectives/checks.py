@@ -8,9 +8,8 @@ from scalescope.collectives.config import SweepConfig
 from scalescope.collectives.dtypes import DTYPES, REDUCTIONS
 from scalescope.collectives.operations import OPERATIONS
 from scalescope.collectives.operations.operation import JAX_IS_MISSING
-from scalescope.collectives.plan import as_list, group_sizes
+from scalescope.collectives.plan import CTA_POLICIES, as_list, group_sizes
 from scalescope.collectives.sizes import parse_sizes
-from scalescope.collectives.transports.library import CTA_POLICIES
 from scalescope.launch.bounds import is_whole
 from scalescope.records.errors import UserError
 

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from scalescope.collectives.operations.operation import NotAvailable
+from scalescope.collectives.plan import CTA_POLICIES
 
 UNIQUE_ID_BYTES = 128
 _NAMES = ("libnccl.so.2", "librccl.so.1", "librccl.so")
@@ -45,8 +46,6 @@ class Config(ctypes.Structure):
         return cls(size, 0xCAFEBEEF, 21800, _UNDEFINED, _UNDEFINED, channels, channels, None, _UNDEFINED)
 
 
-#: NCCL_CTA_POLICY_*: how many multiprocessors collectives may take; zero leaves what can be to the copy engines.
-CTA_POLICIES = {"default": 0, "efficiency": 1, "zero": 2}
 _POLICY_SINCE = 22800
 _SYMMETRIC = 1  # NCCL_WIN_COLL_SYMMETRIC
 
