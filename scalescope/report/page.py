@@ -223,6 +223,7 @@ def render(page: Page) -> str:
         cards=page.cards,
         notes=page.notes if can_draw() else [*page.notes, NO_DRAWING],
         sections=shown,
+        opened=all(card.bars is None for card in page.cards),  # where the top draws nothing, the figures are the page
         heights={key: int(spec.get("height", 200)) + 50 for key, spec in specs.items()},
         machines=[
             _MachineView(machine.title, machine.pairs, _table_view(machine.devices, "devices"), machine.texts)

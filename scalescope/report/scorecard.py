@@ -1,6 +1,6 @@
 """A scorecard shown: each figure with its limit, the best published and its verdict; and claims by themselves."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from scalescope.hardware.claims.catalog import Catalog, own_catalog, read_claims
@@ -12,6 +12,7 @@ from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.frozen import read_frozen
 from scalescope.records.scorecard.row import ScorecardRow
+from scalescope.report.drawing.numbers import percent
 from scalescope.report.drawing.panel import Panel
 from scalescope.report.drawing.tables import Cell, Column, Table
 
@@ -24,13 +25,46 @@ _NO_LIMIT = "no data sheet of this device is on record, or it says nothing of it
 _NO_BEST = "nothing is published of it"
 
 
-def scorecard_sentence(rows: Sequence[ScorecardRow]) -> str:
-    """Return of which devices there are how many figures, in words."""
+def scorecard_sentence(rows: Sequence[ScorecardRow], catalog: Catalog) -> str:
+    """Return what a machine reaches, figure by figure with its share of the limit, and how many figures there are."""
     measured = [row for row in rows if row.status == "measured"]
     names = sorted({row.device for row in measured if row.device is not None})
     known = all(find_peak(name) is not None for name in names)
     sheet = "" if known else " No data sheet of it is on record, so that few figures have a limit."
-    return f"{', '.join(names) or 'This machine'}: {len(measured)} of {len(rows)} figures measured.{sheet}"
+    judged = judged_rows(measured, catalog)
+    reached = [_reached(*best, what) for what, chosen in _TOLD if (best := _best(judged, chosen)) is not None]
+    told = f"{'; '.join(reached)}. " if reached else ""
+    return f"{', '.join(names) or 'This machine'}: {told}{_counted(rows)}{sheet}"
+
+
+def _counted(rows: Sequence[ScorecardRow]) -> str:
+    return f"{sum(row.status == 'measured' for row in rows)} of {len(rows)} figures measured."
+
+
+def _best(
+    judged: Sequence[tuple[ScorecardRow, JudgedClaim | None]], chosen: Callable[[ScorecardRow], bool]
+) -> tuple[ScorecardRow, JudgedClaim | None] | None:
+    fitting = [(row, one) for row, one in judged if row.value is not None and chosen(row)]
+    return max(fitting, key=lambda pair: pair[0].value or 0.0, default=None)
+
+
+def _reached(row: ScorecardRow, judged: JudgedClaim | None, what: str) -> str:
+    share = _share(judged, "limit")
+    of_limit = f" ({percent(share, 0)} of its limit)" if share is not None else ""
+    told = what.format(devices=row.conditions.devices, model=row.conditions.model)
+    return f"{told} {shown(row.value or 0.0)} {row.unit}{of_limit}"
+
+
+#: What a machine's first sentence tells, where it was measured: the best of these rows.
+_TOLD: tuple[tuple[str, Callable[[ScorecardRow], bool]], ...] = (
+    ("bf16 products", lambda row: row.quantity == "matmul" and row.conditions.precision == "bf16"
+     and not row.conditions.held),
+    ("held", lambda row: row.quantity == "matmul" and row.conditions.precision == "bf16" and row.conditions.held),
+    ("memory", lambda row: row.quantity == "memory_bandwidth"),
+    ("all-reduce on {devices} devices", lambda row: row.quantity == "all_reduce_busbw"),
+    ("{model}", lambda row: row.quantity == "training_samples"),
+    ("{model}", lambda row: row.quantity == "training_tokens"),
+)  # fmt: skip
 
 
 def judged_rows(rows: Sequence[ScorecardRow], catalog: Catalog) -> list[tuple[ScorecardRow, JudgedClaim | None]]:
@@ -63,7 +97,7 @@ def scorecard_panels(rows: Sequence[ScorecardRow], catalog: Catalog, devices: Se
     if not rows:
         return []
     judged = judged_rows(rows, catalog)
-    panels = [Panel("scorecard", "This machine", scorecard_sentence(rows), scorecard_table(judged))]
+    panels = [Panel("scorecard", "This machine", _counted(rows), scorecard_table(judged))]
     quantities = {row.quantity for row in rows} | {
         QUANTITIES[q].held_as for row in rows if (q := row.quantity) in QUANTITIES
     }

@@ -23,6 +23,7 @@ class Conditions(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown
     bits_per_weight: Amount | None = None
     context: Count | None = None  # tokens
     compute_units: Count | None = None  # that the figure is one of
+    held: bool = False  # for half a second, when power limits it; else from rest
     in_switch: bool | None = None  # reduced inside the switch (NVLS)
     memory_gb: Amount | None = None  # a device's, as its driver counts it: data sheets round, or count in GiB
 

@@ -7,7 +7,7 @@ from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import factor, figure, milliseconds, percent, rate
 from scalescope.report.page import Card, Figure, Stretch
 from scalescope.report.report_data import ReportData, RunData
-from scalescope.report.scorecard import scorecard_sentence
+from scalescope.report.scorecard import catalog_of, scorecard_sentence
 from scalescope.report.sentences import Verdict, sweep_verdict
 from scalescope.report.top.bars import run_bars, series_bars
 from scalescope.report.verdict import run_verdict, study_verdicts
@@ -28,7 +28,8 @@ def cards_of(data: ReportData) -> list[Card]:
         if data.sweep:
             cards.append(Card(sweep_verdict(data.sweep)))
         if data.scorecard:
-            cards.append(Card(Verdict(data.name, "unknown", scorecard_sentence(data.scorecard))))
+            sentence = scorecard_sentence(data.scorecard, catalog_of(data.folder))
+            cards.append(Card(Verdict(data.name, "unknown", sentence)))
         return cards or [Card(Verdict(data.name, "unknown", "There is nothing measured here yet."))]
     cards = []
     names = series_names(study)

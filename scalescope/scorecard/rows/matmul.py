@@ -53,7 +53,9 @@ def _product(machine: MachineUnderTest, precision: str, shape: Shape, what: str,
         times_s = machine.times_s(product, _SHORT) if from_rest else machine.times_s(product)
         how = "" if from_rest else ", held"
         figure = machine.rate(times_s, 2 * m * n * k / 1e12)
-    return machine.row("matmul", "matmul", f"{what} {name}{how}", "TFLOP/s", figure, Conditions(precision=name))
+    return machine.row(
+        "matmul", "matmul", f"{what} {name}{how}", "TFLOP/s", figure, Conditions(precision=name, held=not from_rest)
+    )
 
 
 def _obstacle(machine: MachineUnderTest, precision: str) -> str | None:
