@@ -74,7 +74,7 @@ class PolicyConfig(ctypes.Structure):
                 setattr(config, name, _UNDEFINED)
         if channels is not None:
             config.min_ctas = config.max_ctas = channels
-        config.cta_policy = CTA_POLICIES[policy]
+        config.cta_policy = CTA_POLICIES.index(policy)
         return config
 
 

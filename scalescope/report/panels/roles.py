@@ -8,7 +8,13 @@ from scalescope.report.views import run_label
 from scalescope.scaling.answer import GroupRow, RunAnalysis
 from scalescope.scaling.verdicts.groups import by_role
 
-_NAMES = {"dp": "data parallel", "tp": "tensor parallel", "pp": "pipeline", "cp": "context parallel", "ep": "experts"}
+_NAMES = {
+    "dp": "data parallel",
+    "tp": "tensor parallel",
+    "pp": "pipeline parallel",
+    "cp": "context parallel",
+    "ep": "experts",
+}
 
 
 def worth_showing(run: RunAnalysis) -> bool:
