@@ -149,6 +149,9 @@ class Soaker:
         self._await_end(job, mark, outcome)
         outcome.wrong += _leftovers(folder / "tmp", before if self._watches_shm else set(SHM.iterdir()))
         _look_at_rows(RunFolder(folder / "runs" / "one"), outcome)
+        interrupted = outcome.launcher == "mpirun" and outcome.fault.endswith("interrupted")  # SIGINT's number
+        if outcome.exit_code == 2 and not interrupted:
+            outcome.wrong.append("refused before it began")
         if outcome.wrong:
             shutil.copytree(folder, self._keep / f"{number}", dirs_exist_ok=True)
         shutil.rmtree(folder, ignore_errors=True)
@@ -172,8 +175,6 @@ class Soaker:
             for pid in left:
                 os.kill(pid, signal.SIGKILL)
             job.wait()
-        if outcome.exit_code == 2:
-            outcome.wrong.append("refused before it began")
 
     def close(self) -> None:
         shutil.rmtree(self._root, ignore_errors=True)
