@@ -92,7 +92,7 @@ def test_a_run_of_another_kind_does_not_go_on(tmp_path: Path) -> None:
         goes_on(planned(tmp_path))
 
 
-@pytest.mark.parametrize("kind", STRATEGIES)
+@pytest.mark.parametrize("kind", [kind for kind in STRATEGIES if kind not in ("tensor", "pipeline")])
 def test_a_frozen_config_from_before_strategies_had_keys_of_their_own_goes_on(kind: str, tmp_path: Path) -> None:
     own = {"ddp": ["strategy.bucket_mib=12.5"], "fsdp2": ["strategy.prefetch=3"],
            "zero": ["strategy.bucket_mib=12.5", "strategy.stage=2"]}.get(kind, [])  # fmt: skip

@@ -135,7 +135,7 @@ def _of_header(record: RankRecord) -> Interval | None:
 
 def _plausible(steps: UntracedSteps | None) -> UntracedSteps | None:
     """Return a header's steps unless they can be none: it may be damaged."""
-    if steps is None or not _LEAST_MS <= steps.median_ms <= _MOST_MS or not 0 <= steps.spread_ms <= steps.median_ms:
+    if steps is None or not _LEAST_MS <= steps.median_ms <= _MOST_MS or not 0 <= steps.spread_ms <= _MOST_MS:
         return None
     return steps if steps.count > 0 else None
 
