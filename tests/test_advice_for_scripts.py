@@ -67,7 +67,7 @@ def test_whatever_is_found_in_a_loop_of_ones_own_no_key_is_named(cure: Cure) -> 
         for evidence in [(), *((row,) for row in EVIDENCE), tuple(EVIDENCE)]:
             one = Finding(code=code, rank=1, ms=1.0, low_ms=0.5, high_ms=1.5, fraction=0.1, evidence=evidence,
                           remedy=Remedy(cure=cure, size=25.0), backed="replay")  # fmt: skip
-            said += [finding_text.headline(one, 10.0), finding_text.line(one), finding_text.because(one),
+            said += [finding_text.headline(one, 10.0, 2), finding_text.line(one), finding_text.because(one),
                      finding_text.todo(one), finding_text.todo_elsewhere(one)]  # fmt: skip
     assert not named_in("\n".join(dict.fromkeys(said)))
 

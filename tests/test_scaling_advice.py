@@ -88,6 +88,7 @@ def test_a_run_that_is_well_set_up_has_one_finding_nothing_and_says_what_the_com
     kinds = {row.name: row.share for row in nothing.evidence if row.kind == "activity"}
     assert kinds["matmul"] is not None and kinds["matmul"] > 0.3
     assert "nothing between the ranks is wrong: the compute is" in run_verdict(answer).headline
+    assert "between" not in finding_text.headline(nothing, 10.0, 1), "one rank has nobody to wait for"
 
 
 def test_what_only_recording_costs_is_no_finding() -> None:
@@ -252,7 +253,7 @@ def test_every_code_has_words_with_and_without_evidence() -> None:
             one = Finding(code=code, rank=1, ms=1.0, low_ms=0.5, high_ms=1.5, evidence=evidence, backed="replay",
                           fraction=0.1, remedy=Remedy(cure="look_at_rank"))  # fmt: skip
             assert CODE_TEXTS[code].name in finding_text.line(one) and len(finding_text.because(one)) > 10
-            assert finding_text.headline(one, 10.0).endswith(".")
+            assert finding_text.headline(one, 10.0, 2).endswith(".")
 
 
 @pytest.mark.parametrize(("gb_s", "said"), [(0.274, "0.27 GB/s, 49%"), (276.4, "276 GB/s, 49%")])

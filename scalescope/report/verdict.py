@@ -86,7 +86,7 @@ def run_verdict(run: RunAnalysis) -> Verdict:
         share = f"{percent(compute)} of the {milliseconds(window)} step is compute"
         rest = f"{milliseconds(window - means[0][1])} are not"
         if run.findings:
-            headline = f"{whose}: {finding_text.headline(run.findings[0], window)}"
+            headline = f"{whose}: {finding_text.headline(run.findings[0], window, run.world_size)}"
             explained.append(f"{share}; {listing(found)}." if found else f"{share}.")
         else:
             headline = f"{whose}: {share}; {rest}."

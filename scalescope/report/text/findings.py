@@ -30,12 +30,13 @@ def because(finding: Finding) -> str:
     return CODES[finding.code].because(finding)
 
 
-def headline(finding: Finding, step_ms: float) -> str:
-    """Return the first sentence of a verdict, but for the run's name."""
+def headline(finding: Finding, step_ms: float, ranks: int) -> str:
+    """Return the first sentence of a verdict, but for the run's name; `ranks`: of the job."""
     if finding.code == "profiler_cost":
         return f"{because(finding)}; {cure_text(finding.remedy)}." if finding.remedy else f"{because(finding)}."
     if finding.ms is None:
-        return f"nothing between the ranks is wrong: {because(finding)}."
+        where = "between the ranks" if ranks > 1 else "around the compute"
+        return f"nothing {where} is wrong: {because(finding)}."
     if is_within_noise(finding):
         nobody = "no rank is late for sure; " if finding.rank is not None else ""
         return (
