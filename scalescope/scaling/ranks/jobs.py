@@ -6,8 +6,8 @@ time; or they compute different things. Names of files are people's own choice: 
 into several jobs. A file joins the first job that nothing contradicts.
 
 Windows of one job are not to be joined either, where one rank's file is of another window than the other's: on one host
-they share no time at all; on several, whose clocks may differ, or without absolute times, they have no step and no
-collective in common besides.
+they share no time at all, though they exchange data; on several, whose clocks may differ, or without absolute times,
+they have no step and no collective in common besides.
 """
 
 from collections.abc import Sequence
@@ -106,8 +106,9 @@ def _lie_apart(left: RankSummary, right: RankSummary) -> bool:
         return _share_no_step(left, right)
     (first_start, first_end), (second_start, _) = sorted(spans)
     gap = second_start - max(first_start, first_end)
-    one_clock = bool(left.host) and left.host == right.host
-    return gap > _APART_NS or (gap > 0 and (one_clock or _share_no_step(left, right)))
+    # ranks that exchange nothing keep no step with each other, and may do the same ones one after another
+    in_step = bool(left.host) and left.host == right.host and bool(left.collectives) and bool(right.collectives)
+    return gap > _APART_NS or (gap > 0 and (in_step or _share_no_step(left, right)))
 
 
 def _share_no_step(left: RankSummary, right: RankSummary) -> bool:
