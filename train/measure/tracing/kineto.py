@@ -27,10 +27,10 @@ from scalescope.train.settings import ProfilerConfig
 
 @dataclass(frozen=True)
 class _Recorded:
-    """A window that was recorded, and waits to be packed."""
+    """A window that was recorded, and waits for what its header says to be known."""
 
     steps: list[int]
-    plain: BinaryIO | OSError | RuntimeError  # what Kineto wrote, in a file without a name; or why it could not
+    written: BinaryIO | OSError | RuntimeError  # as Kineto wrote it, gzipped, in a file without a name; or why not
     unfinished: int | None  # a step that was annotated and never ended
 
     def header(self, metadata: Mapping[str, Any], later: Mapping[str, Any]) -> bytes:
@@ -39,7 +39,7 @@ class _Recorded:
 
 
 class Tracer:
-    """Records this rank's windows, where it is one of `profiler.ranks`, and packs them after the timed steps.
+    """Records this rank's windows, where it is one of `profiler.ranks`; they come into the run folder after the steps.
 
     Kineto writes each as soon as it has ended, before anything else is recorded: how a device's time stamps become the
     host's is one for the whole process, and the next recording's would put all of them outside of time.
@@ -157,13 +157,16 @@ class Tracer:
                 return OSError(f"writing the trace needs about {needed >> 20:,} MiB, and {free >> 20:,} are free")
             handle, name = tempfile.mkstemp(dir=folder, prefix=f".rank{self._rank}.{steps[0]}.", suffix=".json")
             os.close(handle)
-            path = Path(name)
+            path, packed = Path(name), Path(f"{name}.gz")
             try:
                 profile.export_chrome_trace(name)
                 _check_whole(path)
-                return path.open("rb")
-            finally:
-                path.unlink(missing_ok=True)  # whatever becomes of this process, nothing is left behind
+                with path.open("rb") as plain, igzip.open(packed, "wb", compresslevel=2) as file:
+                    shutil.copyfileobj(plain, file, 1 << 20)
+                return packed.open("rb")
+            finally:  # whatever becomes of this process, nothing is left behind
+                path.unlink(missing_ok=True)
+                packed.unlink(missing_ok=True)
         except (OSError, RuntimeError) as error:  # Kineto's own failures are RuntimeErrors
             return error
 
@@ -182,24 +185,24 @@ class Tracer:
 
     def forget(self, index: int) -> None:
         """Let go of a window that has been written; those after it move up."""
-        plain = self._done.pop(index).plain
-        if not isinstance(plain, OSError | RuntimeError):
-            plain.close()
+        written = self._done.pop(index).written
+        if not isinstance(written, OSError | RuntimeError):
+            written.close()
 
     def export(self, index: int, path: Path, later: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Pack one window's trace into `path`, whole or not at all. Raises OSError where it does not fit.
+        """Write one window's trace into `path`, gzipped, whole or not at all. Raises OSError where it does not fit.
 
         `later`: what became known of the window after it was recorded, for the header, beside what every header says.
         A second call for the same window writes it again.
         """
         recorded = self._done[index]
-        if isinstance(recorded.plain, OSError | RuntimeError):
-            raise recorded.plain
+        if isinstance(recorded.written, OSError | RuntimeError):
+            raise recorded.written
         path.parent.mkdir(parents=True, exist_ok=True)
-        packed, plain = path.with_name(f".{path.name}.{os.getpid()}"), recorded.plain
+        packed = path.with_name(f".{path.name}.{os.getpid()}")
+        recorded.written.seek(0)
         try:
-            with igzip.open(packed, "wb", compresslevel=2) as file:
-                plain.seek(0)
+            with igzip.open(recorded.written, "rb") as plain, igzip.open(packed, "wb", compresslevel=2) as file:
                 while plain.read(1) not in (b"{", b""):
                     pass
                 # Kineto itself takes metadata only while it records
