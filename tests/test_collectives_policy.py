@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parent.parent
 STANDIN = r"""
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 typedef struct { char internal[128]; } id_t_;
 typedef struct {
@@ -40,7 +41,8 @@ int ncclCommInitRankConfig(void** comm, int n, id_t_ id, int rank, config_t* c) 
   for (int at = 0; at < 9; ++at) if (undefined[at] != (int)0x80000000) printf("%d is %d\n", at, undefined[at]);
   *comm = (void*)0xc0; return 0; }
 int ncclCommWindowRegister(void* comm, void* at, size_t size, void** window, int flags) {
-  printf("register %p %d %zu flags=%d\n", comm, at != NULL, size, flags); *window = (void*)0x77; return 0; }
+  printf("register %p %d %zu flags=%d\n", comm, at != NULL, size, flags);
+  *window = getenv("NO_WINDOW") ? NULL : (void*)0x77; return 0; }
 int ncclCommWindowDeregister(void* comm, void* window) { printf("deregister %p %p\n", comm, window); return 0; }
 int ncclCommDestroy(void* comm) { printf("destroy %p\n", comm); fflush(stdout); return 0; }
 """
@@ -58,13 +60,13 @@ for policy, channels in (("zero", None), ("efficiency", 8), ("default", None)):
     path = direct.open_transport(messages, torch.device("cuda"), channels, policy)
     try:
         path.register(torch.zeros(4096, dtype=torch.uint8))
-    except NotAvailable as reason:
+    except (NotAvailable, RuntimeError) as reason:
         print(reason, file=sys.stderr)
     path.close()
 """
 
 
-def driven(folder: Path, version: int) -> tuple[list[str], list[str]]:
+def driven(folder: Path, version: int, **environment: str) -> tuple[list[str], list[str]]:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler here")
@@ -74,7 +76,8 @@ def driven(folder: Path, version: int) -> tuple[list[str], list[str]]:
                str(folder / "standin.c")]  # fmt: skip
     subprocess.run(command, timeout=200, check=True)
     done = subprocess.run(
-        [sys.executable, "-c", DRIVER, str(made)], cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [sys.executable, "-c", DRIVER, str(made)], cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -98,6 +101,13 @@ def test_an_older_library_is_not_told_a_policy(tmp_path: Path) -> None:
     said, refused = driven(tmp_path, 22705)
     assert said == []
     assert refused == ["cta_policy needs NCCL 2.28 or an RCCL that goes with it, and this is 2.27.5"] * 3
+
+
+@pytest.mark.job
+def test_a_success_without_a_window_is_none(tmp_path: Path) -> None:
+    said, refused = driven(tmp_path, 22809, NO_WINDOW="1")
+    assert len(refused) == 3 and all("has no symmetric memory" in line for line in refused)
+    assert not any(line.startswith("deregister") for line in said)
 
 
 def test_policies_are_an_axis_of_communicators() -> None:

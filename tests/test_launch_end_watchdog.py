@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from scalescope.launch.watch.end_watchdog import Ending
+from scalescope.launch.watch.end_watchdog import Ending, watch_end
 from scalescope.launch.watch.presence import heartbeat_of
 from scalescope.records.folder import RunFolder
 from tests.processes import await_that
@@ -29,9 +29,9 @@ def processes() -> Iterator[Processes]:
         process.wait()
 
 
-def watch(folder: RunFolder, processes: Processes) -> "subprocess.Popen[bytes]":
+def watch(folder: RunFolder, processes: Processes, *, seen: bool = True) -> "subprocess.Popen[bytes]":
     launcher, *ranks = (heartbeat_of(process.pid) for process in processes)
-    ending = Ending(str(folder.path), dict(enumerate(ranks)), launcher, limit_s=1.0)
+    ending = Ending(str(folder.path), dict(enumerate(ranks)), launcher if seen else None, limit_s=1.0)
     root = Path(__file__).resolve().parent.parent
     return subprocess.Popen([sys.executable, "-P", "-c", WATCH, msgspec.json.encode(ending).decode()],
                             env={**os.environ, "PYTHONPATH": str(root)})  # fmt: skip
@@ -68,6 +68,28 @@ def test_a_job_that_is_held_as_a_whole_is_left_alone(processes: Processes, tmp_p
     processes[0].send_signal(signal.SIGCONT)  # its launcher goes on, and the ranks do not
     assert processes[1].wait(timeout=60) == processes[2].wait(timeout=60) == -signal.SIGKILL
     assert watching.wait(timeout=60) == 0
+
+
+@pytest.mark.job
+def test_a_launcher_that_is_not_to_be_seen_holds_nothing(processes: Processes, tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", "train", "{}\n")
+    for process in processes:
+        process.send_signal(signal.SIGSTOP)
+    watching = watch(folder, processes, seen=False)
+    assert processes[1].wait(timeout=60) == processes[2].wait(timeout=60) == -signal.SIGKILL
+    assert watching.wait(timeout=60) == 0
+
+
+def test_a_parent_outside_of_the_container_does_not_end_a_job_that_is_done(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    handed: list[str] = []
+    own = heartbeat_of(os.getpid())
+    monkeypatch.setattr(os, "getppid", lambda: 0)  # what `docker exec` leaves
+    monkeypatch.setattr(subprocess, "Popen", lambda command, **_: handed.append(command[-1]))
+    watch_end(tmp_path, 0, {0: own, 1: own}, limit_s=1.0)
+    (wanted,) = handed
+    assert msgspec.json.decode(wanted, type=Ending).launcher is None
 
 
 def _ignored(status: Path) -> str:

@@ -156,6 +156,7 @@ def test_points_of_other_ways_to_run_a_collective_are_not_mixed_in() -> None:
     others = (
         rows_of([2], contention="matmul") + rows_of([2], algorithm="Tree") + rows_of([2], execution="graph")
         + rows_of([2], channels=4) + rows_of([2], placement="spread") + rows_of([2], transport="mpi")
+        + rows_of([2], transport="xla") + rows_of([4], transport="xla")
     )  # fmt: skip
     for row in others:
         assert row.time_us is not None

@@ -134,12 +134,18 @@ class Library:
         )
 
     def register_window(self, communicator: ctypes.c_void_p, address: int, size: int) -> ctypes.c_void_p:
-        """Make memory of `allocate` a symmetric window; all ranks call, with as much. Deregister what it returns."""
+        """Make memory of `allocate` a symmetric window; all ranks call, with as much. Deregister what it returns.
+
+        Raises RuntimeError also where the library calls it a success and makes none.
+        """
         window = ctypes.c_void_p()
         register = self.functions.ncclCommWindowRegister
         register.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p),
                              ctypes.c_int)  # fmt: skip
         self.check(register(communicator, address, size, ctypes.byref(window), _SYMMETRIC))
+        if window.value is None:
+            raise RuntimeError("the communicator has no symmetric memory (GPUs that do not map each other's, or "
+                               "NCCL_CUMEM_ENABLE=0 or NCCL_WIN_ENABLE=0 in the environment)")  # fmt: skip
         return window
 
     def deregister_window(self, communicator: ctypes.c_void_p, window: ctypes.c_void_p) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from scalescope.launch.watch.presence import Heartbeat, heartbeat_of, process_state
+from scalescope.launch.watch.presence import Heartbeat, process_state, seen_heartbeat
 from scalescope.launch.watch.process_watchdog import note_end
 from scalescope.records.package import importable
 
@@ -30,7 +30,7 @@ class Ending(msgspec.Struct):
 
     folder: str
     ranks: dict[int, Heartbeat]  # of this host
-    launcher: Heartbeat
+    launcher: Heartbeat | None  # None where it is not to be seen: another user's, or outside of the container
     limit_s: float  # how long a rank may be stopped
 
 
@@ -38,9 +38,9 @@ def watch_end(folder: Path, rank: int, ranks: Mapping[int, Heartbeat], limit_s: 
     """Start such a process, where this rank is among the first of its host and not the only one."""
     if len(ranks) < 2 or rank not in sorted(ranks)[:_WATCHERS]:
         return
-    ending = Ending(str(folder), dict(ranks), heartbeat_of(os.getppid()), limit_s)
     code = "import sys; from scalescope.launch.watch.end_watchdog import main; main(sys.argv[1])"
     with suppress(OSError):  # no memory or descriptors for a process more: the job's rows are written
+        ending = Ending(str(folder), dict(ranks), seen_heartbeat(os.getppid()), limit_s)
         subprocess.Popen(
             [sys.executable, "-P", "-c", code, msgspec.json.encode(ending).decode()], stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True, env=importable(os.environ),
@@ -55,7 +55,7 @@ def main(wanted: str) -> None:
     looks = dict.fromkeys(ending.ranks, 0)  # at which a rank was stopped; counted, not timed: this process may be, too
     while alive := {rank: beat for rank, beat in ending.ranks.items() if process_state(beat) != "has died"}:
         stopped = {rank for rank, beat in alive.items() if process_state(beat) == "is stopped"}
-        if len(stopped) == len(alive) and process_state(ending.launcher) == "is stopped":
+        if len(stopped) == len(alive) and ending.launcher and process_state(ending.launcher) == "is stopped":
             stopped = set()  # somebody holds the whole job
         looks = {rank: looks[rank] + 1 if rank in stopped else 0 for rank in alive}
         for rank in stopped:

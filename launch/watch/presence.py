@@ -37,8 +37,18 @@ class Heartbeat(msgspec.Struct):
 
 
 def heartbeat_of(pid: int) -> Heartbeat:
-    """Return the first heartbeat of a process of this host that lives: this one, its parent."""
-    return Heartbeat(host=socket.gethostname(), pid=pid, space=_space(), started=int(_stat(pid)[_STARTED]))
+    """Return the first heartbeat of a process of this host that lives and is seen: this one."""
+    return _first_heartbeat(pid, _stat(pid))
+
+
+def seen_heartbeat(pid: int) -> Heartbeat | None:
+    """Return the same of a process that may not be seen from here: a parent of another user or namespace."""
+    fields = _stat(pid)
+    return _first_heartbeat(pid, fields) if fields else None
+
+
+def _first_heartbeat(pid: int, fields: list[str]) -> Heartbeat:
+    return Heartbeat(host=socket.gethostname(), pid=pid, space=_space(), started=int(fields[_STARTED]))
 
 
 def process_state(beat: Heartbeat) -> str | None:

@@ -106,6 +106,10 @@ def spans_hosts(launch: Launch, group_size: int) -> bool:
     return launch.ranks_per_host is not None and group_size > launch.ranks_per_host
 
 
+#: Ways that torch.distributed does not go: MPI's library, and programs that XLA compiled, without dispatch.
+_NOT_TORCHS = ("mpi", "xla")
+
+
 def is_plain(row: SweepRow) -> bool:
     """Tell whether a row is a collective alone, as training would call it, on ranks that lie packed."""
     settings = (row.algorithm, row.protocol, row.channels, row.cta_policy, row.contention)
@@ -113,7 +117,7 @@ def is_plain(row: SweepRow) -> bool:
         row.status == "measured"
         and bool(row.time_us)
         and row.execution == "eager"
-        and row.transport != "mpi"
+        and row.transport not in _NOT_TORCHS
         and row.placement in (None, "packed")
         and all(value is None for value in settings)
     )
