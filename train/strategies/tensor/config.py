@@ -16,6 +16,8 @@ class TensorConfig(StrategyConfig):
 
     own_kind: ClassVar[str] = "tensor"
     implementation: ClassVar[str] = "scalescope.train.strategies.tensor.strategy:TensorParallel"
+    # parameters lie in another order where ranks share a layer, and the optimiser has other groups of them
+    resumes_on_other_ranks: ClassVar[bool] = False
 
     degree: int | None = key()
 
