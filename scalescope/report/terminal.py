@@ -34,6 +34,7 @@ from scalescope.report.views import (
     activities,
     devices,
     efficiency_table,
+    lacking_ranks,
     partition_table,
     points_of,
     series_names,
@@ -41,9 +42,12 @@ from scalescope.report.views import (
     waterfall_steps,
 )
 from scalescope.scaling.answer import Efficiency, RunAnalysis
+from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.study_answer import StudyAnalysis, Waterfall
 
 _STYLES: dict[Level, str] = {"good": "green", "fair": "yellow", "poor": "red", "unknown": "bold"}
+#: Less communication than this share of the step, unsplit, moves no efficiency factor by a figure that is shown.
+_UNSPLIT = 0.005
 _PAD = 2  # blanks between two columns
 _Pad = Callable[[str, int], str]
 _PLAIN_WIDTH = 10_000  # a log file has no width
@@ -119,15 +123,27 @@ def _print_compute(console: Console, run: RunAnalysis) -> None:
 
 
 def _efficiency_line(factors: Efficiency, whose: str, answer: RunAnalysis) -> str:
-    """Return the efficiency with its factors; without those where ranks are missing: they compare all ranks."""
+    """Return the efficiency with its factors; without those where ranks are missing, which they compare, or where more
+    of the communication is unsplit than is told apart: transfer and serialisation are cut out of it.
+    """
     whole = f"Parallel efficiency{f' {whose}' if whose else ''} {percent(factors.parallel)}"
-    if answer.quality.missing_ranks:
+    if lacking_ranks(answer):
         return f"{whole} of the ranks traced; how they balance, only traces of all {answer.world_size} ranks can tell."
+    if _is_unsplit(answer):
+        return f"{whole}; its factors are not told: most of the exposed communication is not split."
     return (
         f"{whole} = load balance {figure(factors.load_balance, 3)} × serialisation {figure(factors.serialisation, 3)} "
         f"× transfer {figure(factors.transfer, 3)} × memory {figure(factors.memory, 3)} "
         f"× orchestration {figure(factors.orchestration, 3)}"
     )
+
+
+def _is_unsplit(answer: RunAnalysis) -> bool:
+    """Tell whether more of the exposed communication is unsplit than is told apart, and enough to matter."""
+    _, ranks = step_as_run(answer)
+    unsplit = sum(one.exposed_unsplit_ms for one in ranks)
+    told = sum(one.exposed_transfer_ms + one.exposed_wait_ms for one in ranks)
+    return unsplit > max(told, _UNSPLIT * sum(one.window_ms for one in ranks))
 
 
 def print_report_data(data: ReportData, console: Console, *, points_were_shown: bool = False) -> None:

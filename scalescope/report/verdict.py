@@ -35,7 +35,9 @@ from scalescope.report.views import (
     activities,
     devices,
     in_tokens,
+    lacking_ranks,
     points_of,
+    rank_names,
     run_label,
     series_names,
     spoken_of,
@@ -51,7 +53,9 @@ from scalescope.scaling.verdicts.steady import slowed_by_profiling
 _MEASURE_AGAIN = "measure again on a quiet machine, or in more windows: profiler.repeat"
 _PROFILE_AGAIN = "profile again, later or for more steps: what these profiled steps wait for, the measured ones do not"
 
-_PROFILE_ALL = "profile every rank, in the same steps: only together do their traces tell who waits for whom"
+_PROFILE_ALL = "profile every rank, in the same steps{which}: only together do their traces tell who waits for whom"
+#: More ranks than this are not named once more.
+_FEW_RANKS = 8
 
 
 def study_verdicts(
@@ -89,7 +93,7 @@ def run_verdict(run: RunAnalysis) -> Verdict:
             headline = f"{whose}: {finding_text.headline(run.findings[0], window, run.world_size)}"
             explained.append(f"{share}; {listing(found)}." if found else f"{share}.")
         else:
-            headline = f"{whose}: {share}; {rest}."
+            headline = f"{whose}: {share}; {_unseen_wait(run, lost) or f'{rest}.'}"
             explained += [f"That is {listing(found)}."] if found else []
         if (against := contradiction(run)) and run.as_run is not None and run.as_run.untraced_by == "given":
             level = "unknown"  # all that is said of the step as run rests on what was given
@@ -108,6 +112,15 @@ def run_verdict(run: RunAnalysis) -> Verdict:
     notes += _straggler_sentences(run, run.findings[:1])
     notes += _quality_sentences(run)
     return Verdict(label, level, headline, tuple(explained), advice, tuple(notes), _cautions([run]))
+
+
+def _unseen_wait(run: RunAnalysis, lost: Sequence[tuple[Part, float]]) -> str:
+    """Return what is most of what a step loses, where that may be waiting for ranks without a trace; else ""."""
+    lacking = lacking_ranks(run)
+    if not lacking or not lost or lost[0][0].key != "exposed_unsplit":
+        return ""
+    spent = milliseconds(lost[0][1])
+    return f"{spent} are communication; whether ranks wait for {rank_names(lacking)} in it, these traces cannot tell."
 
 
 def _stepless_verdict(run: RunAnalysis) -> Verdict:
@@ -209,8 +222,9 @@ def _best_advice(run: RunAnalysis, remedy: str) -> str:
     if run.findings and run.findings[0].code == "profiler_cost" and run.findings[0].remedy is not None:
         return f"{cure_text(run.findings[0].remedy)}."
     first = finding_text.first_to_do(run.findings)
-    if run.unpriced is not None and run.unpriced.code == "unsplit":
-        return f"{_PROFILE_ALL}."
+    unsplit = run.unpriced is not None and run.unpriced.code == "unsplit"
+    if unsplit or (first is None and run.quality.left_out_ranks):
+        return f"{_PROFILE_ALL.format(which=_which_ranks(run))}."
     if is_doubtful(run.step_times):
         alone = f"; of the profiled steps alone: {finding_text.todo(first)}" if first is not None else ""
         return f"{_MEASURE_AGAIN}{alone}."
@@ -225,6 +239,14 @@ def _best_advice(run: RunAnalysis, remedy: str) -> str:
     if remedy and run.replay is not None and run.replay.faithful:
         return f"{remedy} No setting that the replay can try is sure to bring 0.5% of the step."
     return remedy
+
+
+def _which_ranks(run: RunAnalysis) -> str:
+    """Return which ranks are to be profiled once more, after a comma; "" where none lacks, or too many to name."""
+    lacking = lacking_ranks(run)
+    if not 0 < len(lacking) <= _FEW_RANKS:
+        return ""
+    return f", {rank_names(lacking)} {'whole' if run.quality.left_out_ranks else 'too'}"
 
 
 def _knows_as_run(run: RunAnalysis) -> bool:

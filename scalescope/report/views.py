@@ -382,6 +382,11 @@ def spoken_of(run: RunAnalysis) -> str:
     return f" (the trace of {rank_names(quality.cut_ranks)} is cut off)" if quality.cut_ranks else ""
 
 
+def lacking_ranks(run: RunAnalysis) -> list[int]:
+    """Return the ranks of which there is no trace, or none that counts."""
+    return sorted({*run.quality.missing_ranks, *run.quality.left_out_ranks})
+
+
 def sizes_of(rows: Sequence[SweepRow]) -> str:
     """Return the sweep's span, e.g. `8 B to 1 GiB`."""
     counts = sorted({row.bytes for row in rows})

@@ -78,14 +78,16 @@ def _enqueued(graph: Graph, timing: Timing, rank: int, rows: Ints, begins: Ints)
 
 
 def _waits(graph: Graph, timing: Timing, rows: Sequence[int]) -> tuple[Intervals, Intervals]:
-    """Return when one rank's collectives transfer and when they wait, not merged."""
+    """Return when one rank's collectives transfer and when they wait, not merged; those that tell neither left out."""
     waits: list[tuple[float, float, float]] = []
     for at in rows:
         node = graph.activities[at]
         begin, end = timing.begin[at], timing.end[at]
         if node.collective >= 0:
-            members = graph.transfers[node.collective].members.values()
-            waits.append((begin, min(max(timing.begin[one] for one in members), end), end))
+            transfer = graph.transfers[node.collective]
+            if transfer.whole:
+                arrived = max(timing.begin[one] for one in transfer.members.values())
+                waits.append((begin, min(arrived, end), end))
         elif node.wait_ns >= 0:
             waits.append((begin, min(begin + node.wait_ns, end), end))
     times = np.rint(np.array(waits, np.float64).reshape(-1, 3)).astype(np.int64)

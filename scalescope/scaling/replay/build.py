@@ -222,7 +222,7 @@ def _add_transfers(
             continue
         collective = next(iter(collectives[rank][index] for rank, index in match.members.items()))
         for together in _that_wait_for_each_other(graph, members, collective.operation):
-            _add_transfer(graph, together, collective, match.group_size or len(members))
+            _add_transfer(graph, together, collective, match.group_size or len(members), whole=match.missing is None)
 
 
 def _that_wait_for_each_other(
@@ -246,7 +246,9 @@ def _that_wait_for_each_other(
     return [*([late] if len(late) > 1 else []), *_that_wait_for_each_other(graph, through, operation)]
 
 
-def _add_transfer(graph: Graph, members: Mapping[int, int], collective: RankCollective, group_size: int) -> None:
+def _add_transfer(
+    graph: Graph, members: Mapping[int, int], collective: RankCollective, group_size: int, *, whole: bool
+) -> None:
     nodes = [graph.activities[at] for at in members.values()]
     begun = max(node.traced_start for node in nodes)
     ended = min(node.traced_end for node in nodes)
@@ -264,6 +266,7 @@ def _add_transfer(graph: Graph, members: Mapping[int, int], collective: RankColl
             step=next((node.step for node in nodes if node.step >= 0), -1),
             traced_ns=float(ended - begun),
             hidden=0.0,
+            whole=whole,
         )
     )
 

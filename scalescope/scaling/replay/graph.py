@@ -56,6 +56,7 @@ class Transfer:
     step: int
     traced_ns: float  # its transfer as traced
     hidden: float  # of that, the share under compute, on the mean member
+    whole: bool = True  # else a member of its group has no trace: who waited, and how long, is not told
 
 
 @dataclass(slots=True)

@@ -18,6 +18,8 @@ _MIB = 1 << 20
 
 def gradients(scene: Scene) -> Iterator[Candidate]:
     """Yield candidates for how gradients are cut, handed over, and in which width they travel."""
+    if scene.may_wait_unseen:
+        return  # no setting shortens the wait for a rank whose trace is not there
     replayer = scene.replayer
     steps = replayer.buckets
     if isinstance(steps, str) or not replayer.graph.transfers or _cost_of_communication(scene) < WORTH_SAYING:

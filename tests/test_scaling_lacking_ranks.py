@@ -1,0 +1,75 @@
+"""What traces of some of a job's ranks cannot tell is not told: who waits, and so what any setting would bring."""
+
+import gzip
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from scalescope.report.terminal import print_run
+from scalescope.report.verdict import run_verdict
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.as_run.step import step_as_run
+
+DATA = Path(__file__).parent / "data"
+
+
+def of_three_ranks(folder: Path, name: str, last: bytes | None = None) -> Path:
+    """Write a job's two ranks as if there were a third in all groups; `last`: what its file holds, if there is one."""
+    folder.mkdir()
+    for rank in (0, 1):
+        (source,) = (DATA / name).glob(f"rank{rank}*.json.gz")
+        text = gzip.decompress(source.read_bytes()).decode()
+        for two, three in (('"[0, 1]"', '"[0, 1, 2]"'), ('"ranks": [0, 1]', '"ranks": [0, 1, 2]'),
+                           ('"Group size": 2', '"Group size": 3'), ('world_size": 2', 'world_size": 3')):  # fmt: skip
+            assert two in text
+            text = text.replace(two, three)
+        (folder / f"rank{rank}.json.gz").write_bytes(gzip.compress(text.encode(), 1))
+    if last is not None:
+        (folder / "rank2.json.gz").write_bytes(last)
+    return folder
+
+
+def analyzed(folder: Path) -> RunAnalysis:
+    (answer,) = analyze([folder], jobs=1)
+    assert isinstance(answer, RunAnalysis)
+    return answer
+
+
+def shown(run: RunAnalysis) -> str:
+    """Return what the terminal shows of a run."""
+    file = io.StringIO()
+    print_run(run, Console(file=file, width=400))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("last", [None, b""])
+def test_what_may_be_waiting_for_a_rank_without_trace_is_priced_as_no_transfer(
+    last: bytes | None, tmp_path: Path
+) -> None:
+    run = analyzed(of_three_ranks(tmp_path / "job", "gpt_ddp_n2", last))
+    assert run.findings == [] and run.unpriced is not None and run.unpriced.code == "unsplit"
+    _, ranks = step_as_run(run)
+    assert all(one.exposed_unsplit_ms > 0 and one.exposed_transfer_ms == 0 for one in ranks)
+    verdict = run_verdict(run)
+    assert "exposed comm. (unsplit)" in verdict.sentences[0] and "transfer" not in verdict.headline
+    assert verdict.advice.startswith("profile every rank, in the same steps, rank 2 ")
+
+
+def test_the_headline_says_that_waiting_cannot_be_told_where_that_is_most_of_what_is_lost(tmp_path: Path) -> None:
+    headline = run_verdict(analyzed(of_three_ranks(tmp_path / "job", "gather_sm_n2"))).headline
+    assert "communication; whether ranks wait for rank 2 in it, these traces cannot tell" in headline
+
+
+def test_no_efficiency_factor_is_told_of_ranks_whose_trace_is_cut_off(tmp_path: Path) -> None:
+    folder = of_three_ranks(tmp_path / "job", "gpt_ddp_n2")
+    text = gzip.decompress((folder / "rank1.json.gz").read_bytes()).replace(b'"rank": 1,', b'"rank": 2,')
+    whole = gzip.compress(text, 1)
+    (folder / "rank2.json.gz").write_bytes(whole[: len(whole) // 2])
+    run = analyzed(folder)
+    assert run.quality.left_out_ranks == [2] and run.efficiency is not None
+    told = shown(run)
+    assert "only traces of all 3 ranks can tell" in told and "load balance" not in told
+    assert run_verdict(run).advice.startswith("profile every rank, in the same steps, rank 2 whole")
