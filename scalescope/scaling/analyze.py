@@ -9,6 +9,7 @@ from scalescope.records.folder import RunFolder
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.between import compare_world_sizes
+from scalescope.scaling.compare.kernels.matching import another_size, work_ratio_of
 from scalescope.scaling.compare.lost import lost_time
 from scalescope.scaling.projection.outlook import NO_OUTLOOK, Outlook
 from scalescope.scaling.run import Explained, explain_traces
@@ -37,10 +38,14 @@ def analyze_against(
     """Return a run's analysis with what each rank lost a step against undisturbed runs. Nothing is written.
 
     `references`: the same job on as many ranks; of several (one before, one after) the mean counts. Raises UserError
-    where one holds no traces, or ran on another number of ranks.
+    where one holds no traces, is of another job or batch, or ran on another number of ranks.
     """
     here = explain_windows(run, jobs, executor)
     here.analysis.lost = lost_time([explain_windows(path, jobs, executor) for path in references], here)
+    for path in references:
+        if (differs := another_size(work_ratio_of(path, run))) is not None:
+            raise UserError(f"{here.analysis.name} is not {path.resolve().name}'s job: {differs}; give a run of the "
+                            "same job, undisturbed")  # fmt: skip
     return here.analysis
 
 
