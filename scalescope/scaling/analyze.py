@@ -59,10 +59,10 @@ def analyze_base(
     """Return how a job scales to a path's traces from those of other world sizes, then the runs' own answers.
 
     The path's own answer comes first of those. Nothing is written. Raises UserError where one holds no traces or those
-    of several jobs, or two are of one world size.
+    of several jobs, one is another job or does other work a rank, or two are of one world size.
     """
     here, *others = (explain_windows(one, jobs, executor, for_replay=one == path) for one in (path, *bases))
-    study = compare_world_sizes(others, here)
+    study = compare_world_sizes(others, here, [work_ratio_of(base, path) for base in bases])
     return [
         study,
         _completed(path, here, jobs, executor, outlook, None),
