@@ -127,6 +127,11 @@ def test_lost_time_is_told_against_the_same_job_only() -> None:
         analyze_against(RESNET, [DATA / "gpt_ddp_compile_n4"])
 
 
+def test_lost_time_is_told_against_the_same_batch_only() -> None:
+    with pytest.raises(UserError, match=r"is not gpt8_ddp_none_n2's job: the same kernels launch \d\.\d\d times"):
+        analyze_against(LARGE, [SMALL])
+
+
 def test_bounds_hold_for_all_parts_of_the_same_thing_in_95_of_100_comparisons() -> None:
     dice = np.random.default_rng(4)
     step = part = 0

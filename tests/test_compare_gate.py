@@ -18,6 +18,8 @@ from scalescope.report.compare.markdown import summary
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.gate import parse
+from tests import data_parallel
+from tests.data_parallel import MS, Disturbance
 from tests.report_browser import needs_chromium, open_page
 
 DATA = Path(__file__).parent / "data"
@@ -99,6 +101,23 @@ def test_what_was_not_measured_holds_nobody_back_but_fails(runs: Path) -> None:
     assert [line.held for line in gate] == [False, False, False]
     assert [line.text for line in gate][:2] == ["not measured on both sides"] * 2
     assert gate[2].text == "no collective at 1048576 B was measured on both sides"
+
+
+def test_waiting_is_the_mean_ranks_since_the_late_one_waits_for_nobody(tmp_path: Path) -> None:
+    calm = data_parallel.run(tmp_path / "calm", Disturbance())
+    late = data_parallel.run(tmp_path / "late", Disturbance(spin={1: 10 * MS}))
+    limits = [parse("exposed_wait>1ms")]
+    found = compare_paths([calm], [late], limits)
+    assert {one.rank for one in found.parts} == {1}, "the comparison itself tells the late rank's step"
+    assert not found.gate[0].held and found.gate[0].text.startswith("+6.375")
+    assert compare_paths([late], [calm], limits).gate[0].held and compare_paths([calm], [calm], limits).gate[0].held
+
+
+def test_waiting_that_is_not_told_apart_from_transfer_is_not_measured() -> None:
+    alone = DATA / "gpt8_ddp_none_n2" / "rank0.json.gz"
+    gate = compare_paths([alone], [alone], [parse("exposed_wait>0.01ms"), parse("exposed_wait>1s")]).gate
+    assert [line.held for line in gate] == [False, True]
+    assert gate[0].text.startswith("not measured: ") and "cannot be split into wait and transfer" in gate[0].text
 
 
 def test_limits_are_of_a_studys_runs_or_of_its_sweep_and_a_job_that_is_gone_fails(tmp_path: Path) -> None:

@@ -87,3 +87,15 @@ def test_the_comparison_is_shown_and_reported(
 def test_runs_of_one_size_are_no_bases(sizes: dict[int, Path]) -> None:
     with pytest.raises(UserError, match="--against"):
         analyze_base(sizes[2], [sizes[0]], jobs=1)
+
+
+@pytest.mark.parametrize(
+    ("here", "base", "says"),
+    [
+        ("gpt_ddp_n2", "resnet50_ddp_n4", "too little in common"),
+        ("gpt8_ddp_delay4ms_rank1_n2", "gpt_ddp_n1", "times the blocks"),
+    ],
+)
+def test_bases_of_other_work_are_refused(here: str, base: str, says: str) -> None:
+    with pytest.raises(UserError, match=f"{here} is not {base}'s job: .*{says}"):
+        analyze_base(DATA / here, [DATA / base], jobs=1)

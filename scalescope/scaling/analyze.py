@@ -9,6 +9,7 @@ from scalescope.records.folder import RunFolder
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.between import compare_world_sizes
+from scalescope.scaling.compare.kernels.matching import another_size, work_ratio_of
 from scalescope.scaling.compare.lost import lost_time
 from scalescope.scaling.projection.outlook import NO_OUTLOOK, Outlook
 from scalescope.scaling.run import Explained, explain_traces
@@ -37,10 +38,14 @@ def analyze_against(
     """Return a run's analysis with what each rank lost a step against undisturbed runs. Nothing is written.
 
     `references`: the same job on as many ranks; of several (one before, one after) the mean counts. Raises UserError
-    where one holds no traces, or ran on another number of ranks.
+    where one holds no traces, is of another job or batch, or ran on another number of ranks.
     """
     here = explain_windows(run, jobs, executor)
     here.analysis.lost = lost_time([explain_windows(path, jobs, executor) for path in references], here)
+    for path in references:
+        if (differs := another_size(work_ratio_of(path, run))) is not None:
+            raise UserError(f"{here.analysis.name} is not {path.resolve().name}'s job: {differs}; give a run of the "
+                            "same job, undisturbed")  # fmt: skip
     return here.analysis
 
 
@@ -54,10 +59,10 @@ def analyze_base(
     """Return how a job scales to a path's traces from those of other world sizes, then the runs' own answers.
 
     The path's own answer comes first of those. Nothing is written. Raises UserError where one holds no traces or those
-    of several jobs, or two are of one world size.
+    of several jobs, one is another job or does other work a rank, or two are of one world size.
     """
     here, *others = (explain_windows(one, jobs, executor, for_replay=one == path) for one in (path, *bases))
-    study = compare_world_sizes(others, here)
+    study = compare_world_sizes(others, here, [work_ratio_of(base, path) for base in bases])
     return [
         study,
         _completed(path, here, jobs, executor, outlook, None),

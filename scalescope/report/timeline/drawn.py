@@ -42,7 +42,8 @@ def timeline_sentence(timeline: StepTimeline) -> str:
     """Return which step is drawn, of which ranks, and how finely."""
     if timeline.steps > 1:
         which = (
-            f"Step {timeline.step}, {milliseconds(timeline.step_ms)} as profiled: of {timeline.steps} recorded steps "
+            f"Step {timeline.step}, {milliseconds(timeline.step_ms)} as profiled: of {timeline.steps} steps that "
+            "all ranks hold and a next one bounds, "
             f"the nearest to their median, {milliseconds(timeline.median_ms)}"
         )
     else:

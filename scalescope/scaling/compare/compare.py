@@ -10,15 +10,12 @@ from scalescope.scaling.compare.answer import Comparison, GateLine, Reason, Verd
 from scalescope.scaling.compare.difference import difference
 from scalescope.scaling.compare.environment import differing
 from scalescope.scaling.compare.gate import Limit, judge
-from scalescope.scaling.compare.kernels.matching import Matched, match_sides
+from scalescope.scaling.compare.kernels.matching import Matched, another_size, match_sides
 from scalescope.scaling.compare.measurement import Measurement
 from scalescope.scaling.compare.points import compare_points
 from scalescope.scaling.compare.read import read_side
 from scalescope.scaling.compare.same_work import same_work
 from scalescope.scaling.sweeps.comparison import describe_row
-
-#: The same kernels' grids differ by less in steps of the same batch.
-_SAME_BLOCKS = 0.02
 
 
 def compare_paths(
@@ -154,9 +151,8 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
         return _refused(names, "not_measured", [*work.notes, *([text] if text else [])], baseline, other, ())
     rank = next((part.rank for part in found.parts if part.rank is not None), None)
     matched = match_sides(baseline, other, rank, work.rate)
-    if _batch_differs(baseline, other, matched):
-        text = f"the same kernels launch {matched.work_ratio:.2f} times the blocks: another batch, or other sizes"
-        return _refused(names, "another_batch", [*work.notes, text], baseline, other, ())
+    if (differs := _batch_differs(baseline, other, matched)) is not None:
+        return _refused(names, "another_batch", [*work.notes, differs], baseline, other, ())
     changed = sorted((one for one in found.parts if not one.within_noise), key=lambda one: -abs(one.change_ms))
     return Comparison(
         baseline=names[0],
@@ -180,10 +176,10 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
     )  # fmt: skip
 
 
-def _batch_differs(baseline: Measurement, other: Measurement, matched: Matched) -> bool:
-    """Tell whether traces are of another batch, where nothing else tells either side's."""
+def _batch_differs(baseline: Measurement, other: Measurement, matched: Matched) -> str | None:
+    """Return why traces are of another batch, where nothing else tells either side's; None where they are not."""
     told = [side.first.identity.samples is not None for side in (baseline, other)]
-    return not all(told) and matched.work_ratio is not None and abs(matched.work_ratio - 1) > _SAME_BLOCKS
+    return None if all(told) else another_size(matched.work_ratio)
 
 
 def _has_some(baseline: Measurement, other: Measurement) -> bool:

@@ -35,17 +35,21 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     parts: list[PartChange]
 
 
-def difference(baseline: Measurement, other: Measurement, rate: float = 1.0) -> Difference | None:
+def difference(
+    baseline: Measurement, other: Measurement, rate: float = 1.0, *, single_out: bool = True
+) -> Difference | None:
     """Return OTHER's step less the baseline's; None where one side has neither steps nor windows.
 
-    `rate`: what OTHER's times are multiplied by.
+    `rate`: what OTHER's times are multiplied by. `single_out`: the parts are those of the rank that explains the
+    change, where one does; else the mean rank's.
     """
     basis = _basis(baseline, other)
     if basis is None:
         return None
     unit = _unit(baseline, other, basis)
     activity = baseline.first.identity.activity
-    rank = _standing_out(baseline, other, rate) if baseline.windows and other.windows else None
+    traced = bool(baseline.windows and other.windows)
+    rank = _standing_out(baseline, other, rate) if single_out and traced else None
     here = _sample(baseline, unit, basis, rank, activity, 1.0)
     there = _sample(other, unit, basis, rank, activity, rate)
     found = bounds(here, there)

@@ -3,6 +3,8 @@
 A limit in % is of the baseline's figure, any other in the figure's own unit; the change is OTHER's less the baseline's.
 A line fails where the whole 95% interval of the change lies beyond its limit, so that noise fails nothing; and where
 the figure was not measured on one side, since a gate that cannot be told holds nobody back.
+
+Exposed wait is the mean rank's: the rank that explains a change is the one the others wait for, and never waits itself.
 """
 
 import math
@@ -15,8 +17,10 @@ import numpy as np
 
 from scalescope.records.errors import UserError
 from scalescope.scaling.compare.answer import Comparison, GateLine, PointChange
+from scalescope.scaling.compare.difference import difference
 from scalescope.scaling.compare.measurement import Measurement, Repeat
 from scalescope.scaling.compare.noise import Sample, bounds
+from scalescope.scaling.compare.spread import OF_WAITS
 
 _EXPRESSION = re.compile(
     r"\s*(?P<metric>[a-z_]+)(?:@(?P<size>[\d.]+\s*[KMG]?i?B))?\s*(?P<sign>[<>])\s*(?P<limit>[-+]?[\d.]+(?:e[-+]?\d+)?)"
@@ -59,6 +63,8 @@ class MetricChange(msgspec.Struct, frozen=True):
     change: float
     low: float
     high: float
+    less: float = 0.0  # by so much the change may be less, and `more` more, by what is not told apart from other things
+    more: float = 0.0
 
 
 def parse(expression: str) -> Limit:
@@ -109,7 +115,13 @@ def judge(limit: Limit, answer: Comparison, baseline: Measurement, other: Measur
     found = _METRICS[limit.metric](answer, baseline, other)
     if found is None:
         return _line(limit, False, "not measured on both sides")
-    return _line(limit, not _beyond(limit, found), _told(limit, found))
+    held = not _beyond(limit, found)
+    if held and _beyond(
+        limit, msgspec.structs.replace(found, low=found.low + found.more, high=found.high - found.less)
+    ):
+        apart = f"{max(found.more, found.less):.4g} {_SHOWN[limit.metric]} of communication"
+        return _line(limit, False, f"not measured: {apart} cannot be split into wait and transfer")
+    return _line(limit, held, _told(limit, found))
 
 
 def _line(limit: Limit, held: bool, text: str) -> GateLine:
@@ -136,10 +148,30 @@ def _step(answer: Comparison, baseline: Measurement, other: Measurement) -> Metr
 def _exposed_wait(answer: Comparison, baseline: Measurement, other: Measurement) -> MetricChange | None:
     if not baseline.windows or not other.windows:
         return None
-    part = next((one for one in answer.parts if one.name == "exposed_wait"), None)
-    if part is None:
-        return MetricChange(0.0, 0.0, 0.0, 0.0)
-    return MetricChange(part.baseline_ms, part.change_ms, part.low_ms, part.high_ms)
+    found = difference(baseline, other, answer.by_rate or 1.0, single_out=False)
+    if found is None:
+        return None
+    parts = {one.name: one for one in found.parts}
+    wait, unsplit = parts.get("exposed_wait"), parts.get("exposed_unsplit")
+    before, change, low, high = (wait.baseline_ms, wait.change_ms, wait.low_ms, wait.high_ms) if wait else (0.0,) * 4
+    if found.noise.degrees is None:
+        low, high = _of_amounts(before, before + change, OF_WAITS)
+    else:
+        factor = found.noise.parts_factor  # one part is judged, so its bounds need not hold together with the others'
+        low, high = change - (change - low) / factor, change + (high - change) / factor
+    less, more = (unsplit.baseline_ms, unsplit.other_ms) if unsplit else (0.0, 0.0)
+    return MetricChange(before, change, low, high, less, more)
+
+
+def _of_amounts(before: float, after: float, spread: float) -> tuple[float, float]:
+    """Return the bounds of a change between two amounts that cannot be negative and vary by a factor.
+
+    `spread`: their standard deviation as a share. Each has the bounds of a log-normal amount, joined as by Zou and
+    Donner (2008): a symmetric interval of so wide a spread would call no growth real, however large.
+    """
+    times = math.exp(1.96 * math.sqrt(math.log(1 + spread**2)))
+    change, grown, shrunk = after - before, times - 1, 1 - 1 / times
+    return change - math.hypot(after * shrunk, before * grown), change + math.hypot(after * grown, before * shrunk)
 
 
 def _of_repeats(value: Callable[[Repeat], float | None]) -> Callable[..., MetricChange | None]:

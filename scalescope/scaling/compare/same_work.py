@@ -32,7 +32,8 @@ def same_work(baseline: Repeat, other: Repeat) -> Comparability:
         return refused
     if here.world_size != there.world_size and (here.samples is None or there.samples is None):
         text = (
-            f"one ran on {here.world_size} ranks, the other on {there.world_size}, and how much each does is not told"
+            f"one ran on {here.world_size} ranks, the other on {there.world_size}, and how much each does is not told: "
+            f"how one job scales is told by scalescope analyze {other.name} --base {baseline.name}"
         )
         return _refused("another_world_size", text)
     notes = _amounts(baseline, other)

@@ -18,9 +18,11 @@ from scalescope.scaling.trace.kernel_kinds import KINDS
 _COMPUTE = {"gpu": 0.01, "cpu": 0.05}
 _KIND = {"gpu": 0.03, "cpu": 0.1}
 _HOST_LATE = {"gpu": 0.4, "cpu": 0.1}  # on a CPU it is the Python between operators
+#: Of exposed wait.
+OF_WAITS = 0.6
 _OTHERS = {
     "exposed_transfer": 0.15,
-    "exposed_wait": 0.6,
+    "exposed_wait": OF_WAITS,
     "exposed_unsplit": 0.2,
     "exposed_memory": 0.4,
     "idle_data": 0.5,

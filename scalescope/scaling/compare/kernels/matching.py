@@ -1,6 +1,7 @@
 """The kernels of two steps side by side: by name, else by their operator and its place, else by kind."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -13,11 +14,13 @@ from scalescope.scaling.compare.kernels.operators import Call, CallTable, read_c
 from scalescope.scaling.compare.kernels.sizes import size_classes
 from scalescope.scaling.compare.measurement import Measurement
 from scalescope.scaling.trace.kernel_kinds import COMMUNICATION, COPIES, ELEMENTWISE, LOSS, NORMALISATION
-from scalescope.scaling.trace.sources import Source
+from scalescope.scaling.trace.sources import Source, find_windows
 from scalescope.scaling.verdicts.top_kernels import kernel_label
 
 #: Where operators are known of less of the compute, kernels are matched by name and kind only.
 _NAMED = 0.5
+#: The same kernels' grids differ by less in steps of the same batch.
+_SAME_BLOCKS = 0.02
 #: Kernels whose grids grow with what they have to do.
 _BY_ELEMENTS = (ELEMENTWISE, COPIES, NORMALISATION, LOSS)
 
@@ -58,6 +61,26 @@ def match_sides(baseline: Measurement, other: Measurement, rank: int | None, rat
         return Matched([], None, [f"kernels are not compared: {error}"])
     precision = next((one.facts.precision for one in baseline.repeats if one.facts is not None), None)
     return match_tables(tables[0], tables[1], rate, precision)
+
+
+def another_size(work_ratio: float | None) -> str | None:
+    """Return why kernels that launch so many times the blocks are of another batch; None where nothing says so."""
+    if work_ratio is None or abs(work_ratio - 1) <= _SAME_BLOCKS:
+        return None
+    return f"the same kernels launch {work_ratio:.2f} times the blocks: another batch, or other sizes"
+
+
+def work_ratio_of(baseline: Path, other: Path) -> float | None:
+    """Return by how much more the same kernels of one rank have to do in OTHER's traces; None where nothing tells.
+
+    Raises UserError where there are no traces.
+    """
+    sides = [{one.rank: one for one in find_windows(path)[0]} for path in (baseline, other)]
+    shared = [rank for rank in sides[0] if rank in sides[1]]
+    if not shared:
+        return None
+    here, there = (read_calls(side[shared[0]].path, side[shared[0]].device) for side in sides)
+    return match_tables(here, there).work_ratio
 
 
 def _trace_of(side: Measurement, rank: int | None) -> Source | None:
