@@ -1,7 +1,11 @@
 """What a job says while it runs: who is late, that steps became longer, and the figures for node_exporter."""
 
+import copy
+import gc
+import io
 import re
 import statistics
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +14,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.nn.parallel import DistributedDataParallel
 
 from scalescope.launch.sinks import open_sinks
@@ -171,6 +178,7 @@ def test_short_steps_are_marked_so_seldom_that_it_costs_them_a_five_hundredth(al
     def take(steps: int) -> None:
         for _ in range(steps):
             taken.append(1)
+            marks.begin_step(len(taken))
             model(torch.ones(2, 8)).sum().backward()
 
     marks.spread(7.0)
@@ -180,6 +188,61 @@ def test_short_steps_are_marked_so_seldom_that_it_costs_them_a_five_hundredth(al
     take(2)
     assert seen[3:] == [13, 14]
     marks.remove()
+
+
+def test_of_a_step_that_is_marked_every_pass_is_so_that_the_first_counts(alone: None) -> None:
+    models = [DistributedDataParallel(nn.Linear(8, 8)) for _ in range(2)]
+    seen: list[int] = []
+    step = 0
+    marks = mark_exchanges(lambda: seen.append(step))
+    marks.spread(13.0)
+    for step in range(1, 5):
+        marks.begin_step(step)
+        for model in models:
+            model(torch.ones(2, 8)).sum().backward()
+    marks.remove()
+    assert seen == [2, 2, 4, 4]
+
+
+def test_a_marked_module_is_copied_written_and_let_go_of_as_if_there_were_no_marks(alone: None) -> None:
+    model = DistributedDataParallel(nn.Linear(8, 8))
+    seen: list[int] = []
+    marks = mark_exchanges(lambda: seen.append(1))
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    copied = copy.deepcopy(next(iter(model._forward_hooks.values())))
+    read = torch.load(file, weights_only=False)
+    read(torch.ones(2, 8)).sum().backward()
+    copied(model, (), model.module(torch.ones(2, 8)))
+    assert not seen, "a copy marks nothing"
+    model(torch.ones(2, 8)).sum().backward()
+    assert seen == [1]
+    kept = weakref.ref(model)
+    del model, read, copied
+    gc.collect()
+    assert kept() is None
+    marks.remove()
+    assert not len(marks)
+
+
+def test_a_module_that_gathers_is_marked_before_it_waits_for_its_parameters(
+    alone: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = nn.Linear(8, 8)
+    fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+    seen: list[str] = []
+    wait = FSDPParamGroup.wait_for_unshard
+
+    def wait_and_say(group: FSDPParamGroup) -> None:
+        seen.append("wait")
+        wait(group)
+
+    monkeypatch.setattr(FSDPParamGroup, "wait_for_unshard", wait_and_say)
+    marks = mark_exchanges(lambda: seen.append("mark"))
+    model(torch.ones(2, 8))
+    marks.remove()
+    assert seen[:2] == ["mark", "wait"]
 
 
 def test_a_mark_that_fails_ends_nobodys_training(alone: None) -> None:

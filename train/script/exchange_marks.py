@@ -2,10 +2,12 @@
 
 The modules that exchange something are looked for once, among the process's objects. Of DDP the mark is the end of the
 backward pass, which waits for no gradient before; of FSDP the begin of the forward pass, which gathers parameters.
-Nothing of the script's is wrapped or replaced: a hook a module is all, and it goes with `remove`.
+Nothing of the script's is wrapped, replaced or kept alive: a hook a module is all, which goes with `remove`, and is
+empty in a copy of the module, or in a file that holds it.
 """
 
 import gc
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -37,12 +39,11 @@ class ExchangeMarks:
         arrive: Arrive,
     ) -> None:
         """`compiled`: by a module's id, the compiled one around it, whose hooks stay outside of what is compiled."""
-        self._ddp = list(ddp)
-        self._gathering = list(gathering)
-        self._compiled = dict(compiled)
+        self._ddp = [(weakref.ref(one), weakref.ref(compiled.get(id(one), one))) for one in ddp]
+        self._gathering = [weakref.ref(compiled.get(id(one), one)) for one in gathering]
         self._arrive = arrive
         self._handles: list[RemovableHandle] = []
-        self._every, self._passes = 1, 0
+        self._every, self._step = 1, 1
 
     def __len__(self) -> int:
         return len(self._ddp) + len(self._gathering)
@@ -51,10 +52,15 @@ class ExchangeMarks:
         """Begin to mark, once."""
         if self._handles:
             return
-        for module in self._ddp:
-            self._handles.append(self._called(module).register_forward_hook(self._mark_backward(module)))
-        for gathers in self._gathering:
-            self._handles.append(self._called(gathers).register_forward_pre_hook(self._mark_forward))
+        for ddp, called in self._ddp:
+            if (module := called()) is not None:
+                hook = _Hook(_AtBackward(self, ddp))
+                self._handles.append(module.register_forward_hook(hook))
+        for called in self._gathering:
+            if (module := called()) is not None:
+                # FSDP2 puts its own first, which waits for the parameters: ours comes before it
+                hook = _Hook(_AtForward(self))
+                self._handles.append(module.register_forward_pre_hook(hook, prepend=True))
 
     def spread(self, step_ms: float) -> None:
         """Mark so few steps of such a length that it costs them no more than 0.2%.
@@ -66,16 +72,19 @@ class ExchangeMarks:
         while self._every < _LEAST_OFTEN and self._every * step_ms < _WORTH_A_MARK_MS:
             self._every *= 2
 
+    def begin_step(self, number: int) -> None:
+        """Say which step the passes from here on are of, however many it has: all of them are marked, or none."""
+        self._step = number
+
     def remove(self) -> None:
         """Mark no more."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        self._ddp.clear()
+        self._gathering.clear()
 
-    def _called(self, module: nn.Module) -> nn.Module:
-        return self._compiled.get(id(module), module)
-
-    def _mark(self) -> None:
+    def mark(self) -> None:
         """Mark, in somebody else's training: what fails there is left out, and tried no more."""
         try:
             if not _is_capturing():
@@ -83,25 +92,49 @@ class ExchangeMarks:
         except Exception:  # noqa: BLE001 - whatever it is, it is no reason to end somebody's training
             self.remove()
 
-    def _mark_forward(self, module: nn.Module, inputs: Any) -> None:
-        if torch.is_grad_enabled() and self._is_its_turn():
-            self._mark()
+    def is_due(self) -> bool:
+        """Whether the step at work is one of those that are marked, and trains."""
+        return torch.is_grad_enabled() and self._step % self._every == 0
 
-    def _is_its_turn(self) -> bool:
-        self._passes += 1
-        return self._passes % self._every == 0
 
-    def _mark_backward(self, ddp: DistributedDataParallel) -> Callable[[nn.Module, Any, Any], None]:
-        def forwarded(_: nn.Module, __: Any, output: Any) -> None:
-            if not (torch.is_grad_enabled() and ddp.require_backward_grad_sync):
-                return  # a part of a batch that is accumulated, or no training
-            if not self._is_its_turn():
-                return
-            for leaf in (output,) if isinstance(output, Tensor) else tree_leaves(output):
-                if isinstance(leaf, Tensor) and leaf.grad_fn is not None:
-                    at_end_of_backward(leaf, self._mark)
+class _AtForward:
+    """Marks the begin of a forward pass."""
 
-        return forwarded
+    def __init__(self, marks: ExchangeMarks) -> None:
+        self._marks = marks
+
+    def __call__(self, *_: Any) -> None:
+        if self._marks.is_due():
+            self._marks.mark()
+
+
+class _AtBackward:
+    """Marks the end of the backward pass of what a forward pass has put out."""
+
+    def __init__(self, marks: ExchangeMarks, ddp: "weakref.ref[DistributedDataParallel]") -> None:
+        self._marks, self._ddp = marks, ddp
+
+    def __call__(self, _: nn.Module, __: Any, output: Any) -> None:
+        ddp = self._ddp()
+        if ddp is None or not (ddp.require_backward_grad_sync and self._marks.is_due()):
+            return  # a part of a batch that is accumulated, or no training, or none of the steps that are marked
+        for leaf in (output,) if isinstance(output, Tensor) else tree_leaves(output):
+            if isinstance(leaf, Tensor) and leaf.grad_fn is not None:
+                at_end_of_backward(leaf, self._marks.mark)
+
+
+class _Hook:
+    """Passes a module's calls on. Copied or pickled with its module it is one that does nothing, and holds nothing."""
+
+    def __init__(self, called: Callable[..., None] | None = None) -> None:
+        self._called = called
+
+    def __call__(self, *arguments: Any) -> None:
+        if self._called is not None:
+            self._called(*arguments)
+
+    def __reduce__(self) -> tuple[type["_Hook"], tuple[()]]:
+        return (_Hook, ())
 
 
 def _is_capturing() -> bool:

@@ -143,6 +143,8 @@ class StepProfiler:
         elif window is None and self._exchange is not None and self._exchange.due():
             self._report()
         self._step += 1
+        if self._marks is not None:
+            self._marks.begin_step(self._step)
         following = self._schedule.window(self._step)
         if following is not None:
             self._open_window(following)
