@@ -3,16 +3,24 @@
 import json
 from importlib import util
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
 
 from scalescope.collectives.checks import check
+from scalescope.collectives.config import SweepConfig
+from scalescope.collectives.measure import groups
 from scalescope.collectives.operations import OPERATIONS
 from scalescope.collectives.operations.operation import NotAvailable
 from scalescope.collectives.show.summary import summarise
+from scalescope.collectives.transports.messages import Messages
+from scalescope.collectives.transports.xla import transport as xla
+from scalescope.collectives.transports.xla import world
 from scalescope.collectives.transports.xla.hlo import held
 from scalescope.collectives.transports.xla.program import Buffers, Collective, Mesh, compile_program
+from scalescope.launch.job import Job
 from scalescope.records.errors import UserError
 from tests.collectives_runs import compose, planned, points_of, rows_of, sweep_in_world
 from tests.worlds import run_world
@@ -144,6 +152,52 @@ def test_without_jax_a_sweep_says_the_line_to_install_before_anything_starts(mon
     with pytest.raises(UserError, match=r"pip install 'scalescope\[jax\]'"):
         check(compose("transport=[c10d,xla]"), 2)
     check(compose("transport=c10d"), 2)
+
+
+def test_a_world_that_could_not_be_joined_is_refused_to_every_later_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempts: list[object] = []
+
+    def join(*arguments: object) -> None:
+        attempts.append(arguments)
+        if len(attempts) == 1:  # JAX calls itself joined from then on
+            raise RuntimeError("DEADLINE_EXCEEDED")
+
+    monkeypatch.setattr(world, "refusal", lambda device: None)
+    monkeypatch.setattr(world, "join", join)
+    monkeypatch.setattr(groups, "Messages", lambda *_: SimpleNamespace(texts=lambda text: [None, text]))
+    monkeypatch.setattr(groups, "_xla_said", [])
+    job = cast(Job[SweepConfig], SimpleNamespace(
+        host_group=None, world=SimpleNamespace(size=2, rank=1), device=torch.device("cpu"), devices=[],
+        config=SimpleNamespace(launch=SimpleNamespace(timeout_s=1.0)),
+    ))  # fmt: skip
+    for _ in range(3):
+        refused = groups._join_xla(job)
+        assert refused is not None
+        with pytest.raises(NotAvailable, match="JAX joined no world: DEADLINE_EXCEEDED"):
+            refused.all_reduce()
+    assert len(attempts) == 1
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_a_mesh_that_one_rank_cannot_make_is_refused_on_all(here: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def made(*_: object) -> object:
+        if here:
+            raise RuntimeError("out of memory")
+        return object()
+
+    monkeypatch.setattr(xla, "XlaTransport", made)
+    other = None if here else "JAX makes no mesh of the group: out of memory"
+    messages = cast(Messages, SimpleNamespace(texts=lambda text: [other, text]))
+    refused = xla.open_transport(messages, (0, 1), 1)
+    with pytest.raises(NotAvailable, match="JAX makes no mesh of the group: out of memory"):
+        refused.all_gather(torch.zeros(1), torch.zeros(2))
+
+
+def test_the_coordinator_listens_at_the_masters_address_alone_where_it_is_one_of_this_host() -> None:
+    assert world._listens_at("127.0.0.1") == "127.0.0.1"
+    assert world._listens_at("a-name") == world._listens_at("2001:db8::7") == "::"
+    assert world._with_port("2001:db8::7", 80) == "[2001:db8::7]:80"
+    assert world._with_port("10.0.0.7", 80) == "10.0.0.7:80"
 
 
 def test_dispatch_is_a_line_of_the_summary_where_the_time_is_known_well() -> None:

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from scalescope.launch.start import _ranks
 from scalescope.launch.watch.errors import ended_by_error
 from scalescope.records.errors import Preempted
-from scalescope.records.stop import held_back, note_requests
+from scalescope.records.stop import Ending, held_back, note_requests, told_again
 from scalescope.train.measure.preemption import StopRequest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -108,6 +108,19 @@ def test_a_request_to_stop_that_came_before_training_began_is_obeyed(
     os.kill(os.getpid(), signal.SIGUSR1)
     with stop:
         assert stop.name == "SIGUSR1"
+
+
+@pytest.mark.parametrize(("numbers", "after_s", "again"), [
+    ((signal.SIGINT, signal.SIGINT), 0.005, False),  # from the terminal, and from a wrapper that passes it on
+    ((signal.SIGINT, signal.SIGINT), 1.5, True),
+    ((signal.SIGTERM, signal.SIGTERM), 1.5, False),
+])  # fmt: skip
+def test_a_signal_that_comes_twice_at_once_is_no_second_ctrl_c(
+    numbers: tuple[signal.Signals, ...], after_s: float, again: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endings = [Ending(number, 1000.0 + at * after_s) for at, number in enumerate(numbers)]
+    monkeypatch.setattr("scalescope.records.stop._endings", endings)
+    assert told_again() is again
 
 
 def test_ranks_are_looked_for_while_threads_of_their_launcher_come_and_go() -> None:

@@ -24,12 +24,13 @@ from scalescope.collectives.transports.c10d import C10dTransport
 from scalescope.collectives.transports.messages import Messages, form
 from scalescope.collectives.transports.refused import RefusedTransport
 from scalescope.collectives.transports.rotation import IssuedBy, Run
+from scalescope.collectives.transports.xla import transport as xla
 from scalescope.collectives.transports.xla import world as xla_world
-from scalescope.collectives.transports.xla.transport import XlaTransport
 from scalescope.launch.job import Job
 from scalescope.records.rows import SweepRow
 
 _LOOK_S = 0.01
+_xla_said: list[str | None] = []  # how this process's one attempt to join a world of JAX came out, for all ranks alike
 
 
 class Compiled(Protocol):
@@ -136,7 +137,16 @@ def _options(job: Job[SweepConfig], group: Group) -> object:
 
 
 def _join_xla(job: Job[SweepConfig]) -> RefusedTransport | None:
-    """Make the job's ranks a world of JAX, which takes all of them. Returns the reason of one that cannot, on all."""
+    """Make the job's ranks a world of JAX, which takes all of them. Returns the reason of one that cannot, on all.
+
+    A process can try once: after a failure JAX calls itself joined, and would measure in a world without the others.
+    """
+    if not _xla_said:
+        _xla_said.append(_agree_on_xla(job))
+    return RefusedTransport(_xla_said[0]) if _xla_said[0] is not None else None
+
+
+def _agree_on_xla(job: Job[SweepConfig]) -> str | None:
     everyone = Messages(job.host_group, tuple(range(job.world.size)), job.world.rank)
     reason = xla_world.refusal(job.device)
     if not (reasons := list(filter(None, everyone.texts(reason)))):
@@ -146,7 +156,7 @@ def _join_xla(job: Job[SweepConfig]) -> RefusedTransport | None:
         except (NotAvailable, RuntimeError) as error:
             reason = f"JAX joined no world: {error!s:.200}".replace("\n", " ")
         reasons = list(filter(None, everyone.texts(reason)))
-    return RefusedTransport(reasons[0]) if reasons else None
+    return reasons[0] if reasons else None
 
 
 def _open(job: Job[SweepConfig], group: Group, process_group: dist.ProcessGroup, messages: Messages) -> OpenTransport:
@@ -156,7 +166,7 @@ def _open(job: Job[SweepConfig], group: Group, process_group: dist.ProcessGroup,
         why = f"cta_policy is told to the library itself, and this is transport={group.transport}; use direct"
         return cast(OpenTransport, RefusedTransport(why))
     if group.transport == "xla":
-        return XlaTransport(group.ranks, job.world.rank)
+        return cast(OpenTransport, xla.open_transport(messages, group.ranks, job.world.rank))
     if group.transport == "mpi":
         reason = mpi.refusal(job.world.rank, job.world.size, job.world.source, job.device)
         if reasons := list(filter(None, messages.texts(reason))):

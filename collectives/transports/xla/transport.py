@@ -11,7 +11,9 @@ from typing import Any
 import torch
 
 from scalescope.collectives.operations.operation import Call, NotAvailable
+from scalescope.collectives.transports.messages import Messages
 from scalescope.collectives.transports.overlap import overlap
+from scalescope.collectives.transports.refused import RefusedTransport
 from scalescope.collectives.transports.rotation import Run
 from scalescope.collectives.transports.xla import world
 from scalescope.collectives.transports.xla.clock import ProgramClock
@@ -25,6 +27,17 @@ from scalescope.collectives.transports.xla.program import (
     options,
     take,
 )
+
+
+def open_transport(messages: Messages, ranks: tuple[int, ...], rank: int) -> "XlaTransport | RefusedTransport":
+    """Return this way, or, on every rank of the group alike, a closed one with the reason of one."""
+    transport, reason = None, None
+    try:
+        transport = XlaTransport(ranks, rank)
+    except (NotAvailable, RuntimeError, ValueError) as error:
+        reason = f"JAX makes no mesh of the group: {error!s:.200}".replace("\n", " ")
+    reasons = list(filter(None, messages.texts(reason)))
+    return RefusedTransport(reasons[0]) if transport is None or reasons else transport
 
 
 class BoundCollective:

@@ -9,6 +9,7 @@ from importlib import metadata, util
 from pkgutil import iter_modules
 from typing import Any
 
+import psutil
 import torch
 
 from scalescope.collectives.operations.operation import JAX_IS_MISSING, NotAvailable
@@ -49,18 +50,31 @@ def join(everyone: Messages, device: torch.device, one_host: bool, timeout_s: fl
     address = _LOOPBACK if one_host else os.environ["MASTER_ADDR"]
     port = int(everyone.share_bytes(str(free_port()).encode() if everyone.leads else None))
     jax.distributed.initialize(
-        coordinator_address=f"{address}:{port}",
+        coordinator_address=_with_port(address, port),
         num_processes=everyone.size,
         process_id=everyone.rank,
         local_device_ids=[device.index or 0],
         initialization_timeout=max(1, int(timeout_s)),
         heartbeat_timeout_seconds=_NEVER_S,
-        coordinator_bind_address=f"{_LOOPBACK if one_host else '[::]'}:{port}" if everyone.leads else None,
+        coordinator_bind_address=_with_port(_listens_at(address), port) if everyone.leads else None,
     )
     if device.type == "cpu":
         jax.config.update("jax_num_cpu_devices", 1)
         _keep_gloo_on(os.environ.get("GLOO_SOCKET_IFNAME"))
     jax.devices()  # a backend begins on all ranks together, also on those outside of the group at work
+
+
+def _listens_at(address: str) -> str:
+    """Return where the coordinator listens: at the master's address alone, where that is an interface's of this host.
+
+    A name is none: a host may know its own as its loopback address, where no other host comes.
+    """
+    own = {one.address.partition("%")[0] for found in psutil.net_if_addrs().values() for one in found}
+    return address if address in {_LOOPBACK, *own} else "::"
+
+
+def _with_port(address: str, port: int) -> str:
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _keep_gloo_on(interface: str | None) -> None:
@@ -81,12 +95,14 @@ def _keep_gloo_on(interface: str | None) -> None:
 
 
 def one_device_a_rank(ranks: tuple[int, ...]) -> list[Any]:
-    """Return the first device of each of these ranks' processes."""
+    """Return the first device of each of these ranks' processes. Raises NotAvailable where one has none."""
     import jax
 
     first: dict[int, Any] = {}
     for device in jax.devices():
         first.setdefault(device.process_index, device)
+    if missing := [rank for rank in ranks if rank not in first]:
+        raise NotAvailable(f"JAX sees no device of rank {missing[0]}")
     return [first[rank] for rank in ranks]
 
 
