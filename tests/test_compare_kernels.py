@@ -104,3 +104,14 @@ def test_what_is_not_in_the_data_sheets_is_not_expected() -> None:
     assert expected_ratio("memory", H100, "Somebody's accelerator") is None
     assert expected_ratio("unknown", H100, MI300X) is None
     assert expected_ratio("compute", H100, MI300X, "fp8") == pytest.approx(1979 / 2610)
+
+
+def test_what_is_matched_by_kind_is_told_as_so_many_kernels_and_calls() -> None:
+    here = table(
+        [call(None, ("elementwise_a", 5.0)), call(None, ("elementwise_b", 7.0)), call(None, ("elementwise_a", 6.0))]
+    )
+    there = table([call(None, ("triton_poi_fused_add_0", 9.0))])
+    (row,) = match_tables(here, there).rows
+    assert row.matched_by == "kind" and (row.baseline_name, row.baseline_calls) == ("2 kernels", 3)
+    assert (row.other_name, row.other_calls) == ("triton_poi_fused_add_0", 1)
+    assert row.ratio == pytest.approx(9.0 / 6.0)

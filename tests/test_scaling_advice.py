@@ -268,3 +268,16 @@ def test_every_cure_has_words_for_our_jobs_and_for_a_loop_of_ones_own() -> None:
     for cure in get_args(Cure):
         assert cure_elsewhere(Remedy(cure=cure)) and cure_text(Remedy(cure=cure))
         assert "strategy." not in cure_elsewhere(Remedy(cure=cure))
+
+
+def test_what_is_compiled_is_not_told_to_be_compiled() -> None:
+    data = Path(__file__).parent / "data"
+    found = {
+        one.name: one.findings
+        for one in analyze([data / "gpt_ddp_compile_n4", data / "gpt_ddp_n2"])
+        if isinstance(one, RunAnalysis)
+    }
+    told = {name: {one.remedy.compiled for one in own if one.remedy} for name, own in found.items()}
+    assert told == {"gpt_ddp_compile_n4": {True}, "gpt_ddp_n2": {False}}
+    assert "torch.compile(model, mode" in cure_elsewhere(Remedy(cure="compile", compiled=True))
+    assert "compile" not in cure_elsewhere(Remedy(cure="faster_kernels", compiled=True))

@@ -9,6 +9,7 @@ from scalescope.records.folder import RunFolder
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.between import compare_world_sizes
+from scalescope.scaling.compare.base import refuse_other_work
 from scalescope.scaling.compare.kernels.matching import another_size, work_ratio_of
 from scalescope.scaling.compare.lost import lost_time
 from scalescope.scaling.projection.outlook import NO_OUTLOOK, Outlook
@@ -62,7 +63,9 @@ def analyze_base(
     of several jobs, one is another job or does other work a rank, or two are of one world size.
     """
     here, *others = (explain_windows(one, jobs, executor, for_replay=one == path) for one in (path, *bases))
-    study = compare_world_sizes(others, here, [work_ratio_of(base, path) for base in bases])
+    study = compare_world_sizes(others, here)
+    for base, explained in zip(bases, others, strict=True):
+        refuse_other_work(explained, here, work_ratio_of(base, path))
     return [
         study,
         _completed(path, here, jobs, executor, outlook, None),

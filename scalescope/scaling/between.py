@@ -5,33 +5,20 @@ computes as long in both runs, strong where it computes a share of it. That is s
 """
 
 from collections.abc import Sequence
-from itertools import zip_longest
 
 from scalescope.records.errors import UserError
-from scalescope.scaling.compare.kernels.matching import another_size
-from scalescope.scaling.compare.same_work import another_job
-from scalescope.scaling.compare.windows import identity_of
 from scalescope.scaling.rank.kernels import KernelTable
 from scalescope.scaling.run import Explained
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis
 from scalescope.scaling.verdicts.scaling import Scaling, compute_factor, scaling_of, speedup_of
 from scalescope.scaling.verdicts.waterfall import MeanStep, mean_step, waterfall
 
-#: Work that is shared out gives each rank its share of the blocks within this: grids are rounded up.
-_SHARED_OUT = 0.1
 
-
-def compare_world_sizes(
-    bases: Sequence[Explained], here: Explained, work_ratios: Sequence[float | None] = ()
-) -> StudyAnalysis:
+def compare_world_sizes(bases: Sequence[Explained], here: Explained) -> StudyAnalysis:
     """Return how a job scales from its traces on fewer ranks to those on more.
 
-    `work_ratios`: by how much more the same kernels have to do in `here` than in each base, where that is told. Raises
-    UserError where two are of one world size, one is another job or does other work a rank, or holds nothing that could
-    be compared.
+    Raises UserError where two are of one world size, or one holds nothing that could be compared.
     """
-    for base, ratio in zip_longest(bases, work_ratios):
-        _refuse_other_work(base, here, ratio)
     runs = sorted([*bases, here], key=lambda one: one.analysis.world_size)
     for one in runs:
         _check(one)
@@ -60,18 +47,6 @@ def compare_world_sizes(
         f"taken as {scaling} scaling, since a rank computes {as_long} in the larger run; steps are those of the traces"
     )
     return study
-
-
-def _refuse_other_work(base: Explained, here: Explained, ratio: float | None) -> None:
-    """Raise UserError unless a rank has as much to do in both runs (weak scaling), or its share of it (strong)."""
-    names = f"{here.analysis.name} is not {base.analysis.name}'s job"
-    if (refused := another_job(identity_of(base), identity_of(here))) is not None:
-        raise UserError(f"{names}: {refused.notes[0]}; give --base the same job on another number of ranks")
-    share = base.analysis.world_size / here.analysis.world_size
-    if (differs := another_size(ratio)) is not None and (ratio is None or abs(ratio / share - 1) > _SHARED_OUT):
-        raise UserError(
-            f"{names}: {differs}; give --base as much work a rank, or {share:.3g} times it, the whole shared out"
-        )
 
 
 def _check(one: Explained) -> None:

@@ -90,6 +90,7 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     backend: str | None = None  # by which they talk, where that is known
     inference: bool = False  # the job trains nothing
     jax: bool = False  # the job is written in JAX
+    compiled: bool = False  # its kernels are of torch.compile's making already
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

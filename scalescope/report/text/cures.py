@@ -130,6 +130,15 @@ INFERENCE: dict[Cure, CureText] = {
         "make the kernels themselves faster", "torch.compile, quantised weights, larger batches"
     ),
 }
+#: Where the job is compiled already.
+COMPILED: dict[Cure, CureText] = {
+    "compile": CureText(
+        "launch less: replay CUDA graphs", "torch.compile(model, mode='reduce-overhead'); larger batches"
+    ),
+    "faster_kernels": CureText(
+        "make the kernels themselves faster", "a lower precision, larger batches, fused optimisers"
+    ),
+}
 IN_JAX: dict[Cure, CureText] = {
     "load_ahead": CureText(
         "load batches ahead, in processes of their own",
@@ -169,6 +178,8 @@ def _of(remedy: Remedy) -> CureText:
     """Return a cure in words that fit where it is to be done."""
     if remedy.jax and remedy.cure in IN_JAX:
         return IN_JAX[remedy.cure]
+    if remedy.compiled and not remedy.on_cpu and remedy.cure in COMPILED:
+        return COMPILED[remedy.cure]
     if remedy.on_cpu and remedy.cure in ON_CPUS:
         return ON_CPUS[remedy.cure]
     if not remedy.on_cpu and remedy.cure in (own := BY_BACKEND.get(remedy.backend, {})):

@@ -1,5 +1,6 @@
 """What analysis.json says beside the findings and is made of them: stragglers, and advice."""
 
+import re
 from collections.abc import Sequence
 
 from msgspec.structs import replace
@@ -13,6 +14,9 @@ from scalescope.scaling.verdicts.pipeline import with_bubbles
 #: The frameworks whose settings our cures name.
 CURED = ("torch", "jax")
 _MOST = 3
+
+#: The kernels that torch.compile makes, by the names that it gives them.
+_OF_INDUCTOR = re.compile(r"triton_[a-z]+_fused")
 
 
 def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
@@ -40,6 +44,7 @@ def _fitted(finding: Finding, analysis: RunAnalysis) -> Finding:
         backend=analysis.backend,
         inference=not analysis.trains,
         jax=analysis.framework == "jax",
+        compiled=any(_OF_INDUCTOR.match(row.name) for row in analysis.kernels),
     )
     return replace(finding, remedy=remedy)
 

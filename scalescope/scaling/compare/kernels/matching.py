@@ -23,7 +23,8 @@ _NAMED = 0.5
 _SAME_BLOCKS = 0.02
 #: Kernels whose grids grow with what they have to do.
 _BY_ELEMENTS = (ELEMENTWISE, COPIES, NORMALISATION, LOSS)
-
+#: How what is left over of a kind is told, all in one row.
+_OF_KINDS: tuple[MatchedBy, ...] = ("kind", "only_baseline", "only_other")
 
 _Side = Literal["here", "there"]
 _SIDES: tuple[_Side, _Side] = ("here", "there")
@@ -218,21 +219,29 @@ def _sum(pairs: Sequence[_Pair], side: _Side) -> float:
     return sum(call.us for pair in pairs if (call := pair.side(side)) is not None)
 
 
+def _name_of(call: Call | None, *, whole: bool) -> str | None:
+    """Return the kernel that takes the longest; of a whole kind, how many there are where they are several."""
+    if call is None:
+        return None
+    several = len({kernel.name for kernel in call.kernels})
+    return f"{several} kernels" if whole and several > 1 else kernel_label(call.main.name)
+
+
 def _row(pairs: Sequence[_Pair], rate: float, share: float | None) -> KernelChange:
     first = pairs[0]
     call = first.here or first.there
     assert call is not None
-    counts = [
-        sum(call is not None for call in calls) for calls in zip(*((p.here, p.there) for p in pairs), strict=True)
-    ]
+    whole = first.by in _OF_KINDS and call.operator is None
+    sides = [[one for pair in pairs if (one := pair.side(side)) is not None] for side in _SIDES]
+    counts = [sum(len(one.kernels) for one in calls) if whole else len(calls) for calls in sides]
     before, after = _sum(pairs, "here"), rate * _sum(pairs, "there")
     per_call = [us / count if count else None for us, count in zip((before, after), counts, strict=True)]
     return KernelChange(
         operator=call.operator,
         kind=call.kind,
         matched_by=first.by,
-        baseline_name=kernel_label(first.here.main.name) if first.here is not None else None,
-        other_name=kernel_label(first.there.main.name) if first.there is not None else None,
+        baseline_name=_name_of(first.here, whole=whole),
+        other_name=_name_of(first.there, whole=whole),
         baseline_calls=counts[0],
         other_calls=counts[1],
         baseline_us=before,
