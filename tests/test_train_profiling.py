@@ -33,9 +33,8 @@ def train_step() -> Callable[[], None]:
     return run
 
 
-def record(config: ProfilerConfig, train_step: Callable[[], None], folder: Path, steps: int = 18) -> Tracer:
-    """Run steps under the two windows, breaking off after `steps`, and write what was recorded."""
-    tracer = Tracer(config, torch.device("cpu"), 0, {}, lambda: folder)
+def trace_steps(tracer: Tracer, train_step: Callable[[], None], steps: int) -> None:
+    """Run steps under the two windows, breaking off after `steps`."""
     for step in range(steps):
         window = next((window for window in WINDOWS if step in window), None)
         if window is not None:
@@ -44,6 +43,12 @@ def record(config: ProfilerConfig, train_step: Callable[[], None], folder: Path,
             train_step()
         if window is not None:
             tracer.after(window, step)
+
+
+def record(config: ProfilerConfig, train_step: Callable[[], None], folder: Path, steps: int = 18) -> Tracer:
+    """Run steps under the two windows, and write what was recorded."""
+    tracer = Tracer(config, torch.device("cpu"), 0, {}, lambda: folder)
+    trace_steps(tracer, train_step, steps)
     for index in range(tracer.count):
         tracer.export(index, folder / f"{tracer.steps(index)[0]}.json.gz")
     return tracer
@@ -118,14 +123,7 @@ def test_a_window_is_written_before_anything_else_is_recorded(
     monkeypatch.setattr("scalescope.train.measure.tracing.bursts._MOST_ROUNDS", 1)
     config = compose("profiler.max_mib=null", "profiler.active=4", "profiler.repeat=2").profiler
     tracer = Tracer(config, torch.device("cpu"), 0, {}, lambda: tmp_path)
-    for step in range(18):
-        window = next((window for window in WINDOWS if step in window), None)
-        if window is not None:
-            tracer.before(window, step)
-        with tracer.step(window, step):
-            train_step()
-        if window is not None:
-            tracer.after(window, step)
+    trace_steps(tracer, train_step, 18)
     assert list(tmp_path.iterdir()) == []  # nothing with a name is left where a rank is ended now
     assert Bursts(0, torch.device("cpu")).measure() is not None
     for index in range(tracer.count):
