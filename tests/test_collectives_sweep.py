@@ -36,6 +36,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[SweepRow
     return runs, rows_of(runs, "all"), (runs / "said.txt").read_text()
 
 
+@pytest.mark.job
 def test_every_planned_point_is_exactly_one_row(swept: tuple[Path, list[SweepRow], str]) -> None:
     _, rows, _ = swept
     assert points_of(rows) == planned(3, *AXES)
@@ -74,6 +75,7 @@ def test_a_sweep_that_measured_some_points_is_fine_and_still_is_with_nothing_lef
         assert [row.status for row in rows_of(tmp_path, "some")] == ["measured", "not_available"]
 
 
+@pytest.mark.job
 def test_what_cannot_run_is_a_row_with_its_reason(swept: tuple[Path, list[SweepRow], str]) -> None:
     _, rows, _ = swept
     reasons = {(row.operation, row.mode, row.dtype): row.reason for row in rows if row.status == "not_available"}
@@ -85,6 +87,7 @@ def test_what_cannot_run_is_a_row_with_its_reason(swept: tuple[Path, list[SweepR
     assert all(row.reason for row in rows if row.status != "measured")
 
 
+@pytest.mark.job
 def test_bus_bandwidth_follows_from_size_and_time(swept: tuple[Path, list[SweepRow], str]) -> None:
     _, rows, _ = swept
     for row in rows:
@@ -102,6 +105,7 @@ def test_bus_bandwidth_follows_from_size_and_time(swept: tuple[Path, list[SweepR
             assert row.bytes == 0 and row.bus_gb_s is None and row.wrong is None
 
 
+@pytest.mark.job
 def test_progress_is_a_line_a_row_where_there_is_no_terminal(swept: tuple[Path, list[SweepRow], str]) -> None:
     _, rows, said = swept
     lines = [line for line in said.splitlines() if line.strip()[:1].isdigit()]
@@ -116,6 +120,7 @@ def test_going_on_with_other_settings_is_refused(swept: tuple[Path, list[SweepRo
     assert code == 2 and "seed: 7" in said and "another config" in said
 
 
+@pytest.mark.job
 def test_a_size_that_does_not_fit_is_a_row_and_the_sweep_goes_on(swept: tuple[Path, list[SweepRow], str]) -> None:
     _, rows, _ = swept
     huge = [row for row in rows if row.bytes > 1 << 40]

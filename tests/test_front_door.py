@@ -99,6 +99,7 @@ def test_neither_reading_nor_refusing_imports_torch(words: list[str], code: int,
     assert done.returncode == code, done.stderr
 
 
+@pytest.mark.job
 def test_train_makes_one_run_folder_with_a_trace_of_every_rank(hostile: Path) -> None:
     done = call(SCALESCOPE, "train", *TINY, "launch.ranks=2", cwd=hostile)
     assert done.returncode == 0, done.stderr
