@@ -1,12 +1,13 @@
 """Comparisons with a known answer: the same thing twice is the same, a known difference is found and sized.
 
-    python benchmarks/compare_known.py make OUT [--repeats 5] [--models gpt_small,resnet50] [--minutes 25]
+    python benchmarks/compare_known.py make OUT [--repeats 5] [--models gpt_small,resnet50] [--cases same,tf32]
+                                            [--minutes 25] [KEY=VALUE …]
     python benchmarks/compare_known.py check OUT
     python benchmarks/compare_known.py causes FOLDER
 
-`make` trains the jobs of CASES in turns, so that clocks and temperature meet all of them alike: `same` twice over, and
-each job that differs from it in one known way, profiled in five windows, and once more without a profiler. On a machine
-without GPUs it trains tiny models on two CPU ranks. A further call makes what is missing. `check` compares every
+`make` trains the jobs of CASES in turns, so that clocks and temperature meet all of them alike: `same`, and each job
+that differs from it in one known way, profiled in five windows, and once more without a profiler; overrides hold for all
+of them. On a machine without GPUs it trains tiny models on two CPU ranks. A further call makes what is missing. `check` compares every
 repeat-by-repeat split of what did not differ (A/A: at most 10 of 100 may be called different) and each case against
 `same` (A/B: the change found has to hold the difference of the runs without a profiler within 10%, or in its interval,
 and the part that the case names has to be among the first two that moved). `causes` does the same with windows of
@@ -67,7 +68,8 @@ ON_CPU = (
     Case("one_more_layer", ("model.layers=5",), models=("gpt_tiny",)),
     Case("wider", ("model.width=192",), models=("gpt_tiny",)),
 )
-_STEPS = ("steps=190", "profiler.wait=30", "profiler.active=5", "profiler.repeat=5")
+_PROFILED = ("steps=150", "profiler.wait=20", "profiler.active=5", "profiler.repeat=5")
+_PLAIN = ("steps=70", "profiler=none")
 
 
 def main() -> int:
@@ -76,10 +78,13 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--models", default=None)
+    parser.add_argument("--cases", default=None, help=f"make: of {', '.join(case.name for case in CASES)}")
     parser.add_argument("--minutes", type=float, default=25, help="make: begin nothing later")
-    options = parser.parse_args()
+    parser.add_argument("overrides", nargs="*", help="make: of every job, as for scalescope train")
+    options = parser.parse_intermixed_args()
     if options.verb == "make":
-        return make(options.out, options.repeats, options.models, 60 * options.minutes)
+        chosen = None if options.cases is None else options.cases.split(",")
+        return make(options.out, options.repeats, options.models, chosen, options.overrides, 60 * options.minutes)
     right = True
     for line, good in check(options.out) if options.verb == "check" else causes(options.out):
         print(line, flush=True)
@@ -93,11 +98,14 @@ def gpus() -> int:
     return torch.cuda.device_count()
 
 
-def make(out: Path, repeats: int, models: str | None, limit_s: float) -> int:
+def make(
+    out: Path, repeats: int, models: str | None, names: Sequence[str] | None, overrides: Sequence[str], limit_s: float
+) -> int:
     """Train all cases in turns. Returns 1 where one failed."""
     until, count, failed = time.monotonic() + limit_s, gpus(), 0
     ranks = max(1, min(count, 4)) if count else 2
-    cases = [case for case in (CASES if count else ON_CPU) if case.least_gpus <= max(count, 1)]
+    known = CASES if count else ON_CPU
+    cases = [case for case in known if case.least_gpus <= max(count, 1) and (names is None or case.name in names)]
     chosen = (models or ("gpt_small,resnet50" if count else "gpt_tiny")).split(",")
     device = () if count else ("launch.device=cpu", "launch.threads_per_rank=1", "model.layers=4", "model.width=128")
     for number, model, case, profiled in itertools.product(range(repeats), chosen, cases, (True, False)):
@@ -105,11 +113,12 @@ def make(out: Path, repeats: int, models: str | None, limit_s: float) -> int:
         folder = out / model / name
         if model not in case.models or (folder / "run.json").is_file() or time.monotonic() > until:
             continue
-        window = _STEPS if profiled else ("steps=100", "profiler=none")
+        steps = _PROFILED if profiled else _PLAIN
         os.environ.update(dict(case.variables))
         try:
             # what a case sets comes last, and stands
-            train(out / model, name, [f"model={model}", f"launch.ranks={ranks}", *device, *window, *case.overrides])
+            job = (f"model={model}", f"launch.ranks={ranks}", *device, *steps)
+            train(out / model, name, [*job, *overrides, *case.overrides])
             print(f"{model} {name}", flush=True)
         except JobFailed as error:
             failed += 1

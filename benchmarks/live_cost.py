@@ -119,9 +119,6 @@ def step_shares(device: torch.device, seconds: float) -> tuple[float, float, flo
     clock = make_clock(device)
     # others may use a CPU's cores meanwhile: there the process's own time counts
     now = time.perf_counter if device.type == "cuda" else time.process_time
-    on = [False]
-    marks = mark_exchanges(lambda: clock.arrive() if on[0] else None)
-
     def step() -> torch.Tensor:
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1).float(), tokens.flatten())
@@ -131,11 +128,7 @@ def step_shares(device: torch.device, seconds: float) -> tuple[float, float, flo
         return loss.detach()
 
     def ten(marked: bool) -> float:
-        on[0] = marked
-        if not marked:
-            marks.remove()
-        else:
-            marks.add()
+        marks = mark_exchanges(clock.arrive) if marked else None
         clock.restart()
         if device.type == "cuda":
             torch.cuda.synchronize()
@@ -145,6 +138,8 @@ def step_shares(device: torch.device, seconds: float) -> tuple[float, float, flo
         if device.type == "cuda":
             torch.cuda.synchronize()
         took = now() - began
+        if marks is not None:
+            marks.remove()
         for _ in range(10):
             assert math.isfinite(clock.read().own_ms) == marked
         return took * 1e3 / 10
