@@ -131,3 +131,6 @@ EVEN = named(lambda facts: facts.moves_data and not facts.sharded and not facts.
 MOVE_NO_DATA = named(lambda facts: not facts.moves_data)
 #: Whole buffers reduced on all ranks: what replicas exchange their gradients by.
 REDUCE_ON_ALL = named(lambda facts: facts.symmetric and facts.reduces and not facts.sharded)
+
+#: NCCL_CTA_POLICY_* from 0 on: how many multiprocessors collectives may take; zero leaves what can be to copy engines.
+CTA_POLICIES = ("default", "efficiency", "zero")
