@@ -8,10 +8,11 @@ from scalescope.collectives.config import SweepConfig
 from scalescope.collectives.dtypes import DTYPES, REDUCTIONS
 from scalescope.collectives.operations import OPERATIONS
 from scalescope.collectives.operations.operation import JAX_IS_MISSING
-from scalescope.collectives.plan import CTA_POLICIES, as_list, group_sizes
+from scalescope.collectives.plan import as_list, group_sizes
 from scalescope.collectives.sizes import parse_sizes
 from scalescope.launch.bounds import is_whole
 from scalescope.records.errors import UserError
+from scalescope.records.operations import CTA_POLICIES
 
 MODES = ("in_place", "out_of_place")
 TRANSPORTS = ("c10d", "direct", "mpi", "xla")

@@ -14,9 +14,6 @@ from scalescope.collectives.operations import OPERATIONS
 from scalescope.collectives.sizes import parse_sizes
 from scalescope.records.rows import SweepRow
 
-#: NCCL_CTA_POLICY_* from 0 on: how many multiprocessors collectives may take; zero leaves what can be to copy engines.
-CTA_POLICIES = ("default", "efficiency", "zero")
-
 
 @dataclass(frozen=True)
 class PlannedPoint:

@@ -6,15 +6,19 @@ symmetric buffers (`gather_ce`), and the same job on multiprocessors (`gather_sm
 
 import gzip
 import json
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from scalescope.scaling.analyze import analyze
-from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer import InSitu, RunAnalysis
+from scalescope.scaling.costs.points import read_launches
+from scalescope.scaling.projection.outlook import Outlook
 from scalescope.scaling.rank.copy_engines import join_copies
 from scalescope.scaling.trace.reader import read_trace
+from scalescope.scaling.verdicts.insitu import add_in_situ
 from tests.host_traces import HostTrace
 
 DATA = Path(__file__).parent / "data"
@@ -107,3 +111,71 @@ def test_copies_of_one_call_are_one_activity(tmp_path: Path) -> None:
     made = HostTrace().steps(2, lambda trace, _: collective(trace, 2, False))
     activities = join_copies(read_trace(made.write(tmp_path))).activities
     assert (activities.end - activities.start).tolist() == [210_000, 210_000]
+
+
+RESULTS = Path(__file__).parent.parent / "benchmarks" / "results" / "2026-11-22_2xH200_D"
+
+
+def swept(tmp_path: Path, policies: Container[str | None]) -> Outlook:
+    """The real sweep of all_gather under NCCL's CTA policies on two H200s; those of its rows with such a policy."""
+    lines = gzip.decompress((RESULTS / "cta_policies.sweep.jsonl.gz").read_bytes()).splitlines()
+    kept = [line for line in lines if json.loads(line)["cta_policy"] in policies]
+    path = tmp_path / "sweep.jsonl"
+    path.write_bytes(b"".join(line + b"\n" for line in kept))
+    return Outlook(sweeps=tuple(read_launches(path)))
+
+
+def held_against(traces: str, outlook: Outlook) -> InSitu:
+    (run,) = analyze([DATA / traces], jobs=1, outlook=outlook)
+    assert isinstance(run, RunAnalysis)
+    (row,) = run.in_situ
+    large = [one for one in run.collectives if one.step is not None and (one.bytes or 0) >= 1 << 20]
+    assert large and all((one.in_situ_efficiency is None) == (row.efficiency is None) for one in large)
+    return row
+
+
+def test_each_is_held_against_the_sweeps_rows_of_its_own_policy(tmp_path: Path) -> None:
+    """128 MiB lie between the sweep's 64 and 256 MiB: on a line through both, the root of their times' product.
+
+    Beside matrix products copy engines keep their speed, and kernels on the products' multiprocessors do not.
+    """
+    every = swept(tmp_path, ("default", "efficiency", "zero"))
+    for traces, ran_on, alone_us, efficiency in (
+        ("gather_ce_n2", "copy_engines", (130.31 * 434.99) ** 0.5, 0.97),
+        ("gather_sm_n2", "symmetric_kernels", (153.41 * 584.10) ** 0.5, 0.84),
+    ):
+        row = held_against(traces, every)
+        assert (row.operation, row.bytes, row.ran_on, row.reason) == ("all_gather", 2 * 64 << 20, ran_on, None)
+        assert row.alone_us == pytest.approx(alone_us, rel=1e-3)
+        assert row.efficiency == pytest.approx(efficiency, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("traces", "policies", "why"),
+    [
+        ("gather_ce_n2", ("default", "efficiency"), "it ran on copy engines, and the sweep's all_gather in kernels "
+         "over symmetric windows; measure its like: scalescope sweep transport=direct operations=[all_gather] "
+         "cta_policy=zero"),
+        ("gather_sm_n2", ("zero",), "it ran in kernels over symmetric windows, and the sweep's all_gather on copy "
+         "engines; measure its like: scalescope sweep transport=direct operations=[all_gather] cta_policy=default"),
+    ],
+)  # fmt: skip
+def test_a_sweep_of_another_policy_is_not_taken_and_that_is_said(
+    traces: str, policies: tuple[str, ...], why: str, tmp_path: Path
+) -> None:
+    row = held_against(traces, swept(tmp_path, policies))
+    assert (row.efficiency, row.alone_us, row.reason) == (None, None, why)
+
+
+def test_plain_kernels_are_held_against_no_row_with_a_policy(tmp_path: Path) -> None:
+    """The real collectives, as if a library without symmetric memory had run them."""
+    outlook = swept(tmp_path, ("default", "efficiency", "zero"))
+    run = analysed(DATA / "gather_sm_n2")
+    for one in run.collectives:
+        one.over_windows = False
+    add_in_situ(run, {}, outlook.sweeps)
+    (row,) = run.in_situ
+    assert row.efficiency is None and row.reason is not None
+    assert row.reason.startswith("it ran in kernels, on buffers that are no symmetric windows, and the sweep's "
+                                 "all_gather in kernels over symmetric windows and on copy engines")  # fmt: skip
+    assert row.reason.endswith("scalescope sweep operations=[all_gather]")

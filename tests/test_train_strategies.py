@@ -29,6 +29,7 @@ SAME: dict[str, Case] = {  # within fp32 rounding of one rank's losses
     "zero 2, accumulated": {"strategy": "zero2", "accumulate": 2},
     "tensor": {"strategy": "tensor"},
     "tensor, accumulated": {"strategy": "tensor", "accumulate": 2, "recompute": True},
+    "tensor, compiled": {"strategy": "tensor", "compile": True},
     "gpipe": {"strategy": "pipeline", "strategy.schedule": "gpipe", "strategy.microbatches": 4},
     "1f1b": {"strategy": "pipeline", "strategy.schedule": "1f1b", "strategy.microbatches": 4, "recompute": True},
 }

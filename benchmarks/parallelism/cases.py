@@ -16,9 +16,13 @@ class Pipeline:
     microbatches: int
     slow_stage: int | None = None  # whose work takes 1.5 times as long
 
-    def own_bubble(self, stages: int) -> float:
-        """Return the schedule's own bubble, (p − 1)/(m + p − 1)."""
-        return (stages - 1) / (self.microbatches + stages - 1)
+    @property
+    def stages_a_rank(self) -> int:
+        return 2 if self.schedule == "interleaved" else 1
+
+    def own_bubble(self, ranks: int) -> float:
+        """Return the schedule's own bubble, (p − 1)/(v·m + p − 1) for v stages a rank."""
+        return (ranks - 1) / (self.stages_a_rank * self.microbatches + ranks - 1)
 
 
 @dataclass(frozen=True)
@@ -58,12 +62,14 @@ CASES = (
     Case("gpipe_slow", 2, Pipeline("gpipe", 4, slow_stage=1)),
     Case("1f1b", 2, Pipeline("1f1b", 8)),
     Case("1f1b_slow", 2, Pipeline("1f1b", 8, slow_stage=0)),
+    Case("interleaved", 2, Pipeline("interleaved", 4)),
     Case("tp", 2, Tensor(2)),
     Case("ep", 2, Experts((0.75, 0.25))),
     Case("ep_even", 2, Experts((0.5, 0.5))),
     Case("gpipe_4", 4, Pipeline("gpipe", 8)),
     Case("1f1b_4", 4, Pipeline("1f1b", 8)),
     Case("1f1b_4_slow", 4, Pipeline("1f1b", 8, slow_stage=2)),
+    Case("interleaved_4", 4, Pipeline("interleaved", 8)),
     Case("dp_tp", 4, Tensor(2)),
 )
 

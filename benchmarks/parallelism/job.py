@@ -84,7 +84,7 @@ class Worker:
 
     def _pipeline(self, case: Pipeline) -> Callable[[], None]:
         group = dist.new_group(group_desc="mesh_pp")
-        each = 2 if case.schedule == "interleaved" else 1
+        each = case.stages_a_rank
         rows = torch.empty(ROWS, WIDTH, device="meta", requires_grad=True)
         stages = []
         for place in range(self.rank, self.ranks * each, self.ranks):

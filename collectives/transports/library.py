@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 from scalescope.collectives.operations.operation import NotAvailable
-from scalescope.collectives.plan import CTA_POLICIES
+from scalescope.records.operations import CTA_POLICIES
 
 UNIQUE_ID_BYTES = 128
 _NAMES = ("libnccl.so.2", "librccl.so.1", "librccl.so")

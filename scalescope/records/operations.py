@@ -131,3 +131,13 @@ EVEN = named(lambda facts: facts.moves_data and not facts.sharded and not facts.
 MOVE_NO_DATA = named(lambda facts: not facts.moves_data)
 #: Whole buffers reduced on all ranks: what replicas exchange their gradients by.
 REDUCE_ON_ALL = named(lambda facts: facts.symmetric and facts.reduces and not facts.sharded)
+
+#: NCCL_CTA_POLICY_* from 0 on: how many multiprocessors collectives may take; zero leaves what can be to copy engines.
+CTA_POLICIES = ("default", "efficiency", "zero")
+#: What copy engines can do: it moves data and reduces nothing, and no member passes on another's.
+_FOR_COPY_ENGINES = frozenset({"all_gather", "all_to_all", "gather", "scatter"})
+
+
+def runs_on_copy_engines(operation: str, cta_policy: str | None) -> bool:
+    """Tell whether an operation over symmetric windows goes to the copy engines under a CTA policy."""
+    return cta_policy == CTA_POLICIES[-1] and operation in _FOR_COPY_ENGINES

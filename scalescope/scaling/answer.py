@@ -104,6 +104,12 @@ class Collective(msgspec.Struct, kw_only=True):
     bus_gb_s: float | None = None
     in_situ_efficiency: float | None = None  # the sweep's time for it, over transfer_us
     on_copy_engines: bool = False  # no kernel: who came last and who waited is not in the trace
+    over_windows: bool = False  # by NCCL's kernels for symmetric windows
+
+    @property
+    def ran_on(self) -> "RanOn":
+        """By what the data were moved, which another CTA policy changes."""
+        return "copy_engines" if self.on_copy_engines else "symmetric_kernels" if self.over_windows else "kernels"
 
 
 class GroupRow(msgspec.Struct, kw_only=True):
@@ -152,6 +158,10 @@ class PipelineRow(msgspec.Struct, kw_only=True):
     steps: int
 
 
+#: By what a collective moves its data: NCCL's kernels, those that it has for symmetric windows, or copy engines.
+RanOn = Literal["kernels", "symmetric_kernels", "copy_engines"]
+
+
 class InSitu(msgspec.Struct, kw_only=True):
     """One kind of collective in training beside a sweep's time for it (verdicts/insitu.py): medians over its calls.
 
@@ -163,6 +173,7 @@ class InSitu(msgspec.Struct, kw_only=True):
     dtype: str | None
     group_size: int | None  # None where the trace does not say
     calls: int
+    ran_on: RanOn = "kernels"  # here, and in the sweep's rows beside it
     transfer_us: float | None = None
     alone_us: float | None = None
     efficiency: float | None = None  # alone over transfer

@@ -425,4 +425,5 @@ def _collective(
         last_rank=told.last if told else None,
         bus_gb_s=bus,
         on_copy_engines=copies,
+        over_windows=any(one.over_windows for one in members.values()),
     )

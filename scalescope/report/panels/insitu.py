@@ -100,6 +100,7 @@ def in_situ_table(rows: Sequence[InSitu]) -> Table:
         Column("dtype", "dtype"),
         Column("group_size", "ranks", digits=0),
         Column("calls", "calls", digits=0),
+        Column("ran_on", "ran on"),
         Column("efficiency", "of its speed alone", "%", 1, 100),
         Column("under_compute", "under compute", "%", 0, 100),
         Column("transfer_us", "transfer", "µs", 1),
@@ -108,8 +109,9 @@ def in_situ_table(rows: Sequence[InSitu]) -> Table:
         Column("reason", "why not"),
     ]
     cells: list[list[Cell]] = [
-        [one.operation, one.bytes, one.dtype, one.group_size, one.calls, one.efficiency, one.under_compute,
-         one.transfer_us, one.alone_us, *(getattr(one, field) for field, _, _, _ in _PARTS), one.reason or ""]
+        [one.operation, one.bytes, one.dtype, one.group_size, one.calls, one.ran_on.replace("_", " "), one.efficiency,
+         one.under_compute, one.transfer_us, one.alone_us, *(getattr(one, field) for field, _, _, _ in _PARTS),
+         one.reason or ""]
         for one in rows
     ]  # fmt: skip
     why = "; ".join(dict.fromkeys(one.reason for one in rows if one.reason)) or "the trace does not tell"

@@ -111,8 +111,13 @@ _NOT_TORCHS = ("mpi", "xla")
 
 
 def is_plain(row: SweepRow) -> bool:
-    """Tell whether a row is a collective alone, as training would call it, on ranks that lie packed."""
-    settings = (row.algorithm, row.protocol, row.channels, row.cta_policy, row.contention)
+    """Tell whether a row is a collective alone, as training calls it unless told a CTA policy, on packed ranks."""
+    return row.cta_policy is None and is_alone(row)
+
+
+def is_alone(row: SweepRow) -> bool:
+    """Tell whether a row is a collective alone, as training calls it under whatever CTA policy, on packed ranks."""
+    settings = (row.algorithm, row.protocol, row.channels, row.contention)
     return (
         row.status == "measured"
         and bool(row.time_us)

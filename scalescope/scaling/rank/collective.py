@@ -32,6 +32,7 @@ class RankCollective(msgspec.Struct, kw_only=True, gc=False):
     step: int | None = None
     role: Role | None = None  # of its group, see roles.py
     by_copies: bool = False  # on copy engines: when its partners were there is not in the trace
+    over_windows: bool = False  # by a kernel for symmetric windows
 
     @property
     def label(self) -> str:

@@ -11,7 +11,7 @@ from scalescope.scaling.rank.copy_engines import COPY_ENGINES
 from scalescope.scaling.rank.launches import find_launches
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.steps import find_steps
-from scalescope.scaling.trace.families import dtype_of_kernel, operation_of_kernel
+from scalescope.scaling.trace.families import dtype_of_kernel, is_symmetric_kernel, operation_of_kernel
 from scalescope.scaling.trace.intervals import Intervals, Ints
 from scalescope.scaling.trace.trace import KERNEL, Trace
 
@@ -113,6 +113,7 @@ def _collectives(trace: Trace, timeline: Timeline, communication: Ints) -> list[
         collective.operation = collective.operation or operation_of_kernel(name)
         collective.dtype = collective.dtype or dtype_of_kernel(name)
         collective.by_copies = name == COPY_ENGINES
+        collective.over_windows = is_symmetric_kernel(name)
         collective.step = int(timeline.steps.numbers[step]) if step >= 0 else None
         result.append(collective)
     groups.complete(result)

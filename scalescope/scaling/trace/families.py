@@ -47,6 +47,9 @@ FAMILIES = (
 
 _NAME = re.compile("|".join(f"(?:{family.pattern})" for family in FAMILIES), re.IGNORECASE)
 
+#: NCCL's kernels over buffers that are symmetric windows (2.27 has them without the k).
+_SYMMETRIC_KERNEL = re.compile(r"ncclSymk?DevKernel")
+
 #: CPU operations that hand a collective over or wait for one: no compute on the thread that runs them.
 HANDOVER_OPS = ("c10d::", "_c10d_functional::", "c10d_functional::", "_dtensor::", "record_param_comms")
 
@@ -75,6 +78,11 @@ _KERNEL_DTYPES = {
 def is_communication_kernel(name: str) -> bool:
     """Tell by its name alone whether a kernel belongs to a communication library."""
     return _NAME.search(name) is not None
+
+
+def is_symmetric_kernel(name: str) -> bool:
+    """Tell by its name whether a kernel is one that NCCL has for symmetric windows alone."""
+    return _SYMMETRIC_KERNEL.match(name) is not None
 
 
 def operation_of_kernel(name: str) -> str | None:

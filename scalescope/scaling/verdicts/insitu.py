@@ -1,8 +1,10 @@
 """In-situ efficiency: what a collective takes alone, as a sweep measured it, over its transfer time in training.
 
 The sweep must be of the same device, operation, dtype and group size, and bracket the size; between two sizes the time
-is interpolated log-log. Of an operation that reduces nothing, as many bytes of another dtype do as well. What a kind of
-collective loses is told apart as far as the data allow, in µs a call:
+is interpolated log-log. Of an operation that reduces nothing, as many bytes of another dtype do as well. What ran on
+copy engines is held against rows of the zero-CTA policy, what ran in kernels for symmetric windows against rows of the
+others, and all else against rows that were told no policy. What a kind of collective loses is told apart as far as the
+data allow, in µs a call:
 
     what a rank sees = ideal + size + contention + rest + skew
 
@@ -21,19 +23,32 @@ import statistics
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
-from scalescope.records.operations import bus_factor
+from scalescope.records.operations import bus_factor, runs_on_copy_engines
 from scalescope.records.rows import SweepRow
-from scalescope.scaling.answer import Collective, InSitu, RunAnalysis
-from scalescope.scaling.costs.points import Launch, is_plain
+from scalescope.scaling.answer import Collective, InSitu, RanOn, RunAnalysis
+from scalescope.scaling.costs.points import Launch, is_alone
 from scalescope.scaling.rank.exchanges import RankExchanges
 from scalescope.scaling.sweeps.names import REDUCING
 
 #: Smaller collectives are latency, which the sweep and the profiler see too differently to compare.
 SMALLEST_BYTES = 1 << 20
 
-_Kind = tuple[str, int, str | None, int | None]
-_Key = tuple[str, str, int]  # operation, dtype, group size
+_Kind = tuple[str, int, str | None, int | None, RanOn]
+_Key = tuple[str, str, int, RanOn]  # operation, dtype, group size
 _Curve = dict[int, float]
+_Curves = Mapping[_Key, _Curve]
+
+_RAN_ON: Mapping[RanOn, str] = {
+    "kernels": "in kernels, on buffers that are no symmetric windows",
+    "symmetric_kernels": "in kernels over symmetric windows",
+    "copy_engines": "on copy engines",
+}
+#: What a sweep is told to measure the same.
+_SWEEP_OF: Mapping[RanOn, str] = {
+    "kernels": "scalescope sweep operations=[{}]",
+    "symmetric_kernels": "scalescope sweep transport=direct operations=[{}] cta_policy=default",
+    "copy_engines": "scalescope sweep transport=direct operations=[{}] cta_policy=zero",
+}
 
 
 def add_in_situ(run: RunAnalysis, exchanges: Mapping[int, RankExchanges], launches: Sequence[Launch]) -> None:
@@ -47,12 +62,14 @@ def add_in_situ(run: RunAnalysis, exchanges: Mapping[int, RankExchanges], launch
     kinds: dict[_Kind, list[Collective]] = {}
     for one in run.collectives:
         if one.bytes is not None and one.bytes >= SMALLEST_BYTES and one.step is not None:
-            kinds.setdefault((one.operation, one.bytes, one.dtype, one.group_size), []).append(one)
-    for (operation, size, dtype, group_size), calls in sorted(kinds.items(), key=lambda item: str(item[0])):
-        key = (operation, dtype or "", group_size or 0)
+            kinds.setdefault((one.operation, one.bytes, one.dtype, one.group_size, one.ran_on), []).append(one)
+    for (operation, size, dtype, group_size, ran_on), calls in sorted(kinds.items(), key=lambda item: str(item[0])):
+        key = (operation, dtype or "", group_size or 0, ran_on)
         curve = _like(alone, key)
-        reason = refusal or _missing(run, operation, dtype, group_size, size, curve, calls)
-        row = InSitu(operation=operation, bytes=size, dtype=dtype, group_size=group_size, calls=len(calls))
+        row = InSitu(
+            operation=operation, bytes=size, dtype=dtype, group_size=group_size, calls=len(calls), ran_on=ran_on
+        )
+        reason = refusal or _missing(run, row, alone, curve, calls)
         run.in_situ.append(row)
         if reason:
             row.reason = reason
@@ -78,7 +95,8 @@ def _explain(
     row.alone_us = alone_us
     row.transfer_us = statistics.median(one.transfer_us or 0.0 for one in timed)
     row.efficiency = alone_us / row.transfer_us
-    row.skew_us = statistics.median(statistics.fmean(one.wait_us.values()) for one in timed if one.wait_us)
+    waits = [statistics.fmean(one.wait_us.values()) for one in timed if one.wait_us]
+    row.skew_us = statistics.median(waits) if waits else None  # of copies nobody knows
     shares = [covered[one.index] for one in timed if one.index in covered]
     row.under_compute = statistics.median(shares) if shares else None
     if row.group_size is not None and bus_factor(row.operation, row.group_size) is not None:
@@ -101,48 +119,55 @@ def _refusal(run: RunAnalysis, launches: Sequence[Launch]) -> str | None:
     return None
 
 
-def _missing(
-    run: RunAnalysis,
-    operation: str,
-    dtype: str | None,
-    group_size: int | None,
-    size: int,
-    curve: _Curve,
-    calls: Sequence[Collective],
-) -> str | None:
+def _missing(run: RunAnalysis, row: InSitu, alone: _Curves, curve: _Curve, calls: Sequence[Collective]) -> str | None:
     if not any(one.transfer_us for one in calls):
-        alone = len(run.ranks) < run.world_size
+        alone_here = len(run.ranks) < run.world_size
         return (
             "not all ranks' traces are here, so waiting and moving cannot be told apart"
-            if alone
+            if alone_here
             else "it could not be matched across the ranks"
         )
-    if any(one.on_copy_engines for one in calls):
-        return "it ran on copy engines, and the sweep on multiprocessors"
-    if group_size is None or dtype is None:
-        return f"the trace does not hold its {'data type' if dtype is None else 'process group'}"
+    if row.group_size is None or row.dtype is None:
+        return f"the trace does not hold its {'data type' if row.dtype is None else 'process group'}"
     if not curve:
-        return f"the sweep has no {operation} {dtype} on {group_size} ranks"
-    if _interpolate(curve, size) is None:
+        return _no_curve(row, row.dtype, row.group_size, alone)
+    if _interpolate(curve, row.bytes) is None:
         return f"its size lies outside the sweep's sizes, {min(curve):,} to {max(curve):,} B"
     return None
 
 
-def _like(curves: Mapping[_Key, _Curve], key: _Key) -> _Curve:
+def _no_curve(row: InSitu, dtype: str, group_size: int, alone: _Curves) -> str:
+    """Return why a sweep has nothing to lay beside a kind: it has none of it, or none that ran by the same means."""
+    others = [means for means in _RAN_ON if _like(alone, (row.operation, dtype, group_size, means))]
+    if not others:
+        return f"the sweep has no {row.operation} {dtype} on {group_size} ranks"
+    elsewhere = " and ".join(_RAN_ON[means] for means in others)
+    return (f"it ran {_RAN_ON[row.ran_on]}, and the sweep's {row.operation} {elsewhere}; measure its like: "
+            f"{_SWEEP_OF[row.ran_on].format(row.operation)}")  # fmt: skip
+
+
+def _like(curves: _Curves, key: _Key) -> _Curve:
     """Return the curve of a kind; of an operation that reduces nothing, of whichever dtype there is. Empty: none."""
-    operation, _, group_size = key
+    operation, _, *rest = key
     if key in curves or operation in REDUCING:
         return curves.get(key, {})
-    return next((curve for other, curve in curves.items() if (other[0], other[2]) == (operation, group_size)), {})
+    return next((curve for other, curve in curves.items() if (other[0], *other[2:]) == (operation, *rest)), {})
+
+
+def _ran_on(row: SweepRow) -> RanOn:
+    """Return by what a sweep's collective moved its data: a row with a policy is over symmetric windows."""
+    if row.cta_policy is None:
+        return "kernels"
+    return "copy_engines" if runs_on_copy_engines(row.operation, row.cta_policy) else "symmetric_kernels"
 
 
 def _curves(rows: Iterable[SweepRow]) -> tuple[dict[_Key, _Curve], dict[_Key, _Curve]]:
-    """Return the time alone, and the slowdown beside compute, by size, of each (operation, dtype, group size)."""
+    """Return the time alone, and the slowdown beside compute, by size, of each kind that a sweep tells apart."""
     alone: dict[_Key, dict[int, tuple[bool, float]]] = {}
     slowdown: dict[_Key, _Curve] = {}
     for row in rows:
-        key = (row.operation, row.dtype, row.group_size)
-        if is_plain(row) and row.time_us is not None:
+        key = (row.operation, row.dtype, row.group_size, _ran_on(row))
+        if is_alone(row) and row.time_us is not None:
             # through torch.distributed, as training calls it, before the library by itself; of several the fastest
             ranked = (row.transport != "c10d", row.time_us)
             curve = alone.setdefault(key, {})

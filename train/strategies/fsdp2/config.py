@@ -6,6 +6,8 @@ from typing import ClassVar
 from scalescope.launch.bounds import COUNT_OR_NONE, check_numbers
 from scalescope.launch.config import Sent
 from scalescope.launch.keys import key
+from scalescope.records.operations import CTA_POLICIES
+from scalescope.train.settings import choose
 from scalescope.train.strategies.config import State, StrategyConfig
 
 
@@ -19,10 +21,17 @@ class Fsdp2Config(StrategyConfig):
 
     reshard_after_forward: bool = key()
     prefetch: int = key()
+    cta_policy: str | None = key(added_as=None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_numbers(self, "strategy.", prefetch=COUNT_OR_NONE)
+        if self.cta_policy is not None:
+            choose("strategy.cta_policy", self.cta_policy, CTA_POLICIES)
+
+    @property
+    def label(self) -> str:
+        return self.kind if self.cta_policy is None else f"{self.kind}-cta-{self.cta_policy}"
 
     @property
     def slices(self) -> tuple[State, ...]:
@@ -31,3 +40,9 @@ class Fsdp2Config(StrategyConfig):
     def sent(self, precision: str) -> Sent:
         """bf16 parameters are gathered, not reduced: any dtype stands for them."""
         return Sent(("all_gather", "reduce_scatter"), ("float32",))
+
+    def device_obstacle(self, device: str) -> str | None:
+        if self.cta_policy is None or device != "cpu":
+            return None
+        return (f"strategy.cta_policy={self.cta_policy} is told to NCCL, which CPUs do not have; "
+                "leave it out, or take GPUs")  # fmt: skip

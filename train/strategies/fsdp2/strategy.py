@@ -8,7 +8,7 @@ from typing import cast
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from scalescope.train.models.compiling import hush_dynamo
@@ -24,7 +24,14 @@ class Fsdp2(Strategy[Fsdp2Config]):
 
     def wrap(self) -> nn.Module:
         options = self.options
-        mesh = init_device_mesh(self.device.type, (dist.get_world_size(),))
+        group = None
+        if options.cta_policy is not None:
+            from scalescope.train.strategies.fsdp2.symmetric import gather_symmetrically, group_with_policy
+
+            group = group_with_policy(options.cta_policy, self.device)
+            mesh = DeviceMesh.from_group(group, self.device.type)
+        else:
+            mesh = init_device_mesh(self.device.type, (dist.get_world_size(),))
         policy = MixedPrecisionPolicy()
         if self._casts:
             policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
@@ -39,6 +46,8 @@ class Fsdp2(Strategy[Fsdp2Config]):
             fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=options.reshard_after_forward)
         fully_shard(self.network, mesh=mesh, mp_policy=policy)
         _prefetch(cast(Sequence[FSDPModule], blocks), options.prefetch)
+        if group is not None:
+            gather_symmetrically(cast(Sequence[FSDPModule], (*blocks, self.network)), group)
         return self.network
 
     def build_optimizer(self) -> torch.optim.Optimizer:
