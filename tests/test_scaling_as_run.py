@@ -196,6 +196,16 @@ def test_between_host_and_device_bound_the_device_stops_the_step_from_shrinking(
     assert longer.reason == "untraced_longer" and longer.recording.scale.value == 0
 
 
+def test_an_untraced_step_that_is_hardly_known_is_still_likeliest_its_median() -> None:
+    """Steps of an uneven host, 0.72 to 1.12 ms: the devices' 0.8 may be all of it, but 1.12 is no likelier than 0.72."""
+    graph = _job(think_ns=30_000.0, work_ns=20_000.0)
+    traced = mean_step_ns(simulate_steps(graph))
+    found = calibrate(graph, traced, _cost(3_000.0), WITH_DEVICE, _given(KERNELS * 0.023, 0.22))
+    assert found.step_ns.value == pytest.approx(KERNELS * 23_000, rel=0.02)
+    assert found.step_ns.low == pytest.approx(KERNELS * 17_940, rel=0.01)
+    assert found.recording.scale.low < found.recording.scale.value
+
+
 def _stalled_job(stall_ns: float) -> Graph:
     """Return such a job whose host sleeps before each step's first launch."""
     graph = _job(think_ns=12_000.0, work_ns=10_000.0)

@@ -188,7 +188,7 @@ def _fit(
     at_device = shortest * (1 + _NEAR / 2)  # from here on its devices bound the step
     slower = shortest * (1 + (_NEAR / 2 if replays.cost.inside.size else ON_DEVICES))
     if least <= slower:  # hosts are not blamed for what devices differ by themselves
-        scale = _beyond(replays, terms, max(most, at_device))
+        scale = _beyond(replays, terms, max(most, at_device), max(untraced_ms.value * 1e6, at_device))
         replays = _at_pace(replays, scale.value, min(untraced_ms.value * 1e6, slower))
     else:
         value = _solve(replays, min(untraced_ms.value * 1e6, traced_ns), terms.likely)
@@ -213,14 +213,16 @@ def _at_pace(replays: _Replays, scale: float, goal: float) -> _Replays:
     return paced
 
 
-def _beyond(replays: _Replays, terms: RecordingTerms, bound_ns: float) -> Interval:
+def _beyond(replays: _Replays, terms: RecordingTerms, most_ns: float, likely_ns: float) -> Interval:
     """Return the scales at which the hosts take no longer than a step that its devices bound.
 
     All that such a step tells is a least scale: how far ahead of their devices the hosts are, only the terms
-    themselves do.
+    themselves do. But the step at the likeliest scale is no longer than the untraced one is, `likely_ns`, however far
+    that one's interval reaches.
     """
-    found = terms.scale_from(replays.scale_for(bound_ns))
-    return Interval(*(min(one, HIGHEST_SCALE) for one in (found.value, found.low, found.high)))
+    found = terms.scale_from(replays.scale_for(most_ns))
+    value = max(found.value, replays.scale_for(likely_ns))
+    return Interval(*(min(one, HIGHEST_SCALE) for one in (value, found.low, max(found.high, value))))
 
 
 def _solve(replays: _Replays, goal: float, likely: float) -> float:

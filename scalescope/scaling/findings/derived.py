@@ -38,13 +38,16 @@ def _fitted(finding: Finding, analysis: RunAnalysis) -> Finding:
         return finding
     if analysis.framework not in CURED:
         return replace(finding, remedy=None)
+    compiled = any(_OF_INDUCTOR.match(row.name) for row in analysis.kernels)
     remedy = replace(
         finding.remedy,
+        # compiled it is already, and no key of ours replays CUDA graphs
+        overrides=() if compiled and finding.remedy.cure == "compile" else finding.remedy.overrides,
         on_cpu=analysis.activity == "cpu",
         backend=analysis.backend,
         inference=not analysis.trains,
         jax=analysis.framework == "jax",
-        compiled=any(_OF_INDUCTOR.match(row.name) for row in analysis.kernels),
+        compiled=compiled,
     )
     return replace(finding, remedy=remedy)
 
