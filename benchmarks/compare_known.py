@@ -6,13 +6,13 @@
     python benchmarks/compare_known.py causes FOLDER
 
 `make` trains the jobs of CASES in turns, so that clocks and temperature meet all of them alike: `same`, and each job
-that differs from it in one known way, profiled in five windows, and once more without a profiler; overrides hold for all
-of them. On a machine without GPUs it trains tiny models on two CPU ranks. A further call makes what is missing. `check` compares every
-repeat-by-repeat split of what did not differ (A/A: at most 10 of 100 may be called different) and each case against
-`same` (A/B: the change found has to hold the difference of the runs without a profiler within 10%, or in its interval,
-and the part that the case names has to be among the first two that moved). `causes` does the same with windows of
-known_causes.py: undisturbed ones in interleaved splits, and every case whose cost is settled. Exits with 1 where too
-much is wrong.
+that differs from it in one known way, profiled in five windows, and once more without a profiler; overrides hold for
+all of them. On a machine without GPUs it trains tiny models on two CPU ranks. A further call makes what is missing.
+`check` compares every repeat-by-repeat split of what did not differ (A/A: at most 10 of 100 may be called different)
+and each case against `same` (A/B: the change found has to hold the difference of the runs without a profiler within
+10%, or in its interval, and the part that the case names has to be among the first two that moved). `causes` does the
+same with windows of known_causes.py: undisturbed ones in interleaved splits, and every case whose cost is settled. Exits
+with 1 where too much is wrong.
 """
 
 import argparse

@@ -119,6 +119,7 @@ def step_shares(device: torch.device, seconds: float) -> tuple[float, float, flo
     clock = make_clock(device)
     # others may use a CPU's cores meanwhile: there the process's own time counts
     now = time.perf_counter if device.type == "cuda" else time.process_time
+
     def step() -> torch.Tensor:
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             loss = nn.functional.cross_entropy(model(tokens).flatten(0, 1).float(), tokens.flatten())

@@ -197,7 +197,7 @@ def test_between_host_and_device_bound_the_device_stops_the_step_from_shrinking(
 
 
 def test_an_untraced_step_that_is_hardly_known_is_still_likeliest_its_median() -> None:
-    """Steps of an uneven host, 0.72 to 1.12 ms: the devices' 0.8 may be all of it, but 1.12 is no likelier than 0.72."""
+    """Steps of an uneven host, 0.72 to 1.12 ms: the devices' 0.8 may be all of it, but 1.12 is unlikely."""
     graph = _job(think_ns=30_000.0, work_ns=20_000.0)
     traced = mean_step_ns(simulate_steps(graph))
     found = calibrate(graph, traced, _cost(3_000.0), WITH_DEVICE, _given(KERNELS * 0.023, 0.22))
