@@ -11,8 +11,8 @@ all of them. On a machine without GPUs it trains tiny models on two CPU ranks. A
 `check` compares every repeat-by-repeat split of what did not differ (A/A: at most 10 of 100 may be called different)
 and each case against `same` (A/B: the change found has to hold the difference of the runs without a profiler within
 10%, or in its interval, and the part that the case names has to be among the first two that moved). `causes` does the
-same with windows of known_causes.py: undisturbed ones in interleaved splits, and every case whose cost is settled. Exits
-with 1 where too much is wrong.
+same with windows of known_causes.py: undisturbed ones in interleaved splits, and every case whose cost is settled.
+Exits with 1 where too much is wrong.
 """
 
 import argparse

@@ -96,12 +96,12 @@ def _sample(side: Measurement, unit: Unit, basis: Basis, rank: int | None, activ
     else:
         rows = [_row(one.windows, _untraced(one) if basis == "untraced" else None, rank) for one in side.repeats]
     units = rate * np.array(rows)
-    if len(units) > 1:
-        return Sample(units)
-    steps = _steps(side.first, units[0], basis, rank, rate) if basis != "as_run" else None
-    parts = units[0, :-1].tolist()
+    alone = len(units) == 1 and basis != "as_run"
+    steps = _steps(side.first, units[0], basis, rank, rate) if alone else None
+    mean = units.mean(axis=0)
+    parts = mean[:-1].tolist()
     spread = np.append(spread_of(parts, activity), 0.0)
-    whole = step_spread_of(float(units[0].sum()), parts, activity)
+    whole = step_spread_of(float(mean.sum()), parts, activity)
     return Sample(units, steps, spread, whole, basis == "untraced")
 
 

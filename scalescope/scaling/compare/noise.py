@@ -8,9 +8,11 @@ two windows meet other clocks), so only the largest ones tell how far two measur
   √(n/(n − 1)), since a bootstrap's variance has n for a divisor, and, as the spread of few units is itself a guess, by
   Student's t for Welch's degrees of freedom over the normal quantile.
 - One side alone has one unit: it is taken to spread as the other's do.
-- Neither has more: each part, and the step, is moved by what windows of one undisturbed job were seen to differ by
-  (spread.py), and the steps are resampled besides where recording does not disturb them. That interval is wide, and is
-  meant to be.
+- Few units hardly know how they spread (of two, Student's t is 12.7, and two repeats a side told less than one did).
+  So where both sides together have fewer than four degrees of freedom, their variance is pooled with that of windows
+  of one undisturbed job (spread.py), which counts as four more: a moderated t.
+- Neither has more than one: each part, and the step, is moved by what those windows were seen to differ by, and the
+  steps are resampled besides where recording does not disturb them. That interval is wide, and is meant to be.
 
 Parts are many, and tested at once: their bounds are those of the largest deviation among all of them in each draw
 (max-|t|), so that in 95 of 100 comparisons of the same thing every part's bounds hold 0, and not only each by itself.
@@ -34,6 +36,8 @@ _STUDENT_DRAWS = 200_000
 _SEED = 20261122
 #: Of fewer units the resampled means take so few values that their largest deviation says too little.
 _FEW_UNITS = 4
+#: What windows of other jobs were seen to spread by counts as so many degrees of freedom.
+_PRIOR_DEGREES = 4
 #: Below this share of the step a part is none: its draws would be noise of the arithmetic.
 _NOTHING = 1e-9
 
@@ -41,7 +45,8 @@ _NOTHING = 1e-9
 class Sample(msgspec.Struct, frozen=True):
     """One side: a row a unit, a column a part, whose sum is the step; ms.
 
-    `steps`: of one unit alone, its steps; `spread`: by how much each part of such a unit differs from another's, ms.
+    `steps`: of one unit alone, its steps; `spread`: by how much each part of such a unit differs from another's, ms
+    (None: only the units themselves tell).
     `step_spread`: the same of the step, which varies by less than its parts let expect: what one takes from the other's
     time is no change of the whole. `has_rest`: the step was measured by itself, and the last column is what the parts
     leave of it.
@@ -74,6 +79,10 @@ class Bounds(msgspec.Struct, frozen=True):
 
 def bounds(baseline: Sample, other: Sample) -> Bounds:
     """Return OTHER's mean less the baseline's, with intervals; those of the parts hold together."""
+    if 0 < len(baseline.units) + len(other.units) - 2 < _PRIOR_DEGREES:
+        prior = _prior(baseline), _prior(other)
+        if prior[0] is not None and prior[1] is not None:
+            return _moderated(baseline, other, (prior[0] + prior[1]) / 2)
     dice = np.random.default_rng(_SEED)
     there, here = _draws(other, baseline, dice), _draws(baseline, other, dice)
     change = other.mean - baseline.mean
@@ -103,6 +112,35 @@ def bounds(baseline: Sample, other: Sample) -> Bounds:
         degrees=degrees,
         factor=stretched / (NORMAL_95 * stretch),
     )
+
+
+def _prior(side: Sample) -> Floats | None:
+    """Return the variance that each part is known to have, and last the step, ms²; None where nothing is known."""
+    if side.spread is None:
+        return None
+    parts = side.spread**2
+    if side.has_rest:
+        parts[-1] = side.step_spread**2 + parts[:-1].sum()
+    return np.append(parts, side.step_spread**2)
+
+
+def _moderated(baseline: Sample, other: Sample, prior: Floats) -> Bounds:
+    """Return the bounds of few units, whose variance is pooled with what it is known to be; `prior`: see `_prior`."""
+    counts = [len(one.units) for one in (baseline, other)]
+    squares = np.zeros(len(prior))
+    for one in (baseline, other):
+        rows = np.column_stack([one.units, one.units.sum(axis=1)])
+        squares += ((rows - rows.mean(axis=0)) ** 2).sum(axis=0)
+    degrees = _PRIOR_DEGREES + sum(counts) - 2
+    errors = np.sqrt((_PRIOR_DEGREES * prior + squares) / degrees * sum(1 / count for count in counts))
+    change = other.mean - baseline.mean
+    level = float(np.abs(baseline.mean).sum() + np.abs(other.mean).sum())
+    known = errors[:-1] > _NOTHING * level
+    quantile = _stretched(_of_independent(int(known.sum())), degrees, np.random.default_rng(_SEED))
+    half = quantile * np.where(known, errors[:-1], 0.0)
+    step, step_half = float(change.sum()), student_95(degrees) * float(errors[-1])
+    return Bounds(parts=change, low=change - half, high=change + half, step=step, step_low=step - step_half,
+                  step_high=step + step_half, degrees=degrees, factor=quantile / student_95(degrees))  # fmt: skip
 
 
 class _Draws(msgspec.Struct, frozen=True):
