@@ -9,7 +9,7 @@ import numpy as np
 from scalescope.scaling.compare.answer import Basis, Noise, PartChange, Unit
 from scalescope.scaling.compare.measurement import KEYS, Measurement, Repeat, Vector, Window, as_keys
 from scalescope.scaling.compare.noise import Bounds, Floats, Sample, bounds
-from scalescope.scaling.compare.spread import spread_of, step_spread_of
+from scalescope.scaling.compare.spread import spread_of, spread_of_means, step_spread_of
 from scalescope.scaling.compare.windows import ranks_in_all
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
@@ -100,9 +100,19 @@ def _sample(side: Measurement, unit: Unit, basis: Basis, rank: int | None, activ
     steps = _steps(side.first, units[0], basis, rank, rate) if alone else None
     mean = units.mean(axis=0)
     parts = mean[:-1].tolist()
-    spread = np.append(spread_of(parts, activity), 0.0)
+    spread = np.append(_spread(side, unit, parts, rank, activity, rate), 0.0)
     whole = step_spread_of(float(mean.sum()), parts, activity)
     return Sample(units, steps, spread, whole, basis == "untraced")
+
+
+def _spread(
+    side: Measurement, unit: Unit, parts: Sequence[float], rank: int | None, activity: str, rate: float
+) -> Floats:
+    """Return by how much each part of a unit differs from another's, ms."""
+    if unit == "windows" or not all(one.windows for one in side.repeats):
+        return spread_of(parts, activity)
+    runs = [rate * np.array([_of_rank(window, rank) for window in one.windows]) for one in side.repeats]
+    return spread_of_means(runs, activity)
 
 
 def _untraced(repeat: Repeat) -> float:

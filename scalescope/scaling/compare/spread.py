@@ -18,6 +18,8 @@ from scalescope.scaling.trace.kernel_kinds import KINDS
 _COMPUTE = {"gpu": 0.01, "cpu": 0.05}
 _KIND = {"gpu": 0.03, "cpu": 0.1}
 _HOST_LATE = {"gpu": 0.4, "cpu": 0.1}  # on a CPU it is the Python between operators
+#: What the kinds' shares above are worth beside a run's own windows.
+_PRIOR_DEGREES = 2
 #: Of exposed wait.
 OF_WAITS = 0.6
 _OTHERS = {
@@ -35,6 +37,25 @@ def spread_of(parts: Sequence[float], activity: str) -> Floats:
     others = _OTHERS | {"idle_launch": _HOST_LATE[activity]}
     shares = [_KIND[activity]] * len(KINDS) + [others[key] for key in KEYS[len(KINDS) :]]
     return np.array([share * abs(ms) for share, ms in zip(shares, parts, strict=True)])
+
+
+def spread_of_means(runs: Sequence[Floats], activity: str) -> Floats:
+    """Return each part's standard deviation between runs of several windows each, ms; `runs`: (windows, parts by KEYS).
+
+    Windows of one run tell by how much its kernels differ from window to window, so that their mean is known better
+    than one window is; what is left between runs is what clocks and places in memory make. Of other parts hosts
+    decide, which may be otherwise throughout a run: of those many windows tell no more than one.
+    """
+    rows = np.vstack(runs)
+    mean = rows.mean(axis=0)
+    found = spread_of(mean.tolist(), activity)
+    least, kinds = min(len(one) for one in runs), slice(0, len(KINDS))
+    between = _COMPUTE[activity] * np.abs(mean[kinds])
+    squares = sum(((one - one.mean(axis=0)) ** 2).sum(axis=0) for one in runs)[kinds]
+    degrees = len(rows) - len(runs)
+    within = (_PRIOR_DEGREES * (found[kinds] ** 2 - between**2) + squares) / (_PRIOR_DEGREES + degrees)
+    found[kinds] = np.sqrt(between**2 + within / least)
+    return found
 
 
 def step_spread_of(step_ms: float, parts: Sequence[float], activity: str) -> float:
