@@ -33,8 +33,9 @@ from scalescope.scaling.replay.ranks.between_ranks import cells_between_ranks
 from scalescope.scaling.replay.ranks.launch_inflation import slowing_of_launches
 from scalescope.scaling.replay.ranks.side_by_side import SideBySide, lay_side_by_side, under
 from scalescope.scaling.replay.removal import remove
-from scalescope.scaling.replay.simulate import Timing, bounded, bounded_steps, mean_step_ns, simulate, simulate_steps
+from scalescope.scaling.replay.simulate import bounded, bounded_steps, mean_step_ns, simulate, simulate_steps
 from scalescope.scaling.replay.times import CollectiveTimes, TraceTimes
+from scalescope.scaling.replay.timing import Timing
 
 #: A replay without changes must be within this of the trace, else nothing is said of changes.
 FAITHFUL = 0.01
