@@ -53,6 +53,11 @@ def _loop() -> "Callable[..., int] | None":
     return library.scalescope_replay if library is not None else None
 
 
+def is_built() -> bool:
+    """Whether the loop was compiled at installation, and loads here."""
+    return _loop() is not None
+
+
 def check_library() -> CheckResult:
     """Say whether replays run in C."""
     file = find_library(_NAME)

@@ -1,6 +1,7 @@
 """The fields of many objects as arrays, which most of a graph's copies have in common."""
 
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from operator import attrgetter, is_
 from typing import Any, Generic, TypeVar
 
@@ -45,7 +46,7 @@ class NodeColumns(Generic[One]):
             if others.size <= _FEW * count:
                 rows = np.append(np.arange(count), np.zeros(len(objects) - count, np.int64))
                 return self._taken(objects, rows, np.append(others, np.arange(count, len(objects))))
-        rows = np.array([self._place.get(id(one), -1) for one in objects], np.int64)
+        rows = np.fromiter(map(self._place.get, map(id, objects), repeat(-1)), np.int64, len(objects))
         unknown = np.flatnonzero(rows < 0)
         if self._of_first and 2 * unknown.size <= rows.size:
             return self._taken(objects, rows, unknown)
