@@ -77,11 +77,13 @@ def test_it_answers_and_reads_a_trace_among_strangers(
     assert "scalescope study" in said(python, "-m", "scalescope", "--help", cwd=hostile)
     assert "Where a step goes" in said(scalescope, "analyze", TRACES, cwd=hostile)
     ask = (
-        "import scalescope, scalescope.collectives.transports.issue_library as c; print(scalescope.__file__, c.load())"
+        "import scalescope, scalescope.collectives.transports.issue_library as c;"
+        "import scalescope.scaling.replay.compiled as r;"
+        "print(scalescope.__file__, c.load(), r.check_library().level)"
     )
     where = said(python, "-c", ask, cwd=hostile)
     assert where.startswith(str(builds / "editable" if form == "editable" else python.parent.parent)), where
-    assert shutil.which("cc") is None or "CDLL" in where, "the C helper is built with it"
+    assert shutil.which("cc") is None or ("CDLL" in where and "fine" in where), "the C files are built with it"
 
 
 @pytest.mark.job
@@ -164,6 +166,9 @@ def test_without_a_compiler_it_is_installed_all_the_same(builds: Path, tmp_path:
     ask = "from scalescope.collectives.transports import issue_library as c; print(c.check_library().says)"
     answer = said(python, "-c", ask, cwd=tmp_path)
     assert answer.startswith("is not built: transport=direct issues its operations from Python"), answer
+    ask = "from scalescope.scaling.replay import compiled; print(compiled.check_library().says)"
+    assert said(python, "-c", ask, cwd=tmp_path).startswith("is not built: replays run in Python")
+    assert "Where a step goes" in said(python.with_name("scalescope"), "analyze", TRACES, cwd=tmp_path)
 
 
 def test_a_zip_that_lost_its_links_says_so_in_one_line(builds: Path, tmp_path: Path) -> None:

@@ -1,23 +1,30 @@
 """A traced step can be replayed: what waits for what is told well enough to give the step back, and to change it."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalescope.records.errors import UserError
+from scalescope.records.errors import RunError, UserError
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, COPY
+from scalescope.scaling.replay import compiled, events
 from scalescope.scaling.replay.buckets import cut_by, find_buckets
 from scalescope.scaling.replay.build import build_graph
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.contention import measure_contention
 from scalescope.scaling.replay.graph import Activity, Contention, Graph, HostCall, Transfer
+from scalescope.scaling.replay.host_cost import on_slower_devices
 from scalescope.scaling.replay.load import find_targets, open_replayer, read_records
-from scalescope.scaling.replay.simulate import bounded, mean_step_ns, simulate, simulate_steps
+from scalescope.scaling.replay.node_columns import NodeColumns
+from scalescope.scaling.replay.simulate import bounded, mean_step_ns, simulate, simulate_begins, simulate_steps
+from scalescope.scaling.replay.timing import Timing
 from scalescope.scaling.replay.whatif import Replayer
 from tests.replay_oracle import settle, tick, walk
 
@@ -57,7 +64,7 @@ def test_the_structure_alone_gives_the_step_back(name: str) -> None:
         for stream in streams:
             mean = fmean(graph.activities[at].dispatch_ns for at in stream)
             for at in stream:
-                graph.activities[at].dispatch_ns = mean
+                graph.activities[at] = replace(graph.activities[at], dispatch_ns=mean)
     assert mean_step_ns(simulate(graph).step_ns(graph)) == pytest.approx(own, rel=0.01)
 
 
@@ -189,11 +196,80 @@ def graphs(draw: st.DrawFn) -> Graph:
 @settings(max_examples=150, deadline=None)
 @given(graphs())
 def test_the_replay_is_what_looking_at_everything_at_each_instant_gives(graph: Graph) -> None:
-    timing = simulate(graph)
+    timing, _ = events.run(graph, frozenset())
     begin, end = walk(graph)
     for at in graph.living():
         assert timing.begin[at] == pytest.approx(begin[at], abs=1e-3)
         assert timing.end[at] == pytest.approx(end[at], abs=1e-3)
+
+
+def _require_compiled() -> None:
+    if compiled.check_library().level != "fine":
+        pytest.skip("the C replay is not built here: scalescope was not installed, or without a C compiler")
+
+
+@settings(max_examples=150, deadline=None)
+@given(graphs(), st.booleans())
+def test_c_and_python_replay_to_the_same_bits(graph: Graph, to_the_end: bool) -> None:
+    _require_compiled()
+    until = frozenset() if to_the_end else frozenset(at for steps in graph.steps.values() for at in steps)
+    assert compiled.run(graph, until) == events.run(graph, until)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_c_and_python_replay_real_traces_to_the_same_bits(name: str) -> None:
+    _require_compiled()
+    records = read_records(DATA / name)
+    graph = build_graph(records, measure_contention(records, None))
+    until = frozenset(at for steps in graph.steps.values() for at in steps)
+    for one in (graph, on_slower_devices(graph, 1.1), graph.under(Contention(0.3, 0.3, 0.3, 0.7))):
+        assert compiled.run(one, until) == events.run(one, until)
+        assert compiled.run(one, frozenset()) == events.run(one, frozenset())
+
+
+@pytest.mark.parametrize("run", [simulate, simulate_begins])
+def test_what_waits_for_what_never_comes_is_named(run: Callable[[Graph], Timing], monkeypatch: Any) -> None:
+    graph = _two_streams([100.0, 200.0], 80.0, 0.25, 0.5)
+    first = graph.transfers[0].members[0]
+    graph.after[first] = [first]  # on itself
+    graph.steps[0] = [first]
+    said = []
+    for loop in (compiled.run, lambda *_: None):
+        monkeypatch.setattr(compiled, "run", loop)
+        with pytest.raises(RunError, match="the replay stops at all_reduce on rank 0") as refused:
+            run(graph)
+        said.append(str(refused.value))
+    assert said[0] == said[1]
+
+
+def test_a_graph_that_names_what_it_does_not_hold_is_not_given_to_c() -> None:
+    strange = Activity(7, 7, COMPUTE, 0.0, 0, "of a rank that is not there")
+    spoils: list[Callable[[Graph], object]] = [
+        lambda graph: graph.order[0].append([99]),
+        lambda graph: graph.after.update({0: [99]}),
+        lambda graph: graph.calls[1].append(HostCall(1.0, 0.0, 1.0, launches=99)),
+        lambda graph: graph.calls[1].append(HostCall(1.0, 0.0, 1.0, awaits=-2)),
+        lambda graph: graph.transfers[0].members.update({7: 1}),
+        lambda graph: graph.add(strange, 1.0),
+        lambda graph: graph.work_ns.pop(),
+    ]
+    for spoil in spoils:
+        graph = _two_streams([100.0, 200.0], 80.0, 0.25, 0.5)
+        spoil(graph)
+        assert compiled.run(graph, frozenset()) is None
+
+
+def test_columns_of_a_changed_copy_are_those_of_its_own_nodes() -> None:
+    columns: NodeColumns[HostCall] = NodeColumns(think_ns=np.float64, launches=np.int32)
+    calls = [HostCall(float(at), 0.0, 0.0, launches=at) for at in range(40)]
+    new = HostCall(0.5, 0.0, 0.0, launches=99)
+    for changed in (
+        calls, [*calls, new], [new, *calls], calls[5:], [*calls[:7], new, *calls[8:]], [new], [], calls[::-1],
+        [HostCall(one.think_ns, 0.0, 0.0) for one in calls], calls,
+    ):  # fmt: skip
+        found = columns.of(changed)
+        assert found["think_ns"].tolist() == [one.think_ns for one in changed]
+        assert found["launches"].tolist() == [one.launches for one in changed]
 
 
 @pytest.mark.parametrize("name", SETS)

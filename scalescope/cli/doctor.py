@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scalescope.cli.outputs import STDOUT, Outputs, add_json, outputs
-from scalescope.collectives.transports.issue_library import check_library
+from scalescope.collectives.transports.issue_library import check_library as check_issuing
 from scalescope.hardware.check_result import CheckResult
 from scalescope.hardware.doctor import examine
 from scalescope.records.errors import ExitCode, UserError
 from scalescope.report.terminal import make_console
 from scalescope.report.text.doctor_lines import print_findings, print_item
+from scalescope.scaling.replay.compiled import check_library as check_replaying
 
 _SELFTEST = Path("selftest.json")
 
@@ -36,7 +37,7 @@ def run(argv: list[str]) -> int:
 
 
 def _run(options: argparse.Namespace, out: Outputs) -> int:
-    findings = [*examine(options.runs), check_library()]
+    findings = [*examine(options.runs), check_issuing(), check_replaying()]
     print_findings(findings, make_console())
     failed = any(finding.level == "broken" for finding in findings)
     if options.selftest:

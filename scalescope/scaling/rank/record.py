@@ -1,6 +1,7 @@
 """What one rank's trace says for a replay: its activities, and the host calls that launch, order and await them."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -157,16 +158,16 @@ def _calls(trace: Trace, correlation: list[int], until: float) -> list[RecordedC
     waits = np.array(["StreamWaitEvent" in name for name in trace.names], bool)
     syncs = np.array([any(word in name for word in _SYNCHRONISING) for name in trace.names], bool)
     collectives = communication_calls(trace)
-    by_thread: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    by_thread: dict[int, tuple[list[int], list[int]]] = {}
     for thread in {call.thread for call in collectives}:
         own = [call for call in collectives if call.thread == thread]
-        by_thread[thread] = np.array([call.start for call in own]), np.array([call.end for call in own])
+        by_thread[thread] = [call.start for call in own], [call.end for call in own]
     found: list[RecordedCall] = []
     seen: set[int] = set()
     rows = np.argsort(runtime.start, kind="stable")
     rows = rows[: int(np.searchsorted(runtime.start[rows], until - base))]
-    for row, start in zip(rows.tolist(), runtime.start[rows].tolist(), strict=True):
-        name, number = int(runtime.name[row]), int(runtime.correlation[row])
+    columns = (runtime.start, runtime.end, runtime.name, runtime.correlation, runtime.thread)
+    for start, end, name, number, thread in zip(*(column[rows].tolist() for column in columns), strict=True):
         activity = launched.get(number, -1)
         if activity >= 0 and number not in seen:
             seen.add(number)
@@ -177,25 +178,24 @@ def _calls(trace: Trace, correlation: list[int], until: float) -> list[RecordedC
             kind = SYNC
         else:
             continue
-        thread = int(runtime.thread[row])
         inside = False
         if thread in by_thread:
             starts, ends = by_thread[thread]
-            at = int(np.searchsorted(starts, start, side="right")) - 1
+            at = bisect_right(starts, start) - 1
             inside = at >= 0 and start <= ends[at]
         found.append(
-            RecordedCall(start + base, int(runtime.end[row]) + base, kind, thread, activity if kind == LAUNCH else -1,
-                 in_collective=inside)
-        )  # fmt: skip
+            RecordedCall(
+                start + base, end + base, kind, thread, activity if kind == LAUNCH else -1, in_collective=inside
+            )
+        )
     return found
 
 
 def _find_awaited(record: RankRecord) -> None:
     """Say which activity let a call return that waited: for the device's end, or for room in its queue."""
-    starts = np.array(record.start, np.int64)
     ends = np.array(record.end, np.int64)
     by_end = np.argsort(ends, kind="stable")
-    sorted_ends = ends[by_end]
+    sorted_ends = ends[by_end].tolist()
     unrecorded = len(record.start) - sum(call.kind == LAUNCH for call in record.calls)
     launches = unrecorded  # those launched before the window
     launched_by = {call.activity: index for index, call in enumerate(record.calls) if call.kind == LAUNCH}
@@ -204,11 +204,11 @@ def _find_awaited(record: RankRecord) -> None:
             launches += 1
             if call.end - call.start < _QUICK_NS:
                 continue
-            begun = int(np.searchsorted(starts, call.end, side="right"))
+            begun = bisect_right(record.start, call.end)
             if launches - begun >= _QUEUE_IS_FULL and begun and record.start[begun - 1] > call.start:
                 call.awaits, call.room = begun - 1, True
         elif call.kind == SYNC:
-            at = int(np.searchsorted(sorted_ends, call.end, side="right")) - 1
+            at = bisect_right(sorted_ends, call.end) - 1
             if at >= 0 and sorted_ends[at] > call.start:
                 call.awaits = int(by_end[at])
         if call.awaits >= 0 and launched_by.get(call.awaits, -1) >= index:

@@ -12,6 +12,7 @@ they have no step and no collective in common besides.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from scalescope.records.operations import PAIRWISE
 from scalescope.scaling.answer import StepSource
@@ -40,15 +41,50 @@ class FoundJob:
     is_window: bool = False  # it may well be the same job as the others', in steps that they do not hold
 
 
+class _File:
+    """A file and what was read of it, with what tells it from others: worked out once, whatever it is laid beside."""
+
+    def __init__(self, source: Source, reading: RankReading) -> None:
+        self.source = source
+        self.reading = reading
+        self.summary = reading.summary
+        self.rank = rank_of(source, reading.summary)
+        self.vendor = _vendor(reading.summary.device)
+        windows = reading.summary.shares.windows if reading.summary.shares is not None else None
+        self.span = (int(windows.edges[0]), int(windows.edges[-1])) if windows is not None else None
+        self.numbers = set(windows.numbers) if windows is not None else set()
+
+    @cached_property
+    def sequences(self) -> dict[tuple[str, tuple[int, ...]], set[int]]:
+        """The numbers of its collectives by their group and its ranks; pairs of ranks count for themselves."""
+        found: dict[tuple[str, tuple[int, ...]], set[int]] = {}
+        for one in self.summary.collectives:
+            if one.sequence is not None and one.group is not None and one.operation not in PAIRWISE:
+                found.setdefault((one.group, one.group_ranks), set()).add(one.sequence)
+        return found
+
+    @cached_property
+    def work(self) -> dict[str, float]:
+        """Of each kernel the share of the rank's compute time, largest first; on CPUs of its operators, by number.
+
+        An operator during which the core was another process's takes any time, and may be most of a short window.
+        """
+        found: dict[str, float] = {}
+        for (name, _), kernel in self.summary.kernels.items():
+            found[name] = found.get(name, 0.0) + (kernel.steps if self.summary.activity == "cpu" else kernel.total_ns)
+        total = sum(found.values()) or 1.0
+        return dict(sorted(((name, share / total) for name, share in found.items()), key=lambda one: -one[1]))
+
+
 def split_jobs(read: Sequence[tuple[Source, RankReading]]) -> list[FoundJob]:
     """Return the jobs that files are of, in the order of their first files; ranks ascend within each.
 
     A rank is what the header says, else the file's name, else the next that is free, in the order of the names.
     """
-    found: list[list[tuple[Source, RankReading]]] = []
-    for one in read:
+    found: list[list[_File]] = []
+    for one in [_File(source, reading) for source, reading in read]:
         fitting = [job for job in found if all(_may_be_one_job(one, member) for member in job)]
-        alike = [job for job in fitting if job[0][0].prefix == one[0].prefix]
+        alike = [job for job in fitting if job[0].source.prefix == one.source.prefix]
         chosen = next(iter(alike or fitting), None)
         if chosen is None:
             found.append([one])
@@ -61,7 +97,7 @@ def split_jobs(read: Sequence[tuple[Source, RankReading]]) -> list[FoundJob]:
         for others in found[at + 1 :]
         for other in others
     )
-    return [FoundJob(_by_rank(members), tuple(source for source, _ in members), windows) for members in found]
+    return [FoundJob(_by_rank(members), tuple(one.source for one in members), windows) for members in found]
 
 
 def rank_of(source: Source, summary: RankSummary) -> int | None:
@@ -69,19 +105,18 @@ def rank_of(source: Source, summary: RankSummary) -> int | None:
     return summary.rank if summary.rank is not None else source.rank
 
 
-def _may_be_one_job(one: tuple[Source, RankReading], other: tuple[Source, RankReading]) -> bool:
-    return not _are_two_jobs(one, other) and not _lie_apart(one[1].summary, other[1].summary)
+def _may_be_one_job(one: _File, other: _File) -> bool:
+    return not _are_two_jobs(one, other) and not _lie_apart(one, other)
 
 
-def _are_two_jobs(one: tuple[Source, RankReading], other: tuple[Source, RankReading]) -> bool:
-    left, right = one[1].summary, other[1].summary
-    ranks = rank_of(one[0], left), rank_of(other[0], right)
+def _are_two_jobs(one: _File, other: _File) -> bool:
+    left, right = one.summary, other.summary
     return (
-        (ranks[0] is not None and ranks[0] == ranks[1])
+        (one.rank is not None and one.rank == other.rank)
         or _differ(left.world_size, right.world_size)
         or _differ(left.backend or None, right.backend or None)
-        or _differ(_vendor(left.device), _vendor(right.device))
-        or _compute_different_things(left, right)
+        or _differ(one.vendor, other.vendor)
+        or _compute_different_things(one, other)
     )
 
 
@@ -98,73 +133,51 @@ def _vendor(device: str | None) -> str | None:
     return next((vendor for word, vendor in known.items() if word in lowered), None)
 
 
-def _lie_apart(left: RankSummary, right: RankSummary) -> bool:
-    if left.shares is None or right.shares is None or left.timeless or right.timeless:
+def _lie_apart(one: _File, other: _File) -> bool:
+    left, right = one.summary, other.summary
+    if one.span is None or other.span is None or left.timeless or right.timeless:
         return False
-    spans = [(int(one.windows.edges[0]), int(one.windows.edges[-1])) for one in (left.shares, right.shares)]
-    if min(start for start, _ in spans) < _ABSOLUTE_NS:
-        return _share_no_step(left, right)
-    (first_start, first_end), (second_start, _) = sorted(spans)
+    if min(one.span[0], other.span[0]) < _ABSOLUTE_NS:
+        return _share_no_step(one, other)
+    (first_start, first_end), (second_start, _) = sorted((one.span, other.span))
     gap = second_start - max(first_start, first_end)
     # ranks that exchange nothing keep no step with each other, and may do the same ones one after another
     in_step = bool(left.host) and left.host == right.host and bool(left.collectives) and bool(right.collectives)
-    return gap > _APART_NS or (gap > 0 and (in_step or _share_no_step(left, right)))
+    return gap > _APART_NS or (gap > 0 and (in_step or _share_no_step(one, other)))
 
 
-def _share_no_step(left: RankSummary, right: RankSummary) -> bool:
+def _share_no_step(one: _File, other: _File) -> bool:
     """Tell whether two ranks' windows have numbered steps, or collectives of a group of both, and none in common."""
-    numbered = all(one.evidence.steps in _NUMBERED for one in (left, right))
-    if numbered and left.shares is not None and right.shares is not None:
-        own, other = set(left.shares.windows.numbers), set(right.shares.windows.numbers)
-        if own and other and not own & other:
-            return True
-    own_calls, other_calls = _sequences(left), _sequences(right)
-    shared = own_calls.keys() & other_calls.keys()
-    return bool(shared) and all(not own_calls[group] & other_calls[group] for group in shared)
+    numbered = all(file.summary.evidence.steps in _NUMBERED for file in (one, other))
+    if numbered and one.numbers and other.numbers and not one.numbers & other.numbers:
+        return True
+    shared = one.sequences.keys() & other.sequences.keys()
+    return bool(shared) and all(not one.sequences[group] & other.sequences[group] for group in shared)
 
 
-def _sequences(summary: RankSummary) -> dict[tuple[str, tuple[int, ...]], set[int]]:
-    """Return the numbers of a rank's collectives by their group and its ranks; pairs of ranks count for themselves."""
-    found: dict[tuple[str, tuple[int, ...]], set[int]] = {}
-    for one in summary.collectives:
-        if one.sequence is not None and one.group is not None and one.operation not in PAIRWISE:
-            found.setdefault((one.group, one.group_ranks), set()).add(one.sequence)
-    return found
-
-
-def _compute_different_things(left: RankSummary, right: RankSummary) -> bool:
-    if left.activity != right.activity:
+def _compute_different_things(one: _File, other: _File) -> bool:
+    if one.summary.activity != other.summary.activity:
         return False  # of a job on devices, one trace may hold the host alone
-    if left.timeless or right.timeless:
+    if one.summary.timeless or other.summary.timeless:
         return False
-    shares = [_work_by_name(one) for one in (left, right)]
-    if any(len(one) < _TELLING_KERNELS for one in shares):
+    if len(one.work) < _TELLING_KERNELS or len(other.work) < _TELLING_KERNELS:
         return False
-    common = sum(min(share, shares[1].get(name, 0.0)) for name, share in shares[0].items())
-    return common < _SAME_WORK
+    common = 0.0
+    for name, share in one.work.items():
+        common += min(share, other.work.get(name, 0.0))
+        if common >= _SAME_WORK:  # of ranks of one job, after a kernel or two
+            return False
+    return True
 
 
-def _work_by_name(summary: RankSummary) -> dict[str, float]:
-    """Return of each kernel the share of the rank's compute time; on CPUs of its operators, by number.
-
-    An operator during which the core was another process's takes any time, and may be most of a short window.
-    """
-    found: dict[str, float] = {}
-    for (name, _), kernel in summary.kernels.items():
-        found[name] = found.get(name, 0.0) + (kernel.steps if summary.activity == "cpu" else kernel.total_ns)
-    total = sum(found.values()) or 1.0
-    return {name: share / total for name, share in found.items()}
-
-
-def _by_rank(members: Sequence[tuple[Source, RankReading]]) -> dict[int, RankReading]:
+def _by_rank(members: Sequence[_File]) -> dict[int, RankReading]:
     found: dict[int, RankReading] = {}
     nameless = []
-    for source, reading in members:
-        rank = rank_of(source, reading.summary)
-        if rank is None:
-            nameless.append(reading)
+    for one in members:
+        if one.rank is None:
+            nameless.append(one.reading)
         else:
-            found[rank] = reading
+            found[one.rank] = one.reading
     for reading in nameless:
         found[next(rank for rank in range(len(found) + 1) if rank not in found)] = reading
     return dict(sorted(found.items()))

@@ -149,19 +149,25 @@ class _Additions:
         """Put all calls behind theirs, and let streams run what is new in the order of its launches."""
         graph = self.graph
         for rank in graph.ranks:
-            calls: list[HostCall] = []
-            for call in graph.calls[rank]:
-                calls.append(call)
-                if call.launches in self._behind:
-                    self._append_behind(calls, call.launches)
-            graph.calls[rank] = calls
-            position = {call.launches: index for index, call in enumerate(calls) if call.launches >= 0}
+            graph.calls[rank] = calls = self._with_additions(graph.calls[rank])
             streams = {graph.activities[stream[0]].stream: stream for stream in graph.order[rank]}
             for at in self._made[rank]:
                 streams.setdefault(graph.activities[at].stream, []).append(at)
-            for number in {graph.activities[at].stream for at in self._made[rank]}:
+            changed = {graph.activities[at].stream for at in self._made[rank]}
+            on_these = {at for number in changed for at in streams[number]}
+            position = {call.launches: index for index, call in enumerate(calls) if call.launches in on_these}
+            for number in changed:
                 streams[number].sort(key=lambda at: position.get(at, -1))  # launched before the trace: stays first
             graph.order[rank] = list(streams.values())
+
+    def _with_additions(self, calls: Sequence[HostCall]) -> list[HostCall]:
+        found: list[HostCall] = []
+        copied = 0
+        for at in [at for at, call in enumerate(calls) if call.launches in self._behind]:
+            found += calls[copied : at + 1]
+            self._append_behind(found, calls[at].launches)
+            copied = at + 1
+        return [*found, *calls[copied:]]
 
     def _append_behind(self, calls: list[HostCall], launched: int) -> None:
         for new in self._behind[launched]:
@@ -233,16 +239,12 @@ def _take_out(graph: Graph, steps: Sequence[StepBuckets]) -> list[_TakenOut]:
             graph.after[at] = [other for other in others if other not in gone]
     for rank in graph.ranks:
         graph.order[rank] = [left for stream in graph.order[rank] if (left := [at for at in stream if at not in gone])]
-        calls: list[HostCall] = []
-        for call in graph.calls[rank]:
-            if call.hands_over in gone:
-                continue
-            kept = call
-            if call.awaits in gone:
-                kept = replace(call, awaits=-1)
-                found[gone[call.awaits]].awaiting.setdefault(rank, kept)
-            calls.append(kept)
-        graph.calls[rank] = calls
+        calls = graph.calls[rank]
+        for index in [index for index, call in enumerate(calls) if call.awaits in gone and call.hands_over not in gone]:
+            place = gone[calls[index].awaits]
+            calls[index] = replace(calls[index], awaits=-1)
+            found[place].awaiting.setdefault(rank, calls[index])
+        graph.calls[rank] = [call for call in calls if call.hands_over not in gone]
     return found
 
 

@@ -1,8 +1,15 @@
 """The structure that a replay follows: activities of all ranks, the hosts' calls, and what waits for what."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from scalescope.scaling.replay.node_columns import Array, NodeColumns
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(slots=True)
@@ -84,11 +91,30 @@ class Contention:
     basis: str = "not known: taken as none"
 
 
+class _Shared:
+    """What a graph's copies have in common: the fields of its nodes as arrays."""
+
+    def __init__(self) -> None:
+        self.activities: NodeColumns[Activity] = NodeColumns(
+            kind=np.int32, rank=np.int32, collective=np.int32, dispatch_ns=np.float64, late_ns=np.float64,
+            not_before=np.float64, skew_ns=np.float64,
+        )  # fmt: skip
+        self.calls: dict[int, NodeColumns[HostCall]] = {}  # by rank
+
+    def calls_of(self, rank: int) -> NodeColumns[HostCall]:
+        if rank not in self.calls:
+            self.calls[rank] = NodeColumns(
+                think_ns=np.float64, data_ns=np.float64, duration_ns=np.float64, launches=np.int32, awaits=np.int32,
+                room=np.uint8, until_ns=np.float64,
+            )  # fmt: skip
+        return self.calls[rank]
+
+
 @dataclass(slots=True)
 class Graph:
     """All ranks' nodes. `order` lists a rank's activities a stream, in the order in which the stream runs them.
 
-    Copies share their nodes: whoever changes a copy puts new ones in their places.
+    Copies share their nodes: whoever changes a copy puts new ones in their places. So it is with a graph that has run.
     """
 
     ranks: list[int]
@@ -111,6 +137,7 @@ class Graph:
     #: by activity: how many times the contention's inflation is its own; beyond the list 1
     slowed: list[float] = field(default_factory=list)
     led: set[int] = field(default_factory=set)  # ranks whose hosts begin ahead of the trace (replay/host_cost.py)
+    shared: _Shared = field(default_factory=_Shared, repr=False, compare=False)
 
     def living(self) -> list[int]:
         """Return the activities that run; one that no stream lists was taken out by a what-if."""
@@ -136,10 +163,19 @@ class Graph:
             transfers=list(self.transfers),
         )
 
-    def inflation(self) -> list[float]:
+    def activity_columns(self) -> Mapping[str, Array]:
+        """Return fields of the activities by their names, an array each, which are not to be changed."""
+        return self.shared.activities.of(self.activities)
+
+    def call_columns(self, rank: int) -> Mapping[str, Array]:
+        """Return fields of a rank's calls by their names, an array each, which are not to be changed."""
+        return self.shared.calls_of(rank).of(self.calls[rank])
+
+    def inflation(self) -> Floats:
         """Return by how much each activity is slowed by a collective beside it, under this graph's contention."""
-        usual = self.contention.inflation
-        return [usual * times for times in self.slowed] + [usual] * (len(self.activities) - len(self.slowed))
+        found = np.full(len(self.activities), self.contention.inflation)
+        found[: len(self.slowed)] *= self.slowed
+        return found
 
     def under(self, contention: Contention) -> "Graph":
         """Return the graph, as traced, under another contention.
@@ -151,7 +187,7 @@ class Graph:
         inflation = graph.inflation()
         graph.work_ns = [
             one.traced_end - one.traced_start - own / (1 + own) * one.overlap_ns
-            for one, own in zip(self.activities, inflation, strict=True)
+            for one, own in zip(self.activities, inflation.tolist(), strict=True)
         ]
         loss = 1 - contention.transfer_rate
         graph.transfers = [replace(one, work_ns=one.traced_ns * (1 - loss * one.hidden)) for one in self.transfers]

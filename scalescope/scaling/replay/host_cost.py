@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.replay.graph import Graph, HostCall
-from scalescope.scaling.replay.simulate import Timing, bounded, bounded_steps, simulate, simulate_begins
+from scalescope.scaling.replay.simulate import bounded, bounded_steps, simulate, simulate_begins
+from scalescope.scaling.replay.timing import Timing
 
 Floats = npt.NDArray[np.float64]
 
@@ -62,12 +63,9 @@ def without_recording(graph: Graph, cost: HostCost, scale: float) -> Graph:
     lighter = graph.copy()
     known = 1.0 if scale > 0 else 0.0
     for rank, own in cost.calls.items():
-        before = (scale * own.before + known * own.before_known).tolist()
-        during = (scale * own.during + known * own.during_known).tolist()
-        lighter.calls[rank] = [
-            _less(call, on_the_way, inside)
-            for call, on_the_way, inside in zip(graph.calls[rank], before, during, strict=True)
-        ]
+        before = scale * own.before + known * own.before_known
+        during = scale * own.during + known * own.during_known
+        lighter.calls[rank] = _less(graph, rank, before, during)
     if cost.inside.size:
         lighter.work_ns = np.maximum(np.array(graph.work_ns) - scale * cost.inside, 0.0).tolist()
     return lighter
@@ -83,12 +81,19 @@ def on_slower_devices(graph: Graph, times: float) -> Graph:
     return slower
 
 
-def _less(call: HostCall, before: float, during: float) -> HostCall:
-    think = max(0.0, call.think_ns - before)
-    return HostCall(
-        think, min(call.data_ns, think), max(0.0, call.duration_ns - during), call.launches, call.awaits, call.room,
-        call.until_ns, call.thread, call.hands_over,
-    )  # fmt: skip
+def _less(graph: Graph, rank: int, before: Floats, during: Floats) -> list[HostCall]:
+    """Return a rank's calls with so many ns less on the way to each, and inside it; none goes below 0."""
+    calls = graph.call_columns(rank)
+    think = np.maximum(calls["think_ns"] - before, 0.0)
+    data = np.minimum(calls["data_ns"], think)
+    duration = np.maximum(calls["duration_ns"] - during, 0.0)
+    return [
+        HostCall(on_the_way, loads, inside, call.launches, call.awaits, call.room, call.until_ns, call.thread,
+                 call.hands_over)
+        for call, on_the_way, loads, inside in zip(
+            graph.calls[rank], think.tolist(), data.tolist(), duration.tolist(), strict=True
+        )
+    ]  # fmt: skip
 
 
 def starts_of(graph: Graph, timing: Timing) -> dict[int, Start]:

@@ -21,6 +21,7 @@ from scalescope.records.statistics import half_of_mean
 from scalescope.scaling.answer import Replay
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.ranks.processes import map_in_processes
+from scalescope.scaling.replay import compiled
 from scalescope.scaling.replay.buckets import StepBuckets, find_buckets
 from scalescope.scaling.replay.build import build_graph
 from scalescope.scaling.replay.change import Change, even_out, free_data, free_host, no_overlap, perfect_overlap
@@ -33,8 +34,9 @@ from scalescope.scaling.replay.ranks.between_ranks import cells_between_ranks
 from scalescope.scaling.replay.ranks.launch_inflation import slowing_of_launches
 from scalescope.scaling.replay.ranks.side_by_side import SideBySide, lay_side_by_side, under
 from scalescope.scaling.replay.removal import remove
-from scalescope.scaling.replay.simulate import Timing, bounded, bounded_steps, mean_step_ns, simulate, simulate_steps
+from scalescope.scaling.replay.simulate import bounded, bounded_steps, mean_step_ns, simulate, simulate_steps
 from scalescope.scaling.replay.times import CollectiveTimes, TraceTimes
+from scalescope.scaling.replay.timing import Timing
 
 #: A replay without changes must be within this of the trace, else nothing is said of changes.
 FAITHFUL = 0.01
@@ -43,8 +45,8 @@ NEAR = 0.05
 #: Nothing is predicted surer than this share of the change: so far off were known delays, taken out of traces of 2 and
 #: 4×H200, from runs that never had them.
 _LEAST_SHARE = 0.05
-#: So many activities must be run in all for processes of their own to pay off.
-_WORTH_PROCESSES = 100_000
+#: So many activities must be run in all for processes of their own to pay off: where C runs them, where Python does.
+_WORTH_PROCESSES, _WORTH_PROCESSES_IN_PYTHON = 1_000_000, 100_000
 #: A step that is known is known within this.
 _KNOWN_WITHIN = 0.03
 #: How far a transfer's rate under compute may be from the one used: where it was measured, and where it was not.
@@ -275,7 +277,8 @@ class Replayer:
         ]
         runs = sum(len(new) + (which > 0) for which, new in tasks)
         workers = self._jobs if self._jobs is not None else usable_cores()
-        if self._jobs is None and runs * len(self.graph.activities) < _WORTH_PROCESSES:
+        worth = _WORTH_PROCESSES if compiled.is_built() else _WORTH_PROCESSES_IN_PYTHON
+        if self._jobs is None and runs * len(self.graph.activities) < worth:
             workers = 1
         for (which, new), found in zip(tasks, map_in_processes(self._work, tasks, workers, "replayed"), strict=True):
             self._known.update(zip([(change, which) for change in new], found, strict=True))

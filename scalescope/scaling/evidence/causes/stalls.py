@@ -57,7 +57,7 @@ class _Place:
         """Return the ranks that stall here longer than the others do."""
         found = []
         for at, (rank, row) in enumerate(zip(self.common.ranks, self.rows, strict=True)):
-            if row is None or len(self.common.ranks) < 2:
+            if row is None or len(self.common.ranks) < 2 or not self._may_stall(at):
                 continue
             slow = max(slowness[at], 1.0)
             floors = [self.common.by_rank[other].gaps.floor_ns for other in self.common.ranks if other != rank]
@@ -72,6 +72,10 @@ class _Place:
             if stalls and _mostly(ns) >= _SHARE * self.common.step_ns:
                 found.append(_cause(self, rank, [row], np.rint(ns).astype(np.int64), usual))
         return found
+
+    def _may_stall(self, at: int) -> bool:
+        """Tell whether a rank's gaps are long enough for a stall whatever the others' are, which takes long to tell."""
+        return _mostly(self.longest[at]) >= _LEAST_NS and _mostly(self.ns[at]) >= _SHARE * self.common.step_ns
 
     def together(self) -> list[HostCause]:
         """Return the stall that all ranks have in common here."""

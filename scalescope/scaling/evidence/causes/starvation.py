@@ -7,6 +7,8 @@ profiler records, so the second sign needs more than that where a device compute
 itself differ less.
 """
 
+from bisect import bisect_left
+
 import numpy as np
 
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps, beyond_others
@@ -33,10 +35,11 @@ def starved_causes(common: CommonSteps) -> list[HostCause]:
     lost = common.table(lambda one: one.interruptions.ns if one.interruptions else None)
     count = common.table(lambda one: one.interruptions.count if one.interruptions else None)
     more = beyond_others(lost) if len(common.ranks) > 1 else lost
+    operators = _Operators(common)
     for at, rank in enumerate(common.ranks):
         if _interrupted(common, rank, more[at], count[at]):
             found.append(_cause(common, rank, [rank], more[at], float(np.delete(lost, at, axis=0).mean())))
-        elif len(common.ranks) > 1 and (slow := _slower(common, rank)) is not None:
+        elif len(common.ranks) > 1 and (slow := _slower(common, rank, operators)) is not None:
             found.append(slow)
     base = lost.min(axis=0)
     if len(common.ranks) > 1 and base.mean() >= 2 * _SHARE * common.step_ns and (base > 0).mean() >= _STEPS:
@@ -69,15 +72,32 @@ def _cause(common: CommonSteps, rank: int | None, ranks: list[int], ns: Ints, ot
     return HostCause(code="host_starved", rank=rank, steps=common.steps, ns=tuple(ns.tolist()), evidence=(figure,))
 
 
-def _slower(common: CommonSteps, rank: int) -> HostCause | None:
+class _Operators:
+    """What the operators that all ranks run typically take on each, ns."""
+
+    def __init__(self, common: CommonSteps) -> None:
+        by_rank = [_typical(one) for one in common.by_rank.values()]
+        everywhere = set.intersection(*map(set, by_rank)) if by_rank else set()
+        self._sorted = {name: sorted(times[name] for times in by_rank) for name in everywhere}
+
+    def of_others(self, name: str, own_ns: float) -> float | None:
+        """Return the median of the other ranks, where one's own is given; None where one of them does not run it."""
+        if name not in self._sorted:
+            return None
+        times = self._sorted[name]
+        own, others = bisect_left(times, own_ns), len(times) - 1
+        low, high = (times[at + (at >= own)] for at in ((others - 1) // 2, others // 2))
+        return (low + high) / 2
+
+
+def _slower(common: CommonSteps, rank: int, operators: _Operators) -> HostCause | None:
     """Return the cause where a rank's operators all take longer than the other ranks' median."""
     mine = {one.name: one for one in common.by_rank[rank].operators}
-    theirs = [_typical(one) for other, one in common.by_rank.items() if other != rank]
     rows = []
     for name, one in mine.items():
-        others = [times[name] for times in theirs if name in times]
-        if len(others) == len(theirs):
-            usual = max(float(np.median(others)), 1.0)
+        others_ns = operators.of_others(name, one.typical_ns)
+        if others_ns is not None:
+            usual = max(others_ns, 1.0)
             rows.append((one.typical_ns / usual, usual * one.runs, name, usual))
     if not rows:
         return None
