@@ -134,7 +134,7 @@ FAULTS: dict[str, Fault] = {
         "tests/test_faults_ctrl_c.py::test_ctrl_c_while_ranks_load_ends_the_job_as_interrupted",
     ),
     "interrupted_twice": Fault(
-        "Ctrl-C again, while ranks do not come to their end", "SIGINT, and SIGINT 1 s later; the ranks are stopped",
+        "Ctrl-C again, while ranks do not come to their end", "SIGINT, and SIGINT 0.3 s later; the ranks are stopped",
         3, 15,
         "stopped by SIGINT", "every step's row until then; no rank stays behind",
         "tests/test_faults_ctrl_c.py::test_a_second_ctrl_c_ends_ranks_at_once",

@@ -59,6 +59,30 @@ def test_a_sleep_before_the_forward_pass_is_a_stall_of_that_rank_in_a_real_job()
         assert stall.typical_ns == pytest.approx(10e6, rel=0.05)
 
 
+def test_a_stall_at_a_steps_end_is_in_one_place_though_the_loop_keeps_its_loss_after_the_last_step(
+    tmp_path: Path,
+) -> None:
+    """Between two steps a loop may run an operator; after the last of a window there is none, or it comes later."""
+
+    def write(rank: int, stalled_us: float) -> None:
+        trace = HostTrace(rank, 2)
+        for number in range(STEPS):
+            with trace.inside("user_annotation", f"ProfilerStep#{number + 3}"):
+                plain_step(trace, KERNEL_US)
+                trace.idle(stalled_us)
+            if number < STEPS - 1:
+                with trace.inside("cpu_op", "aten::detach"):
+                    trace.python()
+            trace.idle(15.0)
+        trace.write(tmp_path)
+
+    write(0, 0.0)
+    write(1, 3_000.0)
+    (stall,) = (one for one in compare_hosts(evidence_of(tmp_path)) if one.rank is not None)
+    assert stall.code == "host_stall" and stall.place is not None and stall.place.phase == "after_last"
+    assert stall.typical_ns == pytest.approx(3e6, rel=0.05)
+
+
 def test_a_slow_host_has_no_stalls(tmp_path: Path) -> None:
     """All that it does takes half as long again, a long stretch of Python too; that is busy time, and more of it."""
 

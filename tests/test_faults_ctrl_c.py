@@ -130,7 +130,7 @@ def test_a_second_ctrl_c_ends_ranks_at_once(tmp_path: Path) -> None:
         os.kill(rank, signal.SIGSTOP)
     job.send_signal(signal.SIGINT)
     await_that(lambda: all(pending(rank, signal.SIGINT) for rank in ranks))  # its launcher has told them
-    time.sleep(1.1)  # one that comes sooner may be the first once more, from a wrapper
+    time.sleep(0.4)  # one that comes sooner may be the first once more, from a wrapper
     since = time.monotonic()
     job.send_signal(signal.SIGINT)
     said = end_of(FAULTS["interrupted_twice"], job, folder, since)

@@ -112,7 +112,8 @@ def test_a_request_to_stop_that_came_before_training_began_is_obeyed(
 
 @pytest.mark.parametrize(("numbers", "after_s", "again"), [
     ((signal.SIGINT, signal.SIGINT), 0.005, False),  # from the terminal, and from a wrapper that passes it on
-    ((signal.SIGINT, signal.SIGINT), 1.5, True),
+    ((signal.SIGINT, signal.SIGINT), 0.4, True),  # by hand, as fast as people press twice
+    ((signal.SIGINT, signal.SIGINT, signal.SIGINT), 0.1, True),
     ((signal.SIGTERM, signal.SIGTERM), 1.5, False),
 ])  # fmt: skip
 def test_a_signal_that_comes_twice_at_once_is_no_second_ctrl_c(

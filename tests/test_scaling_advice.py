@@ -1,6 +1,7 @@
 """Remedies are the right ones: what holds a step up is named, with the setting that changes it and what it brings."""
 
 import math
+import shutil
 import statistics
 from pathlib import Path
 from typing import get_args
@@ -19,6 +20,7 @@ from scalescope.records.rows import TrainFacts
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.codes import CODES as CODE_TEXTS
 from scalescope.report.text.cures import CURES, cure_elsewhere, cure_text
+from scalescope.report.text.fusing import best_to_do, fusible_share
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.analyze import analyze, analyze_run
 from scalescope.scaling.answer import RunAnalysis
@@ -54,8 +56,22 @@ def _found(replayer: Replayer, analysis: RunAnalysis, facts: TrainFacts | None =
     return found
 
 
-def test_a_slow_loader_is_loaded_ahead() -> None:
-    answer = _advised("cpu_ddp_n2")
+#: Of a job of ours: only such a one has our keys.
+OURS = TrainFacts("ours", "ddp", "fp32", 1, 0.0, "", 1, origin="job")
+
+
+def _of_ours(name: str, folder: Path) -> RunAnalysis:
+    """Return the analysis of traces that lie in a run folder of a job of ours."""
+    run = RunFolder.create(folder / name, "train", "model: x")
+    shutil.copytree(DATA / name, run.traces)
+    run.write_facts(OURS)
+    (answer,) = analyze([run.path])
+    assert isinstance(answer, RunAnalysis)
+    return answer
+
+
+def test_a_slow_loader_is_loaded_ahead(tmp_path: Path) -> None:
+    answer = _of_ours("cpu_ddp_n2", tmp_path)
     (loading,) = [one for one in answer.advice if "data.workers=4" in one.overrides]
     idle = sum(rank.idle_data_ms for rank in answer.ranks) / sum(rank.steps for rank in answer.ranks)
     assert loading.code == "data_loading" and loading.gain_ms == pytest.approx(idle, rel=0.3)
@@ -78,6 +94,27 @@ def test_a_loop_of_one_s_own_is_given_no_key_of_ours(name: str) -> None:
         finding_text.todo(one) + finding_text.todo_elsewhere(one) for one in found
     )
     assert not [key for key in keys if key in said]
+
+
+@pytest.mark.parametrize("name", ["cpu_ddp_n2", "cpu_tiny_buckets_n2", "gpt8_ddp_none_n2"])
+def test_traces_without_a_run_folder_are_given_no_key_of_ours(name: str) -> None:
+    answer = _advised(name)
+    assert answer.findings and not [key for one in answer.advice for key in one.overrides]
+
+
+def test_compiling_an_eager_step_is_advised_before_what_brings_less() -> None:
+    """What its kernels take that compiling fuses is told from the trace; what it gives back is not, so no figure is."""
+    answer = _advised("gpt_ddp_n2")
+    transfer = Finding(code="exposed_transfer", ms=0.3, low_ms=0.1, high_ms=0.5, fraction=0.011, backed="replay",
+                       remedy=Remedy(cure="narrow_gradients"))  # fmt: skip
+    said = best_to_do(answer, transfer)
+    assert said.startswith("compile the model (torch.compile(model))") and finding_text.todo(transfer) in said
+    assert 0.1 < fusible_share(answer) < 0.6
+    large = msgspec.structs.replace(transfer, fraction=0.5)
+    assert best_to_do(answer, large) == finding_text.todo(large)
+    late = msgspec.structs.replace(transfer, rank=1)
+    assert best_to_do(answer, late) == finding_text.todo(late), "a late rank is mended first"
+    assert fusible_share(_advised("gpt_ddp_compile_n4")) == 0 == fusible_share(_advised("cpu_ddp_n2"))
 
 
 def test_a_run_that_is_well_set_up_has_one_finding_nothing_and_says_what_the_compute_is() -> None:
@@ -153,13 +190,13 @@ def test_a_compile_order_that_hides_no_all_reduce_is_told_to_compile_around_ddp(
     assert not isinstance(steps, str) and comes_in_bursts(replayer.graph, steps) == "all at once"
     back = replayer.predict(Change(spread=True), quick=True)
     assert back.change_ms is not None and -back.change_ms * 1e6 == pytest.approx(lost, rel=0.3)
-    found = _found(replayer, analyze_run(DATA / "gpt_ddp_n2"))
+    found = _found(replayer, analyze_run(DATA / "gpt_ddp_n2"), OURS)
     assert found[0].code == "late_bucket" and found[0].remedy is not None
     assert found[0].remedy.overrides == ("strategy.compile_by_bucket=true",)
 
 
-def test_many_tiny_buckets_are_told_to_be_larger() -> None:
-    answer = _advised("cpu_tiny_buckets_n2")  # 52 all-reduces of a gradient each, on two CPU ranks
+def test_many_tiny_buckets_are_told_to_be_larger(tmp_path: Path) -> None:
+    answer = _of_ours("cpu_tiny_buckets_n2", tmp_path)  # 52 all-reduces of a gradient each, on two CPU ranks
     best = next(one for one in answer.advice if one.code == "small_buckets")
     (found,) = (one for one in answer.findings if one.code == "small_buckets")
     assert best.overrides[0].startswith("strategy.bucket_mib=") and "52 all-reduces" in finding_text.because(found)

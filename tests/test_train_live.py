@@ -27,6 +27,7 @@ from scalescope.train.measure.anomaly import Anomaly, AnomalyWatch
 from scalescope.train.measure.lateness import Lateness, LateRank
 from scalescope.train.measure.schedule import Schedule, Window
 from scalescope.train.script.exchange_marks import mark_exchanges
+from tests.anomaly_script_job import GROWS_FROM as SCRIPT_GROWS_FROM
 from tests.late_rank_job import SLEEP_S, SLEEPS_FROM
 from tests.late_script_job import SLEEPS_FROM as SCRIPT_SLEEPS_FROM
 from tests.train_runs import FAST, SMALL_GPT
@@ -257,6 +258,25 @@ def test_a_mark_that_fails_ends_nobodys_training(alone: None) -> None:
     for _ in range(2):
         model(torch.ones(2, 8)).sum().backward()
     assert called == [1], "once, and never again"
+
+
+@pytest.mark.job
+def test_a_loop_of_ones_own_records_by_itself_why_its_steps_became_longer(tmp_path: Path) -> None:
+    """Rank 1 sleeps 100 ms in each step from the 30th on; by then no window is left in the schedule."""
+    done = run_world(2, [str(JOB.with_name("anomaly_script_job.py")), str(tmp_path)])
+    assert done.returncode == 0, done.stderr
+    told = re.findall(r"since step (\d+) steps take ([\d.,]+) ms, .* usual: recording steps (\d+) to \d+", done.stderr)
+    (opened,) = [int(first) for since, ms, first in told if int(since) == SCRIPT_GROWS_FROM]
+    late = re.findall(r"step (\d+): rank (\d) is ([\d.,]+) ms late a step", done.stderr)
+    assert {rank for step, rank, _ in late if int(step) > SCRIPT_GROWS_FROM} == {"1"}, done.stderr
+    folder = RunFolder(tmp_path / "grown")
+    assert all(folder.trace_of(rank, opened).is_file() for rank in (0, 1)), done.stderr
+    phases = {row.step: row.phase for row in folder.read_steps()}
+    assert phases[opened] == "profile" and phases[opened - 9] == "steady"
+    for before in set(folder.traces.iterdir()) - {folder.trace_of(rank, opened) for rank in (0, 1)}:
+        before.unlink()
+    (finding,) = [one for one in analyze_run(folder.traces).findings if one.rank == 1 and one.code == "host_stall"]
+    assert finding.ms == pytest.approx(1e3 * SLEEP_S, rel=0.3)
 
 
 @pytest.mark.job

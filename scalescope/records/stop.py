@@ -15,7 +15,9 @@ from types import FrameType
 
 _HELD_BACK = (signal.SIGUSR1, signal.SIGINT)
 _KEYS = (signal.SIGINT, signal.SIGQUIT)  # a batch system may send SIGTERM twice, or SIGHUP behind it
-_SAME_S = 1.0  # within it, a signal is the first one once more: a wrapper passes on what the terminal gave to all
+#: Within it, a second signal is the first one once more: a wrapper passes on what the terminal gave to all. Two presses
+#: by hand lie further apart, as a rule; of a third signal nobody asks when it came.
+_SAME_S = 0.3
 _noted: list[str] = []
 _interrupts: list[int] = []
 
@@ -111,9 +113,8 @@ def asked_to_end() -> Ending | None:
 
 def told_again() -> bool:
     """Return whether somebody at the keyboard has not waited for the end that was asked for, and interrupts that."""
-    return any(
-        ending.number in _KEYS and ending.came_unix_s - _endings[0].came_unix_s >= _SAME_S for ending in _endings[1:]
-    )
+    later = [ending for ending in _endings[1:] if ending.number in _KEYS]
+    return len(later) > 1 or any(ending.came_unix_s - _endings[0].came_unix_s >= _SAME_S for ending in later)
 
 
 def _note_ending(number: int, frame: FrameType | None) -> None:

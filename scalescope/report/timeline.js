@@ -119,6 +119,19 @@
           if (wide > 30) label(lane, one, wide, Math.max(data.left, data.left + (lane.start[one] + wait - from) * scale));
         }
       }
+      for (const [begin, over, top, height, above, text] of data.marks) {
+        if (over < from || begin > to) continue;
+        const left = Math.max(data.left, data.left + (begin - from) * scale);
+        const right = Math.min(width, data.left + (over - from) * scale);
+        pen.strokeStyle = shade("--ink");
+        pen.lineWidth = 2;
+        pen.strokeRect(left, top - 1, Math.max(right - left, 2), height + 2);
+        pen.fillStyle = shade("--ink");
+        pen.font = "600 10px system-ui, sans-serif";
+        pen.textAlign = left > width - 120 ? "right" : "left";
+        pen.fillText(text, Math.min(left, width - 2), above);
+        pen.textAlign = "left";
+      }
       const whole = to - from >= data.length * 0.999;
       said.textContent = whole ? `The whole step, ${time(data.length * data.unit)}.`
         : `${time(from * data.unit)} to ${time(to * data.unit)}: ${time((to - from) * data.unit)} of it.`;

@@ -31,6 +31,7 @@ from scalescope.report.sentences import (
 from scalescope.report.steadiness import is_doubtful, unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
+from scalescope.report.text.fusing import best_to_do
 from scalescope.report.views import (
     activities,
     devices,
@@ -226,10 +227,10 @@ def _best_advice(run: RunAnalysis, remedy: str) -> str:
     if unsplit or (first is None and run.quality.left_out_ranks):
         return f"{_PROFILE_ALL.format(which=_which_ranks(run))}."
     if is_doubtful(run.step_times):
-        alone = f"; of the profiled steps alone: {finding_text.todo(first)}" if first is not None else ""
+        alone = f"; of the profiled steps alone: {best_to_do(run, first)}" if first is not None else ""
         return f"{_MEASURE_AGAIN}{alone}."
     if first is not None:
-        return f"{finding_text.todo(first)}."
+        return f"{best_to_do(run, first)}."
     if run.advice and run.advice[0].what:  # schema 1
         return f"{advice_sentence(run.advice[0])}."
     if slowed_by_profiling(run) and not _knows_as_run(run):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scalescope.records.folder import RunFolder
+from scalescope.train.measure.anomaly import Anomaly
 from scalescope.train.measure.lateness import LateRank, describe_late
 from scalescope.train.measure.schedule import Window
 
@@ -36,6 +37,19 @@ def analysis(folder: RunFolder) -> str:
 def late(step: int, rank: LateRank) -> str:
     """Return which rank the others wait for, from which step on that is known."""
     return f"step {step}: {describe_late(rank)}"
+
+
+def longer_steps(anomaly: Anomaly, window: Window | None) -> str:
+    """Return that steps have become longer, and which are recorded for it; None: none can be."""
+    done = (
+        f"recording steps {window.active} to {window.end - 1}"
+        if window is not None
+        else "they are recorded by the next window"
+    )
+    return (
+        f"since step {anomaly.since} steps take {anomaly.step_ms:,.1f} ms, where {anomaly.level_ms:,.1f} were usual: "
+        f"{done}"
+    )
 
 
 def renamed(wanted: str, path: Path) -> str:

@@ -55,9 +55,6 @@ class ScriptConfig:
             raise UserError(f"profile_steps: precision={self.precision}: choose one of fp32, tf32, bf16, fp16, fp8")
         if self.profiler.wait is None or self.profiler.wait < 1:
             raise UserError("profile_steps: wait must be at least 1: the first step tells where the script runs")
-        if self.profiler.on_anomaly:
-            raise UserError("profile_steps: on_anomaly needs ranks that decide together, which scalescope train has; "
-                            "say with wait, active and repeat which steps to record")  # fmt: skip
         if not self.what or "/" in self.what or self.what.startswith("."):
             raise UserError(f"profile_steps: {self.what!r} becomes part of a folder's name; say it in a plain word")
 

@@ -5,6 +5,7 @@ one may take more steps than another, or end early. A rank takes a number and wr
 them in order and deletes them: two short exchanges with the store a message on either side.
 """
 
+import math
 import time
 
 import msgspec
@@ -14,6 +15,7 @@ from scalescope.records.rows import Device
 from scalescope.records.steps.recording import RecordingBursts
 
 _SECONDS_APART = 1.0
+_MARGIN, _MARGIN_STEPS = 2.5, 2  # times that; ranks look as often as they speak, between two steps
 _RANKS_A_SECOND = 16  # more ranks than these speak less often, so that rank 0 need not listen all the time
 
 
@@ -66,6 +68,19 @@ class MessageChannel:
                                    "on rank 0, too")  # fmt: skip
             time.sleep(0.02)
         return str(self._store.get("folder"), "utf-8")[1:]
+
+    def ask_for_window(self, number: int, first: int) -> None:
+        """Ask all ranks for a window, the `number`th, from a step on. By rank 0."""
+        self._store.set(f"window/{number}", str(first))
+
+    def asked_window(self, number: int) -> int | None:
+        """Return from which step on rank 0 has asked for the `number`th window; None: it has not."""
+        key = f"window/{number}"
+        return int(self._store.get(key)) if self._store.check([key]) else None
+
+    def steps_until_known(self, step_ms: float) -> int:
+        """Return within how many steps every rank has seen what rank 0 asks for now."""
+        return _MARGIN_STEPS + math.ceil(_MARGIN * self._apart_s * 1e3 / step_ms)
 
     def due(self) -> bool:
         """Whether it is time for the next message."""

@@ -33,6 +33,7 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.package import COMMAND, importable
 from scalescope.records.rows import RunStatus, StepPhase
 from scalescope.records.steps.recording import NEAR_STEPS, RecordingBursts, WindowFacts, untraced_steps
+from scalescope.train.measure.anomaly import Anomaly
 from scalescope.train.measure.clock import Clock, make_clock
 from scalescope.train.measure.memory import peak_bytes
 from scalescope.train.measure.schedule import Window
@@ -105,6 +106,7 @@ class StepProfiler:
         self._next_lap = self._step + 1  # the first step's is taken by the host
         self._sent = 0
         self._remarks: list[str] = []
+        self._asked = 0  # windows that rank 0 has asked for, and this rank has seen
 
     @property
     def folder(self) -> Path | None:
@@ -206,7 +208,7 @@ class StepProfiler:
             _say(announce.plan(self._schedule.windows, self._folder.path, analyze=config.analyze))
         else:
             self._exchange.send(Message(membership.rank, device=device))
-        if self._schedule.windows:
+        if self._schedule.windows or (config.profiler.enabled and config.profiler.on_anomaly):
             self._tracer = Tracer(
                 config.profiler, membership.device, membership.rank, self._metadata(membership),
                 lambda: self._run_folder(config.timeout_s).traces,
@@ -238,11 +240,38 @@ class StepProfiler:
         self._laps, self._remarks, self._written = [], [], []
         if self._recorder is not None:
             self._recorder.take([message, *self._exchange.receive()])
+            if not last and (anomaly := self._recorder.take_anomaly()) is not None:
+                self._record_anomaly(anomaly)
             return
         self._exchange.send(message)
+        if self._config.profiler.on_anomaly and (first := self._exchange.asked_window(self._asked)) is not None:
+            self._asked += 1
+            self._add_window(first)
         self._sent += 1
         if self._sent % _CHECK_EVERY == 0 and self._exchange.refused():
             raise _Refused
+
+    def _record_anomaly(self, anomaly: Anomaly) -> None:
+        """Ask for a window that begins as soon as all ranks know of it. By rank 0."""
+        assert self._exchange is not None
+        first = self._step + 1 + self._exchange.steps_until_known(anomaly.step_ms)
+        window = self._add_window(first)
+        if window is not None:
+            self._exchange.ask_for_window(self._asked, first)
+            self._asked += 1
+        _say(announce.longer_steps(anomaly, window))
+
+    def _add_window(self, first: int) -> Window | None:
+        """Open a window from a step on, if this rank has not come so far, and no other one is near."""
+        profiler = self._config.profiler
+        window = Window(first, first + profiler.warmup, first + profiler.warmup + profiler.active)
+        longer = self._schedule.with_window(window) if first > self._step + 1 else None
+        if longer is None:
+            self._remarks.append(f"no trace of steps {window.active} to {window.end - 1}: another window was near, or "
+                                 "this rank further on")  # fmt: skip
+            return None
+        self._schedule = longer
+        return window
 
     def _read_laps(self, count: int) -> None:
         assert self._clock is not None

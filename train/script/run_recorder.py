@@ -18,6 +18,7 @@ from scalescope.records.folder import RunFolder, new_name
 from scalescope.records.rows import Ceilings, Device, RunStatus, StepPhase, StepRow, TrainFacts
 from scalescope.records.steps.recording import RecordingBursts, RecordingFacts, window_facts
 from scalescope.train.measure.accounting import Accounting
+from scalescope.train.measure.anomaly import Anomaly, AnomalyWatch
 from scalescope.train.measure.lateness import Lateness, LateRank
 from scalescope.train.script import announce
 from scalescope.train.script.config import ScriptConfig
@@ -44,6 +45,9 @@ class RunRecorder:
         self._phase = phase
         self._say = say
         self._lateness = Lateness()
+        profiler = config.profiler
+        self._anomalies = AnomalyWatch(profiler.anomaly_every) if profiler.enabled and profiler.on_anomaly else None
+        self._anomaly: Anomaly | None = None
         self._said: LateRank | None = None  # the rank that was last said to be late
         self._laps: dict[int, dict[int, Lap]] = {}  # by step, then by rank
         self._memory: dict[int, int] = {}
@@ -87,6 +91,11 @@ class RunRecorder:
                 self.ended.add(message.rank)
         while len(self._laps.get(self._next_step, ())) == self._size:
             self._write(self._next_step)
+
+    def take_anomaly(self) -> Anomaly | None:
+        """Return steps that have become longer, once."""
+        found, self._anomaly = self._anomaly, None
+        return found
 
     def complete(self) -> bool:
         """Whether every rank has said its last word."""
@@ -135,6 +144,8 @@ class RunRecorder:
         self._writer.append(row)
         self._sinks.log(row)
         self._tell_lateness(row)
+        if self._anomalies is not None and row.phase == "steady":
+            self._anomaly = self._anomalies.take(step, row.length_ms) or self._anomaly
 
     def _tell_lateness(self, row: StepRow) -> None:
         """Say which rank the others wait for, from when on that is so."""

@@ -1,6 +1,6 @@
 """Which step of a stranger's loop is what, however many steps it takes. Torch-free."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scalescope.records.rows import StepPhase
 from scalescope.train.measure.schedule import Window
@@ -31,8 +31,13 @@ class ScriptSchedule:
 
     def without(self, *left_out: Window) -> "ScriptSchedule":
         """Return the schedule without some windows."""
-        kept = tuple(window for window in self.windows if window not in left_out)
-        return ScriptSchedule(self.first_step, self.warmup_steps, kept)
+        return replace(self, windows=tuple(window for window in self.windows if window not in left_out))
+
+    def with_window(self, window: Window) -> "ScriptSchedule | None":
+        """Return the schedule with one window more; None where it would overlap another one, or follow it at once."""
+        if any(other.first <= window.end and window.first <= other.end for other in self.windows):
+            return None
+        return replace(self, windows=tuple(sorted((*self.windows, window), key=lambda one: one.first)))
 
     def window(self, step: int) -> Window | None:
         """Return the window that a step lies in."""

@@ -11,6 +11,7 @@ from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.codes import CODES
 from scalescope.report.text.cures import cure_text
+from scalescope.report.text.fusing import best_to_do
 from scalescope.report.views import devices, run_label
 from scalescope.scaling.answer import Advice, RunAnalysis
 from scalescope.scaling.finding import Finding
@@ -126,7 +127,7 @@ def _advice_panel(answer: RunAnalysis, doubt: str) -> Panel:
         told = "" if doubt else told
     else:
         of_these = "Of the profiled steps alone, most" if doubt else "Most"
-        told = f"{of_these} would come of: {finding_text.todo(first)}."
+        told = f"{of_these} would come of: {best_to_do(answer, first)}."
     text = " ".join(filter(None, (doubt, held, told)))
     table = findings_table(answer.findings)
     assumed = f"Assumed: {'; '.join(replay.assumptions)}." if replay.assumptions else ""

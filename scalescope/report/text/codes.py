@@ -35,9 +35,10 @@ def _slower(finding: Finding) -> str:
     ratio, row = _row(finding, "times_as_long"), _first(finding, "activity")
     turns = _row(finding, "by_turns")
     if turns is not None and turns.calls is not None and turns.value is not None:
+        what = "its cores" if finding.remedy is not None and finding.remedy.on_cpu else "the device"
         return (
             f"{turns.calls:.0f} of its kernels a step take {milliseconds(turns.value)} longer than on the others, "
-            "and the rest do not: another process has the device by turns"
+            f"and the rest do not: another process has {what} by turns"
         )
     if ratio is not None and ratio.value is not None:
         return f"the same kernels take {factor(ratio.value)} what they take on the others, whatever their kind"

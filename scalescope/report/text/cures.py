@@ -97,8 +97,8 @@ _LINKS_OF_HOSTS = CureText(
 #: Where the same cure is done otherwise: on CPUs, where nothing is trained, and in JAX.
 ON_CPUS: dict[Cure, CureText] = {
     "look_at_device": CureText(
-        "see what else runs on that rank's cores, and how fast they clock",
-        "top and turbostat on that host; taskset or numactl a rank; the same OMP_NUM_THREADS on all",
+        "see whether that rank has more to compute, and what else runs on its cores",
+        "batches of equal size and length; the same OMP_NUM_THREADS on all; top on that host; taskset a rank",
     ),
     "load_ahead": CureText(
         "load batches ahead, in processes of their own",

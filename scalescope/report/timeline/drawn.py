@@ -3,9 +3,11 @@
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import figure, listing, milliseconds
 from scalescope.report.drawing.tables import Cell, Column, Table
+from scalescope.report.late_rank import late_rank
 from scalescope.report.page import Drawing, Stretch
 from scalescope.report.report_data import ReportData
 from scalescope.report.timeline.layout import lay_out, legends_of
+from scalescope.report.timeline.marks import marks_of
 from scalescope.report.timeline.payload import payload
 from scalescope.report.timeline.svg import picture
 from scalescope.report.views import run_label
@@ -20,13 +22,14 @@ def drawings_of(data: ReportData) -> list[Drawing]:
     for run in data.answers:
         if run.timeline is not None and run.timeline.ranks:
             layout = lay_out(run.timeline)
+            marks = marks_of(run.timeline, layout, late_rank(run))
             found.append(
                 Drawing(
                     f"timeline-{len(found)}",
                     run_label(run),
                     timeline_sentence(run.timeline),
-                    picture(run.timeline, layout),
-                    payload(run.timeline, layout),
+                    picture(run.timeline, layout, marks),
+                    payload(run.timeline, layout, marks),
                     [
                         (lane, [Stretch("", colour, name) for name, colour in entries])
                         for lane, entries in legends_of(run.timeline)

@@ -9,8 +9,8 @@ from scalescope.report.drawing.palette import category
 from scalescope.scaling.step_timeline import LaneSpans, RankTimeline, StepTimeline
 from scalescope.scaling.trace import kernel_kinds as kinds
 
-LEFT, TOP, WIDTH = 150, 24, 1120  # px: beside the lanes, above them, of all
-_BETWEEN, _AFTER_RANK = 3, 12  # px
+LEFT, TOP, WIDTH = 150, 30, 1120  # px: beside the lanes, above them, of all
+_BETWEEN, _AFTER_RANK = 3, 15  # px
 
 #: Kernel kinds that are drawn alike are never neighbours in the legend.
 _SHADES = {

@@ -1,5 +1,6 @@
 """The step for the page's script: every lane as one list of small integers, which compress what a page can hold."""
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import Any
 
@@ -15,16 +16,18 @@ from scalescope.report.timeline.layout import (
     Layout,
     kernel_shade,
 )
+from scalescope.report.timeline.marks import Mark
 from scalescope.scaling.step_timeline import Calls, StepTimeline
 
 #: A step is told in so many units at least, each of a whole number of ns: far finer than any screen.
 _UNITS = 4_000_000
 
 
-def payload(timeline: StepTimeline, layout: Layout) -> dict[str, Any]:
+def payload(timeline: StepTimeline, layout: Layout, marks: Sequence[Mark] = ()) -> dict[str, Any]:
     """Return what the script draws. Times are in units of `unit` ns; a lane's `spans` are gap, length, what, …
 
-    The gap is from the begin of the span before: lanes may overlap themselves.
+    The gap is from the begin of the span before: lanes may overlap themselves. A mark is start, end, top, height,
+    where its words stand, and these.
     """
     unit = max(1, layout.length // _UNITS)
     return {
@@ -46,6 +49,7 @@ def payload(timeline: StepTimeline, layout: Layout) -> dict[str, Any]:
             "phases": "--line",
         },
         "lanes": [_lane(lane, unit) for lane in layout.lanes],
+        "marks": [[one.start // unit, one.end // unit, one.top, one.height, one.above, one.text] for one in marks],
     }
 
 

@@ -1,9 +1,12 @@
 """The step as a picture: what a reader without JavaScript sees, and what is printed."""
 
+from collections.abc import Sequence
+
 from markupsafe import escape
 
 from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.timeline.layout import LEFT, TOP, UNSPLIT, WAIT, WIDTH, Lane, Layout, colours_of
+from scalescope.report.timeline.marks import Mark
 from scalescope.scaling.step_timeline import Calls, LaneSpans, StepTimeline
 from scalescope.scaling.timelines.merge import merged, merged_calls
 
@@ -11,7 +14,7 @@ _TICKS = 8
 _CHARACTER_PX = 5.6  # of the small text in a phase
 
 
-def picture(timeline: StepTimeline, layout: Layout) -> str:
+def picture(timeline: StepTimeline, layout: Layout, pointed_out: Sequence[Mark] = ()) -> str:
     """Return the SVG: a path a colour and lane, with what is narrower than a pixel merged."""
     plot = WIDTH - LEFT
     pixel = max(1, layout.length // plot)
@@ -24,6 +27,11 @@ def picture(timeline: StepTimeline, layout: Layout) -> str:
         marks.append(f'<text x="{x:.1f}" y="11" text-anchor="{anchor}" class="axis">{label}</text>')
     for lane in layout.lanes:
         marks += _lane(lane, timeline, plot / layout.length, pixel)
+    for one in pointed_out:
+        x, width = LEFT + one.start * plot / layout.length, (one.end - one.start) * plot / layout.length
+        marks.append(f'<rect x="{x:.1f}" y="{one.top - 1}" width="{max(width, 2):.1f}" height="{one.height + 2}" '
+                     f'fill="none" stroke="var(--ink)" stroke-width="2"/>')  # fmt: skip
+        marks.append(f'<text x="{x:.1f}" y="{one.above}" class="mark">{escape(one.text)}</text>')
     return "".join([*marks, "</svg>"])
 
 

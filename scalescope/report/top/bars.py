@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from scalescope.report.as_run import differs
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent
+from scalescope.report.late_rank import LateRank, late_rank, splits_of
 from scalescope.report.page import Bar, Bars, Stretch
 from scalescope.report.views import devices
 from scalescope.scaling.answer import RunAnalysis, Split
@@ -21,7 +22,9 @@ def run_bars(run: RunAnalysis) -> Bars | None:
     """Return the mean rank's step, as profiled and, where that is another, as run; None where the traces tell none."""
     if not run.ranks or run.quality.verdict == "unusable":
         return None
-    return _drawn(_bars_of(run, ""))
+    drawn = _drawn(_bars_of(run, ""))
+    late = late_rank(run)
+    return drawn if late is None else _with_late_rank(drawn, late, splits_of(run))
 
 
 def series_bars(runs: Sequence[RunAnalysis]) -> Bars | None:
@@ -31,6 +34,22 @@ def series_bars(runs: Sequence[RunAnalysis]) -> Bars | None:
     chosen = known if len(known) <= _MOST_COUNTS else [known[0], *known[1 - _MOST_COUNTS :]]
     bars = [bar for run in chosen for bar in _bars_of(run, devices(run.world_size, run.activity))]
     return _drawn(bars) if bars else None
+
+
+def _with_late_rank(drawn: Bars, late: LateRank, splits: Sequence[Split]) -> Bars:
+    """Return the bars with the late rank's own step and the others', in which they wait for what is hatched in its."""
+    others = [one for one in splits if one.rank != late.rank]
+    named = f"rank {others[0].rank}" if len(others) == 1 else f"the other {len(others)}, mean"
+    (own,) = (one for one in splits if one.rank == late.rank)
+    longest = max(statistics.fmean(one.window_ms for one in own) for own in ([own], others)) or 1.0
+    alone = Stretch(
+        f"{100 * late.ms / longest:.3f}",
+        f"repeating-linear-gradient(45deg,var(--ink) 0 2px,var({parts.BY_KEY[late.part].variable}) 2px 6px)",
+        f"rank {late.rank} alone {milliseconds(late.ms)}",
+    )
+    bars = [_bar(f"rank {late.rank}, late", [own], longest, late, alone), _bar(named, others, longest)]
+    title = f"{drawn.title} Hatched: what rank {late.rank} alone does, while the others come to wait."
+    return Bars([*drawn.bars, *bars], [*drawn.legend, alone], title)
 
 
 def _bars_of(run: RunAnalysis, where: str) -> list[tuple[str, list[Split]]]:
@@ -51,26 +70,8 @@ def _label(where: str, which: str) -> str:
 
 def _drawn(given: Sequence[tuple[str, Sequence[Split]]]) -> Bars:
     longest = max(statistics.fmean(one.window_ms for one in ranks) for _, ranks in given) or 1.0
-    bars = []
-    for label, ranks in given:
-        window = statistics.fmean(one.window_ms for one in ranks)
-        means = [(part, statistics.fmean(one.part_ms(part.key) for one in ranks)) for part in parts.ALL]
-        bars.append(
-            Bar(
-                label,
-                milliseconds(window),
-                [
-                    Stretch(
-                        f"{100 * ms / longest:.3f}",
-                        f"var({part.variable})",
-                        f"{part.name}: {milliseconds(ms)}, {percent(ms / window if window else 0.0)}",
-                    )
-                    for part, ms in means
-                    if ms >= _SEEN * longest
-                ],
-            )
-        )
-    label, ranks = given[-1]
+    bars = [_bar(label, ranks, longest) for label, ranks in given]
+    label = given[-1][0]
     found = {part: [statistics.fmean(one.part_ms(part.key) for one in own) for _, own in given] for part in parts.ALL}
     legend = [
         Stretch("", f"var({part.variable})", f"{part.name} {milliseconds(own[-1])}")
@@ -79,3 +80,19 @@ def _drawn(given: Sequence[tuple[str, Sequence[Split]]]) -> Bars:
     ]
     whose = f" Figures: {label}." if len(given) > 1 else ""
     return Bars(bars, legend, f"Where the mean rank's step goes.{whose}")
+
+
+def _bar(
+    label: str, ranks: Sequence[Split], longest: float, late: LateRank | None = None, alone: Stretch | None = None
+) -> Bar:
+    """Return the mean of some ranks' steps as a bar; of a late rank, with what it does `alone` first."""
+    window = statistics.fmean(one.window_ms for one in ranks)
+    stretches = [alone] if alone is not None else []
+    for part in parts.ALL:
+        ms = statistics.fmean(one.part_ms(part.key) for one in ranks)
+        if late is not None and part.key == late.part:
+            ms -= late.ms
+        if ms >= _SEEN * longest:
+            told = f"{part.name}: {milliseconds(ms)}, {percent(ms / window if window else 0.0)}"
+            stretches.append(Stretch(f"{100 * ms / longest:.3f}", f"var({part.variable})", told))
+    return Bar(label, milliseconds(window), stretches)

@@ -147,7 +147,9 @@ def placed_gaps(host: HostTimeline, gaps: Located, first_copies: Mask) -> Gaps:
 
 def _phases(host: HostTimeline, gaps: Intervals, step: Ints, loading: Intervals) -> Ints:
     """Return the phase of each gap."""
-    operators = host.operators.of(~covers(loading, host.operators.start))
+    # nor does one that the loop runs between two steps, as to keep a loss: the last step of a window has none
+    beside = covers(loading, host.operators.start) | covers(host.recording, host.operators.start)
+    operators = host.operators.of(~beside)
     of_operator = host.step_of(operators.start)
     engine = np.array([name.startswith(ENGINE_FRAMES) for name in host.names], bool)[operators.name]
     optimizer = np.array([name.startswith("Optimizer.") for name in host.names], bool)[host.annotations.name]

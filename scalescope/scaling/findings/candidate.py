@@ -47,8 +47,8 @@ class Scene:
         return self.facts is not None and self.facts.origin == "job"
 
     def overrides(self, *keys: str) -> tuple[str, ...]:
-        """Return keys for a job of ours, none for anybody else's loop; plain traces may be of either."""
-        return keys if self.facts is None or self.ours else ()
+        """Return keys for a job of ours; none for anybody else's loop, nor for traces that no run folder says ours."""
+        return keys if self.ours else ()
 
     def share_ms(self, part: str) -> float:
         """Return a part of the mean rank's step as run, ms."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import Finding
 from scalescope.scaling.findings.candidate import ON_THE_DEVICE, WORTH_SAYING, Candidate, Scene
 from scalescope.scaling.replay.change import Change
@@ -160,8 +161,16 @@ def _by_changes(scene: Scene, candidates: Sequence[Candidate], context: tuple[Re
     for one, change in pairs:
         found = replayer.predict(change, beyond=before if context else None, near=True)
         if found.change_ms is not None and found.low_ms is not None and found.high_ms is not None:
-            gains.append(_Gain(one, -found.change_ms, -found.high_ms, -found.low_ms))
+            gain = _Gain(one, -found.change_ms, -found.high_ms, -found.low_ms)
+            gains.append(_no_more_than_idle(scene, gain) if one.code == "host_bound" else gain)
     return gains
+
+
+def _no_more_than_idle(scene: Scene, gain: _Gain) -> _Gain:
+    """Return what launching costs at most: a replay without hosts lets ranks wait less as well, for nothing of it."""
+    _, ranks = step_as_run(scene.analysis)
+    idle = max((rank.part_ms("idle_launch") for rank in ranks), default=gain.ms)
+    return _Gain(gain.candidate, *(min(ms, idle) for ms in (gain.ms, gain.low_ms, gain.high_ms)))
 
 
 def _is_worth_it(scene: Scene, gain: _Gain) -> bool:

@@ -35,7 +35,8 @@ MOST_ACTIVITIES = 300_000
 _QUEUE_IS_FULL = 512
 #: A launch that takes no longer has not waited, ns.
 _QUICK_NS = 20_000
-
+#: A run loop notes that a collective is through up to so long after the thread that waited for it has gone on, ns.
+_NOTED_LATE_NS = 1_000_000
 _SYNCHRONISING = ("DeviceSynchronize", "StreamSynchronize", "EventSynchronize")
 
 
@@ -344,14 +345,19 @@ def _awaited_collectives(record: RankRecord, handover_of: dict[int, int], ddp: b
         step = _step_of(handed_over, bounds, record.steps)
         last[step] = max(handed_over, last.get(step, 0))
     starts = np.array([record.start[at] for at in compute], np.int64)
+    ends = np.sort(np.array([record.end[at] for at in handover_of], np.int64))
     calls = []
     for at in sorted(handover_of, key=lambda at: record.end[at]):
         end, handed_over = record.end[at], handover_of[at]
         earliest = max(end, last[_step_of(handed_over, bounds, record.steps)] if ddp else handed_over)
         after = (compute[index] for index in range(int(np.searchsorted(starts, earliest)), len(compute)))
-        user = next((one for one in after if ddp or record.end[before.get(one, one)] <= end), None)
+        # what is handed over later is not awaited yet
+        user = _went_on_before(record, compute, starts, ends, end) if earliest == end else None
+        if user is None:
+            user = next((one for one in after if ddp or record.end[before.get(one, one)] <= end), None)
         if user is None:
             continue
+        end = min(end, record.start[user])
         idle = max(record.end[before[user]] if user in before else end, handed_over)
         # it ended while the thread had nothing else to do, which then waited; else it was there already
         begin, back = (idle, end) if idle < end else (record.start[user] - 1, record.start[user] - 1)
@@ -360,6 +366,22 @@ def _awaited_collectives(record: RankRecord, handover_of: dict[int, int], ddp: b
         behind = max(handover_of[other] for other in loop if record.start[other] <= record.start[at])
         calls.append(RecordedCall(max(begin, behind + 1), max(back, behind + 1), SYNC, 0, awaits=at))
     return calls
+
+
+def _went_on_before(
+    record: RankRecord, compute: list[int], starts: "np.ndarray", ends: "np.ndarray", end: int
+) -> int | None:
+    """Return the operator with which the thread went on once a collective was through, just before its noted end.
+
+    The thread that waited is woken before the run loop has written that down. It stood still before that operator, and
+    none of `ends`, the noted ends of all collectives, ascending, lies in that stretch. None where there is no such one.
+    """
+    until = int(np.searchsorted(starts, end))
+    for index in range(max(1, int(np.searchsorted(starts, end - _NOTED_LATE_NS))), until):
+        since, back = record.end[compute[index - 1]], int(starts[index])
+        if back - since >= _NOTED_LATE_NS and np.searchsorted(ends, since) == np.searchsorted(ends, back, "right"):
+            return compute[index]
+    return None
 
 
 def data_between(record: RankRecord, start: int, end: int) -> int:

@@ -19,8 +19,9 @@ from scalescope.scaling.replay.timing import Timing
 
 Floats = npt.NDArray[np.float64]
 
-#: Ranks that drift apart by no more than this share of a step, in all steps, are in full swing.
-_IN_SWING = 0.001
+#: By what share of a step devices may drift apart, in all steps, and be in full swing; and hosts that compute, whose
+#: steps are uneven by chance. What one of them did at the end of each step put the others so far ahead of it, too.
+IN_SWING, IN_SWING_ON_CPU = 0.001, 0.15
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +130,12 @@ def started(graph: Graph, starts: Mapping[int, Start]) -> Graph:
     return moved
 
 
-def settled_steps(graph: Graph) -> dict[int, list[float]]:
+def settled_steps(graph: Graph, in_swing: float = IN_SWING) -> dict[int, list[float]]:
     """Return the length in ns of each rank's steps that a next one bounds, or of the only one, in full swing.
 
     A changed graph begins as the unchanged one does: the first step then gains less, or more, than those that follow.
+    Ranks that drift apart by no more than `in_swing` of a step, in all steps, are in full swing.
+
     Raises RunError where something waits for what never comes.
     """
     if any(len(own) < 2 for own in graph.steps.values()):
@@ -141,7 +144,7 @@ def settled_steps(graph: Graph) -> dict[int, list[float]]:
     starts = starts_of(graph, timing)
     steps = bounded_steps(graph, timing)
     drift = max(max(start.later, start.lead) for start in starts.values())
-    if drift <= _IN_SWING * max(max(own) for own in steps.values()):
+    if drift <= in_swing * max(max(own) for own in steps.values()):
         return steps
     graph = started(graph, starts)
     return bounded_steps(graph, simulate_begins(graph))

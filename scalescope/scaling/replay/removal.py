@@ -93,8 +93,14 @@ def extra_rows(graph: Graph, side: SideBySide, rank: int, step: int, what: What)
 
 
 def host_excess(side: SideBySide, rank: int, step: int, *, gaps_only: bool) -> list[tuple[int, float]]:
-    """Return (launch, ns) where a rank's host takes longer than the others' does; loading data is left out of it."""
+    """Return (launch, ns) where a rank's host takes longer than the others' does; loading data is left out of it.
+
+    A gap may lie before a launch that the others do not make: a rank that writes a log reads its loss after it.
+    """
     longer = side.excess(rank, step, "host_ns") - side.excess(rank, step, "data_ns")
+    if gaps_only:
+        own = side.launches[rank, step]
+        longer = np.where(own.place < 0, own.host_ns - own.data_ns, longer)
     chosen = np.flatnonzero(longer > (GAP_NS if gaps_only else 0))
     return list(zip(chosen.tolist(), longer[chosen].tolist(), strict=True))
 

@@ -33,6 +33,8 @@ _TURN_NS, _TURNS = 300_000, 0.5
 _ALIKE = 0.25
 #: What moves data is longer by no more than this share of that, where clocks are.
 _HARDLY = 0.4
+#: From here on a rank rather has more to compute, such as a larger batch, than slower cores or clocks.
+_MUCH = 1.3
 #: So much of the compute multiplies, and moves data, at least; and so many kernels are told apart.
 _SHARE, _NAMES = 0.1, 3
 
@@ -74,7 +76,9 @@ def slower_compute(scene: Scene) -> Iterator[Candidate]:
         excess = float(common.longer.sum())
         if not theirs or excess < _NATURAL * theirs or not scene.worth_a_look(excess / common.steps / 1e6):
             continue
-        told = _by_turns(common) or by_clocks(common) or everywhere(common) or _of_kinds(common)
+        # cores that compute for a rank are not what a device is: more to compute looks as lower clocks would
+        clocks = None if scene.replayer.on_cpu else by_clocks(common)
+        told = _by_turns(common) or clocks or everywhere(common) or _of_kinds(common)
         if told is not None:
             code, cure, evidence = told
             yield Candidate(
@@ -165,7 +169,9 @@ def _of_kinds(common: InCommon) -> Reason | None:
     longer = [kind for kind, (mine, theirs) in _totals(common).items() if mine > (1 + _ONE_KIND) * theirs]
     if sum(float(common.longer[common.of([kind])].sum()) for kind in longer) < _NATURAL * float(common.theirs.sum()):
         return None
-    return "slower_compute", "look_at_rank", _rows(common, longer)
+    ratio = sum(_totals(common)[kind][0] for kind in longer) / sum(_totals(common)[kind][1] for kind in longer)
+    load = ratio >= _MUCH and any(kind in MULTIPLYING for kind in longer)
+    return "slower_compute", "even_out" if load else "look_at_rank", _rows(common, longer)
 
 
 def _totals(common: InCommon) -> dict[str, tuple[float, float]]:

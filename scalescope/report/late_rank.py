@@ -1,0 +1,61 @@
+"""The rank that the others wait for, to be drawn: what it alone does, and which part of its step that is."""
+
+from dataclasses import dataclass
+
+from scalescope.scaling.answer import RunAnalysis, Split
+from scalescope.scaling.as_run.step import a_step, step_as_run
+from scalescope.scaling.finding import Code, Finding, is_within_noise
+
+#: In which part of a step what one rank alone does lies, by the finding that names it.
+_PART: dict[Code, str] = {
+    "own_work": "compute",
+    "more_work": "compute",
+    "slower_compute": "compute",
+    "throttled": "compute",
+    "data_loading": "idle_data",
+    "host_stall": "idle_launch",
+    "host_starved": "idle_launch",
+    "synchronising": "idle_launch",
+    "recompilation": "idle_launch",
+    "allocation": "idle_launch",
+    "copies": "exposed_memory",
+}
+
+
+@dataclass(frozen=True)
+class LateRank:
+    """A rank, what the first finding says that it does beyond the others, ms a step, and which part that is of."""
+
+    rank: int
+    code: Code
+    part: str
+    ms: float
+    activities: tuple[str, ...]  # kernels that it alone runs
+
+
+def late_rank(run: RunAnalysis) -> LateRank | None:
+    """Return the rank that a run's first sentence names for sure; None where it names none, or nobody waits."""
+    first = next(iter(run.findings), None)
+    if first is None or first.rank is None or first.code not in _PART or is_within_noise(first):
+        return None
+    splits = splits_of(run)
+    own = next((one for one in splits if one.rank == first.rank), None)
+    if own is None or len(splits) < 2:
+        return None
+    part = _PART[first.code]
+    ms = min(_extra_ms(first), own.part_ms(part))
+    names = tuple(row.name for row in first.evidence if row.kind == "activity") if first.code == "own_work" else ()
+    return LateRank(first.rank, first.code, part, ms, names) if ms > 0 else None
+
+
+def splits_of(run: RunAnalysis) -> list[Split]:
+    """Return each rank's parts of a step: as run where that is known, else as profiled."""
+    known = step_as_run(run)[1] if run.as_run is not None and run.as_run.ranks else []
+    return list(known) or [a_step(one, max(one.steps, 1)) for one in run.ranks]
+
+
+def _extra_ms(finding: Finding) -> float:
+    """Return what the evidence says that the rank takes beyond the others, ms; without any, what it costs."""
+    rows = [row for row in finding.evidence if row.ms is not None]
+    compared = [row.ms - (row.others_ms or 0.0) for row in rows if row.ms is not None]
+    return max(sum(compared), 0.0) or (finding.ms or 0.0)

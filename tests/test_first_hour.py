@@ -1,0 +1,46 @@
+"""A stranger's own script with one cause planted in it: the first sentence names the rank, the cause and its cost."""
+
+import statistics
+from pathlib import Path
+
+import pytest
+
+from scalescope.records.folder import RunFolder
+from scalescope.report.verdict import run_verdict
+from scalescope.scaling.analyze import analyze_run
+from scalescope.scaling.finding import Finding
+from tests.first_hour_job import SETTLED
+from tests.worlds import run_world
+
+JOB = Path(__file__).with_name("first_hour_job.py")
+
+
+def first_found(cause: str, runs: Path) -> tuple[Finding, str, float]:
+    """Run the script; return its first finding, its headline, and by how many ms its steps became longer."""
+    done = run_world(2, [str(JOB), cause, str(runs)])
+    assert done.returncode == 0, done.stderr
+    folder = RunFolder(runs / cause)
+    lengths = {row.step: row.length_ms for row in folder.read_steps() if row.phase == "steady"}
+    before = statistics.median(ms for step, ms in lengths.items() if step < SETTLED)
+    longer = statistics.median(ms for step, ms in lengths.items() if step > SETTLED)
+    analysis = analyze_run(folder.path)
+    return analysis.findings[0], run_verdict(analysis).headline, longer - before
+
+
+@pytest.mark.job
+@pytest.mark.quiet
+@pytest.mark.parametrize("cause", ["loads", "collects", "logs"])
+def test_a_rank_that_stands_still_is_named_with_what_that_costs(cause: str, tmp_path: Path) -> None:
+    """Wherever in the step it does: before the batch is used, at the end, and before an operator of its own."""
+    found, headline, lost_ms = first_found(cause, tmp_path)
+    assert (found.code, found.rank) == ("host_stall", 1), headline
+    assert "rank 1 costs" in headline and "its host does nothing that is recorded" in headline
+    assert found.ms == pytest.approx(lost_ms, rel=0.35)
+
+
+@pytest.mark.job
+@pytest.mark.quiet
+def test_a_rank_with_more_to_compute_is_no_rank_with_lower_clocks(tmp_path: Path) -> None:
+    found, headline, _ = first_found("uneven", tmp_path)
+    assert (found.code, found.rank) == ("slower_compute", 1), headline
+    assert found.remedy is not None and "clocks" not in headline
