@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 from scalescope.records.rows import SweepRow
 from scalescope.report.as_run import contradiction
@@ -31,6 +32,7 @@ from scalescope.report.sentences import (
 from scalescope.report.steadiness import is_doubtful, unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
+from scalescope.report.text.mixed import mixed_sentence
 from scalescope.report.views import (
     activities,
     devices,
@@ -72,9 +74,26 @@ def study_verdicts(
 
 
 def run_verdict(run: RunAnalysis) -> Verdict:
-    """Return what one run's traces say: what costs its step most, where the rest of it goes, and what to do."""
-    if run.steps_by is None and run.ranks and run.quality.verdict != "unusable":
-        return _stepless_verdict(run)
+    """Return what one run's traces say: what costs its step most, where the rest of it goes, and what to do.
+
+    Of a folder that mixes windows or jobs that comes first.
+    """
+    stepless = run.steps_by is None and run.ranks and run.quality.verdict != "unusable"
+    own = _stepless_verdict(run) if stepless else _step_verdict(run)
+    if run.quality.mixed is None:
+        return own
+    whose = run_label(run) + spoken_of(run)
+    lacks = bool(lacking_ranks(run))
+    return replace(
+        own,
+        level="unknown",
+        headline=f"{whose}: {mixed_sentence(run.quality.mixed, lacks_ranks=lacks)}",
+        sentences=(f"By itself: {own.headline.removeprefix(f'{whose}: ')}", *own.sentences),
+        advice=f"{_PROFILE_ALL.format(which=_which_ranks(run))}." if lacks else own.advice,
+    )
+
+
+def _step_verdict(run: RunAnalysis) -> Verdict:
     label, whose = run_label(run), run_label(run) + spoken_of(run)
     explained: list[str] = []
     advice = ""

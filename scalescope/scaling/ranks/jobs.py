@@ -7,15 +7,19 @@ into several jobs. A file joins the first job that nothing contradicts.
 
 Windows of one job are not to be joined either, where one rank's file is of another window than the other's: on one host
 they share no time at all, though they exchange data; on several, whose clocks may differ, or without absolute times,
-they have no step and no collective in common besides.
+they have no step and no collective in common besides, or no difference of the clocks brings their collectives together
+(timing.py).
+
+A file that is there twice counts once: two ranks never do the same in the same nanoseconds.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scalescope.records.operations import PAIRWISE
-from scalescope.scaling.answer import StepSource
+from scalescope.scaling.answer import Apart, StepSource
 from scalescope.scaling.ranks.summary import RankReading, RankSummary
+from scalescope.scaling.ranks.timing import Timed, timing_of
 from scalescope.scaling.trace.sources import Source
 
 #: Ranks of one job are profiled in the same steps, on clocks of several hosts that differ by less than this.
@@ -31,6 +35,11 @@ _SAME_WORK = 0.15
 _TELLING_KERNELS = 20
 
 
+#: What tells files apart: those of two jobs, then those of two windows, which may be of one; what tells most first.
+_OF_JOBS: tuple[Apart, ...] = ("world_size", "backend", "vendor", "work", "rank")
+_OF_WINDOWS: tuple[Apart, ...] = ("times", "steps", "collectives")
+
+
 @dataclass(frozen=True)
 class FoundJob:
     """The files of one job: each with the rank it is of."""
@@ -38,6 +47,8 @@ class FoundJob:
     ranks: dict[int, RankReading]
     sources: tuple[Source, ...]
     is_window: bool = False  # it may well be the same job as the others', in steps that they do not hold
+    apart: Apart | None = None  # what tells it from the first of them; of the first, from the second
+    apart_ns: int | None = None  # what lies between their windows, where that is what tells
 
 
 def split_jobs(read: Sequence[tuple[Source, RankReading]]) -> list[FoundJob]:
@@ -47,21 +58,46 @@ def split_jobs(read: Sequence[tuple[Source, RankReading]]) -> list[FoundJob]:
     """
     found: list[list[tuple[Source, RankReading]]] = []
     for one in read:
-        fitting = [job for job in found if all(_may_be_one_job(one, member) for member in job)]
+        fitting = [job for job in found if _may_be_of(one, job)]
         alike = [job for job in fitting if job[0][0].prefix == one[0].prefix]
         chosen = next(iter(alike or fitting), None)
         if chosen is None:
             found.append([one])
         else:
             chosen.append(one)
-    windows = len(found) > 1 and all(
-        not _are_two_jobs(one, other)
-        for at, members in enumerate(found)
-        for one in members
-        for others in found[at + 1 :]
-        for other in others
-    )
-    return [FoundJob(_by_rank(members), tuple(source for source, _ in members), windows) for members in found]
+    if len(found) == 1:
+        return [FoundJob(_by_rank(found[0]), _sources(found[0]))]
+    windows = all(_between(one, other) in _OF_WINDOWS for at, one in enumerate(found) for other in found[at + 1 :])
+    jobs = []
+    for at, members in enumerate(found):
+        apart = _between(found[0] if at else found[1], members)
+        gap = _gap_ns(found[0 if at else 1][0][1].summary, members[0][1].summary) if apart == "times" else None
+        jobs.append(FoundJob(_by_rank(members), _sources(members), windows, apart, gap))
+    return jobs
+
+
+def copies(read: Sequence[tuple[Source, RankReading]]) -> dict[str, str]:
+    """Return of files that are there twice the later one's name, and which one it is once more."""
+    first: dict[object, str] = {}
+    found = {}
+    for source, reading in read:
+        mark = _mark(reading.summary)
+        name = source.path.name
+        if mark is not None and first.setdefault(mark, name) != name:
+            found[name] = first[mark]
+    return found
+
+
+def _mark(summary: RankSummary) -> object:
+    """Return what no other trace has; None where it tells too little, and of one of several devices of a file."""
+    shares = summary.shares
+    if shares is None or summary.of_file is not None or int(shares.windows.edges[0]) < _ABSOLUTE_NS:
+        return None
+    return tuple(shares.windows.edges.tolist()), summary.evidence.events, summary.rank
+
+
+def _sources(members: Sequence[tuple[Source, RankReading]]) -> tuple[Source, ...]:
+    return tuple(source for source, _ in members)
 
 
 def rank_of(source: Source, summary: RankSummary) -> int | None:
@@ -69,20 +105,40 @@ def rank_of(source: Source, summary: RankSummary) -> int | None:
     return summary.rank if summary.rank is not None else source.rank
 
 
-def _may_be_one_job(one: tuple[Source, RankReading], other: tuple[Source, RankReading]) -> bool:
-    return not _are_two_jobs(one, other) and not _lie_apart(one[1].summary, other[1].summary)
+def _may_be_of(one: tuple[Source, RankReading], job: Sequence[tuple[Source, RankReading]]) -> bool:
+    return all(_apart(one, member) is None for member in job) and not _never_run_together(one, job[0])
 
 
-def _are_two_jobs(one: tuple[Source, RankReading], other: tuple[Source, RankReading]) -> bool:
+def _between(one: Sequence[tuple[Source, RankReading]], other: Sequence[tuple[Source, RankReading]]) -> Apart:
+    """Return what tells two jobs or windows apart: of several things the one that tells most."""
+    found = {_apart(left, right) for left in one for right in other}
+    return next((kind for kind in (*_OF_JOBS, *_OF_WINDOWS) if kind in found), "collectives")
+
+
+def _apart(one: tuple[Source, RankReading], other: tuple[Source, RankReading]) -> Apart | None:
+    """Return what contradicts that two files are of one window of one job, but for when their collectives ran."""
+    left, right = one[1].summary, other[1].summary
+    rank = rank_of(one[0], left)
+    if _differ(left.world_size, right.world_size):
+        return "world_size"
+    if _differ(left.backend or None, right.backend or None):
+        return "backend"
+    if _differ(_vendor(left.device), _vendor(right.device)):
+        return "vendor"
+    if _compute_different_things(left, right):
+        return "work"
+    if rank is not None and rank == rank_of(other[0], right):
+        return "rank"
+    return _lie_apart(left, right)
+
+
+def _never_run_together(one: tuple[Source, RankReading], other: tuple[Source, RankReading]) -> bool:
+    """Tell whether no difference of clocks brings two ranks' collectives together."""
     left, right = one[1].summary, other[1].summary
     ranks = rank_of(one[0], left), rank_of(other[0], right)
-    return (
-        (ranks[0] is not None and ranks[0] == ranks[1])
-        or _differ(left.world_size, right.world_size)
-        or _differ(left.backend or None, right.backend or None)
-        or _differ(_vendor(left.device), _vendor(right.device))
-        or _compute_different_things(left, right)
-    )
+    if ranks[0] is None or ranks[1] is None or any(rank.timeless or rank.cut_off for rank in (left, right)):
+        return False
+    return timing_of(Timed(ranks[0], left.collectives), Timed(ranks[1], right.collectives)) == "apart"
 
 
 def _differ(left: object, right: object) -> bool:
@@ -98,17 +154,31 @@ def _vendor(device: str | None) -> str | None:
     return next((vendor for word, vendor in known.items() if word in lowered), None)
 
 
-def _lie_apart(left: RankSummary, right: RankSummary) -> bool:
+def _lie_apart(left: RankSummary, right: RankSummary) -> Apart | None:
+    """Return what tells that two windows are not of the same steps: when they were, or which steps they hold."""
     if left.shares is None or right.shares is None or left.timeless or right.timeless:
-        return False
-    spans = [(int(one.windows.edges[0]), int(one.windows.edges[-1])) for one in (left.shares, right.shares)]
-    if min(start for start, _ in spans) < _ABSOLUTE_NS:
-        return _share_no_step(left, right)
-    (first_start, first_end), (second_start, _) = sorted(spans)
-    gap = second_start - max(first_start, first_end)
+        return None
+    gap = _gap_ns(left, right)
+    if left.cut_off or right.cut_off:  # what such a file lacks would be another step's, or no step's
+        return "times" if gap is not None and gap > _APART_NS else None
+    if gap is None:
+        return "steps" if _share_no_step(left, right) else None
     # ranks that exchange nothing keep no step with each other, and may do the same ones one after another
     in_step = bool(left.host) and left.host == right.host and bool(left.collectives) and bool(right.collectives)
-    return gap > _APART_NS or (gap > 0 and (in_step or _share_no_step(left, right)))
+    if gap > _APART_NS or (gap > 0 and in_step):
+        return "times"
+    return "steps" if gap > 0 and _share_no_step(left, right) else None
+
+
+def _gap_ns(left: RankSummary, right: RankSummary) -> int | None:
+    """Return what lies between two windows, ns, below 0 where they overlap; None without absolute times."""
+    if left.shares is None or right.shares is None:
+        return None
+    spans = [(int(one.windows.edges[0]), int(one.windows.edges[-1])) for one in (left.shares, right.shares)]
+    if min(start for start, _ in spans) < _ABSOLUTE_NS:
+        return None
+    (first_start, first_end), (second_start, _) = sorted(spans)
+    return second_start - max(first_start, first_end)
 
 
 def _share_no_step(left: RankSummary, right: RankSummary) -> bool:
@@ -135,7 +205,7 @@ def _sequences(summary: RankSummary) -> dict[tuple[str, tuple[int, ...]], set[in
 def _compute_different_things(left: RankSummary, right: RankSummary) -> bool:
     if left.activity != right.activity:
         return False  # of a job on devices, one trace may hold the host alone
-    if left.timeless or right.timeless:
+    if left.timeless or right.timeless or left.cut_off or right.cut_off:
         return False
     shares = [_work_by_name(one) for one in (left, right)]
     if any(len(one) < _TELLING_KERNELS for one in shares):
