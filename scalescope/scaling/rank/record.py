@@ -1,9 +1,11 @@
 """What one rank's trace says for a replay: its activities, and the host calls that launch, order and await them."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from scalescope.scaling.rank.collective import RankCollective
@@ -34,6 +36,12 @@ MOST_ACTIVITIES = 300_000
 _QUEUE_IS_FULL = 512
 #: A launch that takes no longer has not waited, ns.
 _QUICK_NS = 20_000
+
+#: On CPUs: a thread that does nothing for so long waits, …
+_WAITS_NS = 150_000
+#: … for the one collective that runs for so much of that; its end is written down so much later at most, or by such a
+#: share of it.
+_MOSTLY, _LATE_NS, _LATE_SHARE = 0.8, 5_000_000, 0.1
 
 _SYNCHRONISING = ("DeviceSynchronize", "StreamSynchronize", "EventSynchronize")
 
@@ -252,7 +260,7 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
     ops = [(start, end, name) for start, end, name in spans if start < until and not name.startswith(HANDOVER_OPS)]
     edges = timeline.windows.edges[: MOST_STEPS + 1].tolist()
     numbers = timeline.windows.numbers[:MOST_STEPS]
-    collectives = [one for one in timeline.collectives if one.start < until]
+    collectives = _let_go([one for one in timeline.collectives if one.start < until], ops)
     rows: list[tuple[int, int, int, int, str, int]] = [(start, end, COMPUTE, 0, name, -1) for start, end, name in ops]
     rows += [
         (one.start, one.end, COMMUNICATION, 1 + one.stream, one.operation or "collective", index)
@@ -290,6 +298,33 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
     result.recorded = count_recorded(trace, starts, ends, {thread}, inside, computes)
     result.own = trace.header.own
     return result
+
+
+def _let_go(collectives: list[RankCollective], ops: list[tuple[int, int, str]]) -> list[RankCollective]:
+    """Return the collectives with ends at which the loop's thread, which waited for them, went on.
+
+    A run loop that shares its core with the thread that it wakes gets to write down the end only later.
+    """
+    idle: list[tuple[int, int]] = []
+    busy_until = ops[0][1] if ops else 0
+    for start, end, _ in ops:
+        if start - busy_until >= _WAITS_NS:
+            idle.append((busy_until, start))
+        busy_until = max(busy_until, end)
+    ended = sorted(one.end for one in collectives)
+    found = []
+    for one in collectives:
+        length = one.end - one.start
+        begin, end = max(idle, key=lambda gap: min(gap[1], one.end) - max(gap[0], one.start), default=(0, 0))
+        alone = bisect_left(ended, begin) == bisect_left(ended, end)  # no other one ended then
+        if (
+            alone
+            and end - max(begin, one.start) >= _MOSTLY * length
+            and (0 < one.end - end <= max(_LATE_NS, _LATE_SHARE * length))
+        ):
+            one = msgspec.structs.replace(one, end=end)
+        found.append(one)
+    return found
 
 
 def _step_of(instant: int, edges: "np.ndarray", numbers: list[int]) -> int:

@@ -91,9 +91,16 @@ def _less(call: HostCall, before: float, during: float) -> HostCall:
     )  # fmt: skip
 
 
-def starts_of(graph: Graph, timing: Timing) -> dict[int, Start]:
-    """Return how each rank would begin in full swing: as the replay ends it, at its last step's begin."""
-    passed = {rank: timing.begin[own[-1]] - timing.begin[own[0]] for rank, own in graph.steps.items() if own}
+def starts_of(graph: Graph, timing: Timing, unchanged: Mapping[int, Sequence[float]] | None = None) -> dict[int, Start]:
+    """Return how each rank would begin in full swing: as the replay ends it, at its last step's begin.
+
+    `unchanged`: the steps of the unchanged graph, whose own drift is left as it is.
+    """
+    passed = {
+        rank: timing.begin[own[-1]] - timing.begin[own[0]] - (sum(unchanged[rank]) if unchanged else 0.0)
+        for rank, own in graph.steps.items()
+        if own
+    }
     least = min(passed.values(), default=0.0)
     found = {}
     for rank, own in graph.steps.items():
@@ -124,16 +131,17 @@ def started(graph: Graph, starts: Mapping[int, Start]) -> Graph:
     return moved
 
 
-def settled_steps(graph: Graph) -> dict[int, list[float]]:
+def settled_steps(graph: Graph, unchanged: Mapping[int, Sequence[float]] | None = None) -> dict[int, list[float]]:
     """Return the length in ns of each rank's steps that a next one bounds, or of the only one, in full swing.
 
     A changed graph begins as the unchanged one does: the first step then gains less, or more, than those that follow.
+    `unchanged`: where ranks drift by chance, the unchanged graph's steps: only what they drift beyond those counts.
     Raises RunError where something waits for what never comes.
     """
     if any(len(own) < 2 for own in graph.steps.values()):
         return bounded(simulate(graph).step_ns(graph))
     timing = simulate_begins(graph)
-    starts = starts_of(graph, timing)
+    starts = starts_of(graph, timing, unchanged)
     steps = bounded_steps(graph, timing)
     drift = max(max(start.later, start.lead) for start in starts.values())
     if drift <= _IN_SWING * max(max(own) for own in steps.values()):

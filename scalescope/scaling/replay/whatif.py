@@ -315,7 +315,7 @@ class Replayer:
         return self._assumed_at[which]
 
     def _steps(self, graph: Graph) -> dict[int, list[float]]:
-        """Return a graph's steps in full swing. Where hosts compute, steps are uneven, and ranks drift by chance."""
+        """Return an unchanged graph's steps in full swing; where hosts compute, as they are: ranks drift by chance."""
         return simulate_steps(graph) if self.on_cpu else settled_steps(graph)
 
     def _deltas(self, change: Change, which: int) -> _Deltas:
@@ -331,7 +331,8 @@ class Replayer:
         why = self._apply(graph, change, assumed)
         if why is not None:
             return why
-        after, base = self._steps(graph), assumed.base
+        base = assumed.base
+        after = settled_steps(graph, base if self.on_cpu else None)
         return [
             statistics.fmean(after[rank][at] - base[rank][at] for rank in base)
             for at in range(min(len(own) for own in base.values()))
