@@ -1,5 +1,7 @@
 """What is found is what was injected: its code, its rank, and what the step would be without it."""
 
+import gzip
+import json
 from pathlib import Path
 
 import msgspec
@@ -15,6 +17,7 @@ from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.derived import stragglers_of
 from scalescope.scaling.findings.in_range import hold
 from scalescope.scaling.findings.late_root import late_root
+from scalescope.scaling.ranks.summary import read_rank
 from scalescope.scaling.replay.load import find_targets, open_replayer
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.run import explain_traces
@@ -175,6 +178,43 @@ def test_an_answer_of_schema_1_is_read_and_shown_with_the_words_that_it_holds(tm
     (tmp_path / "analysis.json").write_bytes(msgspec.json.encode(old))
     text = run_verdict(read_run_answer(tmp_path / "analysis.json")).text
     assert "its own delay: +2 ms" in text and "load ahead: 1.0 ms" in text
+
+
+@pytest.mark.parametrize(
+    ("case", "code"), [("front", "host_stall"), ("fetch", "data_loading"), ("loader", "data_loading")]
+)
+def test_what_holds_one_host_up_on_cpus_costs_what_it_takes_in_each_step(case: str, code: str) -> None:
+    """40 ms a step of rank 1: also of the first, which begins as ever while the rank is late already."""
+    first = found(DATA / "held_up_hosts" / case)[0]
+    assert (first.code, first.rank) == (code, 1)
+    assert first.ms == pytest.approx(40, rel=0.05)
+    assert first.low_ms is not None and first.high_ms is not None
+    assert first.low_ms <= 40 <= first.high_ms <= first.low_ms + 10
+
+
+def test_hosts_that_stand_still_by_turns_are_nobodys_fault_alone() -> None:
+    """40 ms a step, of the one rank in even steps and of the other in odd ones: not launching, which is the same."""
+    first = found(DATA / "held_up_hosts" / "by_turns")[0]
+    assert (first.code, first.rank) == ("alternating_load", None)
+    assert first.ms == pytest.approx(40, rel=0.05)
+    assert because(first).startswith("ranks 0 and 1 are late by turns: their hosts do nothing that is recorded before ")
+
+
+def test_a_collective_ends_where_the_thread_that_waited_for_it_goes_on(tmp_path: Path) -> None:
+    """A run loop may write its end down only once the thread that it woke has run for a while on the same core."""
+    file = tmp_path / "rank0.json.gz"
+    (source,) = (DATA / "cpu_fsdp2_n2").glob("rank0*")
+    trace = json.loads(gzip.decompress(source.read_bytes()))
+    gathered = [one for one in trace["traceEvents"] if one.get("name") == "gloo:all_gather"]
+    longest = max(gathered, key=lambda one: one["dur"])
+    until = longest["ts"] + longest["dur"]
+    longest["dur"] += 2_000
+    file.write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    record = read_rank(file, for_replay=True).record
+    assert record is not None
+    begun = trace["baseTimeNanoseconds"] + 1e3 * longest["ts"]
+    (moved,) = (one for one in record.collectives if abs(one.start - begun) < 1_000)
+    assert abs(moved.end - trace["baseTimeNanoseconds"] - 1e3 * until) < 0.4 * MS
 
 
 def test_a_host_that_sleeps_and_a_loader_of_all_ranks_are_told_apart() -> None:
