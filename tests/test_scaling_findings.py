@@ -7,6 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from scalescope.report.as_run import as_run_title
+from scalescope.report.markdown import for_an_issue
+from scalescope.report.of_traces import data_of_traces
+from scalescope.report.panels.ranks import partition_panels, wait_panels
 from scalescope.report.text.findings import because
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
@@ -155,6 +159,20 @@ def test_what_recording_may_have_made_is_not_told_without_the_untraced_step() ->
     said = run_verdict(analysis).headline
     assert "GPU-bound or host-bound: cannot be told from this trace, since recording may cost" in said
     assert "--step-ms" in said
+
+
+def test_figures_beside_what_cannot_be_told_say_what_they_rest_on() -> None:
+    """The likeliest step of a range, and the step as profiled: neither is what users run for sure."""
+    run = analysed(DATA / "gpt8_ddp_none_n2")
+    verdict = run_verdict(run)
+    assert "cannot be told from this trace" in verdict.headline and verdict.level == "unknown"
+    assert verdict.sentences[0].startswith("If recording costs what it usually does, 79")
+    assert run.stragglers == [] and run.advice == []
+    title = "Where a step goes as run, likely: if recording costs what it usually does, a rank"
+    assert title in for_an_issue([run]) and as_run_title(run) == title
+    data = data_of_traces([run], "none")
+    assert wait_panels(data)[0].sentence.startswith("The longest exposed wait as profiled is ")
+    assert partition_panels(data, legends=False)[0].sentence.startswith("A mean step as profiled of 47.8 ms ")
 
 
 def test_findings_are_in_the_answer_and_read_again(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from scalescope.records.rows import SweepRow
-from scalescope.report.as_run import contradiction
+from scalescope.report.as_run import contradiction, is_likely
 from scalescope.report.drawing.numbers import (
     capitalized,
     factor,
@@ -107,9 +107,12 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
         lost = sorted(((part, ms) for part, ms in means[1:] if ms > 0), key=lambda item: -item[1])
         found = [f"{milliseconds(ms)} {part.name}" for part, ms in lost if ms >= WORTH_SAYING * (window - means[0][1])]
         share = f"{percent(compute)} of the {milliseconds(window)} step is compute"
+        if is_likely(run) and run.findings:
+            share = f"If recording costs what it usually does, {share}"
         rest = f"{milliseconds(window - means[0][1])} are not"
         if run.findings:
             headline = f"{whose}: {finding_text.headline(run.findings[0], window, run.world_size)}"
+            level = "unknown" if run.findings[0].code == "profiler_cost" else level
             explained.append(f"{share}; {listing(found)}." if found else f"{share}.")
         else:
             headline = f"{whose}: {share}; {_unseen_wait(run, lost) or f'{rest}.'}"
