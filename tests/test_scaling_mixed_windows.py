@@ -79,8 +79,8 @@ def test_two_windows_are_analysed_each_for_itself_and_named(tmp_path: Path) -> N
     first = run_verdict(answers[0])
     assert first.headline == (
         "mixed, window 1 of 2 · 2 GPUs, rank 0 alone (no trace of rank 1): the folder mixes 2 windows, "
-        "(1) rank0.json.gz and (2) rank1.json.gz, which have no step in common; each is told by itself, 1 here; who "
-        "waits for whom is not in them: profile every rank in the same steps, into a folder of its own."
+        "(1) rank0.json.gz and (2) rank1.json.gz, 3.0 s apart, which have no step in common; each is told by itself, 1 "
+        "here; who waits for whom is not in them: profile every rank in the same steps, into a folder of its own."
     )
     assert first.sentences[0].startswith("By itself: ") and first.level == "unknown"
     assert first.headline.split(": the folder")[0] in for_an_issue(answers).replace("\\", "")

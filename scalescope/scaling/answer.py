@@ -52,7 +52,7 @@ class Mixed(msgspec.Struct, kw_only=True):
     number: int  # from 1
     files: list[list[str]]  # the names of each one's, in their order
     apart: Apart  # from the first of them; the first from the second
-    apart_s: float | None = None  # what lies between their windows, where that is what tells
+    apart_s: float | None = None  # what lies between their windows; None where they overlap, or it is not known
 
 
 class Quality(msgspec.Struct):

@@ -28,7 +28,8 @@ def mixed_sentence(mixed: Mixed, *, lacks_ranks: bool) -> str:
     more = [f"{count - _MOST_NAMED} more"] if count > _MOST_NAMED else []
     why = _WHY[mixed.apart]
     if mixed.apart_s is not None:
-        why = f"which lie {span(mixed.apart_s)} apart"
+        later = f"{span(mixed.apart_s)} apart"
+        why = f"which lie {later}" if mixed.apart == "times" else f"{later}, {why}"
     mend = "give each a folder of its own"
     if lacks_ranks:
         mend = "who waits for whom is not in them: profile every rank in the same steps, into a folder of its own"

@@ -35,6 +35,8 @@ _SAME_WORK = 0.15
 _TELLING_KERNELS = 20
 
 
+#: So many ranks of each job say what tells two apart: the others are as they are.
+_COMPARED = 8
 #: What tells files apart: those of two jobs, then those of two windows, which may be of one; what tells most first.
 _OF_JOBS: tuple[Apart, ...] = ("world_size", "backend", "vendor", "work", "rank")
 _OF_WINDOWS: tuple[Apart, ...] = ("times", "steps", "collectives")
@@ -48,7 +50,7 @@ class FoundJob:
     sources: tuple[Source, ...]
     is_window: bool = False  # it may well be the same job as the others', in steps that they do not hold
     apart: Apart | None = None  # what tells it from the first of them; of the first, from the second
-    apart_ns: int | None = None  # what lies between their windows, where that is what tells
+    apart_ns: int | None = None  # what lies between their windows, where they do not overlap
 
 
 def split_jobs(read: Sequence[tuple[Source, RankReading]]) -> list[FoundJob]:
@@ -71,8 +73,9 @@ def split_jobs(read: Sequence[tuple[Source, RankReading]]) -> list[FoundJob]:
     jobs = []
     for at, members in enumerate(found):
         apart = _between(found[0] if at else found[1], members)
-        gap = _gap_ns(found[0 if at else 1][0][1].summary, members[0][1].summary) if apart == "times" else None
-        jobs.append(FoundJob(_by_rank(members), _sources(members), windows, apart, gap))
+        gap = _gap_ns(found[0 if at else 1][0][1].summary, members[0][1].summary)
+        later = gap if gap is not None and gap > 0 else None
+        jobs.append(FoundJob(_by_rank(members), _sources(members), windows, apart, later))
     return jobs
 
 
@@ -111,7 +114,10 @@ def _may_be_of(one: tuple[Source, RankReading], job: Sequence[tuple[Source, Rank
 
 def _between(one: Sequence[tuple[Source, RankReading]], other: Sequence[tuple[Source, RankReading]]) -> Apart:
     """Return what tells two jobs or windows apart: of several things the one that tells most."""
-    found = {_apart(left, right) for left in one for right in other}
+    found = {_apart(left, right) for left in one[:_COMPARED] for right in other[:_COMPARED]}
+    ranks = [{rank_of(source, reading.summary) for source, reading in members} - {None} for members in (one, other)]
+    if ranks[0] & ranks[1]:
+        found.add("rank")
     return next((kind for kind in (*_OF_JOBS, *_OF_WINDOWS) if kind in found), "collectives")
 
 

@@ -52,7 +52,7 @@ class Timed:
     @cached_property
     def tokens(self) -> list[_Token]:
         """Return what each has in common with its other members."""
-        return [(one.group, one.group_ranks, one.operation, one.elements, one.dtype) for one in self.own]
+        return [_token(one) for one in self.own]
 
     @cached_property
     def starts(self) -> list[int]:
@@ -64,13 +64,19 @@ class Timed:
         return list(accumulate((one.end for one in self.own), max))
 
 
+def _token(one: RankCollective) -> _Token:
+    return one.group, one.group_ranks, one.operation, one.elements, one.dtype
+
+
 def timing_of(left: Timed, right: Timed) -> Timing | None:
     """Return how two ranks' collectives ran; None where too few are in common."""
     left, right = _in_common(left, right.rank), _in_common(right, left.rank)
-    if (Counter(left.tokens) & Counter(right.tokens)).total() < _TELLING:
+    if min(len(left.own), len(right.own)) < _TELLING:
         return None
     if _overlapping(left, right) >= _TOGETHER:
         return "together"
+    if (Counter(left.tokens) & Counter(right.tokens)).total() < _TELLING:
+        return None
     return "offset" if _one_offset_explains(left, right) else "apart"
 
 
@@ -87,15 +93,15 @@ def _overlapping(left: Timed, right: Timed) -> float:
     if not inside:
         return 0.0
     chosen = inside[:: max(1, len(inside) // _SAMPLE)]
-    return sum(_is_met(left, at, right) for at in chosen) / len(chosen)
+    return sum(_is_met(left.own[at], right) for at in chosen) / len(chosen)
 
 
-def _is_met(left: Timed, at: int, right: Timed) -> bool:
+def _is_met(call: RankCollective, right: Timed) -> bool:
     """Tell whether an equal collective of the other rank runs at the same time."""
-    call = left.own[at]
     position = bisect_left(right.starts, call.end) - 1
     while position >= 0 and right.latest_ends[position] > call.start:
-        if right.own[position].end > call.start and right.tokens[position] == left.tokens[at]:
+        other = right.own[position]
+        if other.end > call.start and _token(other) == _token(call):
             return True
         position -= 1
     return False
