@@ -55,7 +55,7 @@ class Pause(torch.autograd.Function):
 
 
 class Job:
-    """The model, and what is done to rank 1 of it, or to both."""
+    """The model, and what is done to rank 1 of it, to both, or to each in its turn."""
 
     def __init__(self, case: str, disturbed: bool) -> None:
         self.case, self.disturbed = case, disturbed
@@ -89,6 +89,8 @@ class Job:
         x = self.halves[0](batch)
         if self.case == "backward":
             x = Pause.apply(x, self.sleep)  # type: ignore[no-untyped-call]
+        if self.case == "by_turns" and number % 2 == dist.get_rank():
+            time.sleep(HELD_UP_S)
         loss = self.halves[1](x).square().mean()
         if self.heap:
             gc.collect()
@@ -129,7 +131,7 @@ def record(case: str, out: Path) -> None:
         profiler.export_chrome_trace(str(out / case / f"rank{rank}.json.gz"))
 
 
-CASES = ("front", "backward", "loader", "fetch", "collector", "compiled", "shared_core")
+CASES = ("front", "backward", "loader", "fetch", "collector", "compiled", "shared_core", "by_turns")
 
 
 def main() -> None:

@@ -1,10 +1,16 @@
 """What is found is what was injected: its code, its rank, and what the step would be without it."""
 
+import gzip
+import json
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from scalescope.report.as_run import as_run_title
+from scalescope.report.markdown import for_an_issue
+from scalescope.report.of_traces import data_of_traces
+from scalescope.report.panels.ranks import partition_panels, wait_panels
 from scalescope.report.text.findings import because
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
@@ -15,6 +21,7 @@ from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.derived import stragglers_of
 from scalescope.scaling.findings.in_range import hold
 from scalescope.scaling.findings.late_root import late_root
+from scalescope.scaling.ranks.summary import read_rank
 from scalescope.scaling.replay.load import find_targets, open_replayer
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.run import explain_traces
@@ -154,6 +161,20 @@ def test_what_recording_may_have_made_is_not_told_without_the_untraced_step() ->
     assert "--step-ms" in said
 
 
+def test_figures_beside_what_cannot_be_told_say_what_they_rest_on() -> None:
+    """The likeliest step of a range, and the step as profiled: neither is what users run for sure."""
+    run = analysed(DATA / "gpt8_ddp_none_n2")
+    verdict = run_verdict(run)
+    assert "cannot be told from this trace" in verdict.headline and verdict.level == "unknown"
+    assert verdict.sentences[0].startswith("If recording costs what it usually does, 79")
+    assert run.stragglers == [] and run.advice == []
+    title = "Where a step goes as run, likely: if recording costs what it usually does, a rank"
+    assert title in for_an_issue([run]) and as_run_title(run) == title
+    data = data_of_traces([run], "none")
+    assert wait_panels(data)[0].sentence.startswith("The longest exposed wait as profiled is ")
+    assert partition_panels(data, legends=False)[0].sentence.startswith("A mean step as profiled of 47.8 ms ")
+
+
 def test_findings_are_in_the_answer_and_read_again(tmp_path: Path) -> None:
     analysis = analysed(data_parallel.run(tmp_path / "traces", Disturbance(spin={2: 4 * MS}), ahead=True))
     write_answer(tmp_path / "analysis.json", analysis)
@@ -175,6 +196,43 @@ def test_an_answer_of_schema_1_is_read_and_shown_with_the_words_that_it_holds(tm
     (tmp_path / "analysis.json").write_bytes(msgspec.json.encode(old))
     text = run_verdict(read_run_answer(tmp_path / "analysis.json")).text
     assert "its own delay: +2 ms" in text and "load ahead: 1.0 ms" in text
+
+
+@pytest.mark.parametrize(
+    ("case", "code"), [("front", "host_stall"), ("fetch", "data_loading"), ("loader", "data_loading")]
+)
+def test_what_holds_one_host_up_on_cpus_costs_what_it_takes_in_each_step(case: str, code: str) -> None:
+    """40 ms a step of rank 1: also of the first, which begins as ever while the rank is late already."""
+    first = found(DATA / "held_up_hosts" / case)[0]
+    assert (first.code, first.rank) == (code, 1)
+    assert first.ms == pytest.approx(40, rel=0.05)
+    assert first.low_ms is not None and first.high_ms is not None
+    assert first.low_ms <= 40 <= first.high_ms <= first.low_ms + 10
+
+
+def test_hosts_that_stand_still_by_turns_are_nobodys_fault_alone() -> None:
+    """40 ms a step, of the one rank in even steps and of the other in odd ones: not launching, which is the same."""
+    first = found(DATA / "held_up_hosts" / "by_turns")[0]
+    assert (first.code, first.rank) == ("alternating_load", None)
+    assert first.ms == pytest.approx(40, rel=0.05)
+    assert because(first).startswith("ranks 0 and 1 are late by turns: their hosts do nothing that is recorded before ")
+
+
+def test_a_collective_ends_where_the_thread_that_waited_for_it_goes_on(tmp_path: Path) -> None:
+    """A run loop may write its end down only once the thread that it woke has run for a while on the same core."""
+    file = tmp_path / "rank0.json.gz"
+    (source,) = (DATA / "cpu_fsdp2_n2").glob("rank0*")
+    trace = json.loads(gzip.decompress(source.read_bytes()))
+    gathered = [one for one in trace["traceEvents"] if one.get("name") == "gloo:all_gather"]
+    longest = max(gathered, key=lambda one: one["dur"])
+    until = longest["ts"] + longest["dur"]
+    longest["dur"] += 2_000
+    file.write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    record = read_rank(file, for_replay=True).record
+    assert record is not None
+    begun = trace["baseTimeNanoseconds"] + 1e3 * longest["ts"]
+    (moved,) = (one for one in record.collectives if abs(one.start - begun) < 1_000)
+    assert abs(moved.end - trace["baseTimeNanoseconds"] - 1e3 * until) < 0.4 * MS
 
 
 def test_a_host_that_sleeps_and_a_loader_of_all_ranks_are_told_apart() -> None:

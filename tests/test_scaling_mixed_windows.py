@@ -6,16 +6,19 @@ import re
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
+from scalescope.report.markdown import for_an_issue
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.ranks.jobs import split_jobs
 from scalescope.scaling.ranks.summary import read_rank
+from scalescope.scaling.ranks.timing import Timed, timing_of
 from scalescope.scaling.run import explain_run
 from scalescope.scaling.trace.sources import find_sources
 
@@ -31,8 +34,9 @@ def mixed(
     host: str = "",
     calls: int | None = None,
     absolute: bool = True,
+    stretched: float = 1.0,
 ) -> Path:
-    """Write a job's two ranks, rank 1's window later and its steps and collectives with higher numbers."""
+    """Write a job's two ranks: rank 1's window later, its steps and collectives of higher numbers, its times longer."""
     folder.mkdir(exist_ok=True)
     for rank in (0, 1):
         (source,) = (DATA / name).glob(f"rank{rank}*.json.gz")
@@ -49,6 +53,12 @@ def mixed(
             arguments = event.get("args", {})
             if calls is not None and "Collective name" in arguments:
                 arguments["Seq"] = numbered = numbered + 1
+        if rank == 1 and stretched != 1:
+            begin = min(event["ts"] for event in trace["traceEvents"] if event.get("ph") == "X")
+            for event in trace["traceEvents"]:
+                if "ts" in event:
+                    event["ts"] = begin + stretched * (event["ts"] - begin)
+                    event["dur"] = stretched * event.get("dur", 0)
         if rank == 1 and absolute:
             trace["baseTimeNanoseconds"] += int(later_s * 1e9)
         (folder / f"rank{rank}.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode()))
@@ -66,7 +76,117 @@ def test_two_windows_are_analysed_each_for_itself_and_named(tmp_path: Path) -> N
     assert [one.name for one in answers] == ["mixed, window 1 of 2", "mixed, window 2 of 2"]
     assert [[rank.rank for rank in one.ranks] for one in answers] == [[0], [1]]
     assert all(one.quality.reasons[0].startswith("the folder holds the traces of 2 windows") for one in answers)
-    assert "window 1 of 2 · 2 GPUs, rank 0 alone (no trace of rank 1): " in run_verdict(answers[0]).headline
+    first = run_verdict(answers[0])
+    assert first.headline == (
+        "mixed, window 1 of 2 · 2 GPUs, rank 0 alone (no trace of rank 1): the folder mixes 2 windows, "
+        "(1) rank0.json.gz and (2) rank1.json.gz, 3.0 s apart, which have no step in common; each is told by itself, 1 "
+        "here; who waits for whom is not in them: profile every rank in the same steps, into a folder of its own."
+    )
+    assert first.sentences[0].startswith("By itself: ") and first.level == "unknown"
+    assert first.headline.split(": the folder")[0] in for_an_issue(answers).replace("\\", "")
+    mixed_by = answers[1].quality.mixed
+    assert mixed_by is not None and (mixed_by.kind, mixed_by.number, mixed_by.apart) == ("windows", 2, "steps")
+    assert mixed_by.files == [["rank0.json.gz"], ["rank1.json.gz"]]
+
+
+def test_whole_jobs_in_one_folder_are_said_to_be_several_and_need_no_other_rank(tmp_path: Path) -> None:
+    for name, world in (("gather_sm_n2", "a"), ("gather_ce_n2", "b")):
+        for rank in (0, 1):
+            shutil.copy(DATA / name / f"rank{rank}.json.gz", tmp_path / f"{world}_rank{rank}.json.gz")
+    first, second = (run_verdict(one) for one in analyze([tmp_path], jobs=1) if isinstance(one, RunAnalysis))
+    told = "the folder mixes 2 jobs or windows, (1) a_rank0.json.gz, a_rank1.json.gz and (2) b_rank0.json.gz, "
+    assert told in first.headline and told in second.headline
+    assert "give each a folder of its own" in first.headline and "profile every rank" not in first.headline
+
+
+def test_a_window_hours_away_is_said_to_be(tmp_path: Path) -> None:
+    first, _ = analyze([mixed(tmp_path / "m", "gather_sm_n2", later_s=7200)], jobs=1)
+    assert isinstance(first, RunAnalysis)
+    assert "which lie 2.0 h apart" in run_verdict(first).headline
+
+
+def test_one_offset_of_the_clocks_brings_a_window_together_and_more_than_a_second_is_doubted(tmp_path: Path) -> None:
+    """Traces that name no host: clocks are as far apart as the collectives tell, and no clock that is set by 3 s."""
+    (expected,) = analyze([DATA / "gpt_ddp_n2"], jobs=1)
+    (near,) = analyze([mixed(tmp_path / "near", "gpt_ddp_n2", later_s=0.3)], jobs=1)
+    (far,) = analyze([mixed(tmp_path / "far", "gpt_ddp_n2", later_s=3.0)], jobs=1)
+    assert isinstance(expected, RunAnalysis) and isinstance(near, RunAnalysis) and isinstance(far, RunAnalysis)
+    for one in (near, far):
+        assert len(one.collectives) == len(expected.collectives)
+        assert all(call.transfer_us is not None for call in one.collectives)
+    assert near.quality.verdict == "good" and near.quality.clocks_apart_ms is None
+    assert far.quality.verdict == "degraded" and far.quality.clocks_apart_ms == pytest.approx(3000, abs=1)
+    assert "2 GPUs (of one window only if their clocks are 3.0 s apart): " in run_verdict(far).headline
+
+
+@pytest.mark.parametrize("later_s", [0.0, 3.0])
+def test_what_no_offset_of_the_clocks_brings_together_is_of_two_windows(later_s: float, tmp_path: Path) -> None:
+    """The same steps and numbers of ranks, and kernels that another window's cannot be beside."""
+    folder = mixed(tmp_path / "m", "gpt_ddp_n2", later_s=later_s, stretched=1.03)
+    first, second = (one for one in analyze([folder], jobs=1) if isinstance(one, RunAnalysis))
+    assert [[rank.rank for rank in one.ranks] for one in (first, second)] == [[0], [1]]
+    assert "whose collectives did not run together, whatever the clocks" in run_verdict(first).headline
+
+
+def test_hosts_that_hold_each_other_up_on_cpus_are_of_one_window(tmp_path: Path) -> None:
+    """Gloo's members end at different times, and late ones by a step's half: they overlap all the same."""
+    for name in ("front", "backward", "shared_core", "collector"):
+        folder = DATA / "held_up_hosts" / name
+        assert found_in(folder) == [2]
+        ranks = [Timed(rank, read_rank(next(folder.glob(f"rank{rank}*"))).summary.collectives) for rank in (0, 1)]
+        assert timing_of(*ranks) == "together"
+        later = [msgspec.structs.replace(one, start=one.start + 10**10, end=one.end + 10**10) for one in ranks[1].own]
+        assert timing_of(ranks[0], Timed(1, later)) == "offset"
+    other = read_rank(next((DATA / "held_up_hosts" / "loader").glob("rank1*"))).summary.collectives
+    front = read_rank(next((DATA / "held_up_hosts" / "front").glob("rank0*"))).summary.collectives
+    assert timing_of(Timed(0, front), Timed(1, other)) == "apart"
+
+
+def test_few_collectives_in_common_tell_nothing() -> None:
+    ranks = [read_rank(next((DATA / "cpu_ddp_n2").glob(f"rank{rank}*"))).summary for rank in (0, 1)]
+    assert [len(one.collectives) for one in ranks] == [9, 9]
+    assert timing_of(*(Timed(rank, one.collectives) for rank, one in enumerate(ranks))) is None
+
+
+def test_a_file_that_is_there_twice_counts_once(tmp_path: Path) -> None:
+    for name, source in (("rank0", "rank0"), ("rank1", "rank1"), ("copy of rank0", "rank0")):
+        shutil.copy(DATA / "gather_sm_n2" / f"{source}.json.gz", tmp_path / f"{name}.json.gz")
+    (found,) = analyze([tmp_path], jobs=1)
+    (expected,) = analyze([DATA / "gather_sm_n2"], jobs=1)
+    assert isinstance(found, RunAnalysis) and isinstance(expected, RunAnalysis)
+    assert found.ranks == expected.ranks and found.findings == expected.findings
+    assert any("rank0.json.gz once more" in reason or "is copy of" in reason for reason in found.quality.reasons)
+
+
+def test_one_rank_under_two_names_is_one_rank(tmp_path: Path) -> None:
+    for name in ("rank0", "rank1"):
+        shutil.copy(DATA / "gather_sm_n2" / "rank0.json.gz", tmp_path / f"{name}.json.gz")
+    (found,) = analyze([tmp_path], jobs=1)
+    assert isinstance(found, RunAnalysis)
+    assert "rank 0 alone (no trace of rank 1)" in run_verdict(found).headline
+    assert "rank1.json.gz is rank0.json.gz once more and counts once" in found.quality.reasons
+
+
+def test_a_rank_whose_launches_are_lost_is_in_no_mean_and_is_named_first(tmp_path: Path) -> None:
+    """Its delay of 4 ms would else stand as `nothing is wrong`: its kernels' steps are guessed."""
+    shutil.copytree(DATA / "gpt8_ddp_delay4ms_rank1_n2", tmp_path, dirs_exist_ok=True)
+    trace = json.loads(gzip.decompress((tmp_path / "rank1.json.gz").read_bytes()))
+    trace["traceEvents"] = [event for event in trace["traceEvents"] if event.get("cat") != "cuda_runtime"]
+    (tmp_path / "rank1.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    (found,) = analyze([tmp_path], jobs=1)
+    assert isinstance(found, RunAnalysis)
+    assert found.quality.left_out_ranks == [1] and found.findings == []
+    assert "2 GPUs, rank 0 alone (the trace of rank 1 is not whole): " in run_verdict(found).headline
+
+
+def test_a_file_that_is_cut_off_is_not_taken_for_another_windows(tmp_path: Path) -> None:
+    """Half of rank 1's file holds no kernel of the steps that rank 0's holds."""
+    shutil.copytree(DATA / "gpt8_ddp_delay4ms_rank1_n2", tmp_path, dirs_exist_ok=True)
+    text = gzip.decompress((tmp_path / "rank1.json.gz").read_bytes())
+    (tmp_path / "rank1.json.gz").write_bytes(gzip.compress(text, 1)[: len(gzip.compress(text, 1)) // 2])
+    (found,) = analyze([tmp_path], jobs=1)
+    assert isinstance(found, RunAnalysis) and found.quality.mixed is None
+    assert "rank 0 alone (the trace of rank 1 is not whole)" in run_verdict(found).headline
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,22 @@ def differs(run: RunAnalysis) -> bool:
     return abs(run.as_run.step_ms - run.replay.traced_ms) > WORTH_SHOWING * run.replay.traced_ms
 
 
+def is_likely(run: RunAnalysis) -> bool:
+    """Tell whether the step as run is but the likeliest of a range, which the traces alone leave open."""
+    return differs(run) and run.as_run is not None and run.as_run.source == "range"
+
+
+def as_profiled(run: RunAnalysis) -> str:
+    """Return " as profiled" where figures of the trace are other than those of the step that users run; else ""."""
+    return " as profiled" if differs(run) else ""
+
+
+def as_run_title(run: RunAnalysis) -> str:
+    """Return what stands over the table of the step as run."""
+    how = f"likely: {_WHOSE['range']}" if is_likely(run) else "without recording"
+    return f"Where a step goes as run, {how}, a rank"
+
+
 def as_run_table(run: RunAnalysis) -> Table:
     """One row a rank: the parts of its mean step as run, in ms, which add up to the step."""
     columns = [
@@ -46,7 +62,7 @@ def shown_efficiency(run: RunAnalysis) -> tuple[Efficiency | None, str]:
     """
     if not differs(run) or run.as_run is None:
         return run.efficiency, ""
-    if run.as_run.source == "range":
+    if is_likely(run):
         return run.efficiency, "as profiled, what recording costs included"
     return run.as_run.efficiency, "as run"
 
@@ -59,7 +75,7 @@ def as_run_sentence(run: RunAnalysis) -> str:
     if run.replay is None or not differs(run):
         return ""
     traced = milliseconds(run.replay.traced_ms)
-    if as_run.source == "range":
+    if is_likely(run):
         return (
             f"Recording may cost {figure(as_run.recording_ms.low, 1)} to {figure(as_run.recording_ms.high, 1)} ms of "
             f"the {traced} step: as run it takes {figure(as_run.low_ms or 0, 1)} to {figure(as_run.high_ms or 0, 1)} "

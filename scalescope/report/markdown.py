@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 
-from scalescope.report.as_run import as_run_table, differs
+from scalescope.report.as_run import as_run_table, as_run_title, differs
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.markdown import escaped, folded, lines_of
 from scalescope.report.panels.compute_lines import compute_lines
@@ -67,7 +67,7 @@ def _run(run: RunAnalysis, *, briefly: bool) -> Iterator[str]:
         yield from folded("Where a step goes, a rank", table)
     if differs(run):
         table, _ = as_run_table(run).without_zero_columns(_ZEROS)
-        yield from folded("Where a step goes as run, without recording, a rank", table)
+        yield from folded(as_run_title(run), table)
     if told := compute_lines(run):
         yield "<details><summary>What the compute is</summary>"
         yield ""

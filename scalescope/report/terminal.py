@@ -13,7 +13,7 @@ from rich.text import Text
 from scalescope.records.console import clean, styled_stream
 from scalescope.records.rows import SweepRow
 from scalescope.records.statistics import decimals
-from scalescope.report.as_run import as_run_sentence, as_run_table, differs, shown_efficiency
+from scalescope.report.as_run import as_run_sentence, as_run_table, as_run_title, differs, shown_efficiency
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import capitalized, figure, listing, percent
 from scalescope.report.drawing.panel import Panel
@@ -91,7 +91,7 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         _print_table(console, table, "Communication by what its groups are for, on the mean rank", blank_absent=True)
     if differs(answer):
         table, gone = as_run_table(answer).without_zero_columns([f"{part.key}_ms" for part in parts.ALL[1:]])
-        _print_table(console, table, "Where a step goes as run, without recording, a rank")
+        _print_table(console, table, as_run_title(answer))
         if gone:
             _print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
         _print_line(console, as_run_sentence(answer))

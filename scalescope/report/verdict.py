@@ -2,9 +2,10 @@
 
 import statistics
 from collections.abc import Sequence
+from dataclasses import replace
 
 from scalescope.records.rows import SweepRow
-from scalescope.report.as_run import contradiction
+from scalescope.report.as_run import contradiction, is_likely
 from scalescope.report.drawing.numbers import (
     capitalized,
     factor,
@@ -32,6 +33,7 @@ from scalescope.report.steadiness import is_doubtful, unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.fusing import best_to_do
+from scalescope.report.text.mixed import mixed_sentence
 from scalescope.report.views import (
     activities,
     devices,
@@ -73,9 +75,26 @@ def study_verdicts(
 
 
 def run_verdict(run: RunAnalysis) -> Verdict:
-    """Return what one run's traces say: what costs its step most, where the rest of it goes, and what to do."""
-    if run.steps_by is None and run.ranks and run.quality.verdict != "unusable":
-        return _stepless_verdict(run)
+    """Return what one run's traces say: what costs its step most, where the rest of it goes, and what to do.
+
+    Of a folder that mixes windows or jobs that comes first.
+    """
+    stepless = run.steps_by is None and run.ranks and run.quality.verdict != "unusable"
+    own = _stepless_verdict(run) if stepless else _step_verdict(run)
+    if run.quality.mixed is None:
+        return own
+    whose = run_label(run) + spoken_of(run)
+    lacks = bool(lacking_ranks(run))
+    return replace(
+        own,
+        level="unknown",
+        headline=f"{whose}: {mixed_sentence(run.quality.mixed, lacks_ranks=lacks)}",
+        sentences=(f"By itself: {own.headline.removeprefix(f'{whose}: ')}", *own.sentences),
+        advice=f"{_PROFILE_ALL.format(which=_which_ranks(run))}." if lacks else own.advice,
+    )
+
+
+def _step_verdict(run: RunAnalysis) -> Verdict:
     label, whose = run_label(run), run_label(run) + spoken_of(run)
     explained: list[str] = []
     advice = ""
@@ -89,9 +108,12 @@ def run_verdict(run: RunAnalysis) -> Verdict:
         lost = sorted(((part, ms) for part, ms in means[1:] if ms > 0), key=lambda item: -item[1])
         found = [f"{milliseconds(ms)} {part.name}" for part, ms in lost if ms >= WORTH_SAYING * (window - means[0][1])]
         share = f"{percent(compute)} of the {milliseconds(window)} step is compute"
+        if is_likely(run) and run.findings:
+            share = f"If recording costs what it usually does, {share}"
         rest = f"{milliseconds(window - means[0][1])} are not"
         if run.findings:
             headline = f"{whose}: {finding_text.headline(run.findings[0], window, run.world_size)}"
+            level = "unknown" if run.findings[0].code == "profiler_cost" else level
             explained.append(f"{share}; {listing(found)}." if found else f"{share}.")
         else:
             headline = f"{whose}: {share}; {_unseen_wait(run, lost) or f'{rest}.'}"

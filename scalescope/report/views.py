@@ -5,7 +5,7 @@ from statistics import median
 
 from scalescope.records.rows import Device, StepRow, SweepRow
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.numbers import listing, size
+from scalescope.report.drawing.numbers import listing, size, span
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.shares import shares_table
 from scalescope.scaling.answer import PARTS, Collective, RankLoss, RunAnalysis
@@ -379,7 +379,11 @@ def spoken_of(run: RunAnalysis) -> str:
     ]
     if why:
         return f", {rank_names(counted)} alone ({'; '.join(why)})" if counted else f" ({'; '.join(why)})"
-    return f" (the trace of {rank_names(quality.cut_ranks)} is cut off)" if quality.cut_ranks else ""
+    if quality.cut_ranks:
+        return f" (the trace of {rank_names(quality.cut_ranks)} is cut off)"
+    if quality.clocks_apart_ms is not None:
+        return f" (of one window only if their clocks are {span(quality.clocks_apart_ms / 1e3)} apart)"
+    return ""
 
 
 def lacking_ranks(run: RunAnalysis) -> list[int]:

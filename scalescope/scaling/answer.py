@@ -40,6 +40,21 @@ PARTS = (
 )
 
 
+#: What tells files of one folder apart: both hold one rank; another world size, backend or vendor; other work; their
+#: windows lie apart in time; they have no step in common; their collectives did not run together, whatever the clocks.
+Apart = Literal["rank", "world_size", "backend", "vendor", "work", "times", "steps", "collectives"]
+
+
+class Mixed(msgspec.Struct, kw_only=True):
+    """That a folder holds files of several windows or jobs, each told for itself: which of them this is."""
+
+    kind: Literal["windows", "jobs"]
+    number: int  # from 1
+    files: list[list[str]]  # the names of each one's, in their order
+    apart: Apart  # from the first of them; the first from the second
+    apart_s: float | None = None  # what lies between their windows; None where they overlap, or it is not known
+
+
 class Quality(msgspec.Struct):
     """How far the traces can be trusted."""
 
@@ -47,6 +62,8 @@ class Quality(msgspec.Struct):
     missing_ranks: list[int] = []  # of which there is no trace
     left_out_ranks: list[int] = []  # whose traces are there, and in no mean: cut off, or without what the job ran on
     cut_ranks: list[int] = []  # whose traces are cut off, and in the means all the same: no rank's is whole
+    mixed: Mixed | None = None  # the folder holds files of other windows or jobs, too
+    clocks_apart_ms: float | None = None  # taken out between hosts, where no clock that is set is so far off
     unlinked_fraction: float | None = None
     reasons: list[str] = []
 

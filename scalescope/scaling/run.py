@@ -85,9 +85,11 @@ def explain_jobs(
         return [_explain(found[0], _name_of(path))]
     explained = []
     for number, ranks in enumerate(found, 1):
-        kind = "window" if ranks.is_window else "job"
+        windows = ranks.mixed is not None and ranks.mixed.kind == "windows"
+        kind = "window" if windows else "job"
         one = _explain(ranks, f"{_name_of(path)}, {kind} {number} of {len(found)}")
-        apart = "windows that have no step in common" if ranks.is_window else "jobs"
+        one.analysis.quality.mixed = ranks.mixed
+        apart = "windows" if windows else "jobs"
         one.analysis.quality.reasons.insert(
             0, f"the folder holds the traces of {len(found)} {apart}; these are {', '.join(ranks.files)}"
         )
@@ -131,6 +133,9 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
             indices[rank][index] = number
     quality = judge(summaries, world_size, matches, [m for m, wait in zip(matches, waits, strict=True) if wait is None])
     quality.reasons.extend(clocks.reasons)
+    quality.clocks_apart_ms = clocks.apart_ms
+    if clocks.apart_ms is not None and quality.verdict == "good":
+        quality.verdict = "degraded"
     quality.left_out_ranks = [rank for rank in summaries if rank not in partitions]
     quality.cut_ranks = [rank for rank in partitions if summaries[rank].cut_off]
     quality.reasons.extend(_left_out(summaries, quality.left_out_ranks))
@@ -181,10 +186,11 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
 
 
 def _sound(summaries: Mapping[int, RankSummary]) -> Mapping[int, RankSummary]:
-    """Return the ranks whose files are whole and hold what the job ran on, and when; where none is, those that hold it
-    at least, and else all.
+    """Return the ranks whose files are whole and hold what the job ran on, when, and in which step; where none is,
+    those that hold it at least, and else all.
     """
-    holding = {rank: one for rank, one in summaries.items() if not lacks_its_device(one) and not one.timeless}
+    lost = [rank for rank, one in summaries.items() if lacks_its_device(one) or one.timeless or one.launchless]
+    holding = {rank: one for rank, one in summaries.items() if rank not in lost}
     return {rank: one for rank, one in holding.items() if not one.cut_off} or holding or summaries
 
 
@@ -192,11 +198,14 @@ def _left_out(summaries: Mapping[int, RankSummary], ranks: Sequence[int]) -> Ite
     """Yield why ranks whose files are there are in no mean."""
     cut = [rank for rank in ranks if summaries[rank].cut_off]
     timeless = [rank for rank in ranks if rank not in cut and summaries[rank].timeless]
-    empty = [rank for rank in ranks if rank not in cut and rank not in timeless]
+    launchless = [rank for rank in ranks if summaries[rank].launchless and rank not in (*cut, *timeless)]
+    empty = [rank for rank in ranks if rank not in (*cut, *timeless, *launchless)]
     if cut:
         yield f"left out of every mean: {_ranks_text(cut)}, whose files are cut off"
     if timeless:
         yield f"left out of every mean: {_ranks_text(timeless)}, whose time stamps are lost"
+    if launchless:
+        yield f"left out of every mean: {_ranks_text(launchless)}, most of whose activities have lost their launch"
     if empty:
         yield f"left out of every mean: {_ranks_text(empty)}, whose files hold nothing of what the job ran on"
 

@@ -17,6 +17,14 @@ def milliseconds(value: float) -> str:
     return f"{figure(value, _digits(value))} ms"
 
 
+def span(seconds: float) -> str:
+    """Return a stretch of time, as `3.0 s`, `2.5 min` or `1.0 h`."""
+    for limit, unit, length in ((1.0, "ms", 1e-3), (120.0, "s", 1.0), (6000.0, "min", 60.0)):
+        if seconds < limit:
+            return f"{figure(seconds / length, 1)} {unit}"
+    return f"{figure(seconds / 3600, 1)} h"
+
+
 def microseconds(value: float) -> str:
     return f"{figure(value, _digits(value))} µs"
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from scalescope.report.as_run import as_run_sentence, differs
+from scalescope.report.as_run import as_profiled, as_run_sentence, differs
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.panel import Key, Panel, drawing, of_run
@@ -93,7 +93,8 @@ def wait_panels(data: ReportData) -> list[Panel]:
         ]
         worst = max(run.steps, key=lambda row: row.part_ms(key))
         sentence = (
-            f"The longest {title} is {milliseconds(worst.part_ms(key))}, on rank {worst.rank} in step {worst.step}."
+            f"The longest {title}{as_profiled(run)} is {milliseconds(worst.part_ms(key))}, on rank {worst.rank} in "
+            f"step {worst.step}."
             if worst.part_ms(key) > 0
             else f"No rank has any {title} in the profiled steps."
         )
@@ -125,7 +126,7 @@ def _partition_sentence(run: RunAnalysis) -> str:
     compute = means.pop("compute")
     worst = max(means, key=lambda key: means[key])
     text = (
-        f"A mean {whole} of {milliseconds(window)} on {devices(run.world_size, run.activity)} is "
+        f"A mean {whole}{as_profiled(run)} of {milliseconds(window)} on {devices(run.world_size, run.activity)} is "
         f"{percent(compute / window if window else 0)} compute"
     )
     if means[worst] <= 0:

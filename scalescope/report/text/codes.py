@@ -66,6 +66,8 @@ def _alternating(finding: Finding) -> str:
     ranks = [f"{row.value:g}" for row in finding.evidence if row.name == "late_rank" and row.value is not None]
     row = _first(finding, "activity")
     what = f" with {row.name}" if row is not None else ""
+    if (gap := next((row for row in finding.evidence if row.name.startswith("gap_before ")), None)) is not None:
+        what = f": their hosts do nothing that is recorded before {gap.name.removeprefix('gap_before ')}"
     return f"ranks {listing(ranks)} are late by turns{what}" if ranks else "another rank is late in each step"
 
 
@@ -204,7 +206,7 @@ CODES: dict[Code, CodeText] = {
         lambda one: _beyond(one, "which it runs more often than the others", "it runs the common kernels more often"),
     ),
     "slower_compute": CodeText("slower compute", _slower),
-    "alternating_load": CodeText("load that alternates", _alternating),
+    "alternating_load": CodeText("alternating load", _alternating),
     "data_loading": CodeText("loading data", _loading),
     "host_stall": CodeText("a stalled host", _stall),
     "host_starved": CodeText("a starved host", _starved),

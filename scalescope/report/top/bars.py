@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Sequence
 
-from scalescope.report.as_run import differs
+from scalescope.report.as_run import differs, is_likely
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.late_rank import LateRank, late_rank, splits_of
@@ -60,7 +60,7 @@ def _bars_of(run: RunAnalysis, where: str) -> list[tuple[str, list[Split]]]:
     if not differs(run):
         known = run.as_run is not None and run.as_run.step_ms is not None and bool(run.as_run.ranks)
         return [(_label(where, "as profiled and as run" if known else "as profiled"), profiled)]
-    likely = "as run, likely" if run.as_run is not None and run.as_run.source == "range" else "as run"
+    likely = "as run, likely" if is_likely(run) else "as run"
     return [(_label(where, "as profiled"), profiled), (_label(where, likely), step_as_run(run)[1])]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from scalescope.report.as_run import differs, shown_efficiency
+from scalescope.report.as_run import differs, is_likely, shown_efficiency
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import factor, figure, milliseconds, percent, rate
 from scalescope.report.page import Card, Figure, Stretch
@@ -106,12 +106,7 @@ def _step(run: RunAnalysis) -> list[Figure]:
     value, unit = milliseconds(step_as_run(run)[0].value).split(" ")
     if not differs(run):
         return [Figure("step as profiled", value, unit)]
-    return [Figure("step as run, likely" if _is_likely(run) else "step as run", value, unit)]
-
-
-def _is_likely(run: RunAnalysis) -> bool:
-    """Tell whether the step as run is but the likeliest of a range."""
-    return run.as_run is not None and run.as_run.source == "range"
+    return [Figure("step as run, likely" if is_likely(run) else "step as run", value, unit)]
 
 
 def _shares(run: RunAnalysis) -> list[Figure]:
@@ -125,7 +120,7 @@ def _shares(run: RunAnalysis) -> list[Figure]:
         return []
     whose = "compute, of all recorded" if run.steps_by is None else "compute"
     if run.steps_by is not None and differs(run):
-        whose = f"compute as run{', likely' if _is_likely(run) else ''}"
+        whose = f"compute as run{', likely' if is_likely(run) else ''}"
     compute = Figure(whose, percent(means.pop("compute") / window))
     worst = max(means, key=lambda key: means[key])
     largest = Figure(f"{parts.named(worst).name}, the largest other part", percent(means[worst] / window))

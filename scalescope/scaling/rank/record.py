@@ -1,10 +1,11 @@
 """What one rank's trace says for a replay: its activities, and the host calls that launch, order and await them."""
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 
 from scalescope.scaling.rank.collective import RankCollective
@@ -35,8 +36,13 @@ MOST_ACTIVITIES = 300_000
 _QUEUE_IS_FULL = 512
 #: A launch that takes no longer has not waited, ns.
 _QUICK_NS = 20_000
-#: A run loop notes that a collective is through up to so long after the thread that waited for it has gone on, ns.
-_NOTED_LATE_NS = 1_000_000
+
+#: On CPUs: a thread that does nothing for so long waits, …
+_WAITS_NS = 150_000
+#: … for the one collective that runs for so much of that; its end is written down so much later at most, or by such a
+#: share of it.
+_MOSTLY, _LATE_NS, _LATE_SHARE = 0.8, 5_000_000, 0.1
+
 _SYNCHRONISING = ("DeviceSynchronize", "StreamSynchronize", "EventSynchronize")
 
 
@@ -253,7 +259,7 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
     ops = [(start, end, name) for start, end, name in spans if start < until and not name.startswith(HANDOVER_OPS)]
     edges = timeline.windows.edges[: MOST_STEPS + 1].tolist()
     numbers = timeline.windows.numbers[:MOST_STEPS]
-    collectives = [one for one in timeline.collectives if one.start < until]
+    collectives = _let_go([one for one in timeline.collectives if one.start < until], ops)
     rows: list[tuple[int, int, int, int, str, int]] = [(start, end, COMPUTE, 0, name, -1) for start, end, name in ops]
     rows += [
         (one.start, one.end, COMMUNICATION, 1 + one.stream, one.operation or "collective", index)
@@ -291,6 +297,33 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
     result.recorded = count_recorded(trace, starts, ends, {thread}, inside, computes)
     result.own = trace.header.own
     return result
+
+
+def _let_go(collectives: list[RankCollective], ops: list[tuple[int, int, str]]) -> list[RankCollective]:
+    """Return the collectives with ends at which the loop's thread, which waited for them, went on.
+
+    A run loop that shares its core with the thread that it wakes gets to write down the end only later.
+    """
+    idle: list[tuple[int, int]] = []
+    busy_until = ops[0][1] if ops else 0
+    for start, end, _ in ops:
+        if start - busy_until >= _WAITS_NS:
+            idle.append((busy_until, start))
+        busy_until = max(busy_until, end)
+    ended = sorted(one.end for one in collectives)
+    found = []
+    for one in collectives:
+        length = one.end - one.start
+        begin, end = max(idle, key=lambda gap: min(gap[1], one.end) - max(gap[0], one.start), default=(0, 0))
+        alone = bisect_left(ended, begin) == bisect_left(ended, end)  # no other one ended then
+        if (
+            alone
+            and end - max(begin, one.start) >= _MOSTLY * length
+            and (0 < one.end - end <= max(_LATE_NS, _LATE_SHARE * length))
+        ):
+            one = msgspec.structs.replace(one, end=end)
+        found.append(one)
+    return found
 
 
 def _step_of(instant: int, edges: "np.ndarray", numbers: list[int]) -> int:
@@ -345,19 +378,14 @@ def _awaited_collectives(record: RankRecord, handover_of: dict[int, int], ddp: b
         step = _step_of(handed_over, bounds, record.steps)
         last[step] = max(handed_over, last.get(step, 0))
     starts = np.array([record.start[at] for at in compute], np.int64)
-    ends = np.sort(np.array([record.end[at] for at in handover_of], np.int64))
     calls = []
     for at in sorted(handover_of, key=lambda at: record.end[at]):
         end, handed_over = record.end[at], handover_of[at]
         earliest = max(end, last[_step_of(handed_over, bounds, record.steps)] if ddp else handed_over)
         after = (compute[index] for index in range(int(np.searchsorted(starts, earliest)), len(compute)))
-        # what is handed over later is not awaited yet
-        user = _went_on_before(record, compute, starts, ends, end) if earliest == end else None
-        if user is None:
-            user = next((one for one in after if ddp or record.end[before.get(one, one)] <= end), None)
+        user = next((one for one in after if ddp or record.end[before.get(one, one)] <= end), None)
         if user is None:
             continue
-        end = min(end, record.start[user])
         idle = max(record.end[before[user]] if user in before else end, handed_over)
         # it ended while the thread had nothing else to do, which then waited; else it was there already
         begin, back = (idle, end) if idle < end else (record.start[user] - 1, record.start[user] - 1)
@@ -366,22 +394,6 @@ def _awaited_collectives(record: RankRecord, handover_of: dict[int, int], ddp: b
         behind = max(handover_of[other] for other in loop if record.start[other] <= record.start[at])
         calls.append(RecordedCall(max(begin, behind + 1), max(back, behind + 1), SYNC, 0, awaits=at))
     return calls
-
-
-def _went_on_before(
-    record: RankRecord, compute: list[int], starts: "np.ndarray", ends: "np.ndarray", end: int
-) -> int | None:
-    """Return the operator with which the thread went on once a collective was through, just before its noted end.
-
-    The thread that waited is woken before the run loop has written that down. It stood still before that operator, and
-    none of `ends`, the noted ends of all collectives, ascending, lies in that stretch. None where there is no such one.
-    """
-    until = int(np.searchsorted(starts, end))
-    for index in range(max(1, int(np.searchsorted(starts, end - _NOTED_LATE_NS))), until):
-        since, back = record.end[compute[index - 1]], int(starts[index])
-        if back - since >= _NOTED_LATE_NS and np.searchsorted(ends, since) == np.searchsorted(ends, back, "right"):
-            return compute[index]
-    return None
 
 
 def data_between(record: RankRecord, start: int, end: int) -> int:

@@ -4,6 +4,9 @@ On one host the ranks' clocks agree to tens of µs and nothing is corrected. Acr
 bounds the offset: no member ends before the last one has started. With o added to host h's clock, a member on h and one
 on the reference host give start_ref - end_h ≤ o ≤ end_ref - start_h; the intersection over all collectives is where the
 offset must lie. Within it, the offset at which members end together is taken, since they do so within µs.
+
+Old traces name no host. Their ranks are taken to share one clock, but for those whose collectives only a difference of
+clocks brings together with the first one's (timing.py).
 """
 
 import statistics
@@ -15,6 +18,7 @@ import numpy as np
 from scalescope.records.operations import SYMMETRIC
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.ranks.matching import match_collectives
+from scalescope.scaling.ranks.timing import Timed, timing_of
 
 #: Spreads of the ends of matched collectives, over their count, that differ by less do not tell lags apart: members of
 #: one end together within µs, over a slow link within a part of the transfer.
@@ -22,6 +26,8 @@ _EQUAL_NS = 100.0
 _EQUAL_SHARE = 0.5
 #: Lags that pair fewer collectives than this share of the best one are no rivals to it; window cuts cost a few.
 _MOST_PAIRED = 0.8
+#: No host whose clock is set, if only by NTP, is off by more.
+_SET_NS = 1_000_000_000
 
 
 class Clocks(msgspec.Struct, frozen=True):
@@ -31,9 +37,16 @@ class Clocks(msgspec.Struct, frozen=True):
     half_interval_ns: dict[str, int] = {}  # by host; a skew smaller than this says nothing
     reasons: list[str] = []
 
+    @property
+    def apart_ms(self) -> float | None:
+        """By how much they differ, where that is more than clocks do that are set; else None."""
+        most = max(self.offsets.values(), default=0) - min(self.offsets.values(), default=0)
+        return most / 1e6 if most > _SET_NS else None
+
 
 def host_offsets(hosts: Mapping[int, str], collectives: Mapping[int, Sequence[RankCollective]]) -> Clocks:
     """Return the offsets of all ranks towards the first rank's host; none where all ranks are on one host."""
+    hosts = _with_own_clocks(hosts, collectives)
     # a trace that names no host says nothing against being on the same one
     named = set(hosts.values()) - {""}
     names = sorted(named, key=lambda host: min(rank for rank in hosts if hosts[rank] == host))
@@ -49,7 +62,9 @@ def host_offsets(hosts: Mapping[int, str], collectives: Mapping[int, Sequence[Ra
         bounds = _bounds(reference, ranks[0], collectives, rough) if rough is not None else None
         if bounds is None:
             offsets |= dict.fromkeys(ranks, 0)
-            reasons.append(f"host {host}: no collectives shared with {names[0]}, so its clock is taken as it stands")
+            reasons.append(
+                f"host {host}: no collectives shared with host {names[0]}, so its clock is taken as it stands"
+            )
             continue
         low, high, together = bounds
         # members end together within µs, which is sharper than the middle of the bounds: a rank that always comes last
@@ -59,14 +74,31 @@ def host_offsets(hosts: Mapping[int, str], collectives: Mapping[int, Sequence[Ra
         offsets |= dict.fromkeys(ranks, offset)
         if high < low:
             reasons.append(
-                f"host {host}: its clock drifts against {names[0]}'s by {(low - high) / 1e3:.0f} µs in the window"
+                f"host {host}: its clock drifts against host {names[0]}'s by {(low - high) / 1e3:.0f} µs in the window"
             )
         else:
             reasons.append(
-                f"host {host}: clock {offset / 1e3:+.0f} ± {half[host] / 1e3:.0f} µs against {names[0]}, "
+                f"host {host}: clock {offset / 1e3:+.0f} ± {half[host] / 1e3:.0f} µs against host {names[0]}, "
                 "from the collectives; a smaller wait between the hosts says nothing"
             )
     return Clocks(offsets, half, reasons)
+
+
+def _with_own_clocks(
+    hosts: Mapping[int, str], collectives: Mapping[int, Sequence[RankCollective]]
+) -> Mapping[int, str]:
+    """Return the ranks' hosts; where no trace names one, a name for each clock that their collectives tell of."""
+    if len(hosts) < 2 or any(hosts.values()):
+        return hosts
+    timed = {rank: Timed(rank, collectives[rank]) for rank in sorted(hosts)}
+    firsts = [min(timed)]  # of each clock
+    told: dict[int, int] = {}
+    for rank, one in timed.items():
+        own = next((first for first in firsts if first == rank or timing_of(timed[first], one) != "offset"), None)
+        if own is None:
+            firsts.append(rank)
+        told[rank] = rank if own is None else own
+    return {rank: f"of rank {first}" for rank, first in told.items()} if len(firsts) > 1 else hosts
 
 
 def _symmetric(own: Sequence[RankCollective]) -> list[RankCollective]:

@@ -2,12 +2,16 @@
 
 Two ranks are of different jobs where something contradicts that they are of one: both have the same rank; their headers
 name another world size or another backend; one's device is NVIDIA's and the other's AMD's; their windows lie apart in
-time; or they compute different things. Names of files are people's own choice: they only decide where a rank would fit
-into several jobs. A file joins the first job that nothing contradicts.
+time (what is left of a file that is cut off tells that to 10 s only); or they compute different things. Names of files
+are people's own choice: they only decide where a rank would fit into several jobs. A file joins the first job that
+nothing contradicts.
 
 Windows of one job are not to be joined either, where one rank's file is of another window than the other's: on one host
 they share no time at all, though they exchange data; on several, whose clocks may differ, or without absolute times,
-they have no step and no collective in common besides.
+they have no step, no collective or no group in common besides, or no difference of the clocks brings their collectives
+together (timing.py).
+
+A file that is there twice counts once: two ranks never do the same in the same nanoseconds.
 """
 
 from collections.abc import Sequence
@@ -15,8 +19,9 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from scalescope.records.operations import PAIRWISE
-from scalescope.scaling.answer import StepSource
+from scalescope.scaling.answer import Apart, StepSource
 from scalescope.scaling.ranks.summary import RankReading, RankSummary
+from scalescope.scaling.ranks.timing import Timed, timing_of
 from scalescope.scaling.trace.sources import Source
 
 #: Ranks of one job are profiled in the same steps, on clocks of several hosts that differ by less than this.
@@ -30,6 +35,11 @@ _NUMBERED: tuple[StepSource, ...] = ("profiler", "step_annotation")
 _SAME_WORK = 0.15
 #: Fewer kernels than this tell nothing of what a rank computes.
 _TELLING_KERNELS = 20
+#: So many ranks of each job say what tells two apart: the others are as they are.
+_COMPARED = 8
+#: What tells files apart: those of two jobs, then those of two windows, which may be of one; what tells most first.
+_OF_JOBS: tuple[Apart, ...] = ("world_size", "backend", "vendor", "work", "rank")
+_OF_WINDOWS: tuple[Apart, ...] = ("times", "steps", "collectives")
 
 
 @dataclass(frozen=True)
@@ -39,6 +49,8 @@ class FoundJob:
     ranks: dict[int, RankReading]
     sources: tuple[Source, ...]
     is_window: bool = False  # it may well be the same job as the others', in steps that they do not hold
+    apart: Apart | None = None  # what tells it from the first of them; of the first, from the second
+    apart_ns: int | None = None  # what lies between their windows, where they do not overlap
 
 
 class _File:
@@ -83,21 +95,47 @@ def split_jobs(read: Sequence[tuple[Source, RankReading]]) -> list[FoundJob]:
     """
     found: list[list[_File]] = []
     for one in [_File(source, reading) for source, reading in read]:
-        fitting = [job for job in found if all(_may_be_one_job(one, member) for member in job)]
+        fitting = [job for job in found if _may_be_of(one, job)]
         alike = [job for job in fitting if job[0].source.prefix == one.source.prefix]
         chosen = next(iter(alike or fitting), None)
         if chosen is None:
             found.append([one])
         else:
             chosen.append(one)
-    windows = len(found) > 1 and all(
-        not _are_two_jobs(one, other)
-        for at, members in enumerate(found)
-        for one in members
-        for others in found[at + 1 :]
-        for other in others
-    )
-    return [FoundJob(_by_rank(members), tuple(one.source for one in members), windows) for members in found]
+    if len(found) == 1:
+        return [FoundJob(_by_rank(found[0]), _sources(found[0]))]
+    windows = all(_between(one, other) in _OF_WINDOWS for at, one in enumerate(found) for other in found[at + 1 :])
+    jobs = []
+    for at, members in enumerate(found):
+        apart = _between(found[0] if at else found[1], members)
+        gap = _gap_ns(found[0 if at else 1][0], members[0])
+        later = gap if gap is not None and gap > 0 else None
+        jobs.append(FoundJob(_by_rank(members), _sources(members), windows, apart, later))
+    return jobs
+
+
+def copies(read: Sequence[tuple[Source, RankReading]]) -> dict[str, str]:
+    """Return of files that are there twice the later one's name, and which one it is once more."""
+    first: dict[object, str] = {}
+    found = {}
+    for source, reading in read:
+        mark = _mark(reading.summary)
+        name = source.path.name
+        if mark is not None and first.setdefault(mark, name) != name:
+            found[name] = first[mark]
+    return found
+
+
+def _mark(summary: RankSummary) -> object:
+    """Return what no other trace has; None where it tells too little, and of one of several devices of a file."""
+    shares = summary.shares
+    if shares is None or summary.of_file is not None or int(shares.windows.edges[0]) < _ABSOLUTE_NS:
+        return None
+    return tuple(shares.windows.edges.tolist()), summary.evidence.events, summary.rank
+
+
+def _sources(members: Sequence[_File]) -> tuple[Source, ...]:
+    return tuple(one.source for one in members)
 
 
 def rank_of(source: Source, summary: RankSummary) -> int | None:
@@ -105,19 +143,43 @@ def rank_of(source: Source, summary: RankSummary) -> int | None:
     return summary.rank if summary.rank is not None else source.rank
 
 
-def _may_be_one_job(one: _File, other: _File) -> bool:
-    return not _are_two_jobs(one, other) and not _lie_apart(one, other)
+def _may_be_of(one: _File, job: Sequence[_File]) -> bool:
+    return all(_apart(one, member) is None for member in job) and not _never_run_together(one, job[0])
 
 
-def _are_two_jobs(one: _File, other: _File) -> bool:
+def _between(one: Sequence[_File], other: Sequence[_File]) -> Apart:
+    """Return what tells two jobs or windows apart: of several things the one that tells most."""
+    found = {_apart(left, right) for left in one[:_COMPARED] for right in other[:_COMPARED]}
+    ranks = [{member.rank for member in members} - {None} for members in (one, other)]
+    if ranks[0] & ranks[1]:
+        found.add("rank")
+    return next((kind for kind in (*_OF_JOBS, *_OF_WINDOWS) if kind in found), "collectives")
+
+
+def _apart(one: _File, other: _File) -> Apart | None:
+    """Return what contradicts that two files are of one window of one job, but for when their collectives ran."""
     left, right = one.summary, other.summary
-    return (
-        (one.rank is not None and one.rank == other.rank)
-        or _differ(left.world_size, right.world_size)
-        or _differ(left.backend or None, right.backend or None)
-        or _differ(one.vendor, other.vendor)
-        or _compute_different_things(one, other)
-    )
+    if _differ(left.world_size, right.world_size):
+        return "world_size"
+    if _differ(left.backend or None, right.backend or None):
+        return "backend"
+    if _differ(one.vendor, other.vendor):
+        return "vendor"
+    if _compute_different_things(one, other):
+        return "work"
+    if one.rank is not None and one.rank == other.rank:
+        return "rank"
+    return _lie_apart(one, other)
+
+
+def _never_run_together(one: _File, other: _File) -> bool:
+    """Tell whether no difference of clocks brings two ranks' collectives together."""
+    if one.rank is None or other.rank is None:
+        return False
+    if any(file.summary.timeless or file.summary.cut_off for file in (one, other)):
+        return False
+    sides = (Timed(one.rank, one.summary.collectives), Timed(other.rank, other.summary.collectives))
+    return timing_of(*sides) == "apart"
 
 
 def _differ(left: object, right: object) -> bool:
@@ -133,32 +195,59 @@ def _vendor(device: str | None) -> str | None:
     return next((vendor for word, vendor in known.items() if word in lowered), None)
 
 
-def _lie_apart(one: _File, other: _File) -> bool:
+def _lie_apart(one: _File, other: _File) -> Apart | None:
+    """Return what tells that two windows are not of the same steps: when they were, or which steps they hold."""
     left, right = one.summary, other.summary
     if one.span is None or other.span is None or left.timeless or right.timeless:
-        return False
-    if min(one.span[0], other.span[0]) < _ABSOLUTE_NS:
-        return _share_no_step(one, other)
-    (first_start, first_end), (second_start, _) = sorted((one.span, other.span))
-    gap = second_start - max(first_start, first_end)
+        return None
+    gap = _gap_ns(one, other)
+    if left.cut_off or right.cut_off:  # what such a file lacks would be another step's, or no step's
+        return "times" if gap is not None and gap > _APART_NS else None
+    if gap is None:
+        return "steps" if _share_no_step(one, other) else None
     # ranks that exchange nothing keep no step with each other, and may do the same ones one after another
     in_step = bool(left.host) and left.host == right.host and bool(left.collectives) and bool(right.collectives)
-    return gap > _APART_NS or (gap > 0 and (in_step or _share_no_step(one, other)))
+    if gap > _APART_NS or (gap > 0 and in_step):
+        return "times"
+    return "steps" if gap > 0 and _share_no_step(one, other) else None
+
+
+def _gap_ns(one: _File, other: _File) -> int | None:
+    """Return what lies between two windows, ns, below 0 where they overlap; None without absolute times."""
+    if one.span is None or other.span is None or min(one.span[0], other.span[0]) < _ABSOLUTE_NS:
+        return None
+    (first_start, first_end), (second_start, _) = sorted((one.span, other.span))
+    return second_start - max(first_start, first_end)
 
 
 def _share_no_step(one: _File, other: _File) -> bool:
-    """Tell whether two ranks' windows have numbered steps, or collectives of a group of both, and none in common."""
+    """Tell whether two ranks' windows have numbered steps, or collectives or groups of both, and none in common."""
     numbered = all(file.summary.evidence.steps in _NUMBERED for file in (one, other))
     if numbered and one.numbers and other.numbers and not one.numbers & other.numbers:
         return True
     shared = one.sequences.keys() & other.sequences.keys()
-    return bool(shared) and all(not one.sequences[group] & other.sequences[group] for group in shared)
+    if shared and all(not one.sequences[group] & other.sequences[group] for group in shared):
+        return True
+    return _share_no_group(one.summary, other.summary)
+
+
+def _share_no_group(left: RankSummary, right: RankSummary) -> bool:
+    """Tell whether two ranks' collectives in groups that both belong to are of no group of the other's window."""
+    both = {left.rank, right.rank}
+    if None in both or len(both) < 2:
+        return False
+    own, other = (
+        {(one.group, one.group_ranks) for one in summary.collectives if both <= set(one.group_ranks)}
+        for summary in (left, right)
+    )
+    return bool(own and other) and not own & other
 
 
 def _compute_different_things(one: _File, other: _File) -> bool:
-    if one.summary.activity != other.summary.activity:
+    left, right = one.summary, other.summary
+    if left.activity != right.activity:
         return False  # of a job on devices, one trace may hold the host alone
-    if one.summary.timeless or other.summary.timeless:
+    if left.timeless or right.timeless or left.cut_off or right.cut_off:
         return False
     if len(one.work) < _TELLING_KERNELS or len(other.work) < _TELLING_KERNELS:
         return False

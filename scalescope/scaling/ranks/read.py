@@ -8,8 +8,9 @@ import msgspec
 
 from scalescope.records.environment import usable_cores
 from scalescope.records.errors import UserError
+from scalescope.scaling.answer import Mixed
 from scalescope.scaling.rank.record import RankRecord
-from scalescope.scaling.ranks.jobs import split_jobs
+from scalescope.scaling.ranks.jobs import FoundJob, copies, split_jobs
 from scalescope.scaling.ranks.processes import map_in_processes
 from scalescope.scaling.ranks.summary import RankReading, RankSummary, read_rank
 from scalescope.scaling.trace.sources import Source
@@ -36,7 +37,7 @@ class Ranks(msgspec.Struct, frozen=True):
     refused: list[Refused]
     records: dict[int, RankRecord]  # what a replay needs of the same ranks, where that was asked for
     files: list[str]  # the names of the files that are of this job
-    is_window: bool = False  # of a job of which the others may be, too, in other steps
+    mixed: Mixed | None = None  # with what else they lie in one folder
 
     @property
     def reasons(self) -> list[str]:
@@ -53,7 +54,7 @@ def read_ranks(
     found = read_jobs(sources, jobs, executor, for_replay=for_replay)
     if len(found) > 1:
         parts = "; ".join(_some(one.files) for one in found)
-        if found[0].is_window:
+        if found[0].mixed is not None and found[0].mixed.kind == "windows":
             raise UserError(f"these are traces of {len(found)} windows that have no step in common ({parts}): "
                             "give those of one window, all its ranks")  # fmt: skip
         raise UserError(f"these are the traces of {len(found)} jobs ({parts}): give the traces of one job only")
@@ -77,17 +78,34 @@ def read_jobs(
     if len(refused) == len(read):
         raise UserError(refused[0].reason)
     pairs = [(source, one) for source, one in zip(sources, read, strict=True) if not isinstance(one, str)]
-    found = split_jobs(pairs)
+    again = copies(pairs)
+    refused += [Refused(name, f"{name} is {first} once more and counts once", False) for name, first in again.items()]
+    found = split_jobs([(source, one) for source, one in pairs if source.path.name not in again])
     return [
         Ranks(
             {rank: one.summary for rank, one in job.ranks.items()},
-            refused if number == 0 else [],
+            refused if number == 1 else [],
             {rank: one.record for rank, one in job.ranks.items() if one.record is not None},
-            sorted(source.path.name for source in job.sources),
-            job.is_window,
+            _names(job),
+            _mixed(found, number) if len(found) > 1 else None,
         )
-        for number, job in enumerate(found)
+        for number, job in enumerate(found, 1)
     ]
+
+
+def _mixed(found: Sequence[FoundJob], number: int) -> Mixed:
+    job = found[number - 1]
+    return Mixed(
+        kind="windows" if job.is_window else "jobs",
+        number=number,
+        files=[_names(one) for one in found],
+        apart=job.apart or "times",
+        apart_s=None if job.apart_ns is None else job.apart_ns / 1e9,
+    )
+
+
+def _names(job: FoundJob) -> list[str]:
+    return sorted(source.path.name for source in job.sources)
 
 
 def _some(names: Sequence[str]) -> str:

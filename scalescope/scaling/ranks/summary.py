@@ -27,6 +27,8 @@ from scalescope.scaling.trace.trace import KERNEL, Framework, Trace
 
 #: Time stamps are lost all at once, or not at all.
 _MOST_TIMES = 0.5
+#: Without more of its launches a rank's kernels are in steps that nobody knows.
+_MOST_LAUNCHES = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,11 @@ class RankSummary:
     def timeless(self) -> bool:
         """Whether the file tells what ran on the device, and of most of it not when."""
         return self.evidence.without_time > _MOST_TIMES * self.evidence.activities
+
+    @property
+    def launchless(self) -> bool:
+        """Whether most of what ran has lost its launch, so that its step is a guess."""
+        return self.evidence.unlinked > _MOST_LAUNCHES * self.evidence.activities
 
 
 @dataclass(frozen=True, slots=True)

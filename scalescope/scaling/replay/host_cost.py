@@ -19,9 +19,8 @@ from scalescope.scaling.replay.timing import Timing
 
 Floats = npt.NDArray[np.float64]
 
-#: By what share of a step devices may drift apart, in all steps, and be in full swing; and hosts that compute, whose
-#: steps are uneven by chance. What one of them did at the end of each step put the others so far ahead of it, too.
-IN_SWING, IN_SWING_ON_CPU = 0.001, 0.15
+#: Ranks that drift apart by no more than this share of a step, in all steps, are in full swing.
+_IN_SWING = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +96,16 @@ def _less(graph: Graph, rank: int, before: Floats, during: Floats) -> list[HostC
     ]  # fmt: skip
 
 
-def starts_of(graph: Graph, timing: Timing) -> dict[int, Start]:
-    """Return how each rank would begin in full swing: as the replay ends it, at its last step's begin."""
-    passed = {rank: timing.begin[own[-1]] - timing.begin[own[0]] for rank, own in graph.steps.items() if own}
+def starts_of(graph: Graph, timing: Timing, unchanged: Mapping[int, Sequence[float]] | None = None) -> dict[int, Start]:
+    """Return how each rank would begin in full swing: as the replay ends it, at its last step's begin.
+
+    `unchanged`: the steps of the unchanged graph, whose own drift is left as it is.
+    """
+    passed = {
+        rank: timing.begin[own[-1]] - timing.begin[own[0]] - (sum(unchanged[rank]) if unchanged else 0.0)
+        for rank, own in graph.steps.items()
+        if own
+    }
     least = min(passed.values(), default=0.0)
     found = {}
     for rank, own in graph.steps.items():
@@ -130,21 +136,20 @@ def started(graph: Graph, starts: Mapping[int, Start]) -> Graph:
     return moved
 
 
-def settled_steps(graph: Graph, in_swing: float = IN_SWING) -> dict[int, list[float]]:
+def settled_steps(graph: Graph, unchanged: Mapping[int, Sequence[float]] | None = None) -> dict[int, list[float]]:
     """Return the length in ns of each rank's steps that a next one bounds, or of the only one, in full swing.
 
     A changed graph begins as the unchanged one does: the first step then gains less, or more, than those that follow.
-    Ranks that drift apart by no more than `in_swing` of a step, in all steps, are in full swing.
-
+    `unchanged`: where ranks drift by chance, the unchanged graph's steps: only what they drift beyond those counts.
     Raises RunError where something waits for what never comes.
     """
     if any(len(own) < 2 for own in graph.steps.values()):
         return bounded(simulate(graph).step_ns(graph))
     timing = simulate_begins(graph)
-    starts = starts_of(graph, timing)
+    starts = starts_of(graph, timing, unchanged)
     steps = bounded_steps(graph, timing)
     drift = max(max(start.later, start.lead) for start in starts.values())
-    if drift <= in_swing * max(max(own) for own in steps.values()):
+    if drift <= _IN_SWING * max(max(own) for own in steps.values()):
         return steps
     graph = started(graph, starts)
     return bounded_steps(graph, simulate_begins(graph))

@@ -27,7 +27,7 @@ from scalescope.scaling.replay.build import build_graph
 from scalescope.scaling.replay.change import Change, even_out, free_data, free_host, no_overlap, perfect_overlap
 from scalescope.scaling.replay.contention import measure_contention, measure_transfer_rate, measured_between_ranks
 from scalescope.scaling.replay.graph import Contention, Graph, median
-from scalescope.scaling.replay.host_cost import IN_SWING, IN_SWING_ON_CPU, Recording, settled_steps
+from scalescope.scaling.replay.host_cost import Recording, settled_steps
 from scalescope.scaling.replay.other_collectives import OtherCollectives
 from scalescope.scaling.replay.ranks.absences import keep_absences
 from scalescope.scaling.replay.ranks.between_ranks import cells_between_ranks
@@ -318,8 +318,8 @@ class Replayer:
         return self._assumed_at[which]
 
     def _steps(self, graph: Graph) -> dict[int, list[float]]:
-        """Return a graph's steps in full swing. Where hosts compute, steps are uneven, and ranks drift by chance."""
-        return settled_steps(graph, IN_SWING_ON_CPU if self.on_cpu else IN_SWING)
+        """Return an unchanged graph's steps in full swing; where hosts compute, as they are: ranks drift by chance."""
+        return simulate_steps(graph) if self.on_cpu else settled_steps(graph)
 
     def _deltas(self, change: Change, which: int) -> _Deltas:
         if (change, which) not in self._known:
@@ -334,7 +334,8 @@ class Replayer:
         why = self._apply(graph, change, assumed)
         if why is not None:
             return why
-        after, base = self._steps(graph), assumed.base
+        base = assumed.base
+        after = settled_steps(graph, base if self.on_cpu else None)
         return [
             statistics.fmean(after[rank][at] - base[rank][at] for rank in base)
             for at in range(min(len(own) for own in base.values()))

@@ -6,21 +6,27 @@ from collections.abc import Iterator
 from scalescope.scaling.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
 from scalescope.scaling.findings.detectors.extra_launches import Extra, extra_launches
-from scalescope.scaling.replay.removal import Removal, What
+from scalescope.scaling.replay.removal import Removal, What, host_excess
 from scalescope.scaling.trace.kernel_names import short_name
 
 #: Loads that alternate are alike; where they differ by more (standard deviation over mean), they come at random.
 _ALIKE = 0.35
 #: Launches in common differ by less than this share of the step without anybody's doing.
 _NATURAL = 0.03
+#: Where hosts compute, they stand still for less than this share of the step without anybody's doing.
+_STANDS_STILL = 0.1
 
 
 def alternating_load(scene: Scene) -> Iterator[Candidate]:
     """Yield one candidate where most steps have a rank with more to do, and no rank has it in most steps."""
-    kinds: tuple[What, ...] = ("own", "more", "slow")
-    for what in kinds if len(scene.side.ranks) > 1 else ():
+    least_share: dict[What, float] = {"own": WORTH_A_LOOK, "more": WORTH_A_LOOK, "slow": _NATURAL}
+    if scene.replayer.on_cpu:  # a device's host may stand still at no cost
+        least_share["gaps"] = _STANDS_STILL
+    for what, share in least_share.items() if len(scene.side.ranks) > 1 else ():
         extras = [_beyond(scene, rank, what) for rank in scene.side.ranks]
-        least = (WORTH_A_LOOK if what != "slow" else _NATURAL) * scene.step_ms
+        least = share * scene.step_ms
+        if what == "gaps":  # beside the long ones, other processes make shorter ones
+            least = max(least, max(max(one.ms, default=0.0) for one in extras) / 2)
         late = [one for one in extras if max(one.ms, default=0.0) >= least]
         if len(late) < 2 or any(one.in_most_steps(least) for one in extras):
             continue
@@ -30,7 +36,11 @@ def alternating_load(scene: Scene) -> Iterator[Candidate]:
 
 
 def _beyond(scene: Scene, rank: int, what: What) -> Extra:
-    """Return what a rank runs beyond the others, or by how much the launches in common take it longer, ms a step."""
+    """Return what a rank runs beyond the others, by how much the launches in common take it longer, or for how long its
+    host stands still before them, ms a step.
+    """
+    if what == "gaps":
+        return _standing_still(scene, rank)
     if what != "slow":
         return extra_launches(scene, rank, what)
     side, graph = scene.side, scene.replayer.graph
@@ -47,6 +57,21 @@ def _beyond(scene: Scene, rank: int, what: What) -> Extra:
     return Extra(rank, per_step, (EvidenceRow(kind="activity", name=name, ms=most[name]),) if name else ())
 
 
+def _standing_still(scene: Scene, rank: int) -> Extra:
+    """Return for how long a rank's host stands still beyond the others', ms a step, and before what most of all."""
+    side, graph = scene.side, scene.replayer.graph
+    per_step: list[float] = []
+    longest, before = 0.0, ""
+    for step in side.steps:
+        gaps = host_excess(side, rank, step, gaps_only=True)
+        per_step.append(sum(ns for _, ns in gaps) / 1e6)
+        row, ns = max(gaps, key=lambda gap: gap[1], default=(0, 0.0))
+        if ns > longest:
+            longest, before = ns, short_name(graph.activities[side.launches[rank, step].activity[row]].name)
+    row_of = EvidenceRow(kind="figure", name=f"gap_before {before}", ms=statistics.fmean(per_step or [0.0]))
+    return Extra(rank, per_step, (row_of,) if before else ())
+
+
 def _candidate(scene: Scene, what: What, extras: list[Extra], late: list[Extra]) -> Candidate:
     most = [max(step) for step in zip(*(one.ms for one in extras), strict=True)]
     mean = statistics.fmean(most)
@@ -60,5 +85,5 @@ def _candidate(scene: Scene, what: What, extras: list[Extra], late: list[Extra])
         code="alternating_load" if regular else "unsteady",
         removals=tuple(Removal(what, one.rank) for one in late),
         evidence=(*(one.evidence[0] for one in late[:1] if one.evidence), *ranks),
-        remedy=Remedy(cure="even_out"),
+        remedy=Remedy(cure="look_at_host" if what == "gaps" else "even_out"),
     )

@@ -1,0 +1,135 @@
+"""Whether two ranks' collectives ran together: at the same times, at the same times by clocks that differ, or never.
+
+No member of a symmetric collective ends before the last one has started, so its members overlap in time. Where two
+ranks' windows hold such collectives of one group and hardly any of them overlap, either a clock is off or the windows
+are not of the same steps. A clock that is off is off by the same time in each of them: one offset brings all of them
+together. Where none does, no clock is to blame. Steps that are as even as those of a convolutional network repeat
+within microseconds: there one offset may bring another window's collectives together, too, and the two cannot be told
+apart by times.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Literal
+
+import numpy as np
+
+from scalescope.records.operations import SYMMETRIC
+from scalescope.scaling.rank.collective import ASSUMED_GROUP, RankCollective
+
+#: `together`: by the clocks as they stand. `offset`: by clocks that differ. `apart`: never.
+Timing = Literal["together", "offset", "apart"]
+
+#: Fewer collectives in common tell nothing.
+_TELLING = 10
+#: Of those within the time that both windows share, all overlap in one job; of two jobs, a few to a third by chance.
+_TOGETHER = 0.5
+#: One offset explains all that it can, but for what the windows cut off.
+_EXPLAINED = 0.9
+#: Overlap is told by so many of them, which lie evenly in the window.
+_SAMPLE = 64
+#: An offset is tried on so many: two windows' cuts differ by few.
+_TRIED = 256
+
+_Token = tuple[str | None, tuple[int, ...], str | None, int | None, str | None]
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One rank's symmetric collectives, in order of time."""
+
+    rank: int
+    collectives: Sequence[RankCollective]
+
+    @cached_property
+    def own(self) -> list[RankCollective]:
+        return sorted((one for one in self.collectives if one.operation in SYMMETRIC), key=lambda one: one.start)
+
+    @cached_property
+    def tokens(self) -> list[_Token]:
+        """Return what each has in common with its other members."""
+        return [_token(one) for one in self.own]
+
+    @cached_property
+    def starts(self) -> list[int]:
+        return [one.start for one in self.own]
+
+    @cached_property
+    def latest_ends(self) -> list[int]:
+        """Return of each the latest end of those up to it."""
+        return list(accumulate((one.end for one in self.own), max))
+
+
+def _token(one: RankCollective) -> _Token:
+    return one.group, one.group_ranks, one.operation, one.elements, one.dtype
+
+
+def timing_of(left: Timed, right: Timed) -> Timing | None:
+    """Return how two ranks' collectives ran; None where too few are in common."""
+    left, right = _in_common(left, right.rank), _in_common(right, left.rank)
+    if min(len(left.own), len(right.own)) < _TELLING:
+        return None
+    if _overlapping(left, right) >= _TOGETHER:
+        return "together"
+    if (Counter(left.tokens) & Counter(right.tokens)).total() < _TELLING:
+        return None
+    return "offset" if _one_offset_explains(left, right) else "apart"
+
+
+def _in_common(one: Timed, other: int) -> Timed:
+    """Return of a rank's collectives those of groups that hold another rank, too."""
+    return Timed(one.rank, [call for call in one.own if other in call.group_ranks or call.group == ASSUMED_GROUP])
+
+
+def _overlapping(left: Timed, right: Timed) -> float:
+    """Return of the collectives within the time that both windows share, the share that an equal one overlaps."""
+    begin = max(left.starts[0], right.starts[0])
+    end = min(left.latest_ends[-1], right.latest_ends[-1])
+    inside = [at for at, call in enumerate(left.own) if call.start < end and call.end > begin]
+    if not inside:
+        return 0.0
+    chosen = inside[:: max(1, len(inside) // _SAMPLE)]
+    return sum(_is_met(left.own[at], right) for at in chosen) / len(chosen)
+
+
+def _is_met(call: RankCollective, right: Timed) -> bool:
+    """Tell whether an equal collective of the other rank runs at the same time."""
+    position = bisect_left(right.starts, call.end) - 1
+    while position >= 0 and right.latest_ends[position] > call.start:
+        other = right.own[position]
+        if other.end > call.start and _token(other) == _token(call):
+            return True
+        position -= 1
+    return False
+
+
+def _one_offset_explains(left: Timed, right: Timed) -> bool:
+    """Tell whether one difference of the clocks lets nearly all collectives overlap, in their order."""
+    starts, ends = (
+        [np.array([getattr(call, name) for call in one.own], np.int64) for one in (left, right)]
+        for name in ("start", "end")
+    )
+    for first, last, lag in _lags(left, right):
+        own, other = slice(first, last), slice(first - lag, last - lag)
+        offset = int(np.median(ends[0][own] - ends[1][other]))  # members end together
+        overlap = np.minimum(ends[0][own], ends[1][other] + offset) > np.maximum(
+            starts[0][own], starts[1][other] + offset
+        )
+        if overlap.mean() >= _EXPLAINED:
+            return True
+    return False
+
+
+def _lags(left: Timed, right: Timed) -> Iterator[tuple[int, int, int]]:
+    """Yield the stretches of the left sequence that an equal stretch of the right one can be, with how far it lags."""
+    left_tokens, right_tokens = left.tokens[:_TRIED], right.tokens[:_TRIED]
+    least = max(_TELLING, min(len(left_tokens), len(right_tokens)) // 2)
+    for lag in range(-len(right_tokens) + least, len(left_tokens) - least + 1):
+        first, last = max(0, lag), min(len(left_tokens), len(right_tokens) + lag)
+        equal = sum(left_tokens[at] == right_tokens[at - lag] for at in range(first, last))
+        if equal >= _EXPLAINED * (last - first):
+            yield first, last, lag
