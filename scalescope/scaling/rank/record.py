@@ -5,7 +5,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import msgspec
 import numpy as np
 
 from scalescope.scaling.rank.collective import RankCollective
@@ -259,11 +258,11 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
     ops = [(start, end, name) for start, end, name in spans if start < until and not name.startswith(HANDOVER_OPS)]
     edges = timeline.windows.edges[: MOST_STEPS + 1].tolist()
     numbers = timeline.windows.numbers[:MOST_STEPS]
-    collectives = _let_go([one for one in timeline.collectives if one.start < until], ops)
+    collectives = [one for one in timeline.collectives if one.start < until]
     rows: list[tuple[int, int, int, int, str, int]] = [(start, end, COMPUTE, 0, name, -1) for start, end, name in ops]
     rows += [
-        (one.start, one.end, COMMUNICATION, 1 + one.stream, one.operation or "collective", index)
-        for index, one in enumerate(collectives)
+        (one.start, end, COMMUNICATION, 1 + one.stream, one.operation or "collective", index)
+        for index, (one, end) in enumerate(zip(collectives, _let_go(collectives, ops), strict=True))
     ]
     rows.sort(key=lambda row: row[:2])
     bounds = np.array(edges, np.int64)
@@ -299,8 +298,8 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
     return result
 
 
-def _let_go(collectives: list[RankCollective], ops: list[tuple[int, int, str]]) -> list[RankCollective]:
-    """Return the collectives with ends at which the loop's thread, which waited for them, went on.
+def _let_go(collectives: Sequence[RankCollective], ops: Sequence[tuple[int, int, str]]) -> list[int]:
+    """Return when each collective let the loop's thread go on that waited for it; of the others their ends.
 
     A run loop that shares its core with the thread that it wakes gets to write down the end only later.
     """
@@ -321,8 +320,9 @@ def _let_go(collectives: list[RankCollective], ops: list[tuple[int, int, str]]) 
             and end - max(begin, one.start) >= _MOSTLY * length
             and (0 < one.end - end <= max(_LATE_NS, _LATE_SHARE * length))
         ):
-            one = msgspec.structs.replace(one, end=end)
-        found.append(one)
+            found.append(end)
+        else:
+            found.append(one.end)
     return found
 
 
