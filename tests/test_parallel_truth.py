@@ -13,7 +13,7 @@ from tests.made_once import made_once
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRIPT = ROOT / "benchmarks" / "parallel_truth.py"
-CASES = "gpipe_slow,1f1b,tp,ep,ep_even"
+CASES = "gpipe_slow,1f1b,interleaved,tp,ep,ep_even"
 
 
 def _check(out: Path) -> None:

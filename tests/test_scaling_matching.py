@@ -143,6 +143,18 @@ def test_messages_that_a_window_cut_off_are_not_paired_with_others() -> None:
     assert [match.missing for match in matches] == ["window", None, None]
 
 
+def test_a_send_that_is_kept_open_moves_data_no_longer_than_its_receive() -> None:
+    """gloo's record of an isend ends where its work is waited for, as late as at the step's end."""
+    ranks = {0: moved(0, 0, [(0, 280)]), 1: moved(1, 0, [(10, 12)])}
+    (match,) = match_collectives(ranks)
+    found = wait_of(match, ranks)
+    assert found is not None
+    assert found.ready == {0: 280_000_000, 1: 10_000_000}
+    ranks[0] = moved(0, 0, [(0, 13)])  # one that ends about when its receive does is none of these
+    found = wait_of(match, ranks)
+    assert found is not None and found.ready == {0: 10_000_000, 1: 10_000_000}
+
+
 def micro_batches(rank: int, at: float) -> list[RankCollective]:
     """One rank's ends of a GPipe step of four micro-batches, whose second stage is slow: sends are gone before they are
     asked for; rank 1's gradients come 6 ms apart."""
