@@ -2,8 +2,9 @@
 
 Two ranks are of different jobs where something contradicts that they are of one: both have the same rank; their headers
 name another world size or another backend; one's device is NVIDIA's and the other's AMD's; their windows lie apart in
-time; or they compute different things. Names of files are people's own choice: they only decide where a rank would fit
-into several jobs. A file joins the first job that nothing contradicts.
+time (what is left of a file that is cut off tells that to 10 s only); or they compute different things. Names of files
+are people's own choice: they only decide where a rank would fit into several jobs. A file joins the first job that
+nothing contradicts.
 
 Windows of one job are not to be joined either, where one rank's file is of another window than the other's: on one host
 they share no time at all, though they exchange data; on several, whose clocks may differ, or without absolute times,
@@ -106,6 +107,8 @@ def _lie_apart(left: RankSummary, right: RankSummary) -> bool:
         return _share_no_step(left, right)
     (first_start, first_end), (second_start, _) = sorted(spans)
     gap = second_start - max(first_start, first_end)
+    if left.cut_off or right.cut_off:  # what is left of a file, in no order of time, says little of when its window was
+        return gap > _APART_NS
     # ranks that exchange nothing keep no step with each other, and may do the same ones one after another
     in_step = bool(left.host) and left.host == right.host and bool(left.collectives) and bool(right.collectives)
     return gap > _APART_NS or (gap > 0 and (in_step or _share_no_step(left, right)))
