@@ -8,7 +8,7 @@ nothing contradicts.
 
 Windows of one job are not to be joined either, where one rank's file is of another window than the other's: on one host
 they share no time at all, though they exchange data; on several, whose clocks may differ, or without absolute times,
-they have no step and no collective in common besides.
+they have no step, no collective or no group in common besides.
 """
 
 from collections.abc import Sequence
@@ -115,7 +115,7 @@ def _lie_apart(left: RankSummary, right: RankSummary) -> bool:
 
 
 def _share_no_step(left: RankSummary, right: RankSummary) -> bool:
-    """Tell whether two ranks' windows have numbered steps, or collectives of a group of both, and none in common."""
+    """Tell whether two ranks' windows have numbered steps, or collectives or groups of both, and none in common."""
     numbered = all(one.evidence.steps in _NUMBERED for one in (left, right))
     if numbered and left.shares is not None and right.shares is not None:
         own, other = set(left.shares.windows.numbers), set(right.shares.windows.numbers)
@@ -123,7 +123,21 @@ def _share_no_step(left: RankSummary, right: RankSummary) -> bool:
             return True
     own_calls, other_calls = _sequences(left), _sequences(right)
     shared = own_calls.keys() & other_calls.keys()
-    return bool(shared) and all(not own_calls[group] & other_calls[group] for group in shared)
+    return (bool(shared) and all(not own_calls[group] & other_calls[group] for group in shared)) or (
+        _share_no_group(left, right)
+    )
+
+
+def _share_no_group(left: RankSummary, right: RankSummary) -> bool:
+    """Tell whether two ranks' collectives in groups that both belong to are of no group of the other's window."""
+    both = {left.rank, right.rank}
+    if None in both or len(both) < 2:
+        return False
+    own, other = (
+        {(one.group, one.group_ranks) for one in summary.collectives if both <= set(one.group_ranks)}
+        for summary in (left, right)
+    )
+    return bool(own and other) and not own & other
 
 
 def _sequences(summary: RankSummary) -> dict[tuple[str, tuple[int, ...]], set[int]]:
