@@ -14,6 +14,8 @@ from scalescope.scaling.sweeps.comparison import compare
 from scalescope.scaling.sweeps.nccl_tests_log import read_log
 
 LOGS = Path(__file__).parent / "data" / "nccl_tests"
+#: Of one process with two H200s (nccl-tests 2.19.6, NCCL 2.28.9): each run's text and JSON; emptied of its environment.
+BOTH = Path(__file__).parent / "data" / "nccl_tests_h200x2"
 FIGURES = [(1024, 11.02, 10.11), (1048576, 30.55, 29.87), (1073741824, 5400.1, 5391.2)]  # bytes, out of place, in place
 DEVICES = "".join(
     f"#  Rank {rank:2d} Group  0 Pid  4242 on     node-1 device {rank:2d} [0000:0{rank}:00] NVIDIA H200\n"
@@ -143,6 +145,49 @@ def test_a_runs_json_and_text_are_the_same_rows() -> None:
             other.operation, other.bytes, other.mode, other.dtype, other.reduction, other.group_size, other.wrong
         )  # fmt: skip
         assert one.time_us == pytest.approx(other.time_us, abs=0.006)
+
+
+@pytest.mark.parametrize("run", ["all_reduce", "all_gather", "alltoall", "sendrecv", "per_iteration"])
+def test_one_process_with_two_devices_writes_the_same_in_json_and_text(run: str) -> None:
+    """The JSON lists a process's first device alone; its two ranks are of one host all the same."""
+    read = [read_log((BOTH / f"{run}.{kind}").read_text(), f"{run}.{kind}") for kind in ("txt", "json")]
+    in_text, in_json = read
+    assert len(in_text.rows) == len(in_json.rows) == 8 and not in_text.faults and not in_json.faults
+    for one, other in zip(in_text.rows, in_json.rows, strict=True):
+        for key in ("operation", "bytes", "mode", "dtype", "group_size", "wrong", "iterations"):
+            assert getattr(one, key) == getattr(other, key)
+        for key in ("time_us", "time_min_us", "time_max_us", "time_p99_us"):
+            assert getattr(one, key) == pytest.approx(getattr(other, key), abs=0.006)
+    assert in_text.devices == in_json.devices and len(in_json.devices) == 2
+    known = [one.time_p50_us is not None for one in in_json.rows]
+    assert all(known) if run == "per_iteration" else not any(known)
+
+
+def test_every_dtype_of_a_json_log_is_read() -> None:
+    rows = read_log((BOTH / "dtypes.json").read_text(), "dtypes.json").rows
+    assert len(rows) == 96 and {row.group_size for row in rows} == {2}
+    assert {row.dtype for row in rows} == {
+        "int8", "uint8", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64", "bfloat16",
+        "float8_e4m3fn", "float8_e5m2",
+    }  # fmt: skip
+
+
+def test_a_run_that_refused_its_arguments_holds_no_table() -> None:
+    with pytest.raises(UserError, match=r"refused\.txt holds no table of nccl-tests or rccl-tests"):
+        read_log((BOTH / "refused.txt").read_text(), "refused.txt")
+
+
+def test_processes_with_several_devices_each_are_all_of_a_json_logs_ranks() -> None:
+    """Two hosts' processes of four threads each, as MPI starts them: eight ranks, four a host."""
+    made = document()
+    config = made["config"]
+    assert isinstance(config, dict)
+    config["devices"] = [
+        {"rank": 4 * at, "group": 0, "hostname": f"node-{at}", "device_info": "NVIDIA H200"} for at in (0, 1)
+    ]
+    log = read_log(json.dumps(made, separators=(",", ":")), "x.json")
+    assert {row.group_size for row in log.rows} == {8}
+    assert [(one.rank, one.host) for one in log.devices] == [(rank, f"node-{rank // 4}") for rank in range(8)]
 
 
 def test_several_programs_in_one_log_stay_apart() -> None:

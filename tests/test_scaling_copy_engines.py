@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from scalescope.report.panels.insitu import in_situ_sentence
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import InSitu, RunAnalysis
 from scalescope.scaling.costs.points import read_launches
@@ -148,6 +149,14 @@ def test_each_is_held_against_the_sweeps_rows_of_its_own_policy(tmp_path: Path) 
         assert (row.operation, row.bytes, row.ran_on, row.reason) == ("all_gather", 2 * 64 << 20, ran_on, None)
         assert row.alone_us == pytest.approx(alone_us, rel=1e-3)
         assert row.efficiency == pytest.approx(efficiency, abs=0.01)
+
+
+def test_what_is_compared_on_copy_engines_is_said(tmp_path: Path) -> None:
+    outlook = swept(tmp_path, ("default", "zero"))
+    for traces, said in (("gather_ce_n2", True), ("gather_sm_n2", False)):
+        (run,) = analyze([DATA / traces], jobs=1, outlook=outlook)
+        assert isinstance(run, RunAnalysis)
+        assert ("the hand-shake before them" in in_situ_sentence(run)) == said
 
 
 @pytest.mark.parametrize(

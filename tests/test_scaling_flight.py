@@ -1,4 +1,9 @@
-"""Flight records: what the ranks called last, where they part, and that a record can run nothing."""
+"""Flight records: what the ranks called last, where they part, and that a record can run nothing.
+
+Those in data/flight_records_h200x2 are NCCL's own, of two ranks on two H200s (torch 2.11, 50 entries): `healthy` as a
+job dumped them itself, the others as the watchdog left them when a collective had hung for 10 s. Of the paths in them
+the one that leads to torch's installation is cut.
+"""
 
 import os
 import pickle
@@ -126,3 +131,80 @@ def test_a_damaged_record_is_said_to_be_damaged(data: bytes, tmp_path: Path) -> 
     folder = folder_with(tmp_path, {0: [entry(1)]})
     (folder.flight_recorder / "rank1.pickle").write_bytes(data)
     assert any("rank1.pickle is left out" in line for line in read_flight(folder, world_size=2)[1])
+
+
+REAL = Path(__file__).parent / "data" / "flight_records_h200x2"
+
+
+@pytest.mark.parametrize(
+    ("case", "sentence"),
+    [
+        ("missing", "rank 1 never called collective number 3; rank 0 came to number 3, all_reduce of 1,024 float, "
+         "called from /opt/job/flight_job.py:61 (main)"),
+        ("sizes", "the ranks called different collectives as number 3: rank 0 all_reduce of 4,096 float, rank 1 "
+         "all_reduce of 2,048 float"),
+        ("operations", "the ranks called different collectives as number 3: rank 0 all_reduce of 1,024 float, rank 1 "
+         "all_gather of 1,024 float"),
+    ],
+)  # fmt: skip
+def test_nccls_own_records_say_where_the_ranks_part(case: str, sentence: str) -> None:
+    last, said = read_records(REAL / case)
+    assert said == [f"group 0 (default_pg): {sentence}"]
+    hanging = [(one.rank, one.group, one.number) for one in last if not one.ended]
+    assert (
+        hanging
+        == {
+            "missing": [(0, "group 0 (default_pg)", 3)],
+            "sizes": [(0, "group 0 (default_pg)", 4)],
+            "operations": [(0, "group 0 (default_pg)", 3), (1, "group 0 (default_pg)", 3)],
+        }[case]
+    )
+
+
+def test_nccls_own_records_of_a_good_job_have_nothing_to_say(capsys: pytest.CaptureFixture[str]) -> None:
+    """Among its entries are a send and a receive that were handed over together, which alone never end."""
+    assert analyze_verb([str(REAL / "healthy")]) == 0
+    first, *rows = capsys.readouterr().out.splitlines()
+    assert first.startswith("every rank recorded came as far as the others") and len(rows) == 4
+    assert "rank 0, group 0 (default_pg): last number 4, barrier of 1 float, ended" in rows[0]
+    assert "rank 0, group 1 (sharding): last number 3, reduce_scatter of 1,024 float, ended" in rows[1]
+
+
+def real_entries(rank: int) -> list[dict[str, object]]:
+    entries: list[dict[str, object]] = read_plain((REAL / "healthy" / f"nccl_trace_rank_{rank}").read_bytes())[
+        "entries"
+    ]
+    return entries
+
+
+def test_sends_between_two_of_three_ranks_are_no_other_collective(tmp_path: Path) -> None:
+    """Real entries: after broadcast number 3 two ranks exchange something, which has no number of its own."""
+    of_ranks = {rank: real_entries(rank) for rank in (0, 1)}
+    transfers = ("send", "recv", "coalesced")
+    of_ranks[2] = [one for one in real_entries(0) if not str(one["profiling_name"])[5:].startswith(transfers)]
+    assert len(of_ranks[2]) == len(of_ranks[0]) - 3
+    assert read_records(records(tmp_path / "dumps", "nccl_trace_rank_{}", of_ranks))[1] == []
+
+
+def test_sends_and_receives_that_did_not_end_are_named(tmp_path: Path) -> None:
+    """The real entries up to the exchange, on a rank whose partner never came."""
+    entries = real_entries(0)[:9]
+    assert entries[-1]["profiling_name"] == "nccl:coalesced"
+    stuck = [*entries[:-1], entries[-1] | {"state": "scheduled", "retired": False}]
+    partner = real_entries(1)[:6]
+    of_ranks = {0: stuck, 1: partner, 2: partner}
+    _, said = read_records(records(tmp_path / "dumps", "nccl_trace_rank_{}", of_ranks))
+    assert [line.partition(", called from")[0] for line in said] == [
+        "rank 0, group 0 (default_pg): send 0->1 of 256 float did not end",
+        "rank 0, group 0 (default_pg): recv 0<-1 of 256 float did not end",
+    ]
+
+
+def test_collectives_that_were_handed_over_together_are_told_by_the_first_of_them(tmp_path: Path) -> None:
+    """As torch records two all-gathers in one `_coalescing_manager`: one number, and whether they ended after both."""
+    gather = entry(2, "_all_gather_base", ended=False) | {"state": "scheduled"}
+    together = entry(2, "coalesced") | {"input_sizes": [], "input_dtypes": []}
+    sound = [entry(1), gather, gather, together]
+    last, said = read_records(records(tmp_path / "dumps", "nccl_trace_rank_{}", dict.fromkeys(range(3), sound)))
+    assert said == []
+    assert {(one.operation, one.number, one.ended) for one in last} == {("all_gather", 2, True)}

@@ -73,3 +73,30 @@ def test_no_efficiency_factor_is_told_of_ranks_whose_trace_is_cut_off(tmp_path: 
     told = shown(run)
     assert "only traces of all 3 ranks can tell" in told and "load balance" not in told
     assert run_verdict(run).advice.startswith("profile every rank, in the same steps, rank 2 whole")
+
+
+def with_rank_1_cut(folder: Path, traces: str, kept: int) -> RunAnalysis:
+    """Return the analysis of two real ranks, of the second of which the first `kept` bytes are left."""
+    folder.mkdir()
+    for rank in (0, 1):
+        (source,) = (DATA / traces).glob(f"rank{rank}*.json.gz")
+        text = gzip.decompress(source.read_bytes())
+        (folder / f"rank{rank}.json.gz").write_bytes(gzip.compress(text if rank == 0 else text[:kept], 1))
+    return analyzed(folder)
+
+
+def test_all_of_the_communication_is_told_though_some_of_it_is_split_with_a_rank_that_is_cut_off(
+    tmp_path: Path,
+) -> None:
+    """A pipeline's stage that loses 18.1 of its 42.1 ms to the other one, whose trace ends in the third step."""
+    headline = run_verdict(with_rank_1_cut(tmp_path / "cut", "pipelines_h200x2/gpipe_slow", 900_000)).headline
+    assert "rank 0 alone (the trace of rank 1 is not whole): " in headline
+    assert "18.1 ms are communication; whether ranks wait for rank 1 in it, these traces cannot tell." in headline
+
+
+@pytest.mark.parametrize("kept", [30_000, 60_000, 150_000])
+def test_a_rank_that_is_cut_off_is_of_the_same_job_whatever_is_left_of_it(kept: int, tmp_path: Path) -> None:
+    """Its activity without launches, or its host without activity: neither makes another window of it."""
+    run = with_rank_1_cut(tmp_path / "cut", "gather_ce_n2", kept)
+    assert "2 GPUs, rank 0 alone (the trace of rank 1 is not whole)" in run_verdict(run).headline
+    assert not any("ProfilerActivity.CUDA" in reason or "2 windows" in reason for reason in run.quality.reasons)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -140,3 +141,65 @@ def test_messages_that_a_window_cut_off_are_not_paired_with_others() -> None:
     matches = match_collectives(ranks)
     assert [match.members for match in matches] == [{1: 0}, {0: 0, 1: 1}, {0: 1, 1: 2}]
     assert [match.missing for match in matches] == ["window", None, None]
+
+
+def test_a_send_that_is_kept_open_moves_data_no_longer_than_its_receive() -> None:
+    """gloo's record of an isend ends where its work is waited for, as late as at the step's end."""
+    ranks = {0: moved(0, 0, [(0, 280)]), 1: moved(1, 0, [(10, 12)])}
+    (match,) = match_collectives(ranks)
+    found = wait_of(match, ranks)
+    assert found is not None
+    assert found.ready == {0: 280_000_000, 1: 10_000_000}
+    ranks[0] = moved(0, 0, [(0, 13)])  # one that ends about when its receive does is none of these
+    found = wait_of(match, ranks)
+    assert found is not None and found.ready == {0: 10_000_000, 1: 10_000_000}
+
+
+def micro_batches(rank: int, at: float) -> list[RankCollective]:
+    """One rank's ends of a GPipe step of four micro-batches, whose second stage is slow: sends are gone before they are
+    asked for; rank 1's gradients come 6 ms apart."""
+    asked = [2 * part + 2 if rank == 0 else (2 if part == 0 else 3 * part + 2) for part in range(4)]
+    back = [20 + 6 * part for part in range(4)]
+    begins = [(0, at + begin) for begin in asked] + [(1, at + begin - 2 * (rank == 0)) for begin in back]
+    ends = [0.1] * 4 + [2.1 if rank == 0 else 0.1] * 4
+    return [
+        RankCollective(start=round(begin * 1e6), end=round((begin + length) * 1e6), operation="send_recv", elements=4,
+                       group="pp", group_ranks=(0, 1), group_size=2, source=source, destination=1 - source)
+        for (source, begin), length in zip(begins, ends, strict=True)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("silent", [(8, 8), (8, 6), (7, 5), (5, 7), (6, 8), (3, 5)])
+@pytest.mark.parametrize("cut", [(2, 1), (0, 3), (1, 1)])
+def test_transfers_launched_before_the_window_are_paired_in_order(
+    silent: tuple[int, int], cut: tuple[int, int]
+) -> None:
+    """The first of each rank say nothing of themselves, as kernels do whose launch came before the window."""
+    ranks, truth = {}, {}
+    for rank in (0, 1):
+        whole = [one for step in range(3) for one in micro_batches(rank, 60.0 * step)]
+        for one in whole[: silent[rank]]:
+            one.source = one.destination = one.elements = None
+        ranks[rank] = whole[cut[rank] :]
+        truth[rank] = range(cut[rank], len(whole))  # which one each is of all that there were
+    matches = match_collectives(ranks)
+    for match in matches:
+        assert len({truth[rank][index] for rank, index in match.members.items()}) == 1
+    surplus = abs(cut[0] - cut[1])
+    assert [match.missing for match in matches] == ["window"] * surplus + [None] * (24 - max(cut))
+
+
+def test_transfers_that_say_nothing_in_a_group_of_several_are_left_alone() -> None:
+    """Which two of four stages one is between nobody can tell; it is cut off, and not one of three ranks' together."""
+    stages = (0, 1, 2, 3)
+    told = [RankCollective(start=5, end=9, operation="send_recv", elements=4, group="pp", group_ranks=stages, source=0,
+                           destination=1)]  # fmt: skip
+    ranks = {
+        rank: [RankCollective(start=0, end=4, operation="send_recv", group="pp", group_ranks=stages),
+               *(told if rank < 2 else [])]
+        for rank in stages
+    }  # fmt: skip
+    matches = match_collectives(ranks)
+    assert [(list(match.members), match.missing) for match in matches] == [
+        *(([rank], "window") for rank in stages), ([0, 1], None)
+    ]  # fmt: skip

@@ -219,3 +219,16 @@ def test_a_run_folder_of_two_windows_is_refused_and_so_is_comparing_one(tmp_path
         explain_run(run.path)
     with pytest.raises(UserError, match="2 windows that have no step in common"):
         compare_paths([DATA / "gather_sm_n2"], [shutil.copytree(run.path / "traces", tmp_path / "traces")])
+
+
+def test_windows_whose_ranks_exchange_nothing_in_any_group_of_both_are_not_joined(tmp_path: Path) -> None:
+    """Two pipelines that one job ran after another, in steps of the same numbers: one rank's file of each."""
+    folder = tmp_path / "mixed"
+    folder.mkdir()
+    for rank, case in enumerate(("gpipe_slow", "interleaved")):
+        shutil.copy(DATA / "pipelines_h200x2" / case / f"rank{rank}.4.pt.trace.json.gz", folder)
+    assert found_in(folder) == [1, 1]
+    (first, _) = [one for one in analyze([folder], jobs=1) if isinstance(one, RunAnalysis)]
+    assert "window 1 of 2 · 2 GPUs, rank 0 alone (no trace of rank 1): " in run_verdict(first).headline
+    for case in ("gpipe_slow", "interleaved"):
+        assert found_in(DATA / "pipelines_h200x2" / case) == [2]

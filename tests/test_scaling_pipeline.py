@@ -136,3 +136,32 @@ def test_kernels_of_sends_handed_over_together_are_what_was_called_before(tmp_pa
     assert {one.operation for one in found.collectives} == {"send_recv"}
     assert all(one.group == "4" and one.bytes == 4 << 20 for one in found.collectives)
     assert [group.role for group in found.groups] == ["pp"]
+
+
+def interleaved_step(trace: HostTrace, number: int) -> None:
+    """What two ranks of two stages each exchange for two micro-batches: activations three times, gradients as often."""
+    zero = 1_000.0 + number * 20_000.0
+    trace.clock = zero
+    compute(trace, "gemm", zero, 1_000.0, zero)
+    for at in range(6):
+        for way in ((0, 1), (1, 0)):
+            begin = zero + 1_500.0 + 2_000.0 * at + 100.0 * way[0]
+            trace.clock = zero + 50.0 + 100.0 * at + 20.0 * way[0]
+            transfer(trace, *way, begin, begin + 10, trace.clock)
+    compute(trace, "gemm", zero + 16_000.0, 1_000.0, trace.clock + 5)
+
+
+@pytest.mark.parametrize("annotated", [True, False])
+def test_an_interleaved_schedule_of_two_ranks_is_told_by_its_annotations_alone(annotated: bool, tmp_path: Path) -> None:
+    for rank in range(STAGES):
+        trace = HostTrace(rank, STAGES).steps(4, interleaved_step)
+        for stage in (rank, rank + STAGES) if annotated else ():
+            for action in ("F0", "F1", "B0", "SEND_F1"):
+                trace.event("user_annotation", f"PP:{stage}{action}", 1_000.0, 1_001.0, trace.thread)
+        trace.write(tmp_path)
+    (row,) = explain_jobs(tmp_path, 1)[0].analysis.pipelines
+    if annotated:
+        assert (row.stages_per_rank, row.micro_batches) == (2, 2)
+        assert row.schedule_bubble == pytest.approx(1 / (2 * 2 + 1))
+    else:  # as a plain schedule of so many
+        assert (row.stages_per_rank, row.micro_batches) == (1, 6)

@@ -93,7 +93,8 @@ def _print_flight(folder: Path, json: Path | None, out: Outputs) -> int:
     if not last:
         raise UserError("; ".join(said) or f"{folder} holds no flight record that can be read")
     out.put_json(json, last)
-    for line in said or ["every rank recorded came as far as the others in every group, and what it called has ended"]:
+    well = "every rank recorded came as far as the others in every group's collectives, and what it called has ended"
+    for line in said or [well]:
         print(clean(line))
     for row in last:
         came = f"number {row.number}, {row.operation} of {row.elements:,} {row.dtype or 'elements'}"

@@ -8,7 +8,7 @@ from scalescope.scaling.answer import PARTS, RunAnalysis, StepSplit
 
 #: A server's iterations, in the order in which they are shown.
 _KINDS = ("prefill", "mixed", "decode")
-_EXPOSED = ("exposed_transfer", "exposed_wait", "exposed_unsplit")
+EXPOSED_COMMUNICATION = ("exposed_transfer", "exposed_wait", "exposed_unsplit")
 _IDLE = ("idle_data", "idle_launch", "idle_queued")
 
 
@@ -56,7 +56,7 @@ def iterations_table(run: RunAnalysis) -> Table:
         if own:
             middle = statistics.median(step.window_ms for step in own)
             rows.append(
-                [kind, len(own) / ranks, middle, _mean(own, ("compute",)), _mean(own, _EXPOSED),
+                [kind, len(own) / ranks, middle, _mean(own, ("compute",)), _mean(own, EXPOSED_COMMUNICATION),
                  _mean(own, ("exposed_memory",)), _mean(own, _IDLE)]
             )  # fmt: skip
     return Table(columns, rows)

@@ -29,6 +29,7 @@ from scalescope.report.sentences import (
     sentence,
     sweep_verdict,
 )
+from scalescope.report.shares import EXPOSED_COMMUNICATION
 from scalescope.report.steadiness import is_doubtful, unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
@@ -142,7 +143,8 @@ def _unseen_wait(run: RunAnalysis, lost: Sequence[tuple[Part, float]]) -> str:
     lacking = lacking_ranks(run)
     if not lacking or not lost or lost[0][0].key != "exposed_unsplit":
         return ""
-    spent = milliseconds(lost[0][1])
+    # split or not: with a rank whose trace is cut off it is split in the steps that are left of it
+    spent = milliseconds(sum(ms for part, ms in lost if part.key in EXPOSED_COMMUNICATION))
     return f"{spent} are communication; whether ranks wait for {rank_names(lacking)} in it, these traces cannot tell."
 
 

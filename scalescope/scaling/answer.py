@@ -166,10 +166,11 @@ class PipelineRow(msgspec.Struct, kw_only=True):
 
     group: str
     stages: list[int]  # ranks, in the pipeline's order
-    micro_batches: int | None  # None where partners are not told, or the schedule is interleaved
+    micro_batches: int | None  # None where partners are not told, or an interleaved schedule does not tell them
+    stages_per_rank: int = 1  # above 1: an interleaved schedule, which says so
     bubble_ms: float  # of the mean stage in a step
     bubble: float  # of the step
-    schedule_bubble: float | None  # (p - 1) / (m + p - 1)
+    schedule_bubble: float | None  # (p - 1) / (v * m + p - 1), v stages a rank
     slow_rank: int | None  # whose stage computes longer than the others'
     compute_ms: dict[int, float]  # by rank, a step
     steps: int

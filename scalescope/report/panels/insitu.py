@@ -87,6 +87,8 @@ def in_situ_sentence(run: RunAnalysis) -> str:
     lost = (worst.rest_us or 0.0) + (worst.contention_us or 0.0)
     if lost > 0:
         text += f". Most is lost in {worst.operation} of {size(worst.bytes)}, {microseconds(lost)} a call"
+    if any(one.ran_on == "copy_engines" for one in known):
+        text += ". On copy engines a trace holds the copies alone, and the sweep's time the hand-shake before them, too"
     if unknown := len(run.in_situ) - len(known):
         text += f". {unknown} of {len(run.in_situ)} kinds cannot be compared; the table says why"
     return f"{text}."

@@ -6,6 +6,9 @@ collective. What anchors an alignment is time: no member of a symmetric collecti
 so its members overlap. Among all pairs that overlap and agree in operation, elements and dtype, the heaviest chain that
 keeps both orders is taken; pairs of rooted collectives, which need not overlap, are filled in between anchors, in
 order, as far as the root's times allow: nobody receives before it sends, and it is not through before all have sent.
+
+Transfers that were launched before a window say nothing of themselves, not even which way they go, and each rank's
+window begins at another of them: two ranks' are paired in order, backwards from the first that both describe.
 """
 
 from bisect import bisect_left
@@ -71,6 +74,7 @@ def match_collectives(
     for rank in sorted(collectives):
         for index, one in enumerate(collectives[rank]):
             groups.setdefault(_group_of(one, rank, rank_sets), {}).setdefault(rank, []).append(index)
+    silent = _without_way(groups, collectives)
     found: list[tuple[int, Match]] = []
     for group, by_rank in groups.items():
         for rank, indices in by_rank.items():
@@ -87,8 +91,84 @@ def match_collectives(
         ]
         _say_what_is_missing(matches, expected, set(collectives))
         found.extend((slot.start, match) for slot, match in zip(slots, matches, strict=True))
+    for group, by_rank in silent.items():
+        found = _with_silent(found, group, by_rank, collectives, shift)
     found.sort(key=lambda item: item[0])
     return [match for _, match in found]
+
+
+def _without_way(
+    groups: dict[_Group, dict[int, list[int]]], collectives: Mapping[int, Sequence[RankCollective]]
+) -> dict[_Group, dict[int, list[int]]]:
+    """Take out of the groups, and return, transfers that do not tell their way, where others of their group do."""
+    told = {(group.name, group.ranks) for group in groups if group.pair is not None}
+    found: dict[_Group, dict[int, list[int]]] = {}
+    for group in [group for group in groups if group.pair is None and (group.name, group.ranks) in told]:
+        for rank, indices in groups[group].items():
+            silent = [index for index in indices if collectives[rank][index].operation in PAIRWISE]
+            if silent:
+                found.setdefault(group, {})[rank] = silent
+                groups[group][rank] = [index for index in indices if index not in set(silent)]
+        groups[group] = {rank: indices for rank, indices in groups[group].items() if indices}
+        if not groups[group]:
+            del groups[group]
+    return found
+
+
+def _with_silent(
+    found: list[tuple[int, Match]],
+    group: _Group,
+    by_rank: Mapping[int, Sequence[int]],
+    collectives: Mapping[int, Sequence[RankCollective]],
+    shift: Mapping[int, int],
+) -> list[tuple[int, Match]]:
+    """Return the matches with a group's silent transfers among them: paired in order where two ranks have them.
+
+    What one rank describes before the first transfer that both describe is one of those that the other is silent of.
+    """
+
+    def start(rank: int, index: int) -> int:
+        return collectives[rank][index].start + shift.get(rank, 0)
+
+    def single(rank: int, index: int) -> tuple[int, Match]:
+        others = tuple(other for other in group.ranks if other != rank)
+        missing: Missing = "window" if collectives.keys() >= set(group.ranks) else "trace"
+        match = Match(group=group.name, group_size=2, members={rank: index}, missing=missing, missing_ranks=others)
+        return start(rank, index), match
+
+    if len(group.ranks) != 2 or not collectives.keys() >= set(group.ranks):
+        return [*found, *(single(rank, index) for rank, indices in by_rank.items() for index in indices)]
+    own = [item for item in found if item[1].group == group.name and _is_transfer(item[1], collectives)]
+    whole = [match for _, match in own if match.missing is None]
+    first = {rank: min((start(rank, match.members[rank]) for match in whole), default=None) for rank in group.ranks}
+    alone = [
+        item for item in own for rank, index in item[1].members.items()
+        if len(item[1].members) == 1 and ((limit := first[rank]) is None or start(rank, index) < limit)
+    ]  # fmt: skip
+    queues = {rank: list(by_rank.get(rank, ())) for rank in group.ranks}
+    for _, match in alone:
+        for rank, index in match.members.items():
+            queues[rank].append(index)
+    for rank, queue in queues.items():
+        queue.sort(key=lambda index, rank=rank: start(rank, index))  # type: ignore[misc]
+    left, right = group.ranks
+    kept = [item for item in found if item not in alone]
+    while queues[left] and queues[right]:
+        members = {left: queues[left][-1], right: queues[right][-1]}
+        if not _can_be_one([collectives[rank][index] for rank, index in members.items()]):
+            break
+        kept.append((max(start(rank, queues[rank].pop()) for rank in group.ranks), Match(
+            group=group.name, group_size=2, members=members)))  # fmt: skip
+    return [*kept, *(single(rank, index) for rank, queue in queues.items() for index in queue)]
+
+
+def _is_transfer(match: Match, collectives: Mapping[int, Sequence[RankCollective]]) -> bool:
+    return any(collectives[rank][index].operation in PAIRWISE for rank, index in match.members.items())
+
+
+def _can_be_one(ends: Sequence[RankCollective]) -> bool:
+    """Tell whether two ends can be of one transfer, of which one at least is silent."""
+    return any(one.source is None for one in ends) and _compatible(*ends)
 
 
 def _rank_sets(collectives: Mapping[int, Sequence[RankCollective]]) -> dict[str, set[tuple[int, ...]]]:

@@ -115,7 +115,7 @@ def _faults(summary: RankSummary) -> list[str]:
         "that is written as CUDA's and ROCm's is known here"
         for category, count in evidence.unread
     ]
-    if lacks_its_device(summary) and not evidence.unread:
+    if lacks_its_device(summary) and not evidence.unread and not evidence.cut_off:
         faults.append(
             f"{name}: the job ran on a device, and the trace holds nothing of it; profile ProfilerActivity.CUDA too"
         )

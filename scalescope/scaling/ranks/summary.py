@@ -18,6 +18,7 @@ from scalescope.scaling.rank.kernels import KernelTable, kernel_table
 from scalescope.scaling.rank.launches import is_kernel_launch
 from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import OneRankShares, share_out
+from scalescope.scaling.rank.pipelining import ForwardPasses, forward_passes
 from scalescope.scaling.rank.record import RankRecord, record_device, record_host
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.timeline import COMPUTE, Timeline, build_timeline
@@ -70,6 +71,7 @@ class RankSummary:
     evidence: Evidence
     host_evidence: HostEvidence | None  # None where nothing of the host was recorded
     framework: Framework = "torch"
+    forward_passes: ForwardPasses | None = None  # where a pipeline's schedule tells them
     of_file: int | None = None  # which of its file's devices it is; None where a file is of one rank
 
     @property
@@ -184,6 +186,7 @@ def _identity(trace: Trace) -> dict[str, Any]:
         "device": device or next(iter(names.values()), None),
         "backend": info.backend,
         "framework": trace.framework,
+        "forward_passes": forward_passes(trace),
     }
 
 

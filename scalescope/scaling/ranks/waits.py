@@ -4,7 +4,9 @@ For all_reduce, all_gather, reduce_scatter, all_to_all and barrier that is when 
 when the root does; for gather, at the root, when the last does; for a send or receive when the partner does. The data
 of a broadcast or a reduce pass through every member of a ring: of those that arrive before one's own end, the last one
 counts (and for a broadcast the root, for a reduce at its root all). A member that comes after one's own end held up
-nothing. On copy engines all that a trace holds is transfer: what was waited for before the first copy it does not tell.
+nothing. gloo's record of a send lasts until somebody waits for it, long after its partner has the data: such a one is
+waiting, and the receive alone tells the transfer. On copy engines all that a trace holds is transfer: what was waited
+for before the first copy it does not tell.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,6 +18,9 @@ from scalescope.records.operations import FROM_ROOT, PAIRWISE, SYMMETRIC, THROUG
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.ranks.matching import Match
 from scalescope.scaling.trace.intervals import EMPTY, Intervals
+
+#: A send that outlives its receive by so much is kept open by its caller; clocks and hosts held up differ by less.
+_KEPT_OPEN_NS = 5_000_000
 
 
 class MatchedWait(msgspec.Struct, kw_only=True):
@@ -60,6 +65,11 @@ def wait_of(
     else:
         return None
     ready = {rank: min(max(due[rank] - shift.get(rank, 0), one.start), one.end) for rank, one in members.items()}
+    if operation in PAIRWISE and len(members) == 2:
+        received = min(one.end + shift.get(rank, 0) for rank, one in members.items())
+        for rank, one in members.items():
+            if one.end + shift.get(rank, 0) > received + max(_KEPT_OPEN_NS, received - arrival[last]):
+                ready[rank] = one.end
     return MatchedWait(ready=ready, awaited=awaited, last=last)
 
 

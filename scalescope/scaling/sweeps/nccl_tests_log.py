@@ -274,23 +274,29 @@ def _read_cut_json(text: str, name: str, operation: str | None) -> Log:
 
 
 def _json_devices(document: Mapping[str, Any]) -> list[Device]:
-    listed = document.get("config", {}).get("devices") or []
+    """Return the devices of all ranks: the list has the first of each process, whose others are of the same host."""
+    config = document.get("config", {})
+    each = _ranks_per_process(config)
     return [
-        Device(int(one.get("rank", at)), str(one.get("hostname", "")), "cuda", str(one["device_info"]))
-        for at, one in enumerate(listed)
+        Device(int(one.get("rank", at * each)) + own, str(one.get("hostname", "")), "cuda", str(one["device_info"]))
+        for at, one in enumerate(config.get("devices") or [])
         if one.get("device_info")
+        for own in range(each)
     ]
+
+
+def _ranks_per_process(config: Mapping[str, Any]) -> int:
+    return max(1, int(config.get("nthreads", 1))) * max(1, int(config.get("ngpus", 1)))
 
 
 def _json_rows(document: Mapping[str, Any], name: str, operation: str | None) -> Iterator[SweepRow]:
     config = document.get("config", {})
     devices = config.get("devices") or []
     group = devices[0].get("group", 0) if devices else 0
-    members = sum(device.get("group", 0) == group for device in devices)
-    threads = int(config.get("nthreads", 1)) * int(config.get("ngpus", 1))
+    processes = sum(device.get("group", 0) == group for device in devices)
     test = _Test(
         operation=_operation(" ".join(map(str, document.get("args", []))), name, operation),
-        group_size=max(members, threads),
+        group_size=max(1, processes) * _ranks_per_process(config),
         execution="graph" if int(config.get("graph", 0)) > 0 else "eager",
         iterations=int(config.get("iterations", 0)) * int(config.get("aggregated_iterations", 1)),
         source=f"nccl-tests JSON {document.get('version', '')}".rstrip(),

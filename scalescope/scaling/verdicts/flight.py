@@ -39,6 +39,7 @@ class _Entry(msgspec.Struct):
     state: str
     retired: bool
     is_p2p: bool = False
+    p2p_seq_id: int = 0
     input_sizes: list[list[int]] = []
     input_dtypes: list[str] = []
     frames: list[_Frame] = []
@@ -64,6 +65,13 @@ class _Call(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.operation} of {self.elements:,} {self.dtype or 'elements'}"
+
+
+class _Records(msgspec.Struct, frozen=True):
+    """What one rank's record holds."""
+
+    calls: dict[str, dict[int, _Call]]  # collectives, by group and by their number in it
+    hanging: list[str]  # sends and receives that did not end, in words
 
 
 #: By group, by the collective's number in it; by rank.
@@ -111,6 +119,7 @@ def read_records(folder: Path, world_size: int | None = None) -> tuple[list[Last
     `world_size`: None where only the records tell the ranks, by their process groups.
     """
     calls: dict[int, dict[str, dict[int, _Call]]] = {}
+    hanging: list[str] = []
     expected = set(range(world_size or 0))
     said: list[str] = []
     for path in sorted(folder.glob("*")):
@@ -123,14 +132,16 @@ def read_records(folder: Path, world_size: int | None = None) -> tuple[list[Last
         except (UserError, OSError, pickle.UnpicklingError, msgspec.ValidationError, UnicodeError) as error:
             said.append(f"{folder.name}/{path.name} is left out: {error}")  # UnicodeError: a key that is no text
             continue
-        calls[int(match[1])] = _calls_of(dump)
+        records = _records_of(dump)
+        calls[int(match[1])] = records.calls
+        hanging += [f"rank {int(match[1])}, {one}" for one in records.hanging]
         expected |= {int(rank) for group in dump.pg_config.values() for rank in re.findall(r"\d{1,8}", group.ranks)}
     if not calls:
         return [], said
     missing = sorted(expected - calls.keys())
     if missing:
         said.append(f"no flight record of {_ranks(missing)}: stopped or dead before it could be kept")
-    return _last(calls), [*said, *where_they_part(calls)]
+    return _last(calls), [*said, *where_they_part(calls), *hanging]
 
 
 def where_they_part(calls: Calls) -> list[str]:
@@ -160,21 +171,59 @@ def where_they_part(calls: Calls) -> list[str]:
     return said
 
 
-def _calls_of(dump: _Dump) -> dict[str, dict[int, _Call]]:
-    found: dict[str, dict[int, _Call]] = {}
+def _records_of(dump: _Dump) -> _Records:
+    """Return a rank's collectives by group and number, and its sends and receives that did not end.
+
+    Calls that were handed over together are followed by one entry (`coalesced`) that alone tells whether they ended.
+    It has the number of the last collective, whether it stands for collectives or for sends and receives.
+    """
+    calls: dict[str, dict[int, _Call]] = {}
+    transfers: dict[str, list[_Entry]] = {}  # of each group, since its last entry that was neither
+    hanging = []
     for entry in dump.entries:
+        group, call = _group(entry), _call(entry)
         if entry.is_p2p:
+            transfers.setdefault(group, []).append(entry)
             continue
-        name, description = entry.process_group
-        group = f"group {name}" + (f" ({description})" if description not in ("", "undefined") else "")
-        found.setdefault(group, {})[entry.collective_seq_id] = _Call(
-            operation=entry.profiling_name.partition(":")[2] or entry.profiling_name,
-            elements=sum(math.prod(size) for size in entry.input_sizes),
-            dtype=entry.input_dtypes[0].lower() if entry.input_dtypes else None,
-            ended=entry.retired or entry.state == "completed",
-            called_from=_caller(entry.frames),
-        )
-    return found
+        ahead = transfers.pop(group, [])
+        together = [one for one in ahead if call.operation == _TOGETHER and one.p2p_seq_id == entry.p2p_seq_id]
+        hanging += _hanging(group, [one for one in ahead if one not in together])
+        if together:
+            hanging += [] if call.ended else _hanging(group, together)
+            continue
+        own = calls.setdefault(group, {})
+        member = own.get(entry.collective_seq_id) if call.operation == _TOGETHER else None
+        own[entry.collective_seq_id] = call if member is None else msgspec.structs.replace(member, ended=call.ended)
+    for group, ahead in transfers.items():
+        hanging += _hanging(group, ahead)
+    return _Records(calls, hanging)
+
+
+#: What the entry is called that follows calls which were handed over together.
+_TOGETHER = "coalesced"
+
+
+def _group(entry: _Entry) -> str:
+    name, description = entry.process_group
+    return f"group {name}" + (f" ({description})" if description not in ("", "undefined") else "")
+
+
+def _call(entry: _Entry) -> _Call:
+    return _Call(
+        operation=canonical_operation(entry.profiling_name),
+        elements=sum(math.prod(size) for size in entry.input_sizes),
+        dtype=entry.input_dtypes[0].lower() if entry.input_dtypes else None,
+        ended=entry.retired or entry.state == "completed",
+        called_from=_caller(entry.frames),
+    )
+
+
+def _hanging(group: str, transfers: Sequence[_Entry]) -> list[str]:
+    """Return those of sends and receives that did not end, in words: torch's own name says the way (`send 0->1`)."""
+    waiting = [(one.profiling_name.rpartition(":")[2], call) for one in transfers if not (call := _call(one)).ended]
+    return [
+        f"{group}: {msgspec.structs.replace(call, operation=name)} did not end{_from(call)}" for name, call in waiting
+    ]
 
 
 def _last(calls: Calls) -> list[LastCollective]:

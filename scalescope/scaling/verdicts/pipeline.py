@@ -1,9 +1,11 @@
 """Pipelines: how much of a step stages stand idle, beside what the schedule itself costs, and which stage is slow.
 
 Stages are the ranks of a group that only sends and receives, in the group's order. A stage's bubble is when it neither
-computes nor moves data: it waits for a partner, or is idle. A schedule of p stages and m micro-batches has a bubble of
-(p − 1)/(m + p − 1) of its own, GPipe and 1F1B alike, where stages are even; m is how many activations a stage receives
-from the one before it in a step. A stage that computes longer than the others makes all of them wait beyond that.
+computes nor moves data: it waits for a partner, or is idle. A schedule of p ranks and m micro-batches has a bubble of
+(p − 1)/(v·m + p − 1) of its own, GPipe and 1F1B alike, where stages are even. v, the stages of a rank, is 1 unless the
+schedule says otherwise, as torch's interleaved one does (rank/pipelining.py), with m; else m is how many activations a
+stage receives from the one before it in a step. A stage that computes longer than the others makes all of them wait
+beyond that.
 """
 
 import statistics
@@ -13,6 +15,7 @@ from scalescope.records.operations import PAIRWISE
 from scalescope.scaling.answer import PipelineRow, RankSplit
 from scalescope.scaling.finding import Code, EvidenceRow, Finding, Remedy
 from scalescope.scaling.rank.collective import RankCollective
+from scalescope.scaling.rank.pipelining import ForwardPasses
 from scalescope.scaling.ranks.summary import RankSummary
 
 #: A stage that computes so much longer than the mean of the others holds them up.
@@ -34,8 +37,9 @@ def pipeline_rows(summaries: Mapping[int, RankSummary], ranks: Sequence[RankSpli
         for one in summary.collectives:
             if one.group is not None and one.step is not None and len(one.group_ranks) > 1:
                 groups.setdefault((one.group, one.group_ranks), {}).setdefault(rank, []).append(one)
+    passes = {rank: summary.forward_passes for rank, summary in summaries.items()}
     return [
-        _row(name, stages, own, by_rank)
+        _row(name, stages, own, by_rank, passes)
         for (name, stages), own in groups.items()
         if all(one.operation in PAIRWISE for calls in own.values() for one in calls)
         and all(rank in own and rank in by_rank for rank in stages)
@@ -43,18 +47,23 @@ def pipeline_rows(summaries: Mapping[int, RankSummary], ranks: Sequence[RankSpli
 
 
 def _row(
-    group: str, stages: tuple[int, ...], own: Mapping[int, list[RankCollective]], by_rank: Mapping[int, RankSplit]
+    group: str,
+    stages: tuple[int, ...],
+    own: Mapping[int, list[RankCollective]],
+    by_rank: Mapping[int, RankSplit],
+    passes: Mapping[int, ForwardPasses | None],
 ) -> PipelineRow:
     splits = [by_rank[rank] for rank in stages]
     steps = max(1, min(split.steps for split in splits))
-    micro_batches = _micro_batches(stages, own)
+    each, micro_batches = _told([passes.get(rank) for rank in stages]) or (1, _micro_batches(stages, own))
     bubbles = [_bubble_ms(split) / max(1, split.steps) for split in splits]
     lengths = [split.window_ms / max(1, split.steps) for split in splits]
-    own_share = (len(stages) - 1) / (micro_batches + len(stages) - 1) if micro_batches else None
+    own_share = (len(stages) - 1) / (each * micro_batches + len(stages) - 1) if micro_batches else None
     return PipelineRow(
         group=group,
         stages=list(stages),
         micro_batches=micro_batches,
+        stages_per_rank=each,
         bubble_ms=statistics.fmean(bubbles),
         bubble=statistics.fmean(bubbles) / statistics.fmean(lengths),
         schedule_bubble=own_share,
@@ -69,6 +78,12 @@ def _bubble_ms(split: RankSplit) -> float:
         split.exposed_wait_ms + split.exposed_unsplit_ms + split.idle_data_ms + split.idle_launch_ms
         + split.idle_queued_ms
     )  # fmt: skip
+
+
+def _told(passes: Sequence[ForwardPasses | None]) -> tuple[int, int] | None:
+    """Return how many stages each rank has, and how many micro-batches pass; None unless all ranks say the same."""
+    said = {(one.stages, one.micro_batches) if one else None for one in passes}
+    return said.pop() if len(said) == 1 else None
 
 
 def _micro_batches(stages: tuple[int, ...], own: Mapping[int, list[RankCollective]]) -> int | None:
