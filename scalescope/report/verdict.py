@@ -51,7 +51,7 @@ from scalescope.scaling.findings.shares import bounded_means
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
 from scalescope.scaling.verdicts.steady import slowed_by_profiling
 
-_MEASURE_AGAIN = "measure again on a quiet machine, or in more windows: profiler.repeat"
+_MEASURE_AGAIN = "measure again on a quiet machine, or in more windows (repeat)"
 _PROFILE_AGAIN = "profile again, later or for more steps: what these profiled steps wait for, the measured ones do not"
 
 _PROFILE_ALL = "profile every rank, in the same steps{which}: only together do their traces tell who waits for whom"
