@@ -341,7 +341,8 @@ def _awaited_collectives(record: RankRecord, handover_of: dict[int, int], ddp: b
     before = dict(zip(compute[1:], compute[:-1], strict=True))
     bounds = np.array(record.edges, np.int64)
     last: dict[int, int] = {}  # by step: when its last collective is handed over
-    buckets = {at for at in handover_of if ddp and record.name[at] == "all_reduce"}
+    # what DDP broadcasts has a root, its buckets have none
+    buckets = {at for at in handover_of if ddp and record.collectives[record.collective[at]].root is None}
     for handed_over in (handover_of[at] for at in buckets):
         step = _step_of(handed_over, bounds, record.steps)
         last[step] = max(handed_over, last.get(step, 0))
