@@ -186,6 +186,10 @@ def _unreadable(override: str, why: str, known: Sequence[str]) -> str:
     return f'cannot read {override!r}: blanks and other signs take quotes of their own: "{key}={quoted(value)}"'
 
 
+#: What one verb calls otherwise than another does.
+_ELSEWHERE = {"gpu_counts": ("group_sizes",)}
+
+
 def _wanted(said: str) -> str:
     """Return what a key takes, instead of OmegaConf's words for a value of another type."""
     return next((wanted for pattern, wanted in _WANTED if re.search(pattern, said)), said)
@@ -193,7 +197,8 @@ def _wanted(said: str) -> str:
 
 def _near(key: str, known: list[str]) -> str:
     last = key.rpartition(".")[2]
-    near = difflib.get_close_matches(key, known, n=3, cutoff=0.6)
+    near = [name for name in _ELSEWHERE.get(key, ()) if name in known]
+    near += [name for name in difflib.get_close_matches(key, known, n=3, cutoff=0.6) if name not in near]
     near += [name for name in known if name.rpartition(".")[2] == last and name not in near][:3]
     return f"; did you mean {' or '.join(near[:3])}?" if near else ""
 

@@ -26,7 +26,8 @@ def main(cause: str, runs: str) -> None:
     dist.init_process_group("gloo")
     late = dist.get_rank() == 1
     torch.manual_seed(0)
-    layers = [layer for _ in range(4) for layer in (nn.Linear(256, 256), nn.GELU())]
+    # DDP broadcasts the buffers of a BatchNorm before each forward pass: that is waited for, too
+    layers = [layer for _ in range(4) for layer in (nn.Linear(256, 256), nn.BatchNorm1d(256), nn.GELU())]
     model = DistributedDataParallel(nn.Sequential(*layers), bucket_cap_mb=0.5)
     optimizer = torch.optim.AdamW(model.parameters())
     batch = torch.randn(256 if cause == "uneven" and late else 64, 256)

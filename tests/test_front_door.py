@@ -377,3 +377,8 @@ def test_the_batch_scripts_are_copied_once(tmp_path: Path, capsys: pytest.Captur
     assert front_door.main(["slurm-scripts", str(folder)]) == 2
     assert "exists already" in capsys.readouterr().err
     assert (folder / "train.sbatch").read_text() == "mine" and not (folder / "sweep.sbatch").exists()
+
+
+def test_what_another_verb_calls_otherwise_is_told_by_its_name_here(capsys: pytest.CaptureFixture[str]) -> None:
+    assert front_door.main(["sweep", "gpu_counts=[2]"]) == 2
+    assert "unknown config key 'gpu_counts'; did you mean group_sizes" in capsys.readouterr().err

@@ -17,6 +17,7 @@ from scalescope.launch.studies.outline import outline_study
 from scalescope.launch.studies.run import plan_study, run_study
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import TrainFacts
+from scalescope.report.drawing.parts import BY_KEY
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.codes import CODES as CODE_TEXTS
 from scalescope.report.text.cures import CURES, cure_elsewhere, cure_text
@@ -318,3 +319,5 @@ def test_what_is_compiled_is_not_told_to_be_compiled() -> None:
     assert told == {"gpt_ddp_compile_n4": {True}, "gpt_ddp_n2": {False}}
     assert "torch.compile(model, mode" in cure_elsewhere(Remedy(cure="compile", compiled=True))
     assert "compile" not in cure_elsewhere(Remedy(cure="faster_kernels", compiled=True))
+    eager, compiled = (BY_KEY["idle_queued"].remedy_for("gpu", compiled=one) for one in (False, True))
+    assert "torch.compile, fusion" in eager and "torch.compile(mode=" in compiled

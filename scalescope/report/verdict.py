@@ -33,7 +33,7 @@ from scalescope.report.shares import EXPOSED_COMMUNICATION
 from scalescope.report.steadiness import is_doubtful, unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
-from scalescope.report.text.fusing import best_to_do
+from scalescope.report.text.fusing import best_to_do, is_compiled
 from scalescope.report.text.mixed import mixed_sentence
 from scalescope.report.views import (
     activities,
@@ -54,7 +54,7 @@ from scalescope.scaling.findings.shares import bounded_means
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
 from scalescope.scaling.verdicts.steady import slowed_by_profiling
 
-_MEASURE_AGAIN = "measure again on a quiet machine, or in more windows: profiler.repeat"
+_MEASURE_AGAIN = "measure again on a quiet machine, or in more windows (repeat)"
 _PROFILE_AGAIN = "profile again, later or for more steps: what these profiled steps wait for, the measured ones do not"
 
 _PROFILE_ALL = "profile every rank, in the same steps{which}: only together do their traces tell who waits for whom"
@@ -169,7 +169,7 @@ def _stepless_verdict(run: RunAnalysis) -> Verdict:
 
 def _remedy(part: Part, run: RunAnalysis) -> str:
     """Return what may help a run against a part."""
-    return part.remedy_for(run.activity, trains=run.trains, framework=run.framework)
+    return part.remedy_for(run.activity, trains=run.trains, framework=run.framework, compiled=is_compiled(run))
 
 
 def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> Verdict:
@@ -207,7 +207,7 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
             level = "unknown"
         if falls and last.scaling == "weak":
             sentences.append(loss_sentence(falls[0]))
-            advice = _advice(falls[0], kind, next((run.framework for run in of_series), "torch"))
+            advice = _advice(falls[0], kind, of_series)
         elif last.scaling == "strong":
             ideal = first.step_ms * first.world_size / last.world_size
             sentences.append(
@@ -235,10 +235,11 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
     )
 
 
-def _advice(fall: Waterfall, activity: str | None, framework: str) -> str:
+def _advice(fall: Waterfall, activity: str | None, runs: Sequence[RunAnalysis]) -> str:
     """Return what helps against the largest part of a growth that is worth a word."""
     worst, ms = max(waterfall_steps(fall), key=lambda step: step[1])
-    remedy = worst.remedy_for(activity, framework=framework)
+    framework = next((run.framework for run in runs), "torch")
+    remedy = worst.remedy_for(activity, framework=framework, compiled=any(is_compiled(run) for run in runs))
     return f"{remedy}." if fall.growth_ms > 0.01 * fall.from_step_ms and ms > 0 and remedy else ""
 
 

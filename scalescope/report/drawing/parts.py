@@ -22,8 +22,11 @@ class Part:
     remedy_jax: str = ""  # in JAX's words, where torch's are others
     remedy_onnxruntime: str = ""
     remedy_tensorflow: str = ""
+    remedy_compiled: str = ""  # where torch.compile has made the kernels already
 
-    def remedy_for(self, activity: str | None, *, trains: bool = True, framework: str = "torch") -> str:
+    def remedy_for(
+        self, activity: str | None, *, trains: bool = True, framework: str = "torch", compiled: bool = False
+    ) -> str:
         """Return what may help against this part as the largest loss, on GPUs or on CPU ranks."""
         others = {
             "jax": self.remedy_jax,
@@ -32,6 +35,8 @@ class Part:
         }
         if own := others.get(framework):
             return own
+        if compiled and self.remedy_compiled and activity != "cpu":
+            return self.remedy_compiled
         if activity == "cpu" and self.remedy_cpu:
             return self.remedy_cpu
         return self.remedy_inference if not trains and self.remedy_inference else self.remedy
@@ -121,6 +126,8 @@ _ALL = (
         "nodes (graph_optimization_level=ORT_ENABLE_ALL), inputs bound ahead (IOBinding)",
         remedy_tensorflow="launch less: tf.function around the whole step (jit_compile=True), larger batches, "
         "tf.data's prefetch",
+        remedy_compiled="launch less: CUDA graphs (torch.compile(mode='reduce-overhead')), larger batches, no "
+        "synchronisation inside the step",
     ),
     Part(
         "idle_queued",
@@ -129,6 +136,8 @@ _ALL = (
         "#98a1ad",
         "#79828f",
         "fewer, larger kernels (torch.compile, fusion), and fewer dependencies between streams",
+        remedy_compiled="larger batches, CUDA graphs (torch.compile(mode='reduce-overhead')), and fewer dependencies "
+        "between streams",
         remedy_jax="fewer, larger kernels: larger batches, and what keeps XLA from fusing taken out of the step",
     ),
 )

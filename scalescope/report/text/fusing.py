@@ -19,6 +19,11 @@ _EXPECTED = 0.3
 _COMPILED = re.compile(r"triton_[a-z]+_fused")
 
 
+def is_compiled(run: RunAnalysis) -> bool:
+    """Return whether torch.compile made kernels of a run, by the names that it gives them."""
+    return any(_COMPILED.match(row.name) for row in run.kernels)
+
+
 def fusible_share(run: RunAnalysis) -> float:
     """Return which share of the step as run kernels take that compiling would fuse; 0 where there is nothing to say.
 
@@ -26,7 +31,7 @@ def fusible_share(run: RunAnalysis) -> float:
     """
     if run.activity == "cpu" or run.framework != "torch" or not run.trains:
         return 0.0
-    if any(_COMPILED.match(row.name) for row in run.kernels):
+    if is_compiled(run):
         return 0.0
     _, ranks = step_as_run(run)
     step_ms = sum(rank.window_ms for rank in ranks) / len(ranks) if ranks else 0.0

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scalescope.report.late_rank import LateRank
+from scalescope.report.text.late_rank import LateRank
 from scalescope.report.timeline.layout import Lane, Layout
 from scalescope.scaling.answer import PARTS
 from scalescope.scaling.step_timeline import Calls, StepTimeline

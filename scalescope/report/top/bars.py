@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from scalescope.report.as_run import differs, is_likely
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent
-from scalescope.report.late_rank import LateRank, late_rank, splits_of
 from scalescope.report.page import Bar, Bars, Stretch
+from scalescope.report.text.late_rank import LateRank, late_rank, splits_of
 from scalescope.report.views import devices
 from scalescope.scaling.answer import RunAnalysis, Split
 from scalescope.scaling.as_run.step import a_step, step_as_run

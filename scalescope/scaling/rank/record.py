@@ -367,23 +367,26 @@ def _host_calls(trace: Trace, record: RankRecord, base: int, until: float) -> No
 def _awaited_collectives(record: RankRecord, handover_of: dict[int, int], ddp: bool) -> list[RecordedCall]:
     """Return where the loop's thread awaits the collectives: before the first operator that needs what they bring.
 
-    DDP awaits all of a step's buckets once the last one is handed over. Else that is the first operator after an idle
-    stretch in which the collective ended.
+    DDP awaits all of a step's buckets once the last one is handed over, but the buffers that it broadcasts before a
+    forward pass at once. Else that is the first operator after an idle stretch in which the collective ended.
     """
     compute = [at for at, kind in enumerate(record.kind) if kind == COMPUTE]
     before = dict(zip(compute[1:], compute[:-1], strict=True))
     bounds = np.array(record.edges, np.int64)
     last: dict[int, int] = {}  # by step: when its last collective is handed over
-    for handed_over in handover_of.values():
+    # what DDP broadcasts has a root, its buckets have none
+    buckets = {at for at in handover_of if ddp and record.collectives[record.collective[at]].root is None}
+    for handed_over in (handover_of[at] for at in buckets):
         step = _step_of(handed_over, bounds, record.steps)
         last[step] = max(handed_over, last.get(step, 0))
     starts = np.array([record.start[at] for at in compute], np.int64)
     calls = []
     for at in sorted(handover_of, key=lambda at: record.end[at]):
         end, handed_over = record.end[at], handover_of[at]
-        earliest = max(end, last[_step_of(handed_over, bounds, record.steps)] if ddp else handed_over)
+        bucket = at in buckets
+        earliest = max(end, last[_step_of(handed_over, bounds, record.steps)] if bucket else handed_over)
         after = (compute[index] for index in range(int(np.searchsorted(starts, earliest)), len(compute)))
-        user = next((one for one in after if ddp or record.end[before.get(one, one)] <= end), None)
+        user = next((one for one in after if bucket or record.end[before.get(one, one)] <= end), None)
         if user is None:
             continue
         idle = max(record.end[before[user]] if user in before else end, handed_over)

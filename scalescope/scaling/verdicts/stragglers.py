@@ -30,6 +30,9 @@ STRAGGLER_FRACTION = 0.01
 STRAGGLER_STEPS = 0.75
 
 
+#: What a late rank does longer than the others is why it is late from this share of what it costs them on; a part of it
+#: may be hidden, as the others' compute is slower while they wait.
+_EXPLAINS = 0.2
 #: Steps that a verdict needs.
 _LEAST_STEPS = 2
 
@@ -147,7 +150,7 @@ def _late(
     if own is not None:
         excess["compute"] = max(slower, own.milliseconds)
     part = max(excess, key=lambda part: excess[part])
-    if excess[part] <= 0:
+    if excess[part] <= _EXPLAINS * statistics.fmean(lost_ms):
         return Late(rank=rank, code="unsteady", lost_ms=lost_ms, part="", excess_ms=0.0)
     if part == "compute" and own is not None and own.milliseconds > slower / 2:
         code: Code = "own_work" if own.alone else "more_work"
