@@ -217,7 +217,7 @@ def test_a_study_follows_its_advice_and_tells_what_came_of_it(
     study = plan_study(outline_study(argv, train.verb(), sweep.verb()))
     folder, failed = run_study(study, print)
     assert not failed
-    answer = _advised("cpu_tiny_buckets_n2")
+    answer = _of_ours("cpu_tiny_buckets_n2", tmp_path)
     answer.name = "gpt_tiny-ddp-n2"
     assert follow(study, folder, [answer]) == []
     assert front_door.main(["analyze", str(folder.path)]) == 0
