@@ -78,7 +78,7 @@ def test_it_answers_and_reads_a_trace_among_strangers(
     assert "Where a step goes" in said(scalescope, "analyze", TRACES, cwd=hostile)
     ask = (
         "import scalescope, scalescope.collectives.transports.issue_library as c;"
-        "import scalescope.scaling.replay.compiled as r;"
+        "import scalescope.scaling.replay.engine.compiled as r;"
         "print(scalescope.__file__, c.load(), r.check_library().level)"
     )
     where = said(python, "-c", ask, cwd=hostile)
@@ -166,7 +166,7 @@ def test_without_a_compiler_it_is_installed_all_the_same(builds: Path, tmp_path:
     ask = "from scalescope.collectives.transports import issue_library as c; print(c.check_library().says)"
     answer = said(python, "-c", ask, cwd=tmp_path)
     assert answer.startswith("is not built: transport=direct issues its operations from Python"), answer
-    ask = "from scalescope.scaling.replay import compiled; print(compiled.check_library().says)"
+    ask = "from scalescope.scaling.replay.engine import compiled; print(compiled.check_library().says)"
     assert said(python, "-c", ask, cwd=tmp_path).startswith("is not built: replays run in Python")
     assert "Where a step goes" in said(python.with_name("scalescope"), "analyze", TRACES, cwd=tmp_path)
 

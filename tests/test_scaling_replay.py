@@ -14,17 +14,17 @@ from hypothesis import strategies as st
 
 from scalescope.records.errors import RunError, UserError
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, COPY
-from scalescope.scaling.replay import compiled, events
 from scalescope.scaling.replay.buckets import cut_by, find_buckets
 from scalescope.scaling.replay.build import build_graph
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.contention import measure_contention
+from scalescope.scaling.replay.engine import compiled, events
+from scalescope.scaling.replay.engine.timing import Timing
 from scalescope.scaling.replay.graph import Activity, Contention, Graph, HostCall, Transfer
 from scalescope.scaling.replay.host_cost import on_slower_devices
 from scalescope.scaling.replay.load import find_targets, open_replayer, read_records
 from scalescope.scaling.replay.node_columns import NodeColumns
 from scalescope.scaling.replay.simulate import bounded, mean_step_ns, simulate, simulate_begins, simulate_steps
-from scalescope.scaling.replay.timing import Timing
 from scalescope.scaling.replay.whatif import Replayer
 from tests.replay_oracle import settle, tick, walk
 

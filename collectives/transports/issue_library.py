@@ -4,7 +4,7 @@ import ctypes
 from pathlib import Path
 
 from scalescope.hardware.check_result import CheckResult, fine, note
-from scalescope.records.c_library import find_library, load_library
+from scalescope.records.package import find_library, load_library
 
 _NAME = f"{__package__}._issue"  # as pyproject.toml has it
 _SUBJECT = "C helper"

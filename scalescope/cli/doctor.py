@@ -13,7 +13,7 @@ from scalescope.hardware.doctor import examine
 from scalescope.records.errors import ExitCode, UserError
 from scalescope.report.terminal import make_console
 from scalescope.report.text.doctor_lines import print_findings, print_item
-from scalescope.scaling.replay.compiled import check_library as check_replaying
+from scalescope.scaling.replay.engine.compiled import check_library as check_replaying
 
 _SELFTEST = Path("selftest.json")
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from scalescope.scaling.rank.partition import Layers, Partition, Windows, assemble, complete, split_idle, total
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, COPY
+from scalescope.scaling.replay.engine.timing import Timing
 from scalescope.scaling.replay.graph import Graph
-from scalescope.scaling.replay.timing import Timing
 from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, clip, difference, union
 
 

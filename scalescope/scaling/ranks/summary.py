@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from scalescope.scaling.answer import StepSource
 from scalescope.scaling.evidence.host_evidence import HostEvidence, collect_host_evidence
+from scalescope.scaling.evidence.pipelining import ForwardPasses, forward_passes
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.communication import communication_calls
 from scalescope.scaling.rank.copy_engines import join_copies
@@ -18,7 +19,6 @@ from scalescope.scaling.rank.kernels import KernelTable, kernel_table
 from scalescope.scaling.rank.launches import is_kernel_launch
 from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import OneRankShares, share_out
-from scalescope.scaling.rank.pipelining import ForwardPasses, forward_passes
 from scalescope.scaling.rank.record import RankRecord, record_device, record_host
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.timeline import COMPUTE, Timeline, build_timeline

@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.replay.engine.timing import Timing
 from scalescope.scaling.replay.graph import Graph, HostCall
 from scalescope.scaling.replay.simulate import bounded, bounded_steps, simulate, simulate_begins
-from scalescope.scaling.replay.timing import Timing
 
 Floats = npt.NDArray[np.float64]
 

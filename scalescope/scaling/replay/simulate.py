@@ -10,9 +10,9 @@ from itertools import pairwise
 import numpy as np
 
 from scalescope.records.errors import RunError
-from scalescope.scaling.replay import compiled, events
+from scalescope.scaling.replay.engine import compiled, events
+from scalescope.scaling.replay.engine.timing import Timing
 from scalescope.scaling.replay.graph import Graph
-from scalescope.scaling.replay.timing import Timing
 from scalescope.scaling.trace.kernel_names import short_name
 
 

@@ -21,11 +21,12 @@ from scalescope.records.statistics import half_of_mean
 from scalescope.scaling.answer import Replay
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.ranks.processes import map_in_processes
-from scalescope.scaling.replay import compiled
 from scalescope.scaling.replay.buckets import StepBuckets, find_buckets
 from scalescope.scaling.replay.build import build_graph
 from scalescope.scaling.replay.change import Change, even_out, free_data, free_host, no_overlap, perfect_overlap
 from scalescope.scaling.replay.contention import measure_contention, measure_transfer_rate, measured_between_ranks
+from scalescope.scaling.replay.engine import compiled
+from scalescope.scaling.replay.engine.timing import Timing
 from scalescope.scaling.replay.graph import Contention, Graph, median
 from scalescope.scaling.replay.host_cost import Recording, settled_steps
 from scalescope.scaling.replay.other_collectives import OtherCollectives
@@ -36,7 +37,6 @@ from scalescope.scaling.replay.ranks.side_by_side import SideBySide, lay_side_by
 from scalescope.scaling.replay.removal import remove
 from scalescope.scaling.replay.simulate import bounded, bounded_steps, mean_step_ns, simulate, simulate_steps
 from scalescope.scaling.replay.times import CollectiveTimes, TraceTimes
-from scalescope.scaling.replay.timing import Timing
 
 #: A replay without changes must be within this of the trace, else nothing is said of changes.
 FAITHFUL = 0.01

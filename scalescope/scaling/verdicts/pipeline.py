@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 
 from scalescope.records.operations import PAIRWISE
 from scalescope.scaling.answer import PipelineRow, RankSplit
+from scalescope.scaling.evidence.pipelining import ForwardPasses
 from scalescope.scaling.finding import Code, EvidenceRow, Finding, Remedy
 from scalescope.scaling.rank.collective import RankCollective
-from scalescope.scaling.rank.pipelining import ForwardPasses
 from scalescope.scaling.ranks.summary import RankSummary
 
 #: A stage that computes so much longer than the mean of the others holds them up.

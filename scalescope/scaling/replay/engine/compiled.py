@@ -12,11 +12,11 @@ from itertools import chain
 import numpy as np
 
 from scalescope.hardware.check_result import CheckResult, fine, note
-from scalescope.records.c_library import find_library, load_library
+from scalescope.records.package import find_library, load_library
 from scalescope.scaling.rank.timeline import COMPUTE, COPY
+from scalescope.scaling.replay.engine.timing import Timing
 from scalescope.scaling.replay.graph import Floats, Graph
 from scalescope.scaling.replay.node_columns import Array
-from scalescope.scaling.replay.timing import Timing
 
 _NAME = f"{__package__}._events"  # as pyproject.toml has it
 _SUBJECT = "C replay"

@@ -17,8 +17,8 @@ from heapq import heappop, heappush
 from itertools import pairwise
 
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
+from scalescope.scaling.replay.engine.timing import Timing
 from scalescope.scaling.replay.graph import Graph
-from scalescope.scaling.replay.timing import Timing
 
 
 def run(graph: Graph, until: Set[int]) -> tuple[Timing, bool]:

@@ -1,0 +1,1 @@
+"""The loop that runs a graph: in Python, and the same in C."""
