@@ -1,6 +1,7 @@
 """Two measurements side by side: whether they differ, by how much, where, and how sure that is."""
 
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -148,23 +149,24 @@ def test_bounds_of_each_part_alone_would_not_hold_for_all_of_them() -> None:
     assert 1.2 < bounds(*both).factor < 3
 
 
-def test_a_second_repeat_a_side_tells_more_than_one_did_and_false_alarms_stay_rare() -> None:
-    """Of two units alone Student's t would make it less; what undisturbed windows spread by is known besides."""
+def test_more_repeats_a_side_tell_more_and_false_alarms_stay_rare() -> None:
+    """Of few units alone Student's t would make it less; what undisturbed windows spread by is known besides."""
     dice = np.random.default_rng(7)
     spread = np.full(12, 0.1)
-    wrong = 0
-    halves: dict[int, list[float]] = {1: [], 2: []}
-    for _ in range(100):
-        for count in (1, 2):
-            sides = [Sample(10 + 0.1 * dice.standard_normal((count, 12)), spread=spread, step_spread=0.1 * 12**0.5)
-                     for _ in range(2)]  # fmt: skip
-            found = bounds(*sides)
-            halves[count].append((found.step_high - found.step_low) / 2)
-            wrong += count == 2 and not bool(((found.low <= 0) & (found.high >= 0)).all())
-    assert np.mean(halves[2]) < 0.95 * np.mean(halves[1])
-    assert wrong <= 10
+    counts = (1, 2, 3, 4, 5)
+    wrong, wrong_steps, halves = (dict.fromkeys(counts, 0.0) for _ in range(3))
+    for count in (count for count in counts for _ in range(100)):
+        sides = [Sample(10 + 0.1 * dice.standard_normal((count, 12)), spread=spread, step_spread=0.1 * 12**0.5)
+                 for _ in range(2)]  # fmt: skip
+        found = bounds(*sides)
+        halves[count] += (found.step_high - found.step_low) / 200
+        wrong[count] += not bool(((found.low <= 0) & (found.high >= 0)).all())
+        wrong_steps[count] += not found.step_low <= 0 <= found.step_high
+    told = list(halves.values())
+    assert all(more < 0.95 * fewer for fewer, more in pairwise(told)), halves
+    assert max(wrong.values()) <= 10 and max(wrong_steps.values()) <= 10, (wrong, wrong_steps)
     uneven = [Sample(10 + 3 * dice.standard_normal((2, 12)), spread=spread, step_spread=0.3) for _ in range(2)]
-    assert bounds(*uneven).step_high - bounds(*uneven).step_low > 10 * np.mean(halves[2]), "what is seen counts, too"
+    assert bounds(*uneven).step_high - bounds(*uneven).step_low > 10 * halves[2], "what is seen counts, too"
 
 
 def test_two_units_a_side_leave_every_part_of_the_same_thing_within_its_bounds() -> None:

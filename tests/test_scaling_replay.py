@@ -252,6 +252,8 @@ def test_a_graph_that_names_what_it_does_not_hold_is_not_given_to_c() -> None:
         lambda graph: graph.transfers[0].members.update({7: 1}),
         lambda graph: graph.add(strange, 1.0),
         lambda graph: graph.work_ns.pop(),
+        lambda graph: [graph.add(graph.activities[graph.transfers[0].members[0]], 1.0) for _ in range(40)],
+        lambda graph: graph.transfers[0].members.clear(),
     ]
     for spoil in spoils:
         graph = _two_streams([100.0, 200.0], 80.0, 0.25, 0.5)
@@ -264,7 +266,7 @@ def test_columns_of_a_changed_copy_are_those_of_its_own_nodes() -> None:
     calls = [HostCall(float(at), 0.0, 0.0, launches=at) for at in range(40)]
     new = HostCall(0.5, 0.0, 0.0, launches=99)
     for changed in (
-        calls, [*calls, new], [new, *calls], calls[5:], [*calls[:7], new, *calls[8:]], [new], [], calls[::-1],
+        [], calls, [*calls, new], [new, *calls], calls[5:], [*calls[:7], new, *calls[8:]], [new], [], calls[::-1],
         [HostCall(one.think_ns, 0.0, 0.0) for one in calls], calls,
     ):  # fmt: skip
         found = columns.of(changed)

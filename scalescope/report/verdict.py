@@ -33,7 +33,7 @@ from scalescope.report.shares import EXPOSED_COMMUNICATION
 from scalescope.report.steadiness import is_doubtful, unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
-from scalescope.report.text.fusing import best_to_do, is_compiled
+from scalescope.report.text.fusing import best_to_do
 from scalescope.report.text.mixed import mixed_sentence
 from scalescope.report.views import (
     activities,
@@ -50,6 +50,7 @@ from scalescope.report.views import (
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import Finding, is_within_noise
+from scalescope.scaling.findings.derived import is_compiled
 from scalescope.scaling.findings.shares import bounded_means
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
 from scalescope.scaling.verdicts.steady import slowed_by_profiling

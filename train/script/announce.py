@@ -40,7 +40,7 @@ def late(step: int, rank: LateRank) -> str:
 
 
 def longer_steps(anomaly: Anomaly, window: Window | None) -> str:
-    """Return that steps have become longer, and which are recorded for it; None: none can be."""
+    """Return that steps have become longer, and which are recorded for it; None: those of the next window."""
     done = (
         f"recording steps {window.active} to {window.end - 1}"
         if window is not None

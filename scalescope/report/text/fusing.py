@@ -1,12 +1,11 @@
 """What compiling an eager step would fuse: no replay prices it, yet it may bring more than all that one does."""
 
-import re
-
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.text import findings as finding_text
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import Finding
+from scalescope.scaling.findings.derived import is_compiled
 from scalescope.scaling.trace.kernel_kinds import COPIES, ELEMENTWISE, LOSS, NORMALISATION
 
 #: What torch.compile fuses into fewer kernels; matrix products and attention it leaves to the libraries.
@@ -16,12 +15,6 @@ _WORTH_A_WORD = 0.1
 #: Of what these kernels take, so much may be expected back: of GPT-2 124M on four H200s they took half of the step, and
 #: compiling it gave back 0.15.
 _EXPECTED = 0.3
-_COMPILED = re.compile(r"triton_[a-z]+_fused")
-
-
-def is_compiled(run: RunAnalysis) -> bool:
-    """Return whether torch.compile made kernels of a run, by the names that it gives them."""
-    return any(_COMPILED.match(row.name) for row in run.kernels)
 
 
 def fusible_share(run: RunAnalysis) -> float:

@@ -102,8 +102,8 @@ def _measured(fixed: RecordingTerms, bursts: Sequence[RecordingBursts]) -> Recor
 
     How far a job's cost lies from what its terms say is not known any better for it: the range is the same. On devices
     bursts tell what kinds of calls cost beside one another, and the fixed terms how much an operator does: the same
-    call over and over costs the host a fraction of what it does in a step (compiled GPT on H100 and 2×H200: recording
-    took 17 and 31 ms of a step whose operators and calls would by the bursts alone have taken 4.0 and 4.4).
+    call over and over costs the host a fraction of what it does in a step (compiled GPT on an H100 and on 2×H200:
+    recording took 31 and 17 ms of a step, which would by the bursts alone have been 4.4 and 4.0).
     """
     operator_ns = statistics.median(one.operator_ns for one in bursts)
     if not fixed.operator_ns / _OFF <= operator_ns <= fixed.operator_ns * _OFF:

@@ -10,7 +10,8 @@ two windows meet other clocks), so only the largest ones tell how far two measur
 - One side alone has one unit: it is taken to spread as the other's do.
 - Few units hardly know how they spread (of two, Student's t is 12.7, and two repeats a side told less than one did).
   So where both sides together have fewer than four degrees of freedom, their variance is pooled with that of windows
-  of one undisturbed job (spread.py), which counts as four more: a moderated t.
+  of one undisturbed job (spread.py), which counts as four more: a moderated t. From four to eleven it still is where
+  that interval is the narrower one.
 - Neither has more than one: each part, and the step, is moved by what those windows were seen to differ by, and the
   steps are resampled besides where recording does not disturb them. That interval is wide, and is meant to be.
 
@@ -38,6 +39,8 @@ _SEED = 20261122
 _FEW_UNITS = 4
 #: What windows of other jobs were seen to spread by counts as so many degrees of freedom.
 _PRIOR_DEGREES = 4
+#: From so many of their own on, units tell alone how they spread.
+_ENOUGH_DEGREES = 12
 #: Below this share of the step a part is none: its draws would be noise of the arithmetic.
 _NOTHING = 1e-9
 
@@ -79,10 +82,24 @@ class Bounds(msgspec.Struct, frozen=True):
 
 def bounds(baseline: Sample, other: Sample) -> Bounds:
     """Return OTHER's mean less the baseline's, with intervals; those of the parts hold together."""
-    if 0 < len(baseline.units) + len(other.units) - 2 < _PRIOR_DEGREES:
-        prior = _prior(baseline), _prior(other)
-        if prior[0] is not None and prior[1] is not None:
-            return _moderated(baseline, other, (prior[0] + prior[1]) / 2)
+    own = len(baseline.units) + len(other.units) - 2
+    prior = _prior(baseline), _prior(other)
+    if not 0 < own < _ENOUGH_DEGREES or prior[0] is None or prior[1] is None:
+        return _resampled_bounds(baseline, other)
+    pooled = _moderated(baseline, other, (prior[0] + prior[1]) / 2)
+    return pooled if own < _PRIOR_DEGREES else _narrower(_resampled_bounds(baseline, other), pooled)
+
+
+def _narrower(one: Bounds, other: Bounds) -> Bounds:
+    """Return bounds of which each part's, and the step's, are the narrower ones of two."""
+    parts = one.high - one.low <= other.high - other.low
+    step = one if one.step_high - one.step_low <= other.step_high - other.step_low else other
+    low, high = np.where(parts, one.low, other.low), np.where(parts, one.high, other.high)
+    return Bounds(parts=one.parts, low=low, high=high, step=step.step, step_low=step.step_low,
+                  step_high=step.step_high, degrees=step.degrees, factor=step.factor)  # fmt: skip
+
+
+def _resampled_bounds(baseline: Sample, other: Sample) -> Bounds:
     dice = np.random.default_rng(_SEED)
     there, here = _draws(other, baseline, dice), _draws(baseline, other, dice)
     change = other.mean - baseline.mean

@@ -19,6 +19,11 @@ _MOST = 3
 _OF_INDUCTOR = re.compile(r"triton_[a-z]+_fused")
 
 
+def is_compiled(run: RunAnalysis) -> bool:
+    """Return whether torch.compile made kernels of a run, by the names that it gives them."""
+    return any(_OF_INDUCTOR.match(row.name) for row in run.kernels)
+
+
 def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
     """Put findings into an analysis, and what follows from them."""
     step_ms = mean_step_ms(analysis, "window")
@@ -38,7 +43,7 @@ def _fitted(finding: Finding, analysis: RunAnalysis) -> Finding:
         return finding
     if analysis.framework not in CURED:
         return replace(finding, remedy=None)
-    compiled = any(_OF_INDUCTOR.match(row.name) for row in analysis.kernels)
+    compiled = is_compiled(analysis)
     remedy = replace(
         finding.remedy,
         # compiled it is already, and no key of ours replays CUDA graphs

@@ -319,6 +319,8 @@ def _let_go(collectives: Sequence[RankCollective], ops: Sequence[tuple[int, int,
             alone
             and end - max(begin, one.start) >= _MOSTLY * length
             and (0 < one.end - end <= max(_LATE_NS, _LATE_SHARE * length))
+            # nor did the thread wait for one that was in flight, too, and is written down before
+            and not any(other.start < end <= other.end < one.end for other in collectives)
         ):
             found.append(end)
         else:

@@ -26,6 +26,8 @@ _EQUAL_NS = 100.0
 _EQUAL_SHARE = 0.5
 #: Lags that pair fewer collectives than this share of the best one are no rivals to it; window cuts cost a few.
 _MOST_PAIRED = 0.8
+#: Of the ranks before it, so many are looked at, and so many that tell are asked, for one that shares a rank's clock.
+_LOOKED_AT, _ASKED = 64, 4
 #: No host whose clock is set, if only by NTP, is off by more.
 _SET_NS = 1_000_000_000
 
@@ -91,14 +93,26 @@ def _with_own_clocks(
     if len(hosts) < 2 or any(hosts.values()):
         return hosts
     timed = {rank: Timed(rank, collectives[rank]) for rank in sorted(hosts)}
-    firsts = [min(timed)]  # of each clock
-    told: dict[int, int] = {}
+    told: dict[int, int] = {}  # by rank: the first rank of its clock
     for rank, one in timed.items():
-        own = next((first for first in firsts if first == rank or timing_of(timed[first], one) != "offset"), None)
-        if own is None:
-            firsts.append(rank)
-        told[rank] = rank if own is None else own
-    return {rank: f"of rank {first}" for rank, first in told.items()} if len(firsts) > 1 else hosts
+        told[rank] = _first_of_its_clock(one, [(first, timed[other]) for other, first in told.items()])
+    return {rank: f"of rank {first}" for rank, first in told.items()} if len(set(told.values())) > 1 else hosts
+
+
+def _first_of_its_clock(one: Timed, known: Sequence[tuple[int, Timed]]) -> int:
+    """Return the first rank of a rank's clock, given others with theirs: its own where those that tell say so.
+
+    Of a mesh not every rank shares a group with it; of those that do, a few are asked.
+    """
+    asked = 0
+    for first, other in known[:_LOOKED_AT]:
+        timing = timing_of(other, one)
+        if timing is not None and timing != "offset":
+            return first
+        asked += timing is not None
+        if asked == _ASKED:
+            break
+    return one.rank if asked or not known else known[0][0]
 
 
 def _symmetric(own: Sequence[RankCollective]) -> list[RankCollective]:

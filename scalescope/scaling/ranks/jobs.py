@@ -21,7 +21,7 @@ from functools import cached_property
 from scalescope.records.operations import PAIRWISE
 from scalescope.scaling.answer import Apart, StepSource
 from scalescope.scaling.ranks.summary import RankReading, RankSummary
-from scalescope.scaling.ranks.timing import Timed, timing_of
+from scalescope.scaling.ranks.timing import Timed, Timing, timing_of
 from scalescope.scaling.trace.sources import Source
 
 #: Ranks of one job are profiled in the same steps, on clocks of several hosts that differ by less than this.
@@ -65,6 +65,12 @@ class _File:
         windows = reading.summary.shares.windows if reading.summary.shares is not None else None
         self.span = (int(windows.edges[0]), int(windows.edges[-1])) if windows is not None else None
         self.numbers = set(windows.numbers) if windows is not None else set()
+
+    @cached_property
+    def timed(self) -> Timed:
+        """Its collectives in order of time; of a file whose rank is known."""
+        assert self.rank is not None
+        return Timed(self.rank, self.summary.collectives)
 
     @cached_property
     def sequences(self) -> dict[tuple[str, tuple[int, ...]], set[int]]:
@@ -144,7 +150,7 @@ def rank_of(source: Source, summary: RankSummary) -> int | None:
 
 
 def _may_be_of(one: _File, job: Sequence[_File]) -> bool:
-    return all(_apart(one, member) is None for member in job) and not _never_run_together(one, job[0])
+    return all(_apart(one, member) is None for member in job) and not _never_run_together(one, job)
 
 
 def _between(one: Sequence[_File], other: Sequence[_File]) -> Apart:
@@ -172,14 +178,21 @@ def _apart(one: _File, other: _File) -> Apart | None:
     return _lie_apart(one, other)
 
 
-def _never_run_together(one: _File, other: _File) -> bool:
-    """Tell whether no difference of clocks brings two ranks' collectives together."""
+def _never_run_together(one: _File, job: Sequence[_File]) -> bool:
+    """Tell whether no difference of clocks brings a rank's collectives and a job's together.
+
+    The first of the job's ranks that has enough in common with it says so: of a mesh not every one shares a group.
+    """
+    timings = (_timing(one, member) for member in job)
+    return next((timing for timing in timings if timing is not None), None) == "apart"
+
+
+def _timing(one: _File, other: _File) -> Timing | None:
     if one.rank is None or other.rank is None:
-        return False
+        return None
     if any(file.summary.timeless or file.summary.cut_off for file in (one, other)):
-        return False
-    sides = (Timed(one.rank, one.summary.collectives), Timed(other.rank, other.summary.collectives))
-    return timing_of(*sides) == "apart"
+        return None
+    return timing_of(one.timed, other.timed)
 
 
 def _differ(left: object, right: object) -> bool:

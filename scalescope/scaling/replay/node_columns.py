@@ -41,23 +41,21 @@ class NodeColumns(Generic[One]):
 
     def _found(self, objects: list[One]) -> dict[str, Array]:
         count = len(self._first)
-        if self._of_first and len(objects) >= count:  # the same, with some in others' places, and more behind them
+        if self._first and len(objects) >= count:  # the same, with some in others' places, and more behind them
             others = np.flatnonzero(~np.fromiter(map(is_, objects, self._first), bool, count))
             if others.size <= _FEW * count:
                 rows = np.append(np.arange(count), np.zeros(len(objects) - count, np.int64))
                 return self._taken(objects, rows, np.append(others, np.arange(count, len(objects))))
         rows = np.fromiter(map(self._place.get, map(id, objects), repeat(-1)), np.int64, len(objects))
         unknown = np.flatnonzero(rows < 0)
-        if self._of_first and 2 * unknown.size <= rows.size:
+        if self._first and 2 * unknown.size <= rows.size:
             return self._taken(objects, rows, unknown)
         self._first = objects
         self._place = {id(one): at for at, one in enumerate(objects)}
         self._of_first = {name: self._read(name, objects) for name in self._dtypes}
         return self._of_first
 
-    def _taken(
-        self, objects: Sequence[One], rows: npt.NDArray[np.int64], new: npt.NDArray[np.int64]
-    ) -> dict[str, Array]:
+    def _taken(self, objects: Sequence[One], rows: Places, new: Places) -> dict[str, Array]:
         """Return the columns of the first list's rows, with those of new objects looked at."""
         unknown = [objects[at] for at in new.tolist()]
         found = {name: kept[rows] for name, kept in self._of_first.items()}

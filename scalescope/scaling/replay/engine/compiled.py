@@ -13,7 +13,7 @@ import numpy as np
 
 from scalescope.hardware.check_result import CheckResult, fine, note
 from scalescope.records.package import find_library, load_library
-from scalescope.scaling.rank.timeline import COMPUTE, COPY
+from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, COPY
 from scalescope.scaling.replay.engine.timing import Timing
 from scalescope.scaling.replay.graph import Floats, Graph
 from scalescope.scaling.replay.node_columns import Array
@@ -21,6 +21,7 @@ from scalescope.scaling.replay.node_columns import Array
 _NAME = f"{__package__}._events"  # as pyproject.toml has it
 _SUBJECT = "C replay"
 _FIX = "with a C compiler (cc, or CC=…) on the PATH, install scalescope anew"
+_VERSION = 1  # of events.c
 _DONE, _STUCK = 0, 1  # else there was no memory
 
 
@@ -48,9 +49,17 @@ class _Timing(ctypes.Structure):
 
 @cache
 def _loop() -> "Callable[..., int] | None":
-    """Return the compiled loop; None where the installation has none."""
+    """Return the compiled loop; None where the installation has none, or one of another version."""
     library = load_library(find_library(_NAME))
-    return library.scalescope_replay if library is not None else None
+    return library.scalescope_replay if library is not None and _is_of_today(library) else None
+
+
+def _is_of_today(library: ctypes.CDLL) -> bool:
+    try:
+        layout: int = library.scalescope_replay_layout()
+    except AttributeError:
+        return False
+    return layout == _VERSION * 1000 + ctypes.sizeof(_Graph)
 
 
 def is_built() -> bool:
@@ -61,9 +70,9 @@ def is_built() -> bool:
 def check_library() -> CheckResult:
     """Say whether replays run in C."""
     file = find_library(_NAME)
-    if load_library(file) is not None:
+    if is_built():
         return fine(_SUBJECT, f"{file}: replays run in C")
-    why = "is not built" if file is None else f"{file} does not load on this machine"
+    why = "is not built" if file is None else f"{file} does not load on this machine, or is of another version"
     return note(_SUBJECT, f"{why}: replays run in Python, to the same figures in ten times as long", _FIX)
 
 
@@ -112,7 +121,7 @@ def _arrays(graph: Graph, until: Set[int]) -> dict[str, Array]:
         "waiting": np.array([at for at, others in graph.after.items() for _ in others], np.int32),
         "awaited": np.array(list(chain.from_iterable(graph.after.values())), np.int32),
     }
-    if until and min(until) >= 0:  # one below 0 never begins: all of it runs
+    if until and min(until) >= 0 and max(until) < len(graph.activities):  # one that is not there never begins: all runs
         goals = found["until"] = np.zeros(len(graph.activities), np.uint8)
         goals[list(until)] = 1
     return found
@@ -170,9 +179,15 @@ def _begins(lengths: Sequence[int]) -> Array:
 
 
 def _is_sound(arrays: Mapping[str, Array]) -> bool:
-    """Tell whether all that the arrays name is there."""
+    """Tell whether all that the arrays name is there, and each transfer has no more activities than members."""
     count, ranks = arrays["kind"].size, arrays["latency"].size
     if arrays["work"].size != count:
+        return False
+    members = np.diff(arrays["member_at"])
+    transfers = arrays["collective"][(arrays["kind"] == COMMUNICATION) & (arrays["collective"] >= 0)]
+    if transfers.size and transfers.max() >= members.size:
+        return False
+    if (members == 0).any() or (np.bincount(transfers, minlength=members.size) > members).any():
         return False
     bounds = {
         "kind": (COMPUTE, COPY), "rank": (0, ranks - 1), "collective": (-1, arrays["transfer_work"].size - 1),

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define VERSION 1 /* to be raised with compiled.py's, where what this file does changes */
+
 enum kind { COMPUTE, COMMUNICATION, OTHER };
 enum outcome { DONE, STUCK, NO_MEMORY };
 
@@ -395,6 +397,10 @@ static void start(struct run *run) {
     for (int64_t at = 0; at < graph->member_at[transfers]; ++at) flights += graph->member_rank[at] == rank;
   }
 }
+
+/* Which layout and meaning of `struct graph` this was compiled for, as compiled.py has it: an older file, which an
+   update of a checkout leaves where it lay, must not be given today's graphs. */
+int scalescope_replay_layout(void) { return VERSION * 1000 + (int)sizeof(struct graph); }
 
 /* Run a graph; return how it came out. What is not known of a time is -1, of a call NAN. */
 int scalescope_replay(const struct graph *graph, struct timing *out) {
