@@ -71,6 +71,7 @@ def _again(tmp_path: Path, *more: str) -> PlannedStudy:
     return plan_study(outline_study(["name=s", f"runs={tmp_path}", "resume=true", *more], train.verb(), sweep.verb()))
 
 
+@pytest.mark.job
 def test_a_study_goes_on_with_the_jobs_that_are_not_done(tmp_path: Path) -> None:
     register()
     study = _study(tmp_path, "seed=3")

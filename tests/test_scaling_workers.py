@@ -17,6 +17,7 @@ def test_processes_give_the_answer_that_one_process_gives() -> None:
     assert analyze_run(SET, jobs=2) == analyze_run(SET, jobs=1)
 
 
+@pytest.mark.job
 def test_the_ranks_of_an_mpi_job_give_the_answer_that_one_process_gives() -> None:
     mpirun = Path(sys.executable).parent / "mpirun"
     done = subprocess.run(
