@@ -6,9 +6,10 @@
 
 Needs a machine with at least two GPUs, and a build of nccl-tests (`make` there; no MPI). Without one, the first of our
 transports stands in its place (direct: the library itself), and the table says so. Every repeat runs, for each
-operation and group size, nccl-tests with a thread a GPU (`-t N -g 1`), and then one sweep of ours over the same
+operation and group size, nccl-tests with a thread a GPU (`-t N -g 1`), with --mpi-tests and a build with MPI=1 also
+with a process a GPU (`mpirun -n N … -t 1 -g 1`), as training jobs have it, and then one sweep of ours over the same
 operations, sizes and group sizes: directly, through torch.distributed, and both again as graphs. So a drift of clocks
-or temperature meets both. What is compared is the median of the repeats; Ctrl-C or SIGTERM shows it for those done.
+or temperature meets all. What is compared is the median of the repeats; Ctrl-C or SIGTERM shows it for those done.
 
 Their in-place column is taken, but for operations that cannot work in place (all_to_all, send_recv). Ours is timed
 with the host's clock, as theirs; of XLA's programs, whose operations follow one another in one loop, with the clock
@@ -24,6 +25,7 @@ each claim holds.
 import argparse
 import os
 import re
+import shlex
 import shutil
 import signal
 import statistics
@@ -76,6 +78,7 @@ class Measured:
     """All figures so far: times in µs by cell, and how long each repeat took."""
 
     theirs: dict[Cell, list[float]] = field(default_factory=lambda: defaultdict(list))
+    by_processes: dict[Cell, list[float]] = field(default_factory=lambda: defaultdict(list))  # theirs, a process a GPU
     of_programs: dict[Cell, list[float]] = field(default_factory=lambda: defaultdict(list))  # dispatch of XLA's, µs
     ours: dict[tuple[str, Cell], list[float]] = field(default_factory=lambda: defaultdict(list))
     reference: str | None = None  # the transport of ours that stands in the place of theirs
@@ -109,13 +112,14 @@ def measure(options: argparse.Namespace, repeat: int, measured: Measured) -> Non
     began = time.monotonic()
     points = product(options.operations, options.group_sizes, options.executions) if options.nccl_tests else ()
     for operation, group_size, execution in points:
-        log = options.out / "theirs" / f"{operation}-n{group_size}-{execution}-{repeat}.txt"
-        if not known:
-            log.write_text(run_theirs(options, operation, group_size, execution))
-        text = log.read_text()
-        for size, time_us in read_theirs(text, OPERATIONS[operation].natural_mode == "in_place"):
-            measured.theirs[Cell(operation, group_size, size, execution)].append(time_us)
-    theirs_s = time.monotonic() - began
+        for figures, suffix in ((measured.theirs, ""), (measured.by_processes, "-processes")):
+            log = options.out / "theirs" / f"{operation}-n{group_size}-{execution}-{repeat}{suffix}.txt"
+            if not known and (options.mpi_tests or not suffix):
+                log.write_text(run_theirs(options, operation, group_size, execution, processes=bool(suffix)))
+            text = log.read_text() if log.exists() else ""
+            for size, time_us in read_theirs(text, OPERATIONS[operation].natural_mode == "in_place"):
+                figures[Cell(operation, group_size, size, execution)].append(time_us)
+    theirs_s = (time.monotonic() - began) / (2 if options.mpi_tests else 1)  # one way of theirs
     began = time.monotonic()
     folders = [
         RunFolder.open(folder) if known else run_ours(options, execution, repeat)
@@ -142,12 +146,15 @@ def measure(options: argparse.Namespace, repeat: int, measured: Measured) -> Non
         measured.seconds.append((theirs_s, ours_s / ways))
 
 
-def run_theirs(options: argparse.Namespace, operation: str, group_size: int, execution: str) -> str:
-    """Run one program of nccl-tests and return what it printed."""
+def run_theirs(options: argparse.Namespace, operation: str, group_size: int, execution: str, processes: bool) -> str:
+    """Run one program of nccl-tests, a thread or a process a GPU, and return what it printed."""
     first, last, factor = _cut(_sizes(options, execution))
+    started = [*shlex.split(options.mpirun), "-n", str(group_size)] if processes else []
+    threads = 1 if processes else group_size
     command = [
-        str(Path(options.nccl_tests) / PROGRAMS[operation]),
-        *("-t", str(group_size), "-g", "1", "-b", str(parse_size(first)), "-e", str(parse_size(last)), "-f", factor),
+        *started,
+        str(Path(options.mpi_tests if processes else options.nccl_tests) / PROGRAMS[operation]),
+        *("-t", str(threads), "-g", "1", "-b", str(parse_size(first)), "-e", str(parse_size(last)), "-f", factor),
         *("-w", "5", "-n", "20", "-d", "float", "-c", "0"),
         *(("-G", str(GRAPH_LAUNCHES)) if execution == "graph" else ()),
     ]
@@ -209,8 +216,10 @@ def table(measured: Measured) -> Iterator[str]:
         heads.append("dispatch µs")
     if measured.of_programs:
         heads.append("xla dispatch µs")
+    if measured.by_processes:
+        heads.append("theirs, a process a GPU µs")
     yield f"| operation | n | size | as | theirs µs | theirs busbw GB/s | {' | '.join(heads)} |"
-    yield "|" + "---|" * (6 + len(transports) + len(heads))
+    yield "|" + "---|" * (6 + len(transports) + len(heads))  # a transport's head holds two columns
     for cell in sorted(theirs, key=lambda cell: (cell.operation, cell.execution, cell.group_size, cell.bytes)):
         their_us = statistics.median(theirs[cell])
         bus = (OPERATIONS[cell.operation].facts.bus_factor(cell.group_size) or 0.0) * cell.bytes / their_us / 1e3
@@ -228,14 +237,18 @@ def table(measured: Measured) -> Iterator[str]:
         if measured.of_programs:
             own = measured.of_programs.get(cell)
             figures.append(f"{statistics.median(own):.2f}" if own else "n/a")
+        if measured.by_processes:
+            by_processes = measured.by_processes.get(cell)
+            figures.append(f"{statistics.median(by_processes):.2f}" if by_processes else "n/a")
         yield (f"| {cell.operation} | {cell.group_size} | {format_size(cell.bytes)} | {cell.execution} | "
                f"{their_us:.2f} | {bus:.2f} | {' | '.join(figures)} |")  # fmt: skip
 
 
 def claims(measured: Measured) -> Iterator[str]:
     """Yield a line a claim: what was claimed, what was measured, and whether it holds."""
-    theirs, ours = measured.theirs, measured.ours
-    for transport, least, within in _CLAIMS:
+    ours = measured.ours
+    references = (("", measured.theirs), (" against theirs with a process a GPU", measured.by_processes))
+    for (beside, theirs), (transport, least, within) in product(references, _CLAIMS):
         ratios = {
             cell: statistics.median(times) / statistics.median(ours[transport, cell])
             for cell, times in theirs.items()
@@ -249,7 +262,7 @@ def claims(measured: Measured) -> Iterator[str]:
         band = f"from {format_size(least)} up" if least > 1 else "below 1MiB"
         bad = {cell: ratio for cell, ratio in ratios.items() if abs(ratio - 1) > within}
         median = statistics.median(ratios.values())
-        yield (f"- {transport}, {band}: {len(ratios) - len(bad)} of {len(ratios)} rows within {within:.0%}, "
+        yield (f"- {transport}{beside}, {band}: {len(ratios) - len(bad)} of {len(ratios)} rows within {within:.0%}, "
                f"median ratio {median:.4f}: {'holds' if not bad else 'does not hold'}")  # fmt: skip
         for cell, ratio in sorted(bad.items(), key=lambda item: abs(item[1] - 1), reverse=True)[:20]:
             yield (f"  - {cell.operation} n={cell.group_size} {format_size(cell.bytes)} {cell.execution}: {ratio:.3f}")
@@ -293,6 +306,8 @@ def _cut(text: str) -> tuple[str, str, str]:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nccl-tests", metavar="BUILD", help="the folder with all_reduce_perf")
+    parser.add_argument("--mpi-tests", metavar="BUILD", help="a build with MPI=1: measure one process a GPU, too")
+    parser.add_argument("--mpirun", default="mpirun", metavar="COMMAND", help="what starts it; -n N is added")
     parser.add_argument("--nccl-library", metavar="FILE", help="the libnccl.so.2 that nccl-tests is to load")
     parser.add_argument("--operations", default="all_reduce", help=f"comma list of {', '.join(PROGRAMS)}")
     parser.add_argument("--group-sizes", default="2,4")

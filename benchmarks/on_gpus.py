@@ -1,6 +1,7 @@
 """The benchmarks that need GPUs, one after another: one command, for as long as there is time.
 
-    python benchmarks/on_gpus.py OUT [--minutes 9] [--only study,truth] [--nccl-tests BUILD] [--nanogpt FOLDER]
+    python benchmarks/on_gpus.py OUT [--minutes 9] [--only study,truth] [--nccl-tests BUILD [--mpi-tests BUILD]]
+        [--nanogpt FOLDER]
 
 Each piece is a benchmark of docs/benchmarks.md or docs/performance.md. It is begun only where it should end within the
 minutes and there are GPUs enough, and runs once: a further call with the same OUT goes on with those that are left.
@@ -65,9 +66,15 @@ PIECES = (  # the most wanted first
     *(Piece(f"side_by_side_{repeats}", f"{PYTHON} {HERE}/nccl_tests_side_by_side.py --nccl-tests {{nccl_tests}} "
             "--nccl-library {nccl_library} --group-sizes {groups} --sizes '16B..4GiB x4' --graphs-to 256KiB "
             "--operations all_reduce,all_gather,reduce_scatter,broadcast,all_to_all,send_recv "
-            f"--repeats {repeats} --out {{root}}/side_by_side", 170, least_gpus=2) for repeats in (1, 2, 3)),
+            f"--mpi-tests={{mpi_tests}} --mpirun={{mpirun}} --repeats {repeats} --out {{root}}/side_by_side", 170,
+            least_gpus=2)
+      for repeats in (1, 2, 3)),
     Piece("contention", f"{SCALESCOPE} sweep contention=[none,matmul] sizes=[1MiB,16MiB,64MiB,256MiB] "
           "group_sizes=[{groups}] runs={out} name=contention", 90, least_gpus=2),
+    # buffers that the library knows beforehand, in windows of all ranks, beside those that it does not
+    Piece("windows", f"{SCALESCOPE} sweep transport=direct cta_policy=[none,default] group_sizes=[{{gpus}}] "
+          "operations=[all_reduce,all_gather,reduce_scatter] sizes=[1MiB,4MiB,16MiB,64MiB,256MiB] clock=host "
+          "launch.ranks={gpus} runs={out} name=windows", 40, least_gpus=2),
     Piece("pairs", f"{SCALESCOPE} sweep operations=[send_recv] placement=pairs sizes=[8B,256MiB] launch.ranks={{gpus}} "
           "runs={out} name=pairs", 60, least_gpus=2),
     Piece("protocols", f"{SCALESCOPE} sweep algorithm=[Ring,Tree] protocol=[Simple,LL,LL128] "
@@ -99,6 +106,8 @@ def main() -> int:
     parser.add_argument("--only", help=f"of {', '.join(piece.name for piece in PIECES)}, separated by commas")
     parser.add_argument("--gpus", type=int, help="how many to take (default: all)")
     parser.add_argument("--nccl-tests", help="the folder of a build; without it, side_by_side_1 to _3 are left out")
+    parser.add_argument("--mpi-tests", help="the folder of a build with MPI=1, for side_by_side_1 to _3")
+    parser.add_argument("--mpirun", default="mpirun", help="what starts that")
     parser.add_argument("--nccl-library", default=torchs_nccl(), help="what it loads (default: torch's own)")
     parser.add_argument("--nanogpt", help="a checkout; without it, gpt is left out")
     options = parser.parse_args()
@@ -114,6 +123,7 @@ def main() -> int:
         "groups": ",".join(str(count) for count in (2, 4, 8) if count <= gpus) or "1",
         "nccl_tests": options.nccl_tests, "nccl_library": options.nccl_library, "nanogpt": options.nanogpt,
         "root": options.out.resolve(),
+        "mpi_tests": options.mpi_tests or "", "mpirun": options.mpirun,
     }  # fmt: skip
     return run([piece for piece in PIECES if piece.name in names], blanks, options.out.resolve(), 60 * options.minutes)
 

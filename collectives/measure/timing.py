@@ -30,7 +30,10 @@ from scalescope.collectives.transports.rotation import Run
 from scalescope.records.statistics import student_95
 
 _BATCHES = 5  # at least so many before an interval is believed
-_BATCH_S = 1e-3  # long against the few microseconds that starting and stopping a clock takes
+#: A batch is long against what starting and stopping its clock takes: a microsecond of events on a stream, or of the
+#: host's clock over calls that return when they are done; 10 to 15 µs where the host waits for a GPU's stream, which
+#: also idles until the first call reaches it.
+BATCH_S, STREAM_BATCH_S = 1e-3, 5e-3
 _STALL = 1.25  # times the median: a batch beyond it, and beyond five deviations, was held up
 _STALLS_SHARE = 10  # at most one batch in so many; more of them are no stalls, but how long the operation takes
 _LEAST_BATCHES = 2  # without two there is no interval at all
@@ -75,6 +78,10 @@ class PointTiming:
 class Clock(Protocol):
     """A way to time calls, in seconds."""
 
+    @property
+    def batch_s(self) -> float:
+        """How long a batch should be, so that starting and stopping the clock does not count."""
+
     def batch(self, run: Run, count: int) -> float:
         """Return the time of `count` calls back to back, after one that is not counted."""
 
@@ -89,6 +96,7 @@ class HostClock:
         self._settle: Callable[[], object] = (
             torch.cuda.current_stream(device).synchronize if device.type == "cuda" else lambda: None
         )
+        self.batch_s = STREAM_BATCH_S if device.type == "cuda" else BATCH_S
 
     def batch(self, run: Run, count: int) -> float:
         run(1)
@@ -111,6 +119,8 @@ class HostClock:
 
 class DeviceClock:
     """Events on the stream that the operations run on."""
+
+    batch_s = BATCH_S
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.current_stream(device)
@@ -170,7 +180,7 @@ def measure(
     started = time.perf_counter()
     expect(0)
     estimate_s = clock.batch(run, 1)
-    count = messages.tell(first_batch(estimate_s, limits, operations_per_call))
+    count = messages.tell(first_batch(estimate_s, limits, clock.batch_s, operations_per_call))
     samples: list[float] = []
     reason = ""
     calls = 0
@@ -182,7 +192,7 @@ def measure(
             call_s = statistics.fmean(value for (value,) in times) / count
             samples.append(call_s / operations_per_call)
             reason = verdict(samples, calls * operations_per_call, time.perf_counter() - started, limits)
-            longer = first_batch(call_s, limits, operations_per_call)
+            longer = first_batch(call_s, limits, clock.batch_s, operations_per_call)
             if longer > 2 * count:  # one call was a bad estimate: such short batches would time the clock's own work
                 samples, calls, reason, count = [], 0, "", longer
         count = messages.tell(0 if reason else count)
@@ -203,12 +213,12 @@ def measure(
     )
 
 
-def first_batch(estimate_s: float, limits: Limits, operations_per_call: int = 1) -> int:
+def first_batch(estimate_s: float, limits: Limits, batch_s: float = BATCH_S, operations_per_call: int = 1) -> int:
     """Return the calls of a batch: a fifth of the least iterations or more, unless even that would break the budget."""
     least = max(1, math.ceil(limits.min_iterations / _BATCHES / operations_per_call))
     most = max(least, limits.max_iterations // _BATCHES // operations_per_call)
     estimate_s = max(estimate_s, 1e-9)
-    count = min(max(round(_BATCH_S / estimate_s), least), most)
+    count = min(max(round(batch_s / estimate_s), least), most)
     affordable = int(limits.budget_s / _BATCHES / estimate_s)
     return max(1, min(count, affordable))
 
