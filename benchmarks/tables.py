@@ -5,7 +5,7 @@
 
 Prose is the pages' own. Where a table is to stand, a page says of what, and which columns and rows it shows:
 
-    <!-- table 2026-11-22_4xH200_A/steps | columns model, GPUs, step ms | where GPUs = 1, 4 -->
+    <!-- table 2026-11-22_4xH200_A/steps | columns model; GPUs; step ms | where GPUs = 1; 4 -->
     …
     <!-- end of table -->
 
@@ -93,17 +93,17 @@ def table(folder: Path, name: str, choices: str = "") -> Table:
     """Return the table of this name, seen from a page in `folder`, with the columns and rows that are chosen."""
     machine, _, what = name.rpartition("/")
     made = whole(RESULTS / machine if machine else folder, what)
-    columns: list[str] | None = None
+    columns = made.header
     for choice in filter(None, choices.split(" | ")):
         kind, _, chosen = choice.partition(" ")
         if kind == "columns":
-            columns = chosen.split(", ")
+            columns = chosen.split("; ")
         elif kind == "where":
             column, _, values = chosen.partition(" = ")
-            made = made.where(column, values.split(", "))
+            made = made.where(column, values.split("; "))
         else:
             raise ValueError(f"{name}: neither columns nor where: {choice}")
-    return made if columns is None else made.only(columns)
+    return made.only(columns)
 
 
 def whole(folder: Path, what: str) -> Table:

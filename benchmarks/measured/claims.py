@@ -58,8 +58,8 @@ def parallel_truth(folder: Path) -> Table:
     """A row a case of parallel_truth_check.md: the bubble, the slow stage, the first finding."""
     shown = ("the schedule's own bubble", "what is no work", "the slow stage", "imbalance",
              "the first finding, with what it costs")  # fmt: skip
-    header = ("case", "right", "schedule's own bubble", "no work, true", "told", "slow stage", "imbalance told",
-              "first finding, true", "told")  # fmt: skip
+    header = ("case", "right", "schedule's own bubble", "no work: true", "no work: told", "slow stage",
+              "imbalance told", "first finding: true", "first finding: told")  # fmt: skip
     cases: dict[str, dict[str, tuple[str, str]]] = {}
     right: dict[str, list[bool]] = {}
     for case, claim, true, found, verdict in read_markdown(folder / "parallel_truth_check.md").rows:

@@ -100,8 +100,8 @@ def nccl_tests(folder: Path) -> Table:
     rows = [dict(zip(read_markdown(path).header, row, strict=True)) for row in read_markdown(path).rows]
     groups = sorted({row["n"] for row in rows}, key=int)
     limits: tuple[tuple[str, str, Callable[[dict[str, str]], bool], float], ...] = (
-        ("direct, from 4 MiB, within 5%", "direct/theirs", lambda row: _bytes(row["size"]) >= 4 * _MIB, 0.05),
-        ("direct, from 1 MiB, within 5%", "direct/theirs", lambda row: _bytes(row["size"]) >= _MIB, 0.05),
+        ("direct from 4 MiB within 5%", "direct/theirs", lambda row: _bytes(row["size"]) >= 4 * _MIB, 0.05),
+        ("direct from 1 MiB within 5%", "direct/theirs", lambda row: _bytes(row["size"]) >= _MIB, 0.05),
         ("direct, eager, below 1 MiB, within 10%", "direct/theirs",
          lambda row: row["as"] == "eager" and _bytes(row["size"]) < _MIB, 0.1),
         ("direct, as a graph, below 1 MiB, within 10%", "direct/theirs",
@@ -125,8 +125,8 @@ def nccl_tests(folder: Path) -> Table:
             row for group in groups for row in rows
             if (row["operation"], row["n"], row["size"], row["as"]) == ("all_reduce", group, buffer, "eager")
         ]  # fmt: skip
-        made.append([f"all_reduce of {buffer.replace('MiB', ' MiB').replace('GiB', ' GiB')}: theirs, direct, c10d, µs",
-                     *(", ".join(row[f"{path} µs"] for path in ("theirs", "direct", "c10d")) for row in large)])  # fmt: skip
+        paths = (", ".join(row[f"{path} µs"] for path in ("theirs", "direct", "c10d")) for row in large)
+        made.append([f"all_reduce of {size(_bytes(buffer))}: theirs, direct, c10d, µs", *paths])
     spent = re.search(r"theirs ([\d.]+) s, ours ([\d.]+) s", path.read_text(encoding="utf-8"))
     assert spent is not None, path
     made.append(["time for the same points, all groups: theirs, ours a path", f"{spent[1]} s, {spent[2]} s",

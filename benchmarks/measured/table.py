@@ -16,10 +16,14 @@ Maker = Callable[[Path], "Table"]
 
 @dataclass(frozen=True)
 class Table:
-    """Cells as they are printed; units stand in the header."""
+    """Cells as they are printed; units stand in the header, whose names are all different."""
 
     header: Row
     rows: Sequence[Row]
+
+    def __post_init__(self) -> None:
+        if len(set(self.header)) < len(self.header):
+            raise ValueError(f"two columns have one name: {', '.join(self.header)}")
 
     def only(self, columns: Sequence[str]) -> "Table":
         """Return these columns, in this order. Raises ValueError for one that it has not."""
