@@ -53,10 +53,10 @@ def read_tsv(path: Path) -> Table:
 
 
 def read_markdown(path: Path) -> Table:
-    """Read the first table of a file that a benchmark wrote as Markdown."""
+    """Read the table of a file that a benchmark wrote as Markdown. A column without a name has its number."""
     lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
-    header, _, *rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
-    return Table(header, rows)
+    named, _, *rows = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+    return Table([name or str(number) for number, name in enumerate(named)], rows)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
