@@ -6,11 +6,9 @@
 Prose is the pages' own. Where a table is to stand, a page says of what, and which columns and rows it shows:
 
     <!-- table 2026-11-22_4xH200_A/steps | columns model; GPUs; step ms | where GPUs = 1; 4 -->
-    …
-    <!-- end of table -->
 
-`steps` is a file of the folder, `steps.tsv`, or what COMPUTED makes of the rows that lie there. On the page of a
-folder its own tables need no folder's name.
+The lines of the table follow that one. `steps` is a file of the folder, `steps.tsv`, or what COMPUTED makes of the rows
+that lie there. On the page of a folder its own tables need no folder's name.
 """
 
 import argparse
@@ -67,8 +65,7 @@ COMPUTED: Mapping[str, Maker] = {
     "compared": claims.compared,
     "compared_alike": claims.compared_alike,
 }
-END = "<!-- end of table -->"
-BLOCK = re.compile(rf"(<!-- table ([^|>]+?)((?: \| [^|>]+)*) -->\n).*?{END}", re.DOTALL)
+BLOCK = re.compile(r"^(<!-- table ([^|>]+?)((?: \| [^|>]+)*) -->\n)(?:\|.*\n)*", re.MULTILINE)
 
 
 def main() -> int:
@@ -86,7 +83,7 @@ def main() -> int:
 def written(page: Path) -> str:
     """Return a page with its tables as the data have them. Raises ValueError for what the data have not."""
     text = page.read_text(encoding="utf-8")
-    return BLOCK.sub(lambda found: f"{found[1]}{table(page.parent, found[2], found[3]).markdown()}\n{END}", text)
+    return BLOCK.sub(lambda found: f"{found[1]}{table(page.parent, found[2], found[3]).markdown()}\n", text)
 
 
 def table(folder: Path, name: str, choices: str = "") -> Table:

@@ -56,10 +56,10 @@ def truth_growth(folder: Path) -> Table:
 
 def parallel_truth(folder: Path) -> Table:
     """A row a case of parallel_truth_check.md: the bubble, the slow stage, the first finding."""
-    shown = ("the schedule's own bubble", "what is no work", "the slow stage", "imbalance",
+    shown = ("the schedule's own bubble", "what is no work", "… which is the schedule's own", "the slow stage", "imbalance",
              "the first finding, with what it costs")  # fmt: skip
-    header = ("case", "right", "schedule's own bubble", "no work: true", "no work: told", "slow stage",
-              "imbalance told", "first finding: true", "first finding: told")  # fmt: skip
+    header = ("case", "right", "schedule's own bubble", "no work: true", "no work: told", "schedule's part of it: told",
+              "slow stage", "imbalance told", "first finding: true", "first finding: told")  # fmt: skip
     cases: dict[str, dict[str, tuple[str, str]]] = {}
     right: dict[str, list[bool]] = {}
     for case, claim, true, found, verdict in read_markdown(folder / "parallel_truth_check.md").rows:
@@ -67,11 +67,11 @@ def parallel_truth(folder: Path) -> Table:
         cases.setdefault(case, {})[claim] = (true, found.split(" (")[0])
     rows = []
     for case, claims in cases.items():
-        bubble, work, stage, imbalance, finding = (claims.get(claim, ("", "")) for claim in shown)
-        rows.append((case, f"{sum(right[case])} of {len(right[case])}", bubble[1], *work,
+        bubble, work, own, stage, imbalance, finding = (claims.get(claim, ("", "")) for claim in shown)
+        rows.append((case, f"{sum(right[case])} of {len(right[case])}", bubble[1], *work, own[1],
                      stage[1].replace("None", "none"), imbalance[1], *finding))  # fmt: skip
     good = [one for verdicts in right.values() for one in verdicts]
-    return Table(header, [*rows, ("all", f"{sum(good)} of {len(good)}", *[""] * 7)])
+    return Table(header, [*rows, ("all", f"{sum(good)} of {len(good)}", *[""] * 8)])
 
 
 def faults(folder: Path) -> Table:

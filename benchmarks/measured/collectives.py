@@ -125,8 +125,14 @@ def nccl_tests(folder: Path) -> Table:
             row for group in groups for row in rows
             if (row["operation"], row["n"], row["size"], row["as"]) == ("all_reduce", group, buffer, "eager")
         ]  # fmt: skip
-        paths = (", ".join(row[f"{path} µs"] for path in ("theirs", "direct", "c10d")) for row in large)
-        made.append([f"all_reduce of {size(_bytes(buffer))}: theirs, direct, c10d, µs", *paths])
+        paths = [[float(row[f"{path} µs"]) for path in ("theirs", "direct", "c10d")] for row in large]
+        if _bytes(buffer) >= 2**30:  # as busbw, which ranks reach whatever their number
+            factors = [2 * (int(row["n"]) - 1) / int(row["n"]) for row in large]
+            paths = [[factor * _bytes(buffer) / each / 1e3 for each in times]
+                     for factor, times in zip(factors, paths, strict=True)]  # fmt: skip
+        unit = "GB/s" if _bytes(buffer) >= 2**30 else "µs"
+        made.append([f"all_reduce of {size(_bytes(buffer))}: theirs, direct, c10d, {unit}",
+                     *(", ".join(figure(each, 1) for each in cells) for cells in paths)])  # fmt: skip
     spent = re.search(r"theirs ([\d.]+) s, ours ([\d.]+) s", path.read_text(encoding="utf-8"))
     assert spent is not None, path
     made.append(["time for the same points, all groups: theirs, ours a path", f"{spent[1]} s, {spent[2]} s",
