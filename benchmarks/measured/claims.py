@@ -56,8 +56,8 @@ def truth_growth(folder: Path) -> Table:
 
 def parallel_truth(folder: Path) -> Table:
     """A row a case of parallel_truth_check.md: the bubble, the slow stage, the first finding."""
-    shown = ("the schedule's own bubble", "what is no work", "… which is the schedule's own", "the slow stage", "imbalance",
-             "the first finding, with what it costs")  # fmt: skip
+    shown = ("the schedule's own bubble", "what is no work", "… which is the schedule's own", "the slow stage",
+             "imbalance", "the first finding, with what it costs")  # fmt: skip
     header = ("case", "right", "schedule's own bubble", "no work: true", "no work: told", "schedule's part of it: told",
               "slow stage", "imbalance told", "first finding: true", "first finding: told")  # fmt: skip
     cases: dict[str, dict[str, tuple[str, str]]] = {}

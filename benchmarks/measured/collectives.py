@@ -24,15 +24,15 @@ def all_reduce(folder: Path) -> Table:
     if points:
         header += ["predicted µs", "off", "inside"]
     rows = []
-    for count, row in by_bytes.items():
+    for count, of_size in by_bytes.items():
         cells = [size(count)]
         for group in groups:
-            low, high = row[group]["interval_us"]
-            half = (high - low) / 2 / row[group]["time_us"]
+            low, high = of_size[group]["interval_us"]
+            half = (high - low) / 2 / of_size[group]["time_us"]
             wide = f" ± {percent(half, 0)}" if half > _WIDE else ""
             cells += [
-                figure(row[group]["time_us"], 1) + wide,
-                figure(row[group]["bus_gb_s"], 1 if count >= _MIB else 3),
+                figure(of_size[group]["time_us"], 1) + wide,
+                figure(of_size[group]["bus_gb_s"], 1 if count >= _MIB else 3),
             ]
         if points:
             point = points[count]
