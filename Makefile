@@ -1,6 +1,7 @@
 # make demo: set everything up, measure this machine, end with a table and runs/demo/report.html
 # make test: set everything up, then lint, type-check and test
-# make docs: write the tables of settings in docs/reference.md anew, from conf/, and the schemas of answers, from their types
+# make docs: write the tables of settings in docs/reference.md anew, from conf/, the schemas of answers, from their types,
+#   and the tables of benchmarks, from their rows
 # make fuzz: 20,000 mutated traces, and as many logs, run folders, configs and flight records (an hour; CASES=500 for a while)
 # make test-jobs: most tests that start whole jobs, as users do (ten minutes)
 # make test-cluster: Slurm, MPI, several hosts, and faults from outside, where they can be had
@@ -46,6 +47,7 @@ lint-types: $(READY)
 docs: $(READY)
 	@$(BIN)/python -m tests.config_tables
 	@$(BIN)/python -m tests.answer_schemas
+	@$(BIN)/python benchmarks/tables.py
 
 ## tests often wait for their processes: what lints takes what they leave. What times something runs after both
 test: $(READY)

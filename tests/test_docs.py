@@ -22,6 +22,7 @@ from tests.worked_examples import example
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+RESULTS = sorted((ROOT / "benchmarks" / "results").rglob("README.md"))
 CONF = ROOT / "conf"
 #: What the worked examples make; that they name nothing else is tested with them.
 TO_BE_MADE = {
@@ -59,7 +60,7 @@ def flags_of(verb: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
     return set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_leads_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
         if not target.startswith("http"):
@@ -69,7 +70,7 @@ def test_every_link_leads_somewhere(page: Path) -> None:
             assert not anchor or anchor in anchors(there), target
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *RESULTS], ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_file_that_is_named_is_there(page: Path) -> None:
     named = re.findall(
         r"(?<![\w/])(?:benchmarks|collectives|conf|launch|scalescope|slurm|tests|train)/[\w/.*-]*\w", page.read_text()
@@ -79,7 +80,7 @@ def test_every_file_that_is_named_is_there(page: Path) -> None:
 
 def test_every_command_is_one_that_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     settings: dict[str, list[list[str]]] = {"train": [], "sweep": [], "study": []}
-    for verb, argv in (command for page in PAGES for command in commands(page)):
+    for verb, argv in (command for page in [*PAGES, *RESULTS] for command in commands(page)):
         given = [word for word in argv if "=" in word and not word.startswith(("-", "hydra"))]
         flags = {word.split("=")[0] for word in argv if word.startswith("-")}
         if verb in ("demo", "train", "sweep", "study"):

@@ -21,8 +21,8 @@ from scalescope.scaling.costs.points import Point
 from scalescope.scaling.costs.segments import Cut, Indices, best_cut, segment_of
 from scalescope.scaling.costs.terms import Floats, Form, features, forms
 
-#: One standard deviation of what two launches of one sweep differ by, beyond their own intervals (docs/benchmarks.md,
-#: "Beside nccl-tests": from launch to launch).
+#: One standard deviation of what two launches of one sweep differ by, beyond their own intervals
+#: (benchmarks/results/2026-11-22_4xH200_B, "Beside nccl-tests": from launch to launch).
 LAUNCH_SPREAD = 0.01
 
 _DRAWS = 400
