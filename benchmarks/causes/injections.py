@@ -303,8 +303,11 @@ class TinyKernels(Injection):
         self.job.synchronize()
         began = time.perf_counter()
         self.add(300)
-        self.times = round(300 * self.ms / ((time.perf_counter() - began) * 1e3))
+        self.amount = round(300 * self.ms / ((time.perf_counter() - began) * 1e3))
         self.job.synchronize()
+
+    def settle(self, amount: int) -> None:
+        self.times = amount
 
     def add(self, times: int) -> None:
         for _ in range(times):
@@ -320,7 +323,10 @@ class PageableCopy(Injection):
     def start(self) -> None:
         probe = torch.ones(16 * MIB, dtype=torch.uint8)
         took_ms = self.job.time_ms(lambda: probe.to(self.job.device))
-        self.data = torch.ones(round(16 * MIB * self.ms / took_ms), dtype=torch.uint8)
+        self.amount = round(16 * MIB * self.ms / took_ms)
+
+    def settle(self, amount: int) -> None:
+        self.data = torch.ones(amount, dtype=torch.uint8)
 
     def before_forward(self) -> None:
         self.copied = self.data.to(self.job.device)

@@ -48,8 +48,13 @@ ON_CPU = Size(2, 64, 2, 64, 256, 8, 2, 10, 16, MIB // 4, 256)
 class Hooks:
     """Where a step can be disturbed; here nothing happens. A rank that is left alone runs this."""
 
+    amount: int | None = None  # how much of it takes as long as it should, once `start` has found that out
+
     def start(self) -> None:
         """Before the first step of a stretch or window."""
+
+    def settle(self, amount: int) -> None:
+        """After all ranks have started: how much all of them that do it alike do, or none would be to blame alone."""
 
     def stop(self) -> None:
         """After the last one, whatever happened."""

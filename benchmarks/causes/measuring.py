@@ -51,8 +51,11 @@ class Team:
                 hooks.start()
             except Exception as raised:  # noqa: BLE001  the other ranks would wait for this one
                 error = f"rank {self.rank}: {type(raised).__name__}: {raised}"
-            if errors := [one for one in self.all(error) if one]:
+            started = self.all((error, hooks.amount))
+            if errors := [one for one, _ in started if one]:
                 raise RuntimeError("; ".join(errors))
+            if hooks.amount is not None:  # of the first that does it
+                hooks.settle(next(amount for _, amount in started if amount is not None))
             yield
         finally:
             hooks.stop()
