@@ -67,13 +67,18 @@ def add_contradiction(analysis: RunAnalysis) -> None:
 
 
 def _taken_out(replayer: Replayer, untraced: Untraced | None, host: Sequence[HostCause]) -> AsRun | None:
-    if replayer.stalled is not None or not replayer.replay.faithful:
+    if not replayer.is_good_for(near=True):
         return untraced_alone(untraced)
     terms = terms_for(replayer.records)
     cost = recording_cost(replayer.records, terms, _interrupted(replayer.traced, host))
     graph = replayer.traced.under(replayer.contention)
     try:
         found = calibrate(graph, replayer.base_ns, cost, terms, untraced)
+        if not replayer.replay.faithful:
+            # no step is told of such a replay. But where recording moves none, its hosts hide what changes would bring
+            if found.source == "not_needed":
+                replayer.take_out(found.recording)
+            return untraced_alone(untraced)
         traced_ns = replayer.base_ns
         timing = replayer.take_out(found.recording)
     except RunError:

@@ -9,6 +9,7 @@ each brings alone and what it brings last (the mean of the two, which for two ca
 from collections.abc import Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import Finding
@@ -20,6 +21,8 @@ from scalescope.scaling.trace.kernel_kinds import MULTIPLYING
 
 #: A cause that brings so much of the step is a finding however much steps differ.
 _LARGE = 0.03
+#: What two changes bring together beyond what each brings alone, as a share of it, for them to hide each other.
+_HIDDEN = 0.1
 #: What devices that compute, and multiply, for so much of their step give back once a cause on a device is gone: at
 #: their power limit, time in which nothing is computed comes back as lower clocks. On H200, of what the replay takes
 #: out, jobs with random weights gave back 0.80 to 0.92, and with weights of 0, which draw less power, 1.00; no trace
@@ -148,7 +151,7 @@ def _by_changes(scene: Scene, candidates: Sequence[Candidate], context: tuple[Re
     """Return what changes bring, each by itself, in the step without what was taken out; bad ideas are left out."""
     replayer = scene.replayer
     before = Change(without=context)
-    changes = [msgspec.structs.replace(one.change, without=context) for one in candidates if one.change is not None]
+    changes = [replace(one.change, without=context) for one in candidates if one.change is not None]
     replayer.work_out([before, *changes] if context else changes, quick=True, near=True)
     base = _gain_ms(replayer, before) if context else 0.0
     pairs = [
@@ -165,7 +168,38 @@ def _by_changes(scene: Scene, candidates: Sequence[Candidate], context: tuple[Re
             # on devices what is queued shrinks as well: launching did cost up to a fifth more than they wait for it
             capped = one.code == "host_bound" and replayer.on_cpu
             gains.append(_no_more_than_idle(scene, gain) if capped else gain)
-    return gains
+    return _behind_each_other(scene, candidates, before, gains)
+
+
+def _behind_each_other(
+    scene: Scene, candidates: Sequence[Candidate], before: Change, gains: Sequence[_Gain]
+) -> list[_Gain]:
+    """Return gains where slow links and slow hosts hide behind each other as what both bring, dealt out as causes are.
+
+    While data crawl, hosts catch up, and while hosts launch, data arrive: of a step that both make as long, either
+    change alone brings nothing.
+    """
+    slow, late = (
+        next((one for one in candidates if one.code == code), None) for code in ("slow_transfer", "host_bound")
+    )
+    if slow is None or late is None or slow.change is None:
+        return list(gains)
+    replayer = scene.replayer
+    links, hosts = replace(slow.change, without=before.without), replace(before, host_free=True)
+    both = replace(links, host_free=True)
+    replayer.work_out([links, hosts, both], quick=True, near=True)
+    base = _gain_ms(replayer, before) if before.without else 0.0
+    by_links, by_hosts, by_both = (_gain_ms(replayer, one) - base for one in (links, hosts, both))
+    if by_links + by_hosts >= (1 - _HIDDEN) * by_both or by_both < _LARGE * scene.step_ms:
+        return list(gains)
+    replayer.work_out([*([before] if before.without else []), both], near=True)
+    found = replayer.predict(both, beyond=before if before.without else None, near=True)
+    if not found.change_ms or found.low_ms is None or found.high_ms is None:
+        return list(gains)
+    low, high = found.high_ms / found.change_ms, found.low_ms / found.change_ms
+    shares = ((slow, (by_links + by_both - by_hosts) / 2), (late, (by_hosts + by_both - by_links) / 2))
+    others = [one for one in gains if one.candidate is not slow and one.candidate is not late]
+    return [*others, *(_Gain(one, ms, ms * low, ms * high) for one, ms in shares)]
 
 
 def _no_more_than_idle(scene: Scene, gain: _Gain) -> _Gain:

@@ -1,9 +1,11 @@
-"""Copies and fills that run while nothing computes: a bound, since what takes their place is not known."""
+"""Copies and fills that run while nothing computes: of all ranks a bound, since what takes their place is not known."""
 
 from collections.abc import Iterator
 
+from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import EvidenceRow, Remedy
-from scalescope.scaling.findings.candidate import Candidate, Scene
+from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
+from scalescope.scaling.findings.detectors.extra_launches import extra_launches
 from scalescope.scaling.replay.removal import Removal
 
 #: Every step fills and copies a little.
@@ -11,14 +13,29 @@ _LEAST_SHARE = 0.02
 
 
 def copies(scene: Scene) -> Iterator[Candidate]:
-    """Yield a candidate where copies are exposed."""
-    exposed = scene.share_ms("exposed_memory")
-    if scene.worth_a_look(exposed):
-        yield Candidate(
-            code="copies",
-            removals=(Removal("copies"),),
-            evidence=(EvidenceRow(kind="figure", name="exposed_copies", ms=exposed, share=exposed / scene.step_ms),),
-            remedy=Remedy(cure="copy_ahead"),
-            at_most=True,
-            least_share=_LEAST_SHARE,
-        )
+    """Yield a candidate for each rank that alone copies so, and one for what all of them have exposed."""
+    _, ranks = step_as_run(scene.analysis)
+    exposed = {one.rank: one.part_ms("exposed_memory") for one in ranks}
+    alone = [rank for rank in scene.side.ranks if len(scene.side.ranks) > 1 and _copies_alone(scene, rank)]
+    for rank in alone:
+        yield _candidate(scene, exposed.get(rank, 0.0), rank)
+    others = [ms for rank, ms in exposed.items() if rank not in alone]
+    if others and scene.worth_a_look(mean := sum(others) / len(others)):
+        yield _candidate(scene, mean, None)
+
+
+def _copies_alone(scene: Scene, rank: int) -> bool:
+    extra = extra_launches(scene, rank, "own")
+    return extra.is_copying and extra.in_most_steps(WORTH_A_LOOK * scene.step_ms)
+
+
+def _candidate(scene: Scene, exposed: float, rank: int | None) -> Candidate:
+    return Candidate(
+        code="copies",
+        rank=rank,
+        removals=(Removal("copies", rank),),
+        evidence=(EvidenceRow(kind="figure", name="exposed_copies", ms=exposed, share=exposed / scene.step_ms),),
+        remedy=Remedy(cure="copy_ahead"),
+        at_most=rank is None,  # the others do without what one rank copies alone
+        least_share=_LEAST_SHARE,
+    )

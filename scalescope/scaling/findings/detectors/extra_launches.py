@@ -6,8 +6,11 @@ from dataclasses import dataclass
 
 from scalescope.scaling.finding import EvidenceRow
 from scalescope.scaling.findings.candidate import MOST_STEPS, Scene
+from scalescope.scaling.rank.timeline import COPY
 from scalescope.scaling.replay.removal import What, extra_rows
 from scalescope.scaling.trace.kernel_names import short_name
+
+_MOSTLY = 0.5
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,12 @@ class Extra:
     rank: int
     ms: list[float]
     evidence: tuple[EvidenceRow, ...]
+    copied: float = 0.0  # share of its time that copies and fills take
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether it is copies rather than kernels: what helps against them is another thing."""
+        return self.copied > _MOSTLY
 
     @property
     def mean_ms(self) -> float:
@@ -31,6 +40,7 @@ def extra_launches(scene: Scene, rank: int, what: What) -> Extra:
     """Return what a rank runs beyond the others' program, less what they run instead of it."""
     side, graph = scene.side, scene.replayer.graph
     per_step: list[float] = []
+    copied = 0.0
     time: dict[str, float] = defaultdict(float)
     calls: Counter[str] = Counter()
     for step in side.steps:
@@ -41,13 +51,15 @@ def extra_launches(scene: Scene, rank: int, what: What) -> Extra:
             time[name] += float(own.work_ns[row]) / 1e6
             calls[name] += 1
             spent += float(own.work_ns[row]) / 1e6
+            if graph.activities[own.activity[row]].kind == COPY:
+                copied += float(own.work_ns[row]) / 1e6
         per_step.append(max(0.0, spent - (_instead_ms(scene, rank, step) if spent else 0.0)))
-    steps = max(1, len(side.steps))
+    steps, whole = max(1, len(side.steps)), sum(time.values())
     evidence = tuple(
         EvidenceRow(kind="activity", name=name, ms=ms / steps, calls=calls[name] / steps)
         for name, ms in sorted(time.items(), key=lambda item: -item[1])[:3]
     )
-    return Extra(rank, per_step, evidence)
+    return Extra(rank, per_step, evidence, copied / whole if whole else 0.0)
 
 
 def _instead_ms(scene: Scene, rank: int, step: int) -> float:

@@ -15,7 +15,7 @@ def own_work(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate for each rank that runs work of its own, step after step."""
     for rank in scene.side.ranks if len(scene.side.ranks) > 1 else ():
         extra = extra_launches(scene, rank, "own")
-        if extra.in_most_steps(WORTH_A_LOOK * scene.step_ms):
+        if extra.in_most_steps(WORTH_A_LOOK * scene.step_ms) and not extra.is_copying:
             yield Candidate(
                 code="own_work",
                 rank=rank,

@@ -1,0 +1,51 @@
+"""Windows of two H200s with one cause each, whose cost untraced steps told: is it what the first sentence names?
+
+Made by benchmarks/known_causes.py (torch 2.11, NCCL 2.28.9, NVLS off); the costs are those of its truth.json.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from scalescope import RunAnalysis, analyze
+from scalescope.report.verdict import run_verdict
+
+DATA = Path(__file__).parent / "data"
+
+
+def first(name: str, step_ms: float | None) -> tuple[RunAnalysis, str]:
+    analysis = analyze(DATA / name, step_ms=step_ms)
+    assert isinstance(analysis, RunAnalysis)
+    return analysis, run_verdict(analysis).headline
+
+
+@pytest.mark.parametrize("step_ms", [23.93, None])
+def test_one_channel_is_a_slow_transfer_though_the_recorded_hosts_are_as_slow(step_ms: float | None) -> None:
+    """NCCL_MAX_NCHANNELS=1: 15 GB/s of 450. It costs 4.97 ms of 23.93.
+
+    Recorded, the hosts take as long as the transfers, so that faster links change nothing before recording is out.
+    """
+    analysis, sentence = first("one_channel_n2", step_ms)
+    found = analysis.findings[0]
+    assert found.code == "slow_transfer" and found.rank is None
+    assert found.ms == pytest.approx(4.97, rel=0.25) and found.low_ms is not None and found.low_ms > 0
+    assert "slow transfers cost" in sentence
+
+
+@pytest.mark.parametrize("step_ms", [13.94, None])
+def test_slow_links_and_slow_hosts_do_not_hide_each_other(step_ms: float | None) -> None:
+    """The same, where the hosts take as long: either one mended alone brings nothing, and both a half of the step."""
+    analysis, _ = first("one_channel_slow_host_n2", step_ms)
+    assert {"slow_transfer", "host_bound"} <= {one.code for one in analysis.findings}
+    slow = next(one for one in analysis.findings if one.code == "slow_transfer")
+    assert slow.ms == pytest.approx(5.42, rel=0.3)
+
+
+@pytest.mark.parametrize("step_ms", [24.78, None])
+def test_a_copy_that_one_rank_alone_makes_is_its_copy_with_all_that_it_costs(step_ms: float | None) -> None:
+    """A batch out of pageable memory on rank 1: 10.21 ms (9.58 to 10.64)."""
+    analysis, sentence = first("pageable_copy_rank1_n2", step_ms)
+    found = analysis.findings[0]
+    assert (found.code, found.rank, found.at_most) == ("copies", 1, False)
+    assert found.ms == pytest.approx(10.21, rel=0.15)
+    assert "rank 1 costs" in sentence and "copies" in sentence
