@@ -16,6 +16,7 @@ waits in `backward` while autograd's launches), so one order of calls stands for
 A collective's data moves once its last member has begun, on every rank.
 """
 
+from array import array
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -46,7 +47,7 @@ def build_graph(records: Mapping[int, RankRecord], contention: Contention | None
     ranks = sorted(records)
     collectives = {rank: records[rank].collectives for rank in ranks}
     offsets = host_offsets({rank: records[rank].host for rank in ranks}, collectives).offsets
-    graph = Graph(ranks, [], [], {}, {}, {}, {}, [], {}, {}, {}, {}, [], Contention())
+    graph = Graph(ranks, [], array("d"), {}, {}, {}, {}, [], {}, {}, {}, {}, [], Contention())
     base: dict[int, int] = {}
     # times since 1970 in ns are too large for a float to hold exactly
     origin = min(min(record.start[:1] + [call.start for call in record.calls[:1]]) for record in records.values())

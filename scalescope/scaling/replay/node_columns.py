@@ -18,26 +18,37 @@ _FEW = 0.1
 class NodeColumns(Generic[One]):
     """Fields of objects, such as a graph's activities, as an array each.
 
-    The arrays of a first list are kept, and those of the last one. Copies of a graph share most of their objects with
-    it: what those hold is taken from there, without a look at them. So objects must not change once they have been
-    asked for.
+    The arrays of the first list of all are kept, those of a list that others have much in common with, and those of the
+    last one. Copies of a graph share most of their objects with it: what those hold is taken from there, without a look
+    at them. So objects must not change once they have been asked for.
     """
 
     def __init__(self, **dtypes: npt.DTypeLike) -> None:
         """`dtypes`: of each field's array, by the field's name."""
         self._dtypes = dtypes
+        self._origin: list[One] | None = None
+        self._of_origin: dict[str, Array] = {}
         self._first: list[One] = []
         self._place: dict[int, int] = {}  # by an object's identity: where in the first list it is
         self._of_first: dict[str, Array] = {}
         self._last: list[One] = []
         self._of_last: dict[str, Array] = {}
 
-    def of(self, objects: Sequence[One]) -> Mapping[str, Array]:
+    def of(self, objects: list[One]) -> Mapping[str, Array]:
         """Return each field's array over the objects, by its name. The arrays are not to be changed."""
-        if not self._of_last or not _are_same(self._last, objects):
+        # lists are equal at once where they hold the same objects
+        if not self._of_last or self._last != objects:
             self._last = list(objects)
-            self._of_last = self._found(self._last)
+            self._of_last = self._of_origin if self._origin == self._last else self._found(self._last)
+            if self._origin is None:
+                self._origin, self._of_origin = self._last, self._of_last
         return self._of_last
+
+    def keep(self, objects: list[One], columns: Mapping[str, Array]) -> None:
+        """Take over the columns of objects that are made of them: nobody need read those."""
+        self._last = list(objects)
+        self._of_last = {name: columns[name] for name in self._dtypes}
+        self._be_first(self._last, self._of_last)
 
     def _found(self, objects: list[One]) -> dict[str, Array]:
         count = len(self._first)
@@ -50,10 +61,12 @@ class NodeColumns(Generic[One]):
         unknown = np.flatnonzero(rows < 0)
         if self._first and 2 * unknown.size <= rows.size:
             return self._taken(objects, rows, unknown)
-        self._first = objects
-        self._place = {id(one): at for at, one in enumerate(objects)}
-        self._of_first = {name: self._read(name, objects) for name in self._dtypes}
+        self._be_first(objects, {name: self._read(name, objects) for name in self._dtypes})
         return self._of_first
+
+    def _be_first(self, objects: list[One], columns: dict[str, Array]) -> None:
+        self._first, self._of_first = objects, columns
+        self._place = dict(zip(map(id, objects), range(len(objects)), strict=True))
 
     def _taken(self, objects: Sequence[One], rows: Places, new: Places) -> dict[str, Array]:
         """Return the columns of the first list's rows, with those of new objects looked at."""
@@ -65,7 +78,3 @@ class NodeColumns(Generic[One]):
 
     def _read(self, name: str, objects: Sequence[One]) -> Array:
         return np.fromiter(map(attrgetter(name), objects), self._dtypes[name], len(objects))
-
-
-def _are_same(left: Sequence[object], right: Sequence[object]) -> bool:
-    return len(left) == len(right) and all(map(is_, left, right))
