@@ -15,7 +15,7 @@ import numpy as np
 
 from scalescope.records.operations import REDUCE_ON_ALL
 from scalescope.scaling.rank.timeline import COMPUTE
-from scalescope.scaling.replay.graph import Activity, Gradient, Graph, HostCall, Transfer, median
+from scalescope.scaling.replay.graph import Activity, Gradient, Graph, HostCall, median
 
 #: The lengths in bytes of what one bucket holds, gradient by gradient: index of the last gradient, bytes.
 Cut = list[tuple[int, int]]
@@ -161,9 +161,10 @@ class _Additions:
             changed = {graph.activities[at].stream for at in self._made[rank]}
             on_these = {at for number in changed for at in streams[number]}
             launches = enumerate(map(_LAUNCHES, calls))
-            position = {launched: index for index, launched in launches if launched in on_these}
+            position = dict.fromkeys(on_these, -1)  # launched before the trace: stays first
+            position |= {launched: index for index, launched in launches if launched in on_these}
             for number in changed:
-                streams[number].sort(key=lambda at: position.get(at, -1))  # launched before the trace: stays first
+                streams[number].sort(key=position.__getitem__)
             graph.order[rank] = list(streams.values())
 
     def _with_additions(self, calls: Sequence[HostCall]) -> list[HostCall]:
@@ -195,6 +196,7 @@ def recut(
     for step, cut, out in zip(steps, cuts, taken_out, strict=True):
         model = graph.transfers[step.transfers[0]]
         made: dict[int, list[int]] = {rank: [] for rank in graph.ranks}
+        like = {rank: _typical_member(graph, rank, step) for rank in graph.ranks}
         for last, held in cut:
             size = round(held * scale)
             work = work_us[size] * 1e3
@@ -205,7 +207,8 @@ def recut(
                 ready = step.gradients[rank][last].activity
                 if scale < step.scale:
                     ready = _narrow(additions, ready, held)
-                member = _add_collective(additions, rank, ready, index, step, model, cost[rank])
+                # it is handed over right behind what it waits for
+                member = additions.add(replace(like[rank], collective=index), 0.0, ready, cost[rank], [ready])
                 transfer.members[rank] = member
                 done = _widen(additions, member, held) if scale < step.scale else member
                 made[rank].append(done)
@@ -278,20 +281,14 @@ def _handover_ns(graph: Graph) -> dict[int, float]:
     return found
 
 
-def _add_collective(
-    additions: _Additions, rank: int, ready: int, index: int, step: StepBuckets, model: Transfer, cost: float
-) -> int:
-    """Add one rank's member of a collective, handed over right after an activity and waiting for it; return it."""
-    graph = additions.graph
-    like = graph.activities[model.members[rank]]
+def _typical_member(graph: Graph, rank: int, step: StepBuckets) -> Activity:
+    """Return what one rank's member of a step's collectives is like."""
     members = [graph.activities[graph.transfers[one].members[rank]] for one in step.transfers]
-    node = replace(
-        like,
-        collective=index,
+    return replace(
+        members[0],
         dispatch_ns=median([one.dispatch_ns for one in members]),
         skew_ns=median([one.skew_ns for one in members]),
     )
-    return additions.add(node, 0.0, ready, cost, [ready])
 
 
 def _narrow(additions: _Additions, gradient: int, held: int) -> int:

@@ -1,6 +1,5 @@
 """The structure that a replay follows: activities of all ranks, the hosts' calls, and what waits for what."""
 
-import statistics
 from array import array
 from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field, replace
@@ -98,8 +97,11 @@ class _Shared:
     def __init__(self) -> None:
         self.activities: NodeColumns[Activity] = NodeColumns(
             kind=np.int32, rank=np.int32, collective=np.int32, dispatch_ns=np.float64, late_ns=np.float64,
-            not_before=np.float64, skew_ns=np.float64, traced_start=np.int64, traced_end=np.int64, overlap_ns=np.int64,
+            not_before=np.float64, skew_ns=np.float64,
         )  # fmt: skip
+        self.traced: NodeColumns[Activity] = NodeColumns(
+            traced_start=np.int64, traced_end=np.int64, overlap_ns=np.int64
+        )
         self.calls: dict[int, NodeColumns[HostCall]] = {}  # by rank
 
     def calls_of(self, rank: int) -> NodeColumns[HostCall]:
@@ -185,7 +187,7 @@ class Graph:
         """
         graph = self.copy()
         graph.contention = contention
-        inflation, traced = graph.inflation(), self.activity_columns()
+        inflation, traced = graph.inflation(), self.shared.traced.of(self.activities)
         own = traced["traced_end"] - traced["traced_start"]
         graph.work_ns = array("d", (own - inflation / (1 + inflation) * traced["overlap_ns"]).tobytes())
         loss = 1 - contention.transfer_rate
@@ -195,4 +197,8 @@ class Graph:
 
 def median(values: Sequence[float], default: float = 0.0) -> float:
     """Return the median, or the default of nothing."""
-    return statistics.median(values) if values else default
+    if not values:
+        return default
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
