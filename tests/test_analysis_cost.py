@@ -129,3 +129,31 @@ print(json.dumps([forked, msgspec.to_builtins(answer.findings), msgspec.to_built
         reported.append(json.loads(done.stdout))
     assert [forked for forked, *_ in reported] == [False, True]
     assert reported[0][1:] == reported[1][1:] and reported[0][1]
+
+
+def test_processes_that_read_are_forked_before_what_comes_after_reading_is_loaded() -> None:
+    code = """
+import sys
+from scalescope.cli import analyze
+from scalescope.scaling.ranks.processes import load_meanwhile, map_in_processes
+def loaded(_):
+    return [name for name in analyze._AFTER_READING if name in sys.modules]
+load_meanwhile(analyze._AFTER_READING)
+assert map_in_processes(loaded, [0, 1], 2, "told what is loaded") == [[], []]
+assert loaded(None) == list(analyze._AFTER_READING)
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60, check=True)
+
+
+def test_traces_are_analysed_without_loading_what_other_answers_take() -> None:
+    code = """
+import sys
+from scalescope.cli import front_door
+assert front_door.main(["analyze", sys.argv[1]]) == 0
+others = ("yaml", "importlib.metadata", "numpy.random", "scalescope.scaling.costs.fit", "scalescope.scaling.study",
+          "scalescope.scaling.compare", "scalescope.report.html", "scalescope.report.scorecard")
+print(*(name for name in others if name in sys.modules), file=sys.stderr, end="")
+"""
+    argv = [sys.executable, "-c", code, str(DATA / "gpt_ddp_n2")]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stderr == ""

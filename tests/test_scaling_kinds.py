@@ -1,5 +1,6 @@
 """Kernel kinds: every library's names are told apart, and the step's compute and its growth add up over them."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,6 +9,8 @@ import pytest
 from scalescope.report.panels.kinds import inflation_sentence
 from scalescope.scaling.run import Explained, explain_traces
 from scalescope.scaling.study_answer import KindGrowth, Waterfall
+from scalescope.scaling.trace.families import FAMILIES as COMMUNICATION_FAMILIES
+from scalescope.scaling.trace.families import is_communication_kernel
 from scalescope.scaling.trace.kernel_kinds import (
     ATTENTION,
     COMMUNICATION,
@@ -15,6 +18,7 @@ from scalescope.scaling.trace.kernel_kinds import (
     COPIES,
     ELEMENTWISE,
     EMBEDDING,
+    FAMILIES,
     LOSS,
     MATMUL,
     NORMALISATION,
@@ -151,6 +155,14 @@ def test_each_librarys_names_are_known(kind: str, name: str) -> None:
 
 def explain(name: str) -> Explained:
     return explain_traces(find_sources(DATA / name), name, jobs=1)
+
+
+def test_a_names_case_tells_no_kind_and_patterns_are_in_lower_case() -> None:
+    assert kind_of("AT::NATIVE::LAYER_NORM") == NORMALISATION
+    assert is_communication_kernel("MSCCLKERNEL_SUM") and is_communication_kernel("mscclKernel_Sum")
+    for family in (*FAMILIES, *COMMUNICATION_FAMILIES):
+        plain = re.sub(r"\\.", "", family.pattern)
+        assert plain == plain.lower(), family
 
 
 @pytest.mark.parametrize("name", ["gpt_ddp_n2", "resnet50_ddp_n4", "gpt_ddp_compile_n4", "cpu_ddp_n2"])

@@ -274,6 +274,25 @@ def test_columns_of_a_changed_copy_are_those_of_its_own_nodes() -> None:
         assert found["launches"].tolist() == [one.launches for one in changed]
 
 
+def test_columns_that_objects_were_made_of_are_kept_until_others_are_asked_for() -> None:
+    columns: NodeColumns[HostCall] = NodeColumns(think_ns=np.float64, launches=np.int32)
+    calls = [HostCall(float(at), 0.0, 0.0, launches=at) for at in range(600)]
+    columns.of(calls)
+    lighter = [HostCall(one.think_ns / 2, 0.0, 0.0, launches=one.launches) for one in calls]
+    columns.keep(lighter, {"think_ns": np.arange(600) / 2, "launches": np.arange(600, dtype=np.int32)})
+    new = HostCall(0.25, 0.0, 0.0, launches=700)
+    for asked in (
+        lighter,
+        [*lighter[:300], new, *lighter[301:]],
+        [*lighter[:9], new, *lighter[9:]],
+        calls,
+        lighter[::2],
+    ):
+        found = columns.of(asked)
+        assert found["think_ns"].tolist() == [one.think_ns for one in asked]
+        assert found["launches"].tolist() == [one.launches for one in asked]
+
+
 @pytest.mark.parametrize("name", SETS)
 def test_steps_that_a_next_one_bounds_need_no_more_than_its_begin(name: str) -> None:
     records = read_records(DATA / name)

@@ -10,7 +10,11 @@ from scalescope.records.errors import UserError
 from scalescope.scaling.costs.points import read_launches
 from scalescope.scaling.projection.outlook import Outlook
 from scalescope.scaling.rank.roles import ROLES
+from scalescope.scaling.ranks.processes import load_meanwhile
 from scalescope.scaling.verdicts.flight import holds_records, read_records
+
+#: What every answer takes after reading.
+_AFTER_READING = ("scalescope.scaling.windows.add", "scalescope.report.terminal")
 
 
 def run(argv: list[str]) -> int:
@@ -76,6 +80,7 @@ def run(argv: list[str]) -> int:
         step_ms=options.step_ms,
         roles=_roles(options.role),
     )
+    load_meanwhile(_AFTER_READING)
     if not options.mpi:
         show(asked)
         return 0

@@ -36,6 +36,7 @@ VERBS = {
 }
 
 _MEASURING = ("demo", "study", "train", "sweep", "scorecard")
+_READING = ("analyze", "report", "perfetto", "import", "compare", "fit", "whatif", "project")
 
 #: Reading makes objects by the hundred thousand, and hardly a circle of them: Python is to look for circles so seldom.
 #: It takes 5% of what four ranks take otherwise.
@@ -101,6 +102,8 @@ def _main(arguments: Sequence[str] | None) -> int:
     try:
         code = _answer(argv)
         sys.stdout.flush()  # a pipe or a disk that takes no more says so here, not while Python ends
+        if arguments is None:
+            gc.freeze()  # all of it ends with the process: Python need not look through it for circles first
         return code
     except (UserError, RunError, Preempted) as error:
         print(f"scalescope: {error}", file=sys.stderr)
@@ -155,6 +158,8 @@ def _answer(argv: list[str]) -> int:
     module = _module(argv[0])
     if argv[0] not in _MEASURING:
         gc.set_threshold(_OBJECTS)
+    if argv[0] in _READING:  # no matrix here is large: numpy's BLAS need not start a thread a core, which takes 25 ms
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if argv[0] in (*_MEASURING, "submit"):
         _refuse_undecodable([*argv, str(Path.cwd())])
     return int(import_module(module).run(argv[1:]))

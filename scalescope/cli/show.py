@@ -4,20 +4,21 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from scalescope.cli.outputs import Outputs, outputs
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
-from scalescope.report.markdown import for_an_issue
-from scalescope.report.terminal import make_console, print_report_data, print_run, print_study
 from scalescope.scaling.analyze import analyze, analyze_base
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.projection.outlook import NO_OUTLOOK, Outlook
 from scalescope.scaling.study_answer import Answer, StudyAnalysis, without_timeline
 from scalescope.scaling.verdicts.groups import named_roles
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from scalescope.scaling.as_run.calibrate import Untraced
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ def show(asked: Asked, executor: Executor | None = None) -> None:
 
 def _show(asked: Asked, executor: Executor | None, out: Outputs) -> None:
     found = _analysed(asked, executor)
+    from scalescope.report.terminal import make_console
+
     for run in (one for _, answers in found for one in answers if isinstance(one, RunAnalysis)):
         run.groups = named_roles(run.groups, asked.roles)
     if asked.json is not None or asked.markdown is not None:
@@ -54,6 +57,8 @@ def _show(asked: Asked, executor: Executor | None, out: Outputs) -> None:
         sweeps = [] if written else [row for path in asked.paths for row in RunFolder(path).read_sweep()]
         out.put_json(asked.json, written[0] if len(written) == 1 else written or sweeps)
         if asked.markdown is not None:
+            from scalescope.report.markdown import for_an_issue
+
             out.put(asked.markdown, for_an_issue(written))
     console = make_console()
     plain = [answer for path, answers in found for answer in answers if not _is_run(path) or asked.bases]
@@ -76,7 +81,7 @@ def _analysed(asked: Asked, executor: Executor | None) -> list[tuple[Path, list[
     if asked.bases:
         return [(paths[0], analyze_base(paths[0], asked.bases, None, executor, asked.outlook))]
     groups = [paths] if all(path.is_file() for path in paths) else [[path] for path in paths]
-    untraced = given_steps(asked.step_ms, paths)
+    untraced = _given_steps(asked)
     return [
         (
             group[0],
@@ -93,14 +98,23 @@ def _analysed(asked: Asked, executor: Executor | None) -> list[tuple[Path, list[
     ]
 
 
+def _given_steps(asked: Asked) -> "dict[Path, Untraced]":
+    if not asked.step_ms:
+        return {}
+    from scalescope.scaling.as_run.untraced import given_steps
+
+    return given_steps(asked.step_ms, asked.paths)
+
+
 def _is_run(path: Path) -> bool:
     return (path / "run.json").is_file()
 
 
-def _show_run_folder(path: Path, asked: Asked, console: Console) -> None:
+def _show_run_folder(path: Path, asked: Asked, console: "Console") -> None:
     # a page's templates and charts: plain traces need not wait for them
     from scalescope.report.html import write_redacted_report, write_report
     from scalescope.report.report_data import read_report_data
+    from scalescope.report.terminal import print_report_data
 
     folder = RunFolder(path)
     # before the tables: whoever reads those may stop early
@@ -110,8 +124,10 @@ def _show_run_folder(path: Path, asked: Asked, console: Console) -> None:
     print(f"report: {report}")
 
 
-def _print(answers: Sequence[Answer], console: Console) -> None:
+def _print(answers: Sequence[Answer], console: "Console") -> None:
     """Print the answers of plain traces; of several world sizes how they compare, then the largest run."""
+    from scalescope.report.terminal import print_run, print_study
+
     runs = [one for one in answers if isinstance(one, RunAnalysis)]
     for study in (one for one in answers if isinstance(one, StudyAnalysis)):
         print_study(study, runs, [], console)

@@ -1,7 +1,6 @@
 """An analysis as Markdown, to be pasted into an issue: what it says first, the findings, the figures folded below."""
 
 from collections.abc import Iterator, Sequence
-from importlib.metadata import PackageNotFoundError, version
 
 from scalescope.report.as_run import as_run_table, as_run_title, differs
 from scalescope.report.drawing import parts
@@ -96,6 +95,8 @@ def _about(run: RunAnalysis) -> str:
 
 
 def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return f" {version('scalescope')}"
     except PackageNotFoundError:  # a checkout that is not installed

@@ -23,7 +23,6 @@ from scalescope.report.panels.compute_lines import compute_lines, legend_lines
 from scalescope.report.panels.lost import lost_table
 from scalescope.report.panels.roles import roles_table, worth_showing
 from scalescope.report.report_data import ReportData
-from scalescope.report.scorecard import catalog_of, scorecard_panels
 from scalescope.report.sentences import Level, Verdict, sweep_verdict
 from scalescope.report.shares import has_kinds, iterations_table
 from scalescope.report.steadiness import is_doubtful, profiling_line
@@ -160,8 +159,11 @@ def print_report_data(data: ReportData, console: Console, *, points_were_shown: 
             _print_verdict(console, sweep_verdict(data.sweep))
         elif data.sweep:
             print_sweep(data.sweep, console)
-    for panel in scorecard_panels(data.scorecard, catalog_of(data.folder)):
-        print_panel(panel, console)
+    if data.scorecard:  # its catalogue is YAML, for whose reader nothing else has to wait
+        from scalescope.report.scorecard import catalog_of, scorecard_panels
+
+        for panel in scorecard_panels(data.scorecard, catalog_of(data.folder)):
+            print_panel(panel, console)
     for note in [*data.notes, *(run.reason for run in data.runs if run.reason)]:
         _print_line(console, note, "yellow")
 

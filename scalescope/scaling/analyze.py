@@ -1,25 +1,25 @@
-"""The entry points of the reading half: traces and run folders in, analysis.json out."""
+"""The entry points of the reading half: traces and run folders in, analysis.json out.
+
+What comes after reading, and what only some answers need, is imported where it is needed: processes that read traces
+are forked without it, and while they read there is time to load it (`ranks.processes.load_meanwhile`).
+"""
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.as_run.calibrate import Untraced
-from scalescope.scaling.between import compare_world_sizes
-from scalescope.scaling.compare.base import refuse_other_work
-from scalescope.scaling.compare.kernels.matching import another_size, work_ratio_of
-from scalescope.scaling.compare.lost import lost_time
 from scalescope.scaling.projection.outlook import NO_OUTLOOK, Outlook
 from scalescope.scaling.run import Explained, explain_traces
-from scalescope.scaling.study import explain_study
 from scalescope.scaling.study_answer import Answer, StudyAnalysis, write_answer
 from scalescope.scaling.trace.sources import find_sources
-from scalescope.scaling.verdicts.insitu import add_in_situ
-from scalescope.scaling.windows.add import add_findings_of_study, add_findings_of_windows
 from scalescope.scaling.windows.explain import explain_jobs_windows, explain_windows
+
+if TYPE_CHECKING:
+    from scalescope.scaling.as_run.calibrate import Untraced
 
 
 def analyze_run(run: RunFolder | Path, jobs: int | None = None, executor: Executor | None = None) -> RunAnalysis:
@@ -41,6 +41,9 @@ def analyze_against(
     `references`: the same job on as many ranks; of several (one before, one after) the mean counts. Raises UserError
     where one holds no traces, is of another job or batch, or ran on another number of ranks.
     """
+    from scalescope.scaling.compare.kernels.matching import another_size, work_ratio_of
+    from scalescope.scaling.compare.lost import lost_time
+
     here = explain_windows(run, jobs, executor)
     here.analysis.lost = lost_time([explain_windows(path, jobs, executor) for path in references], here)
     for path in references:
@@ -62,6 +65,10 @@ def analyze_base(
     The path's own answer comes first of those. Nothing is written. Raises UserError where one holds no traces or those
     of several jobs, one is another job or does other work a rank, or two are of one world size.
     """
+    from scalescope.scaling.between import compare_world_sizes
+    from scalescope.scaling.compare.base import refuse_other_work
+    from scalescope.scaling.compare.kernels.matching import work_ratio_of
+
     here, *others = (explain_windows(one, jobs, executor, for_replay=one == path) for one in (path, *bases))
     study = compare_world_sizes(others, here)
     for base, explained in zip(bases, others, strict=True):
@@ -81,6 +88,8 @@ def analyze_study(
     `outlook`: other sweeps than the study's own, and the GPU counts to project to. Raises UserError where the study
     holds no runs.
     """
+    from scalescope.scaling.study import explain_study
+
     return explain_study(study, jobs, executor, outlook)
 
 
@@ -90,7 +99,7 @@ def analyze(
     executor: Executor | None = None,
     references: Sequence[Path] = (),
     outlook: Outlook = NO_OUTLOOK,
-    untraced: Mapping[Path, Untraced] | None = None,
+    untraced: "Mapping[Path, Untraced] | None" = None,
     *,
     write: bool = True,
 ) -> list[Answer]:
@@ -145,7 +154,7 @@ def _analyze_path(
     jobs: int | None,
     executor: Executor | None,
     outlook: Outlook,
-    untraced: Untraced | None,
+    untraced: "Untraced | None",
     write: bool,
 ) -> list[Answer]:
     if not (path / "run.json").is_file():
@@ -166,6 +175,8 @@ def _analyze_path(
         return [analysis]
     if untraced is not None:
         raise UserError(f"--step-ms is of one run, and {path} is a {kind}; name that run's folder")
+    from scalescope.scaling.windows.add import add_findings_of_study
+
     study, runs = analyze_study(folder, jobs, executor, outlook)
     add_findings_of_study(path, runs, outlook.sweeps, _jobs_here(jobs, executor))
     if write:
@@ -182,7 +193,7 @@ def _write_study(folder: RunFolder, study: StudyAnalysis, runs: Sequence[RunAnal
 
 
 def _analyze_alone(
-    path: Path, jobs: int | None, executor: Executor | None, outlook: Outlook, untraced: Untraced | None
+    path: Path, jobs: int | None, executor: Executor | None, outlook: Outlook, untraced: "Untraced | None"
 ) -> RunAnalysis:
     """Return a run's analysis with the step as run, findings, and its collectives beside the sweeps that were given."""
     return _completed(path, explain_windows(path, jobs, executor, for_replay=True), jobs, executor, outlook, untraced)
@@ -194,14 +205,18 @@ def _completed(
     jobs: int | None,
     executor: Executor | None,
     outlook: Outlook,
-    untraced: Untraced | None,
+    untraced: "Untraced | None",
 ) -> RunAnalysis:
     if outlook.sweeps:
+        from scalescope.scaling.verdicts.insitu import add_in_situ
+
         add_in_situ(explained.analysis, explained.exchanges, outlook.sweeps)
     if explained.analysis.steps_by is None:
         if untraced is not None:
             explained.analysis.quality.reasons.append("--step-ms is not used: nothing in the traces tells their steps")
         return explained.analysis  # there is no step that anything could cost
+    from scalescope.scaling.windows.add import add_findings_of_windows
+
     add_findings_of_windows(path, explained, outlook.sweeps, _jobs_here(jobs, executor), untraced)
     return explained.analysis
 

@@ -1,6 +1,7 @@
 """The cost model as an answer: each fit with its terms, its points, the ceiling of the links, and the holdout."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -8,10 +9,12 @@ import numpy as np
 from scalescope.hardware.link_ceiling import link_ceiling_gb_s
 from scalescope.hardware.peaks import find_peak
 from scalescope.records.operations import bus_factor
-from scalescope.scaling.costs.fit import Branch, Fit
 from scalescope.scaling.costs.holdout import Holdout, hold_out
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.costs.model import CostModel
+
+if TYPE_CHECKING:  # an answer is read where nothing is fitted
+    from scalescope.scaling.costs.fit import Branch, Fit
+    from scalescope.scaling.costs.model import CostModel
 
 
 class Term(msgspec.Struct, frozen=True):
@@ -70,14 +73,14 @@ class CostAnswer(msgspec.Struct, frozen=True):
     model: str = "latency and bandwidth terms by segments, AICc, bootstrap; scalescope 1"
 
 
-def cost_answer(model: CostModel) -> CostAnswer:
+def cost_answer(model: "CostModel") -> CostAnswer:
     """Return the fits of all operations that a model's sweeps measured."""
     return CostAnswer(
         model.device, [_operation(model.fit_of(*key), model.device, across_hosts=key[2]) for key in model.measured]
     )
 
 
-def _operation(fitted: Fit, device: str | None, across_hosts: bool) -> OperationCost:
+def _operation(fitted: "Fit", device: str | None, across_hosts: bool) -> OperationCost:
     peak = find_peak(device) if device else None
     points = []
     assumes = None
@@ -110,7 +113,7 @@ def _operation(fitted: Fit, device: str | None, across_hosts: bool) -> Operation
     )
 
 
-def _form(branch: Branch, fitted: Fit) -> FittedForm:
+def _form(branch: "Branch", fitted: "Fit") -> FittedForm:
     smallest, largest = fitted.sizes
     edges = [smallest, *(round(edge) for edge in branch.cut.edges), largest]
     return FittedForm(

@@ -110,7 +110,7 @@ def _branch(
     expected: Floats,
     segment: Indices,
     launches: Indices,
-    generator: np.random.Generator,
+    generator: "np.random.Generator",
 ) -> Branch:
     """Fit a form's segments, and again on its share of the draws."""
     segments, k, count = len(cut.edges) + 1, terms.shape[1], max(_LEAST_DRAWS, round(_DRAWS * weight))
@@ -134,7 +134,7 @@ def _branch(
     return Branch(form, weight, cut, coefficients, draws, noise)
 
 
-def _honest(residuals: Floats, terms: int, generator: np.random.Generator) -> Floats:
+def _honest(residuals: Floats, terms: int, generator: "np.random.Generator") -> Floats:
     """Return residuals (in expected standard deviations) as wide as the errors that they stand for.
 
     A fit is nearer to its own points than to new ones, by its degrees of freedom, and few points know their own spread

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from scalescope.scaling.costs.fit import fit
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.costs.points import Point
+
+if TYPE_CHECKING:
+    from scalescope.scaling.costs.points import Point
 
 #: From here on a prediction is judged; below, a time is the host's more than the links'.
 JUDGED_BYTES = 1 << 20
@@ -54,11 +56,13 @@ class Holdout(msgspec.Struct, frozen=True):
         return max(self.judged, key=lambda point: abs(point.off), default=None)
 
 
-def hold_out(operation: str, dtype: str, points: Sequence[Point]) -> Holdout | None:
+def hold_out(operation: str, dtype: str, points: "Sequence[Point]") -> Holdout | None:
     """Return the check of an operation's points; None where they are of one group size."""
     groups = sorted({point.group_size for point in points})
     if len(groups) < 2:
         return None
+    from scalescope.scaling.costs.fit import fit  # numpy's random numbers: whoever reads an answer needs none
+
     fitted = fit(operation, dtype, [point for point in points if point.group_size < groups[-1]])
     held = []
     for point in sorted(points, key=lambda point: point.bytes):

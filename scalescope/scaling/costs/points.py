@@ -9,7 +9,6 @@ import msgspec
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder, find_runs
 from scalescope.records.rows import Device, SweepRow
-from scalescope.scaling.sweeps.nccl_tests_log import read_log
 
 #: The mean's interval in a row is 1.96 standard errors to either side.
 _Z95 = 1.96
@@ -59,6 +58,8 @@ def read_launches(path: Path) -> list[Launch]:
             else [Launch(path.parent.name, folder.read_sweep())]
         )
     elif path.is_file():
+        from scalescope.scaling.sweeps.nccl_tests_log import read_log
+
         log = read_log(path.read_text(encoding="utf-8", errors="replace"), path.name)
         launches = [_launch(path.name, log.rows, log.devices)]
     else:

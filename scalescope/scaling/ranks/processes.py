@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from importlib import import_module
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
@@ -27,12 +28,21 @@ def map_in_processes(function: Callable[[Item], Found], items: Sequence[Item], w
         return [function(item) for item in items]
     try:
         with ProcessPoolExecutor(workers, get_context("fork"), initializer=_keep, initargs=(function,)) as pool:
-            return list(pool.map(_work, items, chunksize=max(1, len(items) // (workers * 8))))
+            found = pool.map(_work, items, chunksize=max(1, len(items) // (workers * 8)))
+            while _awaited:
+                import_module(_awaited.pop(0))
+            return list(found)
     except BrokenProcessPool as error:
         raise RunError(f"a process that {doing} was killed, perhaps for memory; nothing was written") from error
 
 
+_awaited: list[str] = []
 _kept: list[Callable[[Any], Any]] = []
+
+
+def load_meanwhile(modules: Sequence[str]) -> None:
+    """Name modules to import once processes are at work: they need none of them, and this one would only wait."""
+    _awaited[:] = modules
 
 
 def _keep(function: Callable[[Any], Any]) -> None:

@@ -5,6 +5,7 @@ from concurrent.futures import Executor
 from functools import partial
 
 import msgspec
+import numpy.ma  # noqa: F401 - np.unique and np.median load it when first called: once here, not in each process
 
 from scalescope.records.environment import usable_cores
 from scalescope.records.errors import UserError

@@ -8,16 +8,21 @@ the buckets' all-reduces; that the one adds up to the other, bucket by bucket, i
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from itertools import compress
+from operator import attrgetter
+
+import numpy as np
 
 from scalescope.records.operations import REDUCE_ON_ALL
 from scalescope.scaling.rank.timeline import COMPUTE
-from scalescope.scaling.replay.graph import Activity, Gradient, Graph, HostCall, Transfer, median
+from scalescope.scaling.replay.graph import Activity, Gradient, Graph, HostCall, median
 
 #: The lengths in bytes of what one bucket holds, gradient by gradient: index of the last gradient, bytes.
 Cut = list[tuple[int, int]]
 
 #: What launching a small kernel takes the host, ns, with torch's part of it.
 _LAUNCH_NS = 20_000.0
+_LAUNCHES = attrgetter("launches")
 #: A number no stream in a trace has: where torch's hook widens gradients.
 _SIDE_STREAM = -10
 
@@ -155,15 +160,17 @@ class _Additions:
                 streams.setdefault(graph.activities[at].stream, []).append(at)
             changed = {graph.activities[at].stream for at in self._made[rank]}
             on_these = {at for number in changed for at in streams[number]}
-            position = {call.launches: index for index, call in enumerate(calls) if call.launches in on_these}
+            launches = enumerate(map(_LAUNCHES, calls))
+            position = dict.fromkeys(on_these, -1)  # launched before the trace: stays first
+            position |= {launched: index for index, launched in launches if launched in on_these}
             for number in changed:
-                streams[number].sort(key=lambda at: position.get(at, -1))  # launched before the trace: stays first
+                streams[number].sort(key=position.__getitem__)
             graph.order[rank] = list(streams.values())
 
     def _with_additions(self, calls: Sequence[HostCall]) -> list[HostCall]:
         found: list[HostCall] = []
         copied = 0
-        for at in [at for at, call in enumerate(calls) if call.launches in self._behind]:
+        for at in [at for at, launched in enumerate(map(_LAUNCHES, calls)) if launched in self._behind]:
             found += calls[copied : at + 1]
             self._append_behind(found, calls[at].launches)
             copied = at + 1
@@ -189,6 +196,7 @@ def recut(
     for step, cut, out in zip(steps, cuts, taken_out, strict=True):
         model = graph.transfers[step.transfers[0]]
         made: dict[int, list[int]] = {rank: [] for rank in graph.ranks}
+        like = {rank: _typical_member(graph, rank, step) for rank in graph.ranks}
         for last, held in cut:
             size = round(held * scale)
             work = work_us[size] * 1e3
@@ -199,7 +207,8 @@ def recut(
                 ready = step.gradients[rank][last].activity
                 if scale < step.scale:
                     ready = _narrow(additions, ready, held)
-                member = _add_collective(additions, rank, ready, index, step, model, cost[rank])
+                # it is handed over right behind what it waits for
+                member = additions.add(replace(like[rank], collective=index), 0.0, ready, cost[rank], [ready])
                 transfer.members[rank] = member
                 done = _widen(additions, member, held) if scale < step.scale else member
                 made[rank].append(done)
@@ -237,15 +246,27 @@ def _take_out(graph: Graph, steps: Sequence[StepBuckets]) -> list[_TakenOut]:
             found[place].users[graph.activities[at].rank].append(at)
         if awaited:
             graph.after[at] = [other for other in others if other not in gone]
+    members = np.array(list(gone), np.int64)
+    on = {(graph.activities[at].rank, graph.activities[at].stream) for at in gone}
     for rank in graph.ranks:
-        graph.order[rank] = [left for stream in graph.order[rank] if (left := [at for at in stream if at not in gone])]
-        calls = graph.calls[rank]
-        for index in [index for index, call in enumerate(calls) if call.awaits in gone and call.hands_over not in gone]:
+        graph.order[rank] = [
+            left
+            for stream in graph.order[rank]
+            if (left := [at for at in stream if at not in gone] if _stream(graph, stream) in on else stream)
+        ]
+        calls, columns = graph.calls[rank], graph.call_columns(rank)
+        kept = ~np.isin(columns["hands_over"], members)
+        for index in np.flatnonzero(np.isin(columns["awaits"], members) & kept).tolist():
             place = gone[calls[index].awaits]
             calls[index] = replace(calls[index], awaits=-1)
             found[place].awaiting.setdefault(rank, calls[index])
-        graph.calls[rank] = [call for call in calls if call.hands_over not in gone]
+        graph.calls[rank] = list(compress(calls, kept.tolist()))
     return found
+
+
+def _stream(graph: Graph, stream: Sequence[int]) -> tuple[int, int]:
+    """Return the rank and the number of a stream, by its first activity; of an empty one none's."""
+    return (graph.activities[stream[0]].rank, graph.activities[stream[0]].stream) if stream else (-1, -1)
 
 
 def _handover_ns(graph: Graph) -> dict[int, float]:
@@ -253,27 +274,21 @@ def _handover_ns(graph: Graph) -> dict[int, float]:
     found = {}
     for rank in graph.ranks:
         total: dict[int, float] = {}
-        for call in graph.calls[rank]:
-            if call.hands_over >= 0:
-                total[call.hands_over] = total.get(call.hands_over, 0.0) + call.think_ns + call.duration_ns
+        for index in np.flatnonzero(graph.call_columns(rank)["hands_over"] >= 0).tolist():
+            call = graph.calls[rank][index]
+            total[call.hands_over] = total.get(call.hands_over, 0.0) + call.think_ns + call.duration_ns
         found[rank] = median(list(total.values()))
     return found
 
 
-def _add_collective(
-    additions: _Additions, rank: int, ready: int, index: int, step: StepBuckets, model: Transfer, cost: float
-) -> int:
-    """Add one rank's member of a collective, handed over right after an activity and waiting for it; return it."""
-    graph = additions.graph
-    like = graph.activities[model.members[rank]]
+def _typical_member(graph: Graph, rank: int, step: StepBuckets) -> Activity:
+    """Return what one rank's member of a step's collectives is like."""
     members = [graph.activities[graph.transfers[one].members[rank]] for one in step.transfers]
-    node = replace(
-        like,
-        collective=index,
+    return replace(
+        members[0],
         dispatch_ns=median([one.dispatch_ns for one in members]),
         skew_ns=median([one.skew_ns for one in members]),
     )
-    return additions.add(node, 0.0, ready, cost, [ready])
 
 
 def _narrow(additions: _Additions, gradient: int, held: int) -> int:

@@ -16,6 +16,7 @@ waits in `backward` while autograd's launches), so one order of calls stands for
 A collective's data moves once its last member has begun, on every rank.
 """
 
+from array import array
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -46,7 +47,7 @@ def build_graph(records: Mapping[int, RankRecord], contention: Contention | None
     ranks = sorted(records)
     collectives = {rank: records[rank].collectives for rank in ranks}
     offsets = host_offsets({rank: records[rank].host for rank in ranks}, collectives).offsets
-    graph = Graph(ranks, [], [], {}, {}, {}, {}, [], {}, {}, {}, {}, [], Contention())
+    graph = Graph(ranks, [], array("d"), {}, {}, {}, {}, [], {}, {}, {}, {}, [], Contention())
     base: dict[int, int] = {}
     # times since 1970 in ns are too large for a float to hold exactly
     origin = min(min(record.start[:1] + [call.start for call in record.calls[:1]]) for record in records.values())
@@ -66,23 +67,18 @@ def _add_rank(graph: Graph, rank: int, record: RankRecord, offset: int) -> None:
     first = len(graph.activities)
     streams: dict[int, list[int]] = {}
     over: dict[int, int] = {}  # by stream: when its activities so far have ended
-    for at in range(len(record.start)):
-        stream = record.stream[at]
-        streams.setdefault(stream, []).append(first + at)
+    rows = zip(record.stream, record.start, record.end, record.kind, record.step, record.name, strict=True)
+    for at, (stream, start, end, kind, step, name) in enumerate(rows, first):
+        streams.setdefault(stream, []).append(at)
         # a kernel may begin while the one before it ends (programmatic dependent launch): it counts from there
-        begun = min(max(record.start[at], over.get(stream, 0)), record.end[at])
-        over[stream] = max(record.end[at], over.get(stream, 0))
-        node = Activity(
-            rank=rank,
-            stream=stream,
-            kind=record.kind[at],
-            dispatch_ns=0.0,
-            step=record.step[at],
-            name=record.name[at],
-            traced_start=begun + offset,
-            traced_end=record.end[at] + offset,
+        before = over.get(stream, 0)
+        begun = start if start >= before else before
+        begun = begun if begun <= end else end
+        over[stream] = end if end > before else before
+        graph.activities.append(
+            Activity(rank, stream, kind, 0.0, step, name, traced_start=begun + offset, traced_end=end + offset)
         )
-        graph.add(node, float(record.end[at] - begun))
+        graph.work_ns.append(end - begun)
     graph.order[rank] = list(streams.values())
     graph.edges[rank] = [edge + offset for edge in record.edges]
     starts = np.array(record.start, np.int64)
@@ -117,13 +113,16 @@ def _that_load(record: RankRecord) -> list[int]:
 def _host_calls(record: RankRecord, first: int, activities: Sequence[Activity], offset: int) -> list[HostCall]:
     calls: list[HostCall] = []
     returned = record.calls[0].start if record.calls else 0
+    loads = record.data.starts.size > 0
     for call in record.calls:
-        think = max(0, call.start - returned)
+        start, end = call.start, call.end
+        think = start - returned if start > returned else 0
+        inside = end - (start if think else returned)
         host = HostCall(
-            think_ns=float(think),
-            data_ns=float(data_between(record, returned, call.start)) if think else 0.0,
-            duration_ns=float(max(0, call.end - max(call.start, returned))),
-            launches=first + call.activity if call.activity >= 0 else -1,
+            float(think),
+            float(data_between(record, returned, start)) if think and loads else 0.0,
+            float(inside) if inside > 0 else 0.0,
+            first + call.activity if call.activity >= 0 else -1,
             thread=call.thread,
         )
         if call.awaits >= 0:
@@ -133,7 +132,7 @@ def _host_calls(record: RankRecord, first: int, activities: Sequence[Activity], 
             host.until_ns = float(max(0, call.end - moment))
             host.duration_ns = 0.0
         calls.append(host)
-        returned = max(returned, call.end)
+        returned = end if end > returned else returned
     handing = -1
     for at in range(len(calls) - 1, -1, -1):
         call = record.calls[at]
@@ -368,12 +367,14 @@ def _latency(graph: Graph, rank: int, launch: Mapping[int, float]) -> float:
 
 def _free(graph: Graph, at: int, before: int, launched: float | None, latency: float) -> float | None:
     """Return when nothing that is known held an activity up any more; None where nothing is known."""
-    moments = [float(graph.activities[other].traced_end) for other in graph.after.get(at, ())]
-    if before >= 0:
-        moments.append(float(graph.activities[before].traced_end))
-    if launched is not None:
-        moments.append(launched + latency)
-    return max(moments) if moments else None
+    free = float(graph.activities[before].traced_end) if before >= 0 else None
+    if launched is not None and (free is None or launched + latency > free):
+        free = launched + latency
+    for other in graph.after.get(at, ()):
+        ended = float(graph.activities[other].traced_end)
+        if free is None or ended > free:
+            free = ended
+    return free
 
 
 def _ended_right_before(

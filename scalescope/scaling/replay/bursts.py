@@ -21,7 +21,28 @@ _BACKWARD_SHARE = 2 / 3
 _NEXT_TO_NOTHING = 0.0002
 
 
-def comes_in_bursts(graph: Graph, steps: Sequence[StepBuckets]) -> Literal["a bucket", "all at once"] | None:
+Come = Literal["a bucket", "all at once"]
+
+
+class Bursts:
+    """How a graph's gradients come, and the graph with them spread: found once, since many cuts of it are tried."""
+
+    def __init__(self, graph: Graph, steps: Sequence[StepBuckets]) -> None:
+        self.come = comes_in_bursts(graph, steps)
+        self._steps = steps
+        self._spread: Graph | None = None
+
+    def spread(self, graph: Graph) -> None:
+        """Spread the gradients of the graph that this is of, or of one just like it, in place."""
+        if self._spread is None:
+            spread(graph, self._steps)
+            self._spread = graph.copy()
+        else:
+            like = self._spread.copy()
+            graph.calls, graph.order = like.calls, like.order
+
+
+def comes_in_bursts(graph: Graph, steps: Sequence[StepBuckets]) -> Come | None:
     """Tell whether gradients come a bucket at a time, or several buckets in one burst; None: they come one by one."""
     step, rank = steps[0], graph.ranks[0]
     bursts = _bursts(graph, rank, step, _compute_launches(graph, rank).get(step.step, []))

@@ -187,9 +187,9 @@ def _cells_between(records: Mapping[int, RankRecord]) -> list[_Cell]:
         for step, key, duration, overlap in own:
             others = [one for other, one in alone.get(key, {}).items() if other != rank]
             if others and overlap == 0:
-                quiet, elsewhere = quiet + duration, elsewhere + statistics.fmean(others)
+                quiet, elsewhere = quiet + duration, elsewhere + sum(others) / len(others)
             elif others:
-                overlapped.setdefault(step, []).append((duration, statistics.fmean(others), overlap))
+                overlapped.setdefault(step, []).append((duration, sum(others) / len(others), overlap))
         drift = quiet / elsewhere if elsewhere else 1.0
         cells += [
             (sum(one - drift * other for one, other, _ in found), float(sum(overlap for _, _, overlap in found)))

@@ -1,7 +1,7 @@
 """The structure that a replay follows: activities of all ranks, the hosts' calls, and what waits for what."""
 
-import statistics
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Mapping, MutableSequence, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -99,13 +99,16 @@ class _Shared:
             kind=np.int32, rank=np.int32, collective=np.int32, dispatch_ns=np.float64, late_ns=np.float64,
             not_before=np.float64, skew_ns=np.float64,
         )  # fmt: skip
+        self.traced: NodeColumns[Activity] = NodeColumns(
+            traced_start=np.int64, traced_end=np.int64, overlap_ns=np.int64
+        )
         self.calls: dict[int, NodeColumns[HostCall]] = {}  # by rank
 
     def calls_of(self, rank: int) -> NodeColumns[HostCall]:
         if rank not in self.calls:
             self.calls[rank] = NodeColumns(
                 think_ns=np.float64, data_ns=np.float64, duration_ns=np.float64, launches=np.int32, awaits=np.int32,
-                room=np.uint8, until_ns=np.float64,
+                room=np.uint8, until_ns=np.float64, hands_over=np.int32,
             )  # fmt: skip
         return self.calls[rank]
 
@@ -119,7 +122,7 @@ class Graph:
 
     ranks: list[int]
     activities: list[Activity]
-    work_ns: list[float]  # by activity: its duration where nothing runs beside it
+    work_ns: MutableSequence[float]  # by activity: its duration where nothing runs beside it
     after: dict[int, list[int]]  # by activity: those of other streams that must have ended, where there are any
     order: dict[int, list[list[int]]]  # by rank: a list a stream
     calls: dict[int, list[HostCall]]  # by rank, in order
@@ -156,7 +159,7 @@ class Graph:
         return replace(
             self,
             activities=list(self.activities),
-            work_ns=list(self.work_ns),
+            work_ns=self.work_ns[:],
             after={at: list(others) for at, others in self.after.items()},
             order={rank: [list(stream) for stream in streams] for rank, streams in self.order.items()},
             calls={rank: list(calls) for rank, calls in self.calls.items()},
@@ -184,11 +187,9 @@ class Graph:
         """
         graph = self.copy()
         graph.contention = contention
-        inflation = graph.inflation()
-        graph.work_ns = [
-            one.traced_end - one.traced_start - own / (1 + own) * one.overlap_ns
-            for one, own in zip(self.activities, inflation.tolist(), strict=True)
-        ]
+        inflation, traced = graph.inflation(), self.shared.traced.of(self.activities)
+        own = traced["traced_end"] - traced["traced_start"]
+        graph.work_ns = array("d", (own - inflation / (1 + inflation) * traced["overlap_ns"]).tobytes())
         loss = 1 - contention.transfer_rate
         graph.transfers = [replace(one, work_ns=one.traced_ns * (1 - loss * one.hidden)) for one in self.transfers]
         return graph
@@ -196,4 +197,8 @@ class Graph:
 
 def median(values: Sequence[float], default: float = 0.0) -> float:
     """Return the median, or the default of nothing."""
-    return statistics.median(values) if values else default
+    if not values:
+        return default
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2

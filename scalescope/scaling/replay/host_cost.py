@@ -6,6 +6,7 @@ as far apart as recording has driven them. So a graph is *settled*: each rank be
 host as far ahead of its device, as it ends up in a first replay.
 """
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -67,7 +68,7 @@ def without_recording(graph: Graph, cost: HostCost, scale: float) -> Graph:
         during = scale * own.during + known * own.during_known
         lighter.calls[rank] = _less(graph, rank, before, during)
     if cost.inside.size:
-        lighter.work_ns = np.maximum(np.array(graph.work_ns) - scale * cost.inside, 0.0).tolist()
+        lighter.work_ns = array("d", np.maximum(np.array(graph.work_ns) - scale * cost.inside, 0.0).tobytes())
     return lighter
 
 
@@ -76,7 +77,7 @@ def on_slower_devices(graph: Graph, times: float) -> Graph:
     if times == 1.0:
         return graph
     slower = graph.copy()
-    slower.work_ns = [times * one for one in graph.work_ns]
+    slower.work_ns = array("d", (times * np.array(graph.work_ns)).tobytes())
     slower.transfers = [replace(one, work_ns=times * one.work_ns) for one in graph.transfers]
     return slower
 
@@ -87,13 +88,15 @@ def _less(graph: Graph, rank: int, before: Floats, during: Floats) -> list[HostC
     think = np.maximum(calls["think_ns"] - before, 0.0)
     data = np.minimum(calls["data_ns"], think)
     duration = np.maximum(calls["duration_ns"] - during, 0.0)
-    return [
+    found = [
         HostCall(on_the_way, loads, inside, call.launches, call.awaits, call.room, call.until_ns, call.thread,
                  call.hands_over)
         for call, on_the_way, loads, inside in zip(
             graph.calls[rank], think.tolist(), data.tolist(), duration.tolist(), strict=True
         )
     ]  # fmt: skip
+    graph.shared.calls_of(rank).keep(found, {**calls, "think_ns": think, "data_ns": data, "duration_ns": duration})
+    return found
 
 
 def starts_of(graph: Graph, timing: Timing, unchanged: Mapping[int, Sequence[float]] | None = None) -> dict[int, Start]:
@@ -157,7 +160,9 @@ def settled_steps(graph: Graph, unchanged: Mapping[int, Sequence[float]] | None 
 
 def _placed(graph: Graph, rank: int) -> Sequence[int]:
     """Return the activities of a rank that begin no earlier than at a given instant: launched before the trace."""
-    return [at for stream in graph.order[rank] for at in stream if graph.activities[at].not_before > 0]
+    nodes = graph.activity_columns()
+    rows: list[int] = np.flatnonzero((nodes["not_before"] > 0) & (nodes["rank"] == rank)).tolist()
+    return rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import TrainFacts
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
-from scalescope.scaling.costs.model import CostModel, NotKnown
 from scalescope.scaling.costs.points import Launch, launch_of
 from scalescope.scaling.rank.record import MOST_ACTIVITIES, MOST_RANKS, RankRecord
 from scalescope.scaling.ranks.read import read_ranks
@@ -73,12 +72,17 @@ def open_replayer(
     launches, alone = _helpers(target, len(records))
     device = next((one.device for one in records.values() if one.device is not None), None)
     launches = [one for one in [*launches, *sweeps] if device is None or one.device in (None, device)]
-    times: CollectiveTimes | None = None
+    return Replayer(records, _times_of(launches) if launches else None, alone, jobs)
+
+
+def _times_of(launches: Sequence[Launch]) -> CollectiveTimes | None:
+    """Return what sweeps tell; None where they are not of one device: the trace's own collectives have to do."""
+    from scalescope.scaling.costs.model import CostModel, NotKnown
+
     try:
-        times = ModelTimes(CostModel(launches)) if launches else None
+        return ModelTimes(CostModel(launches))
     except NotKnown:
-        times = None  # they are not of one device: the trace's own collectives have to do
-    return Replayer(records, times, alone, jobs)
+        return None
 
 
 def read_records(path: Path, analysis: RunAnalysis | None = None, jobs: int | None = None) -> dict[int, RankRecord]:

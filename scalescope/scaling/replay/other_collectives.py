@@ -1,11 +1,11 @@
 """What collectives of other sizes, or on other links, would take in a job: their times alone, as its trace has them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from scalescope.scaling.replay.buckets import StepBuckets, cut_by, first_bucket_cap, recut
-from scalescope.scaling.replay.bursts import comes_in_bursts, spread
+from scalescope.scaling.replay.bursts import Bursts
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.graph import Graph, Transfer
 from scalescope.scaling.replay.times import CollectiveTimes
@@ -18,10 +18,13 @@ class OtherCollectives:
         self._times = times
         self.ratios = self._measure(transfers)
 
-    def recut(self, graph: Graph, steps: list[StepBuckets], change: Change, place: float) -> str | None:
+    def recut(
+        self, graph: Graph, steps: list[StepBuckets], change: Change, place: float, bursts: Callable[[], Bursts]
+    ) -> str | None:
         """Cut a graph's gradients into other buckets; return in words why that cannot be done.
 
-        `place`: 0.5 for the most likely time of a collective, lower for faster ones, higher for slower ones.
+        `place`: 0.5 for the most likely time of a collective, lower for faster ones, higher for slower ones. `bursts`:
+        how the graph's gradients come.
         """
         bucketed = {step.step for step in steps}
         graph.left_out = {at for at, number in enumerate(graph.step_numbers) if number not in bucketed}
@@ -52,10 +55,10 @@ class OtherCollectives:
             bound = alone.value if place == 0.5 else alone.low if place < 0.5 else alone.high
             work[size] = bound * self._ratio(size, place)
         # a model compiled around DDP is cut at bucket edges: with smaller buckets, its gradients come in smaller bursts
-        if change.spread and comes_in_bursts(graph, steps) is None:
+        if change.spread and bursts().come is None:
             return "gradients are handed over one by one already"
-        if change.spread or (change.bucket_mib is not None and comes_in_bursts(graph, steps) == "a bucket"):
-            spread(graph, steps)
+        if change.spread or (change.bucket_mib is not None and bursts().come == "a bucket"):
+            bursts().spread(graph)
         recut(graph, steps, cuts, scale, work)
         return None
 

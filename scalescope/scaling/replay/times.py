@@ -3,11 +3,13 @@
 import math
 import statistics
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.costs.model import CostModel, NotKnown
 from scalescope.scaling.replay.graph import Transfer
+
+if TYPE_CHECKING:  # most traces come without a sweep
+    from scalescope.scaling.costs.model import CostModel
 
 #: What a collective of no bytes takes, where nothing measured tells, µs: a launch, and a round through the ranks.
 _LATENCY_US = 20.0
@@ -35,11 +37,13 @@ class ModelTimes:
 
     source = "the cost model of the sweep"
 
-    def __init__(self, model: CostModel) -> None:
+    def __init__(self, model: "CostModel") -> None:
         self._model = model
 
     def time_us(self, operation: str, size: int, dtype: str | None, group_size: int) -> Interval | None:
         """Return the time of one of `size` bytes; None where the sweep cannot tell."""
+        from scalescope.scaling.costs.model import NotKnown
+
         try:
             return self._model.time_us(operation, size, dtype or "float32", group_size)
         except NotKnown:

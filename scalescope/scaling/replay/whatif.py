@@ -10,7 +10,7 @@ import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 
 import msgspec
@@ -23,6 +23,7 @@ from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.ranks.processes import map_in_processes
 from scalescope.scaling.replay.buckets import StepBuckets, find_buckets
 from scalescope.scaling.replay.build import build_graph
+from scalescope.scaling.replay.bursts import Bursts
 from scalescope.scaling.replay.change import Change, even_out, free_data, free_host, no_overlap, perfect_overlap
 from scalescope.scaling.replay.contention import measure_contention, measure_transfer_rate, measured_between_ranks
 from scalescope.scaling.replay.engine import compiled
@@ -85,6 +86,7 @@ class _Assumed(msgspec.Struct, frozen=True):
     base: dict[int, list[float]]
     place: float
     which: int
+    bursts: dict[Change, Bursts] = {}  # by what of a change is made before gradients are cut anew
 
 
 #: By how many ns the mean rank's steps change; in words, why that is not known.
@@ -361,7 +363,8 @@ class Replayer:
         if change.bucket_mib is not None or change.gradients is not None or change.spread:
             if isinstance(self.buckets, str):
                 return self.buckets
-            why = self._collectives.recut(graph, self.buckets, change, assumed.place)
+            bursts = partial(_bursts, assumed, change, graph, self.buckets)
+            why = self._collectives.recut(graph, self.buckets, change, assumed.place, bursts)
             if why is not None:
                 return why
         if change.link is not None:
@@ -373,6 +376,15 @@ class Replayer:
         if change.no_inflation:
             graph.contention = replace(graph.contention, inflation=0.0)
         return None
+
+
+def _bursts(assumed: _Assumed, change: Change, graph: Graph, buckets: Sequence[StepBuckets]) -> Bursts:
+    """Return how gradients come in a graph under these assumptions in which what a change begins with is made."""
+    begun = Change(without=change.without, no_straggler=change.no_straggler, data_free=change.data_free,
+                   host_free=change.host_free)  # fmt: skip
+    if begun not in assumed.bursts:
+        assumed.bursts[begun] = Bursts(graph, buckets)
+    return assumed.bursts[begun]
 
 
 def _difference(deltas: _Deltas, already: _Deltas) -> _Deltas:

@@ -14,7 +14,7 @@ from scalescope.records.operations import canonical_operation
 
 
 class CommunicationFamily(NamedTuple):
-    """Kernels of one library: `pattern` is searched in the kernel's name, without regard to case.
+    """Kernels of one library: `pattern`, in lower case, is searched in the kernel's name in lower case.
 
     `operations`: which operation a part of its kernels' names stands for, beyond operations' own names; in lower case.
     """
@@ -27,7 +27,7 @@ class CommunicationFamily(NamedTuple):
 #: Names by which communication kernels of each library are known. Specific before general.
 FAMILIES = (
     CommunicationFamily("NCCL/RCCL", r"nccl(dev)?kernel|ncclsymk?(dev)?|^nccl|rccl"),
-    CommunicationFamily("MSCCL++", r"mscclpp|mscclKernel|msccl_"),
+    CommunicationFamily("MSCCL++", r"mscclpp|mscclkernel|msccl_"),
     CommunicationFamily("DeepEP", r"deep_ep::|internode::(dispatch|combine|notify|cached|get_dispatch)|internode_ll::"
                                   r"|intranode::(dispatch|combine|notify|cached|barrier)"),
     CommunicationFamily("NVSHMEM", r"nvshmem|rocshmem"),
@@ -45,7 +45,7 @@ FAMILIES = (
     CommunicationFamily("Intel oneCCL", r"oneccl|ccl_kernel"),
 )  # fmt: skip
 
-_NAME = re.compile("|".join(f"(?:{family.pattern})" for family in FAMILIES), re.IGNORECASE)
+_NAME = re.compile("|".join(f"(?:{family.pattern})" for family in FAMILIES))
 
 #: NCCL's kernels over buffers that are symmetric windows (2.27 has them without the k).
 _SYMMETRIC_KERNEL = re.compile(r"ncclSymk?DevKernel")
@@ -77,7 +77,7 @@ _KERNEL_DTYPES = {
 @functools.lru_cache(maxsize=4096)  # every rank has the same names, and each step of reading asks; names are capped
 def is_communication_kernel(name: str) -> bool:
     """Tell by its name alone whether a kernel belongs to a communication library."""
-    return _NAME.search(name) is not None
+    return _NAME.search(name.lower()) is not None
 
 
 def is_symmetric_kernel(name: str) -> bool:

@@ -29,7 +29,9 @@ def short_name(name: str) -> str:
         return name
     plain = name.replace("(anonymous namespace)::", "")
     for _ in range(_DEEPEST):
-        plain = _LAMBDA.sub("", plain)
+        plain, found = _LAMBDA.subn("", plain)
+        if not found:
+            break
     # the declaration's own pieces, at depth 0 of its brackets, and what its last template was given
     pieces: list[str] = []
     arguments = ""

@@ -11,7 +11,6 @@ from scalescope.records.folder import RunFolder
 from scalescope.scaling.rank.record import MOST_ACTIVITIES
 from scalescope.scaling.run import Explained, add_run_folder, explain_jobs, explain_run, explain_traces
 from scalescope.scaling.trace.sources import Source, find_windows
-from scalescope.scaling.windows.pool import pool
 
 #: Of more windows, so many are replayed, from the first to the last: each costs as much as a run. In all they hold no
 #: more activities than one may.
@@ -45,6 +44,10 @@ def _with_earlier(
 ) -> Explained:
     """Return the last window's explanation pooled with those of the windows before it, where there are any."""
     windows = find_windows(path)
+    if len(windows) < 2:
+        return last
+    from scalescope.scaling.windows.pool import pool
+
     activities = sum(one.count for one in last.records.values()) or 1
     replayed = set(_spread(len(windows), min(MOST_REPLAYED, MOST_ACTIVITIES // activities)))
     found = [last]

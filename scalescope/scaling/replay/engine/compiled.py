@@ -5,6 +5,7 @@ left to events.py, whose errors say so.
 """
 
 import ctypes
+from array import array
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import cache
 from itertools import chain
@@ -85,13 +86,13 @@ def run(graph: Graph, until: Set[int]) -> tuple[Timing, bool] | None:
     if not _is_sound(arrays):
         return None
     count = len(graph.activities)
-    out = {"begin": np.empty(count), "end": np.empty(count), "launch": np.empty(count),
-           "called": np.empty(arrays["think"].size)}  # fmt: skip
-    outcome = loop(ctypes.byref(_given(graph, arrays)), ctypes.byref(_Timing(**_addresses(out))))
+    begin, end, launch = (array("d", bytes(8 * count)) for _ in range(3))  # most of it nobody looks at: no lists
+    called = np.empty(arrays["think"].size)
+    out = _Timing(begin.buffer_info()[0], end.buffer_info()[0], launch.buffer_info()[0], called.ctypes.data)
+    outcome = loop(ctypes.byref(_given(graph, arrays)), ctypes.byref(out))
     if outcome not in (_DONE, _STUCK):
         return None
-    loading = _loading(graph, out["called"])
-    return Timing(out["begin"].tolist(), out["end"].tolist(), out["launch"].tolist(), loading), outcome == _DONE
+    return Timing(begin, end, launch, _loading(graph, called)), outcome == _DONE
 
 
 def _given(graph: Graph, arrays: Mapping[str, Array]) -> _Graph:
@@ -167,6 +168,8 @@ def _of_transfers(graph: Graph) -> dict[str, Array]:
 def _places(graph: Graph, ranks: Array) -> Array:
     """Return where in the graph's order ranks stand; beyond its end what is not in it."""
     known = np.array(graph.ranks, np.int64)
+    if (known == np.arange(known.size)).all():  # as in most jobs
+        return np.where((ranks >= 0) & (ranks < known.size), ranks, known.size).astype(np.int32)
     order = np.argsort(known)
     at = np.searchsorted(known, ranks, sorter=order)
     found = np.append(order, known.size)[at]

@@ -12,6 +12,7 @@ where data move beside it.
 events.c is this loop once more, for C: what changes here changes there, and a test holds the two to the same bits.
 """
 
+from array import array
 from collections.abc import Set
 from heapq import heappop, heappush
 from itertools import pairwise
@@ -114,7 +115,8 @@ class _Events:
                 self._begin(what - count, now)
             elif number == self.transfer_due[what - 2 * count]:
                 self._transferred(what - 2 * count, now)
-        return Timing(self.begin, end, self.launch, self.loading), not self.unbegun
+        begin, over, launch = (array("d", one) for one in (self.begin, end, self.launch))
+        return Timing(begin, over, launch, self.loading), not self.unbegun
 
     def _link(self) -> None:
         """Count what each activity waits for; those that wait for nothing may begin."""

@@ -1,5 +1,6 @@
 """When everything of a replayed graph ran."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -10,9 +11,9 @@ from scalescope.scaling.replay.graph import Graph
 class Timing:
     """When everything ran, ns, by activity."""
 
-    begin: list[float]
-    end: list[float]
-    launch: list[float]  # when the host began to launch it; -1 where no call does
+    begin: Sequence[float]
+    end: Sequence[float]
+    launch: Sequence[float]  # when the host began to launch it; -1 where no call does
     loading: dict[int, list[tuple[float, float]]]  # by rank: when its host loads data between two calls
 
     def step_ns(self, graph: Graph) -> dict[int, list[float]]:

@@ -132,10 +132,10 @@ def under(side: SideBySide, graph: Graph) -> SideBySide:
 
 
 def _timed(own: Launches, graph: Graph, rank: int) -> Launches:
-    calls = graph.calls[rank]
-    taken = [one.think_ns + (one.duration_ns if one.awaits < 0 else 0.0) for one in calls]
+    calls = graph.call_columns(rank)
+    taken = calls["think_ns"] + np.where(calls["awaits"] < 0, calls["duration_ns"], 0.0)
     host = np.concatenate(([0.0], np.cumsum(taken)))
-    data = np.concatenate(([0.0], np.cumsum([one.data_ns for one in calls])))
+    data = np.concatenate(([0.0], np.cumsum(calls["data_ns"])))
     begins, ends = np.array(own.since, np.int64), np.array(own.call, np.int64) + 1
     return replace(
         own, host_ns=host[ends] - host[begins], data_ns=data[ends] - data[begins], work_ns=_work(graph, own.activity)
