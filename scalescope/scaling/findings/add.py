@@ -108,7 +108,7 @@ def _add(
             step_ms=None, source="given", reason="not_replayed"
         )
         own.untraced_ms, own.untraced_by, own.contradicts = told.untraced_ms, told.untraced_by, told.contradicts
-        own.without_recording_ms = told.without_recording_ms
+        own.contradicted_ms, own.without_recording_ms = told.contradicted_ms, told.without_recording_ms
         analysis.as_run = own
     findings = find_in(replayer, analysis, RunFolder(target.path).read_facts(), host)
     if findings is not None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer import PARTS, AsRun, Replay, RunAnalysis, Split
 from scalescope.scaling.as_run.calibrate import Untraced
-from scalescope.scaling.as_run.step import step_as_run
+from scalescope.scaling.as_run.step import mark_unsteady, step_as_run
 from scalescope.scaling.as_run.untraced import untraced_of_run
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.costs.points import Launch
@@ -68,6 +68,7 @@ def add_findings_of_study(
         add_findings_of_windows(target.path, again, sweeps, jobs)
         for field in ("replay", "as_run", "unpriced", "timeline"):
             setattr(analysis, field, getattr(again.analysis, field))
+        mark_unsteady(analysis)
         keep(analysis, again.analysis.findings)
     add_findings(path, list(alone.values()), sweeps, jobs=jobs)
 
@@ -79,9 +80,11 @@ def join_windows(analysis: RunAnalysis, windows: Sequence[RunAnalysis]) -> None:
     if not priced:
         for one in windows[-1:]:
             analysis.replay, analysis.as_run, analysis.unpriced = one.replay, one.as_run, one.unpriced
+        mark_unsteady(analysis)
         return
     analysis.replay = _replay([one.replay for one in priced if one.replay is not None])
     analysis.as_run = _as_run([one.as_run for one in priced if one.as_run is not None])
+    mark_unsteady(analysis)
     step, _ = step_as_run(analysis)
     keep(analysis, pool_findings([one.findings for one in priced], step.value))
 
@@ -116,16 +119,20 @@ def _as_run(windows: Sequence[AsRun]) -> AsRun | None:
     step = mean_interval([_bounds(one) for one in whole])
     scales = [one.scale for one in whole if one.scale is not None]
     spent = [one.recording_ms for one in whole if one.recording_ms is not None]
+    against = next((one for one in whole if one.contradicts is not None), None)
+    # what contradicts one window is what was told of that one
+    told = [one.untraced_ms for one in ([against] if against is not None else whole) if one.untraced_ms is not None]
     return AsRun(
         step_ms=step.value,
         low_ms=step.low,
         high_ms=step.high,
         source=statistics.mode(one.source for one in whole),
         reason=next((one.reason for one in whole if one.reason is not None), None),
-        untraced_ms=_mean([one.untraced_ms for one in whole if one.untraced_ms is not None]),
+        untraced_ms=_mean(told),
         untraced_by=next((one.untraced_by for one in whole if one.untraced_by is not None), None),
-        contradicts=next((one.contradicts for one in whole if one.contradicts is not None), None),
-        without_recording_ms=next((told for one in whole if (told := one.without_recording_ms) is not None), None),
+        contradicts=against.contradicts if against is not None else None,
+        contradicted_ms=against.contradicted_ms if against is not None else None,
+        without_recording_ms=against.without_recording_ms if against is not None else None,
         scale=_mean(scales),
         recording_ms=_mean(spent),
         steps=sum(one.steps for one in whole),
