@@ -115,6 +115,8 @@ class Reason(msgspec.Struct, frozen=True):
     text: str
 
 
+#: Evidence of a cause that is there in some steps alone: `ms` in each of `calls` steps, of `value`.
+IN_STEPS = "in_steps"
 #: A cost whose interval begins below this reads as 0.00 ms.
 _ZERO_MS = 0.005
 
@@ -124,6 +126,11 @@ def is_within_noise(finding: Finding) -> bool:
     if finding.ms is None or finding.low_ms is None:
         return False
     return finding.low_ms < _ZERO_MS and (finding.rank is not None or not finding.at_most)  # a bound says "at most"
+
+
+def is_now_and_then(finding: Finding) -> bool:
+    """Tell whether a cause is there in some of the steps alone, by its evidence."""
+    return any(row.name == IN_STEPS for row in finding.evidence)
 
 
 def weight(finding: Finding) -> float:

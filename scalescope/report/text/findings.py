@@ -6,7 +6,7 @@ from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.text.codes import CODES
 from scalescope.report.text.cures import cure_elsewhere, cure_text
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import Finding, is_within_noise
+from scalescope.scaling.finding import Finding, is_now_and_then, is_within_noise
 
 
 def cost(finding: Finding) -> str:
@@ -37,14 +37,13 @@ def headline(finding: Finding, step_ms: float, ranks: int) -> str:
     if finding.ms is None:
         where = "between the ranks" if ranks > 1 else "around the compute"
         return f"nothing {where} is wrong: {because(finding)}."
+    # what is there in some steps may be more than the typical one takes
+    whole = "a step in the mean" if is_now_and_then(finding) else f"of the {milliseconds(step_ms)} step"
     if is_within_noise(finding):
         nobody = "no rank is late for sure; " if finding.rank is not None else ""
-        return (
-            f"{nobody}{subject(finding)} may cost {cost(finding)} of the {milliseconds(step_ms)} step, or nothing: "
-            f"{because(finding)}."
-        )
+        return f"{nobody}{subject(finding)} may cost {cost(finding)} {whole}, or nothing: {because(finding)}."
     verb = "cost" if finding.rank is None and subject(finding).endswith("s") else "costs"
-    return f"{subject(finding)} {verb} {cost(finding)} of the {milliseconds(step_ms)} step: {because(finding)}."
+    return f"{subject(finding)} {verb} {cost(finding)} {whole}: {because(finding)}."
 
 
 def line(finding: Finding) -> str:
