@@ -2,6 +2,7 @@
 
 from scalescope.report.drawing.numbers import figure, percent
 from scalescope.scaling.answer import RunAnalysis, StepTimes
+from scalescope.scaling.finding import is_known
 from scalescope.scaling.verdicts.steady import UNLIKE
 
 _MISLEADS = "so where the time goes, which comes from traces, need not hold for the measured throughput"
@@ -40,9 +41,14 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
 
 
 def is_doubtful(run: RunAnalysis) -> bool:
-    """Tell whether profiled steps are unlike the measured ones for no recording's sake: the machine was unsteady."""
+    """Tell whether profiled steps are unlike the measured ones for no recording's sake: the machine was unsteady.
+
+    Not where the costliest finding is what makes steps differ.
+    """
     times = run.step_times
-    return times is not None and times.unsteady and (_are_unlike(times) or _contradict(run))
+    if times is None or any(is_known(one) for one in run.findings[:1]):
+        return False  # what makes its steps differ is known
+    return times.unsteady and (_are_unlike(times) or _contradict(run))
 
 
 def _are_unlike(times: StepTimes) -> bool:

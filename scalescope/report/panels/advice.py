@@ -139,6 +139,8 @@ def _advice_panel(answer: RunAnalysis, doubt: str) -> Panel:
 def _interval(finding: Finding) -> str | None:
     if finding.low_ms is None or finding.high_ms is None:
         return None
+    if finding.at_least:
+        return "at least"
     return "at most" if finding.at_most else f"{finding.low_ms:.2f} to {finding.high_ms:.2f}"
 
 

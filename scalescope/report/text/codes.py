@@ -93,7 +93,15 @@ def _stall(finding: Finding) -> str:
 
 
 def _starved(finding: Finding) -> str:
-    row = _row(finding, "host_ms")
+    threads, cores = _row(finding, "threads"), _row(finding, "cores")
+    if threads is not None and cores is not None and cores.value is not None:
+        number = f"{cores.value:.0f} core{'s' if cores.value != 1 else ''}"
+        return f"the ranks compute with {threads.value:.0f} threads on {number}, which take turns"
+    row, off = _row(finding, "host_ms"), _row(finding, "interruptions")
+    if finding.rank is None and off is not None and off.ms is not None:
+        return (
+            f"their hosts stand still for {milliseconds(off.ms)} a step, now here and now there: others use their cores"
+        )
     if row is None or row.ms is None or row.others_ms is None:
         return "all that its host does takes longer than on the others"
     return (

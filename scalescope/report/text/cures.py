@@ -35,6 +35,10 @@ CURES: dict[Cure, CureText] = {
         "give each rank cores of its own",
         "taskset or numactl a rank, OMP_NUM_THREADS, no busy Python threads beside the loop",
     ),
+    "fewer_threads": CureText(
+        "compute with no more threads than there are cores",
+        "OMP_NUM_THREADS={size:g} for each rank, or torch.set_num_threads({size:g})",
+    ),
     "compile": CureText(
         "launch less: compile the step",
         "torch.compile(model), with mode='reduce-overhead' for CUDA graphs; larger batches",

@@ -10,11 +10,15 @@ from scalescope.scaling.finding import Finding, is_now_and_then, is_within_noise
 
 
 def cost(finding: Finding) -> str:
-    """Return what a finding costs: `3.6 ms (3.1 ms to 4.1 ms)`, `at most 6.0 ms`; "" where that is not told."""
+    """Return what a finding costs: `3.6 ms (3.1 ms to 4.1 ms)`, `at most 6.0 ms`, `at least` as much; "" where that is
+    not told.
+    """
     if finding.ms is None:
         return ""
     if finding.at_most:
         return f"at most {milliseconds(finding.ms)}"
+    if finding.at_least:
+        return f"at least {milliseconds(finding.ms)}"
     if finding.low_ms is None or finding.high_ms is None:
         return milliseconds(finding.ms)
     return f"{milliseconds(finding.ms)} ({milliseconds(finding.low_ms)} to {milliseconds(finding.high_ms)})"

@@ -12,6 +12,7 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.finding import Code, EvidenceRow, Remedy
+from scalescope.scaling.findings.cores import CoreShare
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.ranks.side_by_side import SideBySide
 from scalescope.scaling.replay.removal import Removal
@@ -37,6 +38,7 @@ class Scene:
     peak: Peak | None = None
     step_ms: float = field(default=0.0)
     host: Sequence[HostCause] | None = None  # what the hosts' own records say; None: they were not looked at
+    cores: CoreShare | None = None  # of ranks on CPUs, where the run itself tells
 
     @property
     def side(self) -> SideBySide:
@@ -97,4 +99,5 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     evidence: tuple[EvidenceRow, ...] = ()
     remedy: Remedy | None = None
     at_most: bool = False
+    at_least: bool = False  # a cause that is known to be there: removals take out what is sure of it
     least_share: float = WORTH_SAYING  # of the step, below which it is no finding

@@ -200,6 +200,8 @@ def _is_worth_it(scene: Scene, gain: _Gain) -> bool:
         return gain.low_ms > 0  # a step that its devices bound is a little longer now and then for other reasons
     if gain.candidate.change is not None:
         return gain.low_ms > -gain.ms
+    if gain.candidate.at_least:
+        return True
     # what is there and large is said, though a few steps that differ do not tell how large
     return gain.low_ms > 0 or gain.ms >= _LARGE * scene.step_ms
 
@@ -210,11 +212,12 @@ def _finding(scene: Scene, gain: _Gain) -> Finding:
         code=one.code,
         rank=one.rank,
         ms=gain.ms,
-        low_ms=max(0.0, gain.low_ms) if one.change is None else gain.low_ms,
+        low_ms=gain.ms if one.at_least else max(0.0, gain.low_ms) if one.change is None else gain.low_ms,
         high_ms=gain.high_ms,
         fraction=gain.ms / (scene.step_ms + gain.beside_ms),
         evidence=one.evidence,
         remedy=one.remedy,
         backed="replay" if one.gain_ms is None else "measured",
         at_most=one.at_most,
+        at_least=one.at_least,
     )

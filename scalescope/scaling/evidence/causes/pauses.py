@@ -35,10 +35,12 @@ def pause_causes(common: CommonSteps) -> list[HostCause]:
     if len(common) < 2:
         return []
     longest = _longest_gaps(common)
+    interrupted = common.table(lambda one: one.interruptions.ns if one.interruptions else None)
     found = []
     for place, ns in longest.items():
         together = ns.min(axis=0)
         elsewhere = max((float(other.max()) for at, other in longest.items() if at != place), default=0.0)
+        elsewhere = max(elsewhere, float((interrupted - ns).max()))
         paused = _paused(common, together, np.zeros_like(together), elsewhere)
         if len(common.ranks) > 1 and paused.any():
             found.append(_cause(common, None, place, np.where(paused, together, 0)))
