@@ -119,6 +119,8 @@ class Reason(msgspec.Struct, frozen=True):
 
 #: Evidence of a cause that is there in some steps alone: `ms` in each of `calls` steps, of `value`.
 IN_STEPS = "in_steps"
+#: Evidence of a step without another finding: communication that nothing hides, where there is much of it.
+EXPOSED = "exposed_communication"
 #: A cost whose interval begins below this reads as 0.00 ms.
 _ZERO_MS = 0.005
 

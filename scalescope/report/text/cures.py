@@ -144,6 +144,9 @@ COMPILED: dict[Cure, CureText] = {
     ),
 }
 IN_JAX: dict[Cure, CureText] = {
+    "fewer_threads": CureText(
+        "compute with no more threads than there are cores", "taskset a process, so that each has its own"
+    ),
     "load_ahead": CureText(
         "load batches ahead, in processes of their own",
         "grain or tf.data with worker processes; jax.device_put of the next batch before this step is awaited",

@@ -6,7 +6,7 @@ from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.text.codes import CODES
 from scalescope.report.text.cures import cure_elsewhere, cure_text
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import Finding, is_now_and_then, is_within_noise
+from scalescope.scaling.finding import EXPOSED, Finding, is_now_and_then, is_within_noise
 
 
 def cost(finding: Finding) -> str:
@@ -39,6 +39,12 @@ def headline(finding: Finding, step_ms: float, ranks: int) -> str:
     if finding.code == "profiler_cost":
         return f"{because(finding)}; {cure_text(finding.remedy)}." if finding.remedy else f"{because(finding)}."
     if finding.ms is None:
+        exposed = next((row.ms for row in finding.evidence if row.name == EXPOSED), None)
+        if exposed is not None:
+            return (
+                f"{milliseconds(exposed)} of the {milliseconds(step_ms)} step are communication that nothing hides, and "
+                f"no single cause of it is found: {because(finding)}."
+            )
         where = "between the ranks" if ranks > 1 else "around the compute"
         return f"nothing {where} is wrong: {because(finding)}."
     # what is there in some steps may be more than the typical one takes
