@@ -42,8 +42,8 @@ def headline(finding: Finding, step_ms: float, ranks: int) -> str:
         exposed = next((row.ms for row in finding.evidence if row.name == EXPOSED), None)
         if exposed is not None:
             return (
-                f"{milliseconds(exposed)} of the {milliseconds(step_ms)} step are communication that nothing hides, and "
-                f"no single cause of it is found: {because(finding)}."
+                f"{milliseconds(exposed)} of the {milliseconds(step_ms)} step are communication that nothing hides, "
+                f"and no single cause of it is found: {because(finding)}."
             )
         where = "between the ranks" if ranks > 1 else "around the compute"
         return f"nothing {where} is wrong: {because(finding)}."
