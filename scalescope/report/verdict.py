@@ -34,6 +34,7 @@ from scalescope.report.steadiness import is_doubtful, unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.fusing import best_to_do
+from scalescope.report.text.longer import longer_sentence, usual_sentences
 from scalescope.report.text.mixed import mixed_sentence
 from scalescope.report.views import (
     activities,
@@ -120,6 +121,9 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
         else:
             headline = f"{whose}: {share}; {_unseen_wait(run, lost) or f'{rest}.'}"
             explained += [f"That is {listing(found)}."] if found else []
+        if run.longer is not None:
+            headline = f"{whose}: {longer_sentence(run.longer)} {headline.removeprefix(f'{whose}: ')}"
+            explained += usual_sentences(run)
         if (against := contradiction(run)) and run.as_run is not None and run.as_run.untraced_by == "given":
             level = "unknown"  # all that is said of the step as run rests on what was given
             explained.insert(0, f"By the traces: {headline.removeprefix(f'{whose}: ')}")

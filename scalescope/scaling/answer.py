@@ -296,6 +296,17 @@ class StepTimes(msgspec.Struct, kw_only=True):
         return self.measured_step_ms + self.profiling_overhead_ms
 
 
+class LongerSteps(msgspec.Struct, kw_only=True):
+    """Steps that became longer while the job ran, and are what its answer is of; the windows before are beside it."""
+
+    since: int  # the first of them
+    step_ms: float
+    level_ms: float  # of the steps before
+    usual_windows: int = 0  # at that level, none of which is in any other figure
+    usual_step_ms: float | None = None  # as run, there
+    usual: list[Finding] = []  # theirs
+
+
 class Throughput(msgspec.Struct, kw_only=True):
     """What the job did, from the steady steps of steps.jsonl (medians)."""
 
@@ -400,6 +411,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     trains: bool = True  # an optimiser steps, or gradients are computed; else the job infers, or does neither
     quality: Quality
     windows: int = 1  # that all figures are of
+    longer: LongerSteps | None = None  # they are of steps that had become longer
     ranks: list[RankSplit] = []
     steps: list[StepSplit] = []
     collectives: list[Collective] = []

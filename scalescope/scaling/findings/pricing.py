@@ -112,6 +112,8 @@ def _holds(whole: Candidate, part: Candidate) -> bool:
     if part.seen is not None:
         return any(one.what in ("host", "gaps") and one.rank in (None, part.rank) for one in whole.removals)
     everywhere = {removal.what for removal in whole.removals if removal.rank is None and removal.what != "pause"}
+    if "host" in everywhere:  # whatever a host takes longer, gaps among it
+        everywhere.add("gaps")
     return part is not whole and bool(part.removals) and all(
         removal.rank is not None and removal.what in everywhere for removal in part.removals
     )  # fmt: skip

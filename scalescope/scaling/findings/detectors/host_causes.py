@@ -32,15 +32,14 @@ def host_causes(scene: Scene) -> Iterator[Candidate]:
             yield from _pausing(scene, cause)
         elif cause.code in _CURES and not cause.now_and_then:
             by_kind.setdefault((cause.code, cause.rank), []).append(cause)
-    for (code, rank), causes in by_kind.items():
-        longest = sum(cause.typical_ns if cause.at_most_ns is None else _mean(cause.at_most_ns) for cause in causes)
-        if scene.worth_a_look(longest / 1e6):
+    known: set[tuple[Removal, ...]] = set()
+    for (code, rank), causes in sorted(by_kind.items(), key=lambda item: -_longest_ns(item[1])):
+        removals = _removals(scene, code, rank, causes)
+        # what two causes of one host would take out alike is the larger one's: dealt out, each had half of it
+        if scene.worth_a_look(_longest_ns(causes) / 1e6) and removals not in known:
+            known.add(removals)
             yield Candidate(
-                code=code,
-                rank=rank,
-                removals=_removals(scene, code, rank, causes),
-                evidence=_evidence(causes),
-                remedy=_remedy(scene, code),
+                code=code, rank=rank, removals=removals, evidence=_evidence(causes), remedy=_remedy(scene, code)
             )
 
 
@@ -126,6 +125,10 @@ def _row(figure: HostFigure, cause: HostCause) -> EvidenceRow:
         calls=figure.count,
         share=figure.share,
     )
+
+
+def _longest_ns(causes: Sequence[HostCause]) -> float:
+    return sum(cause.typical_ns if cause.at_most_ns is None else _mean(cause.at_most_ns) for cause in causes)
 
 
 def _mean(values: Sequence[int]) -> float:
