@@ -29,6 +29,8 @@ COMPUTED: Mapping[str, Maker] = {
     "steps": training.steps_of("study"),
     "eager_steps": training.steps_of("whatif_base_eager"),
     "strategy_steps": training.steps_of("strategies"),
+    "bf16_steps": training.steps_of("bf16"),
+    "fsdp2_steps": training.steps_of("fsdp2"),
     "growth": training.growth,
     "slower_kinds": training.slower_kinds,
     "alone": training.alone,
@@ -50,10 +52,15 @@ COMPUTED: Mapping[str, Maker] = {
     "channels": collectives.by_setting("channels", "channels", lambda row: str(row["channels"])),
     "contention": collectives.contention,
     "cta_policies": collectives.by_setting("cta_policies", "policy", lambda row: str(row["cta_policy"])),
+    "windows": collectives.by_setting(
+        "windows", "operation, policy", lambda row: f"{row['operation']}, {row['cta_policy'] or 'none, no windows'}"
+    ),
     "gathers_in_place": collectives.by_setting(
         "gathers_in_place", "policy", lambda row: row["cta_policy"] or "none, no windows"
     ),
     "nccl_tests": collectives.nccl_tests,
+    "nccl_tests_large": collectives.nccl_tests_large,
+    "nccl_tests_processes": collectives.nccl_tests_processes,
     "nccl_tests_slower": collectives.nccl_tests_slower,
     "beside_xla": collectives.beside_xla,
     "beside_xla_within": collectives.beside_xla_within,

@@ -288,21 +288,29 @@ def test_a_trace_may_tell_the_steps_before_it_in_its_header(tmp_path: Path) -> N
 
 
 def test_what_profiling_costs_is_told_apart_from_a_machine_that_is_unsteady() -> None:
-    def reported(steady_ms: list[float]) -> StepTimes:
+    def explained(steady_ms: list[float]) -> RunAnalysis:
         analysis = explain_run(DATA / "gpt_ddp_n1").analysis  # 49.7 ms a step
         add_steps(analysis, [
             StepRow(step=step, phase="steady", step_ms=[ms], samples_per_s=1.0) for step, ms in enumerate(steady_ms)
         ])  # fmt: skip
-        assert analysis.step_times is not None
-        return analysis.step_times
+        return analysis
+
+    def reported(steady_ms: list[float]) -> StepTimes:
+        times = explained(steady_ms).step_times
+        assert times is not None
+        return times
 
     dear = reported([45.0, 45.2] * 12)
     assert not dear.unsteady and dear.profiling_overhead_ms == pytest.approx(4.64, abs=0.1)
     drifting = reported([44.0 + 0.5 * step for step in range(24)])
     assert drifting.unsteady and drifting.placebo_ms is not None and drifting.placebo_ms > 4
     assert reported([45.0] * 4).placebo_ms is None, "too few to tell"
-    shorter = reported([90.0, 90.2] * 12)
-    assert shorter.unsteady and "which no profiling makes" in profiling_line(shorter)
+    shorter = explained([90.0, 90.2] * 12)
+    assert (
+        shorter.step_times is not None
+        and shorter.step_times.unsteady
+        and "which no profiling makes" in profiling_line(shorter)
+    )
     assert profiling_line(shorter).startswith("The machine was unsteady")
 
 

@@ -113,6 +113,10 @@ def test_steps_that_became_longer_open_a_window_whose_trace_shows_why(late_job: 
     late = [first for first in map(int, told) if first > SLEEPS_FROM]
     assert late, said
     assert all(folder.trace_of(rank, late[0]).is_file() for rank in (0, 1))
+    recording = folder.read_recording()
+    assert recording is not None
+    (why,) = (one.longer for one in recording.windows if one.steps[0] == late[0])
+    assert why is not None and why.step_ms > 1.2 * why.level_ms and why.since < late[0]
     at_the_end = max(folder.find_traces()[0])
     assert at_the_end != folder.trace_of(0, late[0])
     found = analyze_run(folder.trace_of(0, late[0]).parent)

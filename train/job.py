@@ -1,7 +1,7 @@
 """One training job on one rank, from the model to the last trace."""
 
 import gc
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,6 +11,7 @@ from scalescope.hardware.energy import energy_counter_of
 from scalescope.launch.job import Job
 from scalescope.records.errors import Preempted, RunError
 from scalescope.records.rows import RunInfo, TrainFacts
+from scalescope.records.steps.recording import LongerFacts
 from scalescope.train.checkpoints import Checkpoints
 from scalescope.train.checks import samples_per_rank
 from scalescope.train.config import TrainConfig
@@ -108,7 +109,7 @@ def _run(job: Job[TrainConfig]) -> None:
         for line in checkpoints.describe():
             print(f"{config.model.name}: {line}", flush=True)
     markers.writing(schedule.steps)
-    write_traces(job, tracer, bursts)
+    write_traces(job, tracer, bursts, loop.opened)
 
 
 @dataclass
@@ -125,6 +126,7 @@ class _Loop:
     tracer: Tracer
     recorder: StepRecorder
     markers: ProgressMarkers
+    opened: dict[int, LongerFacts] = field(default_factory=dict)  # why windows were, by their first recorded step
 
     def run(self) -> None:
         self.strategy.arrive = self.clock.arrive
@@ -177,6 +179,7 @@ class _Loop:
         if longer is not None:
             self.schedule = longer
             self.recorder.follow(longer)
+            self.opened[window.active] = anomaly.facts
         if self.job.is_rank0:
             done = (
                 f"recording steps {window.active} to {window.end - 1}"

@@ -140,6 +140,32 @@ def nccl_tests(folder: Path) -> Table:
     return Table(("rows", *(f"N = {group}" for group in groups)), made)
 
 
+def nccl_tests_large(folder: Path) -> Table:
+    """The same from 1 MiB up, of a sitting with batches that are long beside the clock's own work."""
+    table = read_markdown(folder / "nccl_tests_longer_batches.md")
+    rows = [dict(zip(table.header, row, strict=True)) for row in table.rows]
+    made = []
+    for path, least, share in (("direct", 1, 0.05), ("direct", 1, 0.03), ("c10d", 16, 0.05)):
+        ratios = [float(row[f"{path}/theirs"]) for row in rows if _bytes(row["size"]) >= least * _MIB]
+        made.append((f"{path}, eager, from {least} MiB, within {percent(share, 0)}", _within(ratios, share)))
+    return Table(("rows", "N = 2"), made)
+
+
+def nccl_tests_processes(folder: Path) -> Table:
+    """nccl-tests with a thread a GPU over nccl-tests with a process a GPU, in time."""
+    table = read_markdown(folder / "nccl_tests_side_by_side.md")
+    rows = [dict(zip(table.header, row, strict=True)) for row in table.rows]
+    made = []
+    for kind, large in (("eager", True), ("eager", False), ("graph", False)):
+        ratios = [
+            float(row["theirs µs"]) / float(row["theirs, a process a GPU µs"])
+            for row in rows
+            if row["as"] == kind and (_bytes(row["size"]) >= _MIB) == large
+        ]
+        made.append((f"{kind}, {'from' if large else 'below'} 1 MiB, within 2%", _within(ratios, 0.02)))
+    return Table(("rows", "threads ÷ processes"), made)
+
+
 def nccl_tests_slower(folder: Path) -> Table:
     """Rows from 4 MiB up that direct takes more than 5% longer for than nccl-tests."""
     table = read_markdown(folder / "nccl_tests_side_by_side.md")

@@ -18,7 +18,7 @@ from scalescope.hardware.amd.smi import Address, product_name
 from scalescope.hardware.boards import Reported, name_amd_device
 from scalescope.hardware.links import Links, read_amd_edges, read_nvidia_links
 from scalescope.hardware.state import read_state
-from scalescope.records.environment import cpu_name
+from scalescope.records.environment import core_list, cpu_name
 from scalescope.records.rows import Device, Versions
 
 Kind = Literal["cuda", "rocm", "cpu"]
@@ -49,7 +49,15 @@ def describe(rank: int, device: torch.device, root: Path = Path("/")) -> Device:
     """
     host = socket.gethostname()
     if device.type == "cpu":
-        return Device(rank=rank, host=host, kind="cpu", name=cpu_name(), runs_on_nodes=numa.runs_on(root))
+        return Device(
+            rank=rank,
+            host=host,
+            kind="cpu",
+            name=cpu_name(),
+            runs_on_nodes=numa.runs_on(root),
+            threads=torch.get_num_threads(),
+            cores=core_list(list(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else None,
+        )
     properties: Any = torch.cuda.get_device_properties(device)  # its stub lacks the PCI address
     chip = _chip_address(properties)
     nodes = kfd.read_nodes(root) if torch.version.hip else []

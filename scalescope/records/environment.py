@@ -4,12 +4,15 @@ import importlib
 import os
 import platform
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
 from scalescope.records.rows import Environment, Versions
 from scalescope.records.variables import KEPT, NAMED, NOT_KEPT
+
+#: No host has more cores in a row: a damaged file is not to fill the memory.
+_MOST_CORES = 65_536
 
 
 def allowed_variables(environ: Mapping[str, str]) -> dict[str, str]:
@@ -36,6 +39,28 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def core_list(cores: Sequence[int]) -> str:
+    """Return cores as Linux lists them: 0-3,8."""
+    runs: list[list[int]] = []
+    for core in sorted(cores):
+        if runs and core == runs[-1][1] + 1:
+            runs[-1][1] = core
+        else:
+            runs.append([core, core])
+    return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in runs)
+
+
+def cores_of(text: str) -> list[int]:
+    """Return the cores of such a list; none of what is no such list."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if not first.isdigit() or not (last or first).isdigit():
+            return []
+        found += range(int(first), min(int(last or first), int(first) + _MOST_CORES) + 1)
+    return found
 
 
 def cpu_name() -> str:

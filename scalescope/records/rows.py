@@ -43,6 +43,8 @@ class Device(msgspec.Struct, frozen=True):
     peer_gb_s: dict[str, float] = {}  # one way, to those devices of its host that it is linked with, by their address
     numa_node: int | None = None  # the one it hangs on, where the machine has several
     runs_on_nodes: list[int] | None = None  # those whose cores its rank may run on
+    threads: int | None = None  # that an operator of a rank on CPUs computes with
+    cores: str | None = None  # those that such a rank may run on, as Linux lists them: 0-3,8
 
     @property
     def address(self) -> str | None:

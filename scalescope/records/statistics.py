@@ -44,6 +44,15 @@ def half_of_mean(values: Sequence[float]) -> float:
     return student_95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
 
 
+def share_95(count: int, of: int) -> tuple[float, float]:
+    """Return the 95% interval of the share that so many of `of` tell (Wilson's)."""
+    z2 = NORMAL_95**2
+    share = count / of
+    middle = (share + z2 / (2 * of)) / (1 + z2 / of)
+    half = math.sqrt(z2 * (share * (1 - share) + z2 / (4 * of)) / of) / (1 + z2 / of)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
 def digits_of(half: float) -> int:
     """Return how many decimals of a figure say something, given half of its interval: two digits of that."""
     digits = 0

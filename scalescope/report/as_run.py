@@ -93,15 +93,20 @@ def contradiction(run: RunAnalysis) -> str:
     as_run = run.as_run
     if as_run is None or as_run.contradicts is None or as_run.untraced_ms is None:
         return ""
-    whose = "--step-ms" if as_run.untraced_by == "given" else "the untraced step of"
+    own = as_run.own_steps_contradict
+    whose = "the job's own untraced step of" if own else "the untraced step of"
+    whose = "--step-ms" if as_run.untraced_by == "given" else whose
     told = f"{whose} {milliseconds(as_run.untraced_ms.value)} contradicts the traces"
     window = statistics.fmean(one.window_ms / one.steps for one in run.ranks if one.steps)
-    traced = milliseconds(run.replay.traced_ms if run.replay is not None else window)
+    traced = milliseconds(as_run.contradicted_ms or (run.replay.traced_ms if run.replay is not None else window))
+    where = "in one window" if run.windows > 1 else "there"
     if as_run.contradicts == "too_long":
-        why = f"there the step takes {traced}, and recording only lengthens it"
+        why = f"{where} the step takes {traced}, and recording only lengthens it"
     elif (least := as_run.without_recording_ms) is not None:
-        why = f"without all that recording can cost, their {traced} step still takes {milliseconds(least)}"
+        step = f"the {traced} step of one window" if run.windows > 1 else f"their {traced} step"
+        why = f"without all that recording can cost, {step} still takes {milliseconds(least)}"
     else:
         busy = max(one.compute_ms / one.steps for one in run.ranks if one.steps)
         why = f"there a device computes for {milliseconds(busy)} of each step"
-    return f"{told}: {why}. It is another job's, or the job does not run evenly."
+    therefore = "The job did not run evenly." if own else "It is another job's, or the job does not run evenly."
+    return f"{told}: {why}. {therefore}"

@@ -1,43 +1,66 @@
 """What is said of profiled steps beside the measured ones: what profiling costs, or that the machine was unsteady."""
 
 from scalescope.report.drawing.numbers import figure, percent
-from scalescope.scaling.answer import StepTimes
+from scalescope.scaling.answer import RunAnalysis, StepTimes
+from scalescope.scaling.finding import is_known
 from scalescope.scaling.verdicts.steady import UNLIKE
 
+_MISLEADS = "so where the time goes, which comes from traces, need not hold for the measured throughput"
 
-def profiling_line(times: StepTimes) -> str:
+
+def profiling_line(run: RunAnalysis) -> str:
     """Return what profiling costs a step, or that the machine was too unsteady to tell; empty where nothing tells."""
-    if times.measured_step_ms is None or times.profiling_overhead_ms is None:
+    times = run.step_times
+    if times is None or times.measured_step_ms is None or times.profiling_overhead_ms is None:
         return ""
     profiled = figure(times.profiled_step_ms or 0, 2)
     text = f"A step takes {figure(times.measured_step_ms, 2)} ms, and {profiled} ms while it is profiled"
     if times.unsteady:
-        return f"The machine was unsteady. {text}: {_why(times)}."
+        return f"The machine was unsteady. {text}: {_why(run, times)}."
     return f"{text}: profiling overhead {figure(times.profiling_overhead_ms, 2)} ms."
 
 
-def unlike_sentence(times: StepTimes | None, where: str) -> str:
+def unlike_sentence(run: RunAnalysis, where: str) -> str:
     """Return a warning where the profiled steps are not like the measured ones; empty where they are.
 
     `where`: what ran them, in words.
     """
-    if times is None or times.profiling_overhead_fraction is None or abs(times.profiling_overhead_fraction) < UNLIKE:
+    times = run.step_times
+    if times is None:
         return ""
-    share = percent(abs(times.profiling_overhead_fraction), 0)
-    apart = f"the profiled steps are {share} {'longer' if times.profiling_overhead_fraction > 0 else 'shorter'}"
-    misleads = "so where the time goes, which comes from traces, need not hold for the measured throughput"
+    if not _are_unlike(times):
+        if not _contradict(run):
+            return ""
+        return f"On {where} the machine was unsteady: the job's own steps contradict its traces, {_MISLEADS}."
+    share = percent(abs(times.profiling_overhead_fraction or 0.0), 0)
+    apart = f"the profiled steps are {share} {'longer' if (times.profiling_overhead_fraction or 0) > 0 else 'shorter'}"
     if times.unsteady:
-        return f"On {where} the machine was unsteady: {apart} than the measured ones, {_why(times)}, {misleads}."
-    return f"On {where} {apart} than the measured ones, {misleads}."
+        why = _why(run, times)
+        return f"On {where} the machine was unsteady: {apart} than the measured ones, {why}, {_MISLEADS}."
+    return f"On {where} {apart} than the measured ones, {_MISLEADS}."
 
 
-def is_doubtful(times: StepTimes | None) -> bool:
-    """Tell whether profiled steps are unlike the measured ones for no recording's sake: the machine was unsteady."""
-    return bool(times is not None and times.unsteady and unlike_sentence(times, ""))
+def is_doubtful(run: RunAnalysis) -> bool:
+    """Tell whether profiled steps are unlike the measured ones for no recording's sake: the machine was unsteady.
+
+    Not where the costliest finding is what makes steps differ.
+    """
+    times = run.step_times
+    if times is None or any(is_known(one) for one in run.findings[:1]):
+        return False  # what makes its steps differ is known
+    return times.unsteady and (_are_unlike(times) or _contradict(run))
 
 
-def _why(times: StepTimes) -> str:
+def _are_unlike(times: StepTimes) -> bool:
+    return times.profiling_overhead_fraction is not None and abs(times.profiling_overhead_fraction) >= UNLIKE
+
+
+def _contradict(run: RunAnalysis) -> bool:
+    return run.as_run is not None and run.as_run.own_steps_contradict
+
+
+def _why(run: RunAnalysis, times: StepTimes) -> str:
     cost, placebo = times.profiling_overhead_ms or 0.0, times.placebo_ms
     if placebo is not None and abs(cost) <= placebo:
         return f"no more than stretches of steps without a profiler differ by themselves (± {figure(placebo, 2)} ms)"
-    return "which no profiling makes them"
+    return "which no profiling makes them" if cost < 0 or not _contradict(run) else "more than recording can make them"

@@ -28,7 +28,7 @@ from scalescope.report.shares import has_kinds, iterations_table
 from scalescope.report.steadiness import is_doubtful, profiling_line
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
-from scalescope.report.verdict import run_verdict, study_verdicts
+from scalescope.report.verdict import is_unsteady_series, run_verdict, study_verdicts
 from scalescope.report.views import (
     activities,
     devices,
@@ -99,7 +99,7 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         _print_table(console, table, f"What a step lost against {answer.lost[0].reference}, a rank")
         if gone:
             _print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
-    _print_findings(console, answer)
+    _print_findings(console, answer, unsteady=is_doubtful(answer))
     factors, whose = shown_efficiency(answer)
     if factors is not None and answer.world_size > 1:
         _print_line(console, _efficiency_line(factors, whose, answer))
@@ -107,7 +107,7 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
     reasons = answer.quality.reasons if answer.quality.verdict == "good" else []  # else the verdict says them
     for reason in [*reasons, *([answer.unpriced.text] if answer.unpriced is not None else [])]:
         _print_line(console, f"Noted: {reason}.", "dim")
-    if answer.step_times is not None and (line := profiling_line(answer.step_times)):
+    if line := profiling_line(answer):
         _print_line(console, line)
 
 
@@ -193,7 +193,7 @@ def print_study(
             _print_waterfall(console, fall, kinds.get(points[0].run) if points else None)
         largest = [run for run in runs if points and run.name == points[-1].run]
         for run in largest:
-            _print_findings(console, run)
+            _print_findings(console, run, unsteady=is_unsteady_series(study, series, runs))
     for verdict in verdicts:
         _print_notes(console, verdict)
     if study.tried:
@@ -284,14 +284,14 @@ def _print_notes(console: Console, verdict: Verdict) -> None:
         _print_line(console, note)
 
 
-def _print_findings(console: Console, run: RunAnalysis) -> None:
+def _print_findings(console: Console, run: RunAnalysis, *, unsteady: bool) -> None:
     """Print what costs the step, most costly first, and what to do about each."""
     findings = finding_text.following(run.findings)
     if not findings:
         _print_older_advice(console, run)
         return
     console.print()
-    doubt = ": of the profiled steps alone, for the machine was unsteady" if is_doubtful(run.step_times) else ""
+    doubt = ": of the profiled steps alone, for the machine was unsteady" if unsteady else ""
     console.print(Text(f"What costs the step, and what to do{doubt}", style="bold"), soft_wrap=not console.is_terminal)
     for number, one in enumerate(findings, 1):
         _print_line(console, f"{number}. {finding_text.line(one)}.")

@@ -34,6 +34,7 @@ from scalescope.report.steadiness import is_doubtful, unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.fusing import best_to_do
+from scalescope.report.text.longer import longer_sentence, usual_sentences
 from scalescope.report.text.mixed import mixed_sentence
 from scalescope.report.views import (
     activities,
@@ -120,10 +121,19 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
         else:
             headline = f"{whose}: {share}; {_unseen_wait(run, lost) or f'{rest}.'}"
             explained += [f"That is {listing(found)}."] if found else []
+        if run.longer is not None:
+            headline = f"{whose}: {longer_sentence(run.longer)} {headline.removeprefix(f'{whose}: ')}"
+            explained += usual_sentences(run)
         if (against := contradiction(run)) and run.as_run is not None and run.as_run.untraced_by == "given":
             level = "unknown"  # all that is said of the step as run rests on what was given
             explained.insert(0, f"By the traces: {headline.removeprefix(f'{whose}: ')}")
             headline = f"{whose}: {against}"
+        elif is_doubtful(run):
+            level = "unknown"
+            headline = (
+                f"{whose}: the machine was unsteady. Of the profiled steps alone: {headline.removeprefix(f'{whose}: ')}"
+            )
+            explained[:0] = [capitalized(against)] if against else []
         elif against:
             explained.append(capitalized(against))
         if lost and 1 - compute > 0.02:
@@ -202,7 +212,8 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
                 "had other work: measure again on a quiet machine before believing it."
             )
         falls = [fall for fall in study.waterfall if fall.series == series and fall.to_world_size == last.world_size]
-        unsteady = any(fall.unsteady for fall in falls)
+        largest = next((run for run in of_series if run.name == last.run), None)
+        unsteady = is_unsteady_series(study, series, runs)
         if unsteady:
             headline = f"{series}: the machine was unsteady. {headline.partition(': ')[2]}"
             level = "unknown"
@@ -217,7 +228,6 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
             )
         else:
             sentences.append("Where the loss goes is not known: there are no analysed traces at both counts.")
-        largest = next((run for run in of_series if run.name == last.run), None)
         if unsteady:
             advice = f"{_MEASURE_AGAIN}."
         elif largest is not None:
@@ -236,6 +246,15 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
     )
 
 
+def is_unsteady_series(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> bool:
+    """Tell whether the machine was unsteady while a series that has points was measured: its traces' growth contradicts
+    the measured one, or its largest run's profiled steps the measured ones.
+    """
+    points = points_of(study, series)
+    grown = [one for one in study.waterfall if one.series == series and one.to_world_size == points[-1].world_size]
+    return any(fall.unsteady for fall in grown) or any(is_doubtful(run) for run in runs if run.name == points[-1].run)
+
+
 def _advice(fall: Waterfall, activity: str | None, runs: Sequence[RunAnalysis]) -> str:
     """Return what helps against the largest part of a growth that is worth a word."""
     worst, ms = max(waterfall_steps(fall), key=lambda step: step[1])
@@ -252,7 +271,7 @@ def _best_advice(run: RunAnalysis, remedy: str) -> str:
     unsplit = run.unpriced is not None and run.unpriced.code == "unsplit"
     if unsplit or (first is None and run.quality.left_out_ranks):
         return f"{_PROFILE_ALL.format(which=_which_ranks(run))}."
-    if is_doubtful(run.step_times):
+    if is_doubtful(run):
         alone = f"; of the profiled steps alone: {best_to_do(run, first)}" if first is not None else ""
         return f"{_MEASURE_AGAIN}{alone}."
     if first is not None:
@@ -311,7 +330,7 @@ def _throughput_sentences(run: RunAnalysis) -> list[str]:
 
 def _window_sentences(run: RunAnalysis) -> list[str]:
     """Return a warning where the profiled steps are not like the measured ones, so that shares of them may mislead."""
-    told = unlike_sentence(run.step_times, devices(run.world_size, run.activity))
+    told = unlike_sentence(run, devices(run.world_size, run.activity))
     return [told] if told else []
 
 

@@ -269,7 +269,7 @@ class Efficiency(msgspec.Struct, kw_only=True):
 class StepTimes(msgspec.Struct, kw_only=True):
     """The step outside the profiler's window beside the step inside: their difference is what profiling costs.
 
-    Unless stretches of as many unprofiled steps differ as much: then the machine was unsteady, and no more is known.
+    Unless the machine was unsteady: then no more is known.
     """
 
     measured_step_ms: float | None  # median over the steady steps of their length (records/rows.py)
@@ -279,6 +279,14 @@ class StepTimes(msgspec.Struct, kw_only=True):
     profiling_overhead_ms: float | None  # median profiled step less median steady step
     profiling_overhead_fraction: float | None
     placebo_ms: float | None = None  # by so much do medians of as many steady steps in a row differ, 95 of 100
+    #: Steps differ as much by themselves, or the profiled ones are shorter, or no cost of recording makes the traced
+    #: steps of those beside them (see `AsRun.contradicts`): the machine's doing.
+    unsteady: bool = False
+
+    def __post_init__(self) -> None:
+        """Tell it of answers that were written before it was a field of theirs, too."""
+        if self.profiling_overhead_ms is not None and self.measured_step_ms is not None:
+            self.unsteady |= is_unsteady(self.profiling_overhead_ms, self.measured_step_ms, self.placebo_ms)
 
     @property
     def profiled_step_ms(self) -> float | None:
@@ -287,12 +295,16 @@ class StepTimes(msgspec.Struct, kw_only=True):
             return self.window_step_ms
         return self.measured_step_ms + self.profiling_overhead_ms
 
-    @property
-    def unsteady(self) -> bool:
-        """Whether steps differ as much by themselves, or the profiled ones are shorter: the machine's doing."""
-        if self.profiling_overhead_ms is None or self.measured_step_ms is None:
-            return False
-        return is_unsteady(self.profiling_overhead_ms, self.measured_step_ms, self.placebo_ms)
+
+class LongerSteps(msgspec.Struct, kw_only=True):
+    """Steps that became longer while the job ran, and are what its answer is of; the windows before are beside it."""
+
+    since: int  # the first of them
+    step_ms: float
+    level_ms: float  # of the steps before
+    usual_windows: int = 0  # at that level, none of which is in any other figure
+    usual_step_ms: float | None = None  # as run, there
+    usual: list[Finding] = []  # theirs
 
 
 class Throughput(msgspec.Struct, kw_only=True):
@@ -338,12 +350,18 @@ class AsRun(msgspec.Struct, kw_only=True):
     untraced_by: Literal["steps", "given", "metadata"] | None = None  # the run's own steps, --step-ms, or the traces
     #: Why that cannot be this job's: shorter than a step without recording, or longer than the traced one.
     contradicts: Literal["too_short", "too_long"] | None = None
-    without_recording_ms: float | None = None  # the step without all that recording can cost, where that is too short
+    contradicted_ms: float | None = None  # the traced step that it contradicts
+    without_recording_ms: float | None = None  # that step without all that recording can cost, where that is too short
     scale: Interval | None = None  # of the measured terms of recording's cost
     recording_ms: Interval | None = None  # by how much recording lengthens the step
     steps: int = 0  # in each rank's window
     ranks: list[Split] = []
     efficiency: Efficiency | None = None  # of these ranks; where `source` is a range, of its likeliest step
+
+    @property
+    def own_steps_contradict(self) -> bool:
+        """Whether the job's own untraced steps are none that its traces can be of: it did not run evenly."""
+        return self.contradicts is not None and self.untraced_by == "steps"
 
 
 class Advice(msgspec.Struct, kw_only=True):
@@ -393,6 +411,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     trains: bool = True  # an optimiser steps, or gradients are computed; else the job infers, or does neither
     quality: Quality
     windows: int = 1  # that all figures are of
+    longer: LongerSteps | None = None  # they are of steps that had become longer
     ranks: list[RankSplit] = []
     steps: list[StepSplit] = []
     collectives: list[Collective] = []

@@ -47,6 +47,7 @@ Cure = Literal[
     "load_ahead",
     "look_at_host",
     "free_cores",
+    "fewer_threads",
     "compile",
     "drop_synchronisation",
     "fixed_shapes",
@@ -85,7 +86,7 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
 
     cure: Cure
     overrides: tuple[str, ...] = ()  # of a job of ours; empty where no key does it, and for anybody else's loop
-    size: float | None = None  # what the cure is given: MiB of a bucket
+    size: float | None = None  # what the cure is given: MiB of a bucket, threads of a rank
     on_cpu: bool = False  # the ranks compute on CPUs
     backend: str | None = None  # by which they talk, where that is known
     inference: bool = False  # the job trains nothing
@@ -106,6 +107,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     remedy: Remedy | None = None
     backed: Literal["replay", "measured", "bound", "none"]  # how ms is known
     at_most: bool = False  # ms is a bound, not an expectation
+    at_least: bool = False  # ms is what is sure of it, and it may cost more
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -115,6 +117,10 @@ class Reason(msgspec.Struct, frozen=True):
     text: str
 
 
+#: Evidence of a cause that is there in some steps alone: `ms` in each of `calls` steps, of `value`.
+IN_STEPS = "in_steps"
+#: Evidence of a step without another finding: communication that nothing hides, where there is much of it.
+EXPOSED = "exposed_communication"
 #: A cost whose interval begins below this reads as 0.00 ms.
 _ZERO_MS = 0.005
 
@@ -124,6 +130,16 @@ def is_within_noise(finding: Finding) -> bool:
     if finding.ms is None or finding.low_ms is None:
         return False
     return finding.low_ms < _ZERO_MS and (finding.rank is not None or not finding.at_most)  # a bound says "at most"
+
+
+def is_known(finding: Finding) -> bool:
+    """Tell whether the run itself tells a cause, and its trace but what that costs."""
+    return finding.remedy is not None and finding.remedy.cure == "fewer_threads"
+
+
+def is_now_and_then(finding: Finding) -> bool:
+    """Tell whether a cause is there in some of the steps alone, by its evidence."""
+    return any(row.name == IN_STEPS for row in finding.evidence)
 
 
 def weight(finding: Finding) -> float:

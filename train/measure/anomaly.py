@@ -10,6 +10,8 @@ import statistics
 from collections import deque
 from dataclasses import dataclass
 
+from scalescope.records.steps.recording import LongerFacts
+
 _ABOVE = 1.2
 _IN_A_ROW = 3
 _LEVEL_OF = 50  # steps at most, ten at least
@@ -23,6 +25,11 @@ class Anomaly:
     since: int  # the first of them
     step_ms: float  # their median
     level_ms: float  # of the steps before
+
+    @property
+    def facts(self) -> LongerFacts:
+        """What the run folder keeps of it, with the window that it opened."""
+        return LongerFacts(since=self.since, step_ms=self.step_ms, level_ms=self.level_ms)
 
 
 class AnomalyWatch:

@@ -257,6 +257,8 @@ class StepProfiler:
         first = self._step + 1 + self._exchange.steps_until_known(anomaly.step_ms)
         window = self._add_window(first)
         if window is not None:
+            assert self._recorder is not None
+            self._recorder.note_opened(window.active, anomaly)
             self._exchange.ask_for_window(self._asked, first)
             self._asked += 1
         _say(announce.longer_steps(anomaly, window))

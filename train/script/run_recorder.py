@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from omegaconf import OmegaConf
 
 from scalescope.hardware.detect import versions
@@ -16,7 +17,7 @@ from scalescope.records.environment import capture
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder, new_name
 from scalescope.records.rows import Ceilings, Device, RunStatus, StepPhase, StepRow, TrainFacts
-from scalescope.records.steps.recording import RecordingBursts, RecordingFacts, window_facts
+from scalescope.records.steps.recording import LongerFacts, RecordingBursts, RecordingFacts, window_facts
 from scalescope.train.measure.accounting import Accounting
 from scalescope.train.measure.anomaly import Anomaly, AnomalyWatch
 from scalescope.train.measure.lateness import Lateness, LateRank
@@ -48,6 +49,7 @@ class RunRecorder:
         profiler = config.profiler
         self._anomalies = AnomalyWatch(profiler.anomaly_every) if profiler.enabled and profiler.on_anomaly else None
         self._anomaly: Anomaly | None = None
+        self._opened: dict[int, LongerFacts] = {}  # by the first recorded step of a window
         self._said: LateRank | None = None  # the rank that was last said to be late
         self._laps: dict[int, dict[int, Lap]] = {}  # by step, then by rank
         self._memory: dict[int, int] = {}
@@ -96,6 +98,10 @@ class RunRecorder:
         """Return steps that have become longer, once."""
         found, self._anomaly = self._anomaly, None
         return found
+
+    def note_opened(self, first: int, anomaly: Anomaly) -> None:
+        """Keep why the window was opened whose first recorded step this is."""
+        self._opened[first] = anomaly.facts
 
     def complete(self) -> bool:
         """Whether every rank has said its last word."""
@@ -161,7 +167,10 @@ class RunRecorder:
         self.folder.write_recording(
             RecordingFacts(
                 bursts=[self._bursts[rank] for rank in sorted(self._bursts)],
-                windows=[window_facts(rows, self._windows[first]) for first in sorted(self._windows)],
+                windows=[
+                    msgspec.structs.replace(window_facts(rows, own), longer=self._opened.get(own[0]))
+                    for _, own in sorted(self._windows.items())
+                ],
             )
         )
 

@@ -75,6 +75,14 @@ class UntracedSteps(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
+class LongerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps that had become longer, for which a window was opened while the job ran."""
+
+    since: int  # the first of them
+    step_ms: float
+    level_ms: float  # of the steps before
+
+
 class WindowFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One window: which steps were recorded, and those before and after it that were not."""
 
@@ -82,6 +90,7 @@ class WindowFacts(msgspec.Struct, frozen=True, kw_only=True):
     before: UntracedSteps | None = None
     after: UntracedSteps | None = None
     first: bool = True  # nothing was recorded before it in this process
+    longer: LongerFacts | None = None  # why it was opened; None of a window that was planned
 
 
 class RecordingFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -107,7 +107,7 @@ def _doubt(answer: RunAnalysis, data: ReportData) -> str:
     falls = data.study.waterfall if data.study else []
     if any(one.unsteady for one in falls if one.series in series and one.to_world_size == answer.world_size):
         return "The machine was unsteady: what follows holds for the profiled steps alone."
-    return unlike_sentence(answer.step_times, devices(answer.world_size, answer.activity))
+    return unlike_sentence(answer, devices(answer.world_size, answer.activity))
 
 
 def _advice_panel(answer: RunAnalysis, doubt: str) -> Panel:
@@ -139,6 +139,8 @@ def _advice_panel(answer: RunAnalysis, doubt: str) -> Panel:
 def _interval(finding: Finding) -> str | None:
     if finding.low_ms is None or finding.high_ms is None:
         return None
+    if finding.at_least:
+        return "at least"
     return "at most" if finding.at_most else f"{finding.low_ms:.2f} to {finding.high_ms:.2f}"
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from scalescope.report.drawing.numbers import factor, figure, listing, milliseconds, percent
-from scalescope.scaling.finding import Code, EvidenceRow, Finding
+from scalescope.scaling.finding import IN_STEPS, Code, EvidenceRow, Finding
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,23 @@ def _stall(finding: Finding) -> str:
         return "its host launches nothing for a while"
     place = row.name.removeprefix("gap_before ")
     where = f" before {place}" if place != row.name else ""
-    return f"its host does nothing that is recorded for {milliseconds(row.ms)} a step{where}"
+    whose = "the hosts do" if finding.rank is None else "its host does"
+    if (steps := _row(finding, IN_STEPS)) is not None and steps.ms is not None:
+        often = f"in {steps.calls:.0f} of {steps.value:.0f} steps"
+        return f"{whose} nothing that is recorded for {milliseconds(steps.ms)} {often}{where}"
+    return f"{whose} nothing that is recorded for {milliseconds(row.ms)} a step{where}"
 
 
 def _starved(finding: Finding) -> str:
-    row = _row(finding, "host_ms")
+    threads, cores = _row(finding, "threads"), _row(finding, "cores")
+    if threads is not None and cores is not None and cores.value is not None:
+        number = f"{cores.value:.0f} core{'s' if cores.value != 1 else ''}"
+        return f"the ranks compute with {threads.value:.0f} threads on {number}, which take turns"
+    row, off = _row(finding, "host_ms"), _row(finding, "interruptions")
+    if finding.rank is None and off is not None and off.ms is not None:
+        return (
+            f"their hosts stand still for {milliseconds(off.ms)} a step, now here and now there: others use their cores"
+        )
     if row is None or row.ms is None or row.others_ms is None:
         return "all that its host does takes longer than on the others"
     return (

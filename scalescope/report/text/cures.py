@@ -35,6 +35,10 @@ CURES: dict[Cure, CureText] = {
         "give each rank cores of its own",
         "taskset or numactl a rank, OMP_NUM_THREADS, no busy Python threads beside the loop",
     ),
+    "fewer_threads": CureText(
+        "compute with no more threads than there are cores",
+        "OMP_NUM_THREADS={size:g} for each rank, or torch.set_num_threads({size:g})",
+    ),
     "compile": CureText(
         "launch less: compile the step",
         "torch.compile(model), with mode='reduce-overhead' for CUDA graphs; larger batches",
@@ -140,6 +144,9 @@ COMPILED: dict[Cure, CureText] = {
     ),
 }
 IN_JAX: dict[Cure, CureText] = {
+    "fewer_threads": CureText(
+        "compute with no more threads than there are cores", "taskset a process, so that each has its own"
+    ),
     "load_ahead": CureText(
         "load batches ahead, in processes of their own",
         "grain or tf.data with worker processes; jax.device_put of the next batch before this step is awaited",

@@ -6,15 +6,19 @@ from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.text.codes import CODES
 from scalescope.report.text.cures import cure_elsewhere, cure_text
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import Finding, is_within_noise
+from scalescope.scaling.finding import EXPOSED, Finding, is_now_and_then, is_within_noise
 
 
 def cost(finding: Finding) -> str:
-    """Return what a finding costs: `3.6 ms (3.1 ms to 4.1 ms)`, `at most 6.0 ms`; "" where that is not told."""
+    """Return what a finding costs: `3.6 ms (3.1 ms to 4.1 ms)`, `at most 6.0 ms`, `at least` as much; "" where that is
+    not told.
+    """
     if finding.ms is None:
         return ""
     if finding.at_most:
         return f"at most {milliseconds(finding.ms)}"
+    if finding.at_least:
+        return f"at least {milliseconds(finding.ms)}"
     if finding.low_ms is None or finding.high_ms is None:
         return milliseconds(finding.ms)
     return f"{milliseconds(finding.ms)} ({milliseconds(finding.low_ms)} to {milliseconds(finding.high_ms)})"
@@ -35,16 +39,21 @@ def headline(finding: Finding, step_ms: float, ranks: int) -> str:
     if finding.code == "profiler_cost":
         return f"{because(finding)}; {cure_text(finding.remedy)}." if finding.remedy else f"{because(finding)}."
     if finding.ms is None:
+        exposed = next((row.ms for row in finding.evidence if row.name == EXPOSED), None)
+        if exposed is not None:
+            return (
+                f"{milliseconds(exposed)} of the {milliseconds(step_ms)} step are communication that nothing hides, "
+                f"and no single cause of it is found: {because(finding)}."
+            )
         where = "between the ranks" if ranks > 1 else "around the compute"
         return f"nothing {where} is wrong: {because(finding)}."
+    # what is there in some steps may be more than the typical one takes
+    whole = "a step in the mean" if is_now_and_then(finding) else f"of the {milliseconds(step_ms)} step"
     if is_within_noise(finding):
         nobody = "no rank is late for sure; " if finding.rank is not None else ""
-        return (
-            f"{nobody}{subject(finding)} may cost {cost(finding)} of the {milliseconds(step_ms)} step, or nothing: "
-            f"{because(finding)}."
-        )
+        return f"{nobody}{subject(finding)} may cost {cost(finding)} {whole}, or nothing: {because(finding)}."
     verb = "cost" if finding.rank is None and subject(finding).endswith("s") else "costs"
-    return f"{subject(finding)} {verb} {cost(finding)} of the {milliseconds(step_ms)} step: {because(finding)}."
+    return f"{subject(finding)} {verb} {cost(finding)} {whole}: {because(finding)}."
 
 
 def line(finding: Finding) -> str:

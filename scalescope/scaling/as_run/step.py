@@ -64,6 +64,16 @@ def add_contradiction(analysis: RunAnalysis) -> None:
         long = as_run.untraced_ms.low > most * (1 + ON_DEVICES)
     as_run.contradicts = "too_short" if short else "too_long" if long else None
     as_run.without_recording_ms = as_run.step_ms if as_run.reason == "not_reached" else None
+    if as_run.contradicts is not None and ranks:
+        traced = [analysis.replay.traced_ms] if analysis.replay is not None else [one.window_ms for one in ranks]
+        as_run.contradicted_ms = sum(traced) / len(traced)
+    mark_unsteady(analysis)
+
+
+def mark_unsteady(analysis: RunAnalysis) -> None:
+    """Say that the machine was unsteady where a run's own untraced steps contradict its traces."""
+    if analysis.as_run is not None and analysis.as_run.own_steps_contradict and analysis.step_times is not None:
+        analysis.step_times = msgspec.structs.replace(analysis.step_times, unsteady=True)
 
 
 def _taken_out(replayer: Replayer, untraced: Untraced | None, host: Sequence[HostCause]) -> AsRun | None:

@@ -7,6 +7,7 @@ from scalescope.scaling.evidence.causes.common_steps import CommonSteps, beyond_
 from scalescope.scaling.evidence.causes.compiling import compiling_causes
 from scalescope.scaling.evidence.causes.host_bound import host_bound_causes
 from scalescope.scaling.evidence.causes.loading import loading_causes
+from scalescope.scaling.evidence.causes.pauses import pause_causes
 from scalescope.scaling.evidence.causes.stalls import stall_causes
 from scalescope.scaling.evidence.causes.starvation import starved_causes
 from scalescope.scaling.evidence.causes.synchronising import synchronising_causes
@@ -22,10 +23,12 @@ def compare_hosts(by_rank: Mapping[int, HostEvidence]) -> list[HostCause]:
     common = CommonSteps(by_rank)
     if not len(common):
         return []
-    starved = starved_causes(common)
+    pauses = pause_causes(common)
+    starved = starved_causes(common, pauses)
     causes = [
         *loading_causes(common),
         *_not_starved(stall_causes(common), starved),
+        *pauses,
         *starved,
         *synchronising_causes(common),
         *compiling_causes(common),

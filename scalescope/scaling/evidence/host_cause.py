@@ -45,6 +45,7 @@ class HostCause(msgspec.Struct, frozen=True, kw_only=True):
     at_most_ns: tuple[int, ...] | None = None
     evidence: tuple[HostFigure, ...]
     place: GapLocation | None = None  # of a stall
+    now_and_then: bool = False  # a stall in some steps, with 0 ns in the others; its evidence is of those that have it
     confidence: float = 1.0
     otherwise: HostCode | None = None
 

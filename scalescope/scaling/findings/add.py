@@ -5,6 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
+
 from scalescope.hardware.peaks import find_peak
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
@@ -17,6 +19,7 @@ from scalescope.scaling.costs.points import Launch
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.finding import Finding, Reason
 from scalescope.scaling.findings.candidate import Scene
+from scalescope.scaling.findings.cores import CoreShare, core_share
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.find import find
 from scalescope.scaling.rank.record import RankRecord
@@ -108,12 +111,20 @@ def _add(
             step_ms=None, source="given", reason="not_replayed"
         )
         own.untraced_ms, own.untraced_by, own.contradicts = told.untraced_ms, told.untraced_by, told.contradicts
-        own.without_recording_ms = told.without_recording_ms
+        own.contradicted_ms, own.without_recording_ms = told.contradicted_ms, told.without_recording_ms
         analysis.as_run = own
-    findings = find_in(replayer, analysis, RunFolder(target.path).read_facts(), host)
+    folder = RunFolder(target.path)
+    findings = find_in(replayer, analysis, folder.read_facts(), host, _cores(folder))
     if findings is not None:
         keep(analysis, findings)
     analysis.timeline = step_timeline(analysis, replayer.records, ready)
+
+
+def _cores(folder: RunFolder) -> CoreShare | None:
+    try:
+        return core_share(folder.read_info())
+    except (OSError, UserError, msgspec.DecodeError):
+        return None  # plain traces; what is damaged, the analysis says itself
 
 
 def _tell_untraced(analysis: RunAnalysis, untraced: Untraced | None) -> None:
@@ -127,6 +138,7 @@ def find_in(
     analysis: RunAnalysis,
     facts: TrainFacts | None = None,
     host: Sequence[HostCause] | None = None,
+    cores: CoreShare | None = None,
 ) -> list[Finding] | None:
     """Return a replayed run's findings; None where the replay can price none, for the reason in `unpriced`."""
     replay = replayer.replay
@@ -142,7 +154,7 @@ def find_in(
     step, _ = step_as_run(analysis)
     if analysis.as_run is not None and analysis.as_run.ranks:
         replayer.longest_ns = step.high * 1e6
-    scene = Scene(analysis, replayer, facts, peak, step.value, host)
+    scene = Scene(analysis, replayer, facts, peak, step.value, host, cores)
     found = find(scene)
     if scene.may_wait_unseen and all(one.code == "nothing" for one in found):
         unsplit = f"{scene.share_ms('exposed_unsplit'):.2g} ms a step of communication"

@@ -7,10 +7,12 @@ import msgspec
 
 from scalescope.hardware.peaks import Peak
 from scalescope.records.rows import TrainFacts
+from scalescope.records.statistics import share_95
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.finding import Code, EvidenceRow, Remedy
+from scalescope.scaling.findings.cores import CoreShare
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.ranks.side_by_side import SideBySide
 from scalescope.scaling.replay.removal import Removal
@@ -36,6 +38,7 @@ class Scene:
     peak: Peak | None = None
     step_ms: float = field(default=0.0)
     host: Sequence[HostCause] | None = None  # what the hosts' own records say; None: they were not looked at
+    cores: CoreShare | None = None  # of ranks on CPUs, where the run itself tells
 
     @property
     def side(self) -> SideBySide:
@@ -64,6 +67,26 @@ class Scene:
         return ms >= WORTH_A_LOOK * self.step_ms
 
 
+class Seen(msgspec.Struct, frozen=True):
+    """In how many of a window's steps a cause is there, that is not there in all of them."""
+
+    steps: int
+    of: int
+    replayed: float = 0.0  # the share of the replayed steps that have it
+
+    @property
+    def share(self) -> float:
+        return self.steps / self.of
+
+    def bounds(self, ms: float) -> tuple[float, float]:
+        """Return between what a cost that is so much in these steps lies in others, by how often the cause is there.
+
+        Once may be chance.
+        """
+        low, high = share_95(self.steps, self.of)
+        return (0.0 if self.steps == 1 else ms * low / self.share), ms * high / self.share
+
+
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A cause with what would take it out of the step. What that brings is not known yet, but for `gain_ms`."""
 
@@ -72,7 +95,9 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     removals: tuple[Removal, ...] = ()  # causes that may be there together, and are priced together
     change: Change | None = None  # another change, priced by itself in the step without all removals
     gain_ms: tuple[float, float, float] | None = None  # where no replay tells: what it brings, from, to
+    seen: Seen | None = None  # of what is there in some steps: what steps differ by is no noise then
     evidence: tuple[EvidenceRow, ...] = ()
     remedy: Remedy | None = None
     at_most: bool = False
+    at_least: bool = False  # a cause that is known to be there: removals take out what is sure of it
     least_share: float = WORTH_SAYING  # of the step, below which it is no finding

@@ -13,6 +13,7 @@ from scalescope.scaling.findings.detectors.host_bound import host_bound
 from scalescope.scaling.findings.detectors.host_causes import host_causes
 from scalescope.scaling.findings.detectors.host_late import host_late
 from scalescope.scaling.findings.detectors.more_work import more_work
+from scalescope.scaling.findings.detectors.oversubscribed import oversubscribed, without_its_symptoms
 from scalescope.scaling.findings.detectors.own_work import own_work
 from scalescope.scaling.findings.detectors.slow_transfer import slow_transfer
 from scalescope.scaling.findings.detectors.slower_compute import slower_compute
@@ -33,6 +34,7 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     gradients,
     slow_transfer,
     contention,
+    oversubscribed,
 )
 
 #: What holds hosts up: by their own records, and where those are not at hand by what they take for the same launches.
@@ -44,6 +46,7 @@ def find(scene: Scene) -> list[Finding]:
     """Return the findings of a run that can be replayed, most costly first; never an empty list."""
     on_hosts = FROM_LAUNCHES if scene.host is None else FROM_RECORDS
     candidates = [candidate for detect in (*DETECTORS, *on_hosts) for candidate in detect(scene)]
+    candidates = without_its_symptoms(candidates)
     priced = price(scene, candidates)
     found = ranked(hold(scene, candidates, priced))
     unknown = profiler_cost(scene, priced)

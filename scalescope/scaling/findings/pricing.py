@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import Finding
-from scalescope.scaling.findings.candidate import ON_THE_DEVICE, WORTH_SAYING, Candidate, Scene
+from scalescope.scaling.findings.candidate import ON_THE_DEVICE, WORTH_SAYING, Candidate, Scene, Seen
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.whatif import Replayer
@@ -38,6 +38,7 @@ class _Gain(msgspec.Struct, frozen=True):
     ms: float
     low_ms: float
     high_ms: float
+    beside_ms: float = 0.0  # of it, what is not in the replayed steps: a cause of some steps is in others as well
 
 
 def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
@@ -51,7 +52,11 @@ def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
     context = _removals(kept)
     changing = [one for one in candidates if one.change is not None]
     gains += _by_changes(scene, changing, context)
-    gains += [_Gain(one, *one.gain_ms) for one in candidates if one.gain_ms is not None]
+    gains += [
+        _Gain(one, *one.gain_ms, beside_ms=one.gain_ms[0] if one.seen is not None else 0.0)
+        for one in candidates
+        if one.gain_ms is not None
+    ]
     return [_finding(scene, one) for one in gains if _is_worth_it(scene, one)]
 
 
@@ -104,8 +109,14 @@ def _in_order(candidates: Sequence[Candidate], chosen: Sequence[Candidate]) -> l
 
 
 def _holds(whole: Candidate, part: Candidate) -> bool:
-    """Whether taking out what is of all ranks takes out what is of one rank, too."""
+    """Whether taking out what is of all ranks takes out what is of one rank, too; or what a host does longer, stalls
+    that it has in some steps.
+    """
+    if part.seen is not None:
+        return any(one.what in ("host", "gaps") and one.rank in (None, part.rank) for one in whole.removals)
     everywhere = {removal.what for removal in whole.removals if removal.rank is None and removal.what != "pause"}
+    if "host" in everywhere:  # whatever a host takes longer, gaps among it
+        everywhere.add("gaps")
     return part is not whole and bool(part.removals) and all(
         removal.rank is not None and removal.what in everywhere for removal in part.removals
     )  # fmt: skip
@@ -125,10 +136,19 @@ def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Seque
     if found.change_ms is None or found.low_ms is None or found.high_ms is None or found.change_ms >= 0:
         return []
     low, high = found.high_ms / found.change_ms, found.low_ms / found.change_ms
-    gains = [_Gain(one, ms, ms * low, ms * high) for one, ms in zip(candidates, shares, strict=True)]
+    gains = [
+        _Gain(one, ms, ms * low, ms * high) if one.seen is None else _now_and_then(one, ms, one.seen)
+        for one, ms in zip(candidates, shares, strict=True)
+    ]
     if not _is_at_its_power(scene, scene.step_ms + found.change_ms):
         return gains
     return [_at_its_power(one) if one.candidate.code in ON_THE_DEVICE else one for one in gains]
+
+
+def _now_and_then(candidate: Candidate, ms: float, seen: Seen) -> _Gain:
+    """Return what a cause of some steps brings, by how often it is there in all of them, not in the replayed ones."""
+    mean = ms * seen.share / seen.replayed
+    return _Gain(candidate, mean, *seen.bounds(mean), beside_ms=mean - ms)
 
 
 def _is_at_its_power(scene: Scene, step_ms: float) -> bool:
@@ -216,6 +236,8 @@ def _is_worth_it(scene: Scene, gain: _Gain) -> bool:
         return gain.low_ms > 0  # a step that its devices bound is a little longer now and then for other reasons
     if gain.candidate.change is not None:
         return gain.low_ms > -gain.ms
+    if gain.candidate.at_least:
+        return True
     # what is there and large is said, though a few steps that differ do not tell how large
     return gain.low_ms > 0 or gain.ms >= _LARGE * scene.step_ms
 
@@ -226,11 +248,12 @@ def _finding(scene: Scene, gain: _Gain) -> Finding:
         code=one.code,
         rank=one.rank,
         ms=gain.ms,
-        low_ms=max(0.0, gain.low_ms) if one.change is None else gain.low_ms,
+        low_ms=gain.ms if one.at_least else max(0.0, gain.low_ms) if one.change is None else gain.low_ms,
         high_ms=gain.high_ms,
-        fraction=gain.ms / scene.step_ms,
+        fraction=gain.ms / (scene.step_ms + gain.beside_ms),
         evidence=one.evidence,
         remedy=one.remedy,
         backed="replay" if one.gain_ms is None else "measured",
         at_most=one.at_most,
+        at_least=one.at_least,
     )

@@ -6,7 +6,7 @@ the cap is a bucket as large as itself. The trace has each gradient's size, the 
 the buckets' all-reduces; that the one adds up to the other, bucket by bucket, is checked before anything is cut anew.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import compress
 from operator import attrgetter
@@ -184,22 +184,22 @@ class _Additions:
 
 
 def recut(
-    graph: Graph, steps: Sequence[StepBuckets], cuts: Sequence[Cut], scale: float, work_us: Mapping[int, float]
+    graph: Graph, steps: Sequence[StepBuckets], cuts: Sequence[Cut], scale: float, work_us: Sequence[Sequence[float]]
 ) -> None:
     """Replace each step's all-reduces by those of another cut, or of another width, in place.
 
-    `scale`: bytes that travel a byte of gradient. `work_us`: the time of a collective alone, by its bytes.
+    `scale`: bytes that travel a byte of gradient. `work_us`: the time of each collective alone, by step and bucket.
     """
     cost = _handover_ns(graph)
     additions = _Additions(graph)
     taken_out = _take_out(graph, steps)
-    for step, cut, out in zip(steps, cuts, taken_out, strict=True):
+    for step, cut, times_us, out in zip(steps, cuts, work_us, taken_out, strict=True):
         model = graph.transfers[step.transfers[0]]
         made: dict[int, list[int]] = {rank: [] for rank in graph.ranks}
         like = {rank: _typical_member(graph, rank, step) for rank in graph.ranks}
-        for last, held in cut:
+        for (last, held), time_us in zip(cut, times_us, strict=True):
             size = round(held * scale)
-            work = work_us[size] * 1e3
+            work = time_us * 1e3
             transfer = replace(model, members={}, work_ns=work, traced_ns=work, bytes=size, hidden=0.0)
             index = len(graph.transfers)
             graph.transfers.append(transfer)

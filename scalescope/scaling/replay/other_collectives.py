@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from scalescope.scaling.replay.buckets import StepBuckets, cut_by, first_bucket_cap, recut
+from scalescope.scaling.replay.buckets import Cut, StepBuckets, cut_by, first_bucket_cap, recut
 from scalescope.scaling.replay.bursts import Bursts
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.graph import Graph, Transfer
@@ -59,7 +59,14 @@ class OtherCollectives:
             return "gradients are handed over one by one already"
         if change.spread or (change.bucket_mib is not None and bursts().come == "a bucket"):
             bursts().spread(graph)
-        recut(graph, steps, cuts, scale, work)
+        times = [
+            [
+                min(work[round(held * scale)], most)
+                for (_, held), most in zip(cut, _no_longer_than(graph, step, cut, scale), strict=True)
+            ]
+            for step, cut in zip(steps, cuts, strict=True)
+        ]
+        recut(graph, steps, cuts, scale, times)
         return None
 
     def speed_up(self, graph: Graph, factor: float) -> None:
@@ -88,3 +95,22 @@ class OtherCollectives:
         near = sorted(self.ratios, key=lambda one: abs(math.log(one[0] / size)))[: max(6, len(self.ratios) // 3)]
         ratios = sorted(ratio for _, ratio in near)
         return ratios[round(place * (len(ratios) - 1))]
+
+
+def _no_longer_than(graph: Graph, step: StepBuckets, cut: Cut, scale: float) -> list[float]:
+    """Return what each bucket of a step's new cut takes at most, µs; infinite where it is not made of whole ones.
+
+    What travels together takes no longer than one after another: the rounds of messages are one's, and the rate of
+    links falls with no size. So no bucket takes longer than those together did that carried the same gradients.
+    """
+    ends = [last for last, _ in step.cut]
+    traced = [graph.transfers[index].work_ns / 1e3 for index in step.transfers]
+    limits = []
+    first = 0
+    for last, _ in cut:
+        whole = first in (0, *(end + 1 for end in ends)) and last in ends and scale <= step.scale
+        limits.append(
+            sum(us for end, us in zip(ends, traced, strict=True) if first <= end <= last) if whole else math.inf
+        )
+        first = last + 1
+    return limits

@@ -38,6 +38,7 @@ class Removal(msgspec.Struct, frozen=True):
     what: What
     rank: int | None = None
     ns: int = 0  # of a pause; from which on what varies is uneven
+    now_and_then: bool = False  # a pause that is not there in each step
 
 
 def remove(graph: Graph, side: SideBySide, removal: Removal) -> None:
@@ -53,7 +54,7 @@ def remove(graph: Graph, side: SideBySide, removal: Removal) -> None:
         elif removal.what == "waits":
             _free_waits(graph, rank)
         elif removal.what == "pause":
-            _shorten_longest(graph, side, rank, removal.ns)
+            _shorten_longest(graph, side, rank, removal.ns, now_and_then=removal.now_and_then)
         else:
             for step in _steps(side):
                 _remove_in_step(graph, side, rank, step, removal.what)
@@ -174,11 +175,11 @@ def _free_waits(graph: Graph, rank: int) -> None:
             calls[at] = replace(call, awaits=-1, duration_ns=0.0)
 
 
-def _shorten_longest(graph: Graph, side: SideBySide, rank: int, ns: int) -> None:
+def _shorten_longest(graph: Graph, side: SideBySide, rank: int, ns: int, *, now_and_then: bool) -> None:
     for step in _steps(side):
         own = side.launches[rank, step]
-        if step == side.edge and not (own.host_ns.size and float(own.host_ns.max()) >= ns / 2):
-            continue  # it comes later in the step
+        if (now_and_then or step == side.edge) and not (own.host_ns.size and float(own.host_ns.max()) >= ns / 2):
+            continue  # it comes later in the step, or not in this one
         left = float(ns)
         for row in np.argsort(-own.host_ns, kind="stable").tolist():
             less = min(left, float(own.host_ns[row]))

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scalescope.records.errors import UserError
-from scalescope.scaling.answer import PARTS, AsRun, Replay, RunAnalysis, Split
+from scalescope.scaling.answer import PARTS, AsRun, LongerSteps, Replay, RunAnalysis, Split
 from scalescope.scaling.as_run.calibrate import Untraced
-from scalescope.scaling.as_run.step import step_as_run
+from scalescope.scaling.as_run.step import mark_unsteady, step_as_run
 from scalescope.scaling.as_run.untraced import untraced_of_run
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.costs.points import Launch
@@ -31,12 +31,41 @@ def add_findings_of_windows(
 
     See `findings.add.add_findings`.
     """
-    if len(explained.windows) < 2:
+    if (longer := explained.analysis.longer) is not None:
+        _add_of_kinds(path, explained, longer, sweeps, jobs, untraced)
+    elif len(explained.windows) < 2:
         add_findings(path, [explained.analysis], sweeps, explained.records, jobs, untraced, explained.host,
                      explained.ready)  # fmt: skip
-        return
+    else:
+        _add_of_each(path, explained, explained.windows, sweeps, jobs, untraced)
+
+
+def _add_of_kinds(
+    path: Path,
+    explained: Explained,
+    longer: LongerSteps,
+    sweeps: Sequence[Launch],
+    jobs: int | None,
+    untraced: Untraced | None,
+) -> None:
+    """Fill in what the steps that became longer show, and beside it what those before do."""
+    _add_of_each(path, explained, explained.windows or [explained], sweeps, jobs, untraced)
+    if (usual := explained.usual) is not None:
+        _add_of_each(path, usual, usual.windows or [usual], sweeps, jobs, None)
+        longer.usual = usual.analysis.findings
+        longer.usual_step_ms = step_as_run(usual.analysis)[0].value
+
+
+def _add_of_each(
+    path: Path,
+    explained: Explained,
+    windows: Sequence[Explained],
+    sweeps: Sequence[Launch],
+    jobs: int | None,
+    untraced: Untraced | None,
+) -> None:
     replayed = []
-    for window in explained.windows:
+    for window in windows:
         if not window.records:
             continue
         one = single(window)
@@ -60,14 +89,15 @@ def add_findings_of_study(
         return  # no traces at all, which the analyses say themselves
     for target in targets:
         analysis = alone.get(target.name)
-        if analysis is None or not analysis.ranks or analysis.windows < 2:
+        if analysis is None or not analysis.ranks or (analysis.windows < 2 and analysis.longer is None):
             continue
         del alone[target.name]
         again = explain_windows(target.path, jobs, for_replay=True)
         again.analysis.in_situ = analysis.in_situ
         add_findings_of_windows(target.path, again, sweeps, jobs)
-        for field in ("replay", "as_run", "unpriced", "timeline"):
+        for field in ("replay", "as_run", "unpriced", "timeline", "longer"):
             setattr(analysis, field, getattr(again.analysis, field))
+        mark_unsteady(analysis)
         keep(analysis, again.analysis.findings)
     add_findings(path, list(alone.values()), sweeps, jobs=jobs)
 
@@ -79,9 +109,16 @@ def join_windows(analysis: RunAnalysis, windows: Sequence[RunAnalysis]) -> None:
     if not priced:
         for one in windows[-1:]:
             analysis.replay, analysis.as_run, analysis.unpriced = one.replay, one.as_run, one.unpriced
+        mark_unsteady(analysis)
+        return
+    if len(windows) == 1:
+        analysis.replay, analysis.as_run = priced[0].replay, priced[0].as_run
+        mark_unsteady(analysis)
+        keep(analysis, priced[0].findings)
         return
     analysis.replay = _replay([one.replay for one in priced if one.replay is not None])
     analysis.as_run = _as_run([one.as_run for one in priced if one.as_run is not None])
+    mark_unsteady(analysis)
     step, _ = step_as_run(analysis)
     keep(analysis, pool_findings([one.findings for one in priced], step.value))
 
@@ -116,16 +153,20 @@ def _as_run(windows: Sequence[AsRun]) -> AsRun | None:
     step = mean_interval([_bounds(one) for one in whole])
     scales = [one.scale for one in whole if one.scale is not None]
     spent = [one.recording_ms for one in whole if one.recording_ms is not None]
+    against = next((one for one in whole if one.contradicts is not None), None)
+    # what contradicts one window is what was told of that one
+    told = [one.untraced_ms for one in ([against] if against is not None else whole) if one.untraced_ms is not None]
     return AsRun(
         step_ms=step.value,
         low_ms=step.low,
         high_ms=step.high,
         source=statistics.mode(one.source for one in whole),
         reason=next((one.reason for one in whole if one.reason is not None), None),
-        untraced_ms=_mean([one.untraced_ms for one in whole if one.untraced_ms is not None]),
+        untraced_ms=_mean(told),
         untraced_by=next((one.untraced_by for one in whole if one.untraced_by is not None), None),
-        contradicts=next((one.contradicts for one in whole if one.contradicts is not None), None),
-        without_recording_ms=next((told for one in whole if (told := one.without_recording_ms) is not None), None),
+        contradicts=against.contradicts if against is not None else None,
+        contradicted_ms=against.contradicted_ms if against is not None else None,
+        without_recording_ms=against.without_recording_ms if against is not None else None,
         scale=_mean(scales),
         recording_ms=_mean(spent),
         steps=sum(one.steps for one in whole),

@@ -8,6 +8,7 @@ import msgspec
 
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
+from scalescope.scaling.answer import LongerSteps
 from scalescope.scaling.rank.record import MOST_ACTIVITIES
 from scalescope.scaling.run import Explained, add_run_folder, explain_jobs, explain_run, explain_traces
 from scalescope.scaling.trace.sources import Source, find_windows
@@ -26,7 +27,7 @@ def explain_windows(
     if last.analysis.quality.verdict == "unusable" and not last.partitions:
         return last
     pooled = _with_earlier(path, last, jobs, executor, for_replay)
-    if pooled is not last and (path / "run.json").is_file():
+    if (pooled is not last or pooled.analysis.longer is not None) and (path / "run.json").is_file():
         add_run_folder(pooled.analysis, RunFolder(path))
     return pooled
 
@@ -46,6 +47,7 @@ def _with_earlier(
     windows = find_windows(path)
     if len(windows) < 2:
         return last
+    from scalescope.scaling.windows.kinds import by_kind
     from scalescope.scaling.windows.pool import pool
 
     activities = sum(one.count for one in last.records.values()) or 1
@@ -58,7 +60,18 @@ def _with_earlier(
             found.insert(0, earlier)
         else:
             left_out += 1
-    pooled = pool(found)
+    chosen, usual, longer = by_kind(path, found)
+    pooled = pool(chosen)
+    if longer is not None:
+        pooled = msgspec.structs.replace(pooled, usual=pool(usual) if usual else None)
+        pooled.analysis.longer = LongerSteps(
+            since=longer.since, step_ms=longer.step_ms, level_ms=longer.level_ms, usual_windows=len(usual)
+        )
+        if others := len(found) - len(chosen) - len(usual):
+            pooled.analysis.quality.reasons.append(
+                f"{others} of {len(found)} windows are left out: neither of the steps that became longer last, nor at "
+                "the level before"
+            )
     if left_out:
         pooled.analysis.quality.reasons.append(
             f"{left_out} of {len(windows)} windows are left out: their steps are not before those of the latest"

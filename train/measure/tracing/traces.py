@@ -5,13 +5,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import torch.distributed as dist
 
 from scalescope.hardware.detect import versions
 from scalescope.launch.job import Job
 from scalescope.records.errors import RunError
 from scalescope.records.rows import RunInfo
-from scalescope.records.steps.recording import RecordingBursts, RecordingFacts, WindowFacts, window_facts
+from scalescope.records.steps.recording import LongerFacts, RecordingBursts, RecordingFacts, WindowFacts, window_facts
 from scalescope.train.config import TrainConfig
 from scalescope.train.measure.tracing.bursts import Bursts
 from scalescope.train.measure.tracing.kineto import Tracer
@@ -37,13 +38,16 @@ def describe_run(job: Job[TrainConfig], info: RunInfo) -> dict[str, Any]:
     }
 
 
-def write_traces(job: Job[TrainConfig], tracer: Tracer, bursts: Bursts) -> None:
+def write_traces(
+    job: Job[TrainConfig], tracer: Tracer, bursts: Bursts, opened: Mapping[int, LongerFacts] | None = None
+) -> None:
     """Write this rank's traces; rank 0 hands the folder on. Raises RunError on every rank where one did not fit.
 
     What recording costs here, and the steps beside each window, go into each trace's header and into recording.json.
+    `opened`: why windows were that nobody had planned, by their first recorded step; the same on all ranks.
     """
     own = bursts.measure() if tracer.count else None
-    windows = _windows(job, tracer)
+    windows = [msgspec.structs.replace(one, longer=(opened or {}).get(one.steps[0])) for one in _windows(job, tracer)]
     failures = [
         failure
         for index in range(tracer.count)

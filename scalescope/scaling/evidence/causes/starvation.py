@@ -8,10 +8,12 @@ itself differ less.
 """
 
 from bisect import bisect_left
+from collections.abc import Sequence
 
 import numpy as np
 
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps, beyond_others
+from scalescope.scaling.evidence.causes.pauses import without_pauses
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
 from scalescope.scaling.evidence.host_evidence import HostEvidence
 from scalescope.scaling.trace.intervals import Ints
@@ -29,10 +31,13 @@ _SLOWER, _SLOWER_ON_CPU = 2.5, 1.3
 _ALIKE = 0.75
 
 
-def starved_causes(common: CommonSteps) -> list[HostCause]:
-    """Return a cause for each rank whose host is interrupted or slow, and one for interruptions that all ranks have."""
+def starved_causes(common: CommonSteps, pauses: Sequence[HostCause] = ()) -> list[HostCause]:
+    """Return a cause for each rank whose host is interrupted or slow, and one for interruptions that all ranks have.
+
+    `pauses`: stalls in some steps, which have a place and are nobody's turn on a core.
+    """
     found = []
-    lost = common.table(lambda one: one.interruptions.ns if one.interruptions else None)
+    lost = without_pauses(common, pauses, common.table(lambda one: one.interruptions.ns if one.interruptions else None))
     count = common.table(lambda one: one.interruptions.count if one.interruptions else None)
     more = beyond_others(lost) if len(common.ranks) > 1 else lost
     operators = _Operators(common)

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from scalescope.scaling.evidence.host_cause import HostCause, HostCode, HostFigure
-from scalescope.scaling.finding import Cure, EvidenceRow, Remedy
-from scalescope.scaling.findings.candidate import Candidate, Scene
+from scalescope.scaling.finding import IN_STEPS, Cure, EvidenceRow, Remedy
+from scalescope.scaling.findings.candidate import Candidate, Scene, Seen
 from scalescope.scaling.replay.removal import Removal, What
 
 _CURES: dict[HostCode, Cure] = {
@@ -28,18 +28,51 @@ def host_causes(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate for each code and rank among the causes on the hosts' side; launching is told by the replay."""
     by_kind: dict[tuple[HostCode, int | None], list[HostCause]] = {}
     for cause in scene.host or ():
-        if cause.code in _CURES:
+        if cause.now_and_then and scene.worth_a_look(cause.typical_ns / 1e6):
+            yield from _pausing(scene, cause)
+        elif cause.code in _CURES and not cause.now_and_then:
             by_kind.setdefault((cause.code, cause.rank), []).append(cause)
-    for (code, rank), causes in by_kind.items():
-        longest = sum(cause.typical_ns if cause.at_most_ns is None else _mean(cause.at_most_ns) for cause in causes)
-        if scene.worth_a_look(longest / 1e6):
+    known: set[tuple[Removal, ...]] = set()
+    for (code, rank), causes in sorted(by_kind.items(), key=lambda item: -_longest_ns(item[1])):
+        removals = _removals(scene, code, rank, causes)
+        # what two causes of one host would take out alike is the larger one's: dealt out, each had half of it
+        if scene.worth_a_look(_longest_ns(causes) / 1e6) and removals not in known:
+            known.add(removals)
             yield Candidate(
-                code=code,
-                rank=rank,
-                removals=_removals(scene, code, rank, causes),
-                evidence=_evidence(causes),
-                remedy=_remedy(scene, code),
+                code=code, rank=rank, removals=removals, evidence=_evidence(causes), remedy=_remedy(scene, code)
             )
+
+
+def _pausing(scene: Scene, cause: HostCause) -> Iterator[Candidate]:
+    """Yield the candidate of a host that stalls in some of the steps.
+
+    The replay is of the steps that a next one bounds. Where it has none of the stalls, their length tells on CPUs; how
+    far a host is ahead of its device, nothing does.
+    """
+    long = [ns for ns in cause.ns if ns > 0]
+    seen = Seen(len(long), len(cause.ns))
+    each_ms = sum(long) / len(long) / 1e6
+    numbers = scene.replayer.graph.step_numbers
+    bounded = {numbers[at] for at in scene.side.steps}
+    # what comes before a step's first launch makes the one before it longer
+    before = cause.place is not None and cause.place.phase == "before_first"
+    held = sum(ns > 0 and step - before in bounded for step, ns in zip(cause.steps, cause.ns, strict=True))
+    if not held and not scene.replayer.on_cpu:
+        return
+    removal = Removal("pause", cause.rank, round(each_ms * 1e6), now_and_then=True)
+    gain = seen.share * each_ms
+    yield Candidate(
+        code="host_stall",
+        rank=cause.rank,
+        removals=(removal,) if held else (),
+        gain_ms=None if held else (gain, *seen.bounds(gain)),
+        seen=Seen(len(long), len(cause.ns), held / len(bounded) if bounded else 0.0),
+        evidence=(
+            *_evidence([cause]),
+            EvidenceRow(kind="figure", name=IN_STEPS, ms=each_ms, calls=float(len(long)), value=float(len(cause.ns))),
+        ),
+        remedy=Remedy(cure="look_at_host"),
+    )
 
 
 def _removals(scene: Scene, code: HostCode, rank: int | None, causes: Sequence[HostCause]) -> tuple[Removal, ...]:
@@ -92,6 +125,10 @@ def _row(figure: HostFigure, cause: HostCause) -> EvidenceRow:
         calls=figure.count,
         share=figure.share,
     )
+
+
+def _longest_ns(causes: Sequence[HostCause]) -> float:
+    return sum(cause.typical_ns if cause.at_most_ns is None else _mean(cause.at_most_ns) for cause in causes)
 
 
 def _mean(values: Sequence[int]) -> float:

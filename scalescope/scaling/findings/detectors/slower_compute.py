@@ -35,6 +35,8 @@ _ALIKE = 0.25
 _HARDLY = 0.4
 #: From here on a rank rather has more to compute, such as a larger batch, than slower cores or clocks.
 _MUCH = 1.3
+#: Of what is longer on the mean, so much is in the shortest of the steps, too, where it is no chance.
+_ALWAYS = 0.5
 #: So much of the compute multiplies, and moves data, at least; and so many kernels are told apart.
 _SHARE, _NAMES = 0.1, 3
 
@@ -48,6 +50,7 @@ class InCommon:
     mine: Floats
     theirs: Floats
     steps: int
+    place: Sequence[int] = ()  # in the step's program
 
     @property
     def longer(self) -> Floats:
@@ -78,7 +81,9 @@ def slower_compute(scene: Scene) -> Iterator[Candidate]:
             continue
         # cores that compute for a rank are not what a device is: more to compute looks as lower clocks would
         clocks = None if scene.replayer.on_cpu else by_clocks(common)
-        told = _by_turns(common) or clocks or everywhere(common) or _of_kinds(common)
+        told = _by_turns(common)
+        if told is None and not (scene.replayer.on_cpu and _is_by_chance(common)):
+            told = clocks or everywhere(common) or _of_kinds(common)
         if told is not None:
             code, cure, evidence = told
             yield Candidate(
@@ -99,6 +104,7 @@ def _in_common(scene: Scene, rank: int) -> InCommon:
     names: list[str] = []
     mine: list[float] = []
     theirs: list[float] = []
+    places: list[int] = []
     for step in side.steps:
         own = side.launches[rank, step]
         others = side.others(rank, step, "work_ns")
@@ -110,8 +116,26 @@ def _in_common(scene: Scene, rank: int) -> InCommon:
                 names.append(node.name)
                 mine.append(float(own.work_ns[row]))
                 theirs.append(other)
+                places.append(int(own.place[row]))
     kinds = [kind_of(name) for name in names]
-    return InCommon(names, kinds, np.array(mine), np.array(theirs), max(1, len(side.steps)))
+    return InCommon(names, kinds, np.array(mine), np.array(theirs), max(1, len(side.steps)), places)
+
+
+def _is_by_chance(common: InCommon) -> bool:
+    """Tell whether launches are longer in some steps and not in others: at its shortest hardly any of them is.
+
+    A rank that has more to compute, or slower cores, has them so in each step. Its share of cores that others use, too,
+    differs from step to step.
+    """
+    shortest: dict[tuple[str, int], list[float]] = {}
+    for key, mine, theirs in zip(
+        zip(common.name, common.place, strict=True), common.mine.tolist(), common.theirs.tolist(), strict=True
+    ):
+        known = shortest.setdefault(key, [mine, theirs])
+        shortest[key] = [min(known[0], mine), min(known[1], theirs)]
+    mine, theirs = (sum(one[at] for one in shortest.values()) for at in (0, 1))
+    always, mean = mine / theirs - 1, float(common.mine.sum() / common.theirs.sum()) - 1
+    return always < max(_NATURAL, _ALWAYS * mean)
 
 
 #: The code, what to do, and the evidence.
@@ -122,7 +146,7 @@ def _by_turns(common: InCommon) -> Reason | None:
     turns = common.longer > np.maximum(_TURN_NS, common.theirs / 2)
     whole = float(np.maximum(common.longer, 0).sum())
     taken = float(common.longer[turns].sum())
-    if taken < _TURNS * whole or common.ratio(np.ones(turns.size, bool)) > 1 + _NATURAL:
+    if turns.sum() < common.steps or taken < _TURNS * whole or common.ratio(np.ones(turns.size, bool)) > 1 + _NATURAL:
         return None
     row = EvidenceRow(
         kind="figure",

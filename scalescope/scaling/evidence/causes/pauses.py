@@ -1,0 +1,118 @@
+"""Where a host does nothing in some steps only: at one place, for far longer than that place takes in the others.
+
+A job that writes a log, collects garbage or reads a file every so many steps pauses at the same place, for about as
+long each time. A host that shares its cores stands still as well, but now here and now there, for what the scheduler's
+turns take. So pauses of two steps and more count where they are alike; a single one only where it is longer than turns
+are, and stands out from all others of the window: even so it may have been anything, and costs for sure nothing.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from scalescope.scaling.evidence.causes.common_steps import CommonSteps
+from scalescope.scaling.evidence.gaps import GapLocation
+from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
+from scalescope.scaling.trace.intervals import Ints
+
+#: The share of a step that pauses take at least, in the mean of all steps.
+_SHARE = 0.01
+#: A pause is at least so long, ns, and so many times what its place takes in the other steps, and on the others. Where
+#: hosts compute they share cores: a turn of another process is up to 12 ms long, and turns are alike, too.
+_LEAST_NS, _LEAST_ON_CPU_NS = 2_000_000, 12_000_000
+_TIMES = 10
+#: In so many of the steps and more it is no pause of some steps: `stalls` tells of it.
+_MOSTLY = 0.75
+#: Pauses are alike where their standard deviation is within this share of their mean.
+_ALIKE = 0.35
+#: Longer than the turns that a scheduler gives to others, ns; and so many times as long as all else in the window.
+_NO_TURN_NS = 20_000_000
+_STANDS_OUT = 3
+
+
+def pause_causes(common: CommonSteps) -> list[HostCause]:
+    """Return a cause for each rank and place of pauses in some steps, and for each place at which all ranks pause."""
+    if len(common) < 2:
+        return []
+    longest = _longest_gaps(common)
+    interrupted = common.table(lambda one: one.interruptions.ns if one.interruptions else None)
+    found = []
+    for place, ns in longest.items():
+        together = ns.min(axis=0)
+        elsewhere = max((float(other.max()) for at, other in longest.items() if at != place), default=0.0)
+        elsewhere = max(elsewhere, float((interrupted - ns).max()))
+        paused = _paused(common, together, np.zeros_like(together), elsewhere)
+        if len(common.ranks) > 1 and paused.any():
+            found.append(_cause(common, None, place, np.where(paused, together, 0)))
+            continue
+        own: list[HostCause] = []
+        for at, rank in enumerate(common.ranks):
+            others = np.delete(ns, at, axis=0)
+            usual = np.median(others, axis=0).astype(np.int64) if len(others) else np.zeros_like(together)
+            paused = _paused(common, ns[at], usual, max(elsewhere, float(others.max(initial=0))))
+            if paused.any():
+                own.append(_cause(common, rank, place, np.where(paused, ns[at] - usual, 0)))
+        # ranks that take turns are late in most steps together: that is a cause of its own
+        by_turns = len(own) > 1 and np.any([one.ns for one in own], axis=0).mean() >= _MOSTLY
+        found += [] if by_turns else own
+    return found
+
+
+def without_pauses(common: CommonSteps, pauses: Sequence[HostCause], interruptions: Ints) -> Ints:
+    """Return interruptions, ns a rank and step, without the pauses among them."""
+    left = interruptions.copy()
+    for cause in pauses:
+        rows = [at for at, rank in enumerate(common.ranks) if cause.rank in (None, rank)]
+        left[rows] = np.maximum(left[rows] - np.array(cause.ns, np.int64), 0)
+    return left
+
+
+def _longest_gaps(common: CommonSteps) -> dict[GapLocation, Ints]:
+    """Return the longest gap at each place, ns, (ranks, steps)."""
+    found: dict[GapLocation, Ints] = {}
+    for at, (rank, evidence) in enumerate(common.by_rank.items()):
+        for one in evidence.gaps.places:
+            table = found.setdefault(one.place, np.zeros((len(common.ranks), len(common)), np.int64))
+            table[at] = common.row(rank, one.longest_ns)
+    return found
+
+
+def _paused(common: CommonSteps, ns: Ints, usual: Ints, elsewhere: float) -> np.ndarray:
+    """Tell of each step whether the host pauses in it.
+
+    `usual`: what the other ranks take there; `elsewhere`: the longest of all other gaps, ns.
+    """
+    on_cpu = any(one.on_cpu for one in common.by_rank.values())
+    other_steps = float(np.sort(ns)[(ns.size - 1) // 4])
+    least = np.maximum(_TIMES * np.maximum(usual, other_steps), _LEAST_ON_CPU_NS if on_cpu else _LEAST_NS)
+    paused = np.asarray(ns >= least)
+    count = int(paused.sum())
+    lengths = ns[paused]
+    if not count or count >= _MOSTLY * ns.size or lengths.sum() < _SHARE * common.step_ns * ns.size:
+        return np.zeros(ns.size, bool)
+    if count == 1:
+        sure = lengths[0] >= _NO_TURN_NS and lengths[0] >= _STANDS_OUT * elsewhere
+    else:
+        sure = lengths.std() <= _ALIKE * lengths.mean()
+    return paused if sure else np.zeros(ns.size, bool)
+
+
+def _cause(common: CommonSteps, rank: int | None, place: GapLocation, ns: Ints) -> HostCause:
+    paused = ns[ns > 0]
+    figure = HostFigure(
+        kind="gap",
+        name=place.after or place.before,
+        inside=place.inside,
+        ns=float(paused.mean()),
+        count=1.0,
+        share=paused.size / ns.size,
+    )
+    return HostCause(
+        code="host_stall",
+        rank=rank,
+        steps=common.steps,
+        ns=tuple(ns.tolist()),
+        evidence=(figure,),
+        place=place,
+        now_and_then=True,
+    )

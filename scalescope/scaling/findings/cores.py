@@ -1,0 +1,41 @@
+"""The cores that ranks may run on, and the threads that they compute with: fewer than those, and threads take turns."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from scalescope.records.environment import cores_of
+from scalescope.records.rows import Device, Environment, RunInfo
+
+
+class CoreShare(NamedTuple):
+    """One host's ranks that compute on its cores."""
+
+    ranks: int
+    threads: int  # that operators compute with, of all of them
+    cores: int
+
+
+def core_share(info: RunInfo) -> CoreShare | None:
+    """Return that of the host with most threads a core; None where no rank computes on CPUs, or nothing tells.
+
+    Of runs from before ranks told theirs, by the variable that all of them were started with; torch takes no more of it
+    than there are cores.
+    """
+    by_host: dict[str, list[Device]] = defaultdict(list)
+    for device in info.devices:
+        if device.kind == "cpu":
+            by_host[device.host].append(device)
+    shares = [share for own in by_host.values() if (share := _share(own, info.environment)) is not None]
+    return max(shares, key=lambda share: share.threads / share.cores, default=None)
+
+
+def _share(ranks: Sequence[Device], environment: Environment | None) -> CoreShare | None:
+    told = [one.threads for one in ranks if one.threads is not None]
+    cores = {core for one in ranks for core in cores_of(one.cores or "")}
+    if len(told) == len(ranks) and cores:
+        return CoreShare(len(ranks), sum(told), len(cores))
+    threads = environment.variables.get("OMP_NUM_THREADS", "") if environment is not None else ""
+    if environment is None or not threads.isascii() or not threads.isdigit() or not environment.cpu_cores:
+        return None
+    return CoreShare(len(ranks), len(ranks) * min(int(threads), environment.cpu_cores), environment.cpu_cores)

@@ -1,0 +1,46 @@
+"""More threads that compute than cores: on CPUs each operator then waits for threads that have no core.
+
+What threads take turns on is told by the run itself, not by its trace: how many threads each rank computes with, and
+which cores it may run on. A parallel loop ends with its last thread, so a launch takes its own time and the turns of
+others; it costs at least what each launch takes beyond its shortest one, on any rank in any step.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from scalescope.scaling.finding import EvidenceRow, Remedy
+from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
+from scalescope.scaling.replay.removal import Removal
+
+_TURNS = "by_turns"
+
+
+def oversubscribed(scene: Scene) -> Iterator[Candidate]:
+    """Yield a candidate where a host's ranks compute with more threads than they have cores."""
+    cores = scene.cores
+    if cores is None or not scene.replayer.on_cpu or cores.threads <= cores.cores:
+        return
+    yield Candidate(
+        code="host_starved",
+        removals=(Removal("uneven", ns=round(WORTH_A_LOOK * scene.step_ms * 1e6)),),
+        evidence=(
+            EvidenceRow(kind="figure", name="threads", value=float(cores.threads)),
+            EvidenceRow(kind="figure", name="cores", value=float(cores.cores)),
+        ),
+        at_least=True,
+        remedy=Remedy(cure="fewer_threads", size=float(max(1, cores.cores // cores.ranks))),
+    )
+
+
+def without_its_symptoms(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return candidates without what threads that take turns make by themselves, where they do."""
+    if not any(one.remedy is not None and one.remedy.cure == "fewer_threads" for one in candidates):
+        return list(candidates)
+    return [one for one in candidates if not _is_symptom(one)]
+
+
+def _is_symptom(one: Candidate) -> bool:
+    if one.code == "host_starved":
+        return one.remedy is None or one.remedy.cure != "fewer_threads"
+    if one.code == "slower_compute":
+        return any(row.name == _TURNS for row in one.evidence)
+    return one.code in ("unsteady", "alternating_load") or (one.seen is not None and one.seen.steps == 1)

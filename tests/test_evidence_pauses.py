@@ -1,0 +1,86 @@
+"""A host that stands still in some steps only: it is a stall of that host, with its place and how often, and what a
+shared core does by turns is none."""
+
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import pytest
+from host_traces import HostTrace, backward, forward, optimise
+
+from scalescope.records.statistics import share_95
+from scalescope.report.verdict import run_verdict
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.evidence.compare import compare_hosts
+from scalescope.scaling.evidence.host_cause import HostCause
+from scalescope.scaling.ranks.read import read_ranks
+from scalescope.scaling.trace.sources import find_sources
+
+DATA = Path(__file__).parent / "data"
+KERNEL_US = 40.0
+
+
+def causes(folder: Path, *pauses_ms: dict[int, float], steps: int = 6) -> list[HostCause]:
+    """Return what is found where each rank pauses for so many ms in some steps, before its backward pass."""
+    for rank, of_rank in enumerate(pauses_ms):
+        trace, numbers = HostTrace(rank, len(pauses_ms)), count()
+
+        def step(trace: HostTrace, _: int, own: dict[int, float] = of_rank, at: Iterator[int] = numbers) -> None:
+            forward(trace, KERNEL_US)
+            trace.idle(1e3 * own.get(next(at), 0.0))
+            backward(trace, KERNEL_US)
+            optimise(trace)
+
+        trace.steps(steps, step).write(folder)
+    summaries = read_ranks(find_sources(folder)).summaries
+    hosts = {rank: one.host_evidence for rank, one in summaries.items() if one.host_evidence is not None}
+    return [one for one in compare_hosts(hosts) if one.now_and_then]
+
+
+def test_a_pause_in_every_third_step_is_a_stall_of_that_rank(tmp_path: Path) -> None:
+    (found,) = causes(tmp_path, {}, {1: 6.0, 4: 6.1})
+    assert (found.code, found.rank) == ("host_stall", 1)
+    assert [ns > 0 for ns in found.ns] == [False, True, False, False, True, False]
+    assert found.typical_ns == pytest.approx(12.1e6 / 6, rel=0.05)
+    assert found.evidence[0].share == pytest.approx(1 / 3)
+
+
+def test_ranks_that_pause_in_the_same_steps_do_so_together(tmp_path: Path) -> None:
+    (found,) = causes(tmp_path, {1: 6.0, 4: 6.0}, {1: 6.0, 4: 6.0})
+    assert found.rank is None
+
+
+@pytest.mark.parametrize("pauses_ms", [{1: 4.0, 4: 15.0}, {2: 8.0}, {2: 0.5, 5: 0.5}])
+def test_unlike_ones_short_ones_and_a_single_one_that_may_be_a_turn_are_none(
+    pauses_ms: dict[int, float], tmp_path: Path
+) -> None:
+    assert causes(tmp_path, {}, pauses_ms) == []
+
+
+def test_a_single_long_one_is_told_and_may_cost_nothing_in_other_steps(tmp_path: Path) -> None:
+    (found,) = causes(tmp_path, {2: 45.0}, {})
+    assert found.rank == 0 and sum(ns > 0 for ns in found.ns) == 1
+
+
+def test_the_verdict_names_the_rank_that_sleeps_in_every_third_step_of_a_real_job() -> None:
+    """Two ranks on two cores under gloo; rank 1 slept for 60 ms in two of the six recorded steps, 20 ms a step."""
+    (analysis,) = analyze([DATA / "cpu_now_and_then_n2"], jobs=1)
+    assert isinstance(analysis, RunAnalysis)
+    found = analysis.findings[0]
+    assert (found.code, found.rank) == ("host_stall", 1)
+    assert found.ms == pytest.approx(20.0, rel=0.2)
+    assert found.low_ms is not None and found.high_ms is not None and 0 < found.low_ms < 20 < found.high_ms
+    headline = run_verdict(analysis).headline
+    assert found.fraction is not None and found.fraction < 0.9, "of a step with its share of them"
+    assert (
+        "rank 1 costs 20.1 ms (5.8 ms to 42.3 ms) a step in the mean: its host" in headline
+        and "for 60." in headline
+        and "in 2 of 6 steps" in headline
+    )
+
+
+def test_how_often_a_few_steps_tell() -> None:
+    low, high = share_95(2, 6)
+    assert 0.09 < low < 0.11 and 0.69 < high < 0.71
+    assert share_95(0, 5)[0] == 0.0 and share_95(5, 5)[1] == 1.0

@@ -1,0 +1,109 @@
+"""A job whose own untraced steps contradict its traces did not run evenly: that is said before anything else."""
+
+import shutil
+from io import StringIO
+from pathlib import Path
+
+import msgspec
+import pytest
+from rich.console import Console
+
+from scalescope.records.folder import RunFolder
+from scalescope.records.rows import StepRow
+from scalescope.report.html import write_report
+from scalescope.report.sentences import loss_sentence
+from scalescope.report.terminal import print_run
+from scalescope.report.verdict import run_verdict, study_verdicts
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import AsRun, Replay, RunAnalysis, StepTimes
+from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.windows.add import join_windows
+from tests.report_samples import run_answer, study_answer, write_run
+
+JOB = Path(__file__).parent / "data" / "gather_sm_n2"  # 2.2 ms a step
+
+
+def own_run(path: Path, steady_ms: float) -> RunAnalysis:
+    """Return the answer for a run with these traces, whose untraced steps are so long and whose profiled are 2.2 ms."""
+    folder = write_run(path, 2)
+    folder.analysis.unlink()
+    folder.steps.unlink()
+    folder.traces.mkdir()
+    for trace in JOB.glob("rank*.json.gz"):
+        shutil.copy(trace, folder.trace_of(int(trace.name[4]), 30))
+    (plain,) = analyze([JOB], jobs=1)
+    assert isinstance(plain, RunAnalysis)
+    recorded = {one.step for one in plain.steps}
+    with folder.step_writer() as rows:
+        for step in range(max(recorded) - 40, max(recorded) + 20):
+            ms = 2.2 if step in recorded else steady_ms + 0.001 * (step % 3)
+            phase = "profile" if step in recorded else "steady"
+            rows.append(StepRow(step=step, phase=phase, step_ms=[ms, ms], samples_per_s=1.0))  # type: ignore[arg-type]
+    (answer,) = analyze([path], jobs=1)
+    assert isinstance(answer, RunAnalysis)
+    return answer
+
+
+@pytest.mark.parametrize(("steady_ms", "contradicts"), [(0.4, "too_short"), (4.0, "too_long"), (2.2, None)])
+def test_own_steps_that_contradict_the_traces_are_said_first(
+    steady_ms: float, contradicts: str | None, tmp_path: Path
+) -> None:
+    answer = own_run(tmp_path / "run", steady_ms)
+    assert answer.as_run is not None and answer.as_run.contradicts == contradicts
+    assert answer.as_run.untraced_by == "steps" and answer.step_times is not None
+    verdict = run_verdict(answer)
+    unsteady = f"{answer.model} · {answer.strategy} · 2 GPUs: the machine was unsteady. Of the profiled steps alone: "
+    assert verdict.headline.startswith(unsteady) == (contradicts is not None)
+    if contradicts is not None:
+        assert answer.step_times.unsteady and verdict.level == "unknown"
+        assert "The job's own untraced step of" in verdict.sentences[0] and "did not run evenly" in verdict.sentences[0]
+        assert "another job's" not in verdict.text and verdict.advice.startswith("measure again")
+        page = write_report(RunFolder(tmp_path / "run")).read_text().replace("\N{NO-BREAK SPACE}", " ")
+        assert page.index("the machine was unsteady") < page.index("What may help most")
+        print_run(answer, Console(file=(shown := StringIO()), width=400))
+        assert "the machine was unsteady" in shown.getvalue().strip().splitlines()[0]
+
+
+def contradicted(run: RunAnalysis) -> RunAnalysis:
+    run.as_run = AsRun(step_ms=60.0, low_ms=40.0, high_ms=70.0, source="steps", reason="not_reached",
+                       untraced_ms=Interval(45.0, 44.0, 46.0), untraced_by="steps", contradicts="too_short",
+                       contradicted_ms=65.0, without_recording_ms=60.0)  # fmt: skip
+    return run
+
+
+def test_one_window_that_contradicts_makes_the_run_unsteady_and_is_told_by_its_own_figures() -> None:
+    even, uneven, run = run_answer("r", 2), contradicted(run_answer("r", 2)), run_answer("r", 2)
+    even.as_run = AsRun(step_ms=50.0, source="steps", untraced_ms=Interval(50.0, 49.0, 51.0), untraced_by="steps")
+    run.windows = 2
+    even.replay = uneven.replay = Replay(traced_ms=99.0, replayed_ms=99.0, error=0.0, unexplained_ms=0.0, faithful=True)
+    join_windows(run, [even, uneven])
+    assert run.step_times is not None and run.step_times.unsteady
+    told = "own untraced step of 45.0 ms contradicts the traces: without all that recording can cost, the 65.0 ms step"
+    assert f"{told} of one window still takes 60.0 ms" in run_verdict(run).text
+
+
+def test_a_study_whose_largest_runs_own_steps_contradict_its_traces_says_so_first() -> None:
+    runs = [run_answer(f"gpt_small-n{n}", n) for n in (1, 2, 4)]
+    study = study_answer("s", [run.name for run in runs])
+    assert "unsteady" not in study_verdicts(study, runs)[0].headline
+    contradicted(runs[-1])
+    times = runs[-1].step_times
+    assert times is not None
+    runs[-1].step_times = msgspec.structs.replace(times, unsteady=True)
+    verdict = study_verdicts(study, runs)[0]
+    assert verdict.headline.startswith("gpt_small: the machine was unsteady. ") and verdict.level == "unknown"
+    assert any("own steps contradict its traces" in text for text in verdict.cautions)
+
+
+def test_an_answer_from_before_the_field_tells_unsteadiness_all_the_same() -> None:
+    old = b'{"measured_step_ms":90,"measured_step_p95_ms":91,"measured_steps":24,"window_step_ms":50,'
+    old += b'"profiling_overhead_ms":-40,"profiling_overhead_fraction":-0.44,"placebo_ms":1}'
+    assert msgspec.json.decode(old, type=StepTimes).unsteady
+
+
+def test_growths_that_recording_sets_apart_say_so() -> None:
+    (fall, *_) = study_answer("s", ["1", "2", "4"]).waterfall
+    apart = msgspec.structs.replace(fall, measured_growth_ms=fall.growth_ms - 1.0, noise_ms=0.5)
+    assert "recording lengthens the profiled steps" in loss_sentence(apart)
+    even = msgspec.structs.replace(fall, measured_growth_ms=fall.growth_ms - 0.3, noise_ms=0.5)
+    assert "recording" not in loss_sentence(even)
