@@ -7,10 +7,12 @@
 
 `make` trains the jobs of CASES in turns, so that clocks and temperature meet all of them alike: `same`, and each job
 that differs from it in one known way, profiled in five windows, and once more without a profiler; overrides hold for
-all of them. On a machine without GPUs it trains tiny models on two CPU ranks. A further call makes what is missing.
+all of them. On a machine without GPUs it trains tiny models on two CPU ranks, of which some sleep (late_ranks.py). A
+further call makes what is missing.
 `check` compares every repeat-by-repeat split of what did not differ (A/A: at most 10 of 100 may be called different)
-and each case against `same` (A/B: the change found has to hold the difference of the runs without a profiler within
-10%, or in its interval, and the part that the case names has to be among the first two that moved). `causes` does the
+and each case against `same` (A/B: the change found has to hold the difference of the runs without a profiler, of a
+sleep its length, within 10% or in its interval; the part that the case names has to be among the first two that are
+told), and prints what users read. `causes` does the
 same with windows of known_causes.py: undisturbed ones in interleaved splits, and every case whose cost is settled.
 Exits with 1 where too much is wrong.
 """
@@ -19,6 +21,7 @@ import argparse
 import itertools
 import os
 import random
+import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -34,6 +37,8 @@ from jobs import JobFailed, train
 
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
+from scalescope.report.compare.sentences import headline, moved
+from scalescope.scaling.compare.compare import compare
 from scalescope.scaling.compare.difference import Difference, difference
 from scalescope.scaling.compare.measurement import Measurement, Repeat
 from scalescope.scaling.compare.read import read_repeat
@@ -53,6 +58,8 @@ class Case:
     moves: tuple[str, ...] = ()
     least_gpus: int = 1
     models: tuple[str, ...] = ("gpt_small", "resnet50", "gpt_tiny")
+    sleep_ms: float = 0.0  # of the ranks below in every step, which is then the truth
+    sleepers: tuple[int, ...] = ()
 
 
 COMMUNICATION = ("exposed_transfer", "exposed_wait", "exposed_unsplit")
@@ -65,9 +72,17 @@ CASES = (
 )
 ON_CPU = (
     Case("same"),
-    Case("one_more_layer", ("model.layers=5",), models=("gpt_tiny",)),
-    Case("wider", ("model.width=192",), models=("gpt_tiny",)),
+    Case("one_more_layer", ("model.layers=5",), moves=("attention", "matmul"), models=("gpt_tiny",)),
+    Case("wider", ("model.width=96",), models=("gpt_tiny",)),
+    Case("larger_batch", ("model.batch_size=10",), models=("gpt_tiny",)),
+    Case("small_buckets", ("strategy.bucket_mib=0.1",), models=("gpt_tiny",)),
+    Case("late_rank", moves=("idle_launch",), sleep_ms=2.5, sleepers=(1,)),
+    Case("late_rank_a_little", moves=("idle_launch",), sleep_ms=0.8, sleepers=(1,)),
+    Case("all_late", moves=("idle_launch",), sleep_ms=2.5, sleepers=(0, 1)),
+    Case("all_late_a_little", moves=("idle_launch",), sleep_ms=0.8, sleepers=(0, 1)),
 )
+#: Of a step of 25 ms, so that the sleeps above are 10% and 3% of it.
+_ON_CPU = ("launch.device=cpu", "launch.threads_per_rank=1", "model.layers=4", "model.width=64", "model.context=64")
 _PROFILED = ("steps=150", "profiler.wait=20", "profiler.active=5", "profiler.repeat=5")
 _PLAIN = ("steps=70", "profiler=none")
 
@@ -107,7 +122,7 @@ def make(
     known = CASES if count else ON_CPU
     cases = [case for case in known if case.least_gpus <= max(count, 1) and (names is None or case.name in names)]
     chosen = (models or ("gpt_small,resnet50" if count else "gpt_tiny")).split(",")
-    device = () if count else ("launch.device=cpu", "launch.threads_per_rank=1", "model.layers=4", "model.width=128")
+    device = () if count else _ON_CPU
     for number, model, case, profiled in itertools.product(range(repeats), chosen, cases, (True, False)):
         name = f"{case.name}-{'profiled' if profiled else 'plain'}-{number}"
         folder = out / model / name
@@ -118,7 +133,11 @@ def make(
         try:
             # what a case sets comes last, and stands
             job = (f"model={model}", f"launch.ranks={ranks}", *device, *steps)
-            train(out / model, name, [*job, *overrides, *case.overrides])
+            words = [*job, *overrides, *case.overrides]
+            if case.sleepers:
+                train_late(out / model, name, words, ranks, case)
+            else:
+                train(out / model, name, words)
             print(f"{model} {name}", flush=True)
         except JobFailed as error:
             failed += 1
@@ -128,9 +147,20 @@ def make(
     return int(failed > 0)
 
 
+def train_late(out: Path, name: str, overrides: Sequence[str], ranks: int, case: Case) -> None:
+    """Train with ranks that sleep. Raises JobFailed with the reason where it does not get to its end."""
+    script = Path(__file__).resolve().with_name("late_ranks.py")
+    sleep = {"SLEEP_MS": f"{case.sleep_ms}", "SLEEP_RANKS": ",".join(map(str, case.sleepers)), "OMP_NUM_THREADS": "1"}
+    launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={ranks}", str(script)]
+    words = ["train", "logger=none", *overrides, f"runs={out}", f"name={name}"]
+    done = subprocess.run([*launcher, *words], env=os.environ | sleep, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise JobFailed(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}")
+
+
 def check(out: Path) -> Iterator[tuple[str, bool]]:
     """Yield a line each: what was compared, what came out, and whether it is right."""
-    cases = {case.name: case for case in (*ON_CPU, *CASES)}
+    cases = {case.name: case for case in (*CASES, *(() if gpus() else ON_CPU))}
     for model in sorted(path for path in out.iterdir() if path.is_dir()):
         runs: dict[str, list[Repeat]] = {}
         plain: dict[str, list[float]] = {}
@@ -143,13 +173,20 @@ def check(out: Path) -> Iterator[tuple[str, bool]]:
         yield from same_twice(f"{model.name} same", runs.get("same", []))
         for name, repeats in runs.items():
             if name != "same" and name in plain and "same" in plain:
-                truth = median(plain[name]) - median(plain["same"])
-                moves = cases[name].moves if name in cases else ()
-                yield known_change(f"{model.name} {name}", runs["same"], repeats, truth, moves)
+                case = cases.get(name, Case(name))
+                rate = _samples(runs["same"]) / _samples(repeats)
+                truth = case.sleep_ms or rate * median(plain[name]) - median(plain["same"])
+                yield known_change(f"{model.name} {name}", runs["same"], repeats, truth, case.moves)
+
+
+def _samples(repeats: Sequence[Repeat]) -> int:
+    return repeats[0].identity.samples or 1
 
 
 def _step_ms(path: Path) -> float:
-    return median(row.length_ms for row in RunFolder(path).read_steps() if row.phase == "steady")
+    """Return a run's step, without what its ranks waited for cores where that is told: other processes' doing."""
+    rows = [row for row in RunFolder(path).read_steps() if row.phase == "steady"]
+    return median(row.length_ms - max(row.run_delay_ms, default=0.0) for row in rows)
 
 
 class _Truth(msgspec.Struct):
@@ -228,15 +265,18 @@ def known_change(
     known: tuple[float, float] | None = None,
 ) -> tuple[str, bool]:
     """Return what was found of a known change, and whether it is right; `known`: the interval of the truth itself."""
-    found = _compared(baseline, other)
+    here, there = (Measurement(name=name, repeats=list(side)) for name, side in (("same", baseline), ("other", other)))
+    found = compare([here], [there])
+    change, low_ms, high_ms = found.change_ms, found.low_ms, found.high_ms
+    if change is None or low_ms is None or high_ms is None:
+        return f"A/B {what}: {headline(found)}", False
     low, high = known or (truth_ms, truth_ms)
-    inside = (found.low_ms <= high and low <= found.high_ms) or abs(found.change_ms - truth_ms) <= NEAR * abs(truth_ms)
-    moved = sorted((part for part in found.parts if not part.within_noise), key=lambda part: -abs(part.change_ms))
-    named = not moves or any(part.name in moves for part in moved[:2])
-    first = f"{moved[0].name} {moved[0].change_ms:+.2f}" if moved else "no part alone"
-    rank = f" (rank {moved[0].rank})" if moved and moved[0].rank is not None else ""
-    line = (f"A/B {what}: {found.change_ms:+.2f} ({found.low_ms:+.2f} to {found.high_ms:+.2f}) ms, true {truth_ms:+.2f}"
-            f"; first {first}{rank}{'' if inside else '; WRONG SIZE'}{'' if named else '; NOT NAMED'}")  # fmt: skip
+    inside = (low_ms <= high and low <= high_ms) or abs(change - truth_ms) <= NEAR * abs(truth_ms)
+    told = moved(found)
+    # what cannot be told from noise as a whole need not be named
+    named = not moves or any(part.name in moves for part in told[:2]) or (found.verdict == "same" and not told)
+    line = (f"A/B {what}: {change:+.2f} ({low_ms:+.2f} to {high_ms:+.2f}) ms, true {truth_ms:+.2f}"
+            f"{'' if inside else '; WRONG SIZE'}{'' if named else '; NOT NAMED'}: {headline(found)}")  # fmt: skip
     return line, inside and named
 
 

@@ -47,7 +47,9 @@ def archive(folder: Path, kind: str) -> Path:
 def unpacked(tar: Path, into: Path) -> Path:
     """Return the one folder that a tar file holds, unpacked."""
     with tarfile.open(tar) as file:
-        file.extractall(into, filter="data")
+        # as an attribute: the argument `filter`, and the filter, came with a bug-fix release of Python 3.11
+        file.extraction_filter = getattr(tarfile, "data_filter", None)
+        file.extractall(into)
     (folder,) = into.iterdir()
     return folder
 

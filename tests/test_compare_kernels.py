@@ -2,12 +2,20 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from scalescope.report.compare.sentences import headline
+from scalescope.report.compare.tables import parts_table
+from scalescope.scaling.compare.answer import Comparison, PartChange, Work
 from scalescope.scaling.compare.kernels.alignment import align
 from scalescope.scaling.compare.kernels.expected import expected_ratio
 from scalescope.scaling.compare.kernels.matching import match_tables
 from scalescope.scaling.compare.kernels.operators import Call, CallTable, Kernel, read_calls
+from scalescope.scaling.compare.kernels.work import with_work
+from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat, Window
+from scalescope.scaling.compare.windows import read_windows
+from scalescope.scaling.trace.kernel_kinds import KINDS
 
 DATA = Path(__file__).parent / "data"
 H100, MI300X = "NVIDIA H100 80GB HBM3", "AMD Instinct MI300X VF"
@@ -55,6 +63,88 @@ def test_one_more_layer_is_found_to_be_one_more_and_slows_nothing() -> None:
     extra = [row for row in found.rows if row.matched_by == "only_other"]
     assert sum(row.other_us for row in extra) == pytest.approx(sum(one.us for one in layer("nvidia")))
     assert all(row.ratio == pytest.approx(1.0) for row in found.rows if row not in extra)
+
+
+def part(name: str, baseline_ms: float, other_ms: float, half_ms: float) -> PartChange:
+    change = other_ms - baseline_ms
+    return PartChange(name=name, change_ms=change, low_ms=change - half_ms, high_ms=change + half_ms,
+                      baseline_ms=baseline_ms, other_ms=other_ms)  # fmt: skip
+
+
+def counted(name: str, *windows: dict[str, int | None]) -> Measurement:
+    """Return a side whose ranks launch so many kernels of each kind, window by window."""
+    calls = [tuple(window.get(kind, 0) for kind in KINDS) for window in windows]
+    found = [Window(ranks={}, steps={}, basis="profiled", traces={}, calls={0: one, 1: one}) for one in calls]
+    identity = Identity(world_size=2, activity="gpu", device=H100)
+    return Measurement(name=name, repeats=[Repeat(name=name, path=Path(name), identity=identity, windows=found)])
+
+
+def test_what_is_done_besides_is_certain_though_its_part_lies_within_noise() -> None:
+    matched = match_tables(table(layer("nvidia") * 12), table(layer("nvidia") * 13))
+    parts = [part("matmul", 17.0, 18.4, 1.9), part("attention", 20.0, 20.1, 1.0)]
+    sides = counted("before", {"matmul": 12, "attention": 24}), counted("after", {"matmul": 13, "attention": 24})
+    product, attention = with_work(parts, *sides, matched.alone_us)
+    assert product.within_noise and product.work is not None
+    assert (product.work.baseline_calls, product.work.other_calls) == (12, 13)
+    assert product.told_ms == pytest.approx(0.1) and (product.work.low_ms or 0) > 0, "as long as the added one takes"
+    assert attention.work is not None and attention.work.change_ms is None and attention.told_ms is None
+    back = with_work(
+        parts[:1], *sides[::-1], match_tables(table(layer("nvidia") * 13), table(layer("nvidia") * 12)).alone_us
+    )
+    assert back[0].work is not None and back[0].work.change_ms == pytest.approx(-0.1)
+
+
+def test_a_real_step_with_a_layer_less_lacks_that_layers_kernels_and_nothing_else() -> None:
+    whole = read_calls(DATA / "gpt_ddp_n2" / "rank0.json.gz")
+    forward = [at for at, one in enumerate(whole.calls) if one.operator == "aten::layer_norm"]
+    backward = [at for at, one in enumerate(whole.calls) if one.operator == "NativeLayerNormBackward0"]
+    layer = {*range(forward[10], forward[12]), *range(backward[10] + 1, backward[12] + 1)}
+    kept = [one for at, one in enumerate(whole.calls) if at not in layer or one.kind == "communication"]
+    found = match_tables(CallTable(kept, whole.steps, whole.device), whole).alone_us
+    lacking = sum(one.us for one in whole.calls) - sum(one.us for one in kept)
+    assert sum(more for _, more in found.values()) == pytest.approx(lacking, rel=1e-3)
+    assert all(fewer == 0 for fewer, _ in found.values()) and found["matmul"][1] > 900
+
+
+def test_counts_that_differ_from_step_to_step_or_window_to_window_tell_nothing() -> None:
+    parts, alone = [part("matmul", 17.0, 18.4, 1.9)], {"matmul": (0.0, 100.0)}
+    for unsteady in (counted("after", {"matmul": None}), counted("after", {"matmul": 13}, {"matmul": 12})):
+        (told,) = with_work(parts, counted("before", {"matmul": 12}), unsteady, alone)
+        assert told.work is None and told.told_ms is None
+
+
+def test_kernels_that_were_exchanged_for_others_are_no_work_besides() -> None:
+    before, after = counted("eager", {"matmul": 4, "other": 0}), counted("compiled", {"matmul": 0, "other": 1})
+    parts = [part("matmul", 7.0, 0.0, 9.0), part("other", 0.0, 6.0, 9.0)]
+    told = with_work(parts, before, after, {"matmul": (7000.0, 0.0), "other": (0.0, 6000.0)})
+    assert all(one.work is not None and one.work.change_ms is None for one in told)
+
+
+def test_a_step_as_long_that_does_more_is_said_to_do_more() -> None:
+    more = Work(baseline_calls=48, other_calls=52, change_ms=1.44, low_ms=1.3, high_ms=1.6)
+    parts = [msgspec.structs.replace(part("matmul", 17.0, 18.4, 1.9), work=more), part("rest", 30.0, 30.0, 2.0)]
+    same = Comparison(baseline="a", other="b", verdict="same", change_ms=1.4, low_ms=-1.0, high_ms=3.8,
+                      baseline_ms=47.0, other_ms=48.4, parts=parts)  # fmt: skip
+    assert headline(same).endswith(", though it is not the same work: matmul 52 calls a step for 48 (+1.44 ms).")
+    slower = msgspec.structs.replace(same, verdict="slower", low_ms=0.2)
+    assert headline(slower).endswith("of which matmul +1.44 (52 calls a step for 48), the rest within noise.")
+    shown = parts_table(slower)
+    at = [column.key for column in shown.columns].index("calls")
+    assert shown.rows[0][at : at + 2] == ["48 → 52", 1.44] and shown.rows[-1][at + 1] is None
+
+
+def test_a_cpus_operators_are_laid_side_by_side_and_counted() -> None:
+    path = DATA / "cpu_ddp_n2"
+    calls = read_calls(min(path.glob("*.json.gz")))
+    assert calls.device is None and {"aten::linear", "AddmmBackward0"} <= {one.operator for one in calls.calls}
+    assert not any((one.operator or "").startswith("c10d::") for one in calls.calls)
+    found = match_tables(calls, calls)
+    assert found.share == pytest.approx(1.0) and {row.bound for row in found.rows} == {"unknown"}
+    window = (read_windows(path, None, 1) or pytest.fail("no windows")).windows[0]
+    matmul = KINDS.index("matmul")
+    assert window.calls[0] == window.calls[1] and window.calls[0][matmul] == sum(
+        one.kind == "matmul" for one in calls.calls
+    )
 
 
 def test_kernels_of_one_name_and_two_sizes_are_told_apart() -> None:

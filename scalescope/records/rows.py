@@ -180,6 +180,7 @@ class StepRow(msgspec.Struct, frozen=True):
     joules_per_sample: float | None = None  # of all devices, by their own counters
     synchronised: bool = True  # a step waits for all ranks; otherwise each goes on by itself
     own_ms: list[float] = []  # every rank's time until it first waits for the others, by rank; empty: not marked
+    run_delay_ms: list[float] = []  # of step_ms, by rank, ready to run while others had its core; empty: nothing tells
 
     @property
     def length_ms(self) -> float:

@@ -3,7 +3,8 @@
 import math
 import time
 from collections import deque
-from typing import NamedTuple
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,12 +13,34 @@ from torch import Tensor
 class Reading(NamedTuple):
     """A lap as it is read: the step's milliseconds, its loss, and the rank's own milliseconds until it exchanges.
 
-    `own_ms` is NaN where no exchange was marked.
+    `own_ms` is NaN where no exchange was marked, `run_delay_ms` where a device keeps the time, or nothing tells.
     """
 
     step_ms: float
     loss: float
     own_ms: float
+    run_delay_ms: float = math.nan  # of them the loop's thread was ready to run, and another had its core
+
+
+_SCHEDSTAT = Path("/proc/thread-self/schedstat")
+
+
+class RunDelay:
+    """How long the thread that made this has been ready to run while others had its cores, by Linux's scheduler."""
+
+    def __init__(self) -> None:
+        try:
+            self._file: BinaryIO | None = _SCHEDSTAT.open("rb", buffering=0)
+        except OSError:  # not Linux, or a kernel that does not account for it
+            self._file = None
+
+    def ms(self) -> float:
+        """Return it since the thread began; NaN where nothing tells."""
+        if self._file is None:
+            return math.nan
+        self._file.seek(0)
+        fields = self._file.read(128).split()  # ns on a core, ns waiting for one, times it got one
+        return int(fields[1]) / 1e6 if len(fields) > 1 else math.nan
 
 
 class CpuClock:
@@ -26,12 +49,14 @@ class CpuClock:
     lag = 0  # steps between a lap and when it may be read without waiting
 
     def __init__(self) -> None:
-        self._mark_s = time.perf_counter()
+        self._run_delay = RunDelay()
         self._own_ms = math.nan
         self._laps: deque[Reading] = deque()
+        self.restart()
 
     def restart(self) -> None:
         """Begin a new lap here: what came before (validation, an export) is no step's time."""
+        self._delayed_ms = self._run_delay.ms()
         self._mark_s = time.perf_counter()
         self._own_ms = math.nan
 
@@ -50,8 +75,10 @@ class CpuClock:
     def lap(self, loss: Tensor) -> None:
         """End a step: its time runs from the mark before to here."""
         now_s = time.perf_counter()
-        self._laps.append(Reading((now_s - self._mark_s) * 1e3, float(loss), self._own_ms))
-        self._mark_s = now_s
+        delayed_ms = self._run_delay.ms()
+        step_ms = (now_s - self._mark_s) * 1e3
+        self._laps.append(Reading(step_ms, float(loss), self._own_ms, delayed_ms - self._delayed_ms))
+        self._mark_s, self._delayed_ms = now_s, delayed_ms
         self._own_ms = math.nan
 
     def ready(self) -> int:

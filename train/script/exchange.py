@@ -26,6 +26,7 @@ class Lap(msgspec.Struct, frozen=True, array_like=True):
     ms: float
     loss: float | None
     own_ms: float | None = None  # until it first waited for the others; None where that was not marked
+    run_delay_ms: float | None = None  # of it ready to run without a core; None where nothing tells
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -278,8 +278,9 @@ class StepProfiler:
     def _read_laps(self, count: int) -> None:
         assert self._clock is not None
         for _ in range(count):
-            ms, loss, own_ms = self._clock.read()
-            self._laps.append(Lap(self._next_lap, ms, loss, own_ms if math.isfinite(own_ms) else None))
+            lap = self._clock.read()
+            told = [ms if math.isfinite(ms) else None for ms in (lap.own_ms, lap.run_delay_ms)]
+            self._laps.append(Lap(self._next_lap, lap.step_ms, lap.loss, *told))
             self._recent.append(self._laps[-1])
             self._next_lap += 1
 

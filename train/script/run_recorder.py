@@ -146,6 +146,7 @@ class RunRecorder:
             attempt=0,
             unix_s=time.time(),
             own_ms=[lap.own_ms for lap in known if lap.own_ms is not None] if _all_marked(known) else (),
+            run_delay_ms=_all_told([lap.run_delay_ms for lap in known]),
         )
         self._writer.append(row)
         self._sinks.log(row)
@@ -247,6 +248,12 @@ def _as_dict(text: str) -> dict[str, Any]:
     config = OmegaConf.to_container(OmegaConf.create(text))
     assert isinstance(config, dict)
     return {str(key): value for key, value in config.items()}
+
+
+def _all_told(by_rank: Sequence[float | None]) -> list[float]:
+    """Return every rank's figure; none where one rank has none."""
+    told = [one for one in by_rank if one is not None]
+    return told if len(told) == len(by_rank) else []
 
 
 def _all_marked(laps: Sequence[Lap]) -> bool:

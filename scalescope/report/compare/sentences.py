@@ -1,14 +1,22 @@
 """What a comparison says, in sentences: whether it is slower, by how much, where, and how sure that is."""
 
+from collections.abc import Sequence
+
 from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import capitalized, figure, listing, percent
 from scalescope.scaling.answer import PARTS
-from scalescope.scaling.compare.answer import Comparison, Noise, PartChange, PointChange
+from scalescope.scaling.compare.answer import Comparison, KernelChange, Noise, PartChange, PointChange, Work
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
 #: More parts are not named in the first sentence.
 _MOST_NAMED = 3
+#: Work besides that takes less of the step is in the table alone.
+_WORTH_NAMING = 0.001
+#: Waiting for cores that is less of a step changes nothing.
+_WAITED = 0.02
+#: Where the step may be so much longer or shorter, that the two are alike is not known.
+_WIDE = 0.1
 #: A kernel that makes up so much of a part's change is named.
 _MOST_OF_IT = 0.7
 _SIDES = {"only_other": "here", "only_baseline": "there"}
@@ -34,13 +42,17 @@ def headline(answer: Comparison) -> str:
         return f"{there} and {here} are not comparable: {answer.notes[0] if answer.notes else answer.reason}."
     if answer.kind == "sweep":
         return _of_sweep(answer, here, there)
+    if answer.on_both_sides and not answer.change_ms:
+        return f"{there} and {here} are the same measurement, given twice: that they are alike says nothing of noise."
     change, low, high = answer.change_ms or 0.0, answer.low_ms or 0.0, answer.high_ms or 0.0
     step = answer.baseline_ms or 1.0
     per = " a sample" if answer.by_rate is not None else ""
+    per += " on another number of ranks" if answer.reason == "another_world_size" else ""
     if answer.verdict == "same":
+        told = "cannot be told from" if max(-low, high) > _WIDE * step else "is as fast as"
         return (
-            f"{there} is as fast as {here}, within noise: {signed(change, low, high)} of {figure(step, 2)} "
-            f"(95%: {percent(low / step)} to {percent(high / step)})."
+            f"{there} {told} {here}{per}, within noise: {signed(change, low, high)} of {figure(step, 2)} "
+            f"(95%: {percent(low / step)} to {percent(high / step)}){_other_work(answer)}."
         )
     shares = sorted((abs(low / step), abs(high / step)))
     return (
@@ -61,18 +73,36 @@ def _where(answer: Comparison) -> str:
     told = moved(answer)
     if not told:
         return ", of which no part alone is beyond noise"
-    words = [
-        f"{part_name(one)} {signed(one.change_ms, one.low_ms, one.high_ms, '')}{_because(one, answer)}"
-        for one in told[:_MOST_NAMED]
-    ]
+    words = [f"{part_name(one)} {_told(one)}{_because(one, answer)}" for one in told[:_MOST_NAMED]]
     rest = [one for one in answer.parts if one not in told[:_MOST_NAMED]]
     within = all(one.within_noise for one in rest)
     return f", of which {', '.join(words)}" + (", the rest within noise" if within and rest else "")
 
 
 def moved(answer: Comparison) -> list[PartChange]:
-    """Return the parts whose change is beyond noise, most first."""
-    return sorted((one for one in answer.parts if not one.within_noise), key=lambda one: -abs(one.change_ms))
+    """Return the parts of whose change something is sure, most first: it is beyond noise, or more or less is done."""
+    least = _WORTH_NAMING * (answer.baseline_ms or 0.0)
+    sure = [one for one in answer.parts if not one.within_noise or abs(one.told_ms or 0.0) > least]
+    return sorted(sure, key=lambda one: -abs(one.told_ms or 0.0))
+
+
+def _told(part: PartChange, unit: str = "") -> str:
+    """Return what is sure of a part's change: all of it, or what more kernels take."""
+    if part.within_noise and part.work is not None and part.work.change_ms is not None:
+        return signed(part.work.change_ms, part.work.low_ms or 0.0, part.work.high_ms or 0.0, unit)
+    return signed(part.change_ms, part.low_ms, part.high_ms, unit)
+
+
+def _other_work(answer: Comparison) -> str:
+    """Return what a step that is as long does more or less of, which is counted and no noise."""
+    sure = [(one, one.work) for one in moved(answer) if one.work is not None and one.work.change_ms is not None]
+    words = [f"{part_name(one)} {calls(work)} ({_told(one, ' ms')})" for one, work in sure[:_MOST_NAMED]]
+    return f", though it is not the same work: {', '.join(words)}" if words else ""
+
+
+def calls(work: Work) -> str:
+    """Return by how many calls a step does more or less."""
+    return f"{work.other_calls:,} calls a step for {work.baseline_calls:,}"
 
 
 def _because(part: PartChange, answer: Comparison) -> str:
@@ -80,12 +110,21 @@ def _because(part: PartChange, answer: Comparison) -> str:
     told = [f"rank {part.rank}"] if part.rank is not None else []
     own = [one for one in answer.kernels if one.kind == part.name]
     grown = {one: (one.other_us - one.baseline_us) / 1e3 for one in own}
-    alone = next((one for one, ms in grown.items() if ms / part.change_ms >= _MOST_OF_IT), None)
-    if alone is not None and alone.matched_by in ("only_other", "only_baseline"):
+    whole = part.told_ms or part.change_ms
+    alone = next((one for one, ms in grown.items() if whole and ms / whole >= _MOST_OF_IT), None)
+    if alone is not None and alone.matched_by in _SIDES and not _on_both_sides(alone, own):
         told.append(f"{alone.other_name or alone.baseline_name}, only {_SIDES[alone.matched_by]}")
+    elif part.work is not None and part.work.other_calls != part.work.baseline_calls:
+        told.append(calls(part.work))
     elif part.name in KINDS and any(one.key == "state.sm_clock_mhz" for one in answer.environment):
         told.append("clocks differ")
     return f" ({', '.join(told)})" if told else ""
+
+
+def _on_both_sides(row: KernelChange, rows: Sequence[KernelChange]) -> bool:
+    """Tell whether the other side has the kernel, too, though not as often."""
+    name = row.other_name or row.baseline_name
+    return any(name in (one.baseline_name, one.other_name) for one in rows if one.matched_by not in _SIDES)
 
 
 def _of_sweep(answer: Comparison, here: str, there: str) -> str:
@@ -118,7 +157,19 @@ def noise_sentence(answer: Comparison) -> str:
     noise = answer.noise
     if noise is None:
         return ""
-    return f"{capitalized(_basis(answer))}; {_rests_on(noise)}; {_at_once(noise)}"
+    return f"{capitalized(_basis(answer))}; {_rests_on(noise)}; {_at_once(noise)}{_run_delay(answer, noise)}"
+
+
+def _run_delay(answer: Comparison, noise: Noise) -> str:
+    """Return for how long ranks had no core, where that is much of a step: it is in the bounds."""
+    waited = [noise.baseline_run_delay_ms, noise.other_run_delay_ms]
+    if max(ms or 0.0 for ms in waited) <= _WAITED * (answer.baseline_ms or 0.0):
+        return ""
+    there, here = ("nothing tells" if ms is None else f"{figure(ms, 1)} ms" for ms in waited)
+    return (
+        f"; a rank waits for a core for so long of a step: {there} there, {here} here (other processes had it, or more "
+        "threads of the job than cores): the bounds hold that, and a machine left alone gives narrower ones"
+    )
 
 
 def _basis(answer: Comparison) -> str:

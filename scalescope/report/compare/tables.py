@@ -2,7 +2,7 @@
 
 from scalescope.report.compare.sentences import names_of, part_name
 from scalescope.report.drawing.tables import Cell, Column, Table
-from scalescope.scaling.compare.answer import Comparison
+from scalescope.scaling.compare.answer import Comparison, Work
 
 _LONGEST = 44  # characters of a kernel's name
 _MATCHED = {
@@ -16,7 +16,10 @@ _MATCHED = {
 
 
 def parts_table(answer: Comparison) -> Table:
-    """Return each part of the step on both sides, its change with its bounds; they add up to the last row."""
+    """Return each part of the step on both sides, its change with its bounds; they add up to the last row.
+
+    Where a step launches more or fewer kernels, how many, and what those take that the other side has not.
+    """
     here, there = names_of(answer)
     columns = [
         Column("part", "part"),
@@ -34,7 +37,20 @@ def parts_table(answer: Comparison) -> Table:
         for one in sorted(answer.parts, key=lambda one: -abs(one.change_ms))
     ]  # fmt: skip
     step: list[Cell] = ["step", answer.baseline_ms, answer.other_ms, answer.change_ms, answer.low_ms, answer.high_ms]
-    return Table(columns, [*rows, [*step, "", "within noise" if answer.verdict == "same" else ""]])
+    rows.append([*step, "", "within noise" if answer.verdict == "same" else ""])
+    counted = [one.work for one in sorted(answer.parts, key=lambda one: -abs(one.change_ms))]
+    if any(work is not None and work.baseline_calls != work.other_calls for work in counted):
+        columns += [Column("calls", "calls a step"), Column("work_ms", "by their number", "ms", 3)]
+        for row, work in zip(rows, [*counted, None], strict=True):
+            row += [_calls(work), work.change_ms if work is not None else None]
+    return Table(columns, rows, {"work_ms": "both sides launch as many, or kernels were exchanged for others"})
+
+
+def _calls(work: Work | None) -> str:
+    if work is None:
+        return ""
+    same = work.baseline_calls == work.other_calls
+    return f"{work.other_calls}" if same else f"{work.baseline_calls} → {work.other_calls}"
 
 
 def kernels_table(answer: Comparison, most: int | None = None) -> Table:

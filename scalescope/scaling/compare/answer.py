@@ -37,6 +37,19 @@ class Noise(msgspec.Struct, kw_only=True, frozen=True):
     other: int
     degrees: int | None  # of freedom of the Student's t that stretches few units' spread; None: the spread is assumed
     parts_factor: float  # by which a part's interval is wider than one part's alone would be
+    #: Of a step, how long a rank was ready to run while others had its core; None: not told, or a device decides.
+    baseline_run_delay_ms: float | None = None
+    other_run_delay_ms: float | None = None
+
+
+class Work(msgspec.Struct, kw_only=True, frozen=True):
+    """How many kernels of a kind a step launches: counted, the same in every recorded step, and so no noise."""
+
+    baseline_calls: int
+    other_calls: int
+    change_ms: float | None = None  # of kernels that one side alone launches; None: there are none, or others in turn
+    low_ms: float | None = None  # bounds, by what the kind's kernels vary by: their time has a sign
+    high_ms: float | None = None
 
 
 class PartChange(msgspec.Struct, kw_only=True, frozen=True):
@@ -49,10 +62,18 @@ class PartChange(msgspec.Struct, kw_only=True, frozen=True):
     baseline_ms: float
     other_ms: float
     rank: int | None = None  # whose partition this is; None: the mean rank's
+    work: Work | None = None  # of a kernel kind; None: steps launch more at one time than at another, or are not traced
 
     @property
     def within_noise(self) -> bool:
         return self.low_ms <= 0.0 <= self.high_ms
+
+    @property
+    def told_ms(self) -> float | None:
+        """Return what is sure of the change: it, or where that may be noise the time of what is done besides."""
+        if not self.within_noise:
+            return self.change_ms
+        return self.work.change_ms if self.work is not None else None
 
 
 class KernelChange(msgspec.Struct, kw_only=True, frozen=True):
@@ -131,6 +152,7 @@ class Comparison(msgspec.Struct, kw_only=True):
     points: list[PointChange] = []  # of sweeps
     only_baseline: list[str] = []
     only_other: list[str] = []
+    on_both_sides: list[str] = []  # runs that were given as both
     environment: list[Setting] = []
     gate: list[GateLine] = []
     members: list["Comparison"] = []

@@ -11,6 +11,7 @@ from scalescope.scaling.compare.difference import difference
 from scalescope.scaling.compare.environment import differing
 from scalescope.scaling.compare.gate import Limit, judge
 from scalescope.scaling.compare.kernels.matching import Matched, another_size, match_sides
+from scalescope.scaling.compare.kernels.work import with_work
 from scalescope.scaling.compare.measurement import Measurement
 from scalescope.scaling.compare.points import compare_points
 from scalescope.scaling.compare.read import read_side
@@ -153,7 +154,9 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
     matched = match_sides(baseline, other, rank, work.rate)
     if (differs := _batch_differs(baseline, other, matched)) is not None:
         return _refused(names, "another_batch", [*work.notes, differs], baseline, other, ())
-    changed = sorted((one for one in found.parts if not one.within_noise), key=lambda one: -abs(one.change_ms))
+    parts = with_work(found.parts, baseline, other, matched.alone_us)
+    changed = sorted((one for one in parts if one.told_ms is not None), key=lambda one: -abs(one.told_ms or 0.0))
+    told = [note for side in (baseline, other) for one in side.repeats for note in one.notes]
     return Comparison(
         baseline=names[0],
         other=names[1],
@@ -167,13 +170,48 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
         by_rate=work.rate if work.rate != 1.0 else None,
         basis=found.basis,
         noise=found.noise,
-        parts=found.parts,
+        parts=parts,
         kernels=matched.rows,
         matched_share=matched.share,
         environment=differing(baseline, other, [one.name for one in changed]),
-        notes=[*work.notes, *matched.notes, *(note for side in (baseline, other) for one in side.repeats
-                                              for note in one.notes)],
-    )  # fmt: skip
+        on_both_sides=_on_both_sides(baseline, other),
+        notes=list(
+            dict.fromkeys(
+                [
+                    *work.notes,
+                    *_batch_untold(baseline, other, matched),
+                    *matched.notes,
+                    *told,
+                    *_cores_untold(baseline, other),
+                ]
+            )
+        ),
+    )
+
+
+def _on_both_sides(baseline: Measurement, other: Measurement) -> list[str]:
+    """Return the runs that both sides hold: they differ from themselves by nothing."""
+    there = {one.path.resolve() for one in baseline.repeats}
+    return [one.name for one in other.repeats if one.path.resolve() in there]
+
+
+def _cores_untold(baseline: Measurement, other: Measurement) -> list[str]:
+    """Say that steps on CPUs may be longer or shorter for other processes, where nothing tells of those."""
+    repeats = [*baseline.repeats, *other.repeats]
+    known = all(one.run_delay_ms is not None or one.recorded_run_delay_ms is not None for one in repeats)
+    if known or baseline.first.identity.activity != "cpu":
+        return []
+    return ["nothing tells whether the ranks had their cores to themselves: beside other processes steps on CPUs "
+            "differ by more than these bounds"]  # fmt: skip
+
+
+def _batch_untold(baseline: Measurement, other: Measurement, matched: Matched) -> list[str]:
+    """Say that steps may be of other batches, where neither facts nor grids tell how many samples a step takes."""
+    told = all(side.first.identity.samples is not None for side in (baseline, other))
+    if told or matched.work_ratio is not None:
+        return []
+    return ["nothing tells whether a step takes as many samples on both sides: of another batch it would be as much "
+            "longer or shorter"]  # fmt: skip
 
 
 def _batch_differs(baseline: Measurement, other: Measurement, matched: Matched) -> str | None:

@@ -9,6 +9,7 @@ import numpy as np
 from scalescope.scaling.compare.answer import Basis, Noise, PartChange, Unit
 from scalescope.scaling.compare.measurement import KEYS, Measurement, Repeat, Vector, Window, as_keys
 from scalescope.scaling.compare.noise import Bounds, Floats, Sample, bounds
+from scalescope.scaling.compare.run_delay import run_delay_of, with_run_delay
 from scalescope.scaling.compare.spread import spread_of, spread_of_means, step_spread_of
 from scalescope.scaling.compare.windows import ranks_in_all
 from scalescope.scaling.trace.kernel_kinds import KINDS
@@ -52,7 +53,14 @@ def difference(
     rank = _standing_out(baseline, other, rate) if single_out and traced else None
     here = _sample(baseline, unit, basis, rank, activity, 1.0)
     there = _sample(other, unit, basis, rank, activity, rate)
+    recorded = basis != "untraced"
+    delays = (run_delay_of(baseline, 1.0, recorded_only=recorded), run_delay_of(other, rate, recorded_only=recorded))
     found = bounds(here, there)
+    free = None
+    if not recorded and all(one.free_ms for one in (*baseline.repeats, *other.repeats)):
+        free = bounds(*(_sample(side, unit, basis, rank, activity, scale, free=True)
+                        for side, scale in ((baseline, 1.0), (other, rate))))  # fmt: skip
+    found = with_run_delay(found, free, (here.mean, there.mean), delays)
     return Difference(
         change_ms=found.step,
         low_ms=found.step_low,
@@ -66,6 +74,8 @@ def difference(
             other=len(there.units),
             degrees=found.degrees,
             parts_factor=found.factor,
+            baseline_run_delay_ms=delays[0].step_ms,
+            other_run_delay_ms=delays[1].step_ms,
         ),
         parts=_parts(found, here, there, rank),
     )
@@ -89,15 +99,21 @@ def _unit(baseline: Measurement, other: Measurement, basis: Basis) -> Unit:
     return "windows" if several and basis != "untraced" else "steps"
 
 
-def _sample(side: Measurement, unit: Unit, basis: Basis, rank: int | None, activity: str, rate: float) -> Sample:
+def _sample(
+    side: Measurement, unit: Unit, basis: Basis, rank: int | None, activity: str, rate: float, *, free: bool = False
+) -> Sample:
+    """`free`: steps without a profiler are taken without what their ranks waited for cores."""
     if unit == "windows":
         (repeat,) = side.repeats
         rows = [_row([window], None, rank) for window in repeat.windows]
     else:
-        rows = [_row(one.windows, _untraced(one) if basis == "untraced" else None, rank) for one in side.repeats]
+        rows = [
+            _row(one.windows, median(_lengths(one, free=free)) if basis == "untraced" else None, rank)
+            for one in side.repeats
+        ]
     units = rate * np.array(rows)
     alone = len(units) == 1 and basis != "as_run"
-    steps = _steps(side.first, units[0], basis, rank, rate) if alone else None
+    steps = _steps(side.first, units[0], basis, rank, rate, free=free) if alone else None
     mean = units.mean(axis=0)
     parts = mean[:-1].tolist()
     spread = np.append(_spread(side, unit, parts, rank, activity, rate), 0.0)
@@ -115,8 +131,8 @@ def _spread(
     return spread_of_means(runs, activity)
 
 
-def _untraced(repeat: Repeat) -> float:
-    return median(repeat.steady_ms)
+def _lengths(repeat: Repeat, *, free: bool) -> list[float]:
+    return repeat.free_ms if free else repeat.steady_ms
 
 
 def _row(windows: Sequence[Window], step_ms: float | None, rank: int | None) -> list[float]:
@@ -134,13 +150,13 @@ def _of_rank(window: Window, rank: int | None) -> Vector:
     return tuple(sum(column) / len(ranks) for column in zip(*ranks, strict=True))
 
 
-def _steps(repeat: Repeat, mean: Floats, basis: Basis, rank: int | None, rate: float) -> Floats | None:
+def _steps(repeat: Repeat, mean: Floats, basis: Basis, rank: int | None, rate: float, *, free: bool) -> Floats | None:
     """Return a single unit's steps as rows around its mean.
 
     Of steps without a profiler only their length is known: stretches of them say by how much the whole varies.
     """
     if basis == "untraced":
-        ms = np.array(repeat.steady_ms) * rate
+        ms = np.array(_lengths(repeat, free=free)) * rate
         count = max(1, len(ms) // _STRETCH)
         lengths = np.array([float(np.median(stretch)) for stretch in np.array_split(ms, count)])
         rows: Floats = np.tile(mean, (len(lengths), 1))

@@ -26,6 +26,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     steps: dict[int, list[Vector]]  # by rank, each step as profiled, by PARTS
     basis: Literal["as_run", "profiled"]
     traces: dict[int, Source]
+    calls: dict[int, tuple[int | None, ...]] = {}  # by rank, of each of KINDS the kernels of a step; None: steps differ
 
     @property
     def step_ms(self) -> float:
@@ -54,6 +55,11 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity
     windows: list[Window] = []
     steady_ms: list[float] = []  # the length of each steady step, in order
+    #: Of a steady and of a recorded step, how long the rank that waited most was ready to run while others had its
+    #: core, ms: by so much it may be shorter, or longer, in the next run. None: nothing tells, or a device decides.
+    run_delay_ms: float | None = None
+    recorded_run_delay_ms: float | None = None
+    free_ms: list[float] = []  # the steady steps without what that rank waited; empty: nothing tells
     info: RunInfo | None = None
     facts: TrainFacts | None = None
     config: str = ""

@@ -1,5 +1,6 @@
 """From paths to measurements: run folders, studies, sweeps, trace folders, logs, or a folder that holds several."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -19,6 +20,10 @@ from scalescope.scaling.trace.xla.read import XPLANE
 
 #: Before the first window nothing of the profiler slows the host: so many steps there are enough to tell the step.
 _ENOUGH_STEPS = 10
+#: More repeats are not named one by one.
+_MOST_NAMED = 3
+#: A step that waits less for cores is as long as it would be without.
+_UNDELAYED = 0.02
 
 
 def read_side(paths: Sequence[Path], jobs: int | None = None) -> list[Measurement]:
@@ -26,6 +31,7 @@ def read_side(paths: Sequence[Path], jobs: int | None = None) -> list[Measuremen
 
     Raises UserError where a path holds nothing that can be compared.
     """
+    given, paths = paths, _once(paths)
     repeats: list[Repeat] = []
     launches: list[Launch] = []
     infos: list[RunInfo] = []
@@ -38,12 +44,31 @@ def read_side(paths: Sequence[Path], jobs: int | None = None) -> list[Measuremen
         for sweep in sweeps:
             launches += read_launches(sweep)
             infos += [run.read_info() for run in find_runs(sweep)] if sweep.is_dir() else []
-    name = ", ".join(path.resolve().name for path in paths)
+    if repeats and len(paths) < len(given):
+        note = "a folder that is given twice is no repeat: it counts once"
+        repeats[0] = msgspec.structs.replace(repeats[0], notes=[note, *repeats[0].notes])
+    name = _named([label_of(path) for path in paths])
     jobs_found: dict[tuple[str, ...], list[Repeat]] = {}
     for repeat in repeats:
         jobs_found.setdefault(repeat.series, []).append(repeat)
     found = [Measurement(name=_name(name, own, len(jobs_found)), repeats=own) for own in jobs_found.values()]
     return [*found, *([Measurement(name=name, launches=launches, infos=infos)] if launches else [])]
+
+
+def _once(paths: Sequence[Path]) -> list[Path]:
+    """Return the paths without those that are there already: a run is no repeat of itself."""
+    return list({path.resolve(): path for path in reversed(paths)}.values())[::-1]
+
+
+def label_of(path: Path) -> str:
+    """Return what a path is called: its name, and of a folder that every run has, whose it is."""
+    whole = path.resolve()
+    return f"{whole.parent.name}/{whole.name}" if whole.name == "traces" and whole.parent.name else whole.name
+
+
+def _named(labels: Sequence[str]) -> str:
+    """Return what a side is called: its repeats by name, of many the first."""
+    return ", ".join(labels) if len(labels) <= _MOST_NAMED else f"{labels[0]} and {len(labels) - 1} more"
 
 
 def _name(side: str, repeats: Sequence[Repeat], jobs: int) -> str:
@@ -99,7 +124,7 @@ def read_repeat(path: Path, jobs: int | None = None) -> Repeat:
         if profiled is None:
             raise UserError(f"{path}: its traces hold too little to compare; see: scalescope analyze {path}")
         return Repeat(
-            name=path.resolve().name,
+            name=label_of(path),
             path=path,
             identity=profiled.identity,
             windows=profiled.windows,
@@ -112,11 +137,27 @@ def read_repeat(path: Path, jobs: int | None = None) -> Repeat:
         rows = folder.read_steps()
     except msgspec.DecodeError as error:
         raise UserError(f"{folder.steps}: {error}") from error
-    try:
-        profiled = read_windows(path, untraced_of_run(path), jobs)
-    except UserError:
-        profiled = None
-    return _of_folder(folder, rows, profiled)
+    _refuse_impossible(folder, rows)
+    profiled, why = None, "has no traces"
+    if find_any(folder.traces):
+        try:
+            profiled = read_windows(path, untraced_of_run(path), jobs)
+            why = "has traces that hold too little"
+        except UserError as error:
+            why = f"has traces that cannot be used ({str(error).removeprefix(f'{path}: ')})"
+    return _of_folder(folder, rows, profiled, why)
+
+
+def find_any(folder: Path) -> bool:
+    """Tell whether there is anything in a folder."""
+    return folder.is_dir() and any(folder.iterdir())
+
+
+def _refuse_impossible(folder: RunFolder, rows: Sequence[StepRow]) -> None:
+    """Raise UserError where a step took no time, or none that is a number: the file is not what the job wrote."""
+    for row in rows:
+        if any(not 0 < ms < math.inf for ms in row.step_ms):
+            raise UserError(f"{folder.steps}: step {row.step} took {min(row.step_ms):g} ms, which no step does")
 
 
 def _config_of(folder: RunFolder) -> tuple[str, list[str]]:
@@ -133,9 +174,10 @@ def _config_of(folder: RunFolder) -> tuple[str, list[str]]:
     return text, []
 
 
-def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | None) -> Repeat:
+def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | None, why: str) -> Repeat:
+    """`why`: there is nothing of traces."""
     info, facts = folder.read_info(), folder.read_facts()
-    steady = _undisturbed(rows)
+    steady = undelayed(_undisturbed(rows))
     if not steady and profiled is None:
         raise UserError(f"{folder.path} has neither steady steps nor traces to compare")
     known = profiled.identity if profiled else Identity(world_size=1, activity="gpu", device=None)
@@ -155,6 +197,9 @@ def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | 
         identity=identity,
         windows=profiled.windows if profiled else [],
         steady_ms=[row.length_ms for row in steady],
+        run_delay_ms=_run_delay(steady),
+        free_ms=_free(steady),
+        recorded_run_delay_ms=_run_delay([row for row in rows if row.phase == "profile"]),
         info=info,
         facts=facts,
         config=config,
@@ -164,10 +209,18 @@ def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | 
         joules_per_sample=_median([row.joules_per_sample for row in steady]),
         bus_gb_s=profiled.bus_gb_s if profiled else {},
         notes=[
-            *(profiled.notes if profiled else [f"{folder.path.name} has no traces: where its step goes is not known"]),
+            *_ended(folder.path.name, info, len(steady)),
+            *(profiled.notes if profiled else [f"{folder.path.name} {why}: where its step goes is not known"]),
             *damage,
         ],
     )
+
+
+def _ended(name: str, info: RunInfo, steps: int) -> list[str]:
+    """Say that a run has not come to its end, if so."""
+    if info.status == "done":
+        return []
+    return [f"{name} has not come to its end (it is {info.status}): its {steps} steady steps are what there is of it"]
 
 
 def _undisturbed(rows: Sequence[StepRow]) -> list[StepRow]:
@@ -176,6 +229,24 @@ def _undisturbed(rows: Sequence[StepRow]) -> list[StepRow]:
     first = min((row.step for row in rows if row.phase == "profile"), default=None)
     before = [row for row in steady if first is None or row.step < first]
     return before if len(before) >= _ENOUGH_STEPS else steady
+
+
+def undelayed(rows: Sequence[StepRow]) -> Sequence[StepRow]:
+    """Return the steps in which every rank had its core when it wanted to run, where they are enough; else all."""
+    free = [row for row in rows if row.run_delay_ms and max(row.run_delay_ms) <= _UNDELAYED * row.length_ms]
+    return free if len(free) >= _ENOUGH_STEPS else rows
+
+
+def _run_delay(rows: Sequence[StepRow]) -> float | None:
+    """Return how long the rank that waited most for a core did so, ms of the mean step."""
+    told = [max(row.run_delay_ms) for row in rows if row.run_delay_ms]
+    return sum(told) / len(told) if told and len(told) == len(rows) else None
+
+
+def _free(rows: Sequence[StepRow]) -> list[float]:
+    """Return each step without what the rank that waited most waited for its core; none where one tells nothing."""
+    told = [row.length_ms - max(row.run_delay_ms) for row in rows if row.run_delay_ms]
+    return told if len(told) == len(rows) and min(told, default=0.0) > 0 else []
 
 
 def _median(values: Sequence[float | None]) -> float | None:

@@ -51,10 +51,12 @@ def another_job(here: Identity, there: Identity) -> Comparability | None:
     """Return why two runs are of different jobs; None where nothing speaks for it."""
     if here.activity != there.activity:
         return _refused("another_activity", f"one ran on {_where(here)}, the other on {_where(there)}")
-    if here.model is not None and there.model is not None and here.model != there.model:
+    if here.model is not None and there.model is not None:
+        if here.model == there.model:
+            return None  # kernels of a compiled step may have no name in common with those of the same step, eager
         return _refused("another_job", f"one trains {here.model}, the other {there.model}")
     if not _like_kernels(here, there):
-        return _refused("another_job", "their kernels have too little in common: they compute different things")
+        return _refused("another_job", "their kernels have too little in common: nothing tells that they do the same")
     return None
 
 

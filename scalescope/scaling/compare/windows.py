@@ -77,6 +77,7 @@ def _explain(
         steps={rank: [_parts(step) for step in whole[rank]] for rank in means},
         basis="as_run" if basis == "as_run" else "profiled",
         traces={source.rank if source.rank is not None else at: source for at, source in enumerate(sources)},
+        calls={rank: kind_counts(explained.kernels[rank]) for rank in means},
     )
     return explained, window
 
@@ -128,6 +129,16 @@ def kind_shares(tables: Sequence[KernelTable]) -> Vector:
             time[kind] = time.get(kind, 0) + kernel.total_ns
     whole = sum(time.values())
     return tuple(time.get(kind, 0) / whole if whole else float(kind == KINDS[-1]) for kind in KINDS)
+
+
+def kind_counts(table: KernelTable) -> tuple[int | None, ...]:
+    """Return how many kernels of each kind a step launches, in the order of KINDS; None where steps differ."""
+    counts: dict[str, int | None] = dict.fromkeys(KINDS, 0)
+    for (name, _), kernel in table.items():
+        kind = kind_of(name)
+        if name != CARRIED and (before := counts[kind]) is not None:
+            counts[kind] = before + 1 if kernel.steps == table.steps else None
+    return tuple(counts[kind] for kind in KINDS)
 
 
 def identity_of(explained: Explained) -> Identity:

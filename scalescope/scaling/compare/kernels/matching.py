@@ -1,6 +1,6 @@
 """The kernels of two steps side by side: by name, else by their operator and its place, else by kind."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +13,7 @@ from scalescope.scaling.compare.kernels.expected import bound_of, expected_ratio
 from scalescope.scaling.compare.kernels.operators import Call, CallTable, read_calls
 from scalescope.scaling.compare.kernels.sizes import size_classes
 from scalescope.scaling.compare.measurement import Measurement
-from scalescope.scaling.trace.kernel_kinds import COMMUNICATION, COPIES, ELEMENTWISE, LOSS, NORMALISATION
+from scalescope.scaling.trace.kernel_kinds import COMMUNICATION, COPIES, ELEMENTWISE, LOSS, NORMALISATION, kind_of
 from scalescope.scaling.trace.sources import Source, find_windows
 from scalescope.scaling.verdicts.top_kernels import kernel_label
 
@@ -37,6 +37,7 @@ class Matched(msgspec.Struct, frozen=True):
     share: float | None
     notes: list[str]
     work_ratio: float | None = None  # OTHER's blocks over the baseline's in kernels that take one for so many elements
+    alone_us: Mapping[str, tuple[float, float]] = {}  # by kind, µs a step of the baseline's and OTHER's that match none
 
 
 class _Pair(msgspec.Struct, frozen=True):
@@ -99,10 +100,11 @@ def match_tables(here: CallTable, there: CallTable, rate: float = 1.0, precision
     pairs, notes = _pairs(here, there)
     rows = _rows(pairs, rate)
     for row in rows:
-        bound = bound_of(row.kind)
+        bound = bound_of(row.kind) if here.device is not None else "unknown"  # of a CPU's caches no data sheet says
         expected = expected_ratio(bound, here.device, there.device, precision)
         rows[rows.index(row)] = msgspec.structs.replace(row, bound=bound, expected_ratio=expected)
-    return Matched(rows, matched_share(pairs), notes, _work_ratio(pairs) if here.device == there.device else None)
+    ratio = _work_ratio(pairs) if here.device == there.device else None
+    return Matched(rows, matched_share(pairs), notes, ratio, _alone(pairs, rate))
 
 
 def _pairs(here: CallTable, there: CallTable) -> tuple[list[_Pair], list[str]]:
@@ -165,6 +167,20 @@ def matched_share(pairs: Sequence[_Pair]) -> float:
         whole += us
         matched += us if pair.here is not None and pair.there is not None else 0.0
     return matched / whole if whole else 0.0
+
+
+def _alone(pairs: Sequence[_Pair], rate: float) -> dict[str, tuple[float, float]]:
+    """Return by kind the time of kernels without one counterpart on the other side, µs: the baseline's and OTHER's."""
+    found: dict[str, tuple[float, float]] = {}
+    for pair in pairs:
+        if pair.by not in _OF_KINDS:
+            continue
+        for side in _SIDES:
+            call = pair.side(side)
+            for kernel in call.kernels if call is not None and call.kind != COMMUNICATION else ():
+                before, after = found.get(kind := kind_of(kernel.name), (0.0, 0.0))
+                found[kind] = (before + kernel.us, after) if side == "here" else (before, after + rate * kernel.us)
+    return found
 
 
 def _work_ratio(pairs: Sequence[_Pair]) -> float | None:

@@ -1,6 +1,7 @@
 """Which operator launched which kernels, in the order of the step: what stays the same where kernels' names do not.
 
-A kernel belongs to the outermost operator that was open on the thread that launched it (`aten::linear`, or of the
+On a CPU operators launch nothing: the outermost ones of the training loop's thread are its kernels. On a device a
+kernel belongs to the outermost operator that was open on the thread that launched it (`aten::linear`, or of the
 backward pass `AddmmBackward0`). Operators around a large share of the step, such as a compiled region, say nothing of
 a kernel's place, and are looked through. A collective is its own operator, whatever library's kernel carries it out.
 """
@@ -12,11 +13,13 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from scalescope.scaling.rank.cpu import build_cpu_timeline
 from scalescope.scaling.rank.launches import find_launches
 from scalescope.scaling.rank.partition import device_windows
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, Timeline, build_timeline
 from scalescope.scaling.trace import kernel_kinds
-from scalescope.scaling.trace.intervals import Ints
+from scalescope.scaling.trace.families import HANDOVER_OPS
+from scalescope.scaling.trace.intervals import Ints, covered_before
 from scalescope.scaling.trace.kernel_kinds import kind_of
 from scalescope.scaling.trace.reader import read_trace
 from scalescope.scaling.trace.trace import Trace
@@ -75,7 +78,7 @@ class CallTable(msgspec.Struct, frozen=True):
 
     calls: list[Call]
     steps: int
-    device: str | None
+    device: str | None  # None: a CPU
     compiled: bool = False
 
     @property
@@ -87,22 +90,40 @@ class CallTable(msgspec.Struct, frozen=True):
 
 
 def read_calls(path: Path, of_file: int | None = None) -> CallTable:
-    """Return the operators' calls of one rank's trace; none of a trace without device activity. Raises UserError.
+    """Return the operators' calls of one rank's trace. Raises UserError.
 
     `of_file`: of a file with several devices, which of them is the rank.
     """
     trace = read_trace(path, of_file)
     timeline = build_timeline(trace)
     device = next((device.name for device in trace.header.devices), None)
+    compiled = any(_COMPILED.search(name) for name in trace.names)
     if not timeline.start.size:
-        return CallTable([], 0, device)
+        by_step = _host_calls(trace)
+        return CallTable(_mean_calls(by_step), len(by_step), None, compiled)
     rows, step = _rows_of_steps(timeline)
     operator = _operators(trace, timeline, rows)
     order = np.argsort(trace.activities.start, kind="stable")
     blocks = trace.activities.blocks[order]
     steps = max(1, len(set(step.tolist())))
-    compiled = any(_COMPILED.search(name) for name in trace.names)
-    return CallTable(_mean_calls(trace, timeline, rows, step, operator, blocks), steps, device, compiled)
+    by_step = _device_calls(trace, timeline, rows, step, operator, blocks)
+    return CallTable(_mean_calls(by_step), steps, device, compiled)
+
+
+def _host_calls(trace: Trace) -> "_ByStep":
+    """Return the operators of a rank that trains on a CPU, a call each: but those that communicate or load data."""
+    timeline = build_cpu_timeline(trace)
+    (start, end), edges = timeline.operators, timeline.windows.edges
+    step = np.searchsorted(edges, start, side="right") - 1
+    loads = covered_before(timeline.data, end) > covered_before(timeline.data, start)
+    kept = (step >= 0) & (step < min(len(timeline.windows), _MOST_STEPS)) & ~loads
+    by_step: _ByStep = {}
+    for row in np.flatnonzero(kept).tolist():
+        name = trace.names[timeline.operator_name[row]]
+        if not name.startswith(HANDOVER_OPS):
+            us = (int(end[row]) - int(start[row])) / 1e3
+            by_step.setdefault(int(step[row]), []).append((name, [(name, us, 0)]))
+    return by_step
 
 
 def _rows_of_steps(timeline: Timeline) -> tuple[Ints, Ints]:
@@ -159,17 +180,21 @@ def _threads(trace: Trace, timeline: Timeline) -> Ints:
     return threads
 
 
-def _mean_calls(
+#: By step: each call's operator, and its kernels with their time in µs and their blocks.
+_ByStep = dict[int, list[tuple[str | None, list[tuple[str, float, int]]]]]
+
+
+def _device_calls(
     trace: Trace,
     timeline: Timeline,
     rows: Ints,
     step: Ints,
     operator: list[tuple[str | None, int]],
     blocks: Ints,
-) -> list[Call]:
-    """Return the calls of the step that has most of them in common with the others, with times of all steps."""
+) -> _ByStep:
+    """Return the calls that launched these activities, in the order of their launches."""
     collectives = dict(zip(np.flatnonzero(timeline.kind == COMMUNICATION).tolist(), timeline.collectives, strict=True))
-    by_step: dict[int, list[tuple[str | None, list[tuple[str, float, int]]]]] = {}
+    by_step: _ByStep = {}
     open_call: dict[int, int] = {}
     for at, (row, of) in enumerate(zip(rows.tolist(), step.tolist(), strict=True)):
         name, call = operator[at]
@@ -184,6 +209,11 @@ def _mean_calls(
         else:
             calls.append((name, [kernel]))
             open_call[of] = call
+    return by_step
+
+
+def _mean_calls(by_step: _ByStep) -> list[Call]:
+    """Return the calls of the step that has most of them in common with the others, with times of all steps."""
     if not by_step:
         return []
     lengths = Counter(len(calls) for calls in by_step.values())

@@ -1,0 +1,64 @@
+"""How many kernels of a kind a step launches, and what those take that one side has more of.
+
+How long a kernel takes is noise from run to run; how many of them a step launches is the program's own doing, the same
+in every step. So where each side launches the same number in every recorded step of every window, and the two numbers
+differ, more (or less) is done: that is no matter of intervals. On a CPU a kernel is an operator of the loop's thread.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from scalescope.scaling.compare.answer import PartChange, Work
+from scalescope.scaling.compare.measurement import Measurement
+from scalescope.scaling.trace.kernel_kinds import KINDS
+
+#: Steps that are recorded at different times match in all but so little.
+_EXCHANGED = 0.1
+
+
+def with_work(
+    parts: Sequence[PartChange], baseline: Measurement, other: Measurement, alone_us: Mapping[str, tuple[float, float]]
+) -> list[PartChange]:
+    """Return the parts, each kernel kind with its kernels' number on both sides, where every step says the same.
+
+    `alone_us`: see Matched.
+    """
+    fewer, more = (sum(us[at] for us in alone_us.values()) for at in (0, 1))
+    # where both sides have kernels of their own, those were exchanged for others, maybe of another kind (a compiled
+    # step): how much more is done is not told by their time
+    sign = 1 if fewer <= _EXCHANGED * more else -1 if more <= _EXCHANGED * fewer else 0
+    return [
+        msgspec.structs.replace(part, work=_work(part, baseline, other, alone_us.get(part.name, (0.0, 0.0)), sign))
+        for part in parts
+    ]
+
+
+def _work(
+    part: PartChange, baseline: Measurement, other: Measurement, alone: tuple[float, float], sign: int
+) -> Work | None:
+    """Return a part's work; `alone`: µs, see Matched; `sign`: 1 where OTHER does more, -1 where less, 0: not told."""
+    before, after = (_counted(side, part) for side in (baseline, other))
+    if before is None or after is None:
+        return None
+    if (after - before) * sign <= 0 or alone[sign < 0] or not alone[sign > 0]:
+        return Work(baseline_calls=before, other_calls=after)
+    # what makes the kernels of a kind take longer in one run than in another makes these do so, by the same share
+    ms, longest = (alone[1] - alone[0]) / 1e3, max(part.baseline_ms, part.other_ms)
+    share = (part.high_ms - part.low_ms) / 2 / longest if longest > 0 else 1.0
+    half = abs(ms) * min(1.0, share)
+    return Work(baseline_calls=before, other_calls=after, change_ms=ms, low_ms=ms - half, high_ms=ms + half)
+
+
+def _counted(side: Measurement, part: PartChange) -> int | None:
+    """Return how many kernels of a kind a step launches on the part's rank, or on each; None where steps differ."""
+    if part.name not in KINDS:
+        return None
+    kind = KINDS.index(part.name)
+    found = {
+        calls[kind]
+        for window in side.windows
+        for rank, calls in window.calls.items()
+        if part.rank is None or rank == part.rank
+    }
+    return found.pop() if len(found) == 1 else None

@@ -1,0 +1,100 @@
+"""What a change owes to cores that others had: how long ranks were ready to run and did not, on both sides.
+
+Linux tells each thread's run delay. On a CPU a step is as much longer for it, so that two runs of one job beside other
+processes differ by tens of percent, while the steps of each may look even. Another process may be gone in the next run,
+or the waiting be the job's own doing (more threads than cores): so it is no part of the change that is taken off, but
+the bounds reach from the change as measured to the change of the steps without it, and are as wide as those of the
+latter, which vary by less from run to run. What is not told of it (threads beside the loop's, ranks that wait by turns
+or together) is noise.
+"""
+
+import math
+
+import msgspec
+import numpy as np
+
+from scalescope.records.statistics import NORMAL_95
+from scalescope.scaling.compare.measurement import KEYS, Measurement
+from scalescope.scaling.compare.noise import Bounds, Floats
+from scalescope.scaling.trace.kernel_kinds import KINDS
+
+#: Of the waiting, what a step is longer or shorter by besides: 200 runs of one job beside other processes had steps of
+#: 12 to 90 ms, half of it waiting; without that of the rank that waited most, they differed by 2 ms.
+_UNTOLD = 0.15
+#: Who is put off waits for about so long, so that of a few steps some parts have much of it and others nothing.
+_SLICE_MS = 4.0
+#: Parts in which the loop's thread wants to run, and has its share of the waiting. For the others it is another rank's.
+_RUNS = np.array([key in KINDS or key.startswith("idle_") for key in KEYS])
+
+
+class RunDelay(msgspec.Struct, frozen=True):
+    """One side's waiting for cores, ms of a step, of the rank that waits most."""
+
+    step_ms: float | None  # of the steps that the change is told by; None: nothing tells
+    recorded_ms: float | None  # of the recorded ones
+    repeats: int
+    recorded_steps: int
+
+    @property
+    def known(self) -> bool:
+        return bool(self.step_ms or self.recorded_ms)
+
+
+def run_delay_of(side: Measurement, rate: float, *, recorded_only: bool) -> RunDelay:
+    """Return a side's waiting for cores; `recorded_only`: its steps are recorded ones."""
+    recorded = _mean([one.recorded_run_delay_ms for one in side.repeats], rate)
+    steady = recorded if recorded_only else _mean([one.run_delay_ms for one in side.repeats], rate)
+    steps = sum(min(map(len, window.steps.values()), default=0) for window in side.windows)
+    return RunDelay(steady, recorded, len(side.repeats), max(1, steps))
+
+
+def with_run_delay(
+    found: Bounds, free: Bounds | None, parts: tuple[Floats, Floats], delays: tuple[RunDelay, RunDelay]
+) -> Bounds:
+    """Return the bounds of a change with what waiting for cores may have made of it; `parts`: both sides', ms.
+
+    `free`: the same of steps without that waiting, which vary by less from run to run; None where not all tell it.
+    """
+    if not any(one.known for one in delays):
+        return found
+    waited = [_by_part(ms, one) for ms, one in zip(parts, delays, strict=True)]
+    errors = [_errors(ms, one) for ms, one in zip(waited, delays, strict=True)]
+    part_error = NORMAL_95 * max(1.0, found.factor) * np.hypot(*errors)
+    more = waited[1] - waited[0]
+    more[:-1] *= _RUNS
+    steps = [one.step_ms or 0.0 for one in delays]
+    error = _UNTOLD * math.hypot(*(ms / math.sqrt(one.repeats) for ms, one in zip(steps, delays, strict=True)))
+    known = free if free is not None else found
+    half = math.hypot((known.step_high - known.step_low) / 2, NORMAL_95 * error)
+    without = free.step if free is not None else found.step - (steps[1] - steps[0])
+    return msgspec.structs.replace(
+        found,
+        low=found.parts - np.hypot(found.parts - found.low, part_error) - np.maximum(more, 0.0),
+        high=found.parts + np.hypot(found.high - found.parts, part_error) + np.maximum(-more, 0.0),
+        step_low=min(found.step, without) - half,
+        step_high=max(found.step, without) + half,
+        degrees=known.degrees,
+    )
+
+
+def _mean(told: list[float | None], rate: float) -> float | None:
+    known = [rate * one for one in told if one is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _by_part(parts: Floats, delay: RunDelay) -> Floats:
+    """Return how long a rank waits in each part, by its share of the step, and last in what traces do not show."""
+    recorded, steady = delay.recorded_ms or 0.0, delay.step_ms or 0.0
+    own = np.abs(parts[:-1])
+    whole = float(own.sum())
+    share = own / whole if whole else np.zeros_like(own)
+    return np.append(recorded * np.where(_RUNS, share, 1.0), steady - recorded)
+
+
+def _errors(waited: Floats, delay: RunDelay) -> Floats:
+    """Return each part's standard deviation by waiting, ms: `waited` as `_by_part` has it."""
+    by_slices = np.sqrt(waited[:-1] * _SLICE_MS / delay.recorded_steps)
+    own = np.hypot(_UNTOLD * waited[:-1] / math.sqrt(delay.repeats), by_slices)
+    others = waited[:-1] / math.sqrt(delay.repeats)
+    rest = math.hypot(delay.step_ms or 0.0, delay.recorded_ms or 0.0) / math.sqrt(delay.repeats)
+    return np.append(np.where(_RUNS, own, others), rest)

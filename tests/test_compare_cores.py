@@ -1,0 +1,169 @@
+"""Runs beside other processes: what was waited for cores is no change of the job, and is in the bounds."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from scalescope.records.errors import UserError
+from scalescope.records.rows import StepRow
+from scalescope.report.compare.sentences import headline, noise_sentence
+from scalescope.scaling.compare.answer import Comparison
+from scalescope.scaling.compare.compare import compare, compare_paths
+from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
+from scalescope.scaling.compare.read import undelayed
+from scalescope.scaling.compare.same_work import same_work
+from scalescope.train.measure.clock import CpuClock, RunDelay
+
+RUN = Path(__file__).parent / "data" / "runs_v0.1" / "train"
+ON_CPU = Identity(world_size=2, activity="cpu", device=None, model="gpt_tiny", samples=8)
+
+Row = dict[str, object]
+
+
+def rewritten(folder: Path, change: Callable[[Row], Row]) -> Path:
+    """Return a copy of a run, its rows changed."""
+    run = Path(shutil.copytree(RUN, folder))
+    rows = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
+    (run / "steps.jsonl").write_text("".join(json.dumps(change(row)) + "\n" for row in rows))
+    return run
+
+
+def beside_others(share: float, *, told: bool = True) -> Callable[[Row], Row]:
+    """Return what makes each rank's steps longer by a share of them, in which another process had its core."""
+
+    def change(row: Row) -> Row:
+        assert isinstance(row["step_ms"], list)
+        waited = [share * ms for ms in row["step_ms"]]
+        longer = [ms + more for ms, more in zip(row["step_ms"], waited, strict=True)]
+        return row | {"step_ms": longer} | ({"run_delay_ms": waited} if told else {})
+
+    return change
+
+
+def test_a_run_beside_others_is_not_called_slower_where_its_ranks_tell_that_they_had_no_cores(tmp_path: Path) -> None:
+    calm = rewritten(tmp_path / "calm", beside_others(0.0))
+    busy = rewritten(tmp_path / "busy", beside_others(0.8))
+    silent = rewritten(tmp_path / "silent", beside_others(0.8, told=False))
+    found = compare_paths([calm], [busy])
+    assert found.verdict == "same" and found.low_ms is not None and found.low_ms < 0
+    assert found.noise is not None and found.noise.baseline_run_delay_ms == 0
+    assert found.noise.other_run_delay_ms == pytest.approx(0.8 * (found.baseline_ms or 0), rel=0.2)
+    assert "waits for a core" in noise_sentence(found) and not any("to themselves" in note for note in found.notes)
+    unknown = compare_paths([calm], [silent])
+    assert unknown.low_ms is not None and unknown.low_ms > found.low_ms
+    assert any("had their cores to themselves" in note for note in unknown.notes)
+
+
+def side(dice: np.random.Generator, repeats: int, own_ms: float) -> Measurement:
+    """Return repeats of a job beside others: each waits for cores for long or short, and tells most of it."""
+    runs = []
+    for _ in range(repeats):
+        waited = dice.uniform(0, 14)
+        told = waited * dice.uniform(0.85, 1.15)
+        ms = own_ms * (1 + 0.05 * dice.standard_normal()) + waited + 0.5 * dice.standard_normal(20)
+        runs.append(
+            Repeat(name="run", path=Path("/nowhere"), identity=ON_CPU, steady_ms=ms.tolist(), run_delay_ms=told)
+        )
+    return Measurement(name="a side", repeats=runs)
+
+
+def compared(dice: np.random.Generator, repeats: int, other_ms: float) -> Comparison:
+    other = side(dice, repeats, other_ms)
+    moved = [msgspec.structs.replace(one, path=Path("/elsewhere")) for one in other.repeats]
+    return compare([side(dice, repeats, 14.0)], [Measurement(name="other", repeats=moved)])
+
+
+@pytest.mark.parametrize("repeats", [1, 2, 5])
+def test_of_one_job_beside_others_at_most_one_pair_of_ten_is_called_different(repeats: int) -> None:
+    dice = np.random.default_rng(repeats)
+    assert sum(compared(dice, repeats, 14.0).verdict != "same" for _ in range(50)) <= 5
+
+
+def test_a_job_that_is_twice_as_slow_is_called_slower_beside_others_too() -> None:
+    dice = np.random.default_rng(9)
+    assert sum(compared(dice, 5, 42.0).verdict == "slower" for _ in range(20)) >= 18
+
+
+def test_steps_in_which_all_ranks_had_their_cores_are_taken_where_they_are_enough() -> None:
+    def row(step: int, waited: float) -> StepRow:
+        return StepRow(step=step, phase="steady", step_ms=[10.0 + waited, 9.0], samples_per_s=1.0,
+                       run_delay_ms=[waited, 0.0])  # fmt: skip
+
+    rows = [row(at, 8.0 * (at % 3 == 0)) for at in range(30)]
+    assert [one.step for one in undelayed(rows)] == [at for at in range(30) if at % 3]
+    assert undelayed(rows[:9]) == rows[:9]
+    unmarked = [StepRow(step=at, phase="steady", step_ms=[10.0], samples_per_s=1.0) for at in range(30)]
+    assert undelayed(unmarked) == unmarked
+
+
+@pytest.mark.skipif(not Path("/proc/thread-self/schedstat").exists(), reason="the kernel tells no run delay")
+def test_the_clock_tells_how_long_another_process_had_the_ranks_core() -> None:
+    (core, *_) = allowed = os.sched_getaffinity(0)
+    spin = f"import os\nos.sched_setaffinity(0, {{{core}}})\nprint(flush=True)\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", spin], stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout is not None and other.stdout.readline()
+            os.sched_setaffinity(0, {core})
+            clock, until = CpuClock(), time.perf_counter() + 0.2
+            while time.perf_counter() < until:
+                pass
+            clock.lap(torch.zeros(()))
+        finally:
+            os.sched_setaffinity(0, allowed)
+            other.kill()
+    lap = clock.read()
+    assert 0.2 * lap.step_ms < lap.run_delay_ms < lap.step_ms
+
+
+def test_where_the_kernel_tells_no_run_delay_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scalescope.train.measure.clock._SCHEDSTAT", Path("/nowhere/schedstat"))
+    assert np.isnan(RunDelay().ms())
+
+
+@pytest.mark.parametrize("ms", [0.0, -5.0])
+def test_steps_that_took_no_time_are_refused(ms: float, tmp_path: Path) -> None:
+    broken = rewritten(tmp_path / "broken", lambda row: row | {"step_ms": [ms, 9.0]})
+    with pytest.raises(UserError, match="which no step does"):
+        compare_paths([RUN], [broken])
+
+
+def test_a_run_that_has_not_ended_and_traces_that_are_cut_are_said(tmp_path: Path) -> None:
+    half = rewritten(tmp_path / "half", beside_others(0.0))
+    told = (half / "run.json").read_text().replace('"status": "done"', '"status": "running"')
+    (half / "run.json").write_text(told)
+    trace = half / "traces" / "rank1.11.pt.trace.json.gz"
+    trace.write_bytes(trace.read_bytes()[:1000])
+    notes = compare_paths([RUN], [half]).notes
+    assert any("half has not come to its end (it is running): its 9 steady steps" in note for note in notes)
+    assert any("half has traces that cannot be used (of 2 ranks' traces only 1 are whole" in note for note in notes)
+
+
+def test_one_model_eager_and_compiled_is_one_job_though_no_kernel_is_in_both() -> None:
+    eager, compiled = (
+        Repeat(name=name, path=Path(name), steady_ms=[10.0] * 20,
+               identity=msgspec.structs.replace(ON_CPU, names={name: 1.0}, kinds={kind: 1.0}))
+        for name, kind in (("aten::linear", "matmul"), ("Torch-Compiled Region", "other"))
+    )  # fmt: skip
+    assert same_work(eager, compiled).rate == 1.0
+    strangers = [msgspec.structs.replace(one, identity=msgspec.structs.replace(one.identity, model=None))
+                 for one in (eager, compiled)]  # fmt: skip
+    assert same_work(*strangers).reason == "another_job"
+
+
+def test_a_folder_beside_itself_is_said_to_be_one_and_given_twice_is_no_repeat(tmp_path: Path) -> None:
+    calm = rewritten(tmp_path / "calm", beside_others(0.0))
+    assert "are the same measurement, given twice" in headline(compare_paths([calm], [calm]))
+    again = rewritten(tmp_path / "again", beside_others(0.01))
+    twice = compare_paths([calm, tmp_path / "." / "calm"], [again, again])
+    assert twice.noise is not None and (twice.noise.baseline, twice.noise.other) == (1, 1)
+    assert any("given twice is no repeat" in note for note in twice.notes)
