@@ -7,7 +7,7 @@ import pytest
 
 from scalescope.report.compare.sentences import headline
 from scalescope.report.compare.tables import parts_table
-from scalescope.scaling.compare.answer import Comparison, PartChange, Work
+from scalescope.scaling.compare.answer import Comparison, CountedWork, PartChange
 from scalescope.scaling.compare.kernels.alignment import align
 from scalescope.scaling.compare.kernels.expected import expected_ratio
 from scalescope.scaling.compare.kernels.matching import match_tables
@@ -121,7 +121,7 @@ def test_kernels_that_were_exchanged_for_others_are_no_work_besides() -> None:
 
 
 def test_a_step_as_long_that_does_more_is_said_to_do_more() -> None:
-    more = Work(baseline_calls=48, other_calls=52, change_ms=1.44, low_ms=1.3, high_ms=1.6)
+    more = CountedWork(baseline_calls=48, other_calls=52, change_ms=1.44, low_ms=1.3, high_ms=1.6)
     parts = [msgspec.structs.replace(part("matmul", 17.0, 18.4, 1.9), work=more), part("rest", 30.0, 30.0, 2.0)]
     same = Comparison(baseline="a", other="b", verdict="same", change_ms=1.4, low_ms=-1.0, high_ms=3.8,
                       baseline_ms=47.0, other_ms=48.4, parts=parts)  # fmt: skip

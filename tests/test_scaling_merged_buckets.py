@@ -1,10 +1,12 @@
 """A bucket that is made of others takes no longer than those together, whatever sizes between tell of larger ones."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.replay.bursts import Bursts
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.replay.other_collectives import OtherCollectives
@@ -30,7 +32,8 @@ def test_merged_buckets_take_no_longer_than_their_parts_one_after_another(place:
     graph = replayer.graph.copy()
     before = {step.step: sum(graph.transfers[at].work_ns for at in step.transfers) for step in steps}
     known = len(graph.transfers)
-    assert OtherCollectives([], OfOneSize()).recut(graph, steps, Change(bucket_mib=200.0), place) is None
+    bursts = partial(Bursts, graph, steps)
+    assert OtherCollectives([], OfOneSize()).recut(graph, steps, Change(bucket_mib=200.0), place, bursts) is None
     for step in steps:
         merged = [one for one in graph.transfers[known:] if one.step == step.step]
         assert 0 < len(merged) < len(step.transfers)

@@ -6,7 +6,7 @@ from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import capitalized, figure, listing, percent
 from scalescope.scaling.answer import PARTS
-from scalescope.scaling.compare.answer import Comparison, KernelChange, Noise, PartChange, PointChange, Work
+from scalescope.scaling.compare.answer import Comparison, CountedWork, KernelChange, Noise, PartChange, PointChange
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
 #: More parts are not named in the first sentence.
@@ -100,7 +100,7 @@ def _other_work(answer: Comparison) -> str:
     return f", though it is not the same work: {', '.join(words)}" if words else ""
 
 
-def calls(work: Work) -> str:
+def calls(work: CountedWork) -> str:
     """Return by how many calls a step does more or less."""
     return f"{work.other_calls:,} calls a step for {work.baseline_calls:,}"
 

@@ -2,7 +2,7 @@
 
 from scalescope.report.compare.sentences import names_of, part_name
 from scalescope.report.drawing.tables import Cell, Column, Table
-from scalescope.scaling.compare.answer import Comparison, Work
+from scalescope.scaling.compare.answer import Comparison, CountedWork
 
 _LONGEST = 44  # characters of a kernel's name
 _MATCHED = {
@@ -46,7 +46,7 @@ def parts_table(answer: Comparison) -> Table:
     return Table(columns, rows, {"work_ms": "both sides launch as many, or kernels were exchanged for others"})
 
 
-def _calls(work: Work | None) -> str:
+def _calls(work: CountedWork | None) -> str:
     if work is None:
         return ""
     same = work.baseline_calls == work.other_calls

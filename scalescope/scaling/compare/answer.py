@@ -42,7 +42,7 @@ class Noise(msgspec.Struct, kw_only=True, frozen=True):
     other_run_delay_ms: float | None = None
 
 
-class Work(msgspec.Struct, kw_only=True, frozen=True):
+class CountedWork(msgspec.Struct, kw_only=True, frozen=True):
     """How many kernels of a kind a step launches: counted, the same in every recorded step, and so no noise."""
 
     baseline_calls: int
@@ -62,7 +62,9 @@ class PartChange(msgspec.Struct, kw_only=True, frozen=True):
     baseline_ms: float
     other_ms: float
     rank: int | None = None  # whose partition this is; None: the mean rank's
-    work: Work | None = None  # of a kernel kind; None: steps launch more at one time than at another, or are not traced
+    work: CountedWork | None = (
+        None  # of a kernel kind; None: steps launch more at one time than at another, or are not traced
+    )
 
     @property
     def within_noise(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from scalescope.scaling.compare.answer import PartChange, Work
+from scalescope.scaling.compare.answer import CountedWork, PartChange
 from scalescope.scaling.compare.measurement import Measurement
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
@@ -36,18 +36,18 @@ def with_work(
 
 def _work(
     part: PartChange, baseline: Measurement, other: Measurement, alone: tuple[float, float], sign: int
-) -> Work | None:
+) -> CountedWork | None:
     """Return a part's work; `alone`: µs, see Matched; `sign`: 1 where OTHER does more, -1 where less, 0: not told."""
     before, after = (_counted(side, part) for side in (baseline, other))
     if before is None or after is None:
         return None
     if (after - before) * sign <= 0 or alone[sign < 0] or not alone[sign > 0]:
-        return Work(baseline_calls=before, other_calls=after)
+        return CountedWork(baseline_calls=before, other_calls=after)
     # what makes the kernels of a kind take longer in one run than in another makes these do so, by the same share
     ms, longest = (alone[1] - alone[0]) / 1e3, max(part.baseline_ms, part.other_ms)
     share = (part.high_ms - part.low_ms) / 2 / longest if longest > 0 else 1.0
     half = abs(ms) * min(1.0, share)
-    return Work(baseline_calls=before, other_calls=after, change_ms=ms, low_ms=ms - half, high_ms=ms + half)
+    return CountedWork(baseline_calls=before, other_calls=after, change_ms=ms, low_ms=ms - half, high_ms=ms + half)
 
 
 def _counted(side: Measurement, part: PartChange) -> int | None:
