@@ -98,9 +98,11 @@ def _starved(finding: Finding) -> str:
         number = f"{cores.value:.0f} core{'s' if cores.value != 1 else ''}"
         return f"the ranks compute with {threads.value:.0f} threads on {number}, which take turns"
     row, off = _row(finding, "host_ms"), _row(finding, "interruptions")
-    if finding.rank is None and off is not None and off.ms is not None:
+    if off is not None and off.ms is not None:
+        whose, cores = ("their hosts stand", "their") if finding.rank is None else ("its host stands", "its")
+        beside = f" (the others' {milliseconds(off.others_ms)})" if off.others_ms is not None else ""
         return (
-            f"their hosts stand still for {milliseconds(off.ms)} a step, now here and now there: others use their cores"
+            f"{whose} still for {milliseconds(off.ms)} a step{beside}, now here and now there: others use {cores} cores"
         )
     if row is None or row.ms is None or row.others_ms is None:
         return "all that its host does takes longer than on the others"
