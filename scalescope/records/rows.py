@@ -180,6 +180,7 @@ class StepRow(msgspec.Struct, frozen=True):
     joules_per_sample: float | None = None  # of all devices, by their own counters
     synchronised: bool = True  # a step waits for all ranks; otherwise each goes on by itself
     own_ms: list[float] = []  # every rank's time until it first waits for the others, by rank; empty: not marked
+    loading_ms: list[float] = []  # how long every rank's host was in its loader, by rank; empty: not timed
 
     @property
     def length_ms(self) -> float:

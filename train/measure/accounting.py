@@ -32,6 +32,7 @@ class Accounting:
         attempt: int,
         unix_s: float,
         own_ms: Sequence[float] = (),
+        loading_ms: Sequence[float] = (),
     ) -> StepRow:
         """Return a step's row; its loss is the mean over all samples.
 
@@ -57,6 +58,7 @@ class Accounting:
             joules_per_sample=power_w / samples_per_s if math.isfinite(power_w) else None,
             synchronised=self.synchronised,
             own_ms=list(own_ms) if all(map(math.isfinite, own_ms)) else [],
+            loading_ms=list(loading_ms) if all(map(math.isfinite, loading_ms)) else [],
         )
 
     def _utilisation(self, samples_per_s: float, flops_per_sample: float | None, tflops: float | None) -> float | None:

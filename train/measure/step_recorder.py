@@ -65,7 +65,7 @@ class StepRecorder:
         self._chunk_steps = 1
         self._pending: _Chunk | None = None
         self._writing = threading.Lock()  # the watching thread may rescue while the working one writes
-        self._gathered: torch.Tensor | None = None  # (ranks, steps, 6) of the last chunk that arrived
+        self._gathered: torch.Tensor | None = None  # (ranks, steps, 7) of the last chunk that arrived
         profiler = job.config.profiler
         self._anomalies = AnomalyWatch(profiler.anomaly_every) if profiler.enabled and profiler.on_anomaly else None
         self._anomaly: Anomaly | None = None
@@ -128,7 +128,8 @@ class StepRecorder:
         read = [self._clock.read() for _ in range(laps)]
         watts = self._power.watts([lap.step_ms for lap in read])
         own = torch.tensor(
-            [(lap.step_ms, lap.loss, memory, stop, watts, lap.own_ms) for lap in read], dtype=torch.float64
+            [(lap.step_ms, lap.loss, memory, stop, watts, lap.own_ms, lap.loading_ms) for lap in read],
+            dtype=torch.float64,
         )
         everyone = [torch.empty_like(own) for _ in range(self._job.world.size)]
         work = dist.all_gather(everyone, own, group=self._job.host_group, async_op=True)
@@ -169,6 +170,7 @@ class StepRecorder:
                     attempt=self._attempt,
                     unix_s=now_s,
                     own_ms=laps[:, 5].tolist(),
+                    loading_ms=laps[:, 6].tolist(),
                 )
             )
 

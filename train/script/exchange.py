@@ -26,6 +26,7 @@ class Lap(msgspec.Struct, frozen=True, array_like=True):
     ms: float
     loss: float | None
     own_ms: float | None = None  # until it first waited for the others; None where that was not marked
+    loading_ms: float | None = None  # in the loader; None where that is not timed
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from scalescope.records.steps.annotations import LOADING
 from scalescope.report.drawing.numbers import factor, figure, listing, milliseconds, percent
 from scalescope.scaling.finding import IN_STEPS, Code, EvidenceRow, Finding
 
@@ -74,7 +75,7 @@ def _alternating(finding: Finding) -> str:
 def _loading(finding: Finding) -> str:
     row = _first(finding, "annotation")
     whose = "the hosts load" if finding.rank is None else "its host loads"
-    named = f" ({row.name})" if row is not None and row.name != "loading" else ""
+    named = f" ({row.name})" if row is not None and row.name not in ("loading", LOADING) else ""
     took = f" for {milliseconds(row.ms)} a step" if row is not None and row.ms is not None else ""
     return f"{whose} data{named}{took} while the device has nothing to do"
 
