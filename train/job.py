@@ -1,6 +1,7 @@
 """One training job on one rank, from the model to the last trace."""
 
 import gc
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -150,7 +151,9 @@ class _Loop:
             self.markers.loading(step)
             self.clock.begin_step()
             with self.tracer.step(window, step):
+                asked_s = time.perf_counter()
                 batch = self.loader.next()
+                self.clock.loaded((time.perf_counter() - asked_s) * 1e3)
                 self.markers.step(step)
                 loss = self.strategy.train_step(batch, step)
                 self.clock.lap(loss)

@@ -181,6 +181,7 @@ class StepRow(msgspec.Struct, frozen=True):
     synchronised: bool = True  # a step waits for all ranks; otherwise each goes on by itself
     own_ms: list[float] = []  # every rank's time until it first waits for the others, by rank; empty: not marked
     run_delay_ms: list[float] = []  # of step_ms, by rank, ready to run while others had its core; empty: nothing tells
+    loading_ms: list[float] = []  # how long every rank's host was in its loader, by rank; empty: not timed
 
     @property
     def length_ms(self) -> float:

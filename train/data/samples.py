@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from scalescope.records.errors import UserError
+from scalescope.records.steps.annotations import LOADING
 from scalescope.train.data.corpus import Corpus, Tokens
 from scalescope.train.data.windows import TokenWindows
 from scalescope.train.models.config import ModelConfig, TextModelConfig
@@ -15,7 +16,7 @@ from scalescope.train.models.network import network_class
 
 Batch = tuple[Tensor, Tensor]  # inputs and targets, on the device
 
-ANNOTATION = "scalescope:data"  # what the reading half counts as the host loading data
+ANNOTATION = LOADING  # what the reading half counts as the host loading data
 
 
 @dataclass(frozen=True)

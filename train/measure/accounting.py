@@ -33,6 +33,7 @@ class Accounting:
         unix_s: float,
         own_ms: Sequence[float] = (),
         run_delay_ms: Sequence[float] = (),
+        loading_ms: Sequence[float] = (),
     ) -> StepRow:
         """Return a step's row; its loss is the mean over all samples.
 
@@ -59,6 +60,7 @@ class Accounting:
             synchronised=self.synchronised,
             own_ms=list(own_ms) if all(map(math.isfinite, own_ms)) else [],
             run_delay_ms=list(run_delay_ms) if all(map(math.isfinite, run_delay_ms)) else [],
+            loading_ms=list(loading_ms) if all(map(math.isfinite, loading_ms)) else [],
         )
 
     def _utilisation(self, samples_per_s: float, flops_per_sample: float | None, tflops: float | None) -> float | None:

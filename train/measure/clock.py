@@ -13,13 +13,15 @@ from torch import Tensor
 class Reading(NamedTuple):
     """A lap as it is read: the step's milliseconds, its loss, and the rank's own milliseconds until it exchanges.
 
-    `own_ms` is NaN where no exchange was marked, `run_delay_ms` where a device keeps the time, or nothing tells.
+    `own_ms` is NaN where no exchange was marked, `run_delay_ms` where a device keeps the time, or nothing tells,
+    `loading_ms` (the host's, in the loader) where no loader was timed.
     """
 
     step_ms: float
     loss: float
     own_ms: float
     run_delay_ms: float = math.nan  # of them the loop's thread was ready to run, and another had its core
+    loading_ms: float = math.nan
 
 
 _SCHEDSTAT = Path("/proc/thread-self/schedstat")
@@ -43,6 +45,21 @@ class RunDelay:
         return int(fields[1]) / 1e6 if len(fields) > 1 else math.nan
 
 
+class _LoaderTime:
+    """The host's time in the loader since the last lap."""
+
+    def __init__(self) -> None:
+        self._ms = math.nan
+
+    def add(self, ms: float) -> None:
+        self._ms = ms if math.isnan(self._ms) else self._ms + ms
+
+    def take(self) -> float:
+        """Return it, and begin anew."""
+        ms, self._ms = self._ms, math.nan
+        return ms
+
+
 class CpuClock:
     """Laps by the host's clock: on a CPU a step has ended when its call returns."""
 
@@ -51,6 +68,7 @@ class CpuClock:
     def __init__(self) -> None:
         self._run_delay = RunDelay()
         self._own_ms = math.nan
+        self._loader = _LoaderTime()
         self._laps: deque[Reading] = deque()
         self.restart()
 
@@ -59,6 +77,7 @@ class CpuClock:
         self._delayed_ms = self._run_delay.ms()
         self._mark_s = time.perf_counter()
         self._own_ms = math.nan
+        self._loader.take()
 
     def arrive(self) -> None:
         """Say that the rank now turns to the others: what it does next waits for them. The first time of a step counts.
@@ -67,6 +86,10 @@ class CpuClock:
         """
         if math.isnan(self._own_ms):
             self._own_ms = (time.perf_counter() - self._mark_s) * 1e3
+
+    def loaded(self, ms: float) -> None:
+        """Say that the host was in the loader for so long, in this step."""
+        self._loader.add(ms)
 
     def begin_step(self) -> None:
         """Leave out what the host did between two steps, which on a CPU would lengthen the second."""
@@ -77,7 +100,8 @@ class CpuClock:
         now_s = time.perf_counter()
         delayed_ms = self._run_delay.ms()
         step_ms = (now_s - self._mark_s) * 1e3
-        self._laps.append(Reading(step_ms, float(loss), self._own_ms, delayed_ms - self._delayed_ms))
+        delay_ms = delayed_ms - self._delayed_ms
+        self._laps.append(Reading(step_ms, float(loss), self._own_ms, delay_ms, self._loader.take()))
         self._mark_s, self._delayed_ms = now_s, delayed_ms
         self._own_ms = math.nan
 
@@ -100,18 +124,24 @@ class CudaClock:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._laps: deque[tuple[torch.cuda.Event, torch.cuda.Event, Tensor, torch.cuda.Event | None]] = deque()
+        self._laps: deque[tuple[torch.cuda.Event, torch.cuda.Event, Tensor, torch.cuda.Event | None, float]] = deque()
+        self._loader = _LoaderTime()
         self._arrived: torch.cuda.Event | None = None
         self._mark = self._record()
 
     def restart(self) -> None:
         self._mark = self._record()
         self._arrived = None
+        self._loader.take()
 
     def arrive(self) -> None:
         """As a CpuClock's, on the device's time line: one event more a step."""
         if self._arrived is None:
             self._arrived = self._record()
+
+    def loaded(self, ms: float) -> None:
+        """As a CpuClock's: by the host's clock, which may load while the device computes."""
+        self._loader.add(ms)
 
     def begin_step(self) -> None:
         """Nothing: what the host does between two steps is hidden, or else the device starves, which counts."""
@@ -120,19 +150,19 @@ class CudaClock:
         host_loss = torch.empty((), dtype=torch.float32, pin_memory=True)
         host_loss.copy_(loss, non_blocking=True)
         end = self._record()
-        self._laps.append((self._mark, end, host_loss, self._arrived))
+        self._laps.append((self._mark, end, host_loss, self._arrived, self._loader.take()))
         self._mark = end
         self._arrived = None
 
     def ready(self) -> int:
         """Return how many unread laps the device has passed."""
-        return next((index for index, (_, end, _, _) in enumerate(self._laps) if not end.query()), len(self._laps))
+        return next((index for index, (_, end, _, _, _) in enumerate(self._laps) if not end.query()), len(self._laps))
 
     def read(self) -> Reading:
-        start, end, loss, arrived = self._laps.popleft()
+        start, end, loss, arrived, loading_ms = self._laps.popleft()
         end.synchronize()
         own_ms = start.elapsed_time(arrived) if arrived is not None else math.nan
-        return Reading(start.elapsed_time(end), float(loss), own_ms)
+        return Reading(start.elapsed_time(end), float(loss), own_ms, loading_ms=loading_ms)
 
     def _record(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)

@@ -8,7 +8,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from scalescope.records.rows import StepRow
 from scalescope.train.measure.forecast import duration
-from scalescope.train.measure.lateness import Lateness, LateRank, describe_late
+from scalescope.train.measure.lateness import Lateness, LateRank
+from scalescope.train.measure.loading import LoadingWatch, SlowLoading, describe_both
 
 _LINE_EVERY_S = 5.0
 
@@ -16,7 +17,8 @@ _LINE_EVERY_S = 5.0
 class StepProgress:
     """Shows each finished row."""
 
-    def __init__(self, what: str, steps: int) -> None:
+    def __init__(self, what: str, steps: int, *, runs_ahead: bool = False) -> None:
+        """`runs_ahead`: see `LoadingWatch`."""
         self._what = what
         self._steps = steps
         self._bar: Progress | None = None
@@ -24,6 +26,8 @@ class StepProgress:
         self._first: tuple[int, float] | None = None  # a step, and when it was shown
         self._lateness = Lateness()
         self._said: LateRank | None = None  # the rank that was last said to be late
+        self._loading = LoadingWatch(runs_ahead=runs_ahead)
+        self._said_loading: SlowLoading | None = None
         if sys.stdout.isatty():
             self._bar = Progress(
                 TextColumn("{task.description}"),
@@ -35,16 +39,17 @@ class StepProgress:
             self._task = self._bar.add_task(what, total=steps, now="")
 
     def show(self, row: StepRow) -> None:
-        """Show a row: each in a bar; else one every few seconds, and the one from which a rank is late."""
+        """Show a row: each in a bar; else one every few seconds, and that from which a rank is late, or loads long."""
         self._lateness.take(row)
-        late = self._lateness.late
-        news = self._lateness.is_news(self._said)
-        said = describe(row) + (f", {describe_late(late)}" if late is not None else "")
+        self._loading.take(row)
+        late, slow = self._lateness.late, self._loading.slow
+        news = self._lateness.is_news(self._said) or self._loading.is_news(self._said_loading)
+        said = ", ".join(filter(None, (describe(row), describe_both(late, slow))))
         if self._bar is not None:
             self._bar.update(self._task, completed=row.step + 1, now=said)
         elif news or time.monotonic() - self._last_line_s >= _LINE_EVERY_S:
             self._last_line_s = time.monotonic()
-            self._said = late
+            self._said, self._said_loading = late, slow
             print(f"{self._what}: step {row.step + 1}/{self._steps}, {said}{self._left(row)}", flush=True)
 
     def _left(self, row: StepRow) -> str:

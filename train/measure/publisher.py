@@ -20,7 +20,9 @@ class Publisher:
         if self._job.is_rank0:
             self._writer = self._stack.enter_context(self._job.folder.step_writer())
             self._progress = self._stack.enter_context(
-                StepProgress(self._job.config.model.name, self._job.config.steps)
+                StepProgress(
+                    self._job.config.model.name, self._job.config.steps, runs_ahead=self._job.device.type != "cpu"
+                )
             )
         return self
 

@@ -128,7 +128,10 @@ class StepRecorder:
         read = [self._clock.read() for _ in range(laps)]
         watts = self._power.watts([lap.step_ms for lap in read])
         own = torch.tensor(
-            [(lap.step_ms, lap.loss, memory, stop, watts, lap.own_ms, lap.run_delay_ms) for lap in read],
+            [
+                (lap.step_ms, lap.loss, memory, stop, watts, lap.own_ms, lap.run_delay_ms, lap.loading_ms)
+                for lap in read
+            ],
             dtype=torch.float64,
         )
         everyone = [torch.empty_like(own) for _ in range(self._job.world.size)]
@@ -171,6 +174,7 @@ class StepRecorder:
                     unix_s=now_s,
                     own_ms=laps[:, 5].tolist(),
                     run_delay_ms=laps[:, 6].tolist(),
+                    loading_ms=laps[:, 7].tolist(),
                 )
             )
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from scalescope.records.folder import RunFolder
 from scalescope.train.measure.anomaly import Anomaly
-from scalescope.train.measure.lateness import LateRank, describe_late
+from scalescope.train.measure.lateness import LateRank
+from scalescope.train.measure.loading import SlowLoading, describe_both
 from scalescope.train.measure.schedule import Window
 
 #: What an analysis with its report takes on a core of 2.8 GHz: to begin with, and for each MiB of packed traces.
@@ -34,9 +35,9 @@ def analysis(folder: RunFolder) -> str:
     return f"analysing {traces}, about {_BASE_S + _PER_MIB_S * mib:.0f} s"
 
 
-def late(step: int, rank: LateRank) -> str:
-    """Return which rank the others wait for, from which step on that is known."""
-    return f"step {step}: {describe_late(rank)}"
+def late(step: int, rank: LateRank | None, slow: SlowLoading | None = None) -> str:
+    """Return which rank the others wait for, and who loads for how long, from which step on that is known."""
+    return f"step {step}: {describe_both(rank, slow)}"
 
 
 def longer_steps(anomaly: Anomaly, window: Window | None) -> str:

@@ -27,6 +27,7 @@ class Lap(msgspec.Struct, frozen=True, array_like=True):
     loss: float | None
     own_ms: float | None = None  # until it first waited for the others; None where that was not marked
     run_delay_ms: float | None = None  # of it ready to run without a core; None where nothing tells
+    loading_ms: float | None = None  # in the loader; None where that is not timed
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -20,11 +20,11 @@ import subprocess
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
@@ -32,6 +32,7 @@ from scalescope.hardware.detect import describe, versions
 from scalescope.records.folder import RunFolder
 from scalescope.records.package import COMMAND, importable
 from scalescope.records.rows import RunStatus, StepPhase
+from scalescope.records.steps.annotations import LOADING
 from scalescope.records.steps.recording import NEAR_STEPS, RecordingBursts, WindowFacts, untraced_steps
 from scalescope.train.measure.anomaly import Anomaly
 from scalescope.train.measure.clock import Clock, make_clock
@@ -53,6 +54,7 @@ _CHECK_EVERY = 100  # messages between two looks at whether rank 0 still listens
 _uses: Counter[str] = Counter()  # of each name in this process: ranks meet under name and number
 _recording: "StepProfiler | None" = None  # Kineto knows one recording at a time
 Arguments = ParamSpec("Arguments")
+Batch = TypeVar("Batch")
 
 
 class _Refused(Exception):
@@ -156,6 +158,27 @@ class StepProfiler:
         if following is not None and self._tracer is not None:
             self._annotation = self._tracer.step(following, self._step)
             self._annotation.__enter__()
+
+    def loading(self, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Yield the batches of a loader, each timed: `for batch in profile.loading(loader)`.
+
+        How long the host waits for them is then in each row, is said live where it is long, and is loading in traces.
+        """
+        following = iter(batches)
+        while True:
+            asked_s = time.perf_counter()
+            with torch.profiler.record_function(LOADING):
+                try:
+                    batch = next(following)
+                except StopIteration:
+                    return
+            self._note_loaded((time.perf_counter() - asked_s) * 1e3)
+            yield batch
+
+    @_never_raises
+    def _note_loaded(self, ms: float) -> None:
+        if self._started and self._clock is not None:
+            self._clock.loaded(ms)
 
     def close(self) -> None:
         """End the run: the last rows, and on rank 0 the analysis and the report."""
@@ -279,7 +302,7 @@ class StepProfiler:
         assert self._clock is not None
         for _ in range(count):
             lap = self._clock.read()
-            told = [ms if math.isfinite(ms) else None for ms in (lap.own_ms, lap.run_delay_ms)]
+            told = (_told(ms) for ms in (lap.own_ms, lap.run_delay_ms, lap.loading_ms))
             self._laps.append(Lap(self._next_lap, lap.step_ms, lap.loss, *told))
             self._recent.append(self._laps[-1])
             self._next_lap += 1
@@ -426,6 +449,10 @@ def _number(loss: "torch.Tensor | float | None") -> float | None:
         return None if loss is None else float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
     except (TypeError, ValueError, RuntimeError):
         return None
+
+
+def _told(ms: float) -> float | None:
+    return ms if math.isfinite(ms) else None
 
 
 _NO_LOSS = torch.tensor(float("nan"))

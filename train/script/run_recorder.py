@@ -21,6 +21,7 @@ from scalescope.records.steps.recording import LongerFacts, RecordingBursts, Rec
 from scalescope.train.measure.accounting import Accounting
 from scalescope.train.measure.anomaly import Anomaly, AnomalyWatch
 from scalescope.train.measure.lateness import Lateness, LateRank
+from scalescope.train.measure.loading import LoadingWatch, SlowLoading
 from scalescope.train.script import announce
 from scalescope.train.script.config import ScriptConfig
 from scalescope.train.script.exchange import Lap, Message
@@ -46,6 +47,8 @@ class RunRecorder:
         self._phase = phase
         self._say = say
         self._lateness = Lateness()
+        self._loading = LoadingWatch(runs_ahead=device.kind != "cpu")
+        self._said_loading: SlowLoading | None = None
         profiler = config.profiler
         self._anomalies = AnomalyWatch(profiler.anomaly_every) if profiler.enabled and profiler.on_anomaly else None
         self._anomaly: Anomaly | None = None
@@ -147,6 +150,7 @@ class RunRecorder:
             unix_s=time.time(),
             own_ms=[lap.own_ms for lap in known if lap.own_ms is not None] if _all_marked(known) else (),
             run_delay_ms=_all_told([lap.run_delay_ms for lap in known]),
+            loading_ms=_loading_ms(known),
         )
         self._writer.append(row)
         self._sinks.log(row)
@@ -155,11 +159,13 @@ class RunRecorder:
             self._anomaly = self._anomalies.take(step, row.length_ms) or self._anomaly
 
     def _tell_lateness(self, row: StepRow) -> None:
-        """Say which rank the others wait for, from when on that is so."""
+        """Say which rank the others wait for, and who loads for long, from when on that is so."""
         self._lateness.take(row)
-        if self._lateness.is_news(self._said) and (late := self._lateness.late) is not None:
-            self._said = late
-            self._say(announce.late(row.step, late))
+        self._loading.take(row)
+        late, slow = self._lateness.late, self._loading.slow
+        if self._lateness.is_news(self._said) or self._loading.is_news(self._said_loading):
+            self._said, self._said_loading = late or self._said, slow or self._said_loading
+            self._say(announce.late(row.step, late, slow))
 
     def _write_recording(self) -> None:
         if not self._windows:
@@ -258,6 +264,12 @@ def _all_told(by_rank: Sequence[float | None]) -> list[float]:
 
 def _all_marked(laps: Sequence[Lap]) -> bool:
     return all(lap.own_ms is not None for lap in laps)
+
+
+def _loading_ms(laps: Sequence[Lap]) -> list[float]:
+    """Return each rank's time in its loader; none where any of them does not tell."""
+    told = [lap.loading_ms for lap in laps if lap.loading_ms is not None]
+    return told if len(told) == len(laps) else []
 
 
 def _some(ranks: Sequence[int]) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from scalescope.records.steps.annotations import LOADING
 from scalescope.report.drawing.numbers import factor, figure, listing, milliseconds, percent
 from scalescope.scaling.finding import IN_STEPS, Code, EvidenceRow, Finding
 
@@ -74,7 +75,7 @@ def _alternating(finding: Finding) -> str:
 def _loading(finding: Finding) -> str:
     row = _first(finding, "annotation")
     whose = "the hosts load" if finding.rank is None else "its host loads"
-    named = f" ({row.name})" if row is not None and row.name != "loading" else ""
+    named = f" ({row.name})" if row is not None and row.name not in ("loading", LOADING) else ""
     took = f" for {milliseconds(row.ms)} a step" if row is not None and row.ms is not None else ""
     return f"{whose} data{named}{took} while the device has nothing to do"
 
@@ -98,9 +99,11 @@ def _starved(finding: Finding) -> str:
         number = f"{cores.value:.0f} core{'s' if cores.value != 1 else ''}"
         return f"the ranks compute with {threads.value:.0f} threads on {number}, which take turns"
     row, off = _row(finding, "host_ms"), _row(finding, "interruptions")
-    if finding.rank is None and off is not None and off.ms is not None:
+    if off is not None and off.ms is not None:
+        whose, cores = ("their hosts stand", "their") if finding.rank is None else ("its host stands", "its")
+        beside = f" (the others' {milliseconds(off.others_ms)})" if off.others_ms is not None else ""
         return (
-            f"their hosts stand still for {milliseconds(off.ms)} a step, now here and now there: others use their cores"
+            f"{whose} still for {milliseconds(off.ms)} a step{beside}, now here and now there: others use {cores} cores"
         )
     if row is None or row.ms is None or row.others_ms is None:
         return "all that its host does takes longer than on the others"

@@ -16,13 +16,14 @@ import re
 
 import numpy as np
 
+from scalescope.records.steps.annotations import LOADING
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, covers, union
 from scalescope.scaling.trace.trace import KERNEL, HostSpans, Trace
 
 #: The annotation that our own jobs put around fetching a batch.
-ANNOTATION = "scalescope:data"
+ANNOTATION = LOADING
 
 #: What torch's data loaders put around their own `__next__`.
 _ENUMERATED = re.compile(r"enumerate\((DataLoader|\w*DataPipe\w*)\)#")
