@@ -31,7 +31,7 @@ _NUMBERS = re.compile(
 
 SCALESCOPE = """
 import sys
-from scalescope import main
+from scalescope.cli.front_door import main
 sys.exit(main(["analyze", sys.argv[1]]))
 """
 

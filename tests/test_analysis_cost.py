@@ -157,3 +157,9 @@ print(*(name for name in others if name in sys.modules), file=sys.stderr, end=""
     argv = [sys.executable, "-c", code, str(DATA / "gpt_ddp_n2")]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     assert done.stderr == ""
+
+
+def test_the_benchmark_of_reading_runs_what_it_times() -> None:
+    argv = [sys.executable, "-c", trace_reading.SCALESCOPE, str(DATA / "gpt_ddp_n1")]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
