@@ -9,7 +9,7 @@ import pytest
 from scalescope.records.folder import RunFolder
 from scalescope.records.steps.recording import LongerFacts, RecordingFacts, UntracedSteps, WindowFacts
 from scalescope.report.verdict import run_verdict
-from scalescope.scaling.answer import Quality, Replay, RunAnalysis
+from scalescope.scaling.answer import LongerSteps, Quality, Replay, RunAnalysis
 from scalescope.scaling.finding import Finding, Remedy
 from scalescope.scaling.run import Explained, add_run_folder
 from scalescope.scaling.windows import add
@@ -73,7 +73,7 @@ def test_what_longer_steps_show_is_not_halved_by_the_windows_before(
     monkeypatch.setattr(add, "add_findings", found)
     folder = folder_with(tmp_path / "run", told(22, 34.0), told(113, 72.0, LONGER))
     slow, usual = window(113), window(22)
-    slow.analysis.longer = add.LongerSteps(since=60, step_ms=72.1, level_ms=33.9, usual_windows=1)
+    slow.analysis.longer = LongerSteps(since=60, step_ms=72.1, level_ms=33.9, usual_windows=1)
     add_findings_of_windows(folder.path, msgspec.structs.replace(slow, usual=usual), [])
     assert [(one.code, one.ms) for one in slow.analysis.findings] == [("host_stall", 40.3)]
     assert [one.code for one in slow.analysis.longer.usual] == ["nothing"]
@@ -95,6 +95,6 @@ def test_longer_steps_are_held_against_their_own_rows(tmp_path: Path) -> None:
     analysis = RunAnalysis(name="r", world_size=2, activity="cpu", quality=Quality(verdict="good"))
     add_run_folder(analysis, folder)
     assert analysis.step_times is not None and analysis.step_times.measured_step_ms == statistics.median([34.0])
-    analysis.longer = add.LongerSteps(since=60, step_ms=70.0, level_ms=34.0)
+    analysis.longer = LongerSteps(since=60, step_ms=70.0, level_ms=34.0)
     add_run_folder(analysis, folder)
     assert analysis.step_times.measured_step_ms == 70.0 and analysis.step_times.measured_steps == 90
