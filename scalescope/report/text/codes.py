@@ -100,10 +100,10 @@ def _starved(finding: Finding) -> str:
         return f"the ranks compute with {threads.value:.0f} threads on {number}, which take turns"
     row, off = _row(finding, "host_ms"), _row(finding, "interruptions")
     if off is not None and off.ms is not None:
-        whose, cores = ("their hosts stand", "their") if finding.rank is None else ("its host stands", "its")
+        whose, which = ("their hosts stand", "their") if finding.rank is None else ("its host stands", "its")
         beside = f" (the others' {milliseconds(off.others_ms)})" if off.others_ms is not None else ""
         return (
-            f"{whose} still for {milliseconds(off.ms)} a step{beside}, now here and now there: others use {cores} cores"
+            f"{whose} still for {milliseconds(off.ms)} a step{beside}, now here and now there: others use {which} cores"
         )
     if row is None or row.ms is None or row.others_ms is None:
         return "all that its host does takes longer than on the others"
