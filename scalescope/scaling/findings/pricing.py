@@ -136,13 +136,27 @@ def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Seque
     if found.change_ms is None or found.low_ms is None or found.high_ms is None or found.change_ms >= 0:
         return []
     low, high = found.high_ms / found.change_ms, found.low_ms / found.change_ms
+    sure = _sure_shares(scene, candidates)
     gains = [
-        _Gain(one, ms, ms * low, ms * high) if one.seen is None else _now_and_then(one, ms, one.seen)
-        for one, ms in zip(candidates, shares, strict=True)
+        _Gain(one, ms, ms * low * part, ms * high) if one.seen is None else _now_and_then(one, ms, one.seen)
+        for one, ms, part in zip(candidates, shares, sure, strict=True)
     ]
     if not _is_at_its_power(scene, scene.step_ms + found.change_ms):
         return gains
     return [_at_its_power(one) if one.candidate.code in ON_THE_DEVICE else one for one in gains]
+
+
+def _sure_shares(scene: Scene, candidates: Sequence[Candidate]) -> list[float]:
+    """Return of each candidate how much of what it brings by itself what is sure to go brings, 0 to 1."""
+    replayer = scene.replayer
+    changes = [(Change(without=one.surely), Change(without=one.removals)) for one in candidates if one.surely]
+    replayer.work_out([change for pair in changes for change in pair], quick=True, near=True)
+    found = []
+    for one in candidates:
+        whole = _gain_ms(replayer, Change(without=one.removals)) if one.surely else 0.0
+        part = _gain_ms(replayer, Change(without=one.surely)) / whole if whole > 0 else 1.0
+        found.append(min(max(part, 0.0), 1.0))
+    return found
 
 
 def _now_and_then(candidate: Candidate, ms: float, seen: Seen) -> _Gain:

@@ -9,6 +9,7 @@ import numpy as np
 
 from scalescope.scaling.rank.timeline import COMMUNICATION, COPY
 from scalescope.scaling.replay.graph import Graph
+from scalescope.scaling.replay.ranks.reads import reads_of
 from scalescope.scaling.replay.ranks.side_by_side import Launches, SideBySide
 from scalescope.scaling.replay.uneven import even_out_steps
 
@@ -26,7 +27,8 @@ What = Literal[
     "gaps",  # of that, where one launch alone is late by a gap
     "data",  # loading data
     "copies",  # memcpy and memset, and what waits for them
-    "waits",  # the host's own waits for the device
+    "waits",  # the host's own waits for the device, with the copies that they are for
+    "reads",  # the same, with what computes the values that are read one after another
     "uneven",  # what activities that vary by so much take longer than in their shortest step, of all ranks
     "pause",  # so much of the longest time that the host takes for a launch, in each step
 ]
@@ -51,7 +53,8 @@ def remove(graph: Graph, side: SideBySide, removal: Removal) -> None:
             _free_data(graph, rank)
         elif removal.what == "copies":
             _free_copies(graph, rank)
-        elif removal.what == "waits":
+        elif removal.what in ("waits", "reads"):
+            _free_reads(graph, rank, with_values=removal.what == "reads")
             _free_waits(graph, rank)
         elif removal.what == "pause":
             _shorten_longest(graph, side, rank, removal.ns, now_and_then=removal.now_and_then)
@@ -173,6 +176,25 @@ def _free_waits(graph: Graph, rank: int) -> None:
         awaits = call.awaits >= 0 and not call.room and graph.activities[call.awaits].kind != COMMUNICATION
         if awaits and call.launches < 0:
             calls[at] = replace(call, awaits=-1, duration_ns=0.0)
+
+
+def _free_reads(graph: Graph, rank: int, *, with_values: bool) -> None:
+    """Take out the copies that the host waits for, and `with_values` what computes those that it reads in a row."""
+    calls = graph.calls[rank]
+    for read in reads_of(graph, rank):
+        for at in read.calls() if with_values else (read.copy, read.wait):
+            call = calls[at]
+            if call.launches >= 0:
+                node = graph.activities[call.launches]
+                graph.work_ns[call.launches] = 0.0
+                graph.activities[call.launches] = replace(node, dispatch_ns=0.0, late_ns=0.0)
+            own = with_values and (read.follows or at > read.first)  # the first of a row comes after other things
+            calls[at] = replace(
+                call,
+                think_ns=0.0 if own else call.think_ns,
+                data_ns=0.0 if own else call.data_ns,
+                duration_ns=0.0,
+            )
 
 
 def _shorten_longest(graph: Graph, side: SideBySide, rank: int, ns: int, *, now_and_then: bool) -> None:

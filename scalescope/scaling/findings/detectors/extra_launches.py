@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from scalescope.scaling.finding import EvidenceRow
 from scalescope.scaling.findings.candidate import MOST_STEPS, Scene
 from scalescope.scaling.rank.timeline import COPY
+from scalescope.scaling.replay.ranks.reads import read_activities
 from scalescope.scaling.replay.removal import What, extra_rows
 from scalescope.scaling.trace.kernel_names import short_name
 
@@ -43,10 +44,15 @@ def extra_launches(scene: Scene, rank: int, what: What) -> Extra:
     copied = 0.0
     time: dict[str, float] = defaultdict(float)
     calls: Counter[str] = Counter()
+    # what is there to be read goes with the reads, where those are a candidate themselves
+    reads_cost = any(one.code == "synchronising" and one.rank == rank for one in scene.host or ())
+    read = read_activities(graph, rank) if reads_cost else set()
     for step in side.steps:
         own = side.launches[rank, step]
         spent = 0.0
         for row in extra_rows(graph, side, rank, step, what):
+            if own.activity[row] in read:
+                continue
             name = short_name(graph.activities[own.activity[row]].name)
             time[name] += float(own.work_ns[row]) / 1e6
             calls[name] += 1

@@ -39,7 +39,12 @@ def host_causes(scene: Scene) -> Iterator[Candidate]:
         if scene.worth_a_look(_longest_ns(causes) / 1e6) and removals not in known:
             known.add(removals)
             yield Candidate(
-                code=code, rank=rank, removals=removals, evidence=_evidence(causes), remedy=_remedy(scene, code)
+                code=code,
+                rank=rank,
+                removals=removals,
+                surely=(Removal("waits", rank),) if code == "synchronising" else (),
+                evidence=_evidence(causes),
+                remedy=_remedy(scene, code),
             )
 
 
@@ -82,7 +87,7 @@ def _removals(scene: Scene, code: HostCode, rank: int | None, causes: Sequence[H
         between = rank is not None and any(one.kind == "interruptions" for cause in causes for one in cause.evidence)
         what = "gaps" if between else "host"
     elif code == "synchronising":
-        what = "waits"
+        what = "reads"
     elif code == "data_loading" and _annotated(scene, rank, causes):
         what = "data"
     elif code in ("data_loading", "host_stall") and rank is not None:

@@ -6,7 +6,9 @@ typically differ by (devices differ a little),
 
     inflation = Σ (d₁ - c·d₂) / Σ (o₁ - o₂)
 
-of launches that are beside collectives on the first rank for longer than on the second.
+of launches that are beside collectives on the first rank for longer than on the second. A launch that takes much longer
+on the second tells nothing: no collective makes one faster, so something else held it up there (another process that
+has that device by turns).
 """
 
 import numpy as np
@@ -17,6 +19,9 @@ from scalescope.scaling.replay.ranks.side_by_side import Floats, SideBySide
 
 #: In a step, collectives must be beside so much more of one rank's compute than of the other's, as a share of it.
 _LEAST_SHARE = 0.03
+
+#: A launch was held up on the second rank where it takes longer there by so much, ns, and by half of it as well.
+_HELD_UP_NS, _HELD_UP = 300_000, 0.5
 
 Cell = tuple[float, float]  # ns by which compute is longer, ns by which it is longer beside collectives
 
@@ -49,13 +54,16 @@ def _columns(graph: Graph, side: SideBySide, rank: int, step: int) -> tuple[Floa
 def _cell(one: tuple[Floats, Floats], least: tuple[Floats, Floats]) -> Cell | None:
     both = ~(np.isnan(one[0]) | np.isnan(least[0]))
     quiet = both & (one[1] == 0) & (least[1] == 0)
-    more = both & (one[1] > least[1])
-    overlap = float((one[1] - least[1])[more].sum())
     reference = float(least[0][quiet].sum())
-    if reference <= 0 or overlap < _LEAST_SHARE * float(one[0][both].sum()):
+    if reference <= 0:
         return None
-    drift = _typical_ratio(one[0][quiet], least[0][quiet])
-    return float((one[0] - drift * least[0])[more].sum()), overlap
+    longer = one[0] - _typical_ratio(one[0][quiet], least[0][quiet]) * least[0]
+    held_up = -longer > np.maximum(_HELD_UP_NS, _HELD_UP * one[0])
+    more = both & (one[1] > least[1]) & ~held_up
+    overlap = float((one[1] - least[1])[more].sum())
+    if overlap < _LEAST_SHARE * float(one[0][both].sum()):
+        return None
+    return float(longer[more].sum()), overlap
 
 
 def _typical_ratio(times: Floats, others: Floats) -> float:
