@@ -16,7 +16,7 @@ from scalescope.scaling.rank.timeline import COMMUNICATION, COPY
 from scalescope.scaling.replay.graph import Graph, HostCall
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of
 
-#: So few launches make a value of a tensor that is there: a norm, or whether anything is not a number, take one to four.
+#: So few launches make a value of a tensor that is there: a norm, or whether all is a number, take one to four.
 _MOST_LAUNCHES = 4
 #: So many reads with so little between them are a row.
 _LEAST_READS = 3
@@ -55,12 +55,7 @@ def reads_of(graph: Graph, rank: int) -> list[Read]:
 def read_activities(graph: Graph, rank: int) -> set[int]:
     """Return the activities of a rank that are for its reads alone."""
     calls = graph.calls[rank]
-    return {
-        calls[at].launches
-        for read in reads_of(graph, rank)
-        for at in read.calls()
-        if calls[at].launches >= 0
-    }
+    return {calls[at].launches for read in reads_of(graph, rank) for at in read.calls() if calls[at].launches >= 0}
 
 
 def _is_read(graph: Graph, calls: Sequence[HostCall], at: int) -> bool:
