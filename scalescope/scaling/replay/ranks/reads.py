@@ -55,12 +55,7 @@ def reads_of(graph: Graph, rank: int) -> list[Read]:
 def read_activities(graph: Graph, rank: int) -> set[int]:
     """Return the activities of a rank that are for its reads alone."""
     calls = graph.calls[rank]
-    return {
-        calls[at].launches
-        for read in reads_of(graph, rank)
-        for at in read.calls()
-        if calls[at].launches >= 0
-    }
+    return {calls[at].launches for read in reads_of(graph, rank) for at in read.calls() if calls[at].launches >= 0}
 
 
 def _is_read(graph: Graph, calls: Sequence[HostCall], at: int) -> bool:
