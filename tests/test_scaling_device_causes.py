@@ -68,7 +68,7 @@ def test_multiplications_alone_that_are_all_longer_alike_are_clocks() -> None:
 
 
 def test_a_launch_that_another_process_held_up_does_not_hide_what_waiting_costs_the_others() -> None:
-    """A collective beside a launch makes it no faster: where the late rank's own is longer by 1.4 ms, that is its own."""
+    """A collective makes no launch faster: where the late rank takes 1.4 ms longer for it, that is its own."""
     replayer = _replayer(DATA / "gpt8_ddp_delay4ms_rank1_n2")
     graph, side = replayer.traced, replayer.side_by_side
     alone = cells_between_ranks(graph, side)
