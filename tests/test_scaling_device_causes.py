@@ -8,9 +8,11 @@ import pytest
 from scalescope.report.text.findings import because
 from scalescope.scaling.finding import Finding
 from scalescope.scaling.findings.detectors.slower_compute import InCommon, by_clocks, everywhere
+from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.contention import inflation_of
 from scalescope.scaling.replay.load import read_records
+from scalescope.scaling.replay.ranks.between_ranks import cells_between_ranks
 from scalescope.scaling.replay.ranks.launch_inflation import slowing_of_launches
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.whatif import Replayer
@@ -63,6 +65,28 @@ def test_multiplications_alone_that_are_all_longer_alike_are_clocks() -> None:
     assert "multiplications take 1.3" in because(one) and "clocks" in because(one)
     assert by_clocks(_in_common(1.3, 1.3)) is None and everywhere(_in_common(1.3, 1.3)) is not None
     assert by_clocks(_in_common(1.02, 1.0)) is None
+
+
+def test_a_launch_that_another_process_held_up_does_not_hide_what_waiting_costs_the_others() -> None:
+    """A collective makes no launch faster: where the late rank takes 1.4 ms longer for it, that is its own."""
+    replayer = _replayer(DATA / "gpt8_ddp_delay4ms_rank1_n2")
+    graph, side = replayer.traced, replayer.side_by_side
+    alone = cells_between_ranks(graph, side)
+    for step in side.steps:
+        beside = {}
+        for rank in side.ranks:
+            own = side.launches[rank, step]
+            beside[rank] = {
+                place: graph.activities[at]
+                for at, place in zip(own.activity, own.place.tolist(), strict=True)
+                if graph.activities[at].kind == COMPUTE and place >= 0
+            }
+        longest = [place for place, node in beside[0].items() if node.overlap_ns > beside[1][place].overlap_ns][:4]
+        for place in longest:
+            beside[1][place].traced_end += 7 * MS // 5
+    shared = cells_between_ranks(graph, side)
+    slope, without = (sum(ns for ns, _ in cells) / sum(ns for _, ns in cells) for cells in (shared, alone))
+    assert without > 0.1 and slope == pytest.approx(without, rel=0.1)
 
 
 def test_inflation_is_of_the_time_that_is_not_slowed_yet() -> None:

@@ -119,6 +119,8 @@ class Reason(msgspec.Struct, frozen=True):
 
 #: Evidence of a cause that is there in some steps alone: `ms` in each of `calls` steps, of `value`.
 IN_STEPS = "in_steps"
+#: The figure that says what kernels take that compute values for being read alone, as it seems.
+READ_VALUES = "read_values"
 #: Evidence of a step without another finding: communication that nothing hides, where there is much of it.
 EXPOSED = "exposed_communication"
 #: A cost whose interval begins below this reads as 0.00 ms.

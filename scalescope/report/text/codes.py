@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from scalescope.records.steps.annotations import LOADING
 from scalescope.report.drawing.numbers import factor, figure, listing, milliseconds, percent
-from scalescope.scaling.finding import IN_STEPS, Code, EvidenceRow, Finding
+from scalescope.scaling.finding import IN_STEPS, READ_VALUES, Code, EvidenceRow, Finding
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,13 @@ def _synchronising(finding: Finding) -> str:
     row = _first(finding, "operator")
     what = f" in {row.name}" if row is not None else ""
     times = f", {row.calls:,.0f} times a step" if row is not None and row.calls else ""
-    return f"the host waits for the device{what}{times}, and the device then for the host"
+    waits = f"the host waits for the device{what}{times}, and the device then for the host"
+    values = _row(finding, READ_VALUES)
+    if values is None or not values.ms:
+        return waits
+    return (
+        f"{waits}; {milliseconds(values.ms)} of kernels compute what is read, and go with it if nothing else needs it"
+    )
 
 
 def _buckets(finding: Finding, why: str) -> str:

@@ -6,11 +6,13 @@ each brings alone and what it brings last (the mean of the two, which for two ca
 (buckets, launching) are priced in the step without those.
 """
 
+import math
 from collections.abc import Sequence
 
 import msgspec
 from msgspec.structs import replace
 
+from scalescope.scaling.as_run.calibrate import ON_DEVICES
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import Finding
 from scalescope.scaling.findings.candidate import ON_THE_DEVICE, WORTH_SAYING, Candidate, Scene, Seen
@@ -141,9 +143,34 @@ def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Seque
         _Gain(one, ms, ms * low * part, ms * high) if one.seen is None else _now_and_then(one, ms, one.seen)
         for one, ms, part in zip(candidates, shares, sure, strict=True)
     ]
+    gains = _with_devices_unrecorded(scene, gains, whole, scene.step_ms + found.change_ms)
     if not _is_at_its_power(scene, scene.step_ms + found.change_ms):
         return gains
     return [_at_its_power(one) if one.candidate.code in ON_THE_DEVICE else one for one in gains]
+
+
+def _with_devices_unrecorded(scene: Scene, gains: list[_Gain], whole: Change, step_ms: float) -> list[_Gain]:
+    """Return what hosts cost in an untraced step that was told, as high as where recording slowed the devices, too.
+
+    Devices take up to `ON_DEVICES` longer while they are recorded. Of a step that is known without recording, that much
+    of what the trace has them do is idle time, which goes with what holds the hosts up; as far as the hosts are not
+    what bounds the step without the causes (`step_ms`).
+    """
+    as_run = scene.analysis.as_run
+    on_hosts = [one for one in gains if one.candidate.code not in ON_THE_DEVICE and one.candidate.seen is None]
+    if scene.replayer.on_cpu or as_run is None or as_run.source in ("range", "not_needed") or not on_hosts:
+        return gains
+    freed = replace(whole, host_free=True)
+    scene.replayer.work_out([freed], quick=True, near=True)
+    bound_ms = step_ms - (scene.step_ms - _gain_ms(scene.replayer, freed))
+    more_ms = max(0.0, ON_DEVICES * step_ms - max(0.0, bound_ms))
+    total = sum(one.ms for one in on_hosts)
+    return [
+        replace(one, high_ms=one.ms + math.hypot(one.high_ms - one.ms, more_ms * one.ms / total))
+        if total > 0 and any(one is other for other in on_hosts)
+        else one
+        for one in gains
+    ]
 
 
 def _sure_shares(scene: Scene, candidates: Sequence[Candidate]) -> list[float]:

@@ -4,8 +4,10 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from scalescope.scaling.evidence.host_cause import HostCause, HostCode, HostFigure
-from scalescope.scaling.finding import IN_STEPS, Cure, EvidenceRow, Remedy
+from scalescope.scaling.finding import IN_STEPS, READ_VALUES, Cure, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene, Seen
+from scalescope.scaling.rank.timeline import COMPUTE
+from scalescope.scaling.replay.ranks.reads import read_activities
 from scalescope.scaling.replay.removal import Removal, What
 
 _CURES: dict[HostCode, Cure] = {
@@ -43,7 +45,7 @@ def host_causes(scene: Scene) -> Iterator[Candidate]:
                 rank=rank,
                 removals=removals,
                 surely=(Removal("waits", rank),) if code == "synchronising" else (),
-                evidence=_evidence(causes),
+                evidence=(*_evidence(causes), *(_read_values(scene, rank) if code == "synchronising" else ())),
                 remedy=_remedy(scene, code),
             )
 
@@ -95,6 +97,23 @@ def _removals(scene: Scene, code: HostCode, rank: int | None, causes: Sequence[H
     else:
         return (Removal("pause", rank, round(sum(cause.typical_ns for cause in causes))),)
     return (Removal(what, rank),)
+
+
+def _read_values(scene: Scene, rank: int | None) -> Iterator[EvidenceRow]:
+    """Yield what kernels take, a step, that compute values which the host reads in a row; nothing where none does."""
+    graph = scene.replayer.graph
+    ranks = scene.side.ranks if rank is None else [rank]
+    steps = set(graph.step_numbers)
+    rows = [
+        at
+        for one in ranks
+        for at in read_activities(graph, one)
+        if graph.activities[at].kind == COMPUTE and graph.activities[at].step in steps
+    ]
+    if rows:
+        count = len(ranks) * len(steps)
+        ms = sum(graph.work_ns[at] for at in rows) / 1e6 / count
+        yield EvidenceRow(kind="figure", name=READ_VALUES, ms=ms, calls=len(rows) / count)
 
 
 def _annotated(scene: Scene, rank: int | None, causes: Sequence[HostCause]) -> bool:

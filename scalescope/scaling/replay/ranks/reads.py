@@ -16,7 +16,7 @@ from scalescope.scaling.rank.timeline import COMMUNICATION, COPY
 from scalescope.scaling.replay.graph import Graph, HostCall
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of
 
-#: So few launches make a value of a tensor that is there: a norm, or whether all is a number, take one to four.
+#: So few launches make a value of a tensor that is there: a norm, or whether any is no number, take 1 to 4.
 _MOST_LAUNCHES = 4
 #: So many reads with so little between them are a row.
 _LEAST_READS = 3
