@@ -96,6 +96,20 @@ def test_what_is_not_the_same_work_is_refused_with_a_code(baseline: Path, other:
     assert found.change_ms is None and found.parts == []
 
 
+def test_scripts_that_were_given_two_names_are_refused_with_what_to_do_and_their_traces_compared(
+    tmp_path: Path,
+) -> None:
+    before, after = DATA / "runs_v0.1" / "script", shutil.copytree(DATA / "runs_v0.1" / "script", tmp_path / "after")
+    facts = (after / "facts.json").read_text()
+    (after / "facts.json").write_text(facts.replace('"my-model"', '"my-model-fixed"'))
+    refused = compare_paths([before], [after])
+    assert refused.reason == "another_job"
+    assert "call both by one name, or compare the folders of their traces (RUN/traces)" in headline(refused)
+    assert compare_paths([before / "traces"], [after / "traces"]).verdict == "same"
+    (after / "facts.json").write_text(facts)
+    assert compare_paths([before], [after]).verdict == "same"
+
+
 def test_a_side_whose_traces_are_not_whole_is_compared_with_nothing(tmp_path: Path) -> None:
     broken = shutil.copytree(DATA / "held_up_hosts" / "front", tmp_path / "broken")
     cut = broken / "rank1.json.gz"

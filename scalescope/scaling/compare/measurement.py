@@ -41,6 +41,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     activity: Literal["gpu", "cpu"]
     device: str | None
     model: str | None = None
+    named_by_user: bool = False  # the model's name is what a script's user called the run
     samples: int | None = None  # of a rank and step
     kinds: dict[str, float] = {}  # of the compute, each kernel kind's share
     names: dict[str, float] = {}  # of the compute, each kernel name's share
