@@ -41,6 +41,7 @@ from scalescope.report.views import (
     devices,
     in_tokens,
     lacking_ranks,
+    of_what,
     points_of,
     rank_names,
     run_label,
@@ -337,7 +338,7 @@ def _throughput_sentences(run: RunAnalysis) -> list[str]:
     text = (
         f"It does {rate(done.tokens_per_s)} tokens/s"
         if done.tokens_per_s
-        else f"It does {rate(done.samples_per_s)} samples/s"
+        else f"It does {rate(done.samples_per_s)} {of_what(done)}/s"
     )
     return [f"{text}, {percent(done.mfu)} MFU." if done.mfu is not None else f"{text}."]
 

@@ -37,6 +37,9 @@ def same_work(baseline: Repeat, other: Repeat) -> Comparability:
         )
         return _refused("another_world_size", text)
     notes = _amounts(baseline, other)
+    if here.counts_batches != there.counts_batches:
+        notes.append("only one of both was told how many samples a batch has: steps are compared, whatever is in them")
+        return Comparability(rate=1.0, notes=notes)
     rate = here.samples / there.samples if here.samples and there.samples else 1.0
     if rate != 1.0:
         text = f"a rank's step takes {here.samples} samples there and {there.samples} here: compared a sample"
@@ -57,8 +60,8 @@ def another_job(here: Identity, there: Identity) -> Comparability | None:
         if here.named_by_user and there.named_by_user:
             # by kernels alone no job is told from another of the same architecture: the user has to say that it is one
             text = (
-                f"profile_steps was told {here.model!r} in one and {there.model!r} in the other: call both by one name, "
-                "or compare the folders of their traces (RUN/traces), which have none"
+                f"profile_steps was told {here.model!r} in one and {there.model!r} in the other: call both by one "
+                "name, or compare the folders of their traces (RUN/traces), which have none"
             )
             return _refused("another_job", text)
         return _refused("another_job", f"one trains {here.model}, the other {there.model}")
@@ -103,7 +106,9 @@ def _amounts(baseline: Repeat, other: Repeat) -> list[str]:
 
 def _size(amount: float) -> str:
     """Return bytes in a unit in which they are not 0.0."""
-    unit, scale = next(((unit, scale) for unit, scale in (("MB", 1e6), ("kB", 1e3)) if amount >= scale / 10), ("B", 1.0))
+    unit, scale = next(
+        ((unit, scale) for unit, scale in (("MB", 1e6), ("kB", 1e3)) if amount >= scale / 10), ("B", 1.0)
+    )
     return f"{amount / scale:.{0 if scale == 1 else 1}f} {unit}" if amount else "nothing"
 
 
