@@ -10,7 +10,7 @@ from tests.synthetic import Activity, Job, trace_of, write
 
 MS = 1_000_000
 BUCKETS = 5
-FORWARD, BUCKET, OPTIMIZER, TRANSFER, BROADCAST = 10 * MS, 3 * MS, MS, MS // 2, MS // 5
+FORWARD, BUCKET, OPTIMIZER, TRANSFER, BROADCAST, FIGURE = 10 * MS, 3 * MS, MS, MS // 2, MS // 5, MS // 5
 AHEAD = MS // 4  # the host's step, where it runs ahead
 UNDISTURBED = FORWARD + BUCKETS * BUCKET + OPTIMIZER + TRANSFER
 
@@ -25,6 +25,7 @@ class Disturbance:
     late_root: int = 0  # the root of a broadcast at the step's begin comes late by this
     in_turns: int = 0  # a kernel of its own, on another rank in each step
     uneven: tuple[int, ...] = ()  # a kernel on every rank, which takes the next of these each time
+    figures: int = 0  # so many all-reduces of one number each, one by one, before the optimizer
     away: dict[int, int] = field(default_factory=dict)  # the device stands still for so long before its backward pass
     taken: dict[int, int] = field(default_factory=dict)  # another process has it for so long, in the optimizer's kernel
 
@@ -105,6 +106,9 @@ def run(
             done = reduce("allreduce", {r: max(done[r], clock[r]) for r in free}, TRANSFER, 1 << 20 | bucket)
         for rank in free:
             clock[rank] = max(clock[rank], done[rank])
+        for _ in range(disturbance.figures):
+            clock = reduce("allreduce", clock, FIGURE, 1)
+        for rank in free:
             compute(rank, "optimizer_kernel", OPTIMIZER + disturbance.taken.get(rank, 0), clock=clock)
             free[rank] = clock[rank]
     job = Job(world_size=world_size, groups=[], steps=0, collectives=0, kernels=0, seed=0)

@@ -24,7 +24,8 @@ from on_gpus import PIECES, Piece, run, side_by_side  # noqa: E402
 
 ARGV: dict[str, object] = {
     "gpus": 2, "counts": "[1,2]", "ends": "[1,2]", "several": "[2]", "groups": "2",
-    "nccl_tests": "build", "mpi_tests": "", "mpirun": "mpirun", "nccl_library": "libnccl.so.2", "nanogpt": None, "root": "",
+    "nccl_tests": "build", "mpi_tests": "", "mpirun": "mpirun", "nccl_library": "libnccl.so.2", "nanogpt": None,
+    "root": "",
 }  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Two measurements side by side: whether they differ, by how much, where, and how sure that is."""
 
+import json
 import shutil
 from itertools import pairwise
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 
 from scalescope.records.errors import UserError
 from scalescope.report.compare.sentences import headline
-from scalescope.scaling.analyze import analyze_against
+from scalescope.report.verdict import run_verdict
+from scalescope.scaling.analyze import analyze_against, analyze_run
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.environment import differing, flattened
@@ -94,6 +96,32 @@ def test_what_is_not_the_same_work_is_refused_with_a_code(baseline: Path, other:
     found = compare_paths([baseline], [other])
     assert found.verdict == "not_comparable" and found.reason == reason and found.notes
     assert found.change_ms is None and found.parts == []
+
+
+def test_scripts_that_were_given_two_names_are_refused_with_what_to_do_and_their_traces_compared(
+    tmp_path: Path,
+) -> None:
+    before, after = DATA / "runs_v0.1" / "script", shutil.copytree(DATA / "runs_v0.1" / "script", tmp_path / "after")
+    facts = (after / "facts.json").read_text()
+    (after / "facts.json").write_text(facts.replace('"my-model"', '"my-model-fixed"'))
+    refused = compare_paths([before], [after])
+    assert refused.reason == "another_job"
+    assert "call both by one name, or compare the folders of their traces (RUN/traces)" in headline(refused)
+    assert compare_paths([before / "traces"], [after / "traces"]).verdict == "same"
+    (after / "facts.json").write_text(facts)
+    assert compare_paths([before], [after]).verdict == "same"
+
+
+def test_a_script_that_told_no_samples_does_batches_and_is_compared_by_its_steps(tmp_path: Path) -> None:
+    told, untold = (shutil.copytree(DATA / "runs_v0.1" / "script", tmp_path / name) for name in ("told", "untold"))
+    facts = json.loads((untold / "facts.json").read_text())
+    facts |= {"samples_per_rank_step": 1, "counts_batches": True}
+    (untold / "facts.json").write_text(json.dumps(facts))
+    assert any("batches/s" in one for one in run_verdict(analyze_run(untold)).notes)
+    assert any("samples/s" in one for one in run_verdict(analyze_run(told)).notes)
+    found = compare_paths([told], [untold])
+    assert found.verdict == "same" and found.by_rate is None
+    assert any("only one of both was told how many samples a batch has" in one for one in found.notes)
 
 
 def test_a_side_whose_traces_are_not_whole_is_compared_with_nothing(tmp_path: Path) -> None:

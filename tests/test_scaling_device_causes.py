@@ -7,7 +7,7 @@ import pytest
 
 from scalescope.report.text.findings import because
 from scalescope.scaling.finding import Finding
-from scalescope.scaling.findings.detectors.slower_compute import InCommon, by_clocks, everywhere
+from scalescope.scaling.findings.detectors.slower_compute import InCommon, by_clocks, by_turns, everywhere
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.contention import inflation_of
@@ -87,6 +87,21 @@ def test_a_launch_that_another_process_held_up_does_not_hide_what_waiting_costs_
     shared = cells_between_ranks(graph, side)
     slope, without = (sum(ns for ns, _ in cells) / sum(ns for _, ns in cells) for cells in (shared, alone))
     assert without > 0.1 and slope == pytest.approx(without, rel=0.1)
+
+
+def _of_two_steps(longer: list[list[int]]) -> InCommon:
+    """Ten launches a step of 2 ms each, of which some take 1.5 ms longer, by step."""
+    names = [f"kernel_{at}" for at in range(10)] * 2
+    theirs = np.full(20, 2e6)
+    extra = np.array([1.5e6 if at in own else 0.0 for own in longer for at in range(10)])
+    return InCommon(names, ["matmul"] * 20, theirs + extra, theirs, 2, list(range(10)) * 2)
+
+
+def test_the_same_launches_that_are_longer_in_each_step_are_no_other_process() -> None:
+    """A rank of longer sequences has longer products and an optimizer as ever; another process does not know which."""
+    assert by_turns(_of_two_steps([[1, 4, 6], [1, 4, 6]])) is None
+    told = by_turns(_of_two_steps([[1, 4, 6], [0, 4, 9]]))
+    assert told is not None and told[2][0].name == "by_turns"
 
 
 def test_inflation_is_of_the_time_that_is_not_slowed_yet() -> None:

@@ -137,6 +137,17 @@ def test_slower_kernels_of_all_kinds_are_the_devices_and_a_percent_is_no_finding
     assert natural.code == "nothing"
 
 
+def test_figures_that_are_exchanged_one_by_one_cost_all_rounds_but_one(tmp_path: Path) -> None:
+    """Four losses and norms of 4 bytes, 0.2 ms each, where one all-reduce would do."""
+    analysis = analysed(data_parallel.run(tmp_path / "many", Disturbance(figures=4), ahead=True))
+    (one,) = analysis.findings
+    assert (one.code, one.rank) == ("small_collectives", None) and one.ms == pytest.approx(0.6, rel=0.02)
+    assert one.remedy is not None and one.remedy.cure == "merge_collectives"
+    assert "4 collectives a step, most of them all_reduce, of 4 B" in run_verdict(analysis).headline
+    (single,) = found(data_parallel.run(tmp_path / "one", Disturbance(figures=1), ahead=True))
+    assert single.code == "nothing"
+
+
 def test_an_undisturbed_job_has_one_finding(tmp_path: Path) -> None:
     (one,) = found(data_parallel.run(tmp_path, Disturbance(), ahead=True))
     assert one.code == "nothing" and one.ms is None

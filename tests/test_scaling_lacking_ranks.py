@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import shutil
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,17 @@ def test_a_rank_that_is_cut_off_is_of_the_same_job_whatever_is_left_of_it(kept: 
     run = with_rank_1_cut(tmp_path / "cut", "gather_ce_n2", kept)
     assert "2 GPUs, rank 0 alone (the trace of rank 1 is not whole)" in run_verdict(run).headline
     assert not any("ProfilerActivity.CUDA" in reason or "2 windows" in reason for reason in run.quality.reasons)
+
+
+@pytest.mark.parametrize(("what", "first"), [("backward", "78.1 ms are communication; whether ranks wait for rank 1"),
+                                             ("by_turns", "rank 0 costs 24.1 ms")])  # fmt: skip
+def test_what_may_be_waiting_comes_before_a_small_finding_and_behind_a_large_one(
+    what: str, first: str, tmp_path: Path
+) -> None:
+    """One rank's trace: launching is at most 5.4 ms where 78.1 may be waiting; a host stands still for 24 ms of 51."""
+    shutil.copy(DATA / "held_up_hosts" / what / "rank0.json.gz", tmp_path / "rank0.json.gz")
+    verdict = run_verdict(analyzed(tmp_path))
+    assert first in verdict.headline
+    outweighed = verdict.advice.startswith("profile every rank, in the same steps, rank 1 too")
+    assert outweighed == (what == "backward")
+    assert any(one.startswith("What these traces tell: launching") for one in verdict.sentences) == outweighed

@@ -136,6 +136,7 @@ class TrainFacts(msgspec.Struct, frozen=True):
     dataset: str | None = None  # the kind of a job's data: synthetic | tokens | image_folder
     mlperf_benchmark: str | None = None  # which of MLPerf Training's it is; None: none of them
     ranks_per_replica: int = 1  # ranks that work on the same samples: a tensor-parallel group's, a pipeline's
+    counts_batches: bool = False  # nobody told how many samples a rank's batch has: it counts as one
 
 
 class TriedRow(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ from scalescope.report.sentences import Verdict
 #: Rows of one table on the page, and in its CSV; the run folder has them all.
 _PAGE_ROWS, _CSV_ROWS = 250, 2000
 _LONG_CELL = 40  # characters
-_FIGURE_AND_UNIT = re.compile(r"(\d) (ms|µs|[kKMG]i?B/?s?|B|GPUs?|CPU ranks?|ranks?|tokens/s|samples/s)\b")
+_FIGURE_AND_UNIT = re.compile(r"(\d) (ms|µs|[kKMG]i?B/?s?|B|GPUs?|CPU ranks?|ranks?|tokens/s|samples/s|batches/s)\b")
 
 _TERMS = (
     ("efficiency", "Speedup over the smallest rank count of the series, over the ratio of the rank counts."),

@@ -41,6 +41,7 @@ from scalescope.report.views import (
     devices,
     in_tokens,
     lacking_ranks,
+    of_what,
     points_of,
     rank_names,
     run_label,
@@ -50,7 +51,7 @@ from scalescope.report.views import (
 )
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding import Finding, is_within_noise
+from scalescope.scaling.finding import Finding, is_within_noise, weight
 from scalescope.scaling.findings.derived import is_compiled
 from scalescope.scaling.findings.shares import bounded_means
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
@@ -60,6 +61,8 @@ _MEASURE_AGAIN = "measure again on a quiet machine, or in more windows (repeat)"
 _PROFILE_AGAIN = "profile again, later or for more steps: what these profiled steps wait for, the measured ones do not"
 
 _PROFILE_ALL = "profile every rank, in the same steps{which}: only together do their traces tell who waits for whom"
+#: What cannot be split into wait and transfer is partly transfer, and no loss: so many times a finding it comes first.
+_OUTWEIGHS = 2.0
 #: More ranks than this are not named once more.
 _FEW_RANKS = 8
 
@@ -114,13 +117,17 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
         if is_likely(run) and run.findings:
             share = f"If recording costs what it usually does, {share}"
         rest = f"{milliseconds(window - means[0][1])} are not"
-        if run.findings:
+        unseen = _unseen_wait(run, lost)
+        if run.findings and not (unseen and _is_outweighed(run.findings[0], lost[0][1])):
+            unseen = ""
             headline = f"{whose}: {finding_text.headline(run.findings[0], window, run.world_size)}"
             level = "unknown" if run.findings[0].code == "profiler_cost" else level
             explained.append(f"{share}; {listing(found)}." if found else f"{share}.")
         else:
-            headline = f"{whose}: {share}; {_unseen_wait(run, lost) or f'{rest}.'}"
+            headline = f"{whose}: {share}; {unseen or f'{rest}.'}"
             explained += [f"That is {listing(found)}."] if found else []
+            beside = [finding_text.line(one) for one in run.findings[:1] if one.ms is not None]
+            explained += [f"What these traces tell: {one}." for one in beside]
         if run.longer is not None:
             headline = f"{whose}: {longer_sentence(run.longer)} {headline.removeprefix(f'{whose}: ')}"
             explained += usual_sentences(run)
@@ -138,7 +145,7 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
             explained.append(capitalized(against))
         if lost and 1 - compute > 0.02:
             advice = f"{_remedy(lost[0][0], run)}."
-        advice = _best_advice(run, advice)
+        advice = _best_advice(run, advice, bool(unseen))
     else:
         headline = f"{whose}: the traces do not say where its time goes."
     notes: list[str] = [lost_sentence(run)] if run.lost else []
@@ -147,6 +154,11 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
     notes += _straggler_sentences(run, run.findings[:1])
     notes += _quality_sentences(run)
     return Verdict(label, level, headline, tuple(explained), advice, tuple(notes), _cautions([run]))
+
+
+def _is_outweighed(finding: Finding, unsplit_ms: float) -> bool:
+    """Tell whether far more may be waiting for ranks without a trace than the costliest finding comes to."""
+    return finding.ms is not None and unsplit_ms > _OUTWEIGHS * weight(finding)
 
 
 def _unseen_wait(run: RunAnalysis, lost: Sequence[tuple[Part, float]]) -> str:
@@ -263,12 +275,15 @@ def _advice(fall: Waterfall, activity: str | None, runs: Sequence[RunAnalysis]) 
     return f"{remedy}." if fall.growth_ms > 0.01 * fall.from_step_ms and ms > 0 and remedy else ""
 
 
-def _best_advice(run: RunAnalysis, remedy: str) -> str:
-    """Return what to do about a run's costliest finding; without any the remedy, with what the replay says of it."""
+def _best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> str:
+    """Return what to do about a run's costliest finding; without any the remedy, with what the replay says of it.
+
+    `unseen`: most of what it loses may be waiting for ranks without a trace.
+    """
     if run.findings and run.findings[0].code == "profiler_cost" and run.findings[0].remedy is not None:
         return f"{cure_text(run.findings[0].remedy)}."
     first = finding_text.first_to_do(run.findings)
-    unsplit = run.unpriced is not None and run.unpriced.code == "unsplit"
+    unsplit = unseen or (run.unpriced is not None and run.unpriced.code == "unsplit")
     if unsplit or (first is None and run.quality.left_out_ranks):
         return f"{_PROFILE_ALL.format(which=_which_ranks(run))}."
     if is_doubtful(run):
@@ -323,7 +338,7 @@ def _throughput_sentences(run: RunAnalysis) -> list[str]:
     text = (
         f"It does {rate(done.tokens_per_s)} tokens/s"
         if done.tokens_per_s
-        else f"It does {rate(done.samples_per_s)} samples/s"
+        else f"It does {rate(done.samples_per_s)} {of_what(done)}/s"
     )
     return [f"{text}, {percent(done.mfu)} MFU." if done.mfu is not None else f"{text}."]
 

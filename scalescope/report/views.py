@@ -8,7 +8,7 @@ from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import listing, size, span
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.shares import shares_table
-from scalescope.scaling.answer import PARTS, Collective, RankLoss, RunAnalysis
+from scalescope.scaling.answer import PARTS, Collective, RankLoss, RunAnalysis, Throughput
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
 
 _NO_PEAK = "no peak is known for this device, or no FLOP count for this model"
@@ -39,6 +39,11 @@ def points_of(study: StudyAnalysis, series: str) -> list[ScalingPoint]:
 def in_tokens(points: Sequence[ScalingPoint]) -> bool:
     """Say whether a series' throughput is told in tokens; else in samples."""
     return all(point.tokens_per_s is not None for point in points)
+
+
+def of_what(done: Throughput) -> str:
+    """Return what a throughput without tokens counts: samples, or batches where nobody told how many those have."""
+    return "batches" if done.counts_batches else "samples"
 
 
 def efficiency_table(study: StudyAnalysis) -> Table:

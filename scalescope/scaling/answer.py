@@ -322,6 +322,7 @@ class Throughput(msgspec.Struct, kw_only=True):
     hfu: float | None = None
     hfu_of_measured: float | None = None
     joules_per_sample: float | None = None
+    counts_batches: bool = False  # a sample is a rank's whole batch, whose samples nobody told
 
 
 class Replay(msgspec.Struct, kw_only=True):

@@ -297,6 +297,8 @@ def add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
         analysis.quality.reasons.append(f"steps.jsonl: {error}")
         rows = []
     add_steps(analysis, _longer_rows(analysis, rows))
+    if analysis.throughput is not None and facts is not None:
+        analysis.throughput.counts_batches = facts.counts_batches
     analysis.last_collectives, _ = read_flight(folder, info.world_size)
 
 

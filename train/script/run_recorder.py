@@ -230,6 +230,7 @@ def _facts(config: ScriptConfig) -> TrainFacts:
         flops_per_sample=config.flops_per_sample or 0.0,
         flops_formula=config.flops_formula,
         samples_per_rank_step=config.samples or 1,
+        counts_batches=config.samples is None,
         tokens_per_sample=config.tokens_per_sample,
         origin="script",
     )

@@ -140,6 +140,14 @@ def _buckets(finding: Finding, why: str) -> str:
     return f"{count.calls:.0f} all-reduces a step of {_mib(size.value)} in the median: {why}"
 
 
+def _small_collectives(finding: Finding) -> str:
+    count, size, operation = _row(finding, "collectives"), _row(finding, "median_bytes"), _first(finding, "activity")
+    why = "each takes a round of messages, however little it carries"
+    if count is None or count.calls is None or size is None or size.value is None or operation is None:
+        return why
+    return f"{count.calls:.0f} collectives a step, most of them {operation.name}, of {size.value:.0f} B: {why}"
+
+
 def _mib(value: float) -> str:
     return f"{value:.1f} MiB" if value >= 1 else f"{value * 1024:.1f} KiB"
 
@@ -239,6 +247,7 @@ CODES: dict[Code, CodeText] = {
     "small_buckets": CodeText(
         "small buckets", lambda one: _buckets(one, "each costs a launch and a round of messages")
     ),
+    "small_collectives": CodeText("small collectives", _small_collectives),
     "late_bucket": CodeText("late buckets", lambda one: _buckets(one, "the last ones begin too late to hide")),
     "slow_transfer": CodeText("slow transfers", _slow_transfer),
     "exposed_transfer": CodeText("exposed transfer", _exposed),

@@ -60,6 +60,10 @@ CURES: dict[Cure, CureText] = {
         "pinned memory, tensor.to(device, non_blocking=True), and copies on a stream of their own",
     ),
     "larger_buckets": CureText("use larger gradient buckets", "DistributedDataParallel(…, bucket_cap_mb={size:g})"),
+    "merge_collectives": CureText(
+        "exchange figures together, and not in every step",
+        "stack losses, norms and metrics into one tensor for one all_reduce, every so many steps",
+    ),
     "smaller_buckets": CureText("use smaller gradient buckets", "DistributedDataParallel(…, bucket_cap_mb={size:g})"),
     "hand_over_early": CureText(
         "hand gradients over while the backward pass runs",

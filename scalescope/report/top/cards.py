@@ -11,7 +11,7 @@ from scalescope.report.scorecard import catalog_of, scorecard_sentence
 from scalescope.report.sentences import Verdict, sweep_verdict
 from scalescope.report.top.bars import run_bars, series_bars
 from scalescope.report.verdict import run_verdict, study_verdicts
-from scalescope.report.views import in_tokens, points_of, series_names, waterfall_steps
+from scalescope.report.views import in_tokens, of_what, points_of, series_names, waterfall_steps
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis
@@ -83,7 +83,9 @@ def _run_figures(run: RunAnalysis) -> list[Figure]:
     """Return a run's figures, most telling first: how long a step takes, what is done in it, how much of it is lost."""
     done, figures = run.throughput, _step(run)
     if done is not None:
-        value, unit = (done.tokens_per_s, "tokens/s") if done.tokens_per_s else (done.samples_per_s, "samples/s")
+        value, unit = (
+            (done.tokens_per_s, "tokens/s") if done.tokens_per_s else (done.samples_per_s, f"{of_what(done)}/s")
+        )
         figures.append(Figure("throughput", rate(value), unit))
     factors, whose = shown_efficiency(run)
     if factors is not None:

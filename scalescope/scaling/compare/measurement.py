@@ -41,7 +41,9 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     activity: Literal["gpu", "cpu"]
     device: str | None
     model: str | None = None
+    named_by_user: bool = False  # the model's name is what a script's user called the run
     samples: int | None = None  # of a rank and step
+    counts_batches: bool = False  # a rank's whole batch counts as one, since nobody told its samples
     kinds: dict[str, float] = {}  # of the compute, each kernel kind's share
     names: dict[str, float] = {}  # of the compute, each kernel name's share
     sent_bytes: dict[str, float] = {}  # by operation, what the mean rank sends a step

@@ -188,7 +188,9 @@ def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | 
         activity=known.activity if profiled or device is None else "cpu" if device.kind == "cpu" else "gpu",
         device=device.name if device else known.device,
         model=facts.model if facts else known.model,
+        named_by_user=facts is not None and facts.origin == "script",
         samples=facts.samples_per_rank_step if facts else None,
+        counts_batches=facts is not None and facts.counts_batches,
     )
     config, damage = _config_of(folder)
     return Repeat(

@@ -37,6 +37,9 @@ def same_work(baseline: Repeat, other: Repeat) -> Comparability:
         )
         return _refused("another_world_size", text)
     notes = _amounts(baseline, other)
+    if here.counts_batches != there.counts_batches:
+        notes.append("only one of both was told how many samples a batch has: steps are compared, whatever is in them")
+        return Comparability(rate=1.0, notes=notes)
     rate = here.samples / there.samples if here.samples and there.samples else 1.0
     if rate != 1.0:
         text = f"a rank's step takes {here.samples} samples there and {there.samples} here: compared a sample"
@@ -54,6 +57,13 @@ def another_job(here: Identity, there: Identity) -> Comparability | None:
     if here.model is not None and there.model is not None:
         if here.model == there.model:
             return None  # kernels of a compiled step may have no name in common with those of the same step, eager
+        if here.named_by_user and there.named_by_user:
+            # by kernels alone no job is told from another of the same architecture: the user has to say that it is one
+            text = (
+                f"profile_steps was told {here.model!r} in one and {there.model!r} in the other: call both by one "
+                "name, or compare the folders of their traces (RUN/traces), which have none"
+            )
+            return _refused("another_job", text)
         return _refused("another_job", f"one trains {here.model}, the other {there.model}")
     if not _like_kernels(here, there):
         return _refused("another_job", "their kernels have too little in common: nothing tells that they do the same")
@@ -90,8 +100,20 @@ def _amounts(baseline: Repeat, other: Repeat) -> list[str]:
     for operation in sorted({*baseline.identity.sent_bytes, *other.identity.sent_bytes}):
         sent, sends = (one.identity.sent_bytes.get(operation, 0.0) for one in (baseline, other))
         if baseline.windows and other.windows and abs(sends - sent) > _SAME_AMOUNT * max(sends, sent):
-            notes.append(f"{operation}: {sends / 1e6:.1f} MB a step where there were {sent / 1e6:.1f}")
+            notes.append(f"{operation}: {_size(sends)} a step where there {_were(sent)}")
     return notes
+
+
+def _size(amount: float) -> str:
+    """Return bytes in a unit in which they are not 0.0."""
+    unit, scale = next(
+        ((unit, scale) for unit, scale in (("MB", 1e6), ("kB", 1e3)) if amount >= scale / 10), ("B", 1.0)
+    )
+    return f"{amount / scale:.{0 if scale == 1 else 1}f} {unit}" if amount else "nothing"
+
+
+def _were(amount: float) -> str:
+    return f"were {_size(amount)}" if amount else "was nothing"
 
 
 def _by_flops(before: float, after: float) -> str:

@@ -17,6 +17,7 @@ from scalescope.scaling.findings.detectors.oversubscribed import oversubscribed,
 from scalescope.scaling.findings.detectors.own_work import own_work
 from scalescope.scaling.findings.detectors.slow_transfer import slow_transfer
 from scalescope.scaling.findings.detectors.slower_compute import slower_compute
+from scalescope.scaling.findings.detectors.small_collectives import small_collectives
 from scalescope.scaling.findings.in_range import hold
 from scalescope.scaling.findings.late_root import late_root
 from scalescope.scaling.findings.nothing import nothing
@@ -32,6 +33,7 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     host_bound,
     copies,
     gradients,
+    small_collectives,
     slow_transfer,
     contention,
     oversubscribed,

@@ -1,12 +1,13 @@
 """The same kernels, longer on one rank than on the others.
 
 What is longer tells why. A few launches that are longer by a stretch of a millisecond or so, and the rest as ever:
-another process has the device by turns. All kinds of kernels alike: the device is slower, or shared all the time. What
+another process has the device by turns, unless they are the same few in each step. All kinds of kernels alike: the device is slower, or shared all the time. What
 multiplies alike and what moves data hardly: its clocks are held down, which the memory's are not. One kind alone: that
 kernel is. Devices of one type differ by a per cent or two without anybody's doing, which is no finding.
 """
 
 import statistics
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +30,8 @@ _ONE_KIND = 0.1
 _ALL_KINDS = 0.6
 #: Another process has the device for so long at least, ns, and its turns make up so much of what is longer.
 _TURN_NS, _TURNS = 300_000, 0.5
+#: So much of what is longer by stretches is so in the same launches of each step, where it is no other process.
+_PUNCTUAL = 0.7
 #: Multiplications are longer alike where their middle half is within this share of the typical one.
 _ALIKE = 0.25
 #: What moves data is longer by no more than this share of that, where clocks are.
@@ -81,7 +84,7 @@ def slower_compute(scene: Scene) -> Iterator[Candidate]:
             continue
         # cores that compute for a rank are not what a device is: more to compute looks as lower clocks would
         clocks = None if scene.replayer.on_cpu else by_clocks(common)
-        told = _by_turns(common)
+        told = by_turns(common)
         if told is not None and scene.replayer.on_cpu and (told[2][0].calls or 0.0) < 1:
             continue  # now and then: on cores that others may use, that is nobody's cause
         if told is None and not (scene.replayer.on_cpu and is_by_chance(common)):
@@ -144,11 +147,14 @@ def is_by_chance(common: InCommon) -> bool:
 Reason = tuple[Code, Cure, tuple[EvidenceRow, ...]]
 
 
-def _by_turns(common: InCommon) -> Reason | None:
+def by_turns(common: InCommon) -> Reason | None:
+    """Return the finding of another process that has the device by turns: some launches are longer by a stretch."""
     turns = common.longer > np.maximum(_TURN_NS, common.theirs / 2)
     whole = float(np.maximum(common.longer, 0).sum())
     taken = float(common.longer[turns].sum())
     if taken < _TURNS * whole or common.ratio(np.ones(turns.size, bool)) > 1 + _NATURAL:
+        return None
+    if _recur(common, turns):
         return None
     row = EvidenceRow(
         kind="figure",
@@ -158,6 +164,18 @@ def _by_turns(common: InCommon) -> Reason | None:
         value=float(np.median(common.longer[turns])) / 1e6,
     )
     return "slower_compute", "look_at_device", (row, *_rows(common, sorted(set(common.kind))))
+
+
+def _recur(common: InCommon, turns: "np.ndarray") -> bool:
+    """Tell whether it is the same launches that are longer, step after step: no other process comes that punctually.
+
+    A rank whose batches are larger has longer products and an optimizer as ever. Of one launch alone nothing is told.
+    """
+    times = Counter(key for key, one in zip(zip(common.name, common.place, strict=True), turns, strict=True) if one)
+    if common.steps < 2 or len(times) < 2:
+        return False
+    again = np.array([times[key] >= common.steps for key in zip(common.name, common.place, strict=True)])
+    return float(common.longer[turns & again].sum()) >= _PUNCTUAL * float(common.longer[turns].sum())
 
 
 def by_clocks(common: InCommon) -> Reason | None:
