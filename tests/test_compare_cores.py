@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -128,6 +129,29 @@ def test_the_clock_tells_how_long_another_process_had_the_ranks_core() -> None:
 def test_where_the_kernel_tells_no_run_delay_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scalescope.train.measure.clock._SCHEDSTAT", Path("/nowhere/schedstat"))
     assert np.isnan(RunDelay().ms())
+
+
+def test_a_kernel_that_accounts_for_no_turns_tells_no_run_delay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (told := tmp_path / "schedstat").write_text("0 0 0\n")
+    monkeypatch.setattr("scalescope.train.measure.clock._SCHEDSTAT", told)
+    assert np.isnan(RunDelay().ms())
+    told.write_text("5000000 2500000 3\n")
+    assert RunDelay().ms() == 2.5
+
+
+@pytest.mark.skipif(not Path("/proc/thread-self/schedstat").exists(), reason="the kernel tells no run delay")
+def test_a_clock_outlives_the_thread_that_made_it() -> None:
+    clocks: list[CpuClock] = []
+    (maker := threading.Thread(target=lambda: clocks.append(CpuClock()))).start()
+    maker.join()
+    thread = Path("/proc/self/task") / str(maker.native_id)
+    while thread.exists():
+        time.sleep(0.001)
+    (clock,) = clocks
+    clock.lap(torch.zeros(()))
+    assert np.isnan(clock.read().run_delay_ms)
 
 
 @pytest.mark.parametrize("ms", [0.0, -5.0])

@@ -40,9 +40,13 @@ class RunDelay:
         """Return it since the thread began; NaN where nothing tells."""
         if self._file is None:
             return math.nan
-        self._file.seek(0)
-        fields = self._file.read(128).split()  # ns on a core, ns waiting for one, times it got one
-        return int(fields[1]) / 1e6 if len(fields) > 1 else math.nan
+        try:
+            self._file.seek(0)
+            fields = self._file.read(128).split()  # ns on a core, ns waiting for one, times it got one
+        except OSError:  # that thread has ended
+            return math.nan
+        # a kernel that accounts for nothing tells zeros; who has run got a core at least once
+        return int(fields[1]) / 1e6 if len(fields) > 2 and int(fields[2]) else math.nan
 
 
 class _LoaderTime:

@@ -139,7 +139,7 @@ def read_repeat(path: Path, jobs: int | None = None) -> Repeat:
         raise UserError(f"{folder.steps}: {error}") from error
     _refuse_impossible(folder, rows)
     profiled, why = None, "has no traces"
-    if find_any(folder.traces):
+    if _holds_any(folder.traces):
         try:
             profiled = read_windows(path, untraced_of_run(path), jobs)
             why = "has traces that hold too little"
@@ -148,7 +148,7 @@ def read_repeat(path: Path, jobs: int | None = None) -> Repeat:
     return _of_folder(folder, rows, profiled, why)
 
 
-def find_any(folder: Path) -> bool:
+def _holds_any(folder: Path) -> bool:
     """Tell whether there is anything in a folder."""
     return folder.is_dir() and any(folder.iterdir())
 
