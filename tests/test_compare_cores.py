@@ -107,6 +107,15 @@ def test_steps_in_which_all_ranks_had_their_cores_are_taken_where_they_are_enoug
     assert undelayed(unmarked) == unmarked
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("ms", [-1e9, 1e9])
+def test_no_rank_waits_for_longer_than_its_step(ms: float, tmp_path: Path) -> None:
+    damaged = rewritten(tmp_path / "damaged", lambda row: row | {"run_delay_ms": [ms, ms]})
+    answer = compare_paths([RUN], [damaged])
+    assert answer.low_ms is not None and answer.high_ms is not None and answer.baseline_ms is not None
+    assert -3 * answer.baseline_ms < answer.low_ms < answer.high_ms < 3 * answer.baseline_ms
+
+
 @pytest.mark.skipif(not Path("/proc/thread-self/schedstat").exists(), reason="the kernel tells no run delay")
 def test_the_clock_tells_how_long_another_process_had_the_ranks_core() -> None:
     (core, *_) = allowed = os.sched_getaffinity(0)
