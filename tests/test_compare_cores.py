@@ -150,6 +150,15 @@ def test_a_kernel_that_accounts_for_no_turns_tells_no_run_delay(
     assert RunDelay().ms() == 2.5
 
 
+def test_the_file_is_closed_with_its_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (told := tmp_path / "schedstat").write_text("1 2 3\n")
+    monkeypatch.setattr("scalescope.train.measure.clock._SCHEDSTAT", told)
+    delay = RunDelay()
+    file = delay._file
+    del delay
+    assert file is not None and file.closed
+
+
 @pytest.mark.skipif(not Path("/proc/thread-self/schedstat").exists(), reason="the kernel tells no run delay")
 def test_a_clock_outlives_the_thread_that_made_it() -> None:
     clocks: list[CpuClock] = []

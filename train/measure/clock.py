@@ -2,6 +2,7 @@
 
 import math
 import time
+import weakref
 from collections import deque
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -35,6 +36,8 @@ class RunDelay:
             self._file: BinaryIO | None = _SCHEDSTAT.open("rb", buffering=0)
         except OSError:  # not Linux, or a kernel that does not account for it
             self._file = None
+        else:
+            weakref.finalize(self, self._file.close)
 
     def ms(self) -> float:
         """Return it since the thread began; NaN where nothing tells."""
