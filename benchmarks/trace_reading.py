@@ -32,7 +32,8 @@ _NUMBERS = re.compile(
 SCALESCOPE = """
 import sys
 from scalescope.cli.front_door import main
-sys.exit(main(["analyze", sys.argv[1]]))
+sys.argv.insert(1, "analyze")
+sys.exit(main())  # as the command does: told its words, it leaves the process's settings alone
 """
 
 HTA = """

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -106,6 +107,15 @@ def test_steps_in_which_all_ranks_had_their_cores_are_taken_where_they_are_enoug
     assert undelayed(unmarked) == unmarked
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("ms", [-1e9, 1e9])
+def test_no_rank_waits_for_longer_than_its_step(ms: float, tmp_path: Path) -> None:
+    damaged = rewritten(tmp_path / "damaged", lambda row: row | {"run_delay_ms": [ms, ms]})
+    answer = compare_paths([RUN], [damaged])
+    assert answer.low_ms is not None and answer.high_ms is not None and answer.baseline_ms is not None
+    assert -3 * answer.baseline_ms < answer.low_ms < answer.high_ms < 3 * answer.baseline_ms
+
+
 @pytest.mark.skipif(not Path("/proc/thread-self/schedstat").exists(), reason="the kernel tells no run delay")
 def test_the_clock_tells_how_long_another_process_had_the_ranks_core() -> None:
     (core, *_) = allowed = os.sched_getaffinity(0)
@@ -128,6 +138,38 @@ def test_the_clock_tells_how_long_another_process_had_the_ranks_core() -> None:
 def test_where_the_kernel_tells_no_run_delay_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scalescope.train.measure.clock._SCHEDSTAT", Path("/nowhere/schedstat"))
     assert np.isnan(RunDelay().ms())
+
+
+def test_a_kernel_that_accounts_for_no_turns_tells_no_run_delay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (told := tmp_path / "schedstat").write_text("0 0 0\n")
+    monkeypatch.setattr("scalescope.train.measure.clock._SCHEDSTAT", told)
+    assert np.isnan(RunDelay().ms())
+    told.write_text("5000000 2500000 3\n")
+    assert RunDelay().ms() == 2.5
+
+
+def test_the_file_is_closed_with_its_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (told := tmp_path / "schedstat").write_text("1 2 3\n")
+    monkeypatch.setattr("scalescope.train.measure.clock._SCHEDSTAT", told)
+    delay = RunDelay()
+    file = delay._file
+    del delay
+    assert file is not None and file.closed
+
+
+@pytest.mark.skipif(not Path("/proc/thread-self/schedstat").exists(), reason="the kernel tells no run delay")
+def test_a_clock_outlives_the_thread_that_made_it() -> None:
+    clocks: list[CpuClock] = []
+    (maker := threading.Thread(target=lambda: clocks.append(CpuClock()))).start()
+    maker.join()
+    thread = Path("/proc/self/task") / str(maker.native_id)
+    while thread.exists():
+        time.sleep(0.001)
+    (clock,) = clocks
+    clock.lap(torch.zeros(()))
+    assert np.isnan(clock.read().run_delay_ms)
 
 
 @pytest.mark.parametrize("ms", [0.0, -5.0])

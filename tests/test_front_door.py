@@ -215,6 +215,12 @@ def test_a_verb_for_studies_leaves_a_run_as_it_is(tmp_path: Path, capsys: pytest
     assert "did you mean" in (said := capsys.readouterr().err) and str(run.path) in said
 
 
+def test_a_verb_that_another_program_calls_leaves_its_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENBLAS_NUM_THREADS", raising=False)
+    assert front_door.main(["analyze", str(DATA / "gpt_ddp_n1")]) == 0
+    assert "OPENBLAS_NUM_THREADS" not in os.environ
+
+
 @pytest.mark.parametrize(
     ("flags", "says"),
     [

@@ -47,6 +47,7 @@ def test_cores_are_listed_as_linux_does(cores: list[int]) -> None:
 
 def test_what_is_no_list_has_no_cores() -> None:
     assert cores_of("") == cores_of("0-x") == cores_of("-1") == []
+    assert cores_of("²") == cores_of("1-²") == cores_of("9" * 5000) == []  # digits, but no number
 
 
 def verdict_of(path: Path, threads: int) -> tuple[RunAnalysis, str]:

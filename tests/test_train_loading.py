@@ -1,5 +1,6 @@
 """Who is long in the loader is said while the job runs: one rank of the others, or all of them."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,6 +73,20 @@ def test_a_wrapped_loader_gives_its_batches_and_each_row_its_time(tmp_path: Path
     assert seen == list(range(8))
     rows = RunFolder(tmp_path / "loads").read_steps()
     assert len(rows) == 8 and all(len(row.loading_ms) == 1 for row in rows[1:])
+
+
+def test_a_loader_that_begins_anew_each_epoch_is_timed_from_its_beginning(tmp_path: Path) -> None:
+    class Loader:
+        def __iter__(self) -> Iterator[int]:
+            time.sleep(0.05)  # as one that starts its workers
+            return iter(range(3))
+
+    with profile_steps("begins", runs=str(tmp_path), name="begins", wait=20, warmup_steps=1, analyze=False) as profile:
+        for _ in range(2):
+            for _ in profile.loading(Loader()):
+                profile.step()
+    rows = RunFolder(tmp_path / "begins").read_steps()
+    assert [row.step for row in rows if row.loading_ms and row.loading_ms[0] >= 50] == [3]
 
 
 def test_an_error_of_the_loader_is_the_scripts(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A window that was opened since steps had become longer is told by itself: a mean with the others would halve it."""
 
+import shutil
 import statistics
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from scalescope.records.folder import RunFolder
 from scalescope.records.steps.recording import LongerFacts, RecordingFacts, UntracedSteps, WindowFacts
 from scalescope.report.verdict import run_verdict
+from scalescope.scaling.analyze import analyze_run
 from scalescope.scaling.answer import LongerSteps, Quality, Replay, RunAnalysis
 from scalescope.scaling.finding import Finding, Remedy
 from scalescope.scaling.run import Explained, add_run_folder
@@ -17,6 +19,7 @@ from scalescope.scaling.windows.add import add_findings_of_windows
 from scalescope.scaling.windows.kinds import by_kind
 from tests.report_samples import run_answer, step_rows, write_run
 
+DATA = Path(__file__).parent / "data"
 LONGER = LongerFacts(since=60, step_ms=72.1, level_ms=33.9)
 
 
@@ -98,3 +101,14 @@ def test_longer_steps_are_held_against_their_own_rows(tmp_path: Path) -> None:
     analysis.longer = LongerSteps(since=60, step_ms=70.0, level_ms=34.0)
     add_run_folder(analysis, folder)
     assert analysis.step_times.measured_step_ms == 70.0 and analysis.step_times.measured_steps == 90
+
+
+def test_a_window_that_is_alone_is_told_by_why_it_was_opened(tmp_path: Path) -> None:
+    """The job was to record nothing but what becomes longer (profiler.wait beyond its end)."""
+    shutil.copytree(DATA / "runs_v0.1" / "train", run := tmp_path / "train")
+    assert analyze_run(run).longer is None
+    longer = LongerFacts(since=10, step_ms=47.3, level_ms=20.0)
+    RunFolder(run).write_recording(RecordingFacts(windows=[WindowFacts(steps=[11, 12], longer=longer)]))
+    analysis = analyze_run(run)
+    assert analysis.longer is not None and analysis.longer.usual_windows == 0
+    assert "since step 10 steps take 47.3 ms where 20.0 ms were usual." in run_verdict(analysis).headline

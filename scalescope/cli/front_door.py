@@ -99,6 +99,9 @@ def _main(arguments: Sequence[str] | None) -> int:
         note_interrupts()
         if "--frozen" in argv:
             let_interrupt()  # a rank: its launcher says why
+    if argv[:1] and argv[0] in _READING and arguments is None:
+        # no matrix here is large: numpy's BLAS need not start a thread a core, which takes 25 ms
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         code = _answer(argv)
         sys.stdout.flush()  # a pipe or a disk that takes no more says so here, not while Python ends
@@ -158,8 +161,6 @@ def _answer(argv: list[str]) -> int:
     module = _module(argv[0])
     if argv[0] not in _MEASURING:
         gc.set_threshold(_OBJECTS)
-    if argv[0] in _READING:  # no matrix here is large: numpy's BLAS need not start a thread a core, which takes 25 ms
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if argv[0] in (*_MEASURING, "submit"):
         _refuse_undecodable([*argv, str(Path.cwd())])
     return int(import_module(module).run(argv[1:]))

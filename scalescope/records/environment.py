@@ -3,6 +3,7 @@
 import importlib
 import os
 import platform
+import re
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ from types import ModuleType
 from scalescope.records.rows import Environment, Versions
 from scalescope.records.variables import KEPT, NAMED, NOT_KEPT
 
+#: A core's number, of no more digits than an int is read from.
+_CORE = re.compile(r"[0-9]{1,9}")
 #: No host has more cores in a row: a damaged file is not to fill the memory.
 _MOST_CORES = 65_536
 
@@ -57,7 +60,7 @@ def cores_of(text: str) -> list[int]:
     found: list[int] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
-        if not first.isdigit() or not (last or first).isdigit():
+        if not _CORE.fullmatch(first) or not _CORE.fullmatch(last or first):
             return []
         found += range(int(first), min(int(last or first), int(first) + _MOST_CORES) + 1)
     return found

@@ -2,6 +2,7 @@
 
 import math
 import time
+import weakref
 from collections import deque
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -35,14 +36,20 @@ class RunDelay:
             self._file: BinaryIO | None = _SCHEDSTAT.open("rb", buffering=0)
         except OSError:  # not Linux, or a kernel that does not account for it
             self._file = None
+        else:
+            weakref.finalize(self, self._file.close)
 
     def ms(self) -> float:
         """Return it since the thread began; NaN where nothing tells."""
         if self._file is None:
             return math.nan
-        self._file.seek(0)
-        fields = self._file.read(128).split()  # ns on a core, ns waiting for one, times it got one
-        return int(fields[1]) / 1e6 if len(fields) > 1 else math.nan
+        try:
+            self._file.seek(0)
+            fields = self._file.read(128).split()  # ns on a core, ns waiting for one, times it got one
+        except OSError:  # that thread has ended
+            return math.nan
+        # a kernel that accounts for nothing tells zeros; who has run got a core at least once
+        return int(fields[1]) / 1e6 if len(fields) > 2 and int(fields[2]) else math.nan
 
 
 class _LoaderTime:

@@ -32,7 +32,7 @@ _CHUNK_MS = 1000.0
 _MOST_STEPS = 20
 _PATIENCE_S = 5.0  # for rows that the working thread is writing just now, perhaps to a disk that hangs
 
-_Chunk = tuple[dist.Work, list[torch.Tensor], range]  # under way: (laps, 7) of each rank, and their steps
+_Chunk = tuple[dist.Work, list[torch.Tensor], range]  # under way: (laps, 8) of each rank, and their steps
 
 
 class StepRecorder:
@@ -65,7 +65,7 @@ class StepRecorder:
         self._chunk_steps = 1
         self._pending: _Chunk | None = None
         self._writing = threading.Lock()  # the watching thread may rescue while the working one writes
-        self._gathered: torch.Tensor | None = None  # (ranks, steps, 7) of the last chunk that arrived
+        self._gathered: torch.Tensor | None = None  # (ranks, steps, 8) of the last chunk that arrived
         profiler = job.config.profiler
         self._anomalies = AnomalyWatch(profiler.anomaly_every) if profiler.enabled and profiler.on_anomaly else None
         self._anomaly: Anomaly | None = None

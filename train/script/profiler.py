@@ -164,9 +164,10 @@ class StepProfiler:
 
         How long the host waits for them is then in each row, is said live where it is long, and is loading in traces.
         """
-        following = iter(batches)
+        asked_s = time.perf_counter()
+        with torch.profiler.record_function(LOADING):  # a loader may start its workers here, every epoch
+            following = iter(batches)
         while True:
-            asked_s = time.perf_counter()
             with torch.profiler.record_function(LOADING):
                 try:
                     batch = next(following)
@@ -174,6 +175,7 @@ class StepProfiler:
                     return
             self._note_loaded((time.perf_counter() - asked_s) * 1e3)
             yield batch
+            asked_s = time.perf_counter()
 
     @_never_raises
     def _note_loaded(self, ms: float) -> None:

@@ -148,9 +148,9 @@ class RunRecorder:
             validation_loss=None,
             attempt=0,
             unix_s=time.time(),
-            own_ms=[lap.own_ms for lap in known if lap.own_ms is not None] if _all_marked(known) else (),
+            own_ms=_all_told([lap.own_ms for lap in known]),
             run_delay_ms=_all_told([lap.run_delay_ms for lap in known]),
-            loading_ms=_loading_ms(known),
+            loading_ms=_all_told([lap.loading_ms for lap in known]),
         )
         self._writer.append(row)
         self._sinks.log(row)
@@ -261,16 +261,6 @@ def _all_told(by_rank: Sequence[float | None]) -> list[float]:
     """Return every rank's figure; none where one rank has none."""
     told = [one for one in by_rank if one is not None]
     return told if len(told) == len(by_rank) else []
-
-
-def _all_marked(laps: Sequence[Lap]) -> bool:
-    return all(lap.own_ms is not None for lap in laps)
-
-
-def _loading_ms(laps: Sequence[Lap]) -> list[float]:
-    """Return each rank's time in its loader; none where any of them does not tell."""
-    told = [lap.loading_ms for lap in laps if lap.loading_ms is not None]
-    return told if len(told) == len(laps) else []
 
 
 def _some(ranks: Sequence[int]) -> str:

@@ -139,7 +139,7 @@ def read_repeat(path: Path, jobs: int | None = None) -> Repeat:
         raise UserError(f"{folder.steps}: {error}") from error
     _refuse_impossible(folder, rows)
     profiled, why = None, "has no traces"
-    if find_any(folder.traces):
+    if _holds_any(folder.traces):
         try:
             profiled = read_windows(path, untraced_of_run(path), jobs)
             why = "has traces that hold too little"
@@ -148,7 +148,7 @@ def read_repeat(path: Path, jobs: int | None = None) -> Repeat:
     return _of_folder(folder, rows, profiled, why)
 
 
-def find_any(folder: Path) -> bool:
+def _holds_any(folder: Path) -> bool:
     """Tell whether there is anything in a folder."""
     return folder.is_dir() and any(folder.iterdir())
 
@@ -235,19 +235,24 @@ def _undisturbed(rows: Sequence[StepRow]) -> list[StepRow]:
 
 def undelayed(rows: Sequence[StepRow]) -> Sequence[StepRow]:
     """Return the steps in which every rank had its core when it wanted to run, where they are enough; else all."""
-    free = [row for row in rows if row.run_delay_ms and max(row.run_delay_ms) <= _UNDELAYED * row.length_ms]
+    free = [row for row in rows if row.run_delay_ms and _waited_ms(row) <= _UNDELAYED * row.length_ms]
     return free if len(free) >= _ENOUGH_STEPS else rows
+
+
+def _waited_ms(row: StepRow) -> float:
+    """Return how long the rank that waited most for a core did so: no longer than its step, whatever a file says."""
+    return min(max(0.0, *row.run_delay_ms), row.length_ms)
 
 
 def _run_delay(rows: Sequence[StepRow]) -> float | None:
     """Return how long the rank that waited most for a core did so, ms of the mean step."""
-    told = [max(row.run_delay_ms) for row in rows if row.run_delay_ms]
+    told = [_waited_ms(row) for row in rows if row.run_delay_ms]
     return sum(told) / len(told) if told and len(told) == len(rows) else None
 
 
 def _free(rows: Sequence[StepRow]) -> list[float]:
     """Return each step without what the rank that waited most waited for its core; none where one tells nothing."""
-    told = [row.length_ms - max(row.run_delay_ms) for row in rows if row.run_delay_ms]
+    told = [row.length_ms - _waited_ms(row) for row in rows if row.run_delay_ms]
     return told if len(told) == len(rows) and min(told, default=0.0) > 0 else []
 
 

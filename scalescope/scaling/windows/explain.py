@@ -1,6 +1,6 @@
 """Explains all windows of a run: each by its own traces, then together."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from scalescope.scaling.answer import LongerSteps
 from scalescope.scaling.rank.record import MOST_ACTIVITIES
 from scalescope.scaling.run import Explained, add_run_folder, explain_jobs, explain_run, explain_traces
 from scalescope.scaling.trace.sources import Source, find_windows
+from scalescope.scaling.windows.kinds import by_kind
 
 #: Of more windows, so many are replayed, from the first to the last: each costs as much as a run. In all they hold no
 #: more activities than one may.
@@ -46,8 +47,7 @@ def _with_earlier(
     """Return the last window's explanation pooled with those of the windows before it, where there are any."""
     windows = find_windows(path)
     if len(windows) < 2:
-        return last
-    from scalescope.scaling.windows.kinds import by_kind
+        return _by_kind(path, [last], lambda chosen: chosen[0])
     from scalescope.scaling.windows.pool import pool
 
     activities = sum(one.count for one in last.records.values()) or 1
@@ -60,6 +60,16 @@ def _with_earlier(
             found.insert(0, earlier)
         else:
             left_out += 1
+    pooled = _by_kind(path, found, pool)
+    if left_out:
+        pooled.analysis.quality.reasons.append(
+            f"{left_out} of {len(windows)} windows are left out: their steps are not before those of the latest"
+        )
+    return pooled
+
+
+def _by_kind(path: Path, found: Sequence[Explained], pool: Callable[[Sequence[Explained]], Explained]) -> Explained:
+    """Return windows pooled: those of steps that had become longer, with the others beside them, or all."""
     chosen, usual, longer = by_kind(path, found)
     pooled = pool(chosen)
     if longer is not None:
@@ -72,10 +82,6 @@ def _with_earlier(
                 f"{others} of {len(found)} windows are left out: neither of the steps that became longer last, nor at "
                 "the level before"
             )
-    if left_out:
-        pooled.analysis.quality.reasons.append(
-            f"{left_out} of {len(windows)} windows are left out: their steps are not before those of the latest"
-        )
     return pooled
 
 
