@@ -15,6 +15,9 @@ AHEAD = MS // 4  # the host's step, where it runs ahead
 UNDISTURBED = FORWARD + BUCKETS * BUCKET + OPTIMIZER + TRANSFER
 
 
+KERNELS = {"broadcast": "Broadcast", "allreduce": "AllReduce_Sum_f32", "all_gather": "AllGather"}
+
+
 @dataclass
 class Disturbance:
     """What is injected, by rank, in ns a step."""
@@ -26,6 +29,7 @@ class Disturbance:
     in_turns: int = 0  # a kernel of its own, on another rank in each step
     uneven: tuple[int, ...] = ()  # a kernel on every rank, which takes the next of these each time
     figures: int = 0  # so many all-reduces of one number each, one by one, before the optimizer
+    units: int = 0  # so many all-gathers of 16 KiB each before the forward pass, one by one
     away: dict[int, int] = field(default_factory=dict)  # the device stands still for so long before its backward pass
     taken: dict[int, int] = field(default_factory=dict)  # another process has it for so long, in the optimizer's kernel
 
@@ -76,7 +80,7 @@ def run(
                 reported = {"Collective name": operation, "In msg nelems": elements, "Out msg nelems": elements,
                         "dtype": "Float", "Group size": world_size, "Process Group Name": "0",
                         "Process Group Ranks": str(list(range(world_size)))}  # fmt: skip
-                name = f"ncclDevKernel_{'Broadcast' if root_only else 'AllReduce_Sum_f32'}_RING_LL(x)"
+                name = f"ncclDevKernel_{KERNELS[operation]}_RING_LL(x)"
                 record = reported | {"Rank": 0 if root_only else rank}
                 activities[rank].append(
                     Activity(name, "kernel", at, ends[rank], 20, launched[rank], 102, reported, record)
@@ -96,6 +100,8 @@ def run(
             if disturbance.late_root:
                 compute(0, "spin_kernel", disturbance.late_root)
             clock = reduce("broadcast", dict(clock), BROADCAST, 1 << 18)
+        for _ in range(disturbance.units):
+            clock = reduce("all_gather", clock, FIGURE, 1 << 12)
         for rank in free:
             compute(rank, "forward_kernel", FORWARD, clock=clock)
         done = dict.fromkeys(free, 0)

@@ -148,6 +148,15 @@ def test_figures_that_are_exchanged_one_by_one_cost_all_rounds_but_one(tmp_path:
     assert single.code == "nothing"
 
 
+def test_units_of_shards_too_small_cost_at_most_all_rounds_but_one(tmp_path: Path) -> None:
+    """Four layers of 16 KiB, each gathered by itself in 0.2 ms."""
+    analysis = analysed(data_parallel.run(tmp_path, Disturbance(units=4), ahead=True))
+    (one,) = analysis.findings
+    assert (one.code, one.at_most) == ("small_collectives", True) and one.ms == pytest.approx(0.6, rel=0.02)
+    assert one.remedy is not None and one.remedy.cure == "larger_units"
+    assert "4 collectives a step, most of them all_gather, of 16.0 KiB" in run_verdict(analysis).headline
+
+
 def test_an_undisturbed_job_has_one_finding(tmp_path: Path) -> None:
     (one,) = found(data_parallel.run(tmp_path, Disturbance(), ahead=True))
     assert one.code == "nothing" and one.ms is None

@@ -24,7 +24,7 @@ Code = Literal[
     "allocation",  # memory taken from, or given back to, the driver in a step
     "copies",  # memcpy and memset that nothing hides
     "small_buckets",
-    "small_collectives",  # figures that ranks exchange one by one: each costs a round of messages
+    "small_collectives",  # figures exchanged one by one, units of shards too small: each costs a round of messages
     "late_bucket",  # gradients are handed over when the backward pass is over, or nearly
     "slow_transfer",  # data move slower than they do alone, or than the links allow
     "exposed_transfer",  # data move as they should, and nothing hides it
@@ -56,6 +56,7 @@ Cure = Literal[
     "copy_ahead",
     "larger_buckets",
     "merge_collectives",
+    "larger_units",  # of FSDP
     "smaller_buckets",
     "hand_over_early",
     "narrow_gradients",

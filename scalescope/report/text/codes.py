@@ -145,7 +145,11 @@ def _small_collectives(finding: Finding) -> str:
     why = "each takes a round of messages, however little it carries"
     if count is None or count.calls is None or size is None or size.value is None or operation is None:
         return why
-    return f"{count.calls:.0f} collectives a step, most of them {operation.name}, of {size.value:.0f} B: {why}"
+    return f"{count.calls:.0f} collectives a step, most of them {operation.name}, of {_bytes(size.value)}: {why}"
+
+
+def _bytes(value: float) -> str:
+    return _mib(value / (1 << 20)) if value >= 1 << 10 else f"{value:.0f} B"
 
 
 def _mib(value: float) -> str:

@@ -18,7 +18,10 @@ CURES: dict[Cure, CureText] = {
         "find what launches that on this rank alone",
         "logging, checks or validation under `if rank == …` inside the step",
     ),
-    "even_out": CureText("even out the ranks' load", "batches of equal size and length on every rank"),
+    "even_out": CureText(
+        "even out the ranks' load",
+        "batches of equal size and length on every rank; nothing more under `if rank == …` inside the step",
+    ),
     "look_at_device": CureText(
         "see what else runs on that device, and its clocks",
         "nvidia-smi or rocm-smi on that host: processes, clocks, power",
@@ -64,6 +67,7 @@ CURES: dict[Cure, CureText] = {
         "exchange figures together, and not in every step",
         "stack losses, norms and metrics into one tensor for one all_reduce, every so many steps",
     ),
+    "larger_units": CureText("shard larger units", "fully_shard(…), or FSDP(…), around blocks and not each layer"),
     "smaller_buckets": CureText("use smaller gradient buckets", "DistributedDataParallel(…, bucket_cap_mb={size:g})"),
     "hand_over_early": CureText(
         "hand gradients over while the backward pass runs",

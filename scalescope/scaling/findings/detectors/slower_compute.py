@@ -1,9 +1,10 @@
 """The same kernels, longer on one rank than on the others.
 
 What is longer tells why. A few launches that are longer by a stretch of a millisecond or so, and the rest as ever:
-another process has the device by turns, unless they are the same few in each step. All kinds of kernels alike: the device is slower, or shared all the time. What
-multiplies alike and what moves data hardly: its clocks are held down, which the memory's are not. One kind alone: that
-kernel is. Devices of one type differ by a per cent or two without anybody's doing, which is no finding.
+another process has the device by turns, unless they are the same few in each step. All kinds of kernels alike: the
+device is slower, or shared all the time. What multiplies alike and what moves data hardly: its clocks are held down,
+which the memory's are not. One kind alone: that kernel is. Devices of one type differ by a per cent or two without
+anybody's doing, which is no finding.
 """
 
 import statistics

@@ -1,41 +1,60 @@
-"""Many collectives of a few bytes each, where one would do: figures that ranks exchange one by one.
+"""Many small collectives where one, or a few, would do: figures exchanged one by one, and units of shards too small.
 
 Each is a round of messages that takes as long however little it carries. So of those of one group all but one are lost,
-where nothing hides them. Gradients and activations are larger, and cannot be put together at will: what waits for each
-of them comes between.
+where nothing hides them. What is reduced otherwise (gradients, activations) cannot be put together at will: what waits
+for each of them comes between.
 """
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from scalescope.records.operations import MOVE_NO_DATA, PAIRWISE, named
-from scalescope.scaling.finding import EvidenceRow, Remedy
+from scalescope.scaling.finding import Cure, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.replay.graph import Transfer
 
 #: Losses, norms, counts, flags: so many bytes are figures, and no layer's gradients or activations.
 _FIGURES_BYTES = 1 << 10
+#: Weights and gradients that travel in shards: a unit of so few bytes is a layer or less, and could be a whole block.
+_SHARDS_BYTES = 1 << 16
+_OF_SHARDS = named(lambda facts: facts.sharded and facts.symmetric and not facts.personalised)
 #: What each pair has for itself (the counts before an all-to-all) is needed where it is sent.
 _NEEDED_THERE = MOVE_NO_DATA | PAIRWISE | named(lambda facts: facts.personalised)
 
 
 def small_collectives(scene: Scene) -> Iterator[Candidate]:
-    """Yield a candidate where a step has several collectives of figures: what all but one of each group's take."""
+    """Yield a candidate where a step has several small collectives: of figures or shards, whichever cost more."""
     if scene.may_wait_unseen:
         return  # what such a collective takes may be waiting
+    kinds = [_candidate(scene, _is_of_figures, "merge_collectives")]
+    if scene.analysis.trains:  # a server's small messages are activations, which cannot be put together
+        kinds.append(_candidate(scene, _is_of_shards, "larger_units"))
+    found = [one for one in kinds if one is not None]
+    yield from sorted(found, key=lambda one: -one.gain_ms[0] if one.gain_ms else 0.0)[:1]
+
+
+def _is_of_figures(one: Transfer) -> bool:
+    return bool(one.bytes) and (one.bytes or 0) <= _FIGURES_BYTES and one.operation not in _NEEDED_THERE
+
+
+def _is_of_shards(one: Transfer) -> bool:
+    return _FIGURES_BYTES < (one.bytes or 0) <= _SHARDS_BYTES and one.operation in _OF_SHARDS
+
+
+def _candidate(scene: Scene, is_small: Callable[[Transfer], bool], cure: Cure) -> Candidate | None:
     graph = scene.replayer.graph
     held = {graph.step_numbers[step]: list[Transfer]() for step in scene.side.steps}
     for one in graph.transfers:
-        if one.step in held and one.bytes and one.bytes <= _FIGURES_BYTES and one.operation not in _NEEDED_THERE:
+        if one.step in held and is_small(one):
             held[one.step].append(one)
     if not held or min(map(len, held.values())) < 2:
-        return
+        return None
     lost = [_lost_ms(of_step) * _as_run(scene) for of_step in held.values()]
     small = [one for of_step in held.values() for one in of_step]
     operation, _ = Counter(one.operation for one in small).most_common(1)[0]
-    yield Candidate(
+    return Candidate(
         code="small_collectives",
         gain_ms=(statistics.fmean(lost), min(lost), max(lost)),
         evidence=(
@@ -43,7 +62,8 @@ def small_collectives(scene: Scene) -> Iterator[Candidate]:
             EvidenceRow(kind="figure", name="median_bytes", value=statistics.median(one.bytes or 0 for one in small)),
             EvidenceRow(kind="activity", name=operation, ms=statistics.fmean(map(_exposed_ms, held.values()))),
         ),
-        remedy=Remedy(cure="merge_collectives"),
+        remedy=Remedy(cure=cure),
+        at_most=cure == "larger_units",  # what shards carry, little as it is, travels all the same
     )
 
 
