@@ -265,6 +265,17 @@ def test_what_will_be_recorded_and_analysed_is_said_when_the_loop_starts(
     assert announce.analysis(run) == "analysing 2 traces of 20.0 MiB, about 8 s"
 
 
+@pytest.mark.parametrize(("taken", "recorded"), [(2, False), (4, False), (5, True)])
+def test_a_loop_that_ends_before_its_window_says_so_and_how_one_is_recorded(
+    taken: int, recorded: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with profile_steps("brief", name="brief", runs=tmp_path, **QUICK) as profile:
+        for _ in range(taken):
+            profile.step(work())
+    told = f"nothing was recorded: the loop ended at step {taken}, before steps 4 to 5. Let it go on to step 6, or"
+    assert (told in capsys.readouterr().err) != recorded
+
+
 def test_where_no_folder_can_be_made_the_loop_goes_on(capfd: pytest.CaptureFixture[str]) -> None:
     done = 0
     with profile_steps("nowhere", runs="/proc/nowhere", **QUICK) as profile:

@@ -35,6 +35,17 @@ def analysis(folder: RunFolder) -> str:
     return f"analysing {traces}, about {_BASE_S + _PER_MIB_S * mib:.0f} s"
 
 
+def too_short(step: int, windows: Sequence[Window]) -> str | None:
+    """Return that a loop ended at a step before any was recorded, and what to do; None where it did not."""
+    if not windows or step > windows[0].active:
+        return None
+    first = windows[0]
+    return (
+        f"nothing was recorded: the loop ended at step {step}, before steps {first.active} to {first.end - 1}. "
+        f"Let it go on to step {first.end}, or record earlier ones: profile_steps(…, wait=2, warmup=1)"
+    )
+
+
 def late(step: int, rank: LateRank | None, slow: SlowLoading | None = None) -> str:
     """Return which rank the others wait for, and who loads for how long, from which step on that is known."""
     return f"step {step}: {describe_both(rank, slow)}"

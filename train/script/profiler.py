@@ -317,6 +317,8 @@ class StepProfiler:
             recorder.take(self._exchange.receive())
         for remark in recorder.end(status, message):
             _say(remark)
+        if status == "done" and (short := announce.too_short(self._step, self._schedule.windows)) is not None:
+            _say(short)
         if status != "done":
             _say(f"what was measured is kept; scalescope analyze {recorder.folder.path}")
         elif self._config.analyze:
