@@ -40,6 +40,19 @@ def test_older_runs_tell_by_the_variable_of_which_torch_takes_no_more_than_there
     assert core_share(info(*old, variables={"OMP_NUM_THREADS": "four"})) is None
 
 
+@pytest.mark.parametrize("launcher", ["mpi", "slurm"])
+def test_older_runs_whose_ranks_may_each_have_had_their_own_cores_tell_nothing(launcher: str) -> None:
+    """mpirun binds each of two ranks to a core: the first one's is not what both share."""
+    bound = info(rank(0, None, None), rank(1, None, None), variables={"OMP_NUM_THREADS": "2"})
+    bound.launcher = launcher
+    assert core_share(bound) is None
+
+
+def test_older_runs_tell_nothing_of_hosts_that_nobody_looked_at() -> None:
+    elsewhere = info(rank(0, None, None, "b"), rank(1, None, None, "b"), variables={"OMP_NUM_THREADS": "2"})
+    assert core_share(elsewhere) is None
+
+
 @pytest.mark.parametrize("cores", [[0], [0, 1, 2, 3, 8], [1, 3, 5]])
 def test_cores_are_listed_as_linux_does(cores: list[int]) -> None:
     assert cores_of(core_list(cores)) == cores

@@ -12,7 +12,6 @@ import msgspec
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.operations import bus_factor
-from scalescope.records.rows import StepRow
 from scalescope.scaling.answer import Collective, Quality, RankSplit, RunAnalysis, StepSource, StepSplit
 from scalescope.scaling.evidence.compare import compare_hosts
 from scalescope.scaling.evidence.host_cause import HostCause
@@ -38,7 +37,7 @@ from scalescope.scaling.verdicts.flight import read_flight
 from scalescope.scaling.verdicts.groups import group_rows
 from scalescope.scaling.verdicts.kinds import kernel_kinds
 from scalescope.scaling.verdicts.pipeline import pipeline_rows
-from scalescope.scaling.verdicts.steady import add_steps
+from scalescope.scaling.verdicts.steady import add_steps, rows_of_answer
 from scalescope.scaling.verdicts.stragglers import AwaitedWaits, exposed_wait_by_rank, name_late_ranks
 from scalescope.scaling.verdicts.top_kernels import top_kernels
 
@@ -296,24 +295,10 @@ def add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
     except msgspec.DecodeError as error:
         analysis.quality.reasons.append(f"steps.jsonl: {error}")
         rows = []
-    add_steps(analysis, _longer_rows(analysis, rows))
+    add_steps(analysis, rows_of_answer(analysis, rows))
     if analysis.throughput is not None and facts is not None:
         analysis.throughput.counts_batches = facts.counts_batches
     analysis.last_collectives, _ = read_flight(folder, info.world_size)
-
-
-def _longer_rows(analysis: RunAnalysis, rows: Sequence[StepRow]) -> Sequence[StepRow]:
-    """Return the rows that an answer is of: all, or those of the steps that had become longer."""
-    if analysis.longer is None:
-        return rows
-    level = analysis.longer.step_ms * analysis.longer.level_ms
-    chosen = [row for row in rows if row.step >= analysis.longer.since]
-    # until they are nearer the level before again
-    back = [at for at, row in enumerate(chosen) if row.phase == "steady" and row.step_ms and row.length_ms**2 < level]
-    for first, second, third in zip(back, back[1:], back[2:], strict=False):
-        if third == first + 2 == second + 1:
-            return chosen[:first]
-    return chosen
 
 
 def _name_of(path: Path) -> str:

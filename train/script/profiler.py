@@ -44,6 +44,7 @@ from scalescope.train.script import announce
 from scalescope.train.script.config import script_config
 from scalescope.train.script.exchange import Lap, Message, MessageChannel
 from scalescope.train.script.exchange_marks import ExchangeMarks, mark_exchanges
+from scalescope.train.script.losses import loss_number, loss_tensor
 from scalescope.train.script.membership import Membership, find_membership
 from scalescope.train.script.run_recorder import RunRecorder
 from scalescope.train.script.schedule import ScriptSchedule
@@ -136,10 +137,10 @@ class StepProfiler:
             return
         self._end_annotation()
         if self._clock is None:
-            self._laps.append(Lap(self._step, (time.perf_counter() - self._mark_s) * 1e3, _number(loss)))
+            self._laps.append(Lap(self._step, (time.perf_counter() - self._mark_s) * 1e3, loss_number(loss)))
             self._connect()
         else:
-            self._clock.lap(_tensor(loss))
+            self._clock.lap(loss_tensor(loss))
         window = self._schedule.window(self._step)
         if window is not None and self._tracer is not None:
             self._trace(lambda tracer: tracer.after(window, self._step))
@@ -448,22 +449,5 @@ def _say(line: str) -> None:
         print(f"scalescope: {line}", file=sys.stderr, flush=True)
 
 
-def _number(loss: "torch.Tensor | float | None") -> float | None:
-    try:
-        return None if loss is None else float(loss.detach() if isinstance(loss, torch.Tensor) else loss)
-    except (TypeError, ValueError, RuntimeError):
-        return None
-
-
 def _told(ms: float) -> float | None:
     return ms if math.isfinite(ms) else None
-
-
-_NO_LOSS = torch.tensor(float("nan"))
-
-
-def _tensor(loss: "torch.Tensor | float | None") -> torch.Tensor:
-    if isinstance(loss, torch.Tensor):
-        return loss.detach().reshape(()) if loss.numel() == 1 else _NO_LOSS
-    number = _number(loss)
-    return _NO_LOSS if number is None else torch.tensor(number)

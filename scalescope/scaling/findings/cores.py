@@ -7,6 +7,9 @@ from typing import NamedTuple
 from scalescope.records.environment import cores_of
 from scalescope.records.rows import Device, Environment, RunInfo
 
+#: They may bind each rank to cores of its own: what the first one may run on says nothing of how many all have.
+_BINDING_LAUNCHERS = ("mpi", "slurm")
+
 
 class CoreShare(NamedTuple):
     """One host's ranks that compute on its cores."""
@@ -19,14 +22,15 @@ class CoreShare(NamedTuple):
 def core_share(info: RunInfo) -> CoreShare | None:
     """Return that of the host with most threads a core; None where no rank computes on CPUs, or nothing tells.
 
-    Of runs from before ranks told theirs, by the variable that all of them were started with; torch takes no more of it
-    than there are cores.
+    Of runs from before ranks told theirs, by the variable that all of them were started with, on the host that was
+    looked at; torch takes no more of it than there are cores.
     """
+    environment = info.environment if info.launcher not in _BINDING_LAUNCHERS else None
     by_host: dict[str, list[Device]] = defaultdict(list)
     for device in info.devices:
         if device.kind == "cpu":
             by_host[device.host].append(device)
-    shares = [share for own in by_host.values() if (share := _share(own, info.environment)) is not None]
+    shares = [share for own in by_host.values() if (share := _share(own, environment)) is not None]
     return max(shares, key=lambda share: share.threads / share.cores, default=None)
 
 
@@ -36,6 +40,8 @@ def _share(ranks: Sequence[Device], environment: Environment | None) -> CoreShar
     if len(told) == len(ranks) and cores:
         return CoreShare(len(ranks), sum(told), len(cores))
     threads = environment.variables.get("OMP_NUM_THREADS", "") if environment is not None else ""
-    if environment is None or not threads.isascii() or not threads.isdigit() or not environment.cpu_cores:
+    if environment is None or environment.host != ranks[0].host:
+        return None
+    if not threads.isascii() or not threads.isdigit() or not environment.cpu_cores:
         return None
     return CoreShare(len(ranks), len(ranks) * min(int(threads), environment.cpu_cores), environment.cpu_cores)

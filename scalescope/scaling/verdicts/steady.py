@@ -23,6 +23,20 @@ def slowed_by_profiling(analysis: RunAnalysis) -> bool:
     return times.profiling_overhead_fraction >= UNLIKE
 
 
+def rows_of_answer(analysis: RunAnalysis, rows: Sequence[StepRow]) -> Sequence[StepRow]:
+    """Return the rows that an answer is of: all, or those of the steps that had become longer."""
+    if analysis.longer is None:
+        return rows
+    level = analysis.longer.step_ms * analysis.longer.level_ms
+    chosen = [row for row in rows if row.step >= analysis.longer.since]
+    # until they are nearer the level before again
+    back = [at for at, row in enumerate(chosen) if row.phase == "steady" and row.step_ms and row.length_ms**2 < level]
+    for first, second, third in zip(back, back[1:], back[2:], strict=False):
+        if third == first + 2 == second + 1:
+            return chosen[:first]
+    return chosen
+
+
 def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
     """Add what steps.jsonl says: the steps outside the profiler's window beside those inside, and the throughput."""
     steady = [row for row in rows if row.phase == "steady" and row.step_ms]
