@@ -136,3 +136,12 @@ def test_two_findings_of_one_code_and_rank_stay_two() -> None:
     window = [finding("own_work", 5.0, rank=1), finding("own_work", 3.0, rank=1), finding("copies", 1.0)]
     pooled = pool_findings([window, [msgspec.structs.replace(one) for one in window]], 100.0)
     assert [one.ms for one in pooled] == [5.0, 3.0, 1.0]
+
+
+def test_what_is_sure_of_a_cause_is_what_all_windows_are_sure_of() -> None:
+    """At least 440 and 400 ms: at least 400 of both; of one window alone nothing is sure of the other."""
+    threads = [msgspec.structs.replace(finding("host_starved", ms), low_ms=ms, at_least=True) for ms in (440.0, 400.0)]
+    (both,) = pool_findings([threads[:1], threads[1:]], 1000.0)
+    assert both.at_least and both.ms == both.low_ms == pytest.approx(400.0)
+    (once,) = pool_findings([threads[:1], []], 1000.0)
+    assert not once.at_least and once.ms == pytest.approx(220.0)

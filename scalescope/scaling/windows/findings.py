@@ -55,12 +55,15 @@ def _pooled(members: Sequence[Finding], windows: int, step_ms: float) -> Finding
     above = sum(_bound(one.high_ms, one) - (one.ms or 0.0) for one in members) / windows
     noise = noise_of_mean(values)
     low = mean - math.hypot(below, noise)
+    sure = low > 0 and len(members) == windows and all(one.at_least for one in members)
+    ms = low if sure else mean  # of what is told as a least, what all windows together are sure of
     return msgspec.structs.replace(
         told,
-        ms=mean,
+        ms=ms,
         low_ms=max(0.0, low) if (told.low_ms or 0.0) >= 0 else low,
         high_ms=mean + math.hypot(above, noise),
-        fraction=mean / step_ms if step_ms else None,
+        fraction=ms / step_ms if step_ms else None,
+        at_least=sure,
     )
 
 
