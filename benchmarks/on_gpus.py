@@ -44,6 +44,10 @@ class Piece:
     seconds: float  # what it takes on four H200s
     one_gpu: bool = False  # and few cores: several run at once
     least_gpus: int = 1
+    on_two: float | None = None  # what it takes on two, in seconds, where that was timed
+
+    def takes_s(self, gpus: int) -> float:
+        return self.on_two if gpus <= 2 and self.on_two is not None else self.seconds
 
 
 PIECES = (  # the most wanted first
@@ -58,23 +62,24 @@ PIECES = (  # the most wanted first
     Piece("causes", f"{PYTHON} {HERE}/known_causes.py make {{out}} --minutes 5", 310, least_gpus=2),
     Piece("whatif", f"{PYTHON} {HERE}/whatif_by_doing.py model=gpt_small compile=false --ranks {{gpus}} "
           "--buckets 2,100,1000 --truth {root}/truth --out {out}", 320, least_gpus=2),
-    Piece("advice", f"{PYTHON} {HERE}/advice_by_doing.py --ranks {{gpus}} --out {{out}}", 320, least_gpus=2),
+    Piece("advice", f"{PYTHON} {HERE}/advice_by_doing.py --ranks {{gpus}} --out {{out}}", 320,
+          least_gpus=2, on_two=254),
     Piece("faults", f"{PYTHON} {HERE}/faults_in_collectives.py --ranks {{gpus}} --runs {{out}}", 200, least_gpus=2),
     Piece("strategies", f"{PYTHON} {HERE}/strategies.py model=gpt_small model.batch_size=32 compile=false "
-          "--ranks {gpus} --out {out}", 260, least_gpus=2),
+          "--ranks {gpus} --out {out}", 260, least_gpus=2, on_two=199),
     # a repeat a piece, so that each fits into a call of ten minutes; the last one's table is that of all of them
     *(Piece(f"side_by_side_{repeats}", f"{PYTHON} {HERE}/nccl_tests_side_by_side.py --nccl-tests {{nccl_tests}} "
             "--nccl-library {nccl_library} --group-sizes {groups} --sizes '16B..4GiB x4' --graphs-to 256KiB "
             "--operations all_reduce,all_gather,reduce_scatter,broadcast,all_to_all,send_recv "
             f"--mpi-tests={{mpi_tests}} --mpirun={{mpirun}} --repeats {repeats} --out {{root}}/side_by_side", 170,
-            least_gpus=2)
+            least_gpus=2, on_two=80)
       for repeats in (1, 2, 3)),
     Piece("contention", f"{SCALESCOPE} sweep contention=[none,matmul] sizes=[1MiB,16MiB,64MiB,256MiB] "
           "group_sizes=[{groups}] runs={out} name=contention", 90, least_gpus=2),
     # buffers that the library knows beforehand, in windows of all ranks, beside those that it does not
     Piece("windows", f"{SCALESCOPE} sweep transport=direct cta_policy=[none,default] group_sizes=[{{gpus}}] "
           "operations=[all_reduce,all_gather,reduce_scatter] sizes=[1MiB,4MiB,16MiB,64MiB,256MiB] clock=host "
-          "launch.ranks={gpus} runs={out} name=windows", 40, least_gpus=2),
+          "launch.ranks={gpus} runs={out} name=windows", 40, least_gpus=2, on_two=15),
     Piece("pairs", f"{SCALESCOPE} sweep operations=[send_recv] placement=pairs sizes=[8B,256MiB] launch.ranks={{gpus}} "
           "runs={out} name=pairs", 60, least_gpus=2),
     Piece("protocols", f"{SCALESCOPE} sweep algorithm=[Ring,Tree] protocol=[Simple,LL,LL128] "
@@ -83,14 +88,14 @@ PIECES = (  # the most wanted first
     Piece("channels", f"{SCALESCOPE} sweep channels=[4,8,16,32] sizes=[1MiB,64MiB,1GiB] group_sizes=[{{gpus}}] "
           "launch.ranks={gpus} runs={out} name=channels", 60, least_gpus=2),
     Piece("bf16_gradients", f"{SCALESCOPE} study model=gpt_small gpu_counts={{ends}} strategy.gradient_dtype=bf16 "
-          "with_sweep=false runs={out} name=study", 150, least_gpus=2),
+          "with_sweep=false runs={out} name=study", 150, least_gpus=2, on_two=69),
     Piece("fsdp2", f"{SCALESCOPE} study model=gpt_small gpu_counts={{ends}} strategy=fsdp2 runs={{out}} name=study",
-          200, least_gpus=2),
+          200, least_gpus=2, on_two=80),
     Piece("precisions", f"{PYTHON} {HERE}/precision_losses.py --out {{out}}", 320, one_gpu=True),
     Piece("images", f"{PYTHON} {HERE}/image_loading.py --decoders pillow,nvjpeg --out {{out}}", 260),
     Piece("profiling", f"{PYTHON} {HERE}/profiling_cost.py model=gpt_small launch.ranks=1 steps=105 warmup_steps=20 "
           "profiler.active=5 --out {out}", 130, one_gpu=True),
-    Piece("recording", f"{PYTHON} {HERE}/recording_ways.py {{out}} --ranks 2 --rounds 6", 120, least_gpus=2),
+    Piece("recording", f"{PYTHON} {HERE}/recording_ways.py {{out}} --ranks 2 --rounds 6", 120, least_gpus=2, on_two=80),
     Piece("logging", f"{PYTHON} {HERE}/logging_cost.py model=gpt_small launch.ranks=1 --repeats 2 --out {{out}}", 160,
           one_gpu=True),
     Piece("gpt", f"{PYTHON} {HERE}/training_side_by_side.py gpt --nanogpt {{nanogpt}}/model.py --out {{out}}.jsonl",
@@ -177,8 +182,8 @@ def why_not(piece: Piece, blanks: dict[str, object], left_s: float) -> str | Non
         return f"left out, it needs {piece.least_gpus} GPUs"
     if absent := [name for name, value in blanks.items() if value is None and f"{{{name}}}" in piece.command]:
         return f"left out, no --{absent[0].replace('_', '-')}"
-    if piece.seconds > left_s:
-        return f"left for another call, it takes about {piece.seconds:.0f} s"
+    if (takes_s := piece.takes_s(int(str(blanks["gpus"])))) > left_s:
+        return f"left for another call, it takes about {takes_s:.0f} s"
     return None
 
 
