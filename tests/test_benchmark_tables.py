@@ -26,10 +26,13 @@ def test_a_page_shows_what_was_measured(page: Path) -> None:
 def test_a_changed_figure_changes_the_page(tmp_path: Path) -> None:
     folder = shutil.copytree(CORES, tmp_path / CORES.name)
     data = folder / "trace_reading.tsv"
-    data.write_text(data.read_text(encoding="utf-8").replace("2.98", "1.23"), encoding="utf-8")
+    *rest, last = data.read_text(encoding="utf-8").splitlines()
+    cells = last.split("\t")
+    cells[3] = "987.65"
+    data.write_text("\n".join((*rest, "\t".join(cells), "")), encoding="utf-8")
     shown = set(tables.written(folder / "README.md").splitlines())
     unchanged = set((folder / "README.md").read_text(encoding="utf-8").splitlines())
-    assert shown - unchanged == {"| 511 MB | 36.2 | 141 | 1.23 | 3.13 | 212 |"}
+    assert shown - unchanged == {f"| {' | '.join(cells)} |"}
 
 
 @pytest.mark.parametrize(
