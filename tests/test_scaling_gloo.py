@@ -1,6 +1,7 @@
 """What real gloo processes did is read back: who is waited for, how much was sent, between whom."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,20 @@ def test_a_late_sender_is_waited_for_by_the_receiver_and_nobody_else_takes_part(
     one = only(analysis, "send_recv")
     assert set(one.wait_us) == {0, 2} and one.group_size == 2
     assert one.wait_us[2] / 1e3 == pytest.approx(slept_ms(folder, 0, "send_recv"), abs=20)
+
+
+def test_a_sender_that_is_held_up_before_its_send_is_noted_is_paired_all_the_same(folder: Path, tmp_path: Path) -> None:
+    """A scheduler had the core for 5.5 ms between the two: the receiver was through before the send began."""
+    shutil.copytree(folder, tmp_path / "held_up")
+    path = tmp_path / "held_up" / "rank0.json"
+    trace = json.loads(path.read_text())
+    (handed_over,) = (event for event in trace["traceEvents"] if event.get("name") == "c10d::send")
+    for event in trace["traceEvents"]:
+        if event.get("ts", 0) > handed_over["ts"]:
+            event["ts"] += 8_000
+    handed_over["dur"] += 8_000
+    path.write_text(json.dumps(trace))
+    assert only(analyze_run(tmp_path / "held_up"), "send_recv").wait_us.keys() == {0, 2}
 
 
 def test_the_size_is_that_of_the_largest_buffer_also_where_it_is_a_list(analysis: RunAnalysis) -> None:
