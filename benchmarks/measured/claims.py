@@ -1,6 +1,7 @@
 """Tables of what was told beside what was true: of the checks' own tables, and of logs."""
 
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from measured.table import Table, figure, read_markdown, read_tsv, signed, span
@@ -94,27 +95,29 @@ _TWICE = re.compile(r"A/A (\S+) (\S+), (\d) a side: (\d+) of (\d+) called differ
 def compared(folder: Path) -> Table:
     """Jobs that differ in what is known: what `compare` says of them, of compare_known.txt."""
     header = ("on", "job", "known difference", "truth ms", "found ms", "95% interval", "first part beyond noise")
-    rows, on = [], ""
-    for line in (folder / "compare_known.txt").read_text(encoding="utf-8").splitlines():
-        if line.startswith("# "):
-            on = line.removeprefix("# ")
-        elif found := _COMPARED.match(line.replace("-", "−")):
-            job, difference, told, low, high, true, first = found.groups()
-            rows.append((on, job, difference, true, told, f"{low} to {high}", first))
+    rows = []
+    for on, (job, difference, told, low, high, true, first) in _lines(folder, _COMPARED):
+        rows.append((on, job, difference, true, told, f"{low} to {high}", first))
     return Table(header, rows)
 
 
 def compared_alike(folder: Path) -> Table:
     """The same job twice: whether it was called different, of compare_known.txt."""
     header = ("on", "job", "windows", "a side", "called different", "a part alone", "intervals, half")
-    rows, on = [], ""
+    rows = []
+    for on, (job, windows, side, called, of, parts, half) in _lines(folder, _TWICE):
+        rows.append((on, job, windows, side, f"{called} of {of}", parts, half))
+    return Table(header, rows)
+
+
+def _lines(folder: Path, pattern: re.Pattern[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    """Yield on which machine, and what the pattern finds, of each line of compare_known.txt that has it."""
+    on = ""
     for line in (folder / "compare_known.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("# "):
             on = line.removeprefix("# ")
-        elif found := _TWICE.match(line):
-            job, windows, side, called, of, parts, half = found.groups()
-            rows.append((on, job, windows, side, f"{called} of {of}", parts, half))
-    return Table(header, rows)
+        elif found := pattern.match(line.replace("-", "−")):
+            yield on, found.groups()
 
 
 def hta_time(folder: Path) -> Table:
