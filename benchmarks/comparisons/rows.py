@@ -1,0 +1,98 @@
+"""What is kept of a job: its steps, windows and settings as `compare` reads them, without the traces themselves."""
+
+import gzip
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+import msgspec
+
+from comparisons.making import finished
+from scalescope.scaling.compare.measurement import Measurement, Repeat, Window
+from scalescope.scaling.compare.read import read_repeat
+
+ROWS = "rows.jsonl.gz"
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One finished job."""
+
+    model: str
+    case: str
+    number: int
+    late_ms: dict[int, float] = {}  # by rank, what a step's delay took in truth
+    repeat: Repeat
+
+    @property
+    def step_ms(self) -> float:
+        """Return its step without a profiler, and without what its ranks waited for cores where that is told."""
+        return median(self.repeat.free_ms or self.repeat.steady_ms)
+
+    @property
+    def delay_ms(self) -> float | None:
+        return fmean(self.late_ms.values()) if self.late_ms else None
+
+
+def read_rows(out: Path) -> list[Row]:
+    """Return the finished jobs of a folder, or those of a file of rows."""
+    if out.is_file():
+        with gzip.open(out, "rb") as file:
+            return [msgspec.json.decode(line, type=Row, dec_hook=_decoded) for line in file]
+    folders = [path for path in sorted(out.glob("*/*-*")) if finished(path)]
+    with ProcessPoolExecutor(workers()) as pool:
+        return list(pool.map(_read, folders))
+
+
+def workers() -> int:
+    """Return how many processes may read."""
+    return max(1, min(16, (os.cpu_count() or 2) - 1))
+
+
+def _read(folder: Path) -> Row:
+    case, _, number = folder.name.rpartition("-")
+    late = {int(path.stem.removeprefix("rank")): float(path.read_text()) for path in folder.glob("rank*.late")}
+    return Row(model=folder.parent.name, case=case, number=int(number), late_ms=late, repeat=read_repeat(folder, 1))
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> None:
+    """Write rows, one a line, from which a comparison comes out alike, but for kernels, which only traces tell."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with gzip.open(path, "wb") as file:
+        for row in rows:
+            windows = [msgspec.structs.replace(one, traces={}) for one in row.repeat.windows]
+            kept = msgspec.structs.replace(row.repeat, windows=windows, path=Path(row.repeat.path.name))
+            line = msgspec.structs.replace(row, repeat=kept)
+            file.write(msgspec.json.encode(line, enc_hook=_encoded) + b"\n")
+
+
+def _encoded(value: object) -> object:
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(f"{type(value)} has no place in a row")
+
+
+def _decoded(kind: type, value: Any) -> Any:
+    if issubclass(kind, Path):
+        return Path(value)
+    raise NotImplementedError(f"{kind} has no place in a row")
+
+
+def side(name: str, repeats: Sequence[Repeat]) -> Measurement:
+    """Return repeats as one side of a comparison."""
+    return Measurement(name=name, repeats=list(repeats))
+
+
+def traces_alone(repeat: Repeat) -> Repeat:
+    """Return what a folder of a run's traces tells: its windows, and nothing of steps without a profiler."""
+    return msgspec.structs.replace(repeat, steady_ms=[], free_ms=[], run_delay_ms=None)
+
+
+def by_windows(repeat: Repeat) -> Iterator[Repeat]:
+    """Yield each window as if it had been recorded alone."""
+    alone = traces_alone(repeat)
+    for window in repeat.windows:
+        windows: list[Window] = [window]
+        yield msgspec.structs.replace(alone, windows=windows)

@@ -1,0 +1,214 @@
+"""Whether what `compare` says of jobs is right: the same twice is the same, a known difference is named and sized."""
+
+import gzip
+import itertools
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from math import sqrt
+from pathlib import Path
+from statistics import fmean, median, variance
+
+import msgspec
+
+from comparisons.cases import CASES, SAME, Case
+from comparisons.rows import ROWS, Row, by_windows, read_rows, side, traces_alone, workers, write_rows
+from scalescope.records.statistics import NORMAL_95
+from scalescope.report.compare.sentences import headline, moved
+from scalescope.scaling.compare.answer import Comparison
+from scalescope.scaling.compare.compare import compare
+from scalescope.scaling.compare.difference import Difference, difference
+from scalescope.scaling.compare.measurement import Repeat
+
+MOST_CALLED_DIFFERENT = 0.1
+NEAR = 0.1
+MOST_PAIRS = 100  # of one kind and size of split
+SAID, LINES = "said.jsonl.gz", "compare_known.txt"
+TWICE, KNOWN = "compared_alike.tsv", "compared.tsv"
+_MOST_KERNELS = 40  # of one comparison, in what is kept
+
+
+class Twice(msgspec.Struct, frozen=True):
+    """Splits of what did not differ, of one size."""
+
+    what: str
+    a_side: int
+    called_different: int
+    of: int
+    a_part_in: int
+    half_interval_percent: float
+
+    @property
+    def right(self) -> bool:
+        return self.called_different <= max(1, MOST_CALLED_DIFFERENT * self.of)
+
+    def __str__(self) -> str:
+        return (f"A/A {self.what}, {self.a_side} a side: {self.called_different} of {self.of} called different, a part "
+                f"in {self.a_part_in}; intervals ± {self.half_interval_percent:.2f}%")  # fmt: skip
+
+
+class Known(msgspec.Struct, frozen=True):
+    """A known change, and what was said of it; ms a step."""
+
+    what: str
+    true_ms: float
+    true_error_ms: float
+    found_ms: float | None
+    low_ms: float | None
+    high_ms: float | None
+    size_right: bool
+    named: bool
+    unseen_right: int  # of so many comparisons with a run left out, whose step the change then has to be
+    unseen: int
+    first: str  # what users read first
+
+    @property
+    def right(self) -> bool:
+        return self.size_right and self.named and self.unseen_right >= 0.9 * self.unseen
+
+    def __str__(self) -> str:
+        if self.found_ms is None:
+            return f"A/B {self.what}: {self.first}"
+        unseen = f" [runs left out: {self.unseen_right} of {self.unseen} sizes right]" if self.unseen else ""
+        return (f"A/B {self.what}: {self.found_ms:+.2f} ({self.low_ms:+.2f} to {self.high_ms:+.2f}) ms, true "
+                f"{self.true_ms:+.2f} ± {self.true_error_ms:.2f}{'' if self.size_right else '; WRONG SIZE'}"
+                f"{'' if self.named else '; NOT NAMED'}: {self.first}{unseen}")  # fmt: skip
+
+
+def check(out: Path, kept: Path | None = None) -> Iterator[Twice | Known]:
+    """Yield what was compared and what came out; `kept`: the folder for results."""
+    rows = read_rows(out)
+    found: list[Twice | Known] = []
+    answers: list[tuple[str, Comparison]] = []
+    if kept is not None:
+        write_rows(kept / ROWS, rows)
+    for model in sorted({row.model for row in rows}):
+        by_case: dict[str, list[Row]] = {}
+        for row in sorted((row for row in rows if row.model == model), key=lambda row: row.number):
+            by_case.setdefault(row.case, []).append(row)
+        for one in _of_model(model, by_case, answers):
+            found.append(one)
+            yield one
+    if kept is not None:
+        (kept / LINES).write_text("".join(f"{one}\n" for one in found), encoding="utf-8")
+        for path, kind in ((kept / TWICE, Twice), (kept / KNOWN, Known)):
+            table = [kind.__struct_fields__, *(msgspec.structs.astuple(one) for one in found if isinstance(one, kind))]
+            path.write_text("".join("\t".join(map(_cell, cells)) + "\n" for cells in table), encoding="utf-8")
+        with gzip.open(kept / SAID, "wb") as file:
+            for what, answer in answers:
+                short = msgspec.structs.replace(answer, kernels=answer.kernels[:_MOST_KERNELS])
+                file.write(msgspec.json.encode({"what": what, "first": headline(answer), "answer": short}) + b"\n")
+
+
+def _cell(value: object) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+def _of_model(
+    model: str, by_case: Mapping[str, Sequence[Row]], answers: list[tuple[str, Comparison]]
+) -> Iterator[Twice | Known]:
+    same = [row.repeat for row in by_case.get(SAME, [])]
+    yield from same_twice(f"{model} {SAME}", same)
+    traced = [traces_alone(one) for one in same if one.windows]
+    yield from same_twice(f"{model} traces", traced, largest=1)
+    windows = [window for one in same for window in by_windows(one)]
+    yield from same_twice(f"{model} windows", windows, largest=1)
+    known = [name for name in CASES if name != SAME and name in by_case and same]
+    error = _between_runs_ms(by_case)
+    tasks = [(f"{model} {name}", by_case[SAME], by_case[name], CASES[name], error) for name in known]
+    if tasks:
+        with ProcessPoolExecutor(workers()) as pool:
+            for found, answer in pool.map(_known, *zip(*tasks, strict=True)):
+                answers.append((found.what, answer))
+                yield found
+
+
+def same_twice(what: str, repeats: Sequence[Repeat], largest: int | None = None) -> Iterator[Twice]:
+    """Yield how many interleaved splits of undisturbed repeats are called different, by their size."""
+    for size in range(1, min(len(repeats) // 2, largest or len(repeats)) + 1):
+        splits = list(_splits(len(repeats), size))
+        random.Random(size).shuffle(splits)
+        found = [_compared([repeats[at] for at in one], [repeats[at] for at in other])
+                 for one, other in splits[:MOST_PAIRS]]  # fmt: skip
+        wrong = sum(not one.low_ms <= 0 <= one.high_ms for one in found)
+        parts = sum(any(not part.within_noise for part in one.parts) for one in found)
+        half = median((one.high_ms - one.low_ms) / 2 / one.baseline_ms for one in found)
+        yield Twice(what, size, wrong, len(found), parts, 100 * half)
+
+
+def _splits(count: int, size: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+    for one in itertools.combinations(range(count), size):
+        for other in itertools.combinations([at for at in range(count) if at not in one], size):
+            if one < other:
+                yield one, other
+
+
+def _compared(baseline: Sequence[Repeat], other: Sequence[Repeat], rate: float = 1.0) -> Difference:
+    found = difference(side("one", baseline), side("other", other), rate)
+    assert found is not None
+    return found
+
+
+def _between_runs_ms(by_case: Mapping[str, Sequence[Row]]) -> float:
+    """Return by how much runs of one job differ, as a standard deviation, over all jobs."""
+    several = [[row.step_ms for row in rows] for rows in by_case.values() if len(rows) > 1]
+    degrees = sum(len(one) - 1 for one in several)
+    return sqrt(sum(variance(one) * (len(one) - 1) for one in several) / degrees) if degrees else 0.0
+
+
+def _known(
+    what: str, same: Sequence[Row], other: Sequence[Row], case: Case, error_ms: float
+) -> tuple[Known, Comparison]:
+    """Return what was found of a known change, and the whole answer.
+
+    A delay's length is known. Otherwise the truth is the difference of the steps of runs that the comparison does not
+    see: each run of the changed job is left out once, with the undisturbed ones of its turn.
+    """
+    answer = compare([side("same", [row.repeat for row in same])], [side("other", [row.repeat for row in other])])
+    delays = [row.delay_ms for row in other if row.delay_ms is not None]
+    if delays:
+        truth = fmean(delays)
+        return scored(what, answer, (truth, truth, truth), case.moves), answer
+    rate = (same[0].repeat.identity.samples or 1) / (other[0].repeat.identity.samples or 1)
+    inside = []
+    for left in other:
+        beside = [row for row in same if row.number // 2 == left.number]
+        seen = [row.repeat for row in same if row not in beside], [row.repeat for row in other if row is not left]
+        if not (beside and all(seen)):
+            continue
+        true = rate * left.step_ms - fmean(row.step_ms for row in beside)
+        off = NORMAL_95 * error_ms * sqrt(1 + 1 / len(beside))
+        found = _compared(*seen, rate)
+        inside.append(_holds(found.change_ms, found.low_ms, found.high_ms, (true - off, true, true + off)))
+    truth = rate * fmean(row.step_ms for row in other) - fmean(row.step_ms for row in same)
+    off = NORMAL_95 * error_ms * sqrt(1 / len(other) + 1 / len(same))
+    return scored(what, answer, (truth - off, truth, truth + off), case.moves, inside), answer
+
+
+def _holds(change: float, low: float, high: float, truth: tuple[float, float, float]) -> bool:
+    """Tell whether a change's interval meets the truth's, or it is within a tenth of the truth."""
+    return (low <= truth[2] and truth[0] <= high) or abs(change - truth[1]) <= NEAR * abs(truth[1])
+
+
+def known_change(
+    what: str, baseline: Sequence[Repeat], other: Sequence[Repeat], truth: tuple[float, float, float]
+) -> Known:
+    """Return what was found of a change whose cost lies between two bounds, and is most likely what is between."""
+    return scored(what, compare([side("same", baseline)], [side("other", other)]), truth)
+
+
+def scored(
+    what: str,
+    answer: Comparison,
+    truth: tuple[float, float, float],
+    moves: Sequence[str] = (),
+    unseen: Sequence[bool] = (),
+) -> Known:
+    """Return what was said of a known change, and whether it is right: its size, and what is told first."""
+    change, low_ms, high_ms = answer.change_ms, answer.low_ms, answer.high_ms
+    told = moved(answer)
+    # what cannot be told from noise as a whole need not be named
+    named = not moves or any(part.name in moves for part in told[:2]) or (answer.verdict == "same" and not told)
+    held = change is not None and low_ms is not None and high_ms is not None and _holds(change, low_ms, high_ms, truth)
+    return Known(what, truth[1], (truth[2] - truth[0]) / 2, change, low_ms, high_ms, held, named, sum(unseen),
+                 len(unseen), headline(answer))  # fmt: skip
