@@ -51,7 +51,7 @@ from scalescope.report.views import (
 )
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding import Finding, is_within_noise, weight
+from scalescope.scaling.finding import Finding, is_of_steady_steps, is_within_noise, weight
 from scalescope.scaling.findings.derived import is_compiled
 from scalescope.scaling.findings.shares import bounded_means
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
@@ -148,6 +148,9 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
         advice = _best_advice(run, advice, bool(unseen))
     else:
         headline = f"{whose}: the traces do not say where its time goes."
+        if run.findings and is_of_steady_steps(run.findings[0]):
+            headline = f"{whose}: {finding_text.headline(run.findings[0], 0.0, run.world_size)}"
+            advice = _best_advice(run, "", False)
     notes: list[str] = [lost_sentence(run)] if run.lost else []
     notes += _throughput_sentences(run)
     notes += _window_sentences(run)
@@ -335,11 +338,12 @@ def _throughput_sentences(run: RunAnalysis) -> list[str]:
         return []  # traces of anybody's job: nobody expects one
     if done is None:
         return ["Its throughput is not known: there are no steady steps outside the profiler's window."]
-    text = (
-        f"It does {rate(done.tokens_per_s)} tokens/s"
-        if done.tokens_per_s
-        else f"It does {rate(done.samples_per_s)} {of_what(done)}/s"
-    )
+    a_second, unit = (done.tokens_per_s, "tokens") if done.tokens_per_s else (done.samples_per_s, of_what(done))
+    text = f"It does {rate(a_second)} {unit}/s"
+    if run.step_times is not None and (overall := run.step_times.overall) < 1:
+        text = (
+            f"It does {rate(a_second * overall)} {unit}/s, long steps included, and {rate(a_second)} in a typical one"
+        )
     return [f"{text}, {percent(done.mfu)} MFU." if done.mfu is not None else f"{text}."]
 
 

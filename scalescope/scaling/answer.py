@@ -266,6 +266,19 @@ class Efficiency(msgspec.Struct, kw_only=True):
     orchestration: float
 
 
+class LongSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """Steady steps that are far longer than the median one, now and then: by how much, and what for."""
+
+    count: int
+    each_ms: float  # a long one beyond the median, in the mean
+    ms: float  # the same, in the mean of all steady steps, with its 95% interval
+    low_ms: float
+    high_ms: float
+    mean_step_ms: float
+    cause: Literal["loading"] | None = None  # that their hosts were in their loaders for it; None: not known
+    rank: int | None = None  # whose host was; None: several, or not known
+
+
 class StepTimes(msgspec.Struct, kw_only=True):
     """The step outside the profiler's window beside the step inside: their difference is what profiling costs.
 
@@ -282,11 +295,19 @@ class StepTimes(msgspec.Struct, kw_only=True):
     #: Steps differ as much by themselves, or the profiled ones are shorter, or no cost of recording makes the traced
     #: steps of those beside them (see `AsRun.contradicts`): the machine's doing.
     unsteady: bool = False
+    long_steps: LongSteps | None = None  # None: there are none worth a word
 
     def __post_init__(self) -> None:
         """Tell it of answers that were written before it was a field of theirs, too."""
         if self.profiling_overhead_ms is not None and self.measured_step_ms is not None:
             self.unsteady |= is_unsteady(self.profiling_overhead_ms, self.measured_step_ms, self.placebo_ms)
+
+    @property
+    def overall(self) -> float:
+        """What all steady steps did a second over what the typical one does: less than 1 where some are long."""
+        if self.long_steps is None or self.measured_step_ms is None or self.long_steps.mean_step_ms <= 0:
+            return 1.0
+        return self.measured_step_ms / self.long_steps.mean_step_ms
 
     @property
     def profiled_step_ms(self) -> float | None:

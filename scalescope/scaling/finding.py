@@ -46,6 +46,7 @@ Cure = Literal[
     "even_out",  # the ranks' batches
     "look_at_device",
     "load_ahead",
+    "load_faster",  # ahead it is already: batches are made slower than they are taken
     "look_at_host",
     "free_cores",
     "fewer_threads",
@@ -67,6 +68,7 @@ Cure = Literal[
     "more_micro_batches",
     "balance_experts",
     "measure_again",
+    "profile_longer",  # so that a window meets one of the long steps
     "give_step_ms",
     "faster_kernels",
 ]
@@ -122,6 +124,8 @@ class Reason(msgspec.Struct, frozen=True):
 
 #: Evidence of a cause that is there in some steps alone: `ms` in each of `calls` steps, of `value`.
 IN_STEPS = "in_steps"
+#: Evidence that a finding is of the job's own steady steps, not of those that a window holds: `ms` is their mean.
+STEADY_STEPS = "steady_steps"
 #: The figure that says what kernels take that compute values for being read alone, as it seems.
 READ_VALUES = "read_values"
 #: Evidence of a step without another finding: communication that nothing hides, where there is much of it.
@@ -138,13 +142,20 @@ def is_within_noise(finding: Finding) -> bool:
 
 
 def is_known(finding: Finding) -> bool:
-    """Tell whether the run itself tells a cause, and its trace but what that costs."""
+    """Tell whether the run itself tells a cause, and its trace at most what that costs."""
+    if is_of_steady_steps(finding) and finding.code != "unsteady":
+        return True
     return finding.remedy is not None and finding.remedy.cure == "fewer_threads"
 
 
 def is_now_and_then(finding: Finding) -> bool:
     """Tell whether a cause is there in some of the steps alone, by its evidence."""
     return any(row.name == IN_STEPS for row in finding.evidence)
+
+
+def is_of_steady_steps(finding: Finding) -> bool:
+    """Tell whether a cause is known by the job's own timing of its steady steps, whatever its traces hold."""
+    return any(row.name == STEADY_STEPS for row in finding.evidence)
 
 
 def weight(finding: Finding) -> float:

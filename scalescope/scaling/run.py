@@ -296,6 +296,7 @@ def add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
         analysis.quality.reasons.append(f"steps.jsonl: {error}")
         rows = []
     add_steps(analysis, rows_of_answer(analysis, rows))
+    keep(analysis, analysis.findings)  # its steps may tell what no window met
     if analysis.throughput is not None and facts is not None:
         analysis.throughput.counts_batches = facts.counts_batches
     analysis.last_collectives, _ = read_flight(folder, info.world_size)

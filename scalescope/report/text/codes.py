@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from scalescope.records.steps.annotations import LOADING
 from scalescope.report.drawing.numbers import factor, figure, listing, milliseconds, percent
-from scalescope.scaling.finding import IN_STEPS, READ_VALUES, Code, EvidenceRow, Finding
+from scalescope.scaling.finding import IN_STEPS, READ_VALUES, Code, EvidenceRow, Finding, is_of_steady_steps
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,10 @@ def _alternating(finding: Finding) -> str:
 
 
 def _loading(finding: Finding) -> str:
+    if (long := _long_steps(finding)) is not None:
+        whose = "the hosts wait" if finding.rank is None else "its host waits"
+        often = f"in {long.calls:.0f} of {long.value:.0f} steps"
+        return f"{often} {whose} {milliseconds(long.ms or 0.0)} for a batch, which its loader makes too slowly"
     row = _first(finding, "annotation")
     whose = "the hosts load" if finding.rank is None else "its host loads"
     named = f" ({row.name})" if row is not None and row.name not in ("loading", LOADING) else ""
@@ -91,6 +95,12 @@ def _stall(finding: Finding) -> str:
         often = f"in {steps.calls:.0f} of {steps.value:.0f} steps"
         return f"{whose} nothing that is recorded for {milliseconds(steps.ms)} {often}{where}"
     return f"{whose} nothing that is recorded for {milliseconds(row.ms)} a step{where}"
+
+
+def _long_steps(finding: Finding) -> EvidenceRow | None:
+    """Return the row of long steps where a finding is of the job's own steady ones."""
+    row = _row(finding, IN_STEPS) if is_of_steady_steps(finding) else None
+    return row if row is not None and row.calls is not None and row.value is not None else None
 
 
 def _starved(finding: Finding) -> str:
@@ -211,6 +221,9 @@ def _experts(finding: Finding) -> str:
 
 
 def _unsteady(finding: Finding) -> str:
+    if (long := _long_steps(finding)) is not None:
+        each = milliseconds(long.ms or 0.0)
+        return f"{long.calls:.0f} of {long.value:.0f} steps take {each} longer than the others, and no window shows why"
     row = _row(finding, "step_spread")
     if row is not None and row.share is not None:
         uneven = next((one.name for one in finding.evidence if one.kind == "activity"), None)

@@ -30,6 +30,10 @@ CURES: dict[Cure, CureText] = {
         "load batches ahead, in processes of their own",
         "DataLoader(num_workers=4, prefetch_factor=4, pin_memory=True, persistent_workers=True)",
     ),
+    "load_faster": CureText(
+        "make batches faster than the job takes them",
+        "more DataLoader workers where cores are left for them; smaller images, or decoding on the device",
+    ),
     "look_at_host": CureText(
         "find what holds that host up",
         "py-spy dump on that rank; gc.freeze() and gc.disable() in the loop; no I/O in the step",
@@ -90,6 +94,10 @@ CURES: dict[Cure, CureText] = {
     "more_micro_batches": CureText("use more micro-batches", "more micro-batches a step, or an interleaved schedule"),
     "balance_experts": CureText("balance the experts", "a balancing loss, or a capacity factor"),
     "measure_again": CureText("measure for longer", "profile more steps, on a machine without other work"),
+    "profile_longer": CureText(
+        "let long steps open a window of the profiler, with profiler.on_anomaly=true",
+        "profile_steps(…, on_anomaly=True)",
+    ),
     "give_step_ms": CureText(
         "give the step's time without the profiler: --step-ms",
         "time some steps without the profiler, and give --step-ms",

@@ -6,7 +6,7 @@ from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.text.codes import CODES
 from scalescope.report.text.cures import cure_elsewhere, cure_text
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import EXPOSED, Finding, is_now_and_then, is_within_noise
+from scalescope.scaling.finding import EXPOSED, STEADY_STEPS, Finding, is_now_and_then, is_within_noise
 
 
 def cost(finding: Finding) -> str:
@@ -49,6 +49,8 @@ def headline(finding: Finding, step_ms: float, ranks: int) -> str:
         return f"nothing {where} is wrong: {because(finding)}."
     # what is there in some steps may be more than the typical one takes
     whole = "a step in the mean" if is_now_and_then(finding) else f"of the {milliseconds(step_ms)} step"
+    if (steady := next((row.ms for row in finding.evidence if row.name == STEADY_STEPS), None)) is not None:
+        whole = f"of the mean step of {milliseconds(steady)}"
     if is_within_noise(finding):
         nobody = "no rank is late for sure; " if finding.rank is not None else ""
         return f"{nobody}{subject(finding)} may cost {cost(finding)} {whole}, or nothing: {because(finding)}."

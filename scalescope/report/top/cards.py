@@ -86,7 +86,8 @@ def _run_figures(run: RunAnalysis) -> list[Figure]:
         value, unit = (
             (done.tokens_per_s, "tokens/s") if done.tokens_per_s else (done.samples_per_s, f"{of_what(done)}/s")
         )
-        figures.append(Figure("throughput", rate(value), unit))
+        overall = run.step_times.overall if run.step_times is not None else 1.0
+        figures.append(Figure("throughput", rate(value * overall), unit))
     factors, whose = shown_efficiency(run)
     if factors is not None:
         figures.append(Figure(f"parallel efficiency {whose.split(',')[0]}".rstrip(), percent(factors.parallel)))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from scalescope.records.rows import StepRow
 from scalescope.records.steps.unevenness import difference, percentile
 from scalescope.scaling.answer import RunAnalysis, StepTimes, Throughput
+from scalescope.scaling.verdicts.long_steps import long_steps
 
 #: Profiled steps that differ by more from the measured ones are not like them.
 UNLIKE = 0.1
@@ -55,6 +56,7 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
         profiling_overhead_ms=found.ms if found is not None else None,
         profiling_overhead_fraction=found.fraction if found is not None else None,
         placebo_ms=found.placebo_ms if found is not None else None,
+        long_steps=long_steps(steady),
     )
     if not steady:
         return

@@ -1,0 +1,158 @@
+"""Steps that wait for their batches now and then: no window need meet one, and the job's own rows tell of them."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from scalescope.records.rows import StepRow
+from scalescope.report.verdict import run_verdict
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.finding import Finding
+from scalescope.scaling.findings.derived import keep
+from scalescope.scaling.verdicts.long_steps import long_steps
+from tests.report_samples import run_answer, write_run
+
+JOB = Path(__file__).parent / "data" / "gather_sm_n2"  # 2.2 ms a step
+STEP_MS = 2.2
+
+
+def rows(lengths: list[float], loading: list[list[float]] | None = None, first: int = 0) -> list[StepRow]:
+    return [
+        StepRow(
+            step=first + at,
+            phase="steady",
+            step_ms=[ms, ms],
+            samples_per_s=64e3 / ms,
+            loading_ms=loading[at] if loading else [],
+        )
+        for at, ms in enumerate(lengths)
+    ]
+
+
+def stalling(steps: int, every: int, stall_ms: float, rank: int | None = None) -> list[StepRow]:
+    """Return steps of which every so many wait for a batch: all ranks' hosts, or one's."""
+    lengths, loading = [], []
+    for step in range(steps):
+        waited = stall_ms if step % every == every - 1 else 0.0
+        lengths.append(STEP_MS + 0.002 * (step % 3) + waited)
+        loading.append([0.05 + (waited if rank in (None, one) else 0.0) for one in range(2)])
+    return rows(lengths, loading)
+
+
+def test_a_loader_that_stalls_now_and_then_is_found_and_sized() -> None:
+    long = long_steps(stalling(120, 15, 45.0))
+    assert long is not None and (long.count, long.cause, long.rank) == (8, "loading", None)
+    assert long.ms == pytest.approx(3.0, rel=0.02) and long.low_ms < 3.0 < long.high_ms
+    assert long.mean_step_ms == pytest.approx(STEP_MS + 3.0, rel=0.01)
+    assert long.high_ms - long.low_ms < long.ms  # stalls at intervals are known better than by their number alone
+
+
+def test_where_most_steps_wait_the_typical_one_is_no_yardstick() -> None:
+    waits = [0.0, 50.0, 60.0, 0.0, 70.0, 55.0, 40.0, 0.0, 65.0, 60.0] * 12
+    steps = rows([12.0 + ms for ms in waits], [[ms, 0.0] for ms in waits])
+    long = long_steps(steps)
+    assert long is not None and long.rank == 0
+    assert long.ms == pytest.approx(sum(waits) / len(waits), rel=0.02)
+
+
+def test_a_single_ranks_loader_is_that_ranks() -> None:
+    long = long_steps(stalling(90, 10, 30.0, rank=1))
+    assert long is not None and (long.cause, long.rank) == ("loading", 1)
+
+
+@pytest.mark.parametrize("few", [rows([2.0] * 60), rows([2.0] * 58 + [300.0, 2.0]), rows([2.0, 9.0, 9.0, 9.0])])
+def test_steady_steps_a_single_hiccup_and_too_few_steps_tell_nothing(few: list[StepRow]) -> None:
+    assert long_steps(few) is None
+
+
+def with_rows(path: Path, steady: list[StepRow]) -> RunAnalysis:
+    """Return the answer for a run with the job's traces and such steady steps before them."""
+    folder = write_run(path, 2)
+    folder.analysis.unlink()
+    folder.steps.unlink()
+    folder.traces.mkdir()
+    for trace in JOB.glob("rank*.json.gz"):
+        shutil.copy(trace, folder.trace_of(int(trace.name[4]), 30))
+    (plain,) = analyze([JOB], jobs=1)
+    assert isinstance(plain, RunAnalysis)
+    recorded = sorted({one.step for one in plain.steps})
+    with folder.step_writer() as writer:
+        for row in steady:
+            writer.append(row)
+        for step in recorded:
+            row = StepRow(step=max(step, len(steady)), phase="profile", step_ms=[STEP_MS] * 2, samples_per_s=29e3)
+            writer.append(row)
+    (answer,) = analyze([path], jobs=1)
+    assert isinstance(answer, RunAnalysis)
+    return answer
+
+
+def test_what_no_window_met_comes_first_and_the_rate_holds_it(tmp_path: Path) -> None:
+    answer = with_rows(tmp_path / "run", stalling(120, 15, 45.0))
+    first = answer.findings[0]
+    assert (first.code, first.rank, first.backed) == ("data_loading", None, "measured")
+    assert first.ms == pytest.approx(3.0, rel=0.02) and first.fraction == pytest.approx(3.0 / 5.2, rel=0.02)
+    assert not any(one.code == "nothing" for one in answer.findings)
+    assert answer.advice[0].cure == "load_faster"
+    verdict = run_verdict(answer)
+    assert "loading data costs 3.0 ms" in verdict.headline and "of the mean step of 5.2 ms" in verdict.headline
+    assert "in 8 of 120 steps the hosts wait 45.0 ms for a batch" in verdict.headline
+    assert "unsteady" not in verdict.headline  # what makes its steps differ is known
+    assert answer.throughput is not None
+    overall = answer.throughput.samples_per_s * STEP_MS / 5.2
+    assert any(f"{overall:,.0f}"[:3] in one for one in verdict.notes if "long steps included" in one)
+    again = run_verdict(msgspec_round(answer))
+    assert again == verdict
+
+
+def msgspec_round(answer: RunAnalysis) -> RunAnalysis:
+    """Return an answer as it is read back; kept once more it stays what it is."""
+    read = msgspec.json.decode(msgspec.json.encode(answer), type=RunAnalysis)
+    before = list(read.findings)
+    keep(read, read.findings)
+    assert read.findings == before
+    return read
+
+
+def test_long_steps_of_unknown_cause_are_told_of_devices_and_not_of_hosts_that_compute() -> None:
+    lengths = [2.2 + (45.0 if step % 15 == 14 else 0.0) for step in range(120)]
+    for activity, expected in (("gpu", ["unsteady"]), ("cpu", [])):
+        answer = told(activity, long=rows(lengths))
+        assert [one.code for one in answer.findings] == expected
+    assert "8 of 120 steps take 45.0 ms longer than the others" in run_verdict(told("gpu", long=rows(lengths))).text
+
+
+def test_what_windows_show_of_the_same_cause_is_part_of_it() -> None:
+    found = Finding(code="data_loading", ms=0.4, low_ms=0.1, high_ms=0.7, backed="replay")
+    other = Finding(code="copies", ms=0.3, low_ms=0.2, high_ms=0.4, backed="replay")
+    answer = told("gpu", [found, other], stalling(120, 15, 45.0))
+    assert [one.code for one in answer.findings] == ["data_loading", "copies"]
+    assert answer.findings[0].ms == pytest.approx(3.0, rel=0.02)
+    costlier = Finding(code="data_loading", ms=9.0, low_ms=8.0, high_ms=10.0, backed="replay")
+    assert told("gpu", [costlier], stalling(120, 15, 45.0)).findings == [costlier]
+
+
+def told(activity: Any, findings: list[Finding] | None = None, long: list[StepRow] | None = None) -> RunAnalysis:
+    answer = run_answer("gpt", 2)
+    answer.activity, answer.experts, answer.pipelines = activity, [], []
+    assert answer.step_times is not None and long is not None
+    answer.step_times.long_steps, answer.step_times.measured_steps = long_steps(long), len(long)
+    keep(answer, findings or [])
+    return answer
+
+
+def test_a_job_without_traces_tells_it_too(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", 2)
+    folder.analysis.unlink()
+    folder.steps.unlink()
+    with folder.step_writer() as writer:
+        for row in stalling(120, 15, 45.0):
+            writer.append(row)
+    (answer,) = analyze([folder.path], jobs=1)
+    assert isinstance(answer, RunAnalysis)
+    verdict = run_verdict(answer)
+    assert "loading data costs 3.0 ms" in verdict.headline and "make batches faster" in verdict.advice
