@@ -32,7 +32,7 @@ CURES: dict[Cure, CureText] = {
     ),
     "load_faster": CureText(
         "make batches faster than the job takes them",
-        "more DataLoader workers where cores are left for them; smaller images, or decoding on the device",
+        "more loader workers where cores are left for them; smaller images, or decoding on the device",
     ),
     "look_at_host": CureText(
         "find what holds that host up",
