@@ -36,6 +36,7 @@ from scalescope.report.text.cures import cure_text
 from scalescope.report.text.fusing import best_to_do
 from scalescope.report.text.longer import longer_sentence, usual_sentences
 from scalescope.report.text.mixed import mixed_sentence
+from scalescope.report.text.recurring import is_told, leads, pace, recurring_advice, recurring_clause
 from scalescope.report.views import (
     activities,
     devices,
@@ -131,6 +132,8 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
         if run.longer is not None:
             headline = f"{whose}: {longer_sentence(run.longer)} {headline.removeprefix(f'{whose}: ')}"
             explained += usual_sentences(run)
+        if run.recurring is not None and is_told(run) and not leads(run):
+            explained.append(f"{capitalized(recurring_clause(run, run.recurring))}.")
         if (against := contradiction(run)) and run.as_run is not None and run.as_run.untraced_by == "given":
             level = "unknown"  # all that is said of the step as run rests on what was given
             explained.insert(0, f"By the traces: {headline.removeprefix(f'{whose}: ')}")
@@ -143,9 +146,16 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
             explained[:0] = [capitalized(against)] if against else []
         elif against:
             explained.append(capitalized(against))
+        if run.recurring is not None and leads(run):
+            level = "unknown"  # a few profiled steps hold none of it, or too much
+            whole = headline.removeprefix(f"{whose}: ")
+            alone = "" if "Of the profiled steps alone" in whole else "Of the profiled steps: "
+            headline = f"{whose}: {recurring_clause(run, run.recurring)}. {alone}{whole}"
         if lost and 1 - compute > 0.02:
             advice = f"{_remedy(lost[0][0], run)}."
         advice = _best_advice(run, advice, bool(unseen))
+        if run.recurring is not None and leads(run):
+            advice = f"{recurring_advice(run.recurring)}; of the profiled steps: {advice}"
     else:
         headline = f"{whose}: the traces do not say where its time goes."
     notes: list[str] = [lost_sentence(run)] if run.lost else []
@@ -335,11 +345,10 @@ def _throughput_sentences(run: RunAnalysis) -> list[str]:
         return []  # traces of anybody's job: nobody expects one
     if done is None:
         return ["Its throughput is not known: there are no steady steps outside the profiler's window."]
-    text = (
-        f"It does {rate(done.tokens_per_s)} tokens/s"
-        if done.tokens_per_s
-        else f"It does {rate(done.samples_per_s)} {of_what(done)}/s"
-    )
+    value, unit = (done.tokens_per_s, "tokens/s") if done.tokens_per_s else (done.samples_per_s, f"{of_what(done)}/s")
+    text = f"It does {rate(value)} {unit}"
+    if run.recurring is not None and is_told(run):
+        text += f" between the longer steps, {rate(pace(run.recurring) * value)} with them"
     return [f"{text}, {percent(done.mfu)} MFU." if done.mfu is not None else f"{text}."]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from scalescope.records.rows import StepRow
 from scalescope.records.steps.unevenness import difference, percentile
 from scalescope.scaling.answer import RunAnalysis, StepTimes, Throughput
+from scalescope.scaling.verdicts.recurring import recurring_steps
 
 #: Profiled steps that differ by more from the measured ones are not like them.
 UNLIKE = 0.1
@@ -38,8 +39,13 @@ def rows_of_answer(analysis: RunAnalysis, rows: Sequence[StepRow]) -> Sequence[S
 
 
 def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
-    """Add what steps.jsonl says: the steps outside the profiler's window beside those inside, and the throughput."""
+    """Add what steps.jsonl says: the steps outside the profiler's window beside those inside, and the throughput.
+
+    Steps that are longer every so often are told by themselves, and are in neither.
+    """
     steady = [row for row in rows if row.phase == "steady" and row.step_ms]
+    analysis.recurring = recurring_steps(steady)
+    steady = [row for row in steady if not _recurs(analysis, row.step)]
     window = None
     profiled = [rank for rank in analysis.ranks if rank.steps]
     if profiled:
@@ -84,6 +90,7 @@ def _profiled_ms(analysis: RunAnalysis, rows: Sequence[StepRow]) -> list[float]:
     Where it did not, by the traces: the mean rank's, without a last one that nothing bounds where there are others.
     """
     recorded = {one.step for one in analysis.steps}
+    recorded = {step for step in recorded if not _recurs(analysis, step)} or recorded
     if timed := [row.length_ms for row in rows if row.step in recorded and row.phase == "profile" and row.step_ms]:
         return timed
     steps: dict[int, list[float]] = {}
@@ -91,6 +98,12 @@ def _profiled_ms(analysis: RunAnalysis, rows: Sequence[StepRow]) -> list[float]:
         if not one.open_ended or len(analysis.steps) == len(analysis.ranks):
             steps.setdefault(one.step, []).append(one.window_ms)
     return [statistics.fmean(own) for _, own in sorted(steps.items())]
+
+
+def _recurs(analysis: RunAnalysis, step: int) -> bool:
+    """Tell whether a step is one of those that are longer every so often."""
+    found = analysis.recurring
+    return found is not None and step % found.every in found.phases
 
 
 def _median(values: Iterable[float | None]) -> float | None:
