@@ -7,18 +7,20 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from scalescope.records.rows import TrainFacts
 from scalescope.report.as_run import as_run_title
 from scalescope.report.markdown import for_an_issue
 from scalescope.report.of_traces import data_of_traces
 from scalescope.report.panels.ranks import partition_panels, wait_panels
-from scalescope.report.text.findings import because
+from scalescope.report.text.findings import because, first_to_do, headline
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.as_run.step import take_recording_out
-from scalescope.scaling.finding import Finding, weight
+from scalescope.scaling.finding import INPUTS, EvidenceRow, Finding, Remedy, weight
 from scalescope.scaling.findings.add import add_findings
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.derived import stragglers_of
+from scalescope.scaling.findings.detectors.slower_compute import slower_compute
 from scalescope.scaling.findings.in_range import hold
 from scalescope.scaling.findings.late_root import late_root
 from scalescope.scaling.ranks.summary import read_rank
@@ -135,6 +137,59 @@ def test_slower_kernels_of_all_kinds_are_the_devices_and_a_percent_is_no_finding
     assert one.remedy is not None and one.remedy.cure == "look_at_device"
     (natural,) = found(data_parallel.run(tmp_path / "natural", Disturbance(slower={3: 1.015}), ahead=True))
     assert natural.code == "nothing"
+
+
+def with_shapes(folder: Path, rows: dict[int, int]) -> Path:
+    """Add to each rank's trace what its host multiplies, as torch writes it where shapes are recorded."""
+    for path in folder.glob("rank*.json.gz"):
+        trace = json.loads(gzip.decompress(path.read_bytes()))
+        begin = next(one for one in trace["traceEvents"] if one.get("name", "").startswith("ProfilerStep"))
+        batch = rows[int(path.name[4])]
+        for name, dims in (("aten::mm", [[batch, 64], [64, 64]]), ("aten::addmm", [[64], [batch, 64], [64, 64], []])):
+            trace["traceEvents"].append({**begin, "cat": "cpu_op", "name": name, "dur": 0.001,
+                                         "args": {"Input Dims": dims, "External id": 7}})  # fmt: skip
+        path.write_bytes(gzip.compress(json.dumps(trace).encode()))
+    return folder
+
+
+def test_a_rank_whose_shapes_are_larger_has_more_work_whatever_its_times_look_like(tmp_path: Path) -> None:
+    """Its longest kernels alone were longer by a millisecond or so, which was told as another process's turns."""
+    slow = Disturbance(taken={2: 3 * MS // 2})
+    uneven = with_shapes(
+        data_parallel.run(tmp_path / "uneven", slow, steps=8, ahead=True), {0: 32, 1: 32, 2: 48, 3: 32}
+    )
+    (one,) = found(uneven)
+    assert (one.code, one.rank) == ("more_work", 2) and one.remedy is not None and one.remedy.cure == "even_out"
+    assert one.ms == pytest.approx(1.5, rel=0.05)
+    assert because(one) == "it computes on 1.50× as much data as the others, in the same operators"
+    even = with_shapes(data_parallel.run(tmp_path / "even", slow, steps=8, ahead=True), dict.fromkeys(range(4), 32))
+    assert [(one.code, one.evidence[0].name) for one in found(even)] == [("slower_compute", "by_turns")]
+    little = Disturbance(slower={3: 1.5})
+    hardly = with_shapes(data_parallel.run(tmp_path / "hardly", little, ahead=True), {0: 100, 1: 100, 2: 100, 3: 106})
+    assert [(one.code, one.rank) for one in found(hardly)] == [("slower_compute", 3)], "6% more do not take 50% longer"
+
+
+def test_what_a_script_told_of_its_samples_tells_it_too(tmp_path: Path) -> None:
+    folder = data_parallel.run(tmp_path, Disturbance(slower={3: 1.5}), ahead=True)
+    explained = explain_traces(find_sources(folder), folder.name, 1, for_replay=True)
+    replayer = open_replayer(find_targets(folder)[0], explained.analysis, [], explained.records, 1)
+    facts = TrainFacts("mine", "ddp", "fp32", 1, 0.0, "", 36, origin="script", samples_by_rank=(32, 32, 32, 48))
+    step_ms = replayer.base_ns / 1e6
+    (one,) = slower_compute(Scene(explained.analysis, replayer, facts, step_ms=step_ms))
+    assert (one.code, one.rank, one.evidence[0].value) == ("more_work", 3, 1.5)
+    (untold,) = slower_compute(Scene(explained.analysis, replayer, step_ms=step_ms))
+    assert untold.code == "slower_compute"
+
+
+def test_more_work_that_noise_hides_the_cost_of_is_there_all_the_same() -> None:
+    inputs = EvidenceRow(kind="figure", name=INPUTS, value=1.5)
+    one = Finding(code="more_work", rank=1, ms=14.3, low_ms=0.0, high_ms=43.1, evidence=(inputs,), backed="replay",
+                  remedy=Remedy(cure="even_out"))  # fmt: skip
+    told = headline(one, 91.9, 2)
+    assert told.startswith("rank 1 may cost 14.3 ms (0.00 ms to 43.1 ms) of the 91.9 ms step: it computes on 1.50×")
+    assert "no rank is late" not in told and "or nothing" not in told and told.endswith("how much, the noise hides.")
+    sure = Finding(code="host_bound", ms=3.6, low_ms=1.0, high_ms=3.6, backed="bound", remedy=Remedy(cure="compile"))
+    assert first_to_do([one, sure]) is one
 
 
 def test_figures_that_are_exchanged_one_by_one_cost_all_rounds_but_one(tmp_path: Path) -> None:

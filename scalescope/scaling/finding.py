@@ -12,7 +12,7 @@ import msgspec
 #: What can be found. A code names the cause, not its symptom.
 Code = Literal[
     "own_work",  # a kernel that the other ranks do not run
-    "more_work",  # the same kernels more often than on the other ranks
+    "more_work",  # the same kernels more often than on the other ranks, or on more data
     "slower_compute",  # the same kernels, longer than on the other ranks
     "alternating_load",  # ranks take turns in being late: nobody's fault alone, and all lose
     "data_loading",  # the host fetches a batch while the device has nothing to do
@@ -124,6 +124,8 @@ class Reason(msgspec.Struct, frozen=True):
 IN_STEPS = "in_steps"
 #: The figure that says what kernels take that compute values for being read alone, as it seems.
 READ_VALUES = "read_values"
+#: The figure that says how many times the others' inputs a rank computes on, by shapes or as its script told.
+INPUTS = "times_the_inputs"
 #: Evidence of a step without another finding: communication that nothing hides, where there is much of it.
 EXPOSED = "exposed_communication"
 #: A cost whose interval begins below this reads as 0.00 ms.
@@ -140,6 +142,11 @@ def is_within_noise(finding: Finding) -> bool:
 def is_known(finding: Finding) -> bool:
     """Tell whether the run itself tells a cause, and its trace but what that costs."""
     return finding.remedy is not None and finding.remedy.cure == "fewer_threads"
+
+
+def is_certain(finding: Finding) -> bool:
+    """Tell whether the cause is there for sure, whatever it costs: what a rank is given is no matter of its machine."""
+    return any(row.name == INPUTS for row in finding.evidence)
 
 
 def is_now_and_then(finding: Finding) -> bool:

@@ -174,7 +174,9 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
     if usable and analysis.efficiency is None and len(splits) > 1:
         quality.reasons.append(f"no efficiency factors: {_why_no_factors(summaries, partitions)}")
     if usable and steps_by is not None:
-        late = name_late_ranks(partitions, lost, kernels, open_ended)
+        late = name_late_ranks(
+            partitions, lost, kernels, open_ended, {rank: summaries[rank].multiplied for rank in partitions}
+        )
         keep(analysis, measured_findings(late, mean_step_ms(analysis, "window")))
     sizes = {one.index: one.bytes for one in analysis.collectives}
     exchanges = {

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from scalescope.records.steps.annotations import LOADING
 from scalescope.report.drawing.numbers import factor, figure, listing, milliseconds, percent
-from scalescope.scaling.finding import IN_STEPS, READ_VALUES, Code, EvidenceRow, Finding
+from scalescope.scaling.finding import IN_STEPS, INPUTS, READ_VALUES, Code, EvidenceRow, Finding
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,13 @@ def _beyond(finding: Finding, how: str, otherwise: str) -> str:
         return otherwise
     took = f", {milliseconds(row.ms)} a step" if row.ms is not None else ""
     return f"{row.name}{took}, {how}"
+
+
+def _more_work(finding: Finding) -> str:
+    inputs = _row(finding, INPUTS)
+    if inputs is not None and inputs.value is not None:
+        return f"it computes on {factor(inputs.value)} as much data as the others, in the same operators"
+    return _beyond(finding, "which it runs more often than the others", "it runs the common kernels more often")
 
 
 def _slower(finding: Finding) -> str:
@@ -234,10 +241,7 @@ CODES: dict[Code, CodeText] = {
         "work of its own",
         lambda one: _beyond(one, "which the others do not run", "it runs kernels that the others do not"),
     ),
-    "more_work": CodeText(
-        "more work",
-        lambda one: _beyond(one, "which it runs more often than the others", "it runs the common kernels more often"),
-    ),
+    "more_work": CodeText("more work", _more_work),
     "slower_compute": CodeText("slower compute", _slower),
     "alternating_load": CodeText("alternating load", _alternating),
     "data_loading": CodeText("loading data", _loading),

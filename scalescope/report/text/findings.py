@@ -6,7 +6,7 @@ from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.text.codes import CODES
 from scalescope.report.text.cures import cure_elsewhere, cure_text
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import EXPOSED, Finding, is_now_and_then, is_within_noise
+from scalescope.scaling.finding import EXPOSED, Finding, is_certain, is_now_and_then, is_within_noise
 
 
 def cost(finding: Finding) -> str:
@@ -49,6 +49,8 @@ def headline(finding: Finding, step_ms: float, ranks: int) -> str:
         return f"nothing {where} is wrong: {because(finding)}."
     # what is there in some steps may be more than the typical one takes
     whole = "a step in the mean" if is_now_and_then(finding) else f"of the {milliseconds(step_ms)} step"
+    if is_within_noise(finding) and is_certain(finding):
+        return f"{subject(finding)} may cost {cost(finding)} {whole}: {because(finding)}; how much, the noise hides."
     if is_within_noise(finding):
         nobody = "no rank is late for sure; " if finding.rank is not None else ""
         return f"{nobody}{subject(finding)} may cost {cost(finding)} {whole}, or nothing: {because(finding)}."
@@ -81,9 +83,10 @@ def todo_elsewhere(finding: Finding) -> str:
 
 
 def first_to_do(findings: Sequence[Finding]) -> Finding | None:
-    """Return the finding to begin with: the costliest that costs something for sure, else the costliest."""
+    """Return the finding to begin with: the costliest that is there or costs something for sure, or else any."""
     found = following(findings)
-    return next((one for one in found if not is_within_noise(one)), next(iter(found), None))
+    sure = (one for one in found if is_certain(one) or not is_within_noise(one))
+    return next(sure, next(iter(found), None))
 
 
 def following(findings: Sequence[Finding]) -> list[Finding]:
