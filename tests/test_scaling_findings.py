@@ -285,6 +285,18 @@ def test_what_holds_one_host_up_on_cpus_costs_what_it_takes_in_each_step(case: s
     assert first.low_ms <= 40 <= first.high_ms <= first.low_ms + 10
 
 
+def test_a_slow_loader_of_one_rank_is_its_own_in_a_window_of_three_steps(tmp_path: Path) -> None:
+    """What the first of them loads comes before all that a replay holds of it: it was taken for no loading at all."""
+    for path in (DATA / "held_up_hosts" / "loader").glob("rank*"):
+        trace = json.loads(gzip.decompress(path.read_bytes()))
+        steps = sorted({one["ts"] for one in trace["traceEvents"] if one.get("name", "").startswith("ProfilerStep#")})
+        trace["traceEvents"] = [one for one in trace["traceEvents"] if one.get("ts", 0) < steps[3]]
+        (tmp_path / path.name).write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    first = found(tmp_path)[0]
+    assert (first.code, first.rank) == ("data_loading", 1) and first.ms == pytest.approx(40, rel=0.1)
+    assert because(first).startswith("its host loads data for 40."), "torch's mark of its loader is no name to show"
+
+
 def test_hosts_that_stand_still_by_turns_are_nobodys_fault_alone() -> None:
     """40 ms a step, of the one rank in even steps and of the other in odd ones: not launching, which is the same."""
     first = found(DATA / "held_up_hosts" / "by_turns")[0]

@@ -82,7 +82,9 @@ def _alternating(finding: Finding) -> str:
 def _loading(finding: Finding) -> str:
     row = _first(finding, "annotation")
     whose = "the hosts load" if finding.rank is None else "its host loads"
-    named = f" ({row.name})" if row is not None and row.name not in ("loading", LOADING) else ""
+    # torch's own mark of its loader tells nothing beyond that data are loaded
+    plain = row is None or row.name in ("loading", LOADING) or row.name.startswith("enumerate(DataLoader)")
+    named = f" ({row.name})" if row is not None and not plain else ""
     took = f" for {milliseconds(row.ms)} a step" if row is not None and row.ms is not None else ""
     return f"{whose} data{named}{took} while the device has nothing to do"
 
