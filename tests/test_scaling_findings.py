@@ -12,6 +12,7 @@ from scalescope.report.as_run import as_run_title
 from scalescope.report.markdown import for_an_issue
 from scalescope.report.of_traces import data_of_traces
 from scalescope.report.panels.ranks import partition_panels, wait_panels
+from scalescope.report.text.cures import cure_elsewhere, cure_text
 from scalescope.report.text.findings import because, first_to_do, headline
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
@@ -23,9 +24,12 @@ from scalescope.scaling.findings.derived import stragglers_of
 from scalescope.scaling.findings.detectors.slower_compute import slower_compute
 from scalescope.scaling.findings.in_range import hold
 from scalescope.scaling.findings.late_root import late_root
+from scalescope.scaling.findings.pricing import price
 from scalescope.scaling.ranks.summary import read_rank
-from scalescope.scaling.replay.load import find_targets, open_replayer
+from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.load import find_targets, open_replayer, read_records
 from scalescope.scaling.replay.removal import Removal
+from scalescope.scaling.replay.whatif import Replayer
 from scalescope.scaling.run import explain_traces
 from scalescope.scaling.study_answer import write_answer
 from scalescope.scaling.trace.sources import find_sources
@@ -201,6 +205,35 @@ def test_figures_that_are_exchanged_one_by_one_cost_all_rounds_but_one(tmp_path:
     assert "4 collectives a step, most of them all_reduce, of 4 B" in run_verdict(analysis).headline
     (single,) = found(data_parallel.run(tmp_path / "one", Disturbance(figures=1), ahead=True))
     assert single.code == "nothing"
+
+
+def test_vectors_that_are_reduced_one_by_one_may_be_gradients_which_every_step_needs(tmp_path: Path) -> None:
+    """Biases of 64 numbers, reduced by hand: to do that in some steps only would be another training."""
+    (one,) = found(data_parallel.run(tmp_path, Disturbance(figures=4, numbers=64), ahead=True))
+    assert (one.code, one.rank) == ("small_collectives", None) and one.ms == pytest.approx(0.6, rel=0.02)
+    assert one.remedy is not None and one.remedy.cure == "merge_tensors"
+    assert "gradients in one flat tensor" in cure_elsewhere(one.remedy) and "not in every" not in cure_text(one.remedy)
+
+
+def test_ddps_own_tiny_buckets_are_no_figures() -> None:
+    """34 gradients of 128 B in buckets of their own were told as figures that need not be exchanged in every step."""
+    first = found(DATA / "cpu_tiny_buckets_n2")[0]
+    assert first.code == "small_buckets" and first.remedy is not None and first.remedy.cure == "larger_buckets"
+    assert first.low_ms is not None and first.low_ms > 20 and "52 all-reduces" in because(first)
+    assert "small_collectives" not in {one.code for one in found(DATA / "cpu_tiny_buckets_n2")}
+
+
+def test_a_change_brings_no_more_than_what_it_takes_out_can_cost() -> None:
+    """Of two sizes a replay on a loaded machine takes any difference for a round: two all-reduces were to cost 19.7 ms
+    of which the smaller took 1.
+    """
+    replayer = Replayer(read_records(DATA / "cpu_tiny_buckets_n2"))
+    explained = explain_traces(find_sources(DATA / "cpu_tiny_buckets_n2"), "tiny", 1)
+    scene = Scene(explained.analysis, replayer, step_ms=replayer.base_ns / 1e6)
+    whole = Candidate(code="small_buckets", change=Change(bucket_mib=25.0))
+    (free,), (capped,) = price(scene, [whole]), price(scene, [msgspec.structs.replace(whole, most_ms=13.5)])
+    assert free.ms is not None and free.ms > 13.5 and not free.at_most
+    assert (capped.ms, capped.at_most) == (13.5, True)
 
 
 def test_units_of_shards_too_small_cost_at_most_all_rounds_but_one(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ Cure = Literal[
     "copy_ahead",
     "larger_buckets",
     "merge_collectives",
+    "merge_tensors",  # gradients, or figures: their sizes leave it open
     "larger_units",  # of FSDP
     "smaller_buckets",
     "hand_over_early",
