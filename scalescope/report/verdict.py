@@ -121,9 +121,12 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
         unseen = _unseen_wait(run, lost)
         if run.findings and not (unseen and _is_outweighed(run.findings[0], lost[0][1])):
             unseen = ""
-            headline = f"{whose}: {finding_text.headline(run.findings[0], window, run.world_size)}"
+            shares = f"{share}; {listing(found)}." if found else f"{share}."
+            told, doubtful = finding_text.headline_of_all(run.findings, window, run.world_size, shares)
+            headline = f"{whose}: {told}"
             level = "unknown" if run.findings[0].code == "profiler_cost" else level
-            explained.append(f"{share}; {listing(found)}." if found else f"{share}.")
+            explained += [] if told.endswith(shares) else [shares]
+            explained += [doubtful] if doubtful else []
         else:
             headline = f"{whose}: {share}; {unseen or f'{rest}.'}"
             explained += [f"That is {listing(found)}."] if found else []

@@ -140,6 +140,14 @@ def is_within_noise(finding: Finding) -> bool:
     return finding.low_ms < _ZERO_MS and (finding.rank is not None or not finding.at_most)  # a bound says "at most"
 
 
+def is_lost_in_noise(finding: Finding) -> bool:
+    """Tell whether a finding is no more than steps differ by themselves: nothing that was seen to happen, and no cost.
+
+    A host that stood still in some steps did so, and a rank with more to compute has it, whatever that costs.
+    """
+    return is_within_noise(finding) and not is_certain(finding) and not is_now_and_then(finding)
+
+
 def is_known(finding: Finding) -> bool:
     """Tell whether the run itself tells a cause, and its trace but what that costs."""
     return finding.remedy is not None and finding.remedy.cure == "fewer_threads"

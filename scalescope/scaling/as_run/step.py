@@ -87,8 +87,7 @@ def _longer_than_recorded(as_run: AsRun, times: StepTimes) -> bool:
     """Tell whether the profiled steps are longer than the measured ones by what recording does not cost."""
     if as_run.recording_ms is None or times.profiling_overhead_ms is None or times.measured_step_ms is None:
         return False
-    beyond = times.profiling_overhead_ms - as_run.recording_ms.high
-    return beyond > max(UNLIKE * times.measured_step_ms, times.placebo_ms or 0.0)
+    return times.profiling_overhead_ms - as_run.recording_ms.high > UNLIKE * times.measured_step_ms
 
 
 def _taken_out(replayer: Replayer, untraced: Untraced | None, host: Sequence[HostCause]) -> AsRun | None:
