@@ -87,7 +87,7 @@ def _longer_than_recorded(as_run: AsRun, times: StepTimes) -> bool:
     """Tell whether the profiled steps are longer than the measured ones by what recording does not cost."""
     if as_run.recording_ms is None or times.profiling_overhead_ms is None or times.measured_step_ms is None:
         return False
-    return times.profiling_overhead_ms - as_run.recording_ms.high > UNLIKE * times.measured_step_ms
+    return times.profiling_overhead_ms - as_run.recording_ms.value > UNLIKE * times.measured_step_ms
 
 
 def _taken_out(replayer: Replayer, untraced: Untraced | None, host: Sequence[HostCause]) -> AsRun | None:
