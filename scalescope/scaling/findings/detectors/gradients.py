@@ -100,7 +100,7 @@ def _rounds_ms(scene: Scene, steps: list[StepBuckets], saved: int) -> float:
     ]
     quickest = sorted(statistics.median(of_one) for of_one in took)[:saved]
     handing_over = _handing_over_share(scene) * scene.replayer.base_ns / len(steps[0].cut)
-    return (sum(quickest) + saved * handing_over) / 1e6
+    return float(sum(quickest) + saved * handing_over) / 1e6
 
 
 def _now(steps: list[StepBuckets]) -> tuple[EvidenceRow, ...]:
