@@ -1,7 +1,7 @@
 """A loop of somebody's own under `profile_steps(on_anomaly=True)`: from step 30 on, rank 1 sleeps 100 ms in each step.
 
-The steps before take at least 20 ms, so that one of them which is a little longer is no anomaly; the first window has
-been recorded by then, over a machine in order.
+The steps before take at least 20 ms, so that one of them which is a little longer is no anomaly, and where noise makes
+three in a row longer the watch is silent for ten steps alone; the first window has been recorded by then.
 """
 
 import sys
@@ -24,7 +24,16 @@ def main(runs: str) -> None:
     model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     with profile_steps(
-        "grown", runs=runs, name="grown", wait=4, warmup=1, active=3, warmup_steps=2, on_anomaly=True, analyze=False
+        "grown",
+        runs=runs,
+        name="grown",
+        wait=4,
+        warmup=1,
+        active=3,
+        warmup_steps=2,
+        on_anomaly=True,
+        anomaly_every=10,
+        analyze=False,
     ) as profile:
         for step in range(STEPS):
             time.sleep(0.02)

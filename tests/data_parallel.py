@@ -29,6 +29,7 @@ class Disturbance:
     in_turns: int = 0  # a kernel of its own, on another rank in each step
     uneven: tuple[int, ...] = ()  # a kernel on every rank, which takes the next of these each time
     figures: int = 0  # so many all-reduces of one number each, one by one, before the optimizer
+    numbers: int = 1  # …, or of so many
     units: int = 0  # so many all-gathers of 16 KiB each before the forward pass, one by one
     away: dict[int, int] = field(default_factory=dict)  # the device stands still for so long before its backward pass
     taken: dict[int, int] = field(default_factory=dict)  # another process has it for so long, in the optimizer's kernel
@@ -113,7 +114,7 @@ def run(
         for rank in free:
             clock[rank] = max(clock[rank], done[rank])
         for _ in range(disturbance.figures):
-            clock = reduce("allreduce", clock, FIGURE, 1)
+            clock = reduce("allreduce", clock, FIGURE, disturbance.numbers)
         for rank in free:
             compute(rank, "optimizer_kernel", OPTIMIZER + disturbance.taken.get(rank, 0), clock=clock)
             free[rank] = clock[rank]

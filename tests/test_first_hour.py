@@ -42,5 +42,5 @@ def test_a_rank_that_stands_still_is_named_with_what_that_costs(cause: str, tmp_
 @pytest.mark.quiet
 def test_a_rank_with_more_to_compute_is_no_rank_with_lower_clocks(tmp_path: Path) -> None:
     found, headline, _ = first_found("uneven", tmp_path)
-    assert (found.code, found.rank) == ("slower_compute", 1), headline
+    assert (found.code, found.rank) == ("more_work", 1), headline
     assert found.remedy is not None and "clocks" not in headline

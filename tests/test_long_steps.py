@@ -13,7 +13,7 @@ from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import Finding
 from scalescope.scaling.findings.derived import keep
-from scalescope.scaling.verdicts.long_steps import long_steps
+from scalescope.scaling.verdicts.step_rows.long_steps import long_steps
 from tests.report_samples import run_answer, write_run
 
 JOB = Path(__file__).parent / "data" / "gather_sm_n2"  # 2.2 ms a step

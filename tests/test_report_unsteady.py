@@ -12,10 +12,12 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
 from scalescope.report.html import write_report
 from scalescope.report.sentences import loss_sentence
+from scalescope.report.steadiness import is_doubtful, profiling_line
 from scalescope.report.terminal import print_run
 from scalescope.report.verdict import run_verdict, study_verdicts
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import AsRun, Replay, RunAnalysis, StepTimes
+from scalescope.scaling.as_run.step import mark_unsteady
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.windows.add import join_windows
 from tests.report_samples import run_answer, study_answer, write_run
@@ -62,6 +64,28 @@ def test_own_steps_that_contradict_the_traces_are_said_first(
         assert page.index("the machine was unsteady") < page.index("What may help most")
         print_run(answer, Console(file=(shown := StringIO()), width=400))
         assert "the machine was unsteady" in shown.getvalue().strip().splitlines()[0]
+
+
+def profiled(overhead_ms: float, recording: Interval) -> RunAnalysis:
+    run = run_answer("r", 2)
+    run.step_times = StepTimes(measured_step_ms=30.5, measured_step_p95_ms=33.0, measured_steps=24, window_step_ms=49.0,
+                               profiling_overhead_ms=overhead_ms, profiling_overhead_fraction=overhead_ms / 30.5,
+                               placebo_ms=4.0)  # fmt: skip
+    run.as_run = AsRun(step_ms=47.3, source="steps", untraced_ms=Interval(47.3, 40.0, 50.0), untraced_by="steps",
+                       recording_ms=recording)  # fmt: skip
+    mark_unsteady(run)
+    return run
+
+
+def test_what_recording_does_not_cost_is_no_profiling_overhead() -> None:
+    """One page said that recording costs 2.2 ms, and another line of it that profiling does 18.8."""
+    run = profiled(18.8, Interval(2.2, 0.1, 35.8))
+    assert profiling_line(run).startswith("The machine was unsteady. A step takes 30.50 ms, and 49.30 ms while it is")
+    assert "more than recording can make them" in profiling_line(run) and "overhead" not in profiling_line(run)
+    assert is_doubtful(run) and "the machine was unsteady" in run_verdict(run).headline
+    for overhead_ms, recording in ((18.8, Interval(17.0, 14.0, 20.0)), (4.5, Interval(2.2, 0.1, 35.8))):
+        dear = profiled(overhead_ms, recording)
+        assert f"profiling overhead {overhead_ms:.2f} ms" in profiling_line(dear) and not is_doubtful(dear)
 
 
 def contradicted(run: RunAnalysis) -> RunAnalysis:

@@ -9,7 +9,7 @@ from scalescope.report.sentences import loss_sentence, sweep_verdict
 from scalescope.report.verdict import run_verdict, study_verdicts
 from scalescope.report.views import waterfall_steps, waterfall_table
 from scalescope.scaling.answer import Quality, Replay, RunAnalysis, Straggler, WaterfallPart
-from scalescope.scaling.finding import Finding, Remedy
+from scalescope.scaling.finding import IN_STEPS, EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
 from tests.report_samples import run_answer, study_answer, sweep_rows
@@ -125,13 +125,22 @@ def test_what_may_cost_nothing_names_nobody_firmly() -> None:
     sure = Finding(code="copies", ms=1.0, low_ms=0.5, high_ms=1.5, remedy=Remedy(cure="copy_ahead"), backed="replay")
     keep(run, [late])
     verdict = run_verdict(run)
-    assert "no rank is late for sure; rank 1 may cost 2.7 ms (0.00 ms to 6.8 ms) of the" in verdict.headline
-    assert verdict.headline.count("or nothing") == verdict.advice.count("or nothing") == 1
+    assert ": no rank stands out from the noise: " in verdict.headline and "step is compute" in verdict.headline
+    assert "rank 1" not in verdict.headline and verdict.text.count("step is compute") == 1
+    assert verdict.sentences[0].startswith("Rank 1 may cost 2.7 ms (0.00 ms to 6.8 ms) of the")
+    assert verdict.sentences[0].count("or nothing") == verdict.advice.count("or nothing") == 1
     assert "rank 1 costs" not in verdict.text.lower() and run.stragglers == []
     run.findings = [sure, late]
     assert "Rank 1 of 2 GPUs may cost 2.7 ms (0.00 ms to 6.8 ms) a step, or nothing: " in run_verdict(run).text
     run.findings = [late, sure]
     assert run_verdict(run).advice.startswith("take copies out of the step: 1.0 ms"), "what is sure is to be done first"
+    assert ": no rank stands out from the noise; exposed copies cost 1.0 ms" in run_verdict(run).headline
+    now_and_then = (EvidenceRow(kind="figure", name=IN_STEPS, ms=8.1, calls=1.0, value=3.0),)
+    run.findings = [msgspec.structs.replace(late, evidence=now_and_then)]
+    assert (
+        ": no rank is late for sure; rank 1 may cost 2.7 ms (0.00 ms to 6.8 ms) a step in the mean, or nothing"
+        in run_verdict(run).headline
+    )
     run.findings = [msgspec.structs.replace(late, low_ms=1.0)]
     assert ": rank 1 costs 2.7 ms (1.0 ms to 6.8 ms) of the" in run_verdict(run).headline
     run.findings = [msgspec.structs.replace(sure, low_ms=0.0, at_most=True)]

@@ -33,7 +33,7 @@ from scalescope.scaling.replay.simulate import mean_step_ns, simulate, simulate_
 from scalescope.scaling.replay.whatif import Replayer
 from scalescope.scaling.run import explain_run
 from scalescope.scaling.trace.reader import read_trace
-from scalescope.scaling.verdicts.steady import add_steps
+from scalescope.scaling.verdicts.step_rows.steady import add_steps
 from scalescope.train.measure.schedule import Schedule, Window
 from scalescope.train.measure.summary import summarise
 

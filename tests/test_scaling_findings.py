@@ -7,23 +7,29 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from scalescope.records.rows import TrainFacts
 from scalescope.report.as_run import as_run_title
 from scalescope.report.markdown import for_an_issue
 from scalescope.report.of_traces import data_of_traces
 from scalescope.report.panels.ranks import partition_panels, wait_panels
-from scalescope.report.text.findings import because
+from scalescope.report.text.cures import cure_elsewhere, cure_text
+from scalescope.report.text.findings import because, first_to_do, headline
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.as_run.step import take_recording_out
-from scalescope.scaling.finding import Finding, weight
+from scalescope.scaling.finding import INPUTS, EvidenceRow, Finding, Remedy, weight
 from scalescope.scaling.findings.add import add_findings
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.derived import stragglers_of
+from scalescope.scaling.findings.detectors.slower_compute import slower_compute
 from scalescope.scaling.findings.in_range import hold
 from scalescope.scaling.findings.late_root import late_root
+from scalescope.scaling.findings.pricing import price
 from scalescope.scaling.ranks.summary import read_rank
-from scalescope.scaling.replay.load import find_targets, open_replayer
+from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.load import find_targets, open_replayer, read_records
 from scalescope.scaling.replay.removal import Removal
+from scalescope.scaling.replay.whatif import Replayer
 from scalescope.scaling.run import explain_traces
 from scalescope.scaling.study_answer import write_answer
 from scalescope.scaling.trace.sources import find_sources
@@ -137,6 +143,59 @@ def test_slower_kernels_of_all_kinds_are_the_devices_and_a_percent_is_no_finding
     assert natural.code == "nothing"
 
 
+def with_shapes(folder: Path, rows: dict[int, int]) -> Path:
+    """Add to each rank's trace what its host multiplies, as torch writes it where shapes are recorded."""
+    for path in folder.glob("rank*.json.gz"):
+        trace = json.loads(gzip.decompress(path.read_bytes()))
+        begin = next(one for one in trace["traceEvents"] if one.get("name", "").startswith("ProfilerStep"))
+        batch = rows[int(path.name[4])]
+        for name, dims in (("aten::mm", [[batch, 64], [64, 64]]), ("aten::addmm", [[64], [batch, 64], [64, 64], []])):
+            trace["traceEvents"].append({**begin, "cat": "cpu_op", "name": name, "dur": 0.001,
+                                         "args": {"Input Dims": dims, "External id": 7}})  # fmt: skip
+        path.write_bytes(gzip.compress(json.dumps(trace).encode()))
+    return folder
+
+
+def test_a_rank_whose_shapes_are_larger_has_more_work_whatever_its_times_look_like(tmp_path: Path) -> None:
+    """Its longest kernels alone were longer by a millisecond or so, which was told as another process's turns."""
+    slow = Disturbance(taken={2: 3 * MS // 2})
+    uneven = with_shapes(
+        data_parallel.run(tmp_path / "uneven", slow, steps=8, ahead=True), {0: 32, 1: 32, 2: 48, 3: 32}
+    )
+    (one,) = found(uneven)
+    assert (one.code, one.rank) == ("more_work", 2) and one.remedy is not None and one.remedy.cure == "even_out"
+    assert one.ms == pytest.approx(1.5, rel=0.05)
+    assert because(one) == "it computes on 1.50× as much data as the others, in the same operators"
+    even = with_shapes(data_parallel.run(tmp_path / "even", slow, steps=8, ahead=True), dict.fromkeys(range(4), 32))
+    assert [(one.code, one.evidence[0].name) for one in found(even)] == [("slower_compute", "by_turns")]
+    little = Disturbance(slower={3: 1.5})
+    hardly = with_shapes(data_parallel.run(tmp_path / "hardly", little, ahead=True), {0: 100, 1: 100, 2: 100, 3: 106})
+    assert [(one.code, one.rank) for one in found(hardly)] == [("slower_compute", 3)], "6% more do not take 50% longer"
+
+
+def test_what_a_script_told_of_its_samples_tells_it_too(tmp_path: Path) -> None:
+    folder = data_parallel.run(tmp_path, Disturbance(slower={3: 1.5}), ahead=True)
+    explained = explain_traces(find_sources(folder), folder.name, 1, for_replay=True)
+    replayer = open_replayer(find_targets(folder)[0], explained.analysis, [], explained.records, 1)
+    facts = TrainFacts("mine", "ddp", "fp32", 1, 0.0, "", 36, origin="script", samples_by_rank=(32, 32, 32, 48))
+    step_ms = replayer.base_ns / 1e6
+    (one,) = slower_compute(Scene(explained.analysis, replayer, facts, step_ms=step_ms))
+    assert (one.code, one.rank, one.evidence[0].value) == ("more_work", 3, 1.5)
+    (untold,) = slower_compute(Scene(explained.analysis, replayer, step_ms=step_ms))
+    assert untold.code == "slower_compute"
+
+
+def test_more_work_that_noise_hides_the_cost_of_is_there_all_the_same() -> None:
+    inputs = EvidenceRow(kind="figure", name=INPUTS, value=1.5)
+    one = Finding(code="more_work", rank=1, ms=14.3, low_ms=0.0, high_ms=43.1, evidence=(inputs,), backed="replay",
+                  remedy=Remedy(cure="even_out"))  # fmt: skip
+    told = headline(one, 91.9, 2)
+    assert told.startswith("rank 1 may cost 14.3 ms (0.00 ms to 43.1 ms) of the 91.9 ms step: it computes on 1.50×")
+    assert "no rank is late" not in told and "or nothing" not in told and told.endswith("how much, the noise hides.")
+    sure = Finding(code="host_bound", ms=3.6, low_ms=1.0, high_ms=3.6, backed="bound", remedy=Remedy(cure="compile"))
+    assert first_to_do([one, sure]) is one
+
+
 def test_figures_that_are_exchanged_one_by_one_cost_all_rounds_but_one(tmp_path: Path) -> None:
     """Four losses and norms of 4 bytes, 0.2 ms each, where one all-reduce would do."""
     analysis = analysed(data_parallel.run(tmp_path / "many", Disturbance(figures=4), ahead=True))
@@ -146,6 +205,35 @@ def test_figures_that_are_exchanged_one_by_one_cost_all_rounds_but_one(tmp_path:
     assert "4 collectives a step, most of them all_reduce, of 4 B" in run_verdict(analysis).headline
     (single,) = found(data_parallel.run(tmp_path / "one", Disturbance(figures=1), ahead=True))
     assert single.code == "nothing"
+
+
+def test_vectors_that_are_reduced_one_by_one_may_be_gradients_which_every_step_needs(tmp_path: Path) -> None:
+    """Biases of 64 numbers, reduced by hand: to do that in some steps only would be another training."""
+    (one,) = found(data_parallel.run(tmp_path, Disturbance(figures=4, numbers=64), ahead=True))
+    assert (one.code, one.rank) == ("small_collectives", None) and one.ms == pytest.approx(0.6, rel=0.02)
+    assert one.remedy is not None and one.remedy.cure == "merge_tensors"
+    assert "gradients in one flat tensor" in cure_elsewhere(one.remedy) and "not in every" not in cure_text(one.remedy)
+
+
+def test_ddps_own_tiny_buckets_are_no_figures() -> None:
+    """34 gradients of 128 B in buckets of their own were told as figures that need not be exchanged in every step."""
+    first = found(DATA / "cpu_tiny_buckets_n2")[0]
+    assert first.code == "small_buckets" and first.remedy is not None and first.remedy.cure == "larger_buckets"
+    assert first.low_ms is not None and first.low_ms > 20 and "52 all-reduces" in because(first)
+    assert "small_collectives" not in {one.code for one in found(DATA / "cpu_tiny_buckets_n2")}
+
+
+def test_a_change_brings_no_more_than_what_it_takes_out_can_cost() -> None:
+    """Of two sizes a replay on a loaded machine takes any difference for a round: two all-reduces were to cost 19.7 ms
+    of which the smaller took 1.
+    """
+    replayer = Replayer(read_records(DATA / "cpu_tiny_buckets_n2"))
+    explained = explain_traces(find_sources(DATA / "cpu_tiny_buckets_n2"), "tiny", 1)
+    scene = Scene(explained.analysis, replayer, step_ms=replayer.base_ns / 1e6)
+    whole = Candidate(code="small_buckets", change=Change(bucket_mib=25.0))
+    (free,), (capped,) = price(scene, [whole]), price(scene, [msgspec.structs.replace(whole, most_ms=13.5)])
+    assert free.ms is not None and free.ms > 13.5 and not free.at_most
+    assert (capped.ms, capped.at_most) == (13.5, True)
 
 
 def test_units_of_shards_too_small_cost_at_most_all_rounds_but_one(tmp_path: Path) -> None:
@@ -228,6 +316,18 @@ def test_what_holds_one_host_up_on_cpus_costs_what_it_takes_in_each_step(case: s
     assert first.ms == pytest.approx(40, rel=0.05)
     assert first.low_ms is not None and first.high_ms is not None
     assert first.low_ms <= 40 <= first.high_ms <= first.low_ms + 10
+
+
+def test_a_slow_loader_of_one_rank_is_its_own_in_a_window_of_three_steps(tmp_path: Path) -> None:
+    """What the first of them loads comes before all that a replay holds of it: it was taken for no loading at all."""
+    for path in (DATA / "held_up_hosts" / "loader").glob("rank*"):
+        trace = json.loads(gzip.decompress(path.read_bytes()))
+        steps = sorted({one["ts"] for one in trace["traceEvents"] if one.get("name", "").startswith("ProfilerStep#")})
+        trace["traceEvents"] = [one for one in trace["traceEvents"] if one.get("ts", 0) < steps[3]]
+        (tmp_path / path.name).write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    first = found(tmp_path)[0]
+    assert (first.code, first.rank) == ("data_loading", 1) and first.ms == pytest.approx(40, rel=0.1)
+    assert because(first).startswith("its host loads data for 40."), "torch's mark of its loader is no name to show"
 
 
 def test_hosts_that_stand_still_by_turns_are_nobodys_fault_alone() -> None:

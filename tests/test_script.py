@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from scalescope import profile_steps
+from scalescope.hardware.detect import describe
 from scalescope.records.folder import RunFolder, find_runs
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
@@ -21,6 +22,10 @@ from scalescope.scaling.study_answer import StudyAnalysis
 from scalescope.scaling.trace.header import Header
 from scalescope.train.measure.schedule import Window
 from scalescope.train.script import announce
+from scalescope.train.script.config import script_config
+from scalescope.train.script.exchange import Lap, Message
+from scalescope.train.script.membership import Membership
+from scalescope.train.script.run_recorder import RunRecorder
 from tests.made_once import made_once
 
 TESTS = Path(__file__).resolve().parent
@@ -336,3 +341,18 @@ def test_it_logs_to_wandb_beside_a_run_of_the_users_own(tmp_path: Path) -> None:
 def test_what_cannot_be_is_refused_before_the_loop_begins(settings: dict[str, object], says: str) -> None:
     with pytest.raises(Exception, match=says):
         profile_steps("wrong", **settings)
+
+
+def test_ranks_that_are_told_different_numbers_of_samples_are_counted_each_by_its_own(tmp_path: Path) -> None:
+    """A rank with a larger batch than rank 0 had its samples left out of the throughput."""
+    config, text = script_config("uneven", {"samples": 128, "runs": tmp_path, "name": "uneven", "logger": "none"})
+    membership = Membership(0, 2, "torchrun", "gloo", torch.device("cpu"), torch.distributed.HashStore())
+    recorder = RunRecorder(config, text, membership, describe(0, membership.device), lambda _: "steady", lambda _: None)
+    recorder.take([Message(1, device=describe(1, membership.device), samples=192)])
+    recorder.take([Message(rank, [Lap(step, 100.0, 1.0) for step in range(3)], ended=True) for rank in (0, 1)])
+    remarks = recorder.end("done", None)
+    run = RunFolder(tmp_path / "uneven")
+    assert [row.samples_per_s for row in run.read_steps()] == pytest.approx([3200.0] * 3)
+    facts = run.read_facts()
+    assert facts is not None and (facts.samples_per_rank_step, facts.samples_by_rank) == (160, (128, 192))
+    assert any("rank 0 128, rank 1 192" in remark for remark in remarks)

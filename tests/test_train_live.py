@@ -67,6 +67,13 @@ def test_steps_that_tell_nothing_are_passed_over() -> None:
     assert late_after([row(step, [9.0]) for step in range(10)]) is None
 
 
+def test_a_step_that_noise_made_a_little_longer_is_not_the_first_of_the_long_ones() -> None:
+    watch = AnomalyWatch(500)
+    times = {29: 35.0, 30: 134.0, 31: 125.0, 32: 123.0}  # as on a loaded machine
+    found = [one for step in range(33) if (one := watch.take(step, times.get(step, 25.0)))]
+    assert found == [Anomaly(30, 125.0, 25.0)]
+
+
 def test_three_long_steps_in_a_row_are_an_anomaly_and_then_the_watch_is_silent() -> None:
     watch = AnomalyWatch(every=100)
     lengths = [10.0] * 20 + [30.0] + [10.0] * 5 + [12.5, 13.0, 12.4] + [12.5] * 60 + [20.0] * 60
@@ -270,7 +277,8 @@ def test_a_loop_of_ones_own_records_by_itself_why_its_steps_became_longer(tmp_pa
     done = run_world(2, [str(JOB.with_name("anomaly_script_job.py")), str(tmp_path)])
     assert done.returncode == 0, done.stderr
     told = re.findall(r"since step (\d+) steps take ([\d.,]+) ms, .* usual: recording steps (\d+) to \d+", done.stderr)
-    (opened,) = [int(first) for since, ms, first in told if int(since) == SCRIPT_GROWS_FROM]
+    # later by up to ten steps where noise has opened a window right before
+    opened, *_ = [int(first) for since, ms, first in told if 0 <= int(since) - SCRIPT_GROWS_FROM <= 10]
     late = re.findall(r"step (\d+): rank (\d) is ([\d.,]+) ms late a step", done.stderr)
     assert {rank for step, rank, _ in late if int(step) > SCRIPT_GROWS_FROM} == {"1"}, done.stderr
     folder = RunFolder(tmp_path / "grown")

@@ -126,7 +126,7 @@ class TrainFacts(msgspec.Struct, frozen=True):
     parameters: int
     flops_per_sample: float
     flops_formula: str
-    samples_per_rank_step: int
+    samples_per_rank_step: int  # rounded where ranks differ
     tokens_per_sample: int | None = None
     compiled: bool = False
     attention: str | None = None  # torch's attention kernel: flash | cudnn | efficient | math
@@ -137,6 +137,7 @@ class TrainFacts(msgspec.Struct, frozen=True):
     mlperf_benchmark: str | None = None  # which of MLPerf Training's it is; None: none of them
     ranks_per_replica: int = 1  # ranks that work on the same samples: a tensor-parallel group's, a pipeline's
     counts_batches: bool = False  # nobody told how many samples a rank's batch has: it counts as one
+    samples_by_rank: tuple[int, ...] = ()  # where ranks differ, as a script told
 
 
 class TriedRow(msgspec.Struct, frozen=True):

@@ -36,6 +36,7 @@ from scalescope.report.text.cures import cure_text
 from scalescope.report.text.fusing import best_to_do
 from scalescope.report.text.longer import longer_sentence, usual_sentences
 from scalescope.report.text.mixed import mixed_sentence
+from scalescope.report.text.recurring import is_told, leads, pace, recurring_advice, recurring_clause
 from scalescope.report.views import (
     activities,
     devices,
@@ -55,7 +56,7 @@ from scalescope.scaling.finding import Finding, is_of_steady_steps, is_within_no
 from scalescope.scaling.findings.derived import is_compiled
 from scalescope.scaling.findings.shares import bounded_means
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
-from scalescope.scaling.verdicts.steady import slowed_by_profiling
+from scalescope.scaling.verdicts.step_rows.steady import slowed_by_profiling
 
 _MEASURE_AGAIN = "measure again on a quiet machine, or in more windows (repeat)"
 _PROFILE_AGAIN = "profile again, later or for more steps: what these profiled steps wait for, the measured ones do not"
@@ -120,9 +121,12 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
         unseen = _unseen_wait(run, lost)
         if run.findings and not (unseen and _is_outweighed(run.findings[0], lost[0][1])):
             unseen = ""
-            headline = f"{whose}: {finding_text.headline(run.findings[0], window, run.world_size)}"
+            shares = f"{share}; {listing(found)}." if found else f"{share}."
+            told, doubtful = finding_text.headline_of_all(run.findings, window, run.world_size, shares)
+            headline = f"{whose}: {told}"
             level = "unknown" if run.findings[0].code == "profiler_cost" else level
-            explained.append(f"{share}; {listing(found)}." if found else f"{share}.")
+            explained += [] if told.endswith(shares) else [shares]
+            explained += [doubtful] if doubtful else []
         else:
             headline = f"{whose}: {share}; {unseen or f'{rest}.'}"
             explained += [f"That is {listing(found)}."] if found else []
@@ -131,6 +135,8 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
         if run.longer is not None:
             headline = f"{whose}: {longer_sentence(run.longer)} {headline.removeprefix(f'{whose}: ')}"
             explained += usual_sentences(run)
+        if run.recurring is not None and is_told(run) and not leads(run):
+            explained.append(f"{capitalized(recurring_clause(run, run.recurring))}.")
         if (against := contradiction(run)) and run.as_run is not None and run.as_run.untraced_by == "given":
             level = "unknown"  # all that is said of the step as run rests on what was given
             explained.insert(0, f"By the traces: {headline.removeprefix(f'{whose}: ')}")
@@ -143,9 +149,16 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
             explained[:0] = [capitalized(against)] if against else []
         elif against:
             explained.append(capitalized(against))
+        if run.recurring is not None and leads(run):
+            level = "unknown"  # a few profiled steps hold none of it, or too much
+            whole = headline.removeprefix(f"{whose}: ")
+            alone = "" if "Of the profiled steps alone" in whole else "Of the profiled steps: "
+            headline = f"{whose}: {recurring_clause(run, run.recurring)}. {alone}{whole}"
         if lost and 1 - compute > 0.02:
             advice = f"{_remedy(lost[0][0], run)}."
         advice = _best_advice(run, advice, bool(unseen))
+        if run.recurring is not None and leads(run):
+            advice = f"{recurring_advice(run.recurring)}; of the profiled steps: {advice}"
     else:
         headline = f"{whose}: the traces do not say where its time goes."
         if run.findings and is_of_steady_steps(run.findings[0]):
@@ -340,7 +353,9 @@ def _throughput_sentences(run: RunAnalysis) -> list[str]:
         return ["Its throughput is not known: there are no steady steps outside the profiler's window."]
     a_second, unit = (done.tokens_per_s, "tokens") if done.tokens_per_s else (done.samples_per_s, of_what(done))
     text = f"It does {rate(a_second)} {unit}/s"
-    if run.step_times is not None and (overall := run.step_times.overall) < 1:
+    if run.recurring is not None and is_told(run):
+        text += f" between the longer steps, {rate(pace(run.recurring) * a_second)} with them"
+    elif run.step_times is not None and (overall := run.step_times.overall) < 1:
         text = (
             f"It does {rate(a_second * overall)} {unit}/s, long steps included, and {rate(a_second)} in a typical one"
         )

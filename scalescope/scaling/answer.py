@@ -328,6 +328,18 @@ class LongerSteps(msgspec.Struct, kw_only=True):
     usual: list[Finding] = []  # theirs
 
 
+class RecurringSteps(msgspec.Struct, kw_only=True):
+    """Steps that are longer every so often, as a job's own rows tell: a validation, a checkpoint, a log."""
+
+    every: int  # steps from one to the next
+    phase: int  # the step's number, modulo `every`, that begins it
+    phases: list[int]  # of all the longer steps: what one rank does late in a step makes the others' next one longer
+    rank: int | None  # whose it is, where the others wait for it in the step after; None: the rows do not tell
+    longer_ms: float  # than the others
+    usual_ms: float  # median length of the others
+    mean_ms: float  # `longer_ms` over `every`: what it costs a step in the mean
+
+
 class Throughput(msgspec.Struct, kw_only=True):
     """What the job did, from the steady steps of steps.jsonl (medians)."""
 
@@ -434,6 +446,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     quality: Quality
     windows: int = 1  # that all figures are of
     longer: LongerSteps | None = None  # they are of steps that had become longer
+    recurring: RecurringSteps | None = None  # steps that are longer every so often, in the window or not
     ranks: list[RankSplit] = []
     steps: list[StepSplit] = []
     collectives: list[Collective] = []

@@ -12,7 +12,7 @@ import msgspec
 #: What can be found. A code names the cause, not its symptom.
 Code = Literal[
     "own_work",  # a kernel that the other ranks do not run
-    "more_work",  # the same kernels more often than on the other ranks
+    "more_work",  # the same kernels more often than on the other ranks, or on more data
     "slower_compute",  # the same kernels, longer than on the other ranks
     "alternating_load",  # ranks take turns in being late: nobody's fault alone, and all lose
     "data_loading",  # the host fetches a batch while the device has nothing to do
@@ -57,6 +57,7 @@ Cure = Literal[
     "copy_ahead",
     "larger_buckets",
     "merge_collectives",
+    "merge_tensors",  # gradients, or figures: their sizes leave it open
     "larger_units",  # of FSDP
     "smaller_buckets",
     "hand_over_early",
@@ -128,6 +129,8 @@ IN_STEPS = "in_steps"
 STEADY_STEPS = "steady_steps"
 #: The figure that says what kernels take that compute values for being read alone, as it seems.
 READ_VALUES = "read_values"
+#: The figure that says how many times the others' inputs a rank computes on, by shapes or as its script told.
+INPUTS = "times_the_inputs"
 #: Evidence of a step without another finding: communication that nothing hides, where there is much of it.
 EXPOSED = "exposed_communication"
 #: A cost whose interval begins below this reads as 0.00 ms.
@@ -141,11 +144,24 @@ def is_within_noise(finding: Finding) -> bool:
     return finding.low_ms < _ZERO_MS and (finding.rank is not None or not finding.at_most)  # a bound says "at most"
 
 
+def is_lost_in_noise(finding: Finding) -> bool:
+    """Tell whether a finding is no more than steps differ by themselves: nothing that was seen to happen, and no cost.
+
+    A host that stood still in some steps did so, and a rank with more to compute has it, whatever that costs.
+    """
+    return is_within_noise(finding) and not is_certain(finding) and not is_now_and_then(finding)
+
+
 def is_known(finding: Finding) -> bool:
     """Tell whether the run itself tells a cause, and its trace at most what that costs."""
     if is_of_steady_steps(finding) and finding.code != "unsteady":
         return True
     return finding.remedy is not None and finding.remedy.cure == "fewer_threads"
+
+
+def is_certain(finding: Finding) -> bool:
+    """Tell whether the cause is there for sure, whatever it costs: what a rank is given is no matter of its machine."""
+    return any(row.name == INPUTS for row in finding.evidence)
 
 
 def is_now_and_then(finding: Finding) -> bool:

@@ -37,7 +37,7 @@ from scalescope.scaling.verdicts.flight import read_flight
 from scalescope.scaling.verdicts.groups import group_rows
 from scalescope.scaling.verdicts.kinds import kernel_kinds
 from scalescope.scaling.verdicts.pipeline import pipeline_rows
-from scalescope.scaling.verdicts.steady import add_steps, rows_of_answer
+from scalescope.scaling.verdicts.step_rows.steady import add_steps, rows_of_answer
 from scalescope.scaling.verdicts.stragglers import AwaitedWaits, exposed_wait_by_rank, name_late_ranks
 from scalescope.scaling.verdicts.top_kernels import top_kernels
 
@@ -172,9 +172,11 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         efficiency=efficiency_of(_in_common(summaries, partitions)) if usable else None,
     )
     if usable and analysis.efficiency is None and len(splits) > 1:
-        quality.reasons.append("no efficiency factors: the ranks' windows are not of the same steps")
+        quality.reasons.append(f"no efficiency factors: {_why_no_factors(summaries, partitions)}")
     if usable and steps_by is not None:
-        late = name_late_ranks(partitions, lost, kernels, open_ended)
+        late = name_late_ranks(
+            partitions, lost, kernels, open_ended, {rank: summaries[rank].multiplied for rank in partitions}
+        )
         keep(analysis, measured_findings(late, mean_step_ms(analysis, "window")))
     sizes = {one.index: one.bytes for one in analysis.collectives}
     exchanges = {
@@ -314,6 +316,20 @@ _LARGEST_WORLD = 10_000_000
 def _world_size(summaries: Mapping[int, RankSummary]) -> int:
     sizes = [len(summaries), max(summaries) + 1, *(one.world_size or 0 for one in summaries.values())]
     return max(size for size in sizes if size <= max(_LARGEST_WORLD, len(summaries)))
+
+
+def _why_no_factors(summaries: Mapping[int, RankSummary], partitions: Mapping[int, Sequence[Partition]]) -> str:
+    """Return why the ranks' windows have no efficiency factors, where they compute."""
+    held = {tuple(_numbers(summaries[rank])) for rank in partitions}
+    if len(held) > 1:
+        return "the ranks' windows are not of the same steps"
+    spans = {rank: total(steps).window for rank, steps in partitions.items()}
+    longest = max(spans, key=lambda rank: spans[rank])
+    return (
+        f"of the same steps rank {longest}'s window is {spans[longest] / 1e6:.1f} ms and the shortest "
+        f"{min(spans.values()) / 1e6:.1f} ms: what a rank does at the end of the last of them the others meet in the "
+        "next, which was not recorded"
+    )
 
 
 def _in_common(summaries: Mapping[int, RankSummary], partitions: Mapping[int, Sequence[Partition]]) -> list[Partition]:

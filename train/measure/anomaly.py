@@ -1,11 +1,14 @@
 """Notices that steps have become longer, while they run: what a profiler window that opens by itself is for.
 
-The level is the median of the steps before; three steps in a row that lie a fifth above it are an anomaly. A single
-long step is none: it is over by the time that a window could open. What comes to stay becomes the level.
+The level is the median of the steps before; three steps in a row that lie a fifth above it are an anomaly, as long as
+each is nearer to what they take than to the level: else a step that noise made a little longer, right before, would be
+the first of them. A single long step is none: it is over by the time that a window could open. What comes to stay
+becomes the level.
 
 Every rank feeds it the same gathered times at the same step, so that all decide alike.
 """
 
+import math
 import statistics
 from collections import deque
 from dataclasses import dataclass
@@ -48,7 +51,7 @@ class AnomalyWatch:
         lengths = list(self._lengths)
         before, last = lengths[:-_IN_A_ROW], lengths[-_IN_A_ROW:]
         level_ms = statistics.median(before)
-        if min(last) < _ABOVE * level_ms:
+        if min(last) < max(_ABOVE * level_ms, math.sqrt(level_ms * statistics.median(last))):
             return None
         self._silent_until = step + self._every
         return Anomaly(step - _IN_A_ROW + 1, statistics.median(last), level_ms)

@@ -37,6 +37,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     laps: list[Lap] = []
     memory_peak_bytes: int = 0
     device: Device | None = None
+    samples: int | None = None  # of this rank and step, as its script says; None: it does not
     remarks: list[str] = []
     bursts: RecordingBursts | None = None
     windows: list[list[int]] = []  # the steps of each that was recorded

@@ -233,7 +233,7 @@ class StepProfiler:
                 _say(announce.renamed(taken, self._folder.path))
             _say(announce.plan(self._schedule.windows, self._folder.path, analyze=config.analyze))
         else:
-            self._exchange.send(Message(membership.rank, device=device))
+            self._exchange.send(Message(membership.rank, device=device, samples=config.samples))
         if self._schedule.windows or (config.profiler.enabled and config.profiler.on_anomaly):
             self._tracer = Tracer(
                 config.profiler, membership.device, membership.rank, self._metadata(membership),

@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ class RunRecorder:
         self._devices = {device.rank: device}
         self._bursts: dict[int, RecordingBursts] = {}
         self._windows: dict[int, list[int]] = {}  # the longest that a rank recorded, by first step
+        self._samples = dict.fromkeys(range(membership.size), config.samples or 1)  # by rank
         self._next_step = config.first_step
         self.ended: set[int] = set()
         self.remarks: list[str] = []
@@ -88,6 +90,9 @@ class RunRecorder:
             self.remarks += [f"rank {message.rank}: {remark}" for remark in message.remarks]
             if message.device is not None:
                 self._devices[message.rank] = message.device
+            if message.samples is not None and message.samples != self._samples[message.rank]:
+                self._samples[message.rank] = message.samples
+                self._accounting = replace(self._accounting, samples_per_step=sum(self._samples.values()))
             if message.bursts is not None:
                 self._bursts[message.rank] = message.bursts
             for steps in message.windows:
@@ -118,6 +123,7 @@ class RunRecorder:
             self._write(step)
         self._writer.close()
         self._write_recording()
+        self._note_samples()
         info = self.folder.read_info()
         info.devices = [self._devices[rank] for rank in sorted(self._devices)]
         info.hosts = sorted({device.host for device in info.devices})
@@ -166,6 +172,21 @@ class RunRecorder:
         if self._lateness.is_news(self._said) or self._loading.is_news(self._said_loading):
             self._said, self._said_loading = late or self._said, slow or self._said_loading
             self._say(announce.late(row.step, late, slow))
+
+    def _note_samples(self) -> None:
+        """Keep, and say, that ranks work on different numbers of samples."""
+        least, most = (choose(self._samples, key=self._samples.__getitem__) for choose in (min, max))
+        if self._samples[least] == self._samples[most]:
+            return
+        by_rank = tuple(self._samples[rank] for rank in sorted(self._samples))
+        self.remarks.append(
+            f"ranks have different numbers of samples a step: rank {least} {self._samples[least]}, rank {most} "
+            f"{self._samples[most]}"
+        )
+        facts = self.folder.read_facts()
+        if facts is not None:
+            mean = round(sum(by_rank) / len(by_rank))
+            self.folder.write_facts(msgspec.structs.replace(facts, samples_per_rank_step=mean, samples_by_rank=by_rank))
 
     def _write_recording(self) -> None:
         if not self._windows:

@@ -5,7 +5,15 @@ from dataclasses import dataclass
 
 from scalescope.records.steps.annotations import LOADING
 from scalescope.report.drawing.numbers import factor, figure, listing, milliseconds, percent
-from scalescope.scaling.finding import IN_STEPS, READ_VALUES, Code, EvidenceRow, Finding, is_of_steady_steps
+from scalescope.scaling.finding import (
+    IN_STEPS,
+    INPUTS,
+    READ_VALUES,
+    Code,
+    EvidenceRow,
+    Finding,
+    is_of_steady_steps,
+)
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,13 @@ def _beyond(finding: Finding, how: str, otherwise: str) -> str:
         return otherwise
     took = f", {milliseconds(row.ms)} a step" if row.ms is not None else ""
     return f"{row.name}{took}, {how}"
+
+
+def _more_work(finding: Finding) -> str:
+    inputs = _row(finding, INPUTS)
+    if inputs is not None and inputs.value is not None:
+        return f"it computes on {factor(inputs.value)} as much data as the others, in the same operators"
+    return _beyond(finding, "which it runs more often than the others", "it runs the common kernels more often")
 
 
 def _slower(finding: Finding) -> str:
@@ -79,7 +94,9 @@ def _loading(finding: Finding) -> str:
         return f"{often} {whose} {milliseconds(long.ms or 0.0)} for a batch, which its loader makes too slowly"
     row = _first(finding, "annotation")
     whose = "the hosts load" if finding.rank is None else "its host loads"
-    named = f" ({row.name})" if row is not None and row.name not in ("loading", LOADING) else ""
+    # torch's own mark of its loader tells nothing beyond that data are loaded
+    plain = row is None or row.name in ("loading", LOADING) or row.name.startswith("enumerate(DataLoader)")
+    named = f" ({row.name})" if row is not None and not plain else ""
     took = f" for {milliseconds(row.ms)} a step" if row is not None and row.ms is not None else ""
     return f"{whose} data{named}{took} while the device has nothing to do"
 
@@ -247,10 +264,7 @@ CODES: dict[Code, CodeText] = {
         "work of its own",
         lambda one: _beyond(one, "which the others do not run", "it runs kernels that the others do not"),
     ),
-    "more_work": CodeText(
-        "more work",
-        lambda one: _beyond(one, "which it runs more often than the others", "it runs the common kernels more often"),
-    ),
+    "more_work": CodeText("more work", _more_work),
     "slower_compute": CodeText("slower compute", _slower),
     "alternating_load": CodeText("alternating load", _alternating),
     "data_loading": CodeText("loading data", _loading),

@@ -66,10 +66,18 @@ CURES: dict[Cure, CureText] = {
         "take copies out of the step",
         "pinned memory, tensor.to(device, non_blocking=True), and copies on a stream of their own",
     ),
-    "larger_buckets": CureText("use larger gradient buckets", "DistributedDataParallel(…, bucket_cap_mb={size:g})"),
+    "larger_buckets": CureText(
+        "use larger gradient buckets",
+        "DistributedDataParallel(…, bucket_cap_mb={size:g}); where none is given, torch's first bucket holds 1 MiB",
+    ),
     "merge_collectives": CureText(
         "exchange figures together, and not in every step",
         "stack losses, norms and metrics into one tensor for one all_reduce, every so many steps",
+    ),
+    "merge_tensors": CureText(
+        "exchange together what is exchanged one by one",
+        "gradients in one flat tensor for one all_reduce, or in DistributedDataParallel's buckets; figures stacked in "
+        "one tensor, every so many steps",
     ),
     "larger_units": CureText("shard larger units", "fully_shard(…), or FSDP(…), around blocks and not each layer"),
     "smaller_buckets": CureText("use smaller gradient buckets", "DistributedDataParallel(…, bucket_cap_mb={size:g})"),
@@ -183,6 +191,9 @@ IN_JAX: dict[Cure, CureText] = {
     "copy_ahead": CureText("take copies out of the step", "jax.device_put ahead of the step, and donated arguments"),
     "larger_buckets": CureText(
         "let more gradients travel together", "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=…, larger"
+    ),
+    "merge_tensors": CureText(
+        "reduce gradients together, and figures every so many steps", "one psum of the whole tree of gradients"
     ),
     "smaller_buckets": CureText(
         "let fewer gradients travel together", "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=…, smaller"

@@ -2,11 +2,19 @@
 
 from collections.abc import Sequence
 
-from scalescope.report.drawing.numbers import milliseconds, percent
+from scalescope.report.drawing.numbers import capitalized, milliseconds, percent
 from scalescope.report.text.codes import CODES
 from scalescope.report.text.cures import cure_elsewhere, cure_text
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import EXPOSED, STEADY_STEPS, Finding, is_now_and_then, is_within_noise
+from scalescope.scaling.finding import (
+    EXPOSED,
+    STEADY_STEPS,
+    Finding,
+    is_certain,
+    is_lost_in_noise,
+    is_now_and_then,
+    is_within_noise,
+)
 
 
 def cost(finding: Finding) -> str:
@@ -51,11 +59,27 @@ def headline(finding: Finding, step_ms: float, ranks: int) -> str:
     whole = "a step in the mean" if is_now_and_then(finding) else f"of the {milliseconds(step_ms)} step"
     if (steady := next((row.ms for row in finding.evidence if row.name == STEADY_STEPS), None)) is not None:
         whole = f"of the mean step of {milliseconds(steady)}"
+    if is_within_noise(finding) and is_certain(finding):
+        return f"{subject(finding)} may cost {cost(finding)} {whole}: {because(finding)}; how much, the noise hides."
     if is_within_noise(finding):
-        nobody = "no rank is late for sure; " if finding.rank is not None else ""
+        nobody = "no rank is late for sure; " if finding.rank is not None and is_now_and_then(finding) else ""
         return f"{nobody}{subject(finding)} may cost {cost(finding)} {whole}, or nothing: {because(finding)}."
     verb = "cost" if finding.rank is None and subject(finding).endswith("s") else "costs"
     return f"{subject(finding)} {verb} {cost(finding)} {whole}: {because(finding)}."
+
+
+def headline_of_all(findings: Sequence[Finding], step_ms: float, ranks: int, otherwise: str) -> tuple[str, str]:
+    """Return the first sentence of a verdict by all its findings, costliest first, and what noise keeps out of it.
+
+    What is lost in noise accuses nobody there: what is sure is said, or `otherwise`, where the step goes.
+    """
+    first = findings[0]
+    if not is_lost_in_noise(first):
+        return headline(first, step_ms, ranks), ""
+    sure = next((one for one in findings if one.ms is not None and not is_within_noise(one)), None)
+    nobody = "no rank" if first.rank is not None else "nothing"
+    said = f"; {headline(sure, step_ms, ranks)}" if sure is not None else f": {otherwise}"
+    return f"{nobody} stands out from the noise{said}", capitalized(headline(first, step_ms, ranks))
 
 
 def line(finding: Finding) -> str:
@@ -83,9 +107,10 @@ def todo_elsewhere(finding: Finding) -> str:
 
 
 def first_to_do(findings: Sequence[Finding]) -> Finding | None:
-    """Return the finding to begin with: the costliest that costs something for sure, else the costliest."""
+    """Return the finding to begin with: the costliest that is there or costs something for sure, or else any."""
     found = following(findings)
-    return next((one for one in found if not is_within_noise(one)), next(iter(found), None))
+    sure = (one for one in found if is_certain(one) or not is_within_noise(one))
+    return next(sure, next(iter(found), None))
 
 
 def following(findings: Sequence[Finding]) -> list[Finding]:

@@ -9,6 +9,7 @@ from scalescope.report.page import Card, Figure, Stretch
 from scalescope.report.report_data import ReportData, RunData
 from scalescope.report.scorecard import catalog_of, scorecard_sentence
 from scalescope.report.sentences import Verdict, sweep_verdict
+from scalescope.report.text.recurring import is_told
 from scalescope.report.top.bars import run_bars, series_bars
 from scalescope.report.verdict import run_verdict, study_verdicts
 from scalescope.report.views import in_tokens, of_what, points_of, series_names, waterfall_steps
@@ -86,8 +87,9 @@ def _run_figures(run: RunAnalysis) -> list[Figure]:
         value, unit = (
             (done.tokens_per_s, "tokens/s") if done.tokens_per_s else (done.samples_per_s, f"{of_what(done)}/s")
         )
+        between = ", between the longer steps" if run.recurring is not None and is_told(run) else ""
         overall = run.step_times.overall if run.step_times is not None else 1.0
-        figures.append(Figure("throughput", rate(value * overall), unit))
+        figures.append(Figure(f"throughput{between}", rate(value * overall), unit))
     factors, whose = shown_efficiency(run)
     if factors is not None:
         figures.append(Figure(f"parallel efficiency {whose.split(',')[0]}".rstrip(), percent(factors.parallel)))

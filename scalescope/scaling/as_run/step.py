@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from scalescope.records.errors import RunError
-from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis, Split
+from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis, Split, StepTimes
 from scalescope.scaling.as_run.calibrate import ON_DEVICES, Calibration, Untraced, calibrate
 from scalescope.scaling.as_run.partition import partition_replayed
 from scalescope.scaling.as_run.recording import recording_cost, terms_for
@@ -17,6 +17,7 @@ from scalescope.scaling.replay.graph import Graph
 from scalescope.scaling.replay.simulate import host_bound_ns, host_work_ns
 from scalescope.scaling.replay.whatif import Replayer
 from scalescope.scaling.verdicts.efficiency import efficiency_of
+from scalescope.scaling.verdicts.step_rows.steady import UNLIKE
 
 #: Interruptions that are found take no larger share of a host's time: what is left of it would say nothing any more.
 _MOST_INTERRUPTED = 0.75
@@ -71,9 +72,22 @@ def add_contradiction(analysis: RunAnalysis) -> None:
 
 
 def mark_unsteady(analysis: RunAnalysis) -> None:
-    """Say that the machine was unsteady where a run's own untraced steps contradict its traces."""
-    if analysis.as_run is not None and analysis.as_run.own_steps_contradict and analysis.step_times is not None:
-        analysis.step_times = msgspec.structs.replace(analysis.step_times, unsteady=True)
+    """Say that the machine was unsteady where a run's own untraced steps contradict its traces.
+
+    Those beside the window do, or all of them: the profiled ones are longer by far more than recording costs.
+    """
+    as_run, times = analysis.as_run, analysis.step_times
+    if as_run is None or times is None:
+        return
+    if as_run.own_steps_contradict or _longer_than_recorded(as_run, times):
+        analysis.step_times = msgspec.structs.replace(times, unsteady=True)
+
+
+def _longer_than_recorded(as_run: AsRun, times: StepTimes) -> bool:
+    """Tell whether the profiled steps are longer than the measured ones by what recording does not cost."""
+    if as_run.recording_ms is None or times.profiling_overhead_ms is None or times.measured_step_ms is None:
+        return False
+    return times.profiling_overhead_ms - as_run.recording_ms.value > UNLIKE * times.measured_step_ms
 
 
 def _taken_out(replayer: Replayer, untraced: Untraced | None, host: Sequence[HostCause]) -> AsRun | None:

@@ -101,4 +101,5 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     remedy: Remedy | None = None
     at_most: bool = False
     at_least: bool = False  # a cause that is known to be there: removals take out what is sure of it
+    most_ms: float | None = None  # a change brings no more than this, whatever a replay of it says
     least_share: float = WORTH_SAYING  # of the step, below which it is no finding

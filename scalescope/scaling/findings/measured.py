@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 
 from scalescope.records.statistics import half_of_mean
-from scalescope.scaling.finding import Code, Cure, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding import INPUTS, Code, Cure, EvidenceRow, Finding, Remedy
 from scalescope.scaling.verdicts.stragglers import Late
 
 _CURES: dict[Code, Cure] = {
@@ -32,6 +32,7 @@ def _finding(late: Late, step_ms: float) -> Finding:
     middle = statistics.fmean(late.lost_ms)
     own = EvidenceRow(kind="activity" if late.kernel else "figure", name=late.kernel or late.part, ms=late.excess_ms)
     waited = EvidenceRow(kind="figure", name="exposed_wait_of_others", ms=middle, share=middle / step_ms)
+    inputs = () if late.inputs is None else (EvidenceRow(kind="figure", name=INPUTS, value=late.inputs),)
     return Finding(
         code=late.code,
         rank=late.rank,
@@ -39,7 +40,7 @@ def _finding(late: Late, step_ms: float) -> Finding:
         low_ms=max(0.0, middle - half),
         high_ms=middle + half,
         fraction=middle / step_ms,
-        evidence=(own, waited) if late.excess_ms > 0 else (waited,),
+        evidence=(*inputs, own, waited) if late.excess_ms > 0 else (waited,),
         remedy=Remedy(cure=_CURES[late.code]),
         backed="measured",
     )

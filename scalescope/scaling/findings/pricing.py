@@ -228,6 +228,8 @@ def _by_changes(scene: Scene, candidates: Sequence[Candidate], context: tuple[Re
             gain = _Gain(one, -found.change_ms, -found.high_ms, -found.low_ms)
             # on devices what is queued shrinks as well: launching did cost up to a fifth more than they wait for it
             capped = one.code == "host_bound" and replayer.on_cpu
+            if one.most_ms is not None and gain.ms > one.most_ms:
+                gain = replace(_no_more_than(one.most_ms, gain), candidate=replace(one, at_most=True))
             gains.append(_no_more_than_idle(scene, gain) if capped else gain)
     return _behind_each_other(scene, candidates, before, gains)
 
@@ -266,8 +268,11 @@ def _behind_each_other(
 def _no_more_than_idle(scene: Scene, gain: _Gain) -> _Gain:
     """Return what launching costs at most: a replay without hosts lets ranks wait less as well, for nothing of it."""
     _, ranks = step_as_run(scene.analysis)
-    idle = max((rank.part_ms("idle_launch") for rank in ranks), default=gain.ms)
-    return _Gain(gain.candidate, *(min(ms, idle) for ms in (gain.ms, gain.low_ms, gain.high_ms)))
+    return _no_more_than(max((rank.part_ms("idle_launch") for rank in ranks), default=gain.ms), gain)
+
+
+def _no_more_than(most_ms: float, gain: _Gain) -> _Gain:
+    return _Gain(gain.candidate, *(min(ms, most_ms) for ms in (gain.ms, gain.low_ms, gain.high_ms)))
 
 
 def _is_worth_it(scene: Scene, gain: _Gain) -> bool:

@@ -93,6 +93,7 @@ class RankRecord:
     recorded: Recorded | None = None  # what recording was charged with on the way
     own: OwnMetadata = field(default_factory=OwnMetadata)  # what the trace says of its window and of recording's cost
     layers: Layers = NO_LAYERS  # what the steps are shared out among
+    multiplied: dict[str, tuple[int, int]] = field(default_factory=dict)  # see Trace
     phases: list[tuple[int, int, str]] = field(default_factory=list)  # what the loop's thread says it does, ascending
 
 
@@ -144,7 +145,7 @@ def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
     threads = {call.thread for call in result.calls if call.kind == LAUNCH}
     starts, ends = _call_times(result)
     result.recorded = count_recorded(trace, starts, ends, threads)
-    result.own = trace.header.own
+    result.own, result.multiplied = trace.header.own, trace.multiplied
     return result
 
 
@@ -294,7 +295,7 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
     computes = np.array(result.kind, np.int64) == COMPUTE
     starts, ends = _call_times(result)
     result.recorded = count_recorded(trace, starts, ends, {thread}, inside, computes)
-    result.own = trace.header.own
+    result.own, result.multiplied = trace.header.own, trace.multiplied
     return result
 
 

@@ -1,7 +1,7 @@
 """What one rank's trace says by itself: read once, kept small, so that a thousand ranks fit beside each other."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -72,6 +72,7 @@ class RankSummary:
     host_evidence: HostEvidence | None  # None where nothing of the host was recorded
     framework: Framework = "torch"
     forward_passes: ForwardPasses | None = None  # where a pipeline's schedule tells them
+    multiplied: dict[str, tuple[int, int]] = field(default_factory=dict)  # see Trace
     of_file: int | None = None  # which of its file's devices it is; None where a file is of one rank
 
     @property
@@ -187,6 +188,7 @@ def _identity(trace: Trace) -> dict[str, Any]:
         "backend": info.backend,
         "framework": trace.framework,
         "forward_passes": forward_passes(trace),
+        "multiplied": trace.multiplied,
     }
 
 

@@ -140,7 +140,7 @@ def _helpers(target: Target, ranks: int) -> tuple[list[Launch], RankRecord | Non
 
 def _job(facts: TrainFacts) -> TrainFacts:
     """Return what tells one job from another, whatever its rank count."""
-    return msgspec.structs.replace(facts, samples_per_rank_step=0)
+    return msgspec.structs.replace(facts, samples_per_rank_step=0, samples_by_rank=())
 
 
 def _traced(folder: RunFolder) -> list[RunFolder]:

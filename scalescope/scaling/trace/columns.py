@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from scalescope.scaling.trace.communication_args import communication_of, gradient_of
+from scalescope.scaling.trace.communication_args import MULTIPLIES, communication_of, gradient_of, multiplied_of
 from scalescope.scaling.trace.events import EXACT_FLOAT_US, AnyEvent, Args, decode_event_anyhow, decode_events
 from scalescope.scaling.trace.header import Header
 from scalescope.scaling.trace.intervals import Ints
@@ -72,6 +72,8 @@ class Columns:
         self._talks: list[bool] = []  # by name id: may the event's arguments describe a collective?
         self._moves_gradient: list[bool] = []  # by name id: does DDP put a gradient into its bucket there?
         self._gradients: dict[int, GradientArgs] = {}
+        self._multiplies: list[bool] = []  # by name id: does the operator multiply what grows with the batch?
+        self._multiplied: dict[str, tuple[int, int]] = {}
 
     def add(self, array: bytes) -> None:
         """Add the events of a JSON array. Raises msgspec.DecodeError, with nothing added, where it does not decode."""
@@ -127,6 +129,7 @@ class Columns:
             communications=self.communications,
             operator_communication=self._operator_communication,
             gradients=self._gradients,
+            multiplied=self._multiplied,
             annotation_communication=self._annotation_communication,
             threads=self.threads,
             frames=Stretches(*self._frames.columns()),
@@ -215,6 +218,9 @@ class Columns:
                     found[first + row] = index
             elif self._moves_gradient[name] and (gradient := gradient_of(events[row].args)) is not None:
                 self._gradients[first + row] = gradient
+            elif self._multiplies[name] and (elements := multiplied_of(events[row].args, events[row].name)) > 0:
+                calls, before = self._multiplied.get(events[row].name, (0, 0))
+                self._multiplied[events[row].name] = calls + 1, before + elements
         table.append(columns)
 
     def _stretch_columns(self, events: list[AnyEvent]) -> list[Ints]:
@@ -252,6 +258,7 @@ class Columns:
         for name in list(names)[len(self._talks) :]:
             self._talks.append(_COMMUNICATING.match(name) is not None)
             self._moves_gradient.append(name.startswith(_GRADIENT))
+            self._multiplies.append(name in MULTIPLIES)
         return found
 
     def _thread(self, tid: int | str) -> int:

@@ -1,4 +1,4 @@
-"""What an event's arguments say of the collective, or of the gradient, that it moves."""
+"""What an event's arguments say of the collective, or of the gradient, that it moves, or of what it multiplies."""
 
 import math
 import re
@@ -81,6 +81,22 @@ def gradient_of(args: Args) -> GradientArgs | None:
     return GradientArgs(elements, size) if 0 < elements <= _MOST_ELEMENTS and size else None
 
 
+#: Operators that do most of a model's work, and which of their arguments grows with the batch.
+MULTIPLIES = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::linear": 0, "aten::convolution": 0,
+              "aten::convolution_backward": 0}  # fmt: skip
+
+
+def multiplied_of(args: Args, name: str) -> int:
+    """Return the elements of what an operator multiplies weights with; 0 where shapes were not recorded."""
+    if not args.input_dims:
+        return 0
+    try:
+        elements = _count(msgspec.json.decode(args.input_dims)[MULTIPLIES[name]])
+    except (msgspec.DecodeError, IndexError, KeyError, TypeError, ValueError, RecursionError):
+        return 0
+    return elements if 0 < elements <= _MOST_ELEMENTS else 0
+
+
 #: torch's own operators whose ranks send and receive different amounts: outputs, then inputs.
 _EXCHANGES = frozenset({"c10d::alltoall_base_", "c10d::alltoall_"})
 #: What `Input type` calls a tensor's element type.
@@ -120,6 +136,8 @@ def _count(argument: Any) -> int:
         return 0
     if isinstance(argument[0], list):
         return sum(max(_count(part), 1 if part == [] else 0) for part in argument)
+    if not all(isinstance(size, int) for size in argument):
+        raise TypeError("a shape is of whole numbers")  # of a word, the product would be that word many times over
     return math.prod(argument)
 
 

@@ -110,6 +110,8 @@ class Trace:
     annotation_communication: dict[int, int] = field(default_factory=dict)
     #: gradients that DDP's reducer moves, by the row of the operator; empty where shapes were not recorded
     gradients: dict[int, GradientArgs] = field(default_factory=dict)
+    #: calls of each operator that multiplies, and the elements of what in it grows with the batch, where shapes tell
+    multiplied: dict[str, tuple[int, int]] = field(default_factory=dict)
     threads: dict[int, str] = field(default_factory=dict)
     frames: Stretches = NO_STRETCHES  # of Python, where stacks were recorded
     overhead: Stretches = NO_STRETCHES  # of the profiler itself, as it says: buffers asked for, flushed, full

@@ -14,6 +14,7 @@ averaged over the other steps. Nor does the last step take part in the count whe
 
 import statistics
 from collections.abc import Mapping, Sequence, Set
+from types import MappingProxyType
 
 import msgspec
 import numpy as np
@@ -33,8 +34,14 @@ STRAGGLER_STEPS = 0.75
 #: What a late rank does longer than the others is why it is late from this share of what it costs them on; a part of it
 #: may be hidden, as the others' compute is slower while they wait.
 _EXPLAINS = 0.2
+#: A rank's batches are larger from this share on, and are why its compute is longer by up to twice as much.
+_LARGER, _MORE_EXPLAINS = 0.035, 0.5
 #: Steps that a verdict needs.
 _LEAST_STEPS = 2
+
+
+#: Calls of each operator that multiplies, and the elements of what in it grows with the batch.
+Multiplied = Mapping[str, tuple[int, int]]
 
 
 class AwaitedWaits(msgspec.Struct, frozen=True):
@@ -79,6 +86,7 @@ class Late(msgspec.Struct, frozen=True, kw_only=True):
     part: str  # of the partition, in which it is longer; "" where none is
     excess_ms: float  # by so much, a step
     kernel: str | None = None  # that it runs and the others do not, or less often
+    inputs: float | None = None  # of a rank with more work by its shapes: how many times the others'
 
 
 def name_late_ranks(
@@ -86,11 +94,13 @@ def name_late_ranks(
     lost: Mapping[int, Mapping[int, Sequence[int]]],
     kernels: Mapping[int, KernelTable],
     open_ended: Set[int] = frozenset(),
+    multiplied: Mapping[int, Multiplied] = MappingProxyType({}),
 ) -> list[Late]:
     """Return the late ranks, the one that costs most first.
 
     `partitions`: by rank, a step each. `lost`: by waiting rank and awaited rank, exposed wait in ns a step.
-    `open_ended`: the ranks whose last step no next one bounds: it counts only where there is no other.
+    `open_ended`: the ranks whose last step no next one bounds: it counts only where there is no other. `multiplied`: by
+    rank, where shapes were recorded.
     """
     ranks = sorted(partitions)
     if len(ranks) < 2:
@@ -117,7 +127,7 @@ def name_late_ranks(
         late = sum(ns >= STRAGGLER_FRACTION * step_ns for ns in loss[rank])
         if not steps or late < STRAGGLER_STEPS * steps or statistics.median(loss[rank]) < STRAGGLER_FRACTION * step_ns:
             continue
-        found.append(_late(rank, tuple(ns / 1e6 for ns in loss[rank]), bounded, kernels))
+        found.append(_late(rank, tuple(ns / 1e6 for ns in loss[rank]), bounded, kernels, multiplied))
     return sorted(found, key=lambda late: -statistics.fmean(late.lost_ms))
 
 
@@ -137,6 +147,7 @@ def _late(
     lost_ms: tuple[float, ...],
     bounded: Mapping[int, Sequence[Partition]],
     kernels: Mapping[int, KernelTable],
+    multiplied: Mapping[int, Multiplied],
 ) -> Late:
     """Return what a late rank does longer than the others, in ms a step."""
     others = [other for other in bounded if other != rank]
@@ -156,7 +167,32 @@ def _late(
         code: Code = "own_work" if own.alone else "more_work"
         kernel = short_name(own.name)
         return Late(rank=rank, code=code, lost_ms=lost_ms, part=part, excess_ms=own.milliseconds, kernel=kernel)
-    return Late(rank=rank, code=_DOING[part], lost_ms=lost_ms, part=part, excess_ms=excess[part])
+    found = Late(rank=rank, code=_DOING[part], lost_ms=lost_ms, part=part, excess_ms=excess[part])
+    if part == "compute":
+        theirs = statistics.fmean(step.compute for other in others for step in bounded[other])
+        ratio = times_the_inputs(multiplied, rank)
+        if ratio is not None and explains(ratio, 1 + 1e6 * slower / theirs if theirs else 1.0):
+            return msgspec.structs.replace(found, code="more_work", inputs=ratio)
+    return found
+
+
+def times_the_inputs(multiplied: Mapping[int, Multiplied], rank: int) -> float | None:
+    """Return how many times the elements of the median other rank a rank multiplies; None where shapes do not tell.
+
+    By the operator that says least: a rank with other layers has more of some, and no more of others.
+    """
+    if rank not in multiplied or len(multiplied) < 2:
+        return None
+    ratios = []
+    for name in set.intersection(*map(set, multiplied.values())):
+        means = {one: elements / calls for one, own in multiplied.items() for calls, elements in (own[name],)}
+        ratios.append(means[rank] / statistics.median_high([mean for one, mean in means.items() if one != rank]))
+    return min(ratios, default=None)
+
+
+def explains(times_the_inputs: float, times_as_long: float) -> bool:
+    """Tell whether a rank that works on so many times as much may well compute for so many times as long."""
+    return times_the_inputs - 1 >= max(_LARGER, _MORE_EXPLAINS * (times_as_long - 1))
 
 
 class OwnWork(msgspec.Struct, frozen=True):

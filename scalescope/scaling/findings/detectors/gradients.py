@@ -3,16 +3,20 @@
 Each is tried on the replay with what collectives of other sizes take.
 """
 
+import statistics
 from collections.abc import Iterator
 
 from scalescope.scaling.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene
+from scalescope.scaling.findings.detectors.small_collectives import small_rounds
 from scalescope.scaling.replay.buckets import Cut, StepBuckets, cut_by
 from scalescope.scaling.replay.bursts import comes_in_bursts
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.graph import median
 
 _BUCKETS_MIB = (5.0, 10.0, 25.0, 50.0, 100.0, 200.0)
+#: What torch makes of gradients, where nothing is said.
+_USUAL_MIB = 25.0
 _MIB = 1 << 20
 
 
@@ -43,6 +47,18 @@ def gradients(scene: Scene) -> Iterator[Candidate]:
 
 def _other_cut(scene: Scene, steps: list[StepBuckets]) -> Iterator[Candidate]:
     replayer = scene.replayer
+    rounds = small_rounds(scene, (at for one in steps for at in one.transfers))
+    if rounds is not None and rounds[0] >= WORTH_SAYING * scene.step_ms:
+        # all but one of many tiny ones are lost as measured: what a larger one takes, their sizes do not tell
+        yield Candidate(
+            code="small_buckets",
+            gain_ms=rounds,
+            evidence=_now(steps),
+            remedy=Remedy(
+                cure="larger_buckets", overrides=scene.overrides(f"strategy.bucket_mib={_USUAL_MIB:g}"), size=_USUAL_MIB
+            ),
+        )
+        return
     sizes = [one.bytes for one in steps[0].gradients[replayer.graph.ranks[0]]]
     now = steps[0].cut
     cuts: dict[float, Cut] = {}
@@ -66,7 +82,25 @@ def _other_cut(scene: Scene, steps: list[StepBuckets]) -> Iterator[Candidate]:
             overrides=scene.overrides(f"strategy.bucket_mib={cap:g}"),
             size=cap,
         ),
+        most_ms=_rounds_ms(scene, steps, len(now) - len(cuts[cap])) if larger and replayer.on_cpu else None,
     )
+
+
+def _rounds_ms(scene: Scene, steps: list[StepBuckets], saved: int) -> float:
+    """Return what so many all-reduces less save at most, where hosts compute: all that the quickest of them take.
+
+    What they carry travels all the same, by the same cores. From a trace's few sizes the replay cannot tell a round of
+    messages from what a loaded machine adds to a transfer of any size.
+    """
+    graph = scene.replayer.graph
+    alike = [one for one in steps if len(one.transfers) == len(steps[0].transfers)]
+    took = [
+        [graph.transfers[at].traced_ns for at in of_one]
+        for of_one in zip(*(one.transfers for one in alike), strict=True)
+    ]
+    quickest = sorted(statistics.median(of_one) for of_one in took)[:saved]
+    handing_over = _handing_over_share(scene) * scene.replayer.base_ns / len(steps[0].cut)
+    return float(sum(quickest) + saved * handing_over) / 1e6
 
 
 def _now(steps: list[StepBuckets]) -> tuple[EvidenceRow, ...]:

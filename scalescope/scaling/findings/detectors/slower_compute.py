@@ -14,12 +14,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scalescope.scaling.finding import Code, Cure, EvidenceRow, Remedy
+from scalescope.scaling.finding import INPUTS, Code, Cure, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.ranks.side_by_side import Floats
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, OTHER, kind_of
+from scalescope.scaling.verdicts.stragglers import explains, times_the_inputs
 
 #: Devices alike differ by less than this.
 _NATURAL = 0.035
@@ -90,6 +91,7 @@ def slower_compute(scene: Scene) -> Iterator[Candidate]:
             continue  # now and then: on cores that others may use, that is nobody's cause
         if told is None and not (scene.replayer.on_cpu and is_by_chance(common)):
             told = clocks or everywhere(common) or _of_kinds(common)
+        told = by_inputs(scene, rank, 1 + excess / theirs) or told
         if told is not None:
             code, cure, evidence = told
             yield Candidate(
@@ -146,6 +148,27 @@ def is_by_chance(common: InCommon) -> bool:
 
 #: The code, what to do, and the evidence.
 Reason = tuple[Code, Cure, tuple[EvidenceRow, ...]]
+
+
+def by_inputs(scene: Scene, rank: int, times_as_long: float) -> Reason | None:
+    """Return the finding of a rank with more to compute, by the shapes of what it multiplies, or as its script told.
+
+    None where that is not told, or too little to make its compute so many times as long.
+    """
+    ratio = times_the_inputs({one: scene.replayer.records[one].multiplied for one in scene.side.ranks}, rank)
+    if ratio is None:
+        ratio = _times_the_samples(scene, rank)
+    if ratio is None or not explains(ratio, times_as_long):
+        return None
+    return "more_work", "even_out", (EvidenceRow(kind="figure", name=INPUTS, value=ratio),)
+
+
+def _times_the_samples(scene: Scene, rank: int) -> float | None:
+    """Return how many times the others' samples a script said that a rank has; None where it did not."""
+    told = scene.facts.samples_by_rank if scene.facts is not None else ()
+    if len(told) <= max(scene.side.ranks):
+        return None
+    return told[rank] / statistics.median_high([told[one] for one in scene.side.ranks if one != rank])
 
 
 def by_turns(common: InCommon) -> Reason | None:

@@ -1,13 +1,14 @@
 """Many small collectives where one, or a few, would do: figures exchanged one by one, and units of shards too small.
 
 Each is a round of messages that takes as long however little it carries. So of those of one group all but one are lost,
-where nothing hides them. What is reduced otherwise (gradients, activations) cannot be put together at will: what waits
-for each of them comes between.
+where nothing hides them. DDP's buckets are told by themselves (`gradients`). What is reduced otherwise (activations)
+cannot be put together at will: what waits for each of them comes between. Gradients that a loop reduces one by one look
+as figures do where they are as small, but no figure is a vector of many: biases are.
 """
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from scalescope.records.operations import MOVE_NO_DATA, PAIRWISE, named
 from scalescope.scaling.finding import Cure, EvidenceRow, Remedy
@@ -17,6 +18,8 @@ from scalescope.scaling.replay.graph import Transfer
 
 #: Losses, norms, counts, flags: so many bytes are figures, and no layer's gradients or activations.
 _FIGURES_BYTES = 1 << 10
+#: One number, or a few: what is longer in the median may be gradients of biases, which every step needs.
+_FEW_NUMBERS_BYTES = 64
 #: Weights and gradients that travel in shards: a unit of so few bytes is a layer or less, and could be a whole block.
 _SHARDS_BYTES = 1 << 16
 _OF_SHARDS = named(lambda facts: facts.sharded and facts.symmetric and not facts.personalised)
@@ -45,26 +48,53 @@ def _is_of_shards(one: Transfer) -> bool:
 
 def _candidate(scene: Scene, is_small: Callable[[Transfer], bool], cure: Cure) -> Candidate | None:
     graph = scene.replayer.graph
-    held = {graph.step_numbers[step]: list[Transfer]() for step in scene.side.steps}
-    for one in graph.transfers:
-        if one.step in held and is_small(one):
-            held[one.step].append(one)
-    if not held or min(map(len, held.values())) < 2:
+    steps = scene.replayer.buckets
+    of_buckets = {at for one in steps for at in one.transfers} if not isinstance(steps, str) else set()
+    held = _by_step(scene, (one for at, one in enumerate(graph.transfers) if at not in of_buckets and is_small(one)))
+    gain_ms = _rounds_lost(scene, held)
+    if gain_ms is None:
         return None
-    lost = [_lost_ms(of_step) * _as_run(scene) for of_step in held.values()]
     small = [one for of_step in held.values() for one in of_step]
     operation, _ = Counter(one.operation for one in small).most_common(1)[0]
+    size = statistics.median(one.bytes or 0 for one in small)
+    if cure == "merge_collectives" and size > _FEW_NUMBERS_BYTES:
+        cure = "merge_tensors"
     return Candidate(
         code="small_collectives",
-        gain_ms=(statistics.fmean(lost), min(lost), max(lost)),
+        gain_ms=gain_ms,
         evidence=(
             EvidenceRow(kind="figure", name="collectives", calls=len(small) / len(held)),
-            EvidenceRow(kind="figure", name="median_bytes", value=statistics.median(one.bytes or 0 for one in small)),
+            EvidenceRow(kind="figure", name="median_bytes", value=size),
             EvidenceRow(kind="activity", name=operation, ms=statistics.fmean(map(_exposed_ms, held.values()))),
         ),
         remedy=Remedy(cure=cure),
         at_most=cure == "larger_units",  # what shards carry, little as it is, travels all the same
     )
+
+
+def small_rounds(scene: Scene, transfers: Iterable[int]) -> tuple[float, float, float] | None:
+    """Return what collectives as small as figures lose, ms a step, from, to, in the steps that have several of them.
+
+    None where none has.
+    """
+    found = (scene.replayer.graph.transfers[at] for at in transfers)
+    held = _by_step(scene, filter(_is_of_figures, found))
+    return _rounds_lost(scene, {step: own for step, own in held.items() if own})
+
+
+def _by_step(scene: Scene, transfers: Iterable[Transfer]) -> dict[int, list[Transfer]]:
+    held = {scene.replayer.graph.step_numbers[step]: list[Transfer]() for step in scene.side.steps}
+    for one in transfers:
+        if one.step in held:
+            held[one.step].append(one)
+    return held
+
+
+def _rounds_lost(scene: Scene, held: Mapping[int, list[Transfer]]) -> tuple[float, float, float] | None:
+    if not held or min(map(len, held.values())) < 2:
+        return None
+    lost = [_lost_ms(of_step) * _as_run(scene) for of_step in held.values()]
+    return statistics.fmean(lost), min(lost), max(lost)
 
 
 def _exposed_ms(transfers: list[Transfer]) -> float:

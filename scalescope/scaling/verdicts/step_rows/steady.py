@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from scalescope.records.rows import StepRow
 from scalescope.records.steps.unevenness import difference, percentile
 from scalescope.scaling.answer import RunAnalysis, StepTimes, Throughput
-from scalescope.scaling.verdicts.long_steps import long_steps
+from scalescope.scaling.verdicts.step_rows.long_steps import long_steps
+from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
 
 #: Profiled steps that differ by more from the measured ones are not like them.
 UNLIKE = 0.1
@@ -39,8 +40,16 @@ def rows_of_answer(analysis: RunAnalysis, rows: Sequence[StepRow]) -> Sequence[S
 
 
 def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
-    """Add what steps.jsonl says: the steps outside the profiler's window beside those inside, and the throughput."""
+    """Add what steps.jsonl says: the steps outside the profiler's window beside those inside, and the throughput.
+
+    Steps that are longer every so often, for no loader's sake, are told by themselves, and are in neither.
+    """
     steady = [row for row in rows if row.phase == "steady" and row.step_ms]
+    long = long_steps(steady)
+    if long is None or long.cause is None:
+        analysis.recurring = recurring_steps(steady)
+        steady = [row for row in steady if not _recurs(analysis, row.step)]
+        long = long_steps(steady)
     window = None
     profiled = [rank for rank in analysis.ranks if rank.steps]
     if profiled:
@@ -56,7 +65,7 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
         profiling_overhead_ms=found.ms if found is not None else None,
         profiling_overhead_fraction=found.fraction if found is not None else None,
         placebo_ms=found.placebo_ms if found is not None else None,
-        long_steps=long_steps(steady),
+        long_steps=long,
     )
     if not steady:
         return
@@ -86,6 +95,7 @@ def _profiled_ms(analysis: RunAnalysis, rows: Sequence[StepRow]) -> list[float]:
     Where it did not, by the traces: the mean rank's, without a last one that nothing bounds where there are others.
     """
     recorded = {one.step for one in analysis.steps}
+    recorded = {step for step in recorded if not _recurs(analysis, step)} or recorded
     if timed := [row.length_ms for row in rows if row.step in recorded and row.phase == "profile" and row.step_ms]:
         return timed
     steps: dict[int, list[float]] = {}
@@ -93,6 +103,12 @@ def _profiled_ms(analysis: RunAnalysis, rows: Sequence[StepRow]) -> list[float]:
         if not one.open_ended or len(analysis.steps) == len(analysis.ranks):
             steps.setdefault(one.step, []).append(one.window_ms)
     return [statistics.fmean(own) for _, own in sorted(steps.items())]
+
+
+def _recurs(analysis: RunAnalysis, step: int) -> bool:
+    """Tell whether a step is one of those that are longer every so often."""
+    found = analysis.recurring
+    return found is not None and step % found.every in found.phases
 
 
 def _median(values: Iterable[float | None]) -> float | None:

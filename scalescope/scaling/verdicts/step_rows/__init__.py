@@ -1,0 +1,1 @@
+"""What a job's own rows say of its steps, in the window or not."""

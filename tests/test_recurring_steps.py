@@ -1,0 +1,105 @@
+"""Steps that are longer every so often (validation, a checkpoint, a log) are told by the rows of all steps, first."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scalescope.records.folder import RunFolder
+from scalescope.records.rows import StepRow
+from scalescope.report.html import write_report
+from scalescope.report.verdict import run_verdict
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
+from tests.report_samples import write_run
+
+JOB = Path(__file__).parent / "data" / "gather_sm_n2"  # 2.2 ms a step
+STEPS = range(5, 45)
+
+
+def rows(times: Callable[[int], list[float]], steps: range = STEPS) -> list[StepRow]:
+    return [StepRow(step=step, phase="steady", step_ms=times(step), samples_per_s=1.0) for step in steps]
+
+
+def test_what_all_ranks_wait_for_in_the_same_step_is_told_with_its_period_and_cost() -> None:
+    found = recurring_steps(rows(lambda step: [30.0 + step % 2, 31.0] if step % 3 else [120.0, 121.0]))
+    assert found is not None and (found.every, found.phase, found.phases, found.rank) == (3, 0, [0], None)
+    assert found.longer_ms == pytest.approx(90.0, abs=1.0) and found.mean_ms == pytest.approx(30.0, abs=0.5)
+
+
+def test_what_one_rank_does_at_a_steps_end_is_its_own_and_counted_once() -> None:
+    """The others wait for it in the step after, which by each step's slowest rank would be as long once more."""
+    found = recurring_steps(rows(lambda step: [150.0 if step % 5 == 4 else 30.0, 149.0 if step % 5 == 0 else 30.0]))
+    assert found is not None and (found.every, found.phase, found.phases, found.rank) == (5, 4, [0, 4], 0)
+    assert found.usual_ms == pytest.approx(30.0) and found.mean_ms == pytest.approx(24.0)
+    late = recurring_steps(rows(lambda step: [150.0 if step % 5 == 0 else 30.0, 149.0 if step % 5 == 4 else 30.0]))
+    assert late is not None and (late.phase, late.rank) == (4, 1)
+
+
+def test_a_long_step_now_and_then_elsewhere_does_not_hide_them() -> None:
+    found = recurring_steps(rows(lambda step: [200.0 if step in (7, 31) else 90.0 if step % 4 == 1 else 40.0]))
+    assert found is not None and (found.every, found.phase) == (4, 1)
+
+
+@pytest.mark.parametrize("steps", [range(6), range(20), range(60), range(7, 27)])
+def test_uneven_steps_are_no_pattern(steps: range) -> None:
+    noise = np.random.default_rng(len(steps))
+    for _ in range(50):
+        times = 30 * np.exp(0.3 * noise.standard_normal((100, 2)))
+        assert recurring_steps(rows(lambda step, t=times: list(map(float, t[step])), steps)) is None  # type: ignore[misc]
+
+
+def test_nothing_is_told_of_few_steps_none_or_a_tenth_longer() -> None:
+    assert recurring_steps([]) is None
+    assert recurring_steps(rows(lambda step: [30.0 if step % 2 else 60.0], range(5))) is None
+    assert recurring_steps(rows(lambda step: [30.0 + step % 7 / 100 if step % 4 else 31.0])) is None
+
+
+def own_run(path: Path, every: int, extra_ms: float) -> RunAnalysis:
+    """Return the answer for a run of 2.2 ms a step, of which every so many are longer."""
+    folder = write_run(path, 2)
+    folder.analysis.unlink()
+    folder.steps.unlink()
+    folder.traces.mkdir()
+    for trace in JOB.glob("rank*.json.gz"):
+        shutil.copy(trace, folder.trace_of(int(trace.name[4]), 30))
+    (plain,) = analyze([JOB], jobs=1)
+    assert isinstance(plain, RunAnalysis)
+    recorded = {one.step for one in plain.steps}
+    with folder.step_writer() as writer:
+        for step in range(max(recorded) - 40, max(recorded) + 20):
+            profiled = step in recorded
+            ms = 2.2 + 0.001 * (step % 2) + (extra_ms if step % every == 0 and not profiled else 0.0)
+            phase = "profile" if profiled else "steady"
+            writer.append(StepRow(step=step, phase=phase, step_ms=[ms, ms], samples_per_s=2e3 / ms))  # type: ignore[arg-type]
+    (answer,) = analyze([path], jobs=1)
+    assert isinstance(answer, RunAnalysis)
+    return answer
+
+
+def test_what_costs_more_than_anything_profiled_comes_first_and_its_throughput_beside(tmp_path: Path) -> None:
+    answer = own_run(tmp_path / "run", 4, 8.8)
+    assert answer.recurring is not None and answer.throughput is not None and answer.step_times is not None
+    assert answer.step_times.measured_step_ms == pytest.approx(2.2, abs=0.01)
+    verdict = run_verdict(answer)
+    assert ": every 4th step takes 8.8 ms longer than the others' 2.2 ms: 2.2 ms a step in the mean, and " in (
+        verdict.headline
+    )
+    assert "profiled steps is such a one. Of the profiled steps: " in verdict.headline
+    assert verdict.advice.startswith("see what every 4th step does")
+    assert "It does 908.7 samples/s between the longer steps, 454.5 with them." in verdict.text
+    page = write_report(RunFolder(tmp_path / "run")).read_text()
+    assert "throughput, between the longer steps" in page
+
+
+def test_what_costs_less_is_told_beside_and_what_hardly_costs_anything_not_at_all(tmp_path: Path) -> None:
+    even = run_verdict(own_run(tmp_path / "even", 4, 0.0))
+    assert "every 4th" not in even.text and "between the longer steps" not in even.text
+    less = own_run(tmp_path / "less", 10, 1.1)
+    verdict = run_verdict(less)
+    assert less.findings[0].ms is not None and less.findings[0].ms > 0.2  # whatever it is, it costs more than 0.11 ms
+    assert "every 10th" not in verdict.headline
+    assert any(one.startswith("Every 10th step takes 1.1 ms longer") for one in verdict.sentences)
