@@ -1,6 +1,8 @@
 """Two measurements side by side: whether they differ, by how much, where, and how sure that is."""
 
+import gzip
 import json
+import re
 import shutil
 from itertools import pairwise
 from pathlib import Path
@@ -10,6 +12,8 @@ import numpy as np
 import pytest
 
 from scalescope.records.errors import UserError
+from scalescope.records.folder import RunFolder
+from scalescope.records.steps.recording import LongerFacts, RecordingFacts, WindowFacts
 from scalescope.report.compare.sentences import headline
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.analyze import analyze_against, analyze_run
@@ -224,6 +228,34 @@ def test_windows_of_one_run_are_told_apart_where_all_ranks_have_them(tmp_path: P
             shutil.copy(GPT2 / f"rank{rank}.json.gz", tmp_path / f"rank{rank}.{step}.pt.trace.json.gz")
     shutil.copy(GPT2 / "rank0.json.gz", tmp_path / "rank0.40.pt.trace.json.gz")
     assert [[source.rank for source in window] for window in find_windows(tmp_path)] == [[0, 1], [0, 1]]
+
+
+def test_a_window_of_longer_steps_is_not_pooled_with_the_usual_ones(tmp_path: Path) -> None:
+    run = RunFolder(shutil.copytree(DATA / "runs_v0.1" / "train", tmp_path / "train"))
+    (usual,) = read_side([run.path])[0].first.windows
+    numbers: set[int] = set()
+    for source in (DATA / "runs_v0.1" / "train" / "traces").glob("rank*.gz"):
+        text = gzip.decompress(source.read_bytes())
+        numbers |= {int(number) for number in re.findall(rb"ProfilerStep#(\d+)", text)}
+        later = re.sub(rb"ProfilerStep#(\d+)", lambda found: b"ProfilerStep#1%03d" % int(found[1]), text)
+        rank = source.name.split(".")[0]
+        (run.traces / f"{rank}.1010.pt.trace.json.gz").write_bytes(gzip.compress(later, 1))
+    planned, longer = sorted(numbers), LongerFacts(since=900, step_ms=47.3, level_ms=20.0)
+    opened = WindowFacts(steps=[1000 + one for one in planned], longer=longer)
+    run.write_recording(RecordingFacts(windows=[WindowFacts(steps=planned), opened]))
+    repeat = read_side([run.path])[0].first
+    assert [window.ranks for window in repeat.windows] == [usual.ranks]
+    assert any("since step 900 its steps took 47.3 ms, where 20.0 were usual" in note for note in repeat.notes)
+    run.write_recording(
+        RecordingFacts(windows=[WindowFacts(steps=planned), msgspec.structs.replace(opened, longer=None)])
+    )
+    assert len(read_side([run.path])[0].first.windows) == 2, "planned windows are of one kind"
+    for path in run.traces.glob("rank*"):
+        if ".1010." not in path.name:
+            path.unlink()
+    run.write_recording(RecordingFacts(windows=[opened]))
+    alone = read_side([run.path])[0].first
+    assert len(alone.windows) == 1 and any("its parts are those of longer steps" in note for note in alone.notes)
 
 
 def test_settings_that_differ_are_named_likely_ones_first() -> None:

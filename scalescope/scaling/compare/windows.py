@@ -18,6 +18,7 @@ from scalescope.scaling.replay.load import Target, open_replayer
 from scalescope.scaling.run import Explained, explain_traces
 from scalescope.scaling.trace.kernel_kinds import KINDS, kind_of
 from scalescope.scaling.trace.sources import Source, find_windows
+from scalescope.scaling.windows.kinds import by_kind
 
 
 class Profiled(msgspec.Struct, frozen=True):
@@ -36,15 +37,36 @@ def read_windows(path: Path, untraced: Untraced | None, jobs: int | None = None)
     `untraced`: a step without a profiler, as the run's own rows tell. Raises UserError where there are no traces.
     """
     found = [_explain(path, sources, untraced, jobs) for sources in find_windows(path)]
-    usable = [(explained, window) for explained, window in found if window is not None]
+    usable, of_longer = _usual(path, [(explained, window) for explained, window in found if window is not None])
     if not usable:
         return None
     first = usable[0][0]
-    notes = [note for explained, _ in usable for note in _notes(explained.analysis)]
+    notes = [*of_longer, *(note for explained, _ in usable for note in _notes(explained.analysis))]
     header = untraced_of_traces(first.records)
     told = [header.step_ms.value] if header is not None else []
     identity = identity_of(first)
     return Profiled([window for _, window in usable], identity, _bus([one for one, _ in usable]), told, notes)
+
+
+def _usual(
+    path: Path, found: Sequence[tuple[Explained, Window]]
+) -> tuple[Sequence[tuple[Explained, Window]], list[str]]:
+    """Return the windows at the usual level, and a remark on those of steps that had become longer, if there are any.
+
+    A mean of both would be of neither: how long a step is, is told by steps before any window. Where a run has windows
+    of longer steps alone, they are what there is.
+    """
+    chosen, usual, longer = by_kind(path, [explained for explained, _ in found])
+    if longer is None:
+        return found, []
+    told = (
+        f"since step {longer.since} its steps took {longer.step_ms:.1f} ms, where {longer.level_ms:.1f} were usual: "
+        f"the {len(chosen)} window(s) of them"
+    )
+    if not usual:
+        return found, [f"{path.resolve().name}: {told} are all that it has, and its parts are those of longer steps"]
+    kept = [one for one in found if any(one[0] is explained for explained in usual)]
+    return kept, [f"{path.resolve().name}: {told} are left out; scalescope analyze tells what happened"]
 
 
 def _explain(
