@@ -168,7 +168,7 @@ def _known(
     delays = [row.delay_ms for row in other if row.delay_ms is not None]
     if delays:
         truth = fmean(delays)
-        return scored(what, answer, (truth, truth, truth), case.moves), answer
+        return scored(what, answer, (truth, truth, truth), case), answer
     rate = (same[0].repeat.identity.samples or 1) / (other[0].repeat.identity.samples or 1)
     inside = []
     for left in other:
@@ -182,7 +182,7 @@ def _known(
         inside.append(_holds(found.change_ms, found.low_ms, found.high_ms, (true - off, true, true + off)))
     truth = rate * fmean(row.step_ms for row in other) - fmean(row.step_ms for row in same)
     off = NORMAL_95 * error_ms * sqrt(1 / len(other) + 1 / len(same))
-    return scored(what, answer, (truth - off, truth, truth + off), case.moves, inside), answer
+    return scored(what, answer, (truth - off, truth, truth + off), case, inside), answer
 
 
 def _holds(change: float, low: float, high: float, truth: tuple[float, float, float]) -> bool:
@@ -201,14 +201,17 @@ def scored(
     what: str,
     answer: Comparison,
     truth: tuple[float, float, float],
-    moves: Sequence[str] = (),
+    case: Case | None = None,
     unseen: Sequence[bool] = (),
 ) -> Known:
     """Return what was said of a known change, and whether it is right: its size, and what is told first."""
     change, low_ms, high_ms = answer.change_ms, answer.low_ms, answer.high_ms
     told = moved(answer)
+    first = headline(answer)
+    moves = case.moves if case is not None else ()
     # what cannot be told from noise as a whole need not be named
     named = not moves or any(part.name in moves for part in told[:2]) or (answer.verdict == "same" and not told)
+    named = named and (case is None or case.says in first)
     held = change is not None and low_ms is not None and high_ms is not None and _holds(change, low_ms, high_ms, truth)
     return Known(what, truth[1], (truth[2] - truth[0]) / 2, change, low_ms, high_ms, held, named, sum(unseen),
-                 len(unseen), headline(answer))  # fmt: skip
+                 len(unseen), first)  # fmt: skip

@@ -4,7 +4,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scalescope.records.files import write_atomic
-from scalescope.report.compare.sentences import headline, kernels_sentence, names_of, noise_sentence, part_name
+from scalescope.report.compare.sentences import (
+    headline,
+    kernels_sentence,
+    names_of,
+    noise_sentence,
+    part_name,
+    settings_sentence,
+)
 from scalescope.report.compare.tables import kernels_table, parts_table, points_table, settings_table
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import size
@@ -50,7 +57,8 @@ def comparison_page(answer: Comparison) -> Page:
 def _card(answer: Comparison) -> Card:
     here, there = names_of(answer)
     told = noise_sentence(answer)
-    verdict = Verdict("comparison", _LEVELS[answer.verdict], headline(answer), (f"{told}.",) if told else ())
+    sentences = tuple(f"{one}." for one in (settings_sentence(answer), told) if one)
+    verdict = Verdict("comparison", _LEVELS[answer.verdict], headline(answer), sentences)
     if answer.baseline_ms is None or answer.other_ms is None:
         return Card(verdict)
     return Card(

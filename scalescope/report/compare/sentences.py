@@ -6,7 +6,17 @@ from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import capitalized, figure, listing, percent
 from scalescope.scaling.answer import PARTS
-from scalescope.scaling.compare.answer import Comparison, CountedWork, KernelChange, Noise, PartChange, PointChange
+from scalescope.scaling.compare.answer import (
+    Amount,
+    AmountChange,
+    Comparison,
+    CountedWork,
+    KernelChange,
+    Noise,
+    PartChange,
+    PointChange,
+)
+from scalescope.scaling.compare.same_work import size_of
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
 #: More parts are not named in the first sentence.
@@ -19,8 +29,14 @@ _WAITED = 0.02
 _WIDE = 0.1
 #: A kernel that makes up so much of a part's change is named.
 _MOST_OF_IT = 0.7
+#: Amounts of work are named in this order, and no more of them.
+_ORDER: tuple[Amount, ...] = ("samples", "flops_a_sample", "collectives", "sent_bytes")
+_MOST_AMOUNTS = 2
 _SIDES = {"only_other": "here", "only_baseline": "there"}
 _REST = "what the traces do not show"
+#: Settings are named in a sentence where they are no more than these; what a device does by itself is none.
+_FEW_SETTINGS = 3
+_STATE = "state."
 _UNITS = {"repeats": "repeats", "windows": "windows of one launch", "steps": "the steps of one run"}
 
 
@@ -57,7 +73,7 @@ def headline(answer: Comparison) -> str:
     shares = sorted((abs(low / step), abs(high / step)))
     return (
         f"{there} is {percent(abs(change / step))} {answer.verdict}{per} (95%: {figure(100 * shares[0], 1)} to "
-        f"{figure(100 * shares[1], 1)}): {signed(change, low, high)}{_where(answer)}."
+        f"{figure(100 * shares[1], 1)}): {signed(change, low, high)}{_where(answer)}{_unlike(answer, '; ')}."
     )
 
 
@@ -95,6 +111,33 @@ def _told(part: PartChange, unit: str = "") -> str:
 
 def _other_work(answer: Comparison) -> str:
     """Return what a step that is as long does more or less of, which is counted and no noise."""
+    kernels = _more_kernels(answer)
+    return kernels + _unlike(answer, ", and " if kernels else ", though ")
+
+
+def _unlike(answer: Comparison, link: str) -> str:
+    """Return what a step does another amount of; only in other pieces, where it comes to the same."""
+    told = sorted(answer.amounts, key=lambda one: _ORDER.index(one.amount))
+    if not told:
+        return ""
+    amounts = {one.amount for one in told}
+    what = "its steps are of another batch" if "samples" in amounts else "the same is sent in other pieces"
+    what = "it is not the same work" if amounts & {"flops_a_sample", "sent_bytes"} else what
+    return f"{link}{what}: {', '.join(amount_words(one) for one in told[:_MOST_AMOUNTS])}"
+
+
+def amount_words(one: AmountChange) -> str:
+    """Return an amount on both sides, in words."""
+    if one.amount == "samples":
+        return f"{one.other:,.0f} samples a rank's step for {one.baseline:,.0f}"
+    if one.amount == "flops_a_sample":
+        return f"{figure(one.other / one.baseline, 2)} times the FLOPs a sample"
+    if one.amount == "collectives":
+        return f"{one.other:,.0f} {one.operation} calls a step for {one.baseline:,.0f}"
+    return f"{one.operation} of {size_of(one.other)} a step for {size_of(one.baseline)}"
+
+
+def _more_kernels(answer: Comparison) -> str:
     sure = [(one, one.work) for one in moved(answer) if one.work is not None and one.work.change_ms is not None]
     words = [f"{part_name(one)} {calls(work)} ({_told(one, ' ms')})" for one, work in sure[:_MOST_NAMED]]
     return f", though it is not the same work: {', '.join(words)}" if words else ""
@@ -195,6 +238,19 @@ def _count(noise: Noise) -> str:
 
 def _at_once(noise: Noise) -> str:
     return f"all parts' bounds hold together (max-|t|, {figure(noise.parts_factor, 1)} times one part's alone)"
+
+
+def settings_sentence(answer: Comparison) -> str:
+    """Return what was set otherwise, where that is little: whatever else varies, this is known to differ."""
+    told = [one for one in answer.environment if not one.key.startswith(_STATE)]
+    if not 0 < len(told) <= _FEW_SETTINGS:
+        return ""
+    words = [f"{one.key.removeprefix('config.')} {_set_to(one.other)} ({_set_to(one.baseline)} there)" for one in told]
+    return f"Set otherwise: {listing(words)}"
+
+
+def _set_to(value: str | None) -> str:
+    return value if value is not None else "not set"
 
 
 def kernels_sentence(answer: Comparison) -> str:

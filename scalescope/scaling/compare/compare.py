@@ -15,7 +15,7 @@ from scalescope.scaling.compare.kernels.work import with_work
 from scalescope.scaling.compare.measurement import Measurement
 from scalescope.scaling.compare.points import compare_points
 from scalescope.scaling.compare.read import read_side
-from scalescope.scaling.compare.same_work import same_work
+from scalescope.scaling.compare.same_work import amounts, same_work
 from scalescope.scaling.sweeps.comparison import describe_row
 
 
@@ -171,6 +171,7 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
         basis=found.basis,
         noise=found.noise,
         parts=parts,
+        amounts=amounts(baseline.first, other.first),
         kernels=matched.rows,
         matched_share=matched.share,
         environment=differing(baseline, other, [one.name for one in changed]),

@@ -1,13 +1,14 @@
 """The profiled windows of a run, explained: each with its mean step as run, by part and kernel kind."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
 import msgspec
 
 from scalescope.records.errors import UserError
-from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis
+from scalescope.scaling.answer import PARTS, AsRun, Collective, RunAnalysis
 from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.as_run.untraced import untraced_of_traces
@@ -175,7 +176,8 @@ def identity_of(explained: Explained) -> Identity:
         model=analysis.model,
         kinds={kind: share for kind, share in shares.items() if share},
         names=_names(tables),
-        sent_bytes=_sent(analysis),
+        collectives=_usual_step(analysis, len),
+        sent_bytes=_usual_step(analysis, _bytes_of),
     )
 
 
@@ -189,13 +191,22 @@ def _names(tables: Sequence[KernelTable]) -> dict[str, float]:
     return {name: ns / whole for name, ns in time.items()}
 
 
-def _sent(analysis: RunAnalysis) -> dict[str, float]:
-    steps = {one.step for one in analysis.collectives if one.step is not None}
-    sent: dict[str, float] = {}
+def _usual_step(analysis: RunAnalysis, amount: Callable[[Sequence[Collective]], int | None]) -> dict[str, int | None]:
+    """Return by operation what its collectives come to in a step; None where no more than half of the steps agree."""
+    steps: dict[int, dict[str, list[Collective]]] = {}
     for one in analysis.collectives:
-        if one.step is not None and one.bytes is not None:
-            sent[one.operation] = sent.get(one.operation, 0.0) + one.bytes / len(steps)
-    return sent
+        if one.step is not None:
+            steps.setdefault(one.step, {}).setdefault(one.operation, []).append(one)
+    found: dict[str, int | None] = {}
+    for operation in sorted({name for own in steps.values() for name in own}):
+        usual, times = Counter(amount(own.get(operation, [])) for own in steps.values()).most_common(1)[0]
+        found[operation] = usual if 2 * times > len(steps) else None
+    return found
+
+
+def _bytes_of(collectives: Sequence[Collective]) -> int | None:
+    told = [one.bytes for one in collectives if one.bytes is not None]
+    return sum(told) if len(told) == len(collectives) else None
 
 
 def _bus(found: Sequence[Explained]) -> dict[int, float]:
