@@ -1,5 +1,10 @@
 """Kernels of two steps side by side: matched by operator and place where their names differ."""
 
+import gzip
+import json
+import random
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -8,6 +13,7 @@ import pytest
 from scalescope.report.compare.sentences import headline
 from scalescope.report.compare.tables import parts_table
 from scalescope.scaling.compare.answer import Comparison, CountedWork, PartChange
+from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.kernels.alignment import align
 from scalescope.scaling.compare.kernels.expected import expected_ratio
 from scalescope.scaling.compare.kernels.matching import match_tables
@@ -162,6 +168,41 @@ def test_how_many_collectives_a_step_has_and_what_they_send_is_read_of_its_trace
     identity = whole.first.identity
     assert identity.collectives.keys() == identity.sent_bytes.keys() and identity.collectives["all_reduce"]
     assert all(sent is None or sent > 0 for sent in identity.sent_bytes.values())
+
+
+def held_up(folder: Path, rank: int, stops: Sequence[tuple[float, float]]) -> Path:
+    """Return a copy of a CPU job's traces in which a rank's loop stands still at moments (µs) for so long (µs)."""
+    shutil.copytree(DATA / "cpu_ddp_n2", folder)
+    path = next(folder.glob(f"rank{rank}.*"))
+    whole = json.loads(gzip.decompress(path.read_bytes()))
+    for event in whole["traceEvents"]:
+        if event.get("ph") == "X":
+            end = event["ts"] + event["dur"]
+            end += sum(us for at, us in stops if at <= end)
+            event["ts"] += sum(us for at, us in stops if at <= event["ts"])
+            event["dur"] = end - event["ts"]
+    path.write_bytes(gzip.compress(json.dumps(whole).encode(), 1))
+    return folder
+
+
+def test_a_sleep_is_found_at_its_place_though_others_take_more_of_the_steps(tmp_path: Path) -> None:
+    events = json.loads(gzip.decompress(next((DATA / "cpu_ddp_n2").glob("rank1.*")).read_bytes()))["traceEvents"]
+    backward = sorted(one["ts"] for one in events if one["name"] == "aten::ones_like" and one["ph"] == "X")
+    operators = sorted(one["ts"] for one in events if one.get("cat") == "cpu_op")
+    dice = random.Random(0)
+    late = [(at, 900.0) for at in backward]
+    sides = [
+        [held_up(tmp_path / f"{name}{at}", 1, [*own, *((dice.choice(operators), 6000.0) for _ in backward)])
+         for at in range(3)] for name, own in (("calm", []), ("late", late))
+    ]  # fmt: skip
+    found = compare_paths(*sides)
+    (gap,) = found.gaps
+    assert gap.rank == 1 and gap.before == "aten::ones_like" and gap.change_ms == pytest.approx(0.9, abs=0.05)
+    assert gap.low_ms <= 0.9 <= gap.high_ms
+    assert "in nearly every step rank 1's loop stands still 0.900 ms longer" in headline(found)
+    back = compare_paths(sides[1], sides[0])
+    assert [one.change_ms for one in back.gaps] == [-gap.change_ms]
+    assert "stands still 0.900 ms less long" in headline(back)
 
 
 def test_a_cpus_operators_are_laid_side_by_side_and_counted() -> None:

@@ -208,10 +208,10 @@ def scored(
     change, low_ms, high_ms = answer.change_ms, answer.low_ms, answer.high_ms
     told = moved(answer)
     first = headline(answer)
-    moves = case.moves if case is not None else ()
-    # what cannot be told from noise as a whole need not be named
-    named = not moves or any(part.name in moves for part in told[:2]) or (answer.verdict == "same" and not told)
-    named = named and (case is None or case.says in first)
+    moves, says = (case.moves, case.says) if case is not None else ((), "")
+    named = any(part.name in moves for part in told[:2]) or bool(says and says in first) or not (moves or says)
+    # what cannot be told from noise as a whole, and is nothing that can be counted, need not be named
+    named = named or (answer.verdict == "same" and not told and not says)
     held = change is not None and low_ms is not None and high_ms is not None and _holds(change, low_ms, high_ms, truth)
     return Known(what, truth[1], (truth[2] - truth[0]) / 2, change, low_ms, high_ms, held, named, sum(unseen),
                  len(unseen), first)  # fmt: skip

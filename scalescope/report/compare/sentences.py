@@ -73,7 +73,7 @@ def headline(answer: Comparison) -> str:
     shares = sorted((abs(low / step), abs(high / step)))
     return (
         f"{there} is {percent(abs(change / step))} {answer.verdict}{per} (95%: {figure(100 * shares[0], 1)} to "
-        f"{figure(100 * shares[1], 1)}): {signed(change, low, high)}{_where(answer)}{_unlike(answer, '; ')}."
+        f"{figure(100 * shares[1], 1)}): {signed(change, low, high)}{_where(answer)}{_besides(answer)}."
     )
 
 
@@ -111,8 +111,37 @@ def _told(part: PartChange, unit: str = "") -> str:
 
 def _other_work(answer: Comparison) -> str:
     """Return what a step that is as long does more or less of, which is counted and no noise."""
-    kernels = _more_kernels(answer)
-    return kernels + _unlike(answer, ", and " if kernels else ", though ")
+    told = _more_kernels(answer)
+    told += _unlike(answer, ", and " if told else ", though ")
+    return told + _standing(answer, ", and " if told else ", though ")
+
+
+def _besides(answer: Comparison) -> str:
+    """Return what is no matter of noise of a step that is slower, or faster."""
+    return _unlike(answer, "; ") + _standing(answer, "; ")
+
+
+def _standing(answer: Comparison, link: str) -> str:
+    """Return where ranks' loops stand still for longer, at the place that is most of it."""
+    if not answer.gaps:
+        return ""
+    most = answer.gaps[0]
+    alike = [one for one in answer.gaps if one.before == most.before and one.change_ms * most.change_ms > 0]
+    ranks = sorted({one.rank for one in alike})
+    whose = (
+        f"rank {ranks[0]}'s loop stands"
+        if len(ranks) == 1
+        else f"the loops of ranks {listing(list(map(str, ranks)))} stand"
+    )
+    more = "longer" if most.change_ms > 0 else "less long"
+    low, high = sorted((abs(most.low_ms), abs(most.high_ms)))
+    digits = digits_of((high - low) / 2)
+    others = len(answer.gaps) - len(alike)
+    return (
+        f"{link}in nearly every step {whose} still {figure(abs(most.change_ms), digits)} ms {more} "
+        f"({figure(low, digits)} to {figure(high, digits)}) before {most.before or 'its end'}"
+        f"{f', and at {others} other places' if others else ''}"
+    )
 
 
 def _unlike(answer: Comparison, link: str) -> str:

@@ -107,6 +107,18 @@ class AmountChange(msgspec.Struct, kw_only=True, frozen=True):
     other: float
 
 
+class GapChange(msgspec.Struct, kw_only=True, frozen=True):
+    """A place of a CPU rank's step at which its loop stands still for longer, or less long, in nearly all steps; ms."""
+
+    rank: int
+    before: str | None  # the operator that comes next; None: the step's end
+    change_ms: float  # of the median step
+    low_ms: float  # between nine of ten steps of both sides
+    high_ms: float
+    baseline_ms: float
+    other_ms: float
+
+
 class Setting(msgspec.Struct, kw_only=True, frozen=True):
     """Something of the surroundings that differs."""
 
@@ -161,6 +173,7 @@ class Comparison(msgspec.Struct, kw_only=True):
     noise: Noise | None = None
     parts: list[PartChange] = []
     amounts: list[AmountChange] = []  # what a step does more or less of, which is no matter of noise
+    gaps: list[GapChange] = []  # on CPUs, most first
     kernels: list[KernelChange] = []
     matched_share: float | None = None  # of the kernels' time on both sides, what has a counterpart
     points: list[PointChange] = []  # of sweeps
