@@ -195,7 +195,7 @@ def test_a_sleep_is_found_at_its_place_though_others_take_more_of_the_steps(tmp_
         [held_up(tmp_path / f"{name}{at}", 1, [*own, *((dice.choice(operators), 6000.0) for _ in backward)])
          for at in range(3)] for name, own in (("calm", []), ("late", late))
     ]  # fmt: skip
-    found = compare_paths(*sides)
+    found = compare_paths(sides[0], sides[1])
     (gap,) = found.gaps
     assert gap.rank == 1 and gap.before == "aten::ones_like" and gap.change_ms == pytest.approx(0.9, abs=0.05)
     assert gap.low_ms <= 0.9 <= gap.high_ms
