@@ -124,8 +124,9 @@ def causes(out: Path) -> Iterator[Twice | Known]:
                 continue
             truths[name] = msgspec.json.decode(path.read_bytes(), type=_Truth)
         for name, repeats in windows.items():
-            if name.startswith(("nothing", "host_bound")) and len(repeats) > 1:
-                yield from same_twice(f"{launch.name} {name}", repeats)
+            for size in range(1, len(repeats) // 2 + 1) if name.startswith(("nothing", "host_bound")) else ():
+                if (found := same_twice(f"{launch.name} {name}", repeats, size)) is not None:
+                    yield found
         calm = windows.get("nothing", [])
         for name, truth in truths.items():
             # others compare with another job's undisturbed windows, or did not settle

@@ -210,6 +210,25 @@ def test_two_units_a_side_leave_every_part_of_the_same_thing_within_its_bounds()
     assert wrong <= 6
 
 
+@pytest.mark.parametrize("units", [1, 2])
+def test_a_part_that_grows_from_nothing_is_no_noise_however_much_such_parts_vary(units: int) -> None:
+    """Copies of 10 ms that were none, by 40% from window to window; and as little as windows always differ by."""
+    amounts = np.array([False, True, True, False])
+
+    def side(copies: float, waits: float) -> Sample:
+        row = np.array([15.0, copies, waits, 0.0])
+        spread = row * np.array([0.03, 0.4, 0.6, 0.0])
+        return Sample(np.tile(row, (units, 1)), None, spread, 1.0, False, amounts, 0.05)
+
+    found = bounds(side(0.07, 0.02), side(9.8, 0.15))
+    assert 0 < found.low[1] < 9.73 < found.high[1]
+    assert found.low[2] < 0 < found.high[2], "seven times as much of nothing is nothing"
+    back = bounds(side(9.8, 0.15), side(0.07, 0.02))
+    assert back.high[1] == pytest.approx(-found.low[1], rel=0.05) and back.high[1] < 0
+    again = bounds(side(9.8, 0.15), side(5.0, 0.15))
+    assert again.low[1] < 0 < again.high[1], "half of it is what such windows differ by"
+
+
 def test_a_lone_unit_is_taken_to_vary_as_the_other_sides_do() -> None:
     several = Sample(10 + 0.1 * np.random.default_rng(1).standard_normal((6, 3)))
     lone = Sample(several.mean[None, :] + 2.0)

@@ -108,32 +108,36 @@ def _of_model(
     model: str, by_case: Mapping[str, Sequence[Row]], answers: list[tuple[str, Comparison]]
 ) -> Iterator[Twice | Known]:
     same = [row.repeat for row in by_case.get(SAME, [])]
-    yield from same_twice(f"{model} {SAME}", same)
     traced = [traces_alone(one) for one in same if one.windows]
-    yield from same_twice(f"{model} traces", traced, largest=1)
     windows = [window for one in same for window in by_windows(one)]
-    yield from same_twice(f"{model} windows", windows, largest=1)
     known = [name for name in CASES if name != SAME and name in by_case and same]
     error = _between_runs_ms(by_case)
-    tasks = [(f"{model} {name}", by_case[SAME], by_case[name], CASES[name], error) for name in known]
-    if tasks:
-        with ProcessPoolExecutor(workers()) as pool:
-            for found, answer in pool.map(_known, *zip(*tasks, strict=True)):
-                answers.append((found.what, answer))
-                yield found
+    sizes = range(1, len(same) // 2 + 1)
+    with ProcessPoolExecutor(workers()) as pool:
+        alike = [pool.submit(same_twice, f"{model} {SAME}", same, size) for size in sizes]
+        alike += [pool.submit(same_twice, f"{model} {what}", of, 1) for what, of in (("traces", traced),
+                                                                                    ("windows", windows))]  # fmt: skip
+        differing = [pool.submit(_known, f"{model} {name}", by_case[SAME], by_case[name], CASES[name], error)
+                     for name in known]  # fmt: skip
+        yield from (twice for one in alike if (twice := one.result()) is not None)
+        for each in differing:
+            found, answer = each.result()
+            answers.append((found.what, answer))
+            yield found
 
 
-def same_twice(what: str, repeats: Sequence[Repeat], largest: int | None = None) -> Iterator[Twice]:
-    """Yield how many interleaved splits of undisturbed repeats are called different, by their size."""
-    for size in range(1, min(len(repeats) // 2, largest or len(repeats)) + 1):
-        splits = list(_splits(len(repeats), size))
-        random.Random(size).shuffle(splits)
-        found = [_compared([repeats[at] for at in one], [repeats[at] for at in other])
-                 for one, other in splits[:MOST_PAIRS]]  # fmt: skip
-        wrong = sum(not one.low_ms <= 0 <= one.high_ms for one in found)
-        parts = sum(any(not part.within_noise for part in one.parts) for one in found)
-        half = median((one.high_ms - one.low_ms) / 2 / one.baseline_ms for one in found)
-        yield Twice(what, size, wrong, len(found), parts, 100 * half)
+def same_twice(what: str, repeats: Sequence[Repeat], size: int) -> Twice | None:
+    """Return how many interleaved splits of undisturbed repeats are called different; None where there is none."""
+    splits = list(_splits(len(repeats), size))
+    if not splits:
+        return None
+    random.Random(size).shuffle(splits)
+    found = [_compared([repeats[at] for at in one], [repeats[at] for at in other])
+             for one, other in splits[:MOST_PAIRS]]  # fmt: skip
+    wrong = sum(not one.low_ms <= 0 <= one.high_ms for one in found)
+    parts = sum(any(not part.within_noise for part in one.parts) for one in found)
+    half = median((one.high_ms - one.low_ms) / 2 / one.baseline_ms for one in found)
+    return Twice(what, size, wrong, len(found), parts, 100 * half)
 
 
 def _splits(count: int, size: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
