@@ -34,7 +34,8 @@ def _lines(answer: Comparison) -> Iterator[str]:
         if member.points:
             yield from folded("Points", points_table(member))
     if answer.environment:
-        yield from folded(f"{len(answer.environment)} settings differ", settings_table(answer))
+        count = len(answer.environment)
+        yield from folded(f"{count} setting{'s differ' if count > 1 else ' differs'}", settings_table(answer))
     if told := noise_sentence(answer):
         yield f"<sub>{escaped(told)}</sub>"
 

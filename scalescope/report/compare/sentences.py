@@ -25,6 +25,8 @@ _MOST_NAMED = 3
 _WORTH_NAMING = 0.001
 #: Waiting for cores that is less of a step changes nothing.
 _WAITED = 0.02
+#: … and what is less than so much of the change is told with the noise alone.
+_MUCH_OF_IT = 0.25
 #: Where the step may be so much longer or shorter, that the two are alike is not known.
 _WIDE = 0.1
 #: A kernel that makes up so much of a part's change is named.
@@ -68,13 +70,26 @@ def headline(answer: Comparison) -> str:
         told = "cannot be told from" if max(-low, high) > _WIDE * step else "is as fast as"
         return (
             f"{there} {told} {here}{per}, within noise: {signed(change, low, high)} of {figure(step, 2)} "
-            f"(95%: {percent(low / step)} to {percent(high / step)}){_other_work(answer)}."
+            f"(95%: {percent(low / step)} to {percent(high / step)}){_for_want_of_cores(answer)}{_other_work(answer)}."
         )
     shares = sorted((abs(low / step), abs(high / step)))
     return (
         f"{there} is {percent(abs(change / step))} {answer.verdict}{per} (95%: {figure(100 * shares[0], 1)} to "
-        f"{figure(100 * shares[1], 1)}): {signed(change, low, high)}{_where(answer)}{_besides(answer)}."
+        f"{figure(100 * shares[1], 1)}): {signed(change, low, high)}{_for_want_of_cores(answer)}"
+        f"{_where(answer)}{_besides(answer)}."
     )
+
+
+def _for_want_of_cores(answer: Comparison) -> str:
+    """Return how much of a change ranks waited for cores, where that is a good part of it."""
+    noise, change = answer.noise, answer.change_ms or 0.0
+    if noise is None or noise.baseline_run_delay_ms is None or noise.other_run_delay_ms is None:
+        return ""
+    more = noise.other_run_delay_ms - noise.baseline_run_delay_ms
+    if more * change <= 0 or abs(more) < max(_MUCH_OF_IT * abs(change), _WAITED * (answer.baseline_ms or 0.0)):
+        return ""
+    told = f"{figure(abs(more), 1)} ms {'more' if more > 0 else 'less'}"
+    return f" (a rank waits {told} of a step for a core that others have)"
 
 
 def signed(change: float, low: float, high: float, unit: str = " ms") -> str:
@@ -266,7 +281,8 @@ def _count(noise: Noise) -> str:
 
 
 def _at_once(noise: Noise) -> str:
-    return f"all parts' bounds hold together (max-|t|, {figure(noise.parts_factor, 1)} times one part's alone)"
+    times = figure(noise.parts_factor, 1)
+    return f"parts are tested all at once, so that their bounds are {times} times as wide as one's alone"
 
 
 def settings_sentence(answer: Comparison) -> str:

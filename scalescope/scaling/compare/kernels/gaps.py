@@ -31,7 +31,7 @@ _MOST_WINDOWS, _MOST_RANKS = 10, 4
 #: Of ten steps of a side, nine are this long at least, or at most.
 _FEW = 0.1
 #: A place's sure part of the step, and how many times as long it is at least.
-_LEAST_SHARE, _TIMES = 0.005, 2.0
+_LEAST_SHARE, _TIMES = 0.01, 2.0
 
 _Places = tuple[str, ...]
 
