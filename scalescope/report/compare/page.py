@@ -38,8 +38,8 @@ def comparison_page(answer: Comparison) -> Page:
     here, there = names_of(answer)
     members = answer.members or [answer]
     sections = [
-        Section("limits", "Limits", _limits_panels(answer)),
         Section("partition", "Where in the step", [panel for one in members for panel in _parts_panels(one)]),
+        Section("limits", "Limits", _limits_panels(answer)),
         Section("kernels", "Kernels side by side", [panel for one in members for panel in _kernels_panels(one)]),
         Section("sweep", "Collectives alone", [panel for one in members for panel in _points_panels(one)]),
         Section("configuration", "What is different about them", _settings_panels(answer)),
