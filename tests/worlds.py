@@ -84,7 +84,7 @@ def _server() -> socket.socket:
     with theirs:
         subprocess.Popen(
             [sys.executable, "-u", str(ROOT / "tests" / "rank_server.py"), str(theirs.fileno())],
-            pass_fds=[theirs.fileno()], env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+            pass_fds=[theirs.fileno()], env={**os.environ, "PYTHONPATH": _path(), "OMP_NUM_THREADS": "1"},
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
     return ours

@@ -24,7 +24,7 @@ MOST_CALLED_DIFFERENT = 0.1
 NEAR = 0.1
 MOST_PAIRS = 100  # of one kind and size of split
 SAID, LINES = "said.jsonl.gz", "compare_known.txt"
-TWICE, KNOWN = "compared_alike.tsv", "compared.tsv"
+TWICE, KNOWN = "same_twice.tsv", "known_differences.tsv"
 _MOST_KERNELS = 40  # of one comparison, in what is kept
 
 
@@ -101,7 +101,9 @@ def check(out: Path, kept: Path | None = None) -> Iterator[Twice | Known]:
 
 
 def _cell(value: object) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
 def _of_model(
