@@ -16,7 +16,7 @@ their traces alone, single windows) and each case with `same` (A/B: the change f
 the difference of the steps of runs that it does not see, within 10% or in its interval; a part that the case names has
 to be among the first two that are told, or its words in the first sentence), and prints what users read. `--kept`
 writes rows.jsonl.gz (steps and windows of every run, of which `check` comes to the same intervals; kernels and places
-are in traces alone), said.jsonl.gz (what was answered), tables and the lines. `pack` makes archives of one window a
+are in traces alone, so that it judges no names), said.jsonl.gz (what was answered), tables and the lines. `pack` makes archives of one window a
 run, as many as fit. `causes` compares windows of known_causes.py: undisturbed ones in interleaved splits, and every
 case whose cost is settled.
 Exits with 1 where something is wrong.
@@ -44,12 +44,13 @@ _ARCHIVE_BYTES = 15 * 2**20
 
 
 def main() -> int:
+    names = dict.fromkeys(case.name for case in CASES)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=("make", "check", "pack", "causes"))
     parser.add_argument("out", type=Path)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--models", default=None)
-    parser.add_argument("--cases", default=None, help=f"make: of {', '.join(CASES)}")
+    parser.add_argument("--cases", default=None, help=f"make: of {', '.join(names)}")
     parser.add_argument("--minutes", type=float, default=9, help="make: begin nothing that would end later")
     parser.add_argument("--kept", type=Path, help="check: the folder for what is kept")
     parser.add_argument("--mib", type=float, default=45, help="pack: of all archives")

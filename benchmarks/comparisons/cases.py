@@ -48,7 +48,13 @@ ON_CPU = (
     Case("all_late", moves=LATE_HOST, says="still", late_share=0.1, late_ranks=(0, 1)),
     Case("all_late_a_little", moves=LATE_HOST, says="still", late_share=0.03, late_ranks=(0, 1)),
 )
-CASES: Mapping[str, Case] = {case.name: case for case in (*ON_CPU, *ON_GPUS)}
+#: Of one name the one for GPUs first, where it is of the model.
+CASES = (*ON_GPUS, *ON_CPU)
+
+
+def case_of(name: str, model: str) -> Case | None:
+    """Return a case of a model; None where there is none of that name."""
+    return next((case for case in CASES if case.name == name and model in case.models), None)
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from statistics import fmean, median, variance
 
 import msgspec
 
-from comparisons.cases import CASES, SAME, Case
+from comparisons.cases import CASES, SAME, Case, case_of
 from comparisons.rows import ROWS, Row, by_windows, read_rows, side, traces_alone, workers, write_rows
 from scalescope.records.statistics import NORMAL_95
 from scalescope.report.compare.sentences import headline, moved
@@ -112,14 +112,15 @@ def _of_model(
     same = [row.repeat for row in by_case.get(SAME, [])]
     traced = [traces_alone(one) for one in same if one.windows]
     windows = [window for one in same for window in by_windows(one)]
-    known = [name for name in CASES if name != SAME and name in by_case and same]
+    found_cases = {name: case for name in by_case if (case := case_of(name, model)) is not None and same}
+    known = [case for case in dict.fromkeys(each.name for each in CASES) if case in found_cases and case != SAME]
     error = _between_runs_ms(by_case)
     sizes = range(1, len(same) // 2 + 1)
     with ProcessPoolExecutor(workers()) as pool:
         alike = [pool.submit(same_twice, f"{model} {SAME}", same, size) for size in sizes]
         alike += [pool.submit(same_twice, f"{model} {what}", of, 1) for what, of in (("traces", traced),
                                                                                     ("windows", windows))]  # fmt: skip
-        differing = [pool.submit(_known, f"{model} {name}", by_case[SAME], by_case[name], CASES[name], error)
+        differing = [pool.submit(_known, f"{model} {name}", by_case[SAME], by_case[name], found_cases[name], error)
                      for name in known]  # fmt: skip
         yield from (twice for one in alike if (twice := one.result()) is not None)
         for each in differing:
@@ -218,6 +219,7 @@ def scored(
     named = any(part.name in moves for part in told[:2]) or bool(says and says in first) or not (moves or says)
     # what cannot be told from noise as a whole, and is nothing that can be counted, need not be named
     named = named or (answer.verdict == "same" and not told and not says)
+    named = named or not answer.kernels  # of rows without their traces much that is named is not known
     held = change is not None and low_ms is not None and high_ms is not None and _holds(change, low_ms, high_ms, truth)
     return Known(what, truth[1], (truth[2] - truth[0]) / 2, change, low_ms, high_ms, held, named, sum(unseen),
                  len(unseen), first)  # fmt: skip
