@@ -16,9 +16,9 @@ their traces alone, single windows) and each case with `same` (A/B: the change f
 the difference of the steps of runs that it does not see, within 10% or in its interval; a part that the case names has
 to be among the first two that are told, or its words in the first sentence), and prints what users read. `--kept`
 writes rows.jsonl.gz (steps and windows of every run, of which `check` comes to the same intervals; kernels and places
-are in traces alone, so that it judges no names), said.jsonl.gz (what was answered), tables and the lines. `pack` makes archives of one window a
-run, as many as fit. `causes` compares windows of known_causes.py: undisturbed ones in interleaved splits, and every
-case whose cost is settled.
+are in traces alone, so that it judges no names), said.jsonl.gz (what was answered), tables and the lines. `pack` makes
+archives of one window a run, as many as fit. `causes` compares windows of known_causes.py: undisturbed ones in
+interleaved splits, and every case whose cost is settled.
 Exits with 1 where something is wrong.
 """
 
