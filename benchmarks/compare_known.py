@@ -14,10 +14,11 @@ after one that was ended.
 `check` compares every run-by-run split of what did not differ (A/A: at most 10 of 100 may be called different; runs,
 their traces alone, single windows) and each case with `same` (A/B: the change found has to hold a delay's length, or
 the difference of the steps of runs that it does not see, within 10% or in its interval; a part that the case names has
-to be among the first two that are told), and prints what users read. `--kept` writes rows.jsonl.gz (steps and windows
-of every run, of which `check` comes to the same figures without traces), said.jsonl.gz (what was answered), tables and
-the lines. `pack` makes archives of one window a run, as many as fit. `causes` compares windows of known_causes.py:
-undisturbed ones in interleaved splits, and every case whose cost is settled.
+to be among the first two that are told, or its words in the first sentence), and prints what users read. `--kept`
+writes rows.jsonl.gz (steps and windows of every run, of which `check` comes to the same intervals; kernels and places
+are in traces alone, so that it judges no names), said.jsonl.gz (what was answered), tables and the lines. `pack` makes
+archives of one window a run, as many as fit. `causes` compares windows of known_causes.py: undisturbed ones in
+interleaved splits, and every case whose cost is settled.
 Exits with 1 where something is wrong.
 """
 
@@ -43,12 +44,13 @@ _ARCHIVE_BYTES = 15 * 2**20
 
 
 def main() -> int:
+    names = dict.fromkeys(case.name for case in CASES)
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("verb", choices=("make", "check", "pack", "causes"))
     parser.add_argument("out", type=Path)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--models", default=None)
-    parser.add_argument("--cases", default=None, help=f"make: of {', '.join(CASES)}")
+    parser.add_argument("--cases", default=None, help=f"make: of {', '.join(names)}")
     parser.add_argument("--minutes", type=float, default=9, help="make: begin nothing that would end later")
     parser.add_argument("--kept", type=Path, help="check: the folder for what is kept")
     parser.add_argument("--mib", type=float, default=45, help="pack: of all archives")
@@ -123,8 +125,9 @@ def causes(out: Path) -> Iterator[Twice | Known]:
                 continue
             truths[name] = msgspec.json.decode(path.read_bytes(), type=_Truth)
         for name, repeats in windows.items():
-            if name.startswith(("nothing", "host_bound")) and len(repeats) > 1:
-                yield from same_twice(f"{launch.name} {name}", repeats)
+            for size in range(1, len(repeats) // 2 + 1) if name.startswith(("nothing", "host_bound")) else ():
+                if (found := same_twice(f"{launch.name} {name}", repeats, size)) is not None:
+                    yield found
         calm = windows.get("nothing", [])
         for name, truth in truths.items():
             # others compare with another job's undisturbed windows, or did not settle

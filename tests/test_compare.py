@@ -1,6 +1,8 @@
 """Two measurements side by side: whether they differ, by how much, where, and how sure that is."""
 
+import gzip
 import json
+import re
 import shutil
 from itertools import pairwise
 from pathlib import Path
@@ -10,6 +12,8 @@ import numpy as np
 import pytest
 
 from scalescope.records.errors import UserError
+from scalescope.records.folder import RunFolder
+from scalescope.records.steps.recording import LongerFacts, RecordingFacts, WindowFacts
 from scalescope.report.compare.sentences import headline
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.analyze import analyze_against, analyze_run
@@ -206,6 +210,25 @@ def test_two_units_a_side_leave_every_part_of_the_same_thing_within_its_bounds()
     assert wrong <= 6
 
 
+@pytest.mark.parametrize("units", [1, 2])
+def test_a_part_that_grows_from_nothing_is_no_noise_however_much_such_parts_vary(units: int) -> None:
+    """Copies of 10 ms that were none, by 40% from window to window; and as little as windows always differ by."""
+    amounts = np.array([False, True, True, False])
+
+    def side(copies: float, waits: float) -> Sample:
+        row = np.array([15.0, copies, waits, 0.0])
+        spread = row * np.array([0.03, 0.4, 0.6, 0.0])
+        return Sample(np.tile(row, (units, 1)), None, spread, 1.0, False, amounts, 0.05)
+
+    found = bounds(side(0.07, 0.02), side(9.8, 0.15))
+    assert 0 < found.low[1] < 9.73 < found.high[1]
+    assert found.low[2] < 0 < found.high[2], "seven times as much of nothing is nothing"
+    back = bounds(side(9.8, 0.15), side(0.07, 0.02))
+    assert back.high[1] == pytest.approx(-found.low[1], rel=0.05) and back.high[1] < 0
+    again = bounds(side(9.8, 0.15), side(5.0, 0.15))
+    assert again.low[1] < 0 < again.high[1], "half of it is what such windows differ by"
+
+
 def test_a_lone_unit_is_taken_to_vary_as_the_other_sides_do() -> None:
     several = Sample(10 + 0.1 * np.random.default_rng(1).standard_normal((6, 3)))
     lone = Sample(several.mean[None, :] + 2.0)
@@ -224,6 +247,34 @@ def test_windows_of_one_run_are_told_apart_where_all_ranks_have_them(tmp_path: P
             shutil.copy(GPT2 / f"rank{rank}.json.gz", tmp_path / f"rank{rank}.{step}.pt.trace.json.gz")
     shutil.copy(GPT2 / "rank0.json.gz", tmp_path / "rank0.40.pt.trace.json.gz")
     assert [[source.rank for source in window] for window in find_windows(tmp_path)] == [[0, 1], [0, 1]]
+
+
+def test_a_window_of_longer_steps_is_not_pooled_with_the_usual_ones(tmp_path: Path) -> None:
+    run = RunFolder(shutil.copytree(DATA / "runs_v0.1" / "train", tmp_path / "train"))
+    (usual,) = read_side([run.path])[0].first.windows
+    numbers: set[int] = set()
+    for source in (DATA / "runs_v0.1" / "train" / "traces").glob("rank*.gz"):
+        text = gzip.decompress(source.read_bytes())
+        numbers |= {int(number) for number in re.findall(rb"ProfilerStep#(\d+)", text)}
+        later = re.sub(rb"ProfilerStep#(\d+)", lambda found: b"ProfilerStep#1%03d" % int(found[1]), text)
+        rank = source.name.split(".")[0]
+        (run.traces / f"{rank}.1010.pt.trace.json.gz").write_bytes(gzip.compress(later, 1))
+    planned, longer = sorted(numbers), LongerFacts(since=900, step_ms=47.3, level_ms=20.0)
+    opened = WindowFacts(steps=[1000 + one for one in planned], longer=longer)
+    run.write_recording(RecordingFacts(windows=[WindowFacts(steps=planned), opened]))
+    repeat = read_side([run.path])[0].first
+    assert [window.ranks for window in repeat.windows] == [usual.ranks]
+    assert any("since step 900 its steps took 47.3 ms, where 20.0 were usual" in note for note in repeat.notes)
+    run.write_recording(
+        RecordingFacts(windows=[WindowFacts(steps=planned), msgspec.structs.replace(opened, longer=None)])
+    )
+    assert len(read_side([run.path])[0].first.windows) == 2, "planned windows are of one kind"
+    for path in run.traces.glob("rank*"):
+        if ".1010." not in path.name:
+            path.unlink()
+    run.write_recording(RecordingFacts(windows=[opened]))
+    alone = read_side([run.path])[0].first
+    assert len(alone.windows) == 1 and any("its parts are those of longer steps" in note for note in alone.notes)
 
 
 def test_settings_that_differ_are_named_likely_ones_first() -> None:

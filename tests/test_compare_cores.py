@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -58,6 +58,8 @@ def test_a_run_beside_others_is_not_called_slower_where_its_ranks_tell_that_they
     found = compare_paths([calm], [busy])
     assert found.verdict == "same" and found.low_ms is not None and found.low_ms < 0
     assert found.noise is not None and found.noise.baseline_run_delay_ms == 0
+    assert " ms more of a step for a core that others have)" in headline(found)
+    assert "for a core" not in headline(compare_paths([calm], [silent]))
     assert found.noise.other_run_delay_ms == pytest.approx(0.8 * (found.baseline_ms or 0), rel=0.2)
     assert "waits for a core" in noise_sentence(found) and not any("to themselves" in note for note in found.notes)
     unknown = compare_paths([calm], [silent])
@@ -88,6 +90,22 @@ def compared(dice: np.random.Generator, repeats: int, other_ms: float) -> Compar
 def test_of_one_job_beside_others_at_most_one_pair_of_ten_is_called_different(repeats: int) -> None:
     dice = np.random.default_rng(repeats)
     assert sum(compared(dice, repeats, 14.0).verdict != "same" for _ in range(50)) <= 5
+
+
+def test_cores_whose_neighbours_are_at_work_are_slower_though_nobody_waits() -> None:
+    """Three runs by themselves, then three beside others: 28 ms became 32 without what was waited for."""
+
+    def runs(own_ms: Sequence[float], waited_ms: float) -> Measurement:
+        repeats = [Repeat(name=f"{ms}", path=Path(f"{ms}"), identity=ON_CPU, steady_ms=[ms + waited_ms] * 30,
+                          free_ms=[ms] * 30, run_delay_ms=waited_ms) for ms in own_ms]  # fmt: skip
+        return Measurement(name="runs", repeats=repeats)
+
+    calm = runs((27.7, 27.1, 28.0), 0.3)
+    assert compare([calm], [runs((32.8, 31.8, 30.9), 13.0)]).verdict == "same"
+    assert compare([calm], [runs((32.8, 31.8, 30.9), 0.3)]).verdict == "slower", "nobody was beside them"
+    beside = [runs(own, 13.0) for own in ((27.7, 27.1, 28.0), (32.8, 31.8, 30.9))]
+    narrow, wide = compare(beside[:1], beside[1:]), compare([calm], beside[1:])
+    assert narrow.low_ms is not None and wide.low_ms is not None and narrow.low_ms > wide.low_ms, "both were"
 
 
 def test_a_job_that_is_twice_as_slow_is_called_slower_beside_others_too() -> None:

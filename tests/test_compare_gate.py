@@ -193,8 +193,9 @@ def test_report_of_two_is_compare_with_a_note(runs: Path, tmp_path: Path, capsys
 def test_the_page_shows_two_bars_a_waterfall_and_kernels_offline(tmp_path: Path) -> None:
     page = tmp_path / "compare.html"
     traces = str(DATA / "gpt_ddp_n2")
-    assert front_door.main(["compare", traces, traces, "--html", str(page)]) == 0
+    assert front_door.main(["compare", traces, traces, "--html", str(page), "--fail-if", "step>3%"]) == 0
     seen = open_page(page, probe=True)
+    assert "All of them hold." in page.read_text() and "<li>held" not in page.read_text()
     marks = seen.marks()
     assert seen.console == [] and len(marks) == 2 and all(count > 0 for count in marks.values())
     assert 'data-overflow="0"' in seen.dom and "nvjet" in seen.dom

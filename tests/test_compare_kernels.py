@@ -1,5 +1,10 @@
 """Kernels of two steps side by side: matched by operator and place where their names differ."""
 
+import gzip
+import json
+import random
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -8,12 +13,15 @@ import pytest
 from scalescope.report.compare.sentences import headline
 from scalescope.report.compare.tables import parts_table
 from scalescope.scaling.compare.answer import Comparison, CountedWork, PartChange
+from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.kernels.alignment import align
 from scalescope.scaling.compare.kernels.expected import expected_ratio
 from scalescope.scaling.compare.kernels.matching import match_tables
 from scalescope.scaling.compare.kernels.operators import Call, CallTable, Kernel, read_calls
 from scalescope.scaling.compare.kernels.work import with_work
 from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat, Window
+from scalescope.scaling.compare.read import read_side
+from scalescope.scaling.compare.same_work import amounts
 from scalescope.scaling.compare.windows import read_windows
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
@@ -131,6 +139,70 @@ def test_a_step_as_long_that_does_more_is_said_to_do_more() -> None:
     shown = parts_table(slower)
     at = [column.key for column in shown.columns].index("calls")
     assert shown.rows[0][at : at + 2] == ["48 → 52", 1.44] and shown.rows[-1][at + 1] is None
+
+
+def test_counted_work_is_named_however_wide_the_bounds_are_and_pieces_are_told_from_work() -> None:
+    known = Identity(world_size=2, activity="cpu", device=None, samples=8, sent_bytes={"all_reduce": 900_000},
+                     collectives={"all_reduce": 1, "barrier": None})  # fmt: skip
+    window = Window(ranks={}, steps={}, basis="profiled", traces={})
+    before = Repeat(name="a", path=Path("a"), identity=known, windows=[window])
+
+    def said(**changed: object) -> str:
+        after = msgspec.structs.replace(before, identity=msgspec.structs.replace(known, **changed))
+        return headline(Comparison(baseline="a", other="b", verdict="same", change_ms=1.0, low_ms=-9.0, high_ms=9.0,
+                                   baseline_ms=20.0, other_ms=21.0, amounts=amounts(before, after)))  # fmt: skip
+
+    assert "though" not in said() and "though" not in said(collectives={"all_reduce": 1, "barrier": 3})
+    pieces = said(collectives={"all_reduce": 7})
+    assert pieces.endswith(", though the same is sent in other pieces: 7 all_reduce calls a step for 1.")
+    assert said(sent_bytes={"all_reduce": 1_900_000}).endswith(
+        ", though it is not the same work: all_reduce of 1.9 MB a step for 0.9 MB."
+    )
+    assert said(samples=10).endswith(", though its steps are of another batch: 10 samples a rank's step for 8.")
+    assert "though" not in said(sent_bytes={"all_reduce": None}), "sizes that are not told say nothing"
+    assert "though" not in said(sent_bytes={}, collectives={"all_reduce": 1}, world_size=3)
+
+
+def test_how_many_collectives_a_step_has_and_what_they_send_is_read_of_its_traces() -> None:
+    (whole,) = read_side([DATA / "cpu_ddp_n2"])
+    identity = whole.first.identity
+    assert identity.collectives.keys() == identity.sent_bytes.keys() and identity.collectives["all_reduce"]
+    assert all(sent is None or sent > 0 for sent in identity.sent_bytes.values())
+
+
+def held_up(folder: Path, rank: int, stops: Sequence[tuple[float, float]]) -> Path:
+    """Return a copy of a CPU job's traces in which a rank's loop stands still at moments (µs) for so long (µs)."""
+    shutil.copytree(DATA / "cpu_ddp_n2", folder)
+    path = next(folder.glob(f"rank{rank}.*"))
+    whole = json.loads(gzip.decompress(path.read_bytes()))
+    for event in whole["traceEvents"]:
+        if event.get("ph") == "X":
+            end = event["ts"] + event["dur"]
+            end += sum(us for at, us in stops if at <= end)
+            event["ts"] += sum(us for at, us in stops if at <= event["ts"])
+            event["dur"] = end - event["ts"]
+    path.write_bytes(gzip.compress(json.dumps(whole).encode(), 1))
+    return folder
+
+
+def test_a_sleep_is_found_at_its_place_though_others_take_more_of_the_steps(tmp_path: Path) -> None:
+    events = json.loads(gzip.decompress(next((DATA / "cpu_ddp_n2").glob("rank1.*")).read_bytes()))["traceEvents"]
+    backward = sorted(one["ts"] for one in events if one["name"] == "aten::ones_like" and one["ph"] == "X")
+    operators = sorted(one["ts"] for one in events if one.get("cat") == "cpu_op")
+    dice = random.Random(0)
+    late = [(at, 900.0) for at in backward]
+    sides = [
+        [held_up(tmp_path / f"{name}{at}", 1, [*own, *((dice.choice(operators), 6000.0) for _ in backward)])
+         for at in range(3)] for name, own in (("calm", []), ("late", late))
+    ]  # fmt: skip
+    found = compare_paths(sides[0], sides[1])
+    (gap,) = found.gaps
+    assert gap.rank == 1 and gap.before == "aten::ones_like" and gap.change_ms == pytest.approx(0.9, abs=0.05)
+    assert gap.low_ms <= 0.9 <= gap.high_ms
+    assert "in nearly every step rank 1's loop stands still 0.900 ms longer" in headline(found)
+    back = compare_paths(sides[1], sides[0])
+    assert [one.change_ms for one in back.gaps] == [-gap.change_ms]
+    assert "stands still 0.900 ms less long" in headline(back)
 
 
 def test_a_cpus_operators_are_laid_side_by_side_and_counted() -> None:

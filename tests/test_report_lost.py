@@ -14,6 +14,7 @@ from scalescope.report.panels.lost import lost_table
 from scalescope.report.report_data import read_report_data
 from scalescope.scaling.analyze import analyze_against
 from scalescope.scaling.answer import read_run_answer
+from scalescope.scaling.compare.compare import compare_paths
 from tests import data_parallel
 from tests.data_parallel import MS, Disturbance
 from tests.report_samples import write_run
@@ -44,7 +45,11 @@ def test_the_terminal_says_what_was_lost_and_a_row_adds_up(
     for row in rows:
         assert sum(row[4:]) == pytest.approx(row[3], abs=0.03)
         assert row[3] == pytest.approx(4.0, abs=0.01)
-    assert [one["rank"] for one in json.loads(answer.read_text())["lost"]] == [0, 1, 2, 3]
+    losses = json.loads(answer.read_text())["lost"]
+    assert [one["rank"] for one in losses] == [0, 1, 2, 3]
+    compared = compare_paths([calm], [late])
+    assert {(one["step_change_ms"], one["step_low_ms"]) for one in losses} == {(compared.change_ms, compared.low_ms)}
+    assert "Compared as steps of one job, that is beyond noise: 4.0" in said
 
 
 def test_several_references_count_as_their_mean(calm: Path, late: Path) -> None:

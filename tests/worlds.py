@@ -35,7 +35,7 @@ class World:
         self._channel, theirs = socket.socketpair()
         self._lines = self._channel.makefile()
         place = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1"}
-        environment = {**os.environ, **place, "MASTER_PORT": str(_free_port()), "PYTHONPATH": str(ROOT)}
+        environment = {**os.environ, **place, "MASTER_PORT": str(_free_port()), "PYTHONPATH": _path()}
         with theirs, tempfile.NamedTemporaryFile("w") as request:
             json.dump({"ranks": ranks, "words": words, "cwd": str(Path.cwd()), "environment": environment}, request)
             request.flush()
@@ -66,6 +66,11 @@ class World:
             return out.read(), err.read()
 
 
+def _path() -> str:
+    """Return where Python finds this checkout, and whatever it found before."""
+    return os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+
+
 def _free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -79,7 +84,7 @@ def _server() -> socket.socket:
     with theirs:
         subprocess.Popen(
             [sys.executable, "-u", str(ROOT / "tests" / "rank_server.py"), str(theirs.fileno())],
-            pass_fds=[theirs.fileno()], env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+            pass_fds=[theirs.fileno()], env={**os.environ, "PYTHONPATH": _path(), "OMP_NUM_THREADS": "1"},
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
     return ours

@@ -10,12 +10,13 @@ SAME = "same"
 
 @dataclass(frozen=True)
 class Case:
-    """One known difference, and the parts of which one has to be told first (none: any)."""
+    """One known difference, and the parts of which one has to be told first, or words of the first sentence."""
 
     name: str
     overrides: tuple[str, ...] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     moves: tuple[str, ...] = ()
+    says: str = ""  # or what the first sentence has to hold, where the change is counted, or at one place
     least_gpus: int = 1
     models: tuple[str, ...] = ("gpt_small", "resnet50", "gpt_tiny")
     late_share: float = 0.0  # of the undisturbed step, by which the ranks below are late in every step
@@ -29,25 +30,31 @@ LATE_HOST = ("idle_launch", "exposed_wait")
 ON_GPUS = (
     Case(SAME),
     Case("tf32", ("precision=tf32",), moves=("matmul", "convolution", "attention", "elementwise and reductions")),
-    Case("small_buckets", ("strategy.bucket_mib=5",), least_gpus=2),
+    Case("small_buckets", ("strategy.bucket_mib=5",), says="all_reduce calls a step", least_gpus=2),
     Case("one_channel", variables={"NCCL_MAX_NCHANNELS": "1"}, moves=COMMUNICATION, least_gpus=2),
     Case("one_more_layer", ("model.layers=13",), moves=("matmul", "attention", "elementwise and reductions"),
-         models=("gpt_small",)),
+         says="times the FLOPs", models=("gpt_small",)),
     Case("device_late_1", moves=LATE_DEVICE, late_share=0.01, late_ranks=(1,), least_gpus=2),
     Case("device_late_3", moves=LATE_DEVICE, late_share=0.03, late_ranks=(1,), least_gpus=2),
 )  # fmt: skip
 ON_CPU = (
     Case(SAME),
     Case("one_more_layer", ("model.layers=5",), moves=("attention", "matmul"), models=("gpt_tiny",)),
-    Case("wider", ("model.width=96",), models=("gpt_tiny",)),
-    Case("larger_batch", ("model.batch_size=10",), models=("gpt_tiny",)),
-    Case("small_buckets", ("strategy.bucket_mib=0.1",), models=("gpt_tiny",)),
-    Case("late_rank", moves=LATE_HOST, late_share=0.1, late_ranks=(1,)),
-    Case("late_rank_a_little", moves=LATE_HOST, late_share=0.03, late_ranks=(1,)),
-    Case("all_late", moves=LATE_HOST, late_share=0.1, late_ranks=(0, 1)),
-    Case("all_late_a_little", moves=LATE_HOST, late_share=0.03, late_ranks=(0, 1)),
+    Case("wider", ("model.width=96",), says="times the FLOPs", models=("gpt_tiny",)),
+    Case("larger_batch", ("model.batch_size=10",), says="another batch", models=("gpt_tiny",)),
+    Case("small_buckets", ("strategy.bucket_mib=0.1",), says="all_reduce calls a step", models=("gpt_tiny",)),
+    Case("late_rank", moves=LATE_HOST, says="still", late_share=0.1, late_ranks=(1,)),
+    Case("late_rank_a_little", moves=LATE_HOST, says="still", late_share=0.03, late_ranks=(1,)),
+    Case("all_late", moves=LATE_HOST, says="still", late_share=0.1, late_ranks=(0, 1)),
+    Case("all_late_a_little", moves=LATE_HOST, says="still", late_share=0.03, late_ranks=(0, 1)),
 )
-CASES: Mapping[str, Case] = {case.name: case for case in (*ON_CPU, *ON_GPUS)}
+#: Of one name the one for GPUs first, where it is of the model.
+CASES = (*ON_GPUS, *ON_CPU)
+
+
+def case_of(name: str, model: str) -> Case | None:
+    """Return a case of a model; None where there is none of that name."""
+    return next((case for case in CASES if case.name == name and model in case.models), None)
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from statistics import fmean, median, variance
 
 import msgspec
 
-from comparisons.cases import CASES, SAME, Case
+from comparisons.cases import CASES, SAME, Case, case_of
 from comparisons.rows import ROWS, Row, by_windows, read_rows, side, traces_alone, workers, write_rows
 from scalescope.records.statistics import NORMAL_95
 from scalescope.report.compare.sentences import headline, moved
@@ -24,7 +24,7 @@ MOST_CALLED_DIFFERENT = 0.1
 NEAR = 0.1
 MOST_PAIRS = 100  # of one kind and size of split
 SAID, LINES = "said.jsonl.gz", "compare_known.txt"
-TWICE, KNOWN = "compared_alike.tsv", "compared.tsv"
+TWICE, KNOWN = "same_twice.tsv", "known_differences.tsv"
 _MOST_KERNELS = 40  # of one comparison, in what is kept
 
 
@@ -101,39 +101,46 @@ def check(out: Path, kept: Path | None = None) -> Iterator[Twice | Known]:
 
 
 def _cell(value: object) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
 def _of_model(
     model: str, by_case: Mapping[str, Sequence[Row]], answers: list[tuple[str, Comparison]]
 ) -> Iterator[Twice | Known]:
     same = [row.repeat for row in by_case.get(SAME, [])]
-    yield from same_twice(f"{model} {SAME}", same)
     traced = [traces_alone(one) for one in same if one.windows]
-    yield from same_twice(f"{model} traces", traced, largest=1)
     windows = [window for one in same for window in by_windows(one)]
-    yield from same_twice(f"{model} windows", windows, largest=1)
-    known = [name for name in CASES if name != SAME and name in by_case and same]
+    found_cases = {name: case for name in by_case if (case := case_of(name, model)) is not None and same}
+    known = [case for case in dict.fromkeys(each.name for each in CASES) if case in found_cases and case != SAME]
     error = _between_runs_ms(by_case)
-    tasks = [(f"{model} {name}", by_case[SAME], by_case[name], CASES[name], error) for name in known]
-    if tasks:
-        with ProcessPoolExecutor(workers()) as pool:
-            for found, answer in pool.map(_known, *zip(*tasks, strict=True)):
-                answers.append((found.what, answer))
-                yield found
+    sizes = range(1, len(same) // 2 + 1)
+    with ProcessPoolExecutor(workers()) as pool:
+        alike = [pool.submit(same_twice, f"{model} {SAME}", same, size) for size in sizes]
+        alike += [pool.submit(same_twice, f"{model} {what}", of, 1) for what, of in (("traces", traced),
+                                                                                    ("windows", windows))]  # fmt: skip
+        differing = [pool.submit(_known, f"{model} {name}", by_case[SAME], by_case[name], found_cases[name], error)
+                     for name in known]  # fmt: skip
+        yield from (twice for one in alike if (twice := one.result()) is not None)
+        for each in differing:
+            found, answer = each.result()
+            answers.append((found.what, answer))
+            yield found
 
 
-def same_twice(what: str, repeats: Sequence[Repeat], largest: int | None = None) -> Iterator[Twice]:
-    """Yield how many interleaved splits of undisturbed repeats are called different, by their size."""
-    for size in range(1, min(len(repeats) // 2, largest or len(repeats)) + 1):
-        splits = list(_splits(len(repeats), size))
-        random.Random(size).shuffle(splits)
-        found = [_compared([repeats[at] for at in one], [repeats[at] for at in other])
-                 for one, other in splits[:MOST_PAIRS]]  # fmt: skip
-        wrong = sum(not one.low_ms <= 0 <= one.high_ms for one in found)
-        parts = sum(any(not part.within_noise for part in one.parts) for one in found)
-        half = median((one.high_ms - one.low_ms) / 2 / one.baseline_ms for one in found)
-        yield Twice(what, size, wrong, len(found), parts, 100 * half)
+def same_twice(what: str, repeats: Sequence[Repeat], size: int) -> Twice | None:
+    """Return how many interleaved splits of undisturbed repeats are called different; None where there is none."""
+    splits = list(_splits(len(repeats), size))
+    if not splits:
+        return None
+    random.Random(size).shuffle(splits)
+    found = [_compared([repeats[at] for at in one], [repeats[at] for at in other])
+             for one, other in splits[:MOST_PAIRS]]  # fmt: skip
+    wrong = sum(not one.low_ms <= 0 <= one.high_ms for one in found)
+    parts = sum(any(not part.within_noise for part in one.parts) for one in found)
+    half = median((one.high_ms - one.low_ms) / 2 / one.baseline_ms for one in found)
+    return Twice(what, size, wrong, len(found), parts, 100 * half)
 
 
 def _splits(count: int, size: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -168,7 +175,7 @@ def _known(
     delays = [row.delay_ms for row in other if row.delay_ms is not None]
     if delays:
         truth = fmean(delays)
-        return scored(what, answer, (truth, truth, truth), case.moves), answer
+        return scored(what, answer, (truth, truth, truth), case), answer
     rate = (same[0].repeat.identity.samples or 1) / (other[0].repeat.identity.samples or 1)
     inside = []
     for left in other:
@@ -182,7 +189,7 @@ def _known(
         inside.append(_holds(found.change_ms, found.low_ms, found.high_ms, (true - off, true, true + off)))
     truth = rate * fmean(row.step_ms for row in other) - fmean(row.step_ms for row in same)
     off = NORMAL_95 * error_ms * sqrt(1 / len(other) + 1 / len(same))
-    return scored(what, answer, (truth - off, truth, truth + off), case.moves, inside), answer
+    return scored(what, answer, (truth - off, truth, truth + off), case, inside), answer
 
 
 def _holds(change: float, low: float, high: float, truth: tuple[float, float, float]) -> bool:
@@ -201,14 +208,18 @@ def scored(
     what: str,
     answer: Comparison,
     truth: tuple[float, float, float],
-    moves: Sequence[str] = (),
+    case: Case | None = None,
     unseen: Sequence[bool] = (),
 ) -> Known:
     """Return what was said of a known change, and whether it is right: its size, and what is told first."""
     change, low_ms, high_ms = answer.change_ms, answer.low_ms, answer.high_ms
     told = moved(answer)
-    # what cannot be told from noise as a whole need not be named
-    named = not moves or any(part.name in moves for part in told[:2]) or (answer.verdict == "same" and not told)
+    first = headline(answer)
+    moves, says = (case.moves, case.says) if case is not None else ((), "")
+    named = any(part.name in moves for part in told[:2]) or bool(says and says in first) or not (moves or says)
+    # what cannot be told from noise as a whole, and is nothing that can be counted, need not be named
+    named = named or (answer.verdict == "same" and not told and not says)
+    named = named or not answer.kernels  # of rows without their traces much that is named is not known
     held = change is not None and low_ms is not None and high_ms is not None and _holds(change, low_ms, high_ms, truth)
     return Known(what, truth[1], (truth[2] - truth[0]) / 2, change, low_ms, high_ms, held, named, sum(unseen),
-                 len(unseen), headline(answer))  # fmt: skip
+                 len(unseen), first)  # fmt: skip

@@ -42,7 +42,7 @@ def analyze_against(
     where one holds no traces, is of another job or batch, or ran on another number of ranks.
     """
     from scalescope.scaling.compare.kernels.matching import another_size, work_ratio_of
-    from scalescope.scaling.compare.lost import lost_time
+    from scalescope.scaling.compare.lost import lost_time, with_noise
 
     here = explain_windows(run, jobs, executor)
     here.analysis.lost = lost_time([explain_windows(path, jobs, executor) for path in references], here)
@@ -50,6 +50,7 @@ def analyze_against(
         if (differs := another_size(work_ratio_of(path, run))) is not None:
             raise UserError(f"{here.analysis.name} is not {path.resolve().name}'s job: {differs}; give a run of the "
                             "same job, undisturbed")  # fmt: skip
+    here.analysis.lost = with_noise(here.analysis.lost, run, references, _jobs_here(jobs, executor))
     return here.analysis
 
 

@@ -252,6 +252,10 @@ class RankLoss(msgspec.Struct, kw_only=True):
     parts: list[WaterfallPart]
     compute_inflation_ms: float | None = None  # the same kernels, slower; of all profiled steps, the last one too
     compute_more_work_ms: float | None = None  # kernels the reference does not have
+    #: The job's step, as `compare` has its change, with 95% bounds: the same on all ranks. None: not comparable.
+    step_change_ms: float | None = None
+    step_low_ms: float | None = None
+    step_high_ms: float | None = None
 
 
 class Efficiency(msgspec.Struct, kw_only=True):

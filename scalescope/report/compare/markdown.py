@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from scalescope.report.compare.sentences import headline, noise_sentence
+from scalescope.report.compare.sentences import headline, noise_sentence, settings_sentence
 from scalescope.report.compare.tables import parts_table, points_table, settings_table
 from scalescope.report.drawing.markdown import escaped, folded
 from scalescope.report.drawing.tables import Table
@@ -21,6 +21,9 @@ def _lines(answer: Comparison) -> Iterator[str]:
     for member in members:
         yield f"{_SIGNS[member.verdict]} **{escaped(headline(member))}**"
         yield ""
+        if set_otherwise := settings_sentence(member):
+            yield f"{escaped(set_otherwise)}."
+            yield ""
     for line in answer.gate:
         yield f"- {'✅' if line.held else '❌'} `{line.expression}`: {escaped(line.text)}"
     if answer.gate:
@@ -31,7 +34,8 @@ def _lines(answer: Comparison) -> Iterator[str]:
         if member.points:
             yield from folded("Points", points_table(member))
     if answer.environment:
-        yield from folded(f"{len(answer.environment)} settings differ", settings_table(answer))
+        count = len(answer.environment)
+        yield from folded(f"{count} setting{'s differ' if count > 1 else ' differs'}", settings_table(answer))
     if told := noise_sentence(answer):
         yield f"<sub>{escaped(told)}</sub>"
 

@@ -4,8 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scalescope.records.files import write_atomic
-from scalescope.report.compare.sentences import headline, kernels_sentence, names_of, noise_sentence, part_name
-from scalescope.report.compare.tables import kernels_table, parts_table, points_table, settings_table
+from scalescope.report.compare.sentences import (
+    headline,
+    kernels_sentence,
+    names_of,
+    noise_sentence,
+    part_name,
+    settings_sentence,
+)
+from scalescope.report.compare.tables import gate_table, kernels_table, parts_table, points_table, settings_table
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import size
 from scalescope.report.drawing.palette import category
@@ -32,16 +39,16 @@ def comparison_page(answer: Comparison) -> Page:
     members = answer.members or [answer]
     sections = [
         Section("partition", "Where in the step", [panel for one in members for panel in _parts_panels(one)]),
+        Section("limits", "Limits", _limits_panels(answer)),
         Section("kernels", "Kernels side by side", [panel for one in members for panel in _kernels_panels(one)]),
         Section("sweep", "Collectives alone", [panel for one in members for panel in _points_panels(one)]),
         Section("configuration", "What is different about them", _settings_panels(answer)),
     ]
     return Page(
         name=f"{there} beside {here}",
-        facts=noise_sentence(answer),
+        facts="",  # each card says what its figures rest on
         cards=[_card(one) for one in members],
-        notes=[*(f"{'held' if line.held else 'FAILED'}, {line.expression}: {line.text}" for line in answer.gate),
-               *dict.fromkeys(note for one in [answer, *answer.members] for note in one.notes)],
+        notes=list(dict.fromkeys(note for one in [answer, *answer.members] for note in one.notes)),
         sections=[section for section in sections if section.panels],
         machines=[],
     )  # fmt: skip
@@ -50,7 +57,8 @@ def comparison_page(answer: Comparison) -> Page:
 def _card(answer: Comparison) -> Card:
     here, there = names_of(answer)
     told = noise_sentence(answer)
-    verdict = Verdict("comparison", _LEVELS[answer.verdict], headline(answer), (f"{told}.",) if told else ())
+    sentences = tuple(f"{one}." for one in (settings_sentence(answer), told) if one)
+    verdict = Verdict("comparison", _LEVELS[answer.verdict], headline(answer), sentences)
     if answer.baseline_ms is None or answer.other_ms is None:
         return Card(verdict)
     return Card(
@@ -60,6 +68,14 @@ def _card(answer: Comparison) -> Card:
 
 def _colour(part: PartChange, at: int) -> str:
     return f"var({parts.BY_KEY[part.name].variable})" if part.name in PARTS else category(at)
+
+
+def _limits_panels(answer: Comparison) -> list[Panel]:
+    if not answer.gate:
+        return []
+    failed = sum(not line.held for line in answer.gate)
+    sentence = f"{failed} of {len(answer.gate)} limits failed." if failed else "All of them hold."
+    return [Panel("comparison-limits", "Limits", sentence, gate_table(answer))]
 
 
 def _parts_panels(answer: Comparison) -> list[Panel]:
@@ -81,7 +97,7 @@ def _parts_panels(answer: Comparison) -> list[Panel]:
         Panel(
             f"comparison-parts-{answer.other}",
             f"{there} beside {here}",
-            headline(answer),
+            "The parts add up to the step's change.",
             parts_table(answer),
             [
                 charts.partition(bars, (here, there), shades, "ms a step"),
@@ -145,5 +161,6 @@ def _settings_panels(answer: Comparison) -> list[Panel]:
         baseline=answer.baseline, other=answer.other, verdict=answer.verdict, environment=list(found.values())
     )
     likely = sum(one.likely for one in found.values())
-    sentence = f"{len(found)} settings differ; {likely} of them are of the kind that changes what changed."
+    differ = "1 setting differs" if len(found) == 1 else f"{len(found)} settings differ"
+    sentence = f"{differ}; of the kind that changes what changed: {likely}."
     return [Panel("comparison-differences", "Environment and configuration", sentence, settings_table(whole))]

@@ -6,7 +6,17 @@ from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import capitalized, figure, listing, percent
 from scalescope.scaling.answer import PARTS
-from scalescope.scaling.compare.answer import Comparison, CountedWork, KernelChange, Noise, PartChange, PointChange
+from scalescope.scaling.compare.answer import (
+    Amount,
+    AmountChange,
+    Comparison,
+    CountedWork,
+    KernelChange,
+    Noise,
+    PartChange,
+    PointChange,
+)
+from scalescope.scaling.compare.same_work import size_of
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
 #: More parts are not named in the first sentence.
@@ -15,12 +25,20 @@ _MOST_NAMED = 3
 _WORTH_NAMING = 0.001
 #: Waiting for cores that is less of a step changes nothing.
 _WAITED = 0.02
+#: … and what is less than so much of the change is told with the noise alone.
+_MUCH_OF_IT = 0.25
 #: Where the step may be so much longer or shorter, that the two are alike is not known.
 _WIDE = 0.1
 #: A kernel that makes up so much of a part's change is named.
 _MOST_OF_IT = 0.7
+#: Amounts of work are named in this order, and no more of them.
+_ORDER: tuple[Amount, ...] = ("samples", "flops_a_sample", "collectives", "sent_bytes")
+_MOST_AMOUNTS = 2
 _SIDES = {"only_other": "here", "only_baseline": "there"}
 _REST = "what the traces do not show"
+#: Settings are named in a sentence where they are no more than these; what a device does by itself is none.
+_FEW_SETTINGS = 3
+_STATE = "state."
 _UNITS = {"repeats": "repeats", "windows": "windows of one launch", "steps": "the steps of one run"}
 
 
@@ -52,13 +70,26 @@ def headline(answer: Comparison) -> str:
         told = "cannot be told from" if max(-low, high) > _WIDE * step else "is as fast as"
         return (
             f"{there} {told} {here}{per}, within noise: {signed(change, low, high)} of {figure(step, 2)} "
-            f"(95%: {percent(low / step)} to {percent(high / step)}){_other_work(answer)}."
+            f"(95%: {percent(low / step)} to {percent(high / step)}){_for_want_of_cores(answer)}{_other_work(answer)}."
         )
     shares = sorted((abs(low / step), abs(high / step)))
     return (
         f"{there} is {percent(abs(change / step))} {answer.verdict}{per} (95%: {figure(100 * shares[0], 1)} to "
-        f"{figure(100 * shares[1], 1)}): {signed(change, low, high)}{_where(answer)}."
+        f"{figure(100 * shares[1], 1)}): {signed(change, low, high)}{_for_want_of_cores(answer)}"
+        f"{_where(answer)}{_besides(answer)}."
     )
+
+
+def _for_want_of_cores(answer: Comparison) -> str:
+    """Return how much of a change ranks waited for cores, where that is a good part of it."""
+    noise, change = answer.noise, answer.change_ms or 0.0
+    if noise is None or noise.baseline_run_delay_ms is None or noise.other_run_delay_ms is None:
+        return ""
+    more = noise.other_run_delay_ms - noise.baseline_run_delay_ms
+    if more * change <= 0 or abs(more) < max(_MUCH_OF_IT * abs(change), _WAITED * (answer.baseline_ms or 0.0)):
+        return ""
+    told = f"{figure(abs(more), 1)} ms {'more' if more > 0 else 'less'}"
+    return f" (a rank waits {told} of a step for a core that others have)"
 
 
 def signed(change: float, low: float, high: float, unit: str = " ms") -> str:
@@ -95,6 +126,62 @@ def _told(part: PartChange, unit: str = "") -> str:
 
 def _other_work(answer: Comparison) -> str:
     """Return what a step that is as long does more or less of, which is counted and no noise."""
+    told = _more_kernels(answer)
+    told += _unlike(answer, ", and " if told else ", though ")
+    return told + _standing(answer, ", and " if told else ", though ")
+
+
+def _besides(answer: Comparison) -> str:
+    """Return what is no matter of noise of a step that is slower, or faster."""
+    return _unlike(answer, "; ") + _standing(answer, "; ")
+
+
+def _standing(answer: Comparison, link: str) -> str:
+    """Return where ranks' loops stand still for longer, at the place that is most of it."""
+    if not answer.gaps:
+        return ""
+    most = answer.gaps[0]
+    alike = [one for one in answer.gaps if one.before == most.before and one.change_ms * most.change_ms > 0]
+    ranks = sorted({one.rank for one in alike})
+    whose = (
+        f"rank {ranks[0]}'s loop stands"
+        if len(ranks) == 1
+        else f"the loops of ranks {listing(list(map(str, ranks)))} stand"
+    )
+    more = "longer" if most.change_ms > 0 else "less long"
+    low, high = sorted((abs(most.low_ms), abs(most.high_ms)))
+    digits = digits_of((high - low) / 2)
+    others = len(answer.gaps) - len(alike)
+    return (
+        f"{link}in nearly every step {whose} still {figure(abs(most.change_ms), digits)} ms {more} "
+        f"({figure(low, digits)} to {figure(high, digits)}) before {most.before or 'its end'}"
+        f"{f', and at {others} other places' if others else ''}"
+    )
+
+
+def _unlike(answer: Comparison, link: str) -> str:
+    """Return what a step does another amount of; only in other pieces, where it comes to the same."""
+    told = sorted(answer.amounts, key=lambda one: _ORDER.index(one.amount))
+    if not told:
+        return ""
+    amounts = {one.amount for one in told}
+    what = "its steps are of another batch" if "samples" in amounts else "the same is sent in other pieces"
+    what = "it is not the same work" if amounts & {"flops_a_sample", "sent_bytes"} else what
+    return f"{link}{what}: {', '.join(amount_words(one) for one in told[:_MOST_AMOUNTS])}"
+
+
+def amount_words(one: AmountChange) -> str:
+    """Return an amount on both sides, in words."""
+    if one.amount == "samples":
+        return f"{one.other:,.0f} samples a rank's step for {one.baseline:,.0f}"
+    if one.amount == "flops_a_sample":
+        return f"{figure(one.other / one.baseline, 2)} times the FLOPs a sample"
+    if one.amount == "collectives":
+        return f"{one.other:,.0f} {one.operation} calls a step for {one.baseline:,.0f}"
+    return f"{one.operation} of {size_of(one.other)} a step for {size_of(one.baseline)}"
+
+
+def _more_kernels(answer: Comparison) -> str:
     sure = [(one, one.work) for one in moved(answer) if one.work is not None and one.work.change_ms is not None]
     words = [f"{part_name(one)} {calls(work)} ({_told(one, ' ms')})" for one, work in sure[:_MOST_NAMED]]
     return f", though it is not the same work: {', '.join(words)}" if words else ""
@@ -194,7 +281,21 @@ def _count(noise: Noise) -> str:
 
 
 def _at_once(noise: Noise) -> str:
-    return f"all parts' bounds hold together (max-|t|, {figure(noise.parts_factor, 1)} times one part's alone)"
+    times = figure(noise.parts_factor, 1)
+    return f"parts are tested all at once, so that their bounds are {times} times as wide as one's alone"
+
+
+def settings_sentence(answer: Comparison) -> str:
+    """Return what was set otherwise, where that is little: whatever else varies, this is known to differ."""
+    told = [one for one in answer.environment if not one.key.startswith(_STATE)]
+    if not 0 < len(told) <= _FEW_SETTINGS:
+        return ""
+    words = [f"{one.key.removeprefix('config.')} {_set_to(one.other)} ({_set_to(one.baseline)} there)" for one in told]
+    return f"Set otherwise: {listing(words)}"
+
+
+def _set_to(value: str | None) -> str:
+    return value if value is not None else "not set"
 
 
 def kernels_sentence(answer: Comparison) -> str:

@@ -96,6 +96,12 @@ def settings_table(answer: Comparison) -> Table:
     return Table(columns, rows)
 
 
+def gate_table(answer: Comparison) -> Table:
+    """Return each limit, and what was found."""
+    columns = [Column("expression", "fails if"), Column("held", ""), Column("text", "found")]
+    return Table(columns, [[one.expression, "held" if one.held else "FAILED", one.text] for one in answer.gate])
+
+
 def points_table(answer: Comparison) -> Table:
     """Return two sweeps point by point."""
     here, there = names_of(answer)

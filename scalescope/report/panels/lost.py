@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, listing, milliseconds
+from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, figure, listing, milliseconds
 from scalescope.report.drawing.panel import Key, Panel, drawing
 from scalescope.report.drawing.parts import INFLATION, MORE_WORK, Part
 from scalescope.report.drawing.tables import Cell, Column, Table
@@ -57,7 +58,7 @@ def lost_sentence(run: RunAnalysis) -> str:
     )
     text = f"Against {run.lost[0].reference} a step"
     if grown < READS_AS_ZERO_MS:
-        return f"{text} lost nothing ({span})."
+        return f"{text} lost nothing ({span}).{_beyond_noise(run.lost[0])}"
     sums: dict[str, float] = {}
     for loss in run.lost:
         for part, ms in waterfall_steps(loss):
@@ -68,7 +69,19 @@ def lost_sentence(run: RunAnalysis) -> str:
     more = [f"{milliseconds(ms)} {parts.named(key).name}" for key, ms in largest if ms > 0]
     back = [f"{milliseconds(-ms)} {parts.named(key).name}" for key, ms in reversed(largest) if ms < 0]
     returned = f"; {listing(back)} came back" if back else ""
-    return f"{text} of the mean rank is {milliseconds(grown)} longer ({span}): {listing(more)}{returned}."
+    known = _beyond_noise(run.lost[0])
+    return f"{text} of the mean rank is {milliseconds(grown)} longer ({span}): {listing(more)}{returned}.{known}"
+
+
+def _beyond_noise(loss: RankLoss) -> str:
+    """Return whether the step's change is more than two runs of one job differ by."""
+    change, low, high = loss.step_change_ms, loss.step_low_ms, loss.step_high_ms
+    if change is None or low is None or high is None:
+        return ""
+    digits = digits_of((high - low) / 2)
+    where = "within" if low <= 0 <= high else "beyond"
+    bounds = f"95%: {figure(low, digits)} to {figure(high, digits)}"
+    return f" Compared as steps of one job, that is {where} noise: {figure(change, digits)} ms ({bounds})."
 
 
 def lost_panels(data: ReportData) -> list[Panel]:

@@ -25,6 +25,8 @@ Reason = Literal[
 Basis = Literal["untraced", "as_run", "profiled"]
 #: Over what the bootstrap resamples.
 Unit = Literal["repeats", "windows", "steps"]
+#: What of a step is counted or known by its program, and so no noise.
+Amount = Literal["samples", "flops_a_sample", "collectives", "sent_bytes"]
 MatchedBy = Literal["name", "operator", "place", "kind", "only_baseline", "only_other"]
 Bound = Literal["memory", "compute", "communication", "unknown"]
 
@@ -96,6 +98,27 @@ class KernelChange(msgspec.Struct, kw_only=True, frozen=True):
     expected_ratio: float | None = None  # that the two devices' data sheets lead to expect
 
 
+class AmountChange(msgspec.Struct, kw_only=True, frozen=True):
+    """Something of which a rank's step does another amount: of samples, FLOPs a sample, collectives, bytes."""
+
+    amount: Amount
+    operation: str | None  # of collectives and of what they send
+    baseline: float
+    other: float
+
+
+class GapChange(msgspec.Struct, kw_only=True, frozen=True):
+    """A place of a CPU rank's step at which its loop stands still for longer, or less long, in nearly all steps; ms."""
+
+    rank: int
+    before: str | None  # the operator that comes next; None: the step's end
+    change_ms: float  # of the median step
+    low_ms: float  # between nine of ten steps of both sides
+    high_ms: float
+    baseline_ms: float
+    other_ms: float
+
+
 class Setting(msgspec.Struct, kw_only=True, frozen=True):
     """Something of the surroundings that differs."""
 
@@ -149,6 +172,8 @@ class Comparison(msgspec.Struct, kw_only=True):
     basis: Basis | None = None
     noise: Noise | None = None
     parts: list[PartChange] = []
+    amounts: list[AmountChange] = []  # what a step does more or less of, which is no matter of noise
+    gaps: list[GapChange] = []  # on CPUs, most first
     kernels: list[KernelChange] = []
     matched_share: float | None = None  # of the kernels' time on both sides, what has a counterpart
     points: list[PointChange] = []  # of sweeps

@@ -6,16 +6,17 @@ from pathlib import Path
 
 import msgspec
 
-from scalescope.scaling.compare.answer import Comparison, GateLine, Reason, Verdict
+from scalescope.scaling.compare.answer import Comparison, GapChange, GateLine, Reason, Verdict
 from scalescope.scaling.compare.difference import difference
 from scalescope.scaling.compare.environment import differing
 from scalescope.scaling.compare.gate import Limit, judge
+from scalescope.scaling.compare.kernels.gaps import standing_gaps
 from scalescope.scaling.compare.kernels.matching import Matched, another_size, match_sides
 from scalescope.scaling.compare.kernels.work import with_work
 from scalescope.scaling.compare.measurement import Measurement
 from scalescope.scaling.compare.points import compare_points
 from scalescope.scaling.compare.read import read_side
-from scalescope.scaling.compare.same_work import same_work
+from scalescope.scaling.compare.same_work import amounts, same_work
 from scalescope.scaling.sweeps.comparison import describe_row
 
 
@@ -171,6 +172,8 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
         basis=found.basis,
         noise=found.noise,
         parts=parts,
+        amounts=amounts(baseline.first, other.first),
+        gaps=_gaps(baseline, other, found.baseline_ms, work.rate),
         kernels=matched.rows,
         matched_share=matched.share,
         environment=differing(baseline, other, [one.name for one in changed]),
@@ -187,6 +190,12 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
             )
         ),
     )
+
+
+def _gaps(baseline: Measurement, other: Measurement, step_ms: float, rate: float) -> list[GapChange]:
+    """Return where ranks' loops stand still for longer, where the loop's thread is all there is of a rank."""
+    on_cpus = all(side.first.identity.activity == "cpu" for side in (baseline, other))
+    return standing_gaps(baseline, other, step_ms) if on_cpus and rate == 1.0 else []
 
 
 def _on_both_sides(baseline: Measurement, other: Measurement) -> list[str]:

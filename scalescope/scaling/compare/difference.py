@@ -10,7 +10,7 @@ from scalescope.scaling.compare.answer import Basis, Noise, PartChange, Unit
 from scalescope.scaling.compare.measurement import KEYS, Measurement, Repeat, Vector, Window, as_keys
 from scalescope.scaling.compare.noise import Bounds, Floats, Sample, bounds
 from scalescope.scaling.compare.run_delay import run_delay_of, with_run_delay
-from scalescope.scaling.compare.spread import spread_of, spread_of_means, step_spread_of
+from scalescope.scaling.compare.spread import AMOUNTS, least_spread_of, spread_of, spread_of_means, step_spread_of
 from scalescope.scaling.compare.windows import ranks_in_all
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
@@ -118,7 +118,8 @@ def _sample(
     parts = mean[:-1].tolist()
     spread = np.append(_spread(side, unit, parts, rank, activity, rate), 0.0)
     whole = step_spread_of(float(mean.sum()), parts, activity)
-    return Sample(units, steps, spread, whole, basis == "untraced")
+    least = least_spread_of(float(mean.sum()), activity)
+    return Sample(units, steps, spread, whole, basis == "untraced", AMOUNTS, least)
 
 
 def _spread(

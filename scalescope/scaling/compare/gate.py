@@ -16,10 +16,11 @@ import msgspec
 import numpy as np
 
 from scalescope.records.errors import UserError
+from scalescope.records.statistics import NORMAL_95
 from scalescope.scaling.compare.answer import Comparison, GateLine, PointChange
 from scalescope.scaling.compare.difference import difference
 from scalescope.scaling.compare.measurement import Measurement, Repeat
-from scalescope.scaling.compare.noise import Sample, bounds
+from scalescope.scaling.compare.noise import Sample, bounds, of_amounts
 from scalescope.scaling.compare.spread import OF_WAITS
 
 _EXPRESSION = re.compile(
@@ -155,23 +156,14 @@ def _exposed_wait(answer: Comparison, baseline: Measurement, other: Measurement)
     wait, unsplit = parts.get("exposed_wait"), parts.get("exposed_unsplit")
     before, change, low, high = (wait.baseline_ms, wait.change_ms, wait.low_ms, wait.high_ms) if wait else (0.0,) * 4
     if found.noise.degrees is None:
-        low, high = _of_amounts(before, before + change, OF_WAITS)
+        share = np.array([OF_WAITS])
+        low, high = (float(bound[0]) for bound in of_amounts(
+            np.array([before]), np.array([before + change]), share, share, NORMAL_95))  # fmt: skip
     else:
         factor = found.noise.parts_factor  # one part is judged, so its bounds need not hold together with the others'
         low, high = change - (change - low) / factor, change + (high - change) / factor
     less, more = (unsplit.baseline_ms, unsplit.other_ms) if unsplit else (0.0, 0.0)
     return MetricChange(before, change, low, high, less, more)
-
-
-def _of_amounts(before: float, after: float, spread: float) -> tuple[float, float]:
-    """Return the bounds of a change between two amounts that cannot be negative and vary by a factor.
-
-    `spread`: their standard deviation as a share. Each has the bounds of a log-normal amount, joined as by Zou and
-    Donner (2008): a symmetric interval of so wide a spread would call no growth real, however large.
-    """
-    times = math.exp(1.96 * math.sqrt(math.log(1 + spread**2)))
-    change, grown, shrunk = after - before, times - 1, 1 - 1 / times
-    return change - math.hypot(after * shrunk, before * grown), change + math.hypot(after * grown, before * shrunk)
 
 
 def _of_repeats(value: Callable[[Repeat], float | None]) -> Callable[..., MetricChange | None]:

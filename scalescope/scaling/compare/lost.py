@@ -9,9 +9,13 @@ data). It is left out where there are others.
 """
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
 
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer import PARTS, RankLoss, WaterfallPart
+from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.same_work import another_job
 from scalescope.scaling.compare.windows import bounded, identity_of
 from scalescope.scaling.run import Explained
@@ -39,6 +43,22 @@ def lost_time(references: Sequence[Explained], run: Explained) -> list[RankLoss]
     if not ranks or not references:
         raise UserError(f"no rank has profiled steps both in {run.analysis.name} and in {name or 'a reference'}")
     return [_loss(rank, name, references, run) for rank in ranks]
+
+
+def with_noise(lost: Sequence[RankLoss], run: Path, references: Sequence[Path], jobs: int | None) -> list[RankLoss]:
+    """Return the losses with the change of the job's step and its bounds, as a comparison of both has them."""
+    try:
+        found = compare_paths(references, [run], jobs=jobs)
+    except UserError:
+        return list(lost)
+    if found.change_ms is None or found.by_rate is not None:
+        return list(lost)
+    return [
+        msgspec.structs.replace(
+            one, step_change_ms=found.change_ms, step_low_ms=found.low_ms, step_high_ms=found.high_ms
+        )
+        for one in lost
+    ]
 
 
 def _loss(rank: int, name: str, references: Sequence[Explained], run: Explained) -> RankLoss:

@@ -46,7 +46,9 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     counts_batches: bool = False  # a rank's whole batch counts as one, since nobody told its samples
     kinds: dict[str, float] = {}  # of the compute, each kernel kind's share
     names: dict[str, float] = {}  # of the compute, each kernel name's share
-    sent_bytes: dict[str, float] = {}  # by operation, what the mean rank sends a step
+    #: By operation, how many collectives a step has, and the bytes of them all; None: steps differ, or nothing tells.
+    collectives: dict[str, int | None] = {}
+    sent_bytes: dict[str, int | None] = {}
 
 
 class Repeat(msgspec.Struct, frozen=True, kw_only=True):

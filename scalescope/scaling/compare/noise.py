@@ -19,8 +19,14 @@ Parts are many, and tested at once: their bounds are those of the largest deviat
 (max-|t|), so that in 95 of 100 comparisons of the same thing every part's bounds hold 0, and not only each by itself.
 Of fewer than four units the draws take too few values for that, and the parts count as independent (Šidák), which is
 wider.
+
+Some parts are amounts that cannot be negative and differ between windows by a factor rather than by so many ms (waits,
+copies, a late host): of few units each, a symmetric interval that is 40% of the larger amount wide on either side calls
+no growth real, however large, and would leave a part that grew from nothing to ten ms within noise. So these have
+the bounds of log-normal amounts, joined as by Zou and Donner (2008).
 """
 
+import math
 from collections.abc import Sequence
 from statistics import NormalDist
 
@@ -31,6 +37,7 @@ import numpy.typing as npt
 from scalescope.records.statistics import NORMAL_95, student_95
 
 Floats = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
 
 _DRAWS = 2000
 _STUDENT_DRAWS = 200_000
@@ -50,6 +57,7 @@ class Sample(msgspec.Struct, frozen=True):
 
     `steps`: of one unit alone, its steps; `spread`: by how much each part of such a unit differs from another's, ms
     (None: only the units themselves tell).
+    `amounts`: parts that vary by a factor, and `least_ms`: what any part of a unit differs from another's by at least.
     `step_spread`: the same of the step, which varies by less than its parts let expect: what one takes from the other's
     time is no change of the whole. `has_rest`: the step was measured by itself, and the last column is what the parts
     leave of it.
@@ -60,6 +68,8 @@ class Sample(msgspec.Struct, frozen=True):
     spread: Floats | None = None
     step_spread: float = 0.0
     has_rest: bool = False
+    amounts: Mask | None = None
+    least_ms: float = 0.0
 
     @property
     def mean(self) -> Floats:
@@ -119,10 +129,13 @@ def _resampled_bounds(baseline: Sample, other: Sample) -> Bounds:
         quantile = max(quantile, _of_independent(int(known.sum())))
     stretched = _stretched(quantile, degrees, dice)
     half = stretched * np.where(known, errors, 0.0)
+    low, high = change - half, change + half
+    if degrees is None and baseline.spread is not None and other.spread is not None:
+        low, high = _with_amounts(baseline, other, (baseline.spread, other.spread), stretched, (low, high))
     return Bounds(
         parts=change,
-        low=change - half,
-        high=change + half,
+        low=low,
+        high=high,
         step=float(change.sum()),
         step_low=float(change.sum()) - step_half,
         step_high=float(change.sum()) + step_half,
@@ -156,8 +169,50 @@ def _moderated(baseline: Sample, other: Sample, prior: Floats) -> Bounds:
     quantile = _stretched(_of_independent(int(known.sum())), degrees, np.random.default_rng(_SEED))
     half = quantile * np.where(known, errors[:-1], 0.0)
     step, step_half = float(change.sum()), student_95(degrees) * float(errors[-1])
-    return Bounds(parts=change, low=change - half, high=change + half, step=step, step_low=step - step_half,
+    sides = _errors(baseline), _errors(other)
+    low, high = _with_amounts(baseline, other, sides, quantile, (change - half, change + half))
+    return Bounds(parts=change, low=low, high=high, step=step, step_low=step - step_half,
                   step_high=step + step_half, degrees=degrees, factor=quantile / student_95(degrees))  # fmt: skip
+
+
+def _errors(side: Sample) -> Floats:
+    """Return the standard error of one side's parts, pooled with what they are known to spread by, ms."""
+    assert side.spread is not None
+    squares = ((side.units - side.mean) ** 2).sum(axis=0)
+    count = len(side.units)
+    errors: Floats = np.sqrt((_PRIOR_DEGREES * side.spread**2 + squares) / (_PRIOR_DEGREES + count - 1) / count)
+    return errors
+
+
+def _with_amounts(
+    baseline: Sample, other: Sample, errors: tuple[Floats, Floats], quantile: float, bounds: tuple[Floats, Floats]
+) -> tuple[Floats, Floats]:
+    """Return the parts' bounds, those of amounts by factors; `errors`: each side's standard deviations, ms."""
+    if baseline.amounts is None:
+        return bounds
+    before, after = np.abs(baseline.mean), np.abs(other.mean)
+    shares = [np.divide(error, mean, out=np.zeros_like(mean), where=mean > 0)
+              for error, mean in zip(errors, (before, after), strict=True)]  # fmt: skip
+    low, high = of_amounts(before, after, shares[0], shares[1], quantile)
+    floor = quantile * math.hypot(baseline.least_ms, other.least_ms)
+    change = after - before
+    low, high = change - np.hypot(change - low, floor), change + np.hypot(high - change, floor)
+    return np.where(baseline.amounts, low, bounds[0]), np.where(baseline.amounts, high, bounds[1])
+
+
+def of_amounts(
+    before: Floats, after: Floats, spread_before: Floats, spread_after: Floats, quantile: float
+) -> tuple[Floats, Floats]:
+    """Return the bounds of changes between amounts that cannot be negative and vary by a factor.
+
+    The spreads are their standard deviations as shares. Each has the bounds of a log-normal amount, joined as by Zou
+    and Donner (2008): a symmetric interval of so wide a spread would call no growth real, however large.
+    """
+    times = [np.exp(quantile * np.sqrt(np.log1p(spread**2))) for spread in (spread_before, spread_after)]
+    change = after - before
+    low = change - np.hypot(after * (1 - 1 / times[1]), before * (times[0] - 1))
+    high = change + np.hypot(after * (times[1] - 1), before * (1 - 1 / times[0]))
+    return low, high
 
 
 class _Draws(msgspec.Struct, frozen=True):

@@ -5,7 +5,8 @@ processes differ by tens of percent, while the steps of each may look even. Anot
 or the waiting be the job's own doing (more threads than cores): so it is no part of the change that is taken off, but
 the bounds reach from the change as measured to the change of the steps without it, and are as wide as those of the
 latter, which vary by less from run to run. What is not told of it (threads beside the loop's, ranks that wait by turns
-or together) is noise.
+or together) is noise; and so is that cores whose neighbours are at work are slower (a core's other hardware thread, the
+caches), where one side ran beside others and the other did not: repeats do not even that out.
 """
 
 import math
@@ -21,6 +22,12 @@ from scalescope.scaling.trace.kernel_kinds import KINDS
 #: Of the waiting, what a step is longer or shorter by besides: 200 runs of one job beside other processes had steps of
 #: 12 to 90 ms, half of it waiting; without that of the rank that waited most, they differed by 2 ms.
 _UNTOLD = 0.15
+#: By how much a core whose neighbours are at work is slower, as a standard deviation of the step: three runs that
+#: waited for 5 to 20 ms took 31 to 33 ms without that, and 28 with their cores to themselves; others that waited for
+#: 25 to 58 ms took 28 to 31.
+_SLOWER = 0.05
+#: Others are at work where ranks wait for more of a step than the first of these shares, and throughout from the last.
+_AT_WORK = (0.02, 0.07)
 #: Who is put off waits for about so long, so that of a few steps some parts have much of it and others nothing.
 _SLICE_MS = 4.0
 #: Parts in which the loop's thread wants to run, and has its share of the waiting. For the others it is another rank's.
@@ -64,6 +71,8 @@ def with_run_delay(
     more[:-1] *= _RUNS
     steps = [one.step_ms or 0.0 for one in delays]
     error = _UNTOLD * math.hypot(*(ms / math.sqrt(one.repeats) for ms, one in zip(steps, delays, strict=True)))
+    slowed = [_beside_others_ms(ms, float(own.sum())) for ms, own in zip(steps, parts, strict=True)]
+    error = math.hypot(error, _SLOWER * (slowed[1] - slowed[0]))
     known = free if free is not None else found
     half = math.hypot((known.step_high - known.step_low) / 2, NORMAL_95 * error)
     without = free.step if free is not None else found.step - (steps[1] - steps[0])
@@ -75,6 +84,13 @@ def with_run_delay(
         step_high=max(found.step, without) + half,
         degrees=known.degrees,
     )
+
+
+def _beside_others_ms(waited_ms: float, step_ms: float) -> float:
+    """Return how long the loop runs on cores whose neighbours are at work, by how long it waits for one."""
+    share = waited_ms / step_ms if step_ms > 0 else 0.0
+    at_work = min(1.0, max(0.0, share - _AT_WORK[0]) / (_AT_WORK[1] - _AT_WORK[0]))
+    return at_work * max(0.0, step_ms - waited_ms)
 
 
 def _mean(told: list[float | None], rate: float) -> float | None:

@@ -1,8 +1,10 @@
 """Whether two runs do the same work, so that their steps may be laid side by side; if not, by what rate, or why not."""
 
+from collections.abc import Sequence
+
 import msgspec
 
-from scalescope.scaling.compare.answer import Reason
+from scalescope.scaling.compare.answer import Amount, AmountChange, Reason
 from scalescope.scaling.compare.measurement import Identity, Repeat
 
 #: The share of compute time that is in kernels of the same names, or else of the same kinds. A GPT and a ResNet-50
@@ -36,7 +38,7 @@ def same_work(baseline: Repeat, other: Repeat) -> Comparability:
             f"how one job scales is told by scalescope analyze {other.name} --base {baseline.name}"
         )
         return _refused("another_world_size", text)
-    notes = _amounts(baseline, other)
+    notes = _notes(amounts(baseline, other))
     if here.counts_batches != there.counts_batches:
         notes.append("only one of both was told how many samples a batch has: steps are compared, whatever is in them")
         return Comparability(rate=1.0, notes=notes)
@@ -90,21 +92,44 @@ def in_common(here: dict[str, float], there: dict[str, float]) -> float:
     return sum(min(share, there.get(name, 0.0)) for name, share in here.items())
 
 
-def _amounts(baseline: Repeat, other: Repeat) -> list[str]:
+def amounts(baseline: Repeat, other: Repeat) -> list[AmountChange]:
+    """Return what a rank's step does another amount of: counted, or known by its program, and so no noise."""
+    here, there = baseline.identity, other.identity
+    found = []
+    if here.samples and there.samples and not (here.counts_batches or there.counts_batches):
+        found.append(AmountChange(amount="samples", operation=None, baseline=here.samples, other=there.samples))
+    if baseline.facts is not None and other.facts is not None:
+        flops = baseline.facts.flops_per_sample, other.facts.flops_per_sample
+        if min(flops) > 0:
+            found.append(AmountChange(amount="flops_a_sample", operation=None, baseline=flops[0], other=flops[1]))
+    if baseline.windows and other.windows and here.world_size == there.world_size:
+        found += _of_collectives("collectives", here.collectives, there.collectives)
+        found += _of_collectives("sent_bytes", here.sent_bytes, there.sent_bytes)
+    return [one for one in found if abs(one.other - one.baseline) > _SAME_AMOUNT * max(one.baseline, one.other)]
+
+
+def _of_collectives(amount: Amount, here: dict[str, int | None], there: dict[str, int | None]) -> list[AmountChange]:
+    """Return what is told on both sides; an operation that one side's steps have not comes to nothing there."""
+    told = [(operation, here.get(operation, 0), there.get(operation, 0)) for operation in sorted({*here, *there})]
+    return [
+        AmountChange(amount=amount, operation=operation, baseline=before, other=after)
+        for operation, before, after in told
+        if before is not None and after is not None
+    ]
+
+
+def _notes(changed: Sequence[AmountChange]) -> list[str]:
     """Say what of the work differs, though the job is of one name."""
     notes = []
-    if baseline.facts is not None and other.facts is not None:
-        before, after = baseline.facts.flops_per_sample, other.facts.flops_per_sample
-        if before and abs(after / before - 1) > _SAME_AMOUNT:
-            notes.append(f"{after / before - 1:+.1%} FLOPs a sample: {_by_flops(before, after)}")
-    for operation in sorted({*baseline.identity.sent_bytes, *other.identity.sent_bytes}):
-        sent, sends = (one.identity.sent_bytes.get(operation, 0.0) for one in (baseline, other))
-        if baseline.windows and other.windows and abs(sends - sent) > _SAME_AMOUNT * max(sends, sent):
-            notes.append(f"{operation}: {_size(sends)} a step where there {_were(sent)}")
+    for one in changed:
+        if one.amount == "flops_a_sample":
+            notes.append(f"{one.other / one.baseline - 1:+.1%} FLOPs a sample: {_by_flops(one.baseline, one.other)}")
+        elif one.amount == "sent_bytes":
+            notes.append(f"{one.operation}: {size_of(one.other)} a step where there {_were(one.baseline)}")
     return notes
 
 
-def _size(amount: float) -> str:
+def size_of(amount: float) -> str:
     """Return bytes in a unit in which they are not 0.0."""
     unit, scale = next(
         ((unit, scale) for unit, scale in (("MB", 1e6), ("kB", 1e3)) if amount >= scale / 10), ("B", 1.0)
@@ -113,7 +138,7 @@ def _size(amount: float) -> str:
 
 
 def _were(amount: float) -> str:
-    return f"were {_size(amount)}" if amount else "was nothing"
+    return f"were {size_of(amount)}" if amount else "was nothing"
 
 
 def _by_flops(before: float, after: float) -> str:

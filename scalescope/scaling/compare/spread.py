@@ -18,6 +18,10 @@ from scalescope.scaling.trace.kernel_kinds import KINDS
 _COMPUTE = {"gpu": 0.01, "cpu": 0.05}
 _KIND = {"gpu": 0.03, "cpu": 0.1}
 _HOST_LATE = {"gpu": 0.4, "cpu": 0.1}  # on a CPU it is the Python between operators
+#: What any part of a step differs by at least between windows, as a share of the step.
+_LEAST = {"gpu": 0.003, "cpu": 0.01}
+#: Parts that cannot be negative and vary by a factor: all but compute, and what the traces do not show.
+AMOUNTS = np.array([key not in KINDS for key in KEYS] + [False])
 #: What the kinds' shares above are worth beside a run's own windows.
 _PRIOR_DEGREES = 2
 #: Of exposed wait.
@@ -37,6 +41,11 @@ def spread_of(parts: Sequence[float], activity: str) -> Floats:
     others = _OTHERS | {"idle_launch": _HOST_LATE[activity]}
     shares = [_KIND[activity]] * len(KINDS) + [others[key] for key in KEYS[len(KINDS) :]]
     return np.array([share * abs(ms) for share, ms in zip(shares, parts, strict=True)])
+
+
+def least_spread_of(step_ms: float, activity: str) -> float:
+    """Return what any part of such a step differs by at least between windows, as a standard deviation, ms."""
+    return _LEAST[activity] * step_ms
 
 
 def spread_of_means(runs: Sequence[Floats], activity: str) -> Floats:

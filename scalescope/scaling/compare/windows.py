@@ -1,13 +1,14 @@
 """The profiled windows of a run, explained: each with its mean step as run, by part and kernel kind."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 
 import msgspec
 
 from scalescope.records.errors import UserError
-from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis
+from scalescope.scaling.answer import PARTS, AsRun, Collective, RunAnalysis
 from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.as_run.untraced import untraced_of_traces
@@ -18,6 +19,7 @@ from scalescope.scaling.replay.load import Target, open_replayer
 from scalescope.scaling.run import Explained, explain_traces
 from scalescope.scaling.trace.kernel_kinds import KINDS, kind_of
 from scalescope.scaling.trace.sources import Source, find_windows
+from scalescope.scaling.windows.kinds import by_kind
 
 
 class Profiled(msgspec.Struct, frozen=True):
@@ -36,15 +38,36 @@ def read_windows(path: Path, untraced: Untraced | None, jobs: int | None = None)
     `untraced`: a step without a profiler, as the run's own rows tell. Raises UserError where there are no traces.
     """
     found = [_explain(path, sources, untraced, jobs) for sources in find_windows(path)]
-    usable = [(explained, window) for explained, window in found if window is not None]
+    usable, of_longer = _usual(path, [(explained, window) for explained, window in found if window is not None])
     if not usable:
         return None
     first = usable[0][0]
-    notes = [note for explained, _ in usable for note in _notes(explained.analysis)]
+    notes = [*of_longer, *(note for explained, _ in usable for note in _notes(explained.analysis))]
     header = untraced_of_traces(first.records)
     told = [header.step_ms.value] if header is not None else []
     identity = identity_of(first)
     return Profiled([window for _, window in usable], identity, _bus([one for one, _ in usable]), told, notes)
+
+
+def _usual(
+    path: Path, found: Sequence[tuple[Explained, Window]]
+) -> tuple[Sequence[tuple[Explained, Window]], list[str]]:
+    """Return the windows at the usual level, and a remark on those of steps that had become longer, if there are any.
+
+    A mean of both would be of neither: how long a step is, is told by steps before any window. Where a run has windows
+    of longer steps alone, they are what there is.
+    """
+    chosen, usual, longer = by_kind(path, [explained for explained, _ in found])
+    if longer is None:
+        return found, []
+    told = (
+        f"since step {longer.since} its steps took {longer.step_ms:.1f} ms, where {longer.level_ms:.1f} were usual: "
+        f"the {len(chosen)} window(s) of them"
+    )
+    if not usual:
+        return found, [f"{path.resolve().name}: {told} are all that it has, and its parts are those of longer steps"]
+    kept = [one for one in found if any(one[0] is explained for explained in usual)]
+    return kept, [f"{path.resolve().name}: {told} are left out; scalescope analyze tells what happened"]
 
 
 def _explain(
@@ -153,7 +176,8 @@ def identity_of(explained: Explained) -> Identity:
         model=analysis.model,
         kinds={kind: share for kind, share in shares.items() if share},
         names=_names(tables),
-        sent_bytes=_sent(analysis),
+        collectives=_usual_step(analysis, len),
+        sent_bytes=_usual_step(analysis, _bytes_of),
     )
 
 
@@ -167,13 +191,22 @@ def _names(tables: Sequence[KernelTable]) -> dict[str, float]:
     return {name: ns / whole for name, ns in time.items()}
 
 
-def _sent(analysis: RunAnalysis) -> dict[str, float]:
-    steps = {one.step for one in analysis.collectives if one.step is not None}
-    sent: dict[str, float] = {}
+def _usual_step(analysis: RunAnalysis, amount: Callable[[Sequence[Collective]], int | None]) -> dict[str, int | None]:
+    """Return by operation what its collectives come to in a step; None where no more than half of the steps agree."""
+    steps: dict[int, dict[str, list[Collective]]] = {}
     for one in analysis.collectives:
-        if one.step is not None and one.bytes is not None:
-            sent[one.operation] = sent.get(one.operation, 0.0) + one.bytes / len(steps)
-    return sent
+        if one.step is not None:
+            steps.setdefault(one.step, {}).setdefault(one.operation, []).append(one)
+    found: dict[str, int | None] = {}
+    for operation in sorted({name for own in steps.values() for name in own}):
+        usual, times = Counter(amount(own.get(operation, [])) for own in steps.values()).most_common(1)[0]
+        found[operation] = usual if 2 * times > len(steps) else None
+    return found
+
+
+def _bytes_of(collectives: Sequence[Collective]) -> int | None:
+    told = [one.bytes for one in collectives if one.bytes is not None]
+    return sum(told) if len(told) == len(collectives) else None
 
 
 def _bus(found: Sequence[Explained]) -> dict[int, float]:

@@ -1,0 +1,112 @@
+"""Places of a CPU rank's step at which its loop stands still for longer on one side, in nearly every step.
+
+The mean step hardly tells that beside other processes: they put a rank off for milliseconds, now here and now there.
+But they meet one place of hundreds in few steps, and what is in the program itself (a sleep, a call that blocks) is at
+its place in all of them. So the host's idle time is taken place by place, between the operators of the loop's
+thread, without what collectives or loading data take, and a place stands out where it is longer in nine of ten steps
+of one side than in nine of ten of the other. Slower cores make all places longer: more than twice as long they do not.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+import msgspec
+import numpy as np
+
+from scalescope.records.errors import UserError
+from scalescope.scaling.compare.answer import GapChange
+from scalescope.scaling.compare.measurement import Measurement
+from scalescope.scaling.compare.noise import Floats
+from scalescope.scaling.compare.windows import ranks_in_all
+from scalescope.scaling.rank.cpu import CpuTimeline, build_cpu_timeline
+from scalescope.scaling.trace.families import HANDOVER_OPS
+from scalescope.scaling.trace.intervals import covered_before, union
+from scalescope.scaling.trace.reader import read_trace
+
+#: Of fewer steps too little is known of what they have in common.
+_LEAST_STEPS = 6
+#: More windows and ranks say little more of one place.
+_MOST_WINDOWS, _MOST_RANKS = 10, 4
+#: Of ten steps of a side, nine are this long at least, or at most.
+_FEW = 0.1
+#: A place's sure part of the step, and how many times as long it is at least.
+_LEAST_SHARE, _TIMES = 0.01, 2.0
+
+_Places = tuple[str, ...]
+
+
+class _Steps(msgspec.Struct, frozen=True):
+    """One rank's steps of one side that are alike: the operator behind each place, and (steps, places) ms."""
+
+    places: _Places
+    ms: Floats
+
+
+def standing_gaps(baseline: Measurement, other: Measurement, step_ms: float) -> list[GapChange]:
+    """Return the places at which a rank's loop stands still for longer, or less long, by most first.
+
+    `step_ms`: of the baseline. Empty where steps are too few, or of other operators.
+    """
+    found: list[GapChange] = []
+    for rank in ranks_in_all([*baseline.windows, *other.windows])[:_MOST_RANKS]:
+        here, there = _steps_of(baseline, rank), _steps_of(other, rank)
+        if here is not None and there is not None and here.places == there.places:
+            found += _standing_out(rank, here, there, _LEAST_SHARE * step_ms)
+    return sorted(found, key=lambda one: -abs(one.change_ms))
+
+
+def _standing_out(rank: int, here: _Steps, there: _Steps, least_ms: float) -> list[GapChange]:
+    (low, high), (low_after, high_after) = (np.quantile(one.ms, (_FEW, 1 - _FEW), axis=0) for one in (here, there))
+    before, after = (np.median(one.ms, axis=0) for one in (here, there))
+    longer = (low_after - high >= least_ms) & (low_after >= _TIMES * high)
+    shorter = (low - high_after >= least_ms) & (low >= _TIMES * high_after)
+    return [
+        GapChange(
+            rank=rank,
+            before=here.places[at] or None,
+            change_ms=float(after[at] - before[at]),
+            low_ms=float(low_after[at] - high[at]),
+            high_ms=float(high_after[at] - low[at]),
+            baseline_ms=float(before[at]),
+            other_ms=float(after[at]),
+        )
+        for at in np.flatnonzero(longer | shorter).tolist()
+    ]
+
+
+def _steps_of(side: Measurement, rank: int) -> _Steps | None:
+    """Return the steps that have the operators of most of them; None where they are too few, or cannot be read."""
+    steps: list[tuple[_Places, Floats]] = []
+    apart = -(-len(side.windows) // _MOST_WINDOWS)
+    for window in side.windows[::apart]:
+        source = window.traces.get(rank)
+        if source is None:
+            return None
+        try:
+            trace = read_trace(source.path, source.device)
+            steps += _of_window(build_cpu_timeline(trace), trace.names)
+        except UserError:
+            return None
+    if not steps:
+        return None
+    usual, _ = Counter(places for places, _ in steps).most_common(1)[0]
+    alike = [ms for places, ms in steps if places == usual]
+    return _Steps(usual, np.array(alike)) if len(alike) >= _LEAST_STEPS else None
+
+
+def _of_window(timeline: CpuTimeline, names: Sequence[str]) -> list[tuple[_Places, Floats]]:
+    """Return each step's places, each named by the operator behind it ("": the step's end), and their idle time, ms."""
+    (start, end), edges = timeline.operators, timeline.windows.edges
+    loads = covered_before(timeline.data, end) > covered_before(timeline.data, start)
+    handover = np.array([names[name].startswith(HANDOVER_OPS) for name in timeline.operator_name.tolist()], bool)
+    kept = np.flatnonzero(~loads & ~handover)
+    busy = union(timeline.compute, timeline.communication, timeline.data)
+    found = []
+    for first, last in pairwise(edges.tolist()):
+        own = kept[(start[kept] >= first) & (start[kept] < last)]
+        instants = np.concatenate(([first], start[own], [last]))
+        idle = np.diff(instants) - np.diff(covered_before(busy, instants))
+        places = (*(names[name] for name in timeline.operator_name[own].tolist()), "")
+        found.append((places, idle / 1e6))
+    return found

@@ -1,0 +1,76 @@
+"""Comparisons with a known answer: in which order jobs are trained, what is kept of them, how answers are scored."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.append(str(ROOT / "benchmarks"))
+
+from comparisons import making  # noqa: E402
+from comparisons.cases import ON_CPU, ON_GPUS, SAME, Case, Run, case_of, runs_in_turns  # noqa: E402
+from comparisons.rows import ROWS, read_rows, side, write_rows  # noqa: E402
+from comparisons.scoring import same_twice, scored  # noqa: E402
+
+from scalescope.scaling.compare.answer import AmountChange, Comparison, KernelChange, PartChange  # noqa: E402
+from scalescope.scaling.compare.compare import compare  # noqa: E402
+
+KEPT = ROOT / "benchmarks" / "results" / "2026-11-23_2_cores" / ROWS
+
+
+def test_the_undisturbed_job_comes_twice_a_turn_and_every_other_once() -> None:
+    runs = list(runs_in_turns(["gpt_small", "resnet50"], ON_GPUS, 2))
+    turn = [run.name for run in runs if run.model == "gpt_small"][: len(ON_GPUS) + 1]
+    assert turn[0] == "same-0" and turn[4] == "same-1" and turn[-1] == "device_late_3-0"
+    assert len({(run.model, run.name) for run in runs}) == len(runs) == 2 * (8 + 7), "a layer more is GPT's alone"
+
+
+def test_a_comparison_of_kept_rows_is_that_of_the_runs(tmp_path: Path) -> None:
+    rows = read_rows(KEPT)
+    assert {row.case for row in rows} == {case.name for case in ON_CPU}
+    write_rows(tmp_path / ROWS, rows[:3])
+    again = read_rows(tmp_path / ROWS)
+    assert again == rows[:3]
+    found, back = (compare([side("a", [one[0].repeat])], [side("b", [one[1].repeat])]) for one in (rows, again))
+    assert found == back and found.parts
+    twice = same_twice("same", [row.repeat for row in rows if row.case == SAME][:4], 1)
+    assert twice is not None and twice.of == 6 and twice.right and same_twice("same", [], 1) is None
+
+
+def known(name: str) -> Case:
+    found = case_of(name, "gpt_small")
+    assert found is not None
+    return found
+
+
+def test_an_answer_is_right_where_size_and_name_are() -> None:
+    part = PartChange(name="matmul", change_ms=2.0, low_ms=1.5, high_ms=2.5, baseline_ms=9.0, other_ms=11.0)
+    kernel = KernelChange(operator=None, kind="matmul", matched_by="name", baseline_name="a", other_name="a", ratio=1.2,
+                          baseline_calls=1, other_calls=1, baseline_us=9000.0, other_us=11000.0, share=1.0)  # fmt: skip
+    found = Comparison(baseline="a", other="b", verdict="slower", change_ms=2.0, low_ms=1.6, high_ms=2.4,
+                       baseline_ms=20.0, other_ms=22.0, parts=[part], kernels=[kernel])  # fmt: skip
+    assert scored("x", found, (2.1, 2.3, 2.5), known("tf32")).right
+    assert not scored("x", found, (3.0, 3.0, 3.0), known("tf32")).size_right
+    assert scored("x", found, (1.8, 1.8, 1.8)).size_right, "within a tenth"
+    assert not scored("x", found, (2.0, 2.0, 2.0), known("one_channel")).named
+    assert not scored("x", found, (2.0, 2.0, 2.0), known("small_buckets")).named
+    found.amounts = [AmountChange(amount="collectives", operation="all_reduce", baseline=13, other=49)]
+    assert scored("x", found, (2.0, 2.0, 2.0), known("small_buckets")).named
+    assert not scored("x", found, (2.0, 2.0, 2.0), known("tf32"), [True, False]).right
+
+
+def test_what_is_finished_is_kept_and_what_fails_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def train(_: object, out: Path, run: Run, *__: object, **___: object) -> str | None:
+        made.append(run.name)
+        return "no memory" if run.case.name == "wider" else None
+
+    monkeypatch.setattr(making, "gpus", lambda: 0)
+    monkeypatch.setattr(making, "finished", lambda folder: folder.name in made and not folder.name.startswith("wider"))
+    monkeypatch.setattr(making, "_train", train)
+    assert making.make(tmp_path, 1, None, ["same", "wider"], (), 60) == 1
+    assert made == ["same-0", "wider-0", "same-1"]
+    assert making.make(tmp_path, 1, None, ["same", "wider"], (), 60) == 1 and made[3:] == ["wider-0"]
+    assert making.make(tmp_path, 1, None, ["wider"], (), -1) == 0 and made[4:] == [], "nothing that would end later"
