@@ -1,5 +1,6 @@
 """Columns of integers made of events: starts and ends in integer nanoseconds, arguments, blocks joined at the end."""
 
+from collections.abc import Sequence
 from decimal import Decimal
 
 import numpy as np
@@ -34,14 +35,6 @@ class ColumnBlocks:
         return HostSpans(start, end, thread, ids(name), correlation, external)
 
 
-def externals(events: list[AnyEvent]) -> Ints:
-    """Return the numbers by which activities name the operators that launched them; -1 for none."""
-    column = column_of([event.args.external_id for event in events])
-    missing = np.flatnonzero(column < 0)
-    column[missing] = [max(events[row].args.external_id_old, -1) for row in missing.tolist()]
-    return column
-
-
 def ids(column: Ints) -> Ids:
     """Return a column of small numbers in half the space."""
     return column.astype(np.int32)
@@ -56,13 +49,13 @@ def column_of(values: list[int]) -> Ints:
         return np.array([value if -(1 << 63) <= value < 1 << 63 else -1 for value in values], np.int64)
 
 
-def times_of(events: list[AnyEvent]) -> tuple[Ints, Ints, npt.NDArray[np.bool_] | None]:
+def times_of(events: Sequence[AnyEvent]) -> tuple[Ints, Ints, npt.NDArray[np.bool_] | None]:
     """Return starts and ends in ns, and a mask of usable rows (None: all are).
 
     A float of µs is split into whole µs and the rest, which is exact below EXACT_FLOAT_US; times a thousand as it
     stands would round twice.
     """
-    if isinstance(events[0].ts, float):
+    if not events or isinstance(events[0].ts, float):
         start_us = np.array([event.ts for event in events], np.float64)
         duration_us = np.array([event.dur for event in events], np.float64)
         good = np.isfinite(start_us) & np.isfinite(duration_us) & (duration_us >= 0)
