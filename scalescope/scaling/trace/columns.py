@@ -14,7 +14,7 @@ from scalescope.scaling.trace.fields.fields import Fields, fields_of
 from scalescope.scaling.trace.header import Header
 from scalescope.scaling.trace.intervals import Ints
 from scalescope.scaling.trace.kernel_names import capped
-from scalescope.scaling.trace.tables import ColumnBlocks, ids
+from scalescope.scaling.trace.tables import GrowingColumns, ids
 from scalescope.scaling.trace.trace import (
     KERNEL,
     MEMCPY,
@@ -60,13 +60,13 @@ class Columns:
         self.mended_events = 0
         self.unread: dict[str, int] = {}
         self._exact: bool | None = None
-        self._activities = ColumnBlocks(10)
-        self._runtime = ColumnBlocks(6)
-        self._operators = ColumnBlocks(6)
-        self._annotations = ColumnBlocks(6)
-        self._frames = ColumnBlocks(3)
-        self._overhead = ColumnBlocks(3)
-        self._queue_full = ColumnBlocks(3)
+        self._activities = GrowingColumns(10)
+        self._runtime = GrowingColumns(6)
+        self._operators = GrowingColumns(6)
+        self._annotations = GrowingColumns(6)
+        self._frames = GrowingColumns(3)
+        self._overhead = GrowingColumns(3)
+        self._queue_full = GrowingColumns(3)
         self._operator_communication: dict[int, int] = {}
         self._annotation_communication: dict[int, int] = {}
         self._talks: list[bool] = []  # by name id: may the event's arguments describe a collective?
@@ -218,7 +218,7 @@ class Columns:
             ]
         )
 
-    def _take_talking(self, fields: Fields, rows: Ints, table: ColumnBlocks, found: dict[int, int]) -> None:
+    def _take_talking(self, fields: Fields, rows: Ints, table: GrowingColumns, found: dict[int, int]) -> None:
         """Take operators or annotations, and the arguments of those that describe a collective or a gradient."""
         first = table.rows
         columns = self._host_columns(fields, rows)

@@ -1,5 +1,6 @@
 """Columns of integers made of events: starts and ends in integer nanoseconds, arguments, blocks joined at the end."""
 
+from array import array
 from collections.abc import Sequence
 from decimal import Decimal
 
@@ -15,29 +16,45 @@ from scalescope.scaling.trace.trace import HostSpans, Ids
 _FARTHEST_US, _LONGEST_US = 4e15, 1e12
 
 
-class ColumnBlocks:
-    """Columns of equal length, kept as blocks until they are asked for."""
+#: Numbers of events and threads, which 32 bits hold in most traces. They are compared, and nothing is added to them.
+_NARROW, _WIDE = "i", "q"
+_NARROW_LEAST, _NARROW_MOST = -(1 << 31), (1 << 31) - 1
+
+
+class GrowingColumns:
+    """Columns of equal length that grow in place; of 32 bits, until there is a number that needs 64."""
 
     def __init__(self, width: int) -> None:
-        self._blocks: list[list[Ints]] = [[] for _ in range(width)]
+        self._columns = [array(_NARROW) for _ in range(width)]
         self.rows = 0
 
     def append(self, block: list[Ints]) -> None:
-        for column, part in zip(self._blocks, block, strict=True):
-            column.append(part)
+        for at, part in enumerate(block):
+            column = self._columns[at]
+            if column.typecode == _NARROW and part.size and not _is_narrow(part):
+                column = self._columns[at] = array(_WIDE, column)
+            column.frombytes(part.astype(column.typecode).view(np.uint8))
         self.rows += int(block[0].size)
 
     def columns(self) -> list[Ints]:
-        return [np.concatenate(column) if column else np.empty(0, np.int64) for column in self._blocks]
+        return [self._column(at).astype(np.int64, copy=False) for at in range(len(self._columns))]
 
     def spans(self) -> HostSpans:
-        start, end, thread, name, correlation, external = self.columns()
-        return HostSpans(start, end, thread, ids(name), correlation, external)
+        times, name = self._columns[:2], self._column(3)
+        start, end = (np.frombuffer(one, one.typecode).astype(np.int64, copy=False) for one in times)
+        return HostSpans(start, end, self._column(2), ids(name), self._column(4), self._column(5))
+
+    def _column(self, at: int) -> Ints:
+        return np.frombuffer(self._columns[at], self._columns[at].typecode)
+
+
+def _is_narrow(part: Ints) -> bool:
+    return bool(part.min() >= _NARROW_LEAST and part.max() <= _NARROW_MOST)
 
 
 def ids(column: Ints) -> Ids:
     """Return a column of small numbers in half the space."""
-    return column.astype(np.int32)
+    return column.astype(np.int32, copy=False)
 
 
 def column_of(values: list[int]) -> Ints:
