@@ -210,15 +210,13 @@ def _insides(operators: Spans, gaps: Intervals) -> Ints:
     leaf = (last >= 0) & (operators.end[last] >= gaps.ends)
     found[leaf] = operators.name[last[leaf]]
     reach = np.maximum.accumulate(operators.end)
-    open_ones = np.flatnonzero(~leaf & (last >= 0))
+    open_ones = np.flatnonzero(~leaf & (last >= 0) & (reach[last] >= gaps.ends))
     rows = zip(open_ones.tolist(), last[open_ones].tolist(), gaps.ends[open_ones].tolist(), strict=True)
     for index, row, end in rows:
-        for candidate in range(row, max(row - _FAR_BACK, -1), -1):
-            if reach[candidate] < end:
-                break
-            if operators.end[candidate] >= end:
-                found[index] = operators.name[candidate]
-                break
+        first = max(row - _FAR_BACK, -1) + 1
+        around = np.flatnonzero(operators.end[first : row + 1] >= end)
+        if around.size:
+            found[index] = operators.name[first + around[-1]]
     return found
 
 
