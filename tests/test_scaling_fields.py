@@ -196,6 +196,7 @@ def test_times_that_need_more_digits_than_a_float_has_are_exact_after_a_block_of
     exact.add(far)
     assert exact._operators.columns()[0].tolist() == [1_700_000_000_000_000_123]
     mixed, plain = columns.Columns(), columns.Columns()
-    mixed.add(near), mixed.add(far)
-    plain.add_events(decode_events(near, False)), plain.add_events(decode_events(far, False))
+    for text in (near, far):
+        mixed.add(text)
+        plain.add_events(decode_events(text, False))
     assert mixed._operators.columns()[0].tolist() == plain._operators.columns()[0].tolist(), "the first block decides"

@@ -16,7 +16,7 @@ from scalescope.scaling.rank.step_sources.profiler import PROFILER_STEP
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 from scalescope.scaling.trace.intervals import Intervals, Ints, union
-from scalescope.scaling.trace.trace import HostSpans, Stretches, Trace
+from scalescope.scaling.trace.trace import HostSpans, Ids, Stretches, Trace
 
 Mask = npt.NDArray[np.bool_]
 
@@ -30,7 +30,7 @@ class Spans:
 
     start: Ints
     end: Ints
-    name: Ints  # index into the trace's names
+    name: Ids  # index into the trace's names
     thread: Ints
     correlation: Ints
 

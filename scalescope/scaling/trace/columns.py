@@ -161,7 +161,7 @@ class Columns:
             category = strings[word]
             self.unread[category] = self.unread.get(category, 0) + int((unread == word).sum())
         if (activities := self._usable(fields, np.flatnonzero(table <= MEMSET))).size:
-            self._take_activities(fields, activities, table[activities])
+            self._take_activities(fields, activities, table[activities].astype(np.int64))
         if (runtime := self._usable(fields, np.flatnonzero(table == _RUNTIME))).size:
             self._runtime.append(self._host_columns(fields, runtime))
         if (operators := self._usable(fields, np.flatnonzero(table == _OPERATOR))).size:
@@ -208,7 +208,7 @@ class Columns:
                 fields.start[rows],
                 fields.end[rows],
                 names,
-                kinds.astype(np.int64),
+                kinds,
                 fields.stream[rows],
                 fields.device[rows],
                 fields.correlation[rows],
@@ -288,4 +288,5 @@ def _in_order(indices: Ints, size: int) -> list[int]:
     first = np.full(size, -1, np.int64)
     first[indices[::-1]] = np.arange(indices.size)[::-1]  # of several at one place the last one counts
     found = np.flatnonzero(first >= 0)
-    return found[np.argsort(first[found])].tolist()
+    ordered: list[int] = found[np.argsort(first[found])].tolist()
+    return ordered

@@ -33,7 +33,7 @@ class GrowingColumns:
             column = self._columns[at]
             if column.typecode == _NARROW and part.size and not _is_narrow(part):
                 column = self._columns[at] = array(_WIDE, column)
-            column.frombytes(part.astype(column.typecode).view(np.uint8))
+            column.frombytes(part.astype(column.typecode).tobytes())
         self.rows += int(block[0].size)
 
     def columns(self) -> list[Ints]:
