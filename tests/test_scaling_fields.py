@@ -200,3 +200,13 @@ def test_times_that_need_more_digits_than_a_float_has_are_exact_after_a_block_of
         mixed.add(text)
         plain.add_events(decode_events(text, False))
     assert mixed._operators.columns()[0].tolist() == plain._operators.columns()[0].tolist(), "the first block decides"
+
+
+def test_columns_take_half_the_space_until_a_number_needs_the_whole() -> None:
+    event = '{"ph": "X", "cat": "cpu_op", "name": "a", "tid": %d, "ts": 1, "dur": 1, "args": {"External id": %d}}'
+    grown = columns.Columns()
+    for thread, external in ((7, 1), (1 << 40, 2), (-8, (1 << 31) - 1)):
+        grown.add(f"[{event % (thread, external)}]".encode())
+    spans = grown._operators.spans()
+    assert spans.thread.tolist() == [7, 1 << 40, -8] and spans.external.tolist() == [1, 2, (1 << 31) - 1]
+    assert [column.dtype for column in (spans.start, spans.thread, spans.external)] == [np.int64, np.int64, np.int32]
