@@ -21,7 +21,7 @@ help:
 
 setup: $(READY)
 
-$(READY): pyproject.toml constraints.txt collectives/transports/issue.c scalescope/scaling/replay/engine/events.c
+$(READY): pyproject.toml constraints.txt collectives/transports/issue.c scalescope/scaling/replay/engine/events.c scalescope/scaling/trace/fields/fields.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "scalescope needs Python 3.11 or newer; name one: make PYTHON=python3.12")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing the tested versions into .venv (a minute or two) …"

@@ -1,6 +1,6 @@
 """How long analysing traces takes, and how much memory: scalescope, and HolisticTraceAnalysis if it is installed.
 
-    python benchmarks/trace_reading.py                    5, 50 and 511 MB, made by repeating a real trace; four ranks
+    python benchmarks/trace_reading.py               5, 50, 511 and 1,022 MB, made by repeating a real trace; four ranks
     python benchmarks/trace_reading.py --mb 511 --hta ~/hta/bin/python     with HTA on the same file, in the same run
 
 The trace repeats `tests/data/gpt_ddp_n1`, each time with later times, other correlations and further steps, so that it
@@ -104,7 +104,7 @@ def fastest(traces: Path, repeats: int) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mb", type=int, nargs="+", default=[5, 50, 511], help="sizes, uncompressed")
+    parser.add_argument("--mb", type=int, nargs="+", default=[5, 50, 511, 1022], help="sizes, uncompressed")
     parser.add_argument("--hta", metavar="PYTHON", help="measure HolisticTraceAnalysis too, with this interpreter")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each; the fastest counts")
     options = parser.parse_args()

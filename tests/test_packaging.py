@@ -78,12 +78,14 @@ def test_it_answers_and_reads_a_trace_among_strangers(
     assert "Where a step goes" in said(scalescope, "analyze", TRACES, cwd=hostile)
     ask = (
         "import scalescope, scalescope.collectives.transports.issue_library as c;"
-        "import scalescope.scaling.replay.engine.compiled as r;"
-        "print(scalescope.__file__, c.load(), r.check_library().level)"
+        "import scalescope.scaling.replay.engine.compiled as r, scalescope.scaling.trace.fields.compiled as f;"
+        "print(scalescope.__file__, c.load(), r.check_library().level, f.check_library().level)"
     )
     where = said(python, "-c", ask, cwd=hostile)
     assert where.startswith(str(builds / "editable" if form == "editable" else python.parent.parent)), where
-    assert shutil.which("cc") is None or ("CDLL" in where and "fine" in where), "the C files are built with it"
+    assert shutil.which("cc") is None or ("CDLL" in where and where.endswith("fine fine\n")), (
+        "the C files are built with it"
+    )
 
 
 @pytest.mark.job
@@ -168,6 +170,8 @@ def test_without_a_compiler_it_is_installed_all_the_same(builds: Path, tmp_path:
     assert answer.startswith("is not built: transport=direct issues its operations from Python"), answer
     ask = "from scalescope.scaling.replay.engine import compiled; print(compiled.check_library().says)"
     assert said(python, "-c", ask, cwd=tmp_path).startswith("is not built: replays run in Python")
+    ask = "from scalescope.scaling.trace.fields import compiled; print(compiled.check_library().says)"
+    assert said(python, "-c", ask, cwd=tmp_path).startswith("is not built: traces are read in Python")
     assert "Where a step goes" in said(python.with_name("scalescope"), "analyze", TRACES, cwd=tmp_path)
 
 

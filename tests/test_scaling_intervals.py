@@ -13,6 +13,7 @@ from scalescope.scaling.trace.intervals import (
     difference,
     intersect,
     intervals,
+    is_among,
     length,
     split_by_priority,
     union,
@@ -73,3 +74,9 @@ def test_each_instant_counts_for_the_first_active_layer_and_windows_add_up(layer
             counted[first] += 1
         assert shares[window].tolist() == counted
         assert shares[window].sum() == end - start
+
+
+@given(st.lists(st.integers(-5, 5)), st.lists(st.integers(-5, 5)))
+def test_what_is_among_others(values: list[int], some: list[int]) -> None:
+    found = is_among(np.array(values, np.int64), np.array(some, np.int32))
+    assert found.tolist() == [value in some for value in values]

@@ -3,12 +3,19 @@
 import gzip
 import json
 from collections import Counter, defaultdict
+from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scalescope.scaling.answer import KernelRow
+from scalescope.scaling.rank.kernels import CARRIED, kernel_table
+from scalescope.scaling.rank.partition import Windows
 from scalescope.scaling.run import Explained, explain_traces
+from scalescope.scaling.trace.intervals import Intervals, Ints, covers, intervals, union
 from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.verdicts.top_kernels import kernel_label
 
@@ -93,3 +100,44 @@ def test_a_shell_is_named_with_the_function_that_it_carries() -> None:
     assert kernel_label(adam) == "multi_tensor_apply_kernel<FusedAdamMathFunctor>"
     assert kernel_label("void (anonymous namespace)::softmax_warp_forward<float, 9>(float*)") == "softmax_warp_forward"
     assert len(kernel_label("_ZN" + "x" * 5000)) == 200
+
+
+@st.composite
+def steps_of_kernels(draw: st.DrawFn) -> tuple[Intervals, Ints, Windows, dict[str, Intervals]]:
+    pairs = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 12)), max_size=12)
+    spans = sorted((start, start + length) for start, length in draw(pairs))
+    names = draw(st.lists(st.integers(0, 3), min_size=len(spans), max_size=len(spans)))
+    edges = sorted(draw(st.sets(st.integers(0, 80), min_size=1, max_size=4)))
+    beside = {label: union(intervals([(start, start + length) for start, length in draw(pairs)])) for label in "xy"}
+    return intervals(spans), np.array(names, np.int64), Windows([*range(len(edges) - 1)], np.array(edges), True), beside
+
+
+@given(steps_of_kernels())
+def test_shares_of_kernels_are_those_of_each_kernel_by_itself(
+    made: tuple[Intervals, Ints, Windows, dict[str, Intervals]],
+) -> None:
+    spans, names, windows, beside = made
+    words = ["a", "b", "a", CARRIED]  # two long names may be alike once their middle is cut out
+    ns: dict[tuple[str, int], list[int]] = {}
+    ran: Counter[tuple[str, int]] = Counter()
+    for left, right in pairwise(windows.edges.tolist()):
+        count: Counter[int] = Counter()
+        keys = set()
+        for row, (start, end, name) in enumerate(zip(*spans, names.tolist(), strict=True)):
+            if end <= left or start >= right:
+                continue
+            key = (CARRIED, 0) if start < left else (words[name], count[name])
+            count[name] += start >= left
+            keys.add(key)
+            own = range(max(start, left, *(spans.ends[:row].tolist() or [0])), min(end, right))
+            layers = [[True] * len(own), *(covers(one, np.array(own, np.int64)).tolist() for one in beside.values())]
+            before = ns.setdefault(key, [0, 0, 0])
+            ns[key] = [sum(one) + kept for one, kept in zip(layers, before, strict=True)]
+        ran.update(keys)
+    table = kernel_table(spans, names, union(spans), windows, words, beside)
+    told = {key: [kernel.total_ns] for key, kernel in table.items()}
+    assert {key: [*told[key], *meanwhile] for key, meanwhile in table.overlaps()} == ns
+    assert list(told) == list(ns) and {key: kernel.steps for key, kernel in table.items()} == ran
+    assert {name: kernel.total_ns for name, kernel in table.by_name()} == {
+        name: sum(one[0] for (other, _), one in ns.items() if other == name) for name, _ in ns
+    }

@@ -14,6 +14,7 @@ from scalescope.records.errors import ExitCode, UserError
 from scalescope.report.terminal import make_console
 from scalescope.report.text.doctor_lines import print_findings, print_item
 from scalescope.scaling.replay.engine.compiled import check_library as check_replaying
+from scalescope.scaling.trace.fields.compiled import check_library as check_reading
 
 _SELFTEST = Path("selftest.json")
 
@@ -37,7 +38,7 @@ def run(argv: list[str]) -> int:
 
 
 def _run(options: argparse.Namespace, out: Outputs) -> int:
-    findings = [*examine(options.runs), check_issuing(), check_replaying()]
+    findings = [*examine(options.runs), check_issuing(), check_reading(), check_replaying()]
     print_findings(findings, make_console())
     failed = any(finding.level == "broken" for finding in findings)
     if options.selftest:

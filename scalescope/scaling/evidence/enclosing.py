@@ -14,8 +14,8 @@ class Enclosing:
         frames = np.array([name.startswith(ENGINE_FRAMES) for name in host.names], bool)
         self._operators = {}
         for thread in np.unique(host.operators.thread).tolist():
-            own = host.operators.of(np.flatnonzero((host.operators.thread == thread) & ~frames[host.operators.name]))
-            self._operators[thread] = _outermost(own)
+            own = np.flatnonzero((host.operators.thread == thread) & ~frames[host.operators.name])
+            self._operators[thread] = host.operators.of(own[_outermost(host.operators, own)])
         self._annotations = host.annotations
 
     def operators(self, instants: Ints, threads: Ints) -> Ints:
@@ -46,9 +46,9 @@ class Enclosing:
         return found
 
 
-def _outermost(spans: Spans) -> Spans:
-    """Return the spans (ascending by start) that lie in no other one of the same thread."""
-    if not len(spans):
-        return spans
-    reach = np.maximum.accumulate(spans.end)
-    return spans.of(np.flatnonzero(np.concatenate(([True], spans.start[1:] >= reach[:-1]))))
+def _outermost(spans: Spans, rows: Ints) -> Ints:
+    """Return which of the rows, those of a thread (ascending by start), lie in no other one of them."""
+    if not rows.size:
+        return rows
+    reach = np.maximum.accumulate(spans.end[rows])
+    return np.flatnonzero(np.concatenate(([True], spans.start[rows[1:]] >= reach[:-1])))

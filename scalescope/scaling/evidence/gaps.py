@@ -16,12 +16,10 @@ from typing import Literal, get_args
 import msgspec
 import numpy as np
 
-from scalescope.scaling.evidence.host_timeline import HostTimeline, Mask, Spans
+from scalescope.scaling.evidence.host_timeline import SHORTEST_GAP_NS, HostTimeline, Mask, Spans
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 from scalescope.scaling.trace.intervals import Intervals, Ints, clip, covered_before, covers, distinct, union
 
-#: Shorter ones are what Python takes between operators, ns.
-SHORTEST_GAP_NS = 20_000
 #: So many places are kept a rank, those with the longest gaps.
 MOST_PLACES = 32
 
@@ -67,8 +65,7 @@ def quiet_stretches(host: HostTimeline) -> Intervals:
 
     An operator may be open meanwhile, a runtime call may not.
     """
-    rows = np.flatnonzero(np.diff(host.instants) >= SHORTEST_GAP_NS)
-    start, end = host.instants[rows], host.instants[rows + 1]
+    start, end = host.still
     calls = host.calls
     begun = np.searchsorted(calls.start, start, side="right")
     inside = (start >= host.edges[0]) & (end <= host.edges[-1])
@@ -149,18 +146,18 @@ def _phases(host: HostTimeline, gaps: Intervals, step: Ints, loading: Intervals)
     """Return the phase of each gap."""
     # nor does one that the loop runs between two steps, as to keep a loss: the last step of a window has none
     beside = covers(loading, host.operators.start) | covers(host.recording, host.operators.start)
-    operators = host.operators.of(~beside)
-    of_operator = host.step_of(operators.start)
-    engine = np.array([name.startswith(ENGINE_FRAMES) for name in host.names], bool)[operators.name]
+    started, ended = host.operators.start[~beside], host.operators.end[~beside]
+    of_operator = host.step_of(started)
+    engine = np.array([name.startswith(ENGINE_FRAMES) for name in host.names], bool)[host.operators.name[~beside]]
     optimizer = np.array([name.startswith("Optimizer.") for name in host.names], bool)[host.annotations.name]
     never = np.iinfo(np.int64).max
     first, last = np.full(len(host), never), np.full(len(host), -1)
     begins, ends = first.copy(), last.copy()
     inside = of_operator >= 0
-    np.minimum.at(first, of_operator[inside], operators.start[inside])
-    np.maximum.at(last, of_operator[inside], operators.end[inside])
-    np.minimum.at(begins, of_operator[inside & engine], operators.start[inside & engine])
-    np.maximum.at(ends, of_operator[inside & engine], operators.end[inside & engine])
+    np.minimum.at(first, of_operator[inside], started[inside])
+    np.maximum.at(last, of_operator[inside], ended[inside])
+    np.minimum.at(begins, of_operator[inside & engine], started[inside & engine])
+    np.maximum.at(ends, of_operator[inside & engine], ended[inside & engine])
     optimizing = union(host.annotations.of(optimizer).intervals)
     at = gaps.starts
     phase = np.full(at.size, _BETWEEN, np.int64)
@@ -213,15 +210,13 @@ def _insides(operators: Spans, gaps: Intervals) -> Ints:
     leaf = (last >= 0) & (operators.end[last] >= gaps.ends)
     found[leaf] = operators.name[last[leaf]]
     reach = np.maximum.accumulate(operators.end)
-    open_ones = np.flatnonzero(~leaf & (last >= 0))
+    open_ones = np.flatnonzero(~leaf & (last >= 0) & (reach[last] >= gaps.ends))
     rows = zip(open_ones.tolist(), last[open_ones].tolist(), gaps.ends[open_ones].tolist(), strict=True)
     for index, row, end in rows:
-        for candidate in range(row, max(row - _FAR_BACK, -1), -1):
-            if reach[candidate] < end:
-                break
-            if operators.end[candidate] >= end:
-                found[index] = operators.name[candidate]
-                break
+        first = max(row - _FAR_BACK, -1) + 1
+        around = np.flatnonzero(operators.end[first : row + 1] >= end)
+        if around.size:
+            found[index] = operators.name[first + around[-1]]
     return found
 
 

@@ -16,9 +16,12 @@ from scalescope.scaling.rank.step_sources.profiler import PROFILER_STEP
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 from scalescope.scaling.trace.intervals import Intervals, Ints, union
-from scalescope.scaling.trace.trace import HostSpans, Stretches, Trace
+from scalescope.scaling.trace.trace import HostSpans, Ids, Stretches, Trace
 
 Mask = npt.NDArray[np.bool_]
+
+#: Shorter gaps are what Python takes between operators, ns.
+SHORTEST_GAP_NS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +30,7 @@ class Spans:
 
     start: Ints
     end: Ints
-    name: Ints  # index into the trace's names
+    name: Ids  # index into the trace's names
     thread: Ints
     correlation: Ints
 
@@ -61,7 +64,7 @@ class HostTimeline:
     operators: Spans
     calls: Spans  # of the runtime and the driver
     annotations: Spans  # on the loop's thread, without the steps' own
-    instants: Ints  # ascending: where an operator or a call begins or ends, or a step does
+    still: Intervals  # at least SHORTEST_GAP_NS long each: where no operator, call or step begins or ends
 
     def __len__(self) -> int:
         return len(self.numbers)
@@ -92,19 +95,21 @@ def host_timeline(trace: Trace, steps: Steps) -> HostTimeline | None:
         return None
     annotations = _spans(trace.annotations, threads[:1], base)
     own = np.array([PROFILER_STEP.match(name) is None for name in trace.names], bool)
-    instants = np.sort(np.concatenate([operators.start, operators.end, calls.start, calls.end]))
+    instants = np.concatenate([operators.start, operators.end, calls.start, calls.end])
+    instants.sort()
     # a launch that waits for room in the device's queue is counted as overhead, too, and is none
     waits = np.isin(trace.overhead.start, trace.queue_full.start)
-    overhead = Stretches(trace.overhead.start[~waits], trace.overhead.end[~waits], trace.overhead.thread[~waits])
-    stopped = standstill(overhead, instants - base)
-    recording = union(Intervals(stopped.starts + base, stopped.ends + base))
+    overhead = Stretches(
+        trace.overhead.start[~waits] + base, trace.overhead.end[~waits] + base, trace.overhead.thread[~waits]
+    )
+    recording = standstill(overhead, instants)
     if len(steps):
         edges = np.concatenate((steps.start, steps.end[-1:]))
         if steps.source == "profiler":
             recording = union(recording, Intervals(steps.end[:-1], steps.start[1:]))
         numbers = tuple(int(number) for number in steps.numbers)
-        bounds = np.concatenate((edges, steps.end))
-        instants = np.sort(np.concatenate((instants, bounds)))
+        bounds = np.sort(np.concatenate((edges, steps.end)))
+        instants = np.insert(instants, np.searchsorted(instants, bounds), bounds)
     else:
         edges = np.array([instants[0], instants[-1] + 1], np.int64)
         numbers = (0,)
@@ -117,8 +122,14 @@ def host_timeline(trace: Trace, steps: Steps) -> HostTimeline | None:
         operators=operators,
         calls=calls,
         annotations=annotations.of(own[annotations.name]),
-        instants=instants,
+        still=_long_enough(instants),
     )
+
+
+def _long_enough(instants: Ints) -> Intervals:
+    """Return the stretches from one instant (ascending) to the next that are no shorter than a gap."""
+    rows = np.flatnonzero(np.diff(instants) >= SHORTEST_GAP_NS)
+    return Intervals(instants[rows], instants[rows + 1])
 
 
 def _driving_threads(trace: Trace, steps: Steps) -> list[int]:
@@ -149,7 +160,7 @@ def _spans(spans: HostSpans, threads: list[int], base: int) -> Spans:
     return Spans(
         spans.start[rows] + base,
         spans.end[rows] + base,
-        spans.name[rows].astype(np.int64),
+        spans.name[rows],
         spans.thread[rows],
         spans.correlation[rows],
     )

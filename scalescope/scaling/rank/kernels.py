@@ -5,7 +5,7 @@ time is dealt out: an instant that several kernels share belongs to the one that
 add up to its compute exactly. Of each share it is told how much of it which collectives ran beside.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scalescope.scaling.rank.partition import Windows
-from scalescope.scaling.trace.intervals import Intervals, Ints, covered_before, intersect
+from scalescope.scaling.trace.intervals import Intervals, Ints, covered_before, distinct, intersect
 from scalescope.scaling.trace.trace import Ids
 
 
@@ -54,6 +54,13 @@ class KernelTable:
         for name, ordinal, ran, time in columns:
             yield (self.names[name], ordinal), KernelTime(ran, time)
 
+    def by_name(self) -> Iterator[tuple[str, KernelTime]]:
+        """Yield each name with the time of all its kernels, in the order of `names`."""
+        ran, time = np.zeros((2, len(self.names)), np.int64)
+        np.add.at(ran, self.name, self.ran)
+        np.add.at(time, self.name, self.time)
+        yield from zip(self.names, map(KernelTime, ran.tolist(), time.tolist()), strict=True)
+
 
 NO_OVERLAP: Mapping[str, Intervals] = MappingProxyType({})
 
@@ -74,60 +81,60 @@ def kernel_table(
     `communication`: when collectives run, disjoint, by the label of their kind.
     """
     start, end = spans
-    labels = tuple(communication)
-    if start.size == 0:
-        return _table(len(windows), {}, {}, labels, {})
-    layers = [intersect(compute, communication[label]) for label in labels]
+    layers = [intersect(compute, one) for one in communication.values()]
     # what of each kernel no earlier one covers
-    reach = np.maximum.accumulate(end)
+    reach = np.maximum.accumulate(end) if end.size else end
     own = np.minimum(np.maximum(start, np.concatenate((start[:1], reach[:-1]))), end)
-    steps: dict[tuple[str, int], int] = {}
-    total: dict[tuple[str, int], int] = {}
-    overlap: dict[tuple[str, int], Ints] = {}
+    words: dict[str, int] = {}
+    word_of = np.array([words.setdefault(one, len(words)) for one in names], np.int64)
+    carried = words.setdefault(CARRIED, len(words))
+    parts = [np.zeros((5, 0), np.int64)]
     for step in range(len(windows)):
         left, right = int(windows.edges[step]), int(windows.edges[step + 1])
         first = int(np.searchsorted(reach, left, side="right"))
         until = int(np.searchsorted(start, right))
         here = first + np.flatnonzero(end[first:until] > left)
-        until_, from_ = np.clip(end[here], left, right), np.clip(own[here], left, right)
-        share = covered_before(compute, until_) - covered_before(compute, from_)
-        shared = (
-            np.stack([covered_before(layer, until_) - covered_before(layer, from_) for layer in layers], axis=1)
-            if layers
-            else np.zeros((here.size, 0), np.int64)
-        )
-        ordinals: dict[int, int] = {}
-        keys = set()
-        rows = zip(start[here].tolist(), name[here].tolist(), share.tolist(), shared, strict=True)
-        for begin, identity, time, meanwhile in rows:
-            if begin < left:
-                key = (CARRIED, 0)
-            else:
-                ordinal = ordinals[identity] = ordinals.get(identity, -1) + 1
-                key = (names[identity], ordinal)
-            keys.add(key)
-            total[key] = total.get(key, 0) + time
-            overlap[key] = overlap[key] + meanwhile if key in overlap else meanwhile
-        for key in keys:
-            steps[key] = steps.get(key, 0) + 1
-    return _table(len(windows), steps, total, labels, overlap)
+        begun = start[here] >= left
+        word, ordinal = np.full(here.size, carried), np.zeros(here.size, np.int64)
+        word[begun], ordinal[begun] = word_of[name[here[begun]]], _ordinals(name[here[begun]])
+        from_, until_ = np.clip(own[here], left, right), np.clip(end[here], left, right)
+        parts.append(np.stack([np.full(here.size, step), word, ordinal, from_, until_]))
+    *ran, from_, until_ = np.concatenate(parts, axis=1)
+    shares = [covered_before(layer, until_) - covered_before(layer, from_) for layer in (compute, *layers)]
+    return _table(len(windows), tuple(words), tuple(communication), ran, shares)
+
+
+def _ordinals(names: Ints) -> Ints:
+    """Return of each kernel how many of its name stand before it."""
+    order = np.argsort(names, kind="stable")
+    new = np.ones(names.size, bool)
+    new[1:] = np.diff(names[order]) != 0
+    place = np.arange(names.size)
+    found = np.empty(names.size, np.int64)
+    found[order] = place - np.maximum.accumulate(np.where(new, place, 0))
+    return found
 
 
 def _table(
-    windows: int,
-    steps: dict[tuple[str, int], int],
-    total: dict[tuple[str, int], int],
-    labels: tuple[str, ...],
-    overlap: dict[tuple[str, int], Ints],
+    windows: int, words: tuple[str, ...], labels: tuple[str, ...], ran: Sequence[Ints], shares: Sequence[Ints]
 ) -> KernelTable:
+    """Return the table of kernels that ran: step, word and ordinal of each, its share, and a share of each label."""
+    step, word, ordinal = ran
+    keys = word * (int(ordinal.max(initial=0)) + 1) + ordinal
+    _, first, of_row = np.unique(keys, return_index=True, return_inverse=True)
+    sums = np.zeros((len(shares), first.size), np.int64)
+    for total, share in zip(sums, shares, strict=True):
+        np.add.at(total, of_row, share)
+    steps = np.bincount(distinct(of_row * windows + step) // max(windows, 1), minlength=first.size)
+    order = np.argsort(first)  # as they come first
     numbers: dict[str, int] = {}
     return KernelTable(
         steps=windows,
-        name=np.array([numbers.setdefault(name, len(numbers)) for name, _ in total], np.int32),
+        name=np.array([numbers.setdefault(words[one], len(numbers)) for one in word[first[order]].tolist()], np.int32),
         names=tuple(numbers),
-        ordinal=np.array([ordinal for _, ordinal in total], np.int32),
-        ran=np.array([steps[key] for key in total], np.int32),
-        time=np.array(list(total.values()), np.int64),
+        ordinal=ordinal[first[order]].astype(np.int32),
+        ran=steps[order].astype(np.int32),
+        time=sums[0, order],
         labels=labels,
-        overlap=np.array([overlap[key] for key in total], np.int64).reshape(len(total), len(labels)),
+        overlap=sums[1:, order].T.copy(),
     )

@@ -62,6 +62,9 @@ class _File:
         self.summary = reading.summary
         self.rank = rank_of(source, reading.summary)
         self.vendor = _vendor(reading.summary.device)
+        #: Where two files' are equal, none of these tells them apart; and whether what it computes may.
+        self.made_by = (self.summary.world_size, self.summary.backend, self.vendor)
+        self.telling = not self.summary.timeless and not self.summary.cut_off and len(self.work) >= _TELLING_KERNELS
         windows = reading.summary.shares.windows if reading.summary.shares is not None else None
         self.span = (int(windows.edges[0]), int(windows.edges[-1])) if windows is not None else None
         self.numbers = set(windows.numbers) if windows is not None else set()
@@ -87,9 +90,8 @@ class _File:
 
         An operator during which the core was another process's takes any time, and may be most of a short window.
         """
-        found: dict[str, float] = {}
-        for (name, _), kernel in self.summary.kernels.items():
-            found[name] = found.get(name, 0.0) + (kernel.steps if self.summary.activity == "cpu" else kernel.total_ns)
+        kernels = self.summary.kernels.by_name()
+        found = {name: one.steps if self.summary.activity == "cpu" else one.total_ns for name, one in kernels}
         total = sum(found.values()) or 1.0
         return dict(sorted(((name, share / total) for name, share in found.items()), key=lambda one: -one[1]))
 
@@ -165,12 +167,13 @@ def _between(one: Sequence[_File], other: Sequence[_File]) -> Apart:
 def _apart(one: _File, other: _File) -> Apart | None:
     """Return what contradicts that two files are of one window of one job, but for when their collectives ran."""
     left, right = one.summary, other.summary
-    if _differ(left.world_size, right.world_size):
-        return "world_size"
-    if _differ(left.backend or None, right.backend or None):
-        return "backend"
-    if _differ(one.vendor, other.vendor):
-        return "vendor"
+    if one.made_by != other.made_by:
+        if _differ(left.world_size, right.world_size):
+            return "world_size"
+        if _differ(left.backend or None, right.backend or None):
+            return "backend"
+        if _differ(one.vendor, other.vendor):
+            return "vendor"
     if _compute_different_things(one, other):
         return "work"
     if one.rank is not None and one.rank == other.rank:
@@ -257,12 +260,9 @@ def _share_no_group(left: RankSummary, right: RankSummary) -> bool:
 
 
 def _compute_different_things(one: _File, other: _File) -> bool:
-    left, right = one.summary, other.summary
-    if left.activity != right.activity:
+    if one.summary.activity != other.summary.activity:
         return False  # of a job on devices, one trace may hold the host alone
-    if left.timeless or right.timeless or left.cut_off or right.cut_off:
-        return False
-    if len(one.work) < _TELLING_KERNELS or len(other.work) < _TELLING_KERNELS:
+    if not one.telling or not other.telling:
         return False
     common = 0.0
     for name, share in one.work.items():

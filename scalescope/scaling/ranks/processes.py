@@ -1,5 +1,6 @@
 """Work shared out among processes of this machine."""
 
+import ctypes
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -13,6 +14,12 @@ from scalescope.records.errors import RunError
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
+
+#: A process is handed its share in so many pieces: the last of them is what the others may wait for.
+_CHUNKS = 32
+#: glibc's parameters of mallopt, and what they are set to.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+_KEPT_AT_THE_TOP, _LARGEST_KEPT = 64 << 20, 16 << 20
 
 
 def map_in_processes(function: Callable[[Item], Found], items: Sequence[Item], workers: int, doing: str) -> list[Found]:
@@ -28,7 +35,7 @@ def map_in_processes(function: Callable[[Item], Found], items: Sequence[Item], w
         return [function(item) for item in items]
     try:
         with ProcessPoolExecutor(workers, get_context("fork"), initializer=_keep, initargs=(function,)) as pool:
-            found = pool.map(_work, items, chunksize=max(1, len(items) // (workers * 8)))
+            found = pool.map(_work, items, chunksize=max(1, len(items) // (workers * _CHUNKS)))
             while _awaited:
                 import_module(_awaited.pop(0))
             return list(found)
@@ -47,6 +54,15 @@ def load_meanwhile(modules: Sequence[str]) -> None:
 
 def _keep(function: Callable[[Any], Any]) -> None:
     _kept[:] = [function]
+    _keep_freed_memory()
+
+
+def _keep_freed_memory() -> None:
+    """Let glibc hold on to what an item frees: the next takes as much, which the kernel would have to clear anew."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_TRIM_THRESHOLD, _KEPT_AT_THE_TOP)
+        mallopt(_MMAP_THRESHOLD, _LARGEST_KEPT)
 
 
 def _work(item: Any) -> Any:

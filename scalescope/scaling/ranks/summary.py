@@ -22,7 +22,7 @@ from scalescope.scaling.rank.partition import OneRankShares, share_out
 from scalescope.scaling.rank.record import RankRecord, record_device, record_host
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.timeline import COMPUTE, Timeline, build_timeline
-from scalescope.scaling.trace.intervals import Intervals, Ints, intervals, length, union
+from scalescope.scaling.trace.intervals import Intervals, Ints, intervals, is_among, length, union
 from scalescope.scaling.trace.reader import read_trace
 from scalescope.scaling.trace.trace import KERNEL, Framework, Trace
 
@@ -199,7 +199,7 @@ def _evidence(trace: Trace, steps: Steps, before_window: int, unlinked: int) -> 
     calls = trace.runtime.correlation[chosen]
     # a kernel without a correlation (ROCm has such) may be what one of the launches without a kernel launched
     nameless = int((trace.activities.correlation <= 0).sum())
-    lost = chosen[~np.isin(calls, trace.activities.correlation)]
+    lost = chosen[~is_among(calls, trace.activities.correlation)]
     return Evidence(
         events=trace.events,
         invalid_events=trace.invalid_events,

@@ -9,13 +9,13 @@ from typing import IO
 
 from isal import igzip_lib, isal_zlib
 
-BLOCK_BYTES = 4 << 20
+BLOCK_BYTES = 2 << 20
 _READ_BYTES = 256 << 10
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
 class Blocks:
-    """Iterates over a file's content in blocks of about 4 MiB; gzip is told by its magic, not by the file's name.
+    """Iterates over a file's content in blocks of about 2 MiB; gzip is told by its magic, not by the file's name.
 
     `damage` says, once the iteration has ended, why the content ended before the file did; None for a whole file. A
     large file is decompressed one block ahead in a thread of its own (isal releases the interpreter's lock).

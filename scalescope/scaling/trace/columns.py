@@ -1,20 +1,20 @@
 """Grows a trace's columns out of its events, block by block: integers, interned names, times in integer nanoseconds."""
 
-import math
 import re
-from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from scalescope.scaling.trace.communication_args import MULTIPLIES, communication_of, gradient_of, multiplied_of
 from scalescope.scaling.trace.events import EXACT_FLOAT_US, AnyEvent, Args, decode_event_anyhow, decode_events
+from scalescope.scaling.trace.fields.compiled import read_fields
+from scalescope.scaling.trace.fields.fields import Fields, fields_of
 from scalescope.scaling.trace.header import Header
 from scalescope.scaling.trace.intervals import Ints
 from scalescope.scaling.trace.kernel_names import capped
-from scalescope.scaling.trace.tables import ColumnBlocks, column_of, externals, ids, times_of
+from scalescope.scaling.trace.tables import GrowingColumns, ids
 from scalescope.scaling.trace.trace import (
     KERNEL,
     MEMCPY,
@@ -26,21 +26,21 @@ from scalescope.scaling.trace.trace import (
     Trace,
 )
 
+#: Where events go: activities by their kind, spans of the host, and the rest.
+_RUNTIME, _OPERATOR, _ANNOTATION, _FRAME, _OVERHEAD, _SHADOW, _UNKNOWN, _NO_SPAN = range(MEMSET + 1, MEMSET + 9)
 #: Categories as torch 1.8 to 2.13 write them.
-_ACTIVITY_KINDS = {
+_TABLES = {
     "kernel": KERNEL, "Kernel": KERNEL, "concurrent_kernel": KERNEL,
     "gpu_memcpy": MEMCPY, "Memcpy": MEMCPY, "gpu_memset": MEMSET, "Memset": MEMSET,
+    **dict.fromkeys(("cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "xpu_runtime", "mtia_runtime",
+                     "privateuse1_runtime", "privateuse1_driver", "runtime", "driver"), _RUNTIME),
+    "cpu_op": _OPERATOR, "Operator": _OPERATOR,
+    "user_annotation": _ANNOTATION, "python_function": _FRAME, "overhead": _OVERHEAD,
+    # what stands on a device's streams and is no activity of its own
+    "gpu_user_annotation": _SHADOW, "cuda_sync": _SHADOW,
 }  # fmt: skip
-_RUNTIME = ("cuda_runtime", "cuda_driver", "Runtime", "hip_runtime", "xpu_runtime", "mtia_runtime",
-            "privateuse1_runtime", "privateuse1_driver", "runtime", "driver")  # fmt: skip
-_OPERATORS = ("cpu_op", "Operator")
-_ANNOTATIONS = ("user_annotation",)
-_FRAMES = ("python_function",)
-_OVERHEAD = ("overhead",)
 #: What CUPTI counts as its overhead, and is none: a launch waits while about 1,000 of them have not begun.
 _QUEUE_FULL = "Command Buffer Full"
-#: What stands on a device's streams and is no activity of its own.
-_SHADOWS = ("gpu_user_annotation", "cuda_sync", "overhead")
 _COMMUNICATING = re.compile(r"record_param_comms$|c10d::|gloo:|mpi:|nccl:|rccl:")
 _GRADIENT = "torch::distributed::reducer::"
 _THREAD_NUMBER = re.compile(r"-?[0-9]{1,18}")
@@ -60,13 +60,13 @@ class Columns:
         self.mended_events = 0
         self.unread: dict[str, int] = {}
         self._exact: bool | None = None
-        self._activities = ColumnBlocks(10)
-        self._runtime = ColumnBlocks(6)
-        self._operators = ColumnBlocks(6)
-        self._annotations = ColumnBlocks(6)
-        self._frames = ColumnBlocks(3)
-        self._overhead = ColumnBlocks(3)
-        self._queue_full = ColumnBlocks(3)
+        self._activities = GrowingColumns(10)
+        self._runtime = GrowingColumns(6)
+        self._operators = GrowingColumns(6)
+        self._annotations = GrowingColumns(6)
+        self._frames = GrowingColumns(3)
+        self._overhead = GrowingColumns(3)
+        self._queue_full = GrowingColumns(3)
         self._operator_communication: dict[int, int] = {}
         self._annotation_communication: dict[int, int] = {}
         self._talks: list[bool] = []  # by name id: may the event's arguments describe a collective?
@@ -77,17 +77,26 @@ class Columns:
 
     def add(self, array: bytes) -> None:
         """Add the events of a JSON array. Raises msgspec.DecodeError, with nothing added, where it does not decode."""
+        fields = read_fields(array)
+        if fields is not None:
+            far = bool((fields.start >= EXACT_FLOAT_US * 1000).any())
+            if self._exact is None and fields.count:
+                self._exact = far
+            if self._exact or not far:
+                self._take(fields)
+                return
         events = decode_events(array, self._exact is True)
         if self._exact is None and events:
             # decided on the first block: a clock that counts from 1970 needs more digits than a float holds
             self._exact = any(isinstance(event.ts, float) and event.ts >= EXACT_FLOAT_US for event in events)
             if self._exact:
                 events = decode_events(array, True)
-        self._take(events)
+        self.add_events(events)
 
     def add_events(self, events: list[AnyEvent]) -> None:
-        """Add events that another reader has made; their times are floats of µs below EXACT_FLOAT_US."""
-        self._take(events)
+        """Add events; of another reader's, times are floats of µs below EXACT_FLOAT_US."""
+        if events:
+            self._take(fields_of(events))
 
     def try_add(self, event: bytes) -> bool:
         """Add one event's text and tell whether it decoded as it stands."""
@@ -108,7 +117,7 @@ class Columns:
         if event is None:
             return False
         self.mended_events += 1
-        self._take([event])
+        self.add_events([event])
         return True
 
     def trace(self, path: Path, header: Header, damage: list[str], cut_off: bool = False) -> Trace:
@@ -143,123 +152,130 @@ class Columns:
             cut_off=cut_off,
         )
 
-    def _take(self, events: Iterable[AnyEvent]) -> None:
-        activities: list[AnyEvent] = []
-        kinds: list[int] = []
-        runtime: list[AnyEvent] = []
-        operators: list[AnyEvent] = []
-        annotations: list[AnyEvent] = []
-        frames: list[AnyEvent] = []
-        overhead: list[AnyEvent] = []
-        spans = dict.fromkeys(_RUNTIME, runtime) | dict.fromkeys(_OPERATORS, operators)
-        spans |= dict.fromkeys(_ANNOTATIONS, annotations)
-        spans |= dict.fromkeys(_FRAMES, frames) | dict.fromkeys(_OVERHEAD, overhead)
-        count = 0
-        for event in events:
-            count += 1
-            if event.ph == "X":
-                category = event.cat
-                if (rows := spans.get(category)) is not None:
-                    rows.append(event)
-                elif (kind := _ACTIVITY_KINDS.get(category)) is not None:
-                    activities.append(event)
-                    kinds.append(kind)
-                elif event.args.stream >= 0 and category not in _SHADOWS:
-                    self.unread[category] = self.unread.get(category, 0) + 1
-            elif event.ph == "M" and event.name == "thread_name" and event.args.name is not None:
+    def _take(self, fields: Fields) -> None:
+        strings = fields.strings
+        spans = np.array([word == "X" for word in strings], bool)[fields.phase]
+        table = np.array([_TABLES.get(word, _UNKNOWN) for word in strings], np.int8)[fields.category]
+        table[~spans] = _NO_SPAN
+        self.events += fields.count
+        self._take_thread_names(fields)
+        unread = fields.category[(table == _UNKNOWN) & (fields.stream >= 0)]
+        for word in _in_order(unread, len(strings)):
+            category = strings[word]
+            self.unread[category] = self.unread.get(category, 0) + int((unread == word).sum())
+        if (activities := self._usable(fields, np.flatnonzero(table <= MEMSET))).size:
+            self._take_activities(fields, activities, table[activities].astype(np.int64))
+        if (runtime := self._usable(fields, np.flatnonzero(table == _RUNTIME))).size:
+            self._runtime.append(self._host_columns(fields, runtime))
+        if (operators := self._usable(fields, np.flatnonzero(table == _OPERATOR))).size:
+            self._take_talking(fields, operators, self._operators, self._operator_communication)
+        if (annotations := self._usable(fields, np.flatnonzero(table == _ANNOTATION))).size:
+            self._take_talking(fields, annotations, self._annotations, self._annotation_communication)
+        overhead = np.flatnonzero(table == _OVERHEAD)
+        full = overhead[np.array([word == _QUEUE_FULL for word in strings], bool)[fields.name[overhead]]]
+        for rows, stretches in (
+            (np.flatnonzero(table == _FRAME), self._frames),
+            (overhead, self._overhead),
+            (full, self._queue_full),
+        ):
+            if rows.size:
+                stretches.append(self._stretch_columns(fields, rows))
+
+    def _take_thread_names(self, fields: Fields) -> None:
+        named = np.array([word == "thread_name" for word in fields.strings], bool)[fields.name]
+        named &= np.array([word == "M" for word in fields.strings], bool)[fields.phase]
+        for event in fields.events(np.flatnonzero(named)) if named.any() else ():
+            if event.args.name is not None:
                 thread = self._thread(event.tid)
                 # two names may stand for one thread; the one that tells more is not the process's own
                 if "gloo" not in self.threads.get(thread, ""):
                     self.threads[thread] = str(event.args.name)
-        self.events += count
-        if activities:
-            self._take_activities(activities, kinds)
-        if runtime:
-            self._runtime.append(self._host_columns(runtime))
-        if operators:
-            self._take_talking(operators, self._operators, self._operator_communication)
-        if annotations:
-            self._take_talking(annotations, self._annotations, self._annotation_communication)
-        queue_full = [event for event in overhead if event.name == _QUEUE_FULL]
-        of_kinds = ((frames, self._frames), (overhead, self._overhead), (queue_full, self._queue_full))
-        for events_of_kind, table in of_kinds:
-            if events_of_kind:
-                table.append(self._stretch_columns(events_of_kind))
 
-    def _take_activities(self, events: list[AnyEvent], kinds: list[int]) -> None:
-        start, end, good = times_of(events)
-        communications = [
-            -1 if event.args.collective is None else self._communication(event.args, event.name) for event in events
-        ]
-        block = [
-            start,
-            end,
-            column_of(self._name_ids(events)),
-            column_of(kinds),
-            column_of([event.args.stream for event in events]),
-            column_of([event.args.device for event in events]),
-            column_of([event.args.correlation for event in events]),
-            externals(events),
-            column_of(communications),
-            column_of([math.prod(event.args.grid) if event.args.grid else 0 for event in events]),
-        ]
-        self._activities.append(block if good is None else [column[good] for column in block])
-        self._count_bad(good)
+    def _usable(self, fields: Fields, rows: Ints) -> Ints:
+        """Return those of the rows that have a usable time; the others are counted."""
+        if fields.usable is None:
+            return rows
+        kept = rows[fields.usable[rows]]
+        self.invalid_events += rows.size - kept.size
+        return kept
 
-    def _take_talking(self, events: list[AnyEvent], table: ColumnBlocks, found: dict[int, int]) -> None:
-        """Take operators or annotations, and the arguments of those that describe a collective."""
+    def _take_activities(self, fields: Fields, rows: Ints, kinds: Ints) -> None:
+        names = self._name_ids(fields, rows)
+        communications = np.full(rows.size, -1, np.int64)
+        talking = np.flatnonzero(fields.talks[rows])
+        if talking.size:
+            events = fields.events(rows[talking])
+            communications[talking] = [self._communication(event.args, event.name) for event in events]
+        self._activities.append(
+            [
+                fields.start[rows],
+                fields.end[rows],
+                names,
+                kinds,
+                fields.stream[rows],
+                fields.device[rows],
+                fields.correlation[rows],
+                fields.external[rows],
+                communications,
+                fields.blocks[rows],
+            ]
+        )
+
+    def _take_talking(self, fields: Fields, rows: Ints, table: GrowingColumns, found: dict[int, int]) -> None:
+        """Take operators or annotations, and the arguments of those that describe a collective or a gradient."""
         first = table.rows
-        columns = self._host_columns(events)
-        for row, name in enumerate(columns[3].tolist()):
-            if self._talks[name]:
-                event = events[row]
+        columns = self._host_columns(fields, rows)
+        names = columns[3]
+        telling = np.flatnonzero(
+            np.any(
+                [np.array(one, bool)[names] for one in (self._talks, self._moves_gradient, self._multiplies)], axis=0
+            )
+        )
+        events = fields.events(rows[telling]) if telling.size else ()
+        for row, event in zip(telling.tolist(), events, strict=True):
+            if self._talks[names[row]]:
                 index = self._communication(event.args, event.name)
                 if index >= 0:
                     found[first + row] = index
-            elif self._moves_gradient[name] and (gradient := gradient_of(events[row].args)) is not None:
+            elif self._moves_gradient[names[row]] and (gradient := gradient_of(event.args)) is not None:
                 self._gradients[first + row] = gradient
-            elif self._multiplies[name] and (elements := multiplied_of(events[row].args, events[row].name)) > 0:
-                calls, before = self._multiplied.get(events[row].name, (0, 0))
-                self._multiplied[events[row].name] = calls + 1, before + elements
+            elif self._multiplies[names[row]] and (elements := multiplied_of(event.args, event.name)) > 0:
+                calls, before = self._multiplied.get(event.name, (0, 0))
+                self._multiplied[event.name] = calls + 1, before + elements
         table.append(columns)
 
-    def _stretch_columns(self, events: list[AnyEvent]) -> list[Ints]:
-        start, end, good = times_of(events)
-        threads = column_of([event.tid if type(event.tid) is int else self._thread(event.tid) for event in events])
-        if good is not None:
-            start, end, threads = start[good], end[good], threads[good]
-        return [start, end, threads]
+    def _stretch_columns(self, fields: Fields, rows: Ints) -> list[Ints]:
+        if fields.usable is not None:
+            rows = rows[fields.usable[rows]]
+        return [fields.start[rows], fields.end[rows], self._threads(fields, rows)]
 
-    def _host_columns(self, events: list[AnyEvent]) -> list[Ints]:
-        start, end, good = times_of(events)
-        if good is not None:
-            # an event without a usable time is dropped before rows are numbered
-            kept = [event for event, usable in zip(events, good.tolist(), strict=True) if usable]
-            events[:] = kept
-            start, end = start[good], end[good]
-            self._count_bad(good)
-        threads = [event.tid if type(event.tid) is int else self._thread(event.tid) for event in events]
+    def _host_columns(self, fields: Fields, rows: Ints) -> list[Ints]:
         return [
-            start,
-            end,
-            column_of(threads),
-            column_of(self._name_ids(events)),
-            column_of([event.args.correlation for event in events]),
-            externals(events),
+            fields.start[rows],
+            fields.end[rows],
+            self._threads(fields, rows),
+            self._name_ids(fields, rows),
+            fields.correlation[rows],
+            fields.external[rows],
         ]
 
-    def _count_bad(self, good: npt.NDArray[np.bool_] | None) -> None:
-        if good is not None:
-            self.invalid_events += int((~good).sum())
-
-    def _name_ids(self, events: list[AnyEvent]) -> list[int]:
-        names = self.names
-        found = [names.setdefault(event.name, len(names)) for event in events]
-        for name in list(names)[len(self._talks) :]:
+    def _name_ids(self, fields: Fields, rows: Ints) -> Ints:
+        """Return the rows' names as indices into those of the trace."""
+        words, names = fields.name[rows], self.names
+        known = np.zeros(len(fields.strings), np.int64)
+        for word in _in_order(words, known.size):
+            known[word] = names.setdefault(fields.strings[word], len(names))
+        for name in islice(names, len(self._talks), None):
             self._talks.append(_COMMUNICATING.match(name) is not None)
             self._moves_gradient.append(name.startswith(_GRADIENT))
             self._multiplies.append(name in MULTIPLIES)
-        return found
+        return known[words]
+
+    def _threads(self, fields: Fields, rows: Ints) -> Ints:
+        threads, words = fields.thread[rows], fields.thread_word[rows]
+        for word in _in_order(words[words >= 0], len(fields.strings)):
+            threads[words == word] = self._thread(fields.strings[word])
+        return threads
 
     def _thread(self, tid: int | str) -> int:
         if isinstance(tid, int):
@@ -276,3 +292,12 @@ class Columns:
             return -1
         self.communications.append(found)
         return len(self.communications) - 1
+
+
+def _in_order(indices: Ints, size: int) -> list[int]:
+    """Return each of some indices (below `size`; -1 is the last) once, in the order in which they come first."""
+    first = np.full(size, -1, np.int64)
+    first[indices[::-1]] = np.arange(indices.size)[::-1]  # of several at one place the last one counts
+    found = np.flatnonzero(first >= 0)
+    ordered: list[int] = found[np.argsort(first[found])].tolist()
+    return ordered

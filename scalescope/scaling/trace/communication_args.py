@@ -2,7 +2,9 @@
 
 import math
 import re
-from typing import Any
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -74,6 +76,22 @@ def _word(word: str | None) -> str | None:
     return word[:_LONGEST_WORD] if word is not None else None
 
 
+Told = TypeVar("Told")
+#: A job's shapes recur in each step and on each rank. Longer ones are looked at anew: what is kept stays small.
+_LONGEST_KEPT, _MOST_KEPT = 1024, 4096
+
+
+def _kept(look: Callable[..., Told]) -> Callable[..., Told]:
+    """Return a function of arguments' texts that looks at each text once."""
+    keep = lru_cache(_MOST_KEPT)(look)
+
+    def told(*texts: msgspec.Raw) -> Told:
+        plain = [bytes(text) for text in texts]
+        return keep(*plain) if sum(map(len, plain)) <= _LONGEST_KEPT else look(*plain)
+
+    return told
+
+
 def gradient_of(args: Args) -> GradientArgs | None:
     """Return the gradient that an operator of DDP's reducer moves; None where shapes were not recorded."""
     elements, _ = _elements(args.input_dims, args.input_type) if args.input_dims else (-1, -1)
@@ -104,7 +122,8 @@ _TENSORS = frozenset({"float", "double", "c10::Half", "c10::BFloat16", "int", "l
                       "signed char", "unsigned char"})  # fmt: skip
 
 
-def _elements(dims: msgspec.Raw, types: msgspec.Raw) -> tuple[int, int]:
+@_kept
+def _elements(dims: bytes, types: bytes) -> tuple[int, int]:
     """Return the elements of an operator's smallest and largest tensor argument, -1 where the shapes do not say.
 
     An argument is a tensor's shape, or a list of them nested as deep as the operator takes them. A scalar tensor and an
@@ -122,7 +141,8 @@ def _elements(dims: msgspec.Raw, types: msgspec.Raw) -> tuple[int, int]:
     return (1, 1) if scalar else (-1, -1)
 
 
-def _both_elements(dims: msgspec.Raw) -> tuple[int, int]:
+@_kept
+def _both_elements(dims: bytes) -> tuple[int, int]:
     """Return the elements of an operator's first two arguments, -1 where the shapes do not say; none is 0."""
     try:
         first, second, *_ = msgspec.json.decode(dims)
@@ -141,7 +161,8 @@ def _count(argument: Any) -> int:
     return math.prod(argument)
 
 
-def _first_integer(inputs: msgspec.Raw) -> int:
+@_kept
+def _first_integer(inputs: bytes) -> int:
     """Return the first whole number among an operator's arguments, which are written as strings; -1 without one.
 
     Of `c10d::broadcast_` (tensors, group, root, …), `reduce_` (tensors, group, operation, root, …), `gather_` and
@@ -158,7 +179,8 @@ def _first_integer(inputs: msgspec.Raw) -> int:
     return int(next(iter(found), -1))
 
 
-def _first_dtype(types: msgspec.Raw) -> str | None:
+@_kept
+def _first_dtype(types: bytes) -> str | None:
     """Return the first of an operator's argument types that is an element type; lists of tensors hold theirs inside."""
     try:
         open_ones = msgspec.json.decode(types)

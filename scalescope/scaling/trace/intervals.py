@@ -99,6 +99,15 @@ def distinct(instants: Ints) -> Ints:
     return once
 
 
+def is_among(values: Ints, some: Ints) -> npt.NDArray[np.bool_]:
+    """Tell of each value whether it is one of some others; for many of both, several times as fast as numpy's own."""
+    if not some.size:
+        return np.zeros(values.size, bool)
+    known = distinct(some)
+    found: npt.NDArray[np.bool_] = known[np.minimum(np.searchsorted(known, values), known.size - 1)] == values
+    return found
+
+
 def covers(disjoint: Intervals, instants: Ints) -> npt.NDArray[np.bool_]:
     """Tell of each instant whether a disjoint set covers it."""
     if disjoint.starts.size == 0:

@@ -85,7 +85,7 @@ def _read_events(blocks: Iterator[bytes], columns: Columns, path: Path) -> tuple
             block, text = text, b""
             cut = block.rfind(NATIVE)
         if cut >= 0:
-            # a block is 4 MiB: it is copied once, into the array that is decoded
+            # a block is 2 MiB: it is copied once, into the array that is decoded
             rest = _feed_native(text, memoryview(block)[: cut + NATIVE_END], columns)
             if rest is not None:
                 return before, _remainder(rest + block[cut + NATIVE_END :], blocks), True

@@ -1,5 +1,7 @@
 """Columns of integers made of events: starts and ends in integer nanoseconds, arguments, blocks joined at the end."""
 
+from array import array
+from collections.abc import Sequence
 from decimal import Decimal
 
 import numpy as np
@@ -14,37 +16,45 @@ from scalescope.scaling.trace.trace import HostSpans, Ids
 _FARTHEST_US, _LONGEST_US = 4e15, 1e12
 
 
-class ColumnBlocks:
-    """Columns of equal length, kept as blocks until they are asked for."""
+#: Numbers of events and threads, which 32 bits hold in most traces. They are compared, and nothing is added to them.
+_NARROW, _WIDE = "i", "q"
+_NARROW_LEAST, _NARROW_MOST = -(1 << 31), (1 << 31) - 1
+
+
+class GrowingColumns:
+    """Columns of equal length that grow in place; of 32 bits, until there is a number that needs 64."""
 
     def __init__(self, width: int) -> None:
-        self._blocks: list[list[Ints]] = [[] for _ in range(width)]
+        self._columns = [array(_NARROW) for _ in range(width)]
         self.rows = 0
 
     def append(self, block: list[Ints]) -> None:
-        for column, part in zip(self._blocks, block, strict=True):
-            column.append(part)
+        for at, part in enumerate(block):
+            column = self._columns[at]
+            if column.typecode == _NARROW and part.size and not _is_narrow(part):
+                column = self._columns[at] = array(_WIDE, column)
+            column.frombytes(part.astype(column.typecode).tobytes())
         self.rows += int(block[0].size)
 
     def columns(self) -> list[Ints]:
-        return [np.concatenate(column) if column else np.empty(0, np.int64) for column in self._blocks]
+        return [self._column(at).astype(np.int64, copy=False) for at in range(len(self._columns))]
 
     def spans(self) -> HostSpans:
-        start, end, thread, name, correlation, external = self.columns()
-        return HostSpans(start, end, thread, ids(name), correlation, external)
+        times, name = self._columns[:2], self._column(3)
+        start, end = (np.frombuffer(one, one.typecode).astype(np.int64, copy=False) for one in times)
+        return HostSpans(start, end, self._column(2), ids(name), self._column(4), self._column(5))
+
+    def _column(self, at: int) -> Ints:
+        return np.frombuffer(self._columns[at], self._columns[at].typecode)
 
 
-def externals(events: list[AnyEvent]) -> Ints:
-    """Return the numbers by which activities name the operators that launched them; -1 for none."""
-    column = column_of([event.args.external_id for event in events])
-    missing = np.flatnonzero(column < 0)
-    column[missing] = [max(events[row].args.external_id_old, -1) for row in missing.tolist()]
-    return column
+def _is_narrow(part: Ints) -> bool:
+    return bool(part.min() >= _NARROW_LEAST and part.max() <= _NARROW_MOST)
 
 
 def ids(column: Ints) -> Ids:
     """Return a column of small numbers in half the space."""
-    return column.astype(np.int32)
+    return column.astype(np.int32, copy=False)
 
 
 def column_of(values: list[int]) -> Ints:
@@ -56,13 +66,13 @@ def column_of(values: list[int]) -> Ints:
         return np.array([value if -(1 << 63) <= value < 1 << 63 else -1 for value in values], np.int64)
 
 
-def times_of(events: list[AnyEvent]) -> tuple[Ints, Ints, npt.NDArray[np.bool_] | None]:
+def times_of(events: Sequence[AnyEvent]) -> tuple[Ints, Ints, npt.NDArray[np.bool_] | None]:
     """Return starts and ends in ns, and a mask of usable rows (None: all are).
 
     A float of µs is split into whole µs and the rest, which is exact below EXACT_FLOAT_US; times a thousand as it
     stands would round twice.
     """
-    if isinstance(events[0].ts, float):
+    if not events or isinstance(events[0].ts, float):
         start_us = np.array([event.ts for event in events], np.float64)
         duration_us = np.array([event.dur for event in events], np.float64)
         good = np.isfinite(start_us) & np.isfinite(duration_us) & (duration_us >= 0)

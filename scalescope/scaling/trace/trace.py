@@ -46,7 +46,10 @@ class GradientArgs(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class HostSpans:
-    """Operators, annotations or runtime calls of the host, in file order. Times in ns."""
+    """Operators, annotations or runtime calls of the host, in file order. Times in ns.
+
+    `thread`, `correlation` and `external` are of 32 bits where all their numbers are: nothing is to be added to them.
+    """
 
     start: Ints
     end: Ints

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import numpy as np
+
 from scalescope.scaling.answer import KindRow, RankSplit
 from scalescope.scaling.rank.kernels import CARRIED, KernelTable
 from scalescope.scaling.trace.kernel_kinds import COMMUNICATION, KINDS, kind_of
@@ -10,20 +12,19 @@ from scalescope.scaling.trace.kernel_kinds import COMMUNICATION, KINDS, kind_of
 def kernel_kinds(kernels: Mapping[int, KernelTable], ranks: list[RankSplit]) -> list[KindRow]:
     """Return a row a kind, then one for communication; `kernels` by rank. Their ms, but the last, are the compute's."""
     tables = [table for table in kernels.values() if table.steps]
-    calls: dict[str, float] = {}
-    ms: dict[str, float] = {}
-    overlap: dict[str, float] = {}
-    for table in tables:
+    numbers: dict[str, int] = {}
+    of_tables = [[numbers.setdefault(kind_of(name), len(numbers)) for name in table.names] for table in tables]
+    sums = np.zeros((3, len(numbers)))
+    for table, of_name in zip(tables, of_tables, strict=True):
         weight = table.steps * len(tables)
-        for (name, _), kernel in table.items():
-            kind = kind_of(name)
-            # what runs on from the step before is time of this one, and no call
-            calls[kind] = calls.get(kind, 0.0) + (kernel.steps / weight if name != CARRIED else 0.0)
-            ms[kind] = ms.get(kind, 0.0) + kernel.total_ns / weight / 1e6
-        for (name, _), meanwhile in table.overlaps():
-            kind = kind_of(name)
-            # two kinds of collectives at once would count twice: what can be said is at most the whole time
-            overlap[kind] = overlap.get(kind, 0.0) + sum(meanwhile) / weight / 1e6
+        of_kernel = np.array(of_name, np.int64)[table.name]
+        # what runs on from the step before is time of this one, and no call
+        is_call = np.array([name != CARRIED for name in table.names], bool)[table.name]
+        np.add.at(sums[0], of_kernel, np.where(is_call, table.ran, 0) / weight)
+        np.add.at(sums[1], of_kernel, table.time / weight / 1e6)
+        # two kinds of collectives at once would count twice: what can be said is at most the whole time
+        np.add.at(sums[2], of_kernel, table.overlap.sum(axis=1) / weight / 1e6)
+    calls, ms, overlap = (dict(zip(numbers, column.tolist(), strict=True)) for column in sums)
     whole = sum(ms.values())
     rows = [
         KindRow(

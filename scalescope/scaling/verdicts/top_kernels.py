@@ -47,7 +47,7 @@ def top_kernels(
         table = kernels[rank]
         total += table.total_ns / table.steps
         own: dict[str, _OneRank] = {}
-        for (name, _), kernel in table.items():
+        for name, kernel in table.by_name():
             if name != CARRIED:
                 label = kernel_label(name)
                 kinds.setdefault(label, kind_of(name))  # the whole name says more than its label

@@ -47,6 +47,8 @@ def pause_causes(common: CommonSteps) -> list[HostCause]:
             continue
         own: list[HostCause] = []
         for at, rank in enumerate(common.ranks):
+            if ns[at].max() < _least_ns(common):
+                continue  # whatever the others do, which takes long to tell
             others = np.delete(ns, at, axis=0)
             usual = np.median(others, axis=0).astype(np.int64) if len(others) else np.zeros_like(together)
             paused = _paused(common, ns[at], usual, max(elsewhere, float(others.max(initial=0))))
@@ -77,14 +79,17 @@ def _longest_gaps(common: CommonSteps) -> dict[GapLocation, Ints]:
     return found
 
 
+def _least_ns(common: CommonSteps) -> int:
+    return _LEAST_ON_CPU_NS if common.on_cpu else _LEAST_NS
+
+
 def _paused(common: CommonSteps, ns: Ints, usual: Ints, elsewhere: float) -> np.ndarray:
     """Tell of each step whether the host pauses in it.
 
     `usual`: what the other ranks take there; `elsewhere`: the longest of all other gaps, ns.
     """
-    on_cpu = any(one.on_cpu for one in common.by_rank.values())
     other_steps = float(np.sort(ns)[(ns.size - 1) // 4])
-    least = np.maximum(_TIMES * np.maximum(usual, other_steps), _LEAST_ON_CPU_NS if on_cpu else _LEAST_NS)
+    least = np.maximum(_TIMES * np.maximum(usual, other_steps), _least_ns(common))
     paused = np.asarray(ns >= least)
     count = int(paused.sum())
     lengths = ns[paused]

@@ -12,8 +12,9 @@ gives to the device first is a batch: a copy out of the host's memory.
 import numpy as np
 
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps
-from scalescope.scaling.evidence.gaps import SHORTEST_GAP_NS, GapLocation, Gaps, PlacedGaps
+from scalescope.scaling.evidence.gaps import GapLocation, Gaps, PlacedGaps
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
+from scalescope.scaling.evidence.host_timeline import SHORTEST_GAP_NS
 from scalescope.scaling.trace.intervals import Ints
 
 #: The share of a step that a stall takes at least, in three quarters of the steps: on one rank, and on all alike.
