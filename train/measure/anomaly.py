@@ -2,7 +2,8 @@
 
 The level is the median of the steps before; three steps in a row that lie a fifth above it are an anomaly, as long as
 each is nearer to what they take than to the level: else a step that noise made a little longer, right before, would be
-the first of them. A single long step is none: it is over by the time that a window could open. What comes to stay becomes the level.
+the first of them. A single long step is none: it is over by the time that a window could open. What comes to stay
+becomes the level.
 
 Every rank feeds it the same gathered times at the same step, so that all decide alike.
 """

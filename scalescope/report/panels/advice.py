@@ -67,7 +67,7 @@ def tried_table(tried: Sequence[TriedAdvice]) -> Table:
     ]
     rows: list[list[Cell]] = [
         [one.run, one.what, one.expected_ms,
-         "at most" if one.at_most else f"{one.expected_low_ms:.2f} to {one.expected_high_ms:.2f}",
+         _bound(one) or f"{one.expected_low_ms:.2f} to {one.expected_high_ms:.2f}",
          one.measured_ms, _measured(one), one.base_step_ms, one.run_step_ms]
         for one in tried
     ]  # fmt: skip
@@ -88,7 +88,7 @@ def tried_sentence(tried: Sequence[TriedAdvice]) -> str:
     """Return what came of the advice, in words."""
     outcomes = []
     for one in tried:
-        expected = f"{'at most ' if one.at_most else ''}{milliseconds(one.expected_ms)}"
+        expected = f"{_bound(one)} {milliseconds(one.expected_ms)}".lstrip()
         came = "was not measured" if one.measured_ms is None else f"{milliseconds(one.measured_ms)} came"
         outcomes.append(f"{one.what} ({' '.join(one.overrides)}): {expected} a step expected, {came}")
     return f"{'; '.join(outcomes)}."
@@ -139,9 +139,14 @@ def _advice_panel(answer: RunAnalysis, doubt: str) -> Panel:
 def _interval(finding: Finding) -> str | None:
     if finding.low_ms is None or finding.high_ms is None:
         return None
-    if finding.at_least:
+    return _bound(finding) or f"{finding.low_ms:.2f} to {finding.high_ms:.2f}"
+
+
+def _bound(told: Finding | TriedAdvice) -> str:
+    """Return whether a figure is a bound, and on which side; "" where it is an expectation."""
+    if told.at_least:
         return "at least"
-    return "at most" if finding.at_most else f"{finding.low_ms:.2f} to {finding.high_ms:.2f}"
+    return "at most" if told.at_most else ""
 
 
 def _measured(tried: TriedAdvice) -> str | None:

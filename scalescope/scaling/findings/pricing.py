@@ -295,7 +295,7 @@ def _finding(scene: Scene, gain: _Gain) -> Finding:
         rank=one.rank,
         ms=gain.ms,
         low_ms=gain.ms if one.at_least else max(0.0, gain.low_ms) if one.change is None else gain.low_ms,
-        high_ms=gain.high_ms,
+        high_ms=max(gain.ms, min(gain.high_ms, scene.step_ms + gain.beside_ms)),  # no cause costs more than the step
         fraction=gain.ms / (scene.step_ms + gain.beside_ms),
         evidence=one.evidence,
         remedy=one.remedy,

@@ -61,7 +61,7 @@ def _pooled(members: Sequence[Finding], windows: int, step_ms: float) -> Finding
         told,
         ms=ms,
         low_ms=max(0.0, low) if (told.low_ms or 0.0) >= 0 else low,
-        high_ms=mean + math.hypot(above, noise),
+        high_ms=max(mean, min(mean + math.hypot(above, noise), step_ms or math.inf)),
         fraction=ms / step_ms if step_ms else None,
         at_least=sure,
     )
