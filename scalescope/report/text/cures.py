@@ -184,6 +184,10 @@ IN_JAX: dict[Cure, CureText] = {
     "larger_buckets": CureText(
         "let more gradients travel together", "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=…, larger"
     ),
+    "merge_tensors": CureText(
+        "let what is exchanged one by one travel together",
+        "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=…, larger; figures stacked in one array",
+    ),
     "smaller_buckets": CureText(
         "let fewer gradients travel together", "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=…, smaller"
     ),
