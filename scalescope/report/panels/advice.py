@@ -12,6 +12,7 @@ from scalescope.report.text import findings as finding_text
 from scalescope.report.text.codes import CODES
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.fusing import best_to_do
+from scalescope.report.text.recurring import leads
 from scalescope.report.views import devices, run_label
 from scalescope.scaling.answer import Advice, RunAnalysis
 from scalescope.scaling.finding import Finding
@@ -126,7 +127,7 @@ def _advice_panel(answer: RunAnalysis, doubt: str) -> Panel:
         told = "No setting that the replay can try is sure to bring half a per cent of the step."
         told = "" if doubt else told
     else:
-        of_these = "Of the profiled steps alone, most" if doubt else "Most"
+        of_these = "Of the profiled steps alone, most" if doubt or leads(answer) else "Most"
         told = f"{of_these} would come of: {best_to_do(answer, first)}."
     text = " ".join(filter(None, (doubt, held, told)))
     table = findings_table(answer.findings)

@@ -76,6 +76,7 @@ def _bars_of(run: RunAnalysis, where: str) -> list[tuple[str, list[Split]]]:
         return [(where or "all that was recorded", profiled)]
     if not differs(run):
         known = run.as_run is not None and run.as_run.step_ms is not None and bool(run.as_run.ranks)
+        known = known and not _of_others(run)
         return [(_label(where, "as profiled and as run" if known else "as profiled"), profiled)]
     likely = "as run, likely" if is_likely(run) else "as run"
     return [(_label(where, "as profiled"), profiled), (_label(where, likely), step_as_run(run)[1])]
