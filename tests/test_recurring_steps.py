@@ -93,6 +93,7 @@ def test_what_costs_more_than_anything_profiled_comes_first_and_its_throughput_b
     assert "It does 908.7 samples/s between the longer steps, 454.5 with them." in verdict.text
     page = write_report(RunFolder(tmp_path / "run")).read_text()
     assert "throughput, between the longer steps" in page
+    assert "Of the profiled steps alone, most would come of" in page, "the table is no firmer than the first sentence"
 
 
 def test_what_costs_less_is_told_beside_and_what_hardly_costs_anything_not_at_all(tmp_path: Path) -> None:

@@ -83,6 +83,16 @@ def test_the_step_as_run_is_drawn_beside_the_one_as_profiled_on_one_scale() -> N
     assert run_bars(msgspec.structs.replace(run, quality=Quality(verdict="unusable"))) is None
 
 
+def test_a_bar_of_other_steps_than_the_sentence_says_so() -> None:
+    """A sentence of a step of 29.8 ms stood above a bar of 52.3: one of three steps was longer, and is not replayed."""
+    run = replayed(50.0)
+    drawn = run_bars(run)
+    assert drawn is not None and run.replay is not None and "not replay" not in drawn.title
+    run.replay = msgspec.structs.replace(run.replay, traced_ms=run.replay.traced_ms / 2)
+    drawn = run_bars(run)
+    assert drawn is not None and "What is said as run is of the steps that can be replayed, 33.9 ms" in drawn.title
+
+
 def test_a_series_has_a_bar_a_rank_count_and_few_of_many() -> None:
     runs = [run_answer(f"n{count}", count) for count in (4, 1, 2)]
     assert [label for label, _ in widths(series_bars(runs))] == [

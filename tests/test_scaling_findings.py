@@ -11,16 +11,17 @@ from scalescope.records.rows import TrainFacts
 from scalescope.report.as_run import as_run_title
 from scalescope.report.markdown import for_an_issue
 from scalescope.report.of_traces import data_of_traces
+from scalescope.report.panels.advice import tried_sentence, tried_table
 from scalescope.report.panels.ranks import partition_panels, wait_panels
 from scalescope.report.text.cures import cure_elsewhere, cure_text
 from scalescope.report.text.findings import because, first_to_do, headline
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
-from scalescope.scaling.as_run.step import take_recording_out
+from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.finding import INPUTS, EvidenceRow, Finding, Remedy, weight
 from scalescope.scaling.findings.add import add_findings
 from scalescope.scaling.findings.candidate import Candidate, Scene
-from scalescope.scaling.findings.derived import stragglers_of
+from scalescope.scaling.findings.derived import advice_of, stragglers_of
 from scalescope.scaling.findings.detectors.slower_compute import slower_compute
 from scalescope.scaling.findings.in_range import hold
 from scalescope.scaling.findings.late_root import late_root
@@ -31,7 +32,7 @@ from scalescope.scaling.replay.load import find_targets, open_replayer, read_rec
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.whatif import Replayer
 from scalescope.scaling.run import explain_traces
-from scalescope.scaling.study_answer import write_answer
+from scalescope.scaling.study_answer import TriedAdvice, write_answer
 from scalescope.scaling.trace.sources import find_sources
 from tests import data_parallel
 from tests.data_parallel import MS, Disturbance
@@ -104,6 +105,24 @@ def test_what_may_cost_nothing_makes_nobody_a_straggler() -> None:
     most = Finding(code="own_work", rank=1, ms=4.0, low_ms=0.0, high_ms=4.0, backed="replay", at_most=True)
     assert stragglers_of([most]) == stragglers_of([msgspec.structs.replace(most, at_most=False)]) == []
     assert len(stragglers_of([msgspec.structs.replace(most, low_ms=0.5)])) == 1
+
+
+def test_what_is_sure_at_least_is_so_in_the_advice_and_in_what_came_of_it() -> None:
+    one = Finding(code="host_starved", ms=4.0, low_ms=4.0, high_ms=9.0, backed="replay", at_least=True,
+                  remedy=Remedy(cure="fewer_threads", overrides=("launch.threads=1",)))  # fmt: skip
+    (advice,) = advice_of([one])
+    assert advice.at_least and not advice.at_most
+    tried = TriedAdvice(base="a", run="b", what="fewer threads", overrides=["x=1"], at_most=False, at_least=True,
+                        expected_ms=4.0, expected_low_ms=4.0, expected_high_ms=9.0, measured_ms=7.0)  # fmt: skip
+    assert "at least 4.0 ms a step expected, 7.0 ms came" in tried_sentence([tried])
+    assert tried_table([tried]).rows[0][3] == "at least"
+
+
+@pytest.mark.parametrize("case", sorted(path.name for path in (DATA / "held_up_hosts").iterdir()))
+def test_no_cause_costs_more_than_the_step(case: str) -> None:
+    analysis = analysed(DATA / "held_up_hosts" / case)
+    step_ms = step_as_run(analysis)[0].value
+    assert all(one.high_ms is None or one.high_ms <= max(step_ms, one.ms or 0.0) + 1e-9 for one in analysis.findings)
 
 
 def test_in_a_range_only_what_was_seen_is_kept_where_it_may_cost_nothing() -> None:

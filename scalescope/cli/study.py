@@ -95,6 +95,7 @@ def follow(study: PlannedStudy, folder: RunFolder, answers: list[RunAnalysis]) -
             expected_low_ms=found.low_ms if found.low_ms is not None else found.ms,
             expected_high_ms=found.high_ms if found.high_ms is not None else found.ms,
             at_most=found.at_most,
+            at_least=found.at_least,
         )
         if answer.name not in kept:
             writer.append(row)

@@ -151,6 +151,7 @@ class TriedRow(msgspec.Struct, frozen=True):
     expected_low_ms: float
     expected_high_ms: float
     at_most: bool = False
+    at_least: bool = False
 
 
 class JobRow(msgspec.Struct, frozen=True):

@@ -417,6 +417,7 @@ class Advice(msgspec.Struct, kw_only=True):
     high_ms: float
     fraction: float  # of the step
     at_most: bool = False  # the gain is a bound, not an expectation
+    at_least: bool = False  # it is what is sure of it, and may be more
 
 
 class LastCollective(msgspec.Struct, kw_only=True):

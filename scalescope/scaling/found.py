@@ -41,7 +41,7 @@ def as_whatif(name: str, analysis: RunAnalysis) -> WhatIf:
 
 def _prediction(finding: Finding, step_ms: float) -> Prediction:
     who = "" if finding.rank is None else f" of rank {finding.rank}"
-    what = f"without {finding.code}{who}{', at most' if finding.at_most else ''}"
+    what = f"without {finding.code}{who}{', at most' * finding.at_most}{', at least' * finding.at_least}"
     if finding.ms is None or finding.low_ms is None or finding.high_ms is None:
         nothing = finding.code == "nothing"
         reason = "nothing was found that costs the step time" if nothing else "it is not known without --step-ms"

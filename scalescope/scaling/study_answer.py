@@ -75,6 +75,7 @@ class TriedAdvice(msgspec.Struct, kw_only=True):
     expected_low_ms: float
     expected_high_ms: float
     at_most: bool
+    at_least: bool = False
     measured_ms: float | None  # from the steady steps of both; None where one has none
     measured_low_ms: float | None = None
     measured_high_ms: float | None = None

@@ -12,6 +12,7 @@ from scalescope.report.text import findings as finding_text
 from scalescope.report.text.codes import CODES
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.fusing import best_to_do
+from scalescope.report.text.recurring import leads
 from scalescope.report.views import devices, run_label
 from scalescope.scaling.answer import Advice, RunAnalysis
 from scalescope.scaling.finding import Finding
@@ -67,7 +68,7 @@ def tried_table(tried: Sequence[TriedAdvice]) -> Table:
     ]
     rows: list[list[Cell]] = [
         [one.run, one.what, one.expected_ms,
-         "at most" if one.at_most else f"{one.expected_low_ms:.2f} to {one.expected_high_ms:.2f}",
+         _bound(one) or f"{one.expected_low_ms:.2f} to {one.expected_high_ms:.2f}",
          one.measured_ms, _measured(one), one.base_step_ms, one.run_step_ms]
         for one in tried
     ]  # fmt: skip
@@ -88,7 +89,7 @@ def tried_sentence(tried: Sequence[TriedAdvice]) -> str:
     """Return what came of the advice, in words."""
     outcomes = []
     for one in tried:
-        expected = f"{'at most ' if one.at_most else ''}{milliseconds(one.expected_ms)}"
+        expected = f"{_bound(one)} {milliseconds(one.expected_ms)}".lstrip()
         came = "was not measured" if one.measured_ms is None else f"{milliseconds(one.measured_ms)} came"
         outcomes.append(f"{one.what} ({' '.join(one.overrides)}): {expected} a step expected, {came}")
     return f"{'; '.join(outcomes)}."
@@ -126,7 +127,7 @@ def _advice_panel(answer: RunAnalysis, doubt: str) -> Panel:
         told = "No setting that the replay can try is sure to bring half a per cent of the step."
         told = "" if doubt else told
     else:
-        of_these = "Of the profiled steps alone, most" if doubt else "Most"
+        of_these = "Of the profiled steps alone, most" if doubt or leads(answer) else "Most"
         told = f"{of_these} would come of: {best_to_do(answer, first)}."
     text = " ".join(filter(None, (doubt, held, told)))
     table = findings_table(answer.findings)
@@ -139,9 +140,14 @@ def _advice_panel(answer: RunAnalysis, doubt: str) -> Panel:
 def _interval(finding: Finding) -> str | None:
     if finding.low_ms is None or finding.high_ms is None:
         return None
-    if finding.at_least:
+    return _bound(finding) or f"{finding.low_ms:.2f} to {finding.high_ms:.2f}"
+
+
+def _bound(told: Finding | TriedAdvice) -> str:
+    """Return whether a figure is a bound, and on which side; "" where it is an expectation."""
+    if told.at_least:
         return "at least"
-    return "at most" if finding.at_most else f"{finding.low_ms:.2f} to {finding.high_ms:.2f}"
+    return "at most" if told.at_most else ""
 
 
 def _measured(tried: TriedAdvice) -> str | None:

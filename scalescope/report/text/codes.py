@@ -142,6 +142,10 @@ def _starved(finding: Finding) -> str:
 
 def _host_bound(finding: Finding) -> str:
     row, launches = _row(finding, "idle_launch"), _row(finding, "launches")
+    if finding.remedy is not None and finding.remedy.on_cpu and row is not None and row.ms:
+        count = f"{launches.calls:,.0f} " if launches is not None and launches.calls else ""
+        idle = milliseconds(row.ms)
+        return f"between the {count}operators of a step the hosts do other things, such as Python, for {idle}"
     idle = f"the devices wait {milliseconds(row.ms)} a step for launches" if row is not None and row.ms else (
         "the devices wait for launches")  # fmt: skip
     return f"{idle}, {launches.calls:,.0f} of them" if launches is not None and launches.calls else idle

@@ -193,7 +193,8 @@ IN_JAX: dict[Cure, CureText] = {
         "let more gradients travel together", "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=…, larger"
     ),
     "merge_tensors": CureText(
-        "reduce gradients together, and figures every so many steps", "one psum of the whole tree of gradients"
+        "let what is exchanged one by one travel together",
+        "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=…, larger; figures stacked in one array",
     ),
     "smaller_buckets": CureText(
         "let fewer gradients travel together", "XLA_FLAGS=--xla_gpu_all_reduce_combine_threshold_bytes=…, smaller"

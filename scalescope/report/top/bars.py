@@ -14,6 +14,8 @@ from scalescope.scaling.as_run.step import a_step, step_as_run
 
 #: More rank counts than these are not drawn: the smallest, and the largest ones.
 _MOST_COUNTS = 4
+#: The steps that are replayed differ from all profiled ones by more than this share: then that is said.
+_OTHERS = 0.1
 #: A stretch below this share of the longest bar is not drawn, and has no entry of its own in the legend.
 _SEEN = 0.002
 
@@ -23,6 +25,7 @@ def run_bars(run: RunAnalysis) -> Bars | None:
     if not run.ranks or run.quality.verdict == "unusable":
         return None
     drawn = _drawn(_bars_of(run, ""))
+    drawn = Bars(drawn.bars, drawn.legend, f"{drawn.title}{_of_others(run)}")
     late = late_rank(run)
     return drawn if late is None else _with_late_rank(drawn, late, splits_of(run))
 
@@ -34,6 +37,20 @@ def series_bars(runs: Sequence[RunAnalysis]) -> Bars | None:
     chosen = known if len(known) <= _MOST_COUNTS else [known[0], *known[1 - _MOST_COUNTS :]]
     bars = [bar for run in chosen for bar in _bars_of(run, devices(run.world_size, run.activity))]
     return _drawn(bars) if bars else None
+
+
+def _of_others(run: RunAnalysis) -> str:
+    """Return that what is said of the step as run is of other steps than those that are drawn as profiled; else ""."""
+    if run.replay is None or run.as_run is None or run.as_run.step_ms is None or not run.as_run.ranks:
+        return ""
+    drawn = statistics.fmean(one.window_ms / max(one.steps, 1) for one in run.ranks)
+    traced = run.replay.traced_ms
+    if abs(drawn - traced) <= _OTHERS * drawn:
+        return ""
+    return (
+        f" What is said as run is of the steps that can be replayed, {milliseconds(traced)} as profiled: a step that "
+        "no next one bounds, and a window that does not replay, are in the profiled bar alone."
+    )
 
 
 def _with_late_rank(drawn: Bars, late: LateRank, splits: Sequence[Split]) -> Bars:
@@ -59,6 +76,7 @@ def _bars_of(run: RunAnalysis, where: str) -> list[tuple[str, list[Split]]]:
         return [(where or "all that was recorded", profiled)]
     if not differs(run):
         known = run.as_run is not None and run.as_run.step_ms is not None and bool(run.as_run.ranks)
+        known = known and not _of_others(run)
         return [(_label(where, "as profiled and as run" if known else "as profiled"), profiled)]
     likely = "as run, likely" if is_likely(run) else "as run"
     return [(_label(where, "as profiled"), profiled), (_label(where, likely), step_as_run(run)[1])]

@@ -84,6 +84,7 @@ def advice_of(findings: Sequence[Finding]) -> list[Advice]:
             high_ms=one.high_ms,
             fraction=one.fraction or 0.0,
             at_most=one.at_most,
+            at_least=one.at_least,
         )
         for one in findings
         if one.remedy is not None and one.ms is not None and one.low_ms is not None and one.high_ms is not None

@@ -38,7 +38,7 @@ def _finding(late: Late, step_ms: float) -> Finding:
         rank=late.rank,
         ms=middle,
         low_ms=max(0.0, middle - half),
-        high_ms=middle + half,
+        high_ms=max(middle, min(middle + half, step_ms)),
         fraction=middle / step_ms,
         evidence=(*inputs, own, waited) if late.excess_ms > 0 else (waited,),
         remedy=Remedy(cure=_CURES[late.code]),

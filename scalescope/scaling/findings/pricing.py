@@ -290,12 +290,14 @@ def _is_worth_it(scene: Scene, gain: _Gain) -> bool:
 
 def _finding(scene: Scene, gain: _Gain) -> Finding:
     one = gain.candidate
+    # no cause costs more than the step, but for what was seen in some of them and may be there in more
+    most_ms = scene.step_ms if one.seen is None else math.inf
     return Finding(
         code=one.code,
         rank=one.rank,
         ms=gain.ms,
         low_ms=gain.ms if one.at_least else max(0.0, gain.low_ms) if one.change is None else gain.low_ms,
-        high_ms=gain.high_ms,
+        high_ms=max(gain.ms, min(gain.high_ms, most_ms)),
         fraction=gain.ms / (scene.step_ms + gain.beside_ms),
         evidence=one.evidence,
         remedy=one.remedy,

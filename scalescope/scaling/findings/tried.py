@@ -28,6 +28,7 @@ def _compare(row: TriedRow, runs: Mapping[str, RunFolder]) -> TriedAdvice:
         expected_low_ms=row.expected_low_ms,
         expected_high_ms=row.expected_high_ms,
         at_most=row.at_most,
+        at_least=row.at_least,
         measured_ms=None,
     )
     if before and after:

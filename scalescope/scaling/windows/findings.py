@@ -12,7 +12,7 @@ import msgspec
 
 from scalescope.records.statistics import half_of_mean
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import Code, Finding, ranked
+from scalescope.scaling.finding import Code, Finding, is_now_and_then, ranked
 from scalescope.scaling.findings.candidate import WORTH_SAYING
 
 #: In so many of the windows a cause must be found, unless it costs so much of the mean step all the same.
@@ -57,11 +57,12 @@ def _pooled(members: Sequence[Finding], windows: int, step_ms: float) -> Finding
     low = mean - math.hypot(below, noise)
     sure = low > 0 and len(members) == windows and all(one.at_least for one in members)
     ms = low if sure else mean  # of what is told as a least, what all windows together are sure of
+    most_ms = step_ms if step_ms and not is_now_and_then(told) else math.inf
     return msgspec.structs.replace(
         told,
         ms=ms,
         low_ms=max(0.0, low) if (told.low_ms or 0.0) >= 0 else low,
-        high_ms=mean + math.hypot(above, noise),
+        high_ms=max(mean, min(mean + math.hypot(above, noise), most_ms)),
         fraction=ms / step_ms if step_ms else None,
         at_least=sure,
     )
