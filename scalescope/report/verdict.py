@@ -120,7 +120,7 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
         unseen = _unseen_wait(run, lost)
         if run.findings and not (unseen and _is_outweighed(run.findings[0], lost[0][1])):
             unseen = ""
-            headline = f"{whose}: {finding_text.headline(run.findings[0], window, run.world_size)}"
+            headline = f"{whose}: {finding_text.first_sentence(run.findings, window, run.world_size)}"
             level = "unknown" if run.findings[0].code == "profiler_cost" else level
             explained.append(f"{share}; {listing(found)}." if found else f"{share}.")
         else:

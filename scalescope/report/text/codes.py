@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from scalescope.records.steps.annotations import LOADING
 from scalescope.report.drawing.numbers import factor, figure, listing, milliseconds, percent
-from scalescope.scaling.finding import IN_STEPS, READ_VALUES, Code, EvidenceRow, Finding
+from scalescope.scaling.finding import HIDDEN, IN_STEPS, READ_VALUES, Code, EvidenceRow, Finding
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,8 @@ def _host_bound(finding: Finding) -> str:
     row, launches = _row(finding, "idle_launch"), _row(finding, "launches")
     idle = f"the devices wait {milliseconds(row.ms)} a step for launches" if row is not None and row.ms else (
         "the devices wait for launches")  # fmt: skip
+    if _row(finding, HIDDEN) is not None:
+        idle = "without what devices do beyond that, they wait for launches"
     return f"{idle}, {launches.calls:,.0f} of them" if launches is not None and launches.calls else idle
 
 

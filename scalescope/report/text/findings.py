@@ -6,7 +6,7 @@ from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.text.codes import CODES
 from scalescope.report.text.cures import cure_elsewhere, cure_text
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import EXPOSED, Finding, is_now_and_then, is_within_noise
+from scalescope.scaling.finding import EXPOSED, Finding, as_costly, hiding, is_now_and_then, is_within_noise
 
 
 def cost(finding: Finding) -> str:
@@ -34,8 +34,23 @@ def because(finding: Finding) -> str:
     return CODES[finding.code].because(finding)
 
 
+def first_sentence(findings: Sequence[Finding], step_ms: float, ranks: int) -> str:
+    """Return the first sentence of a verdict, but for the run's name: of the first finding.
+
+    Where the second finding may as well be the first, or the first one hides behind another, it names both.
+    """
+    told = headline(findings[0], step_ms, ranks)
+    if (before := hiding(findings)) is not None:
+        return (
+            f"{told.removesuffix('.')}; what comes before it is {subject(before)}, {cost(before)}: {because(before)}."
+        )
+    if (other := as_costly(findings)) is not None:
+        return f"{told.removesuffix('.')}; {subject(other)} may cost as much, {cost(other)}: {because(other)}."
+    return told
+
+
 def headline(finding: Finding, step_ms: float, ranks: int) -> str:
-    """Return the first sentence of a verdict, but for the run's name; `ranks`: of the job."""
+    """Return what a finding costs a step, in a sentence; `ranks`: of the job."""
     if finding.code == "profiler_cost":
         return f"{because(finding)}; {cure_text(finding.remedy)}." if finding.remedy else f"{because(finding)}."
     if finding.ms is None:
