@@ -112,8 +112,11 @@ class Truth:
 
 
 def launching(limits: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what the hosts cost an undisturbed job, as one of a truth's `others`; nothing where devices bound it."""
-    if not limits:
+    """Return what the hosts cost an undisturbed job, as one of a truth's `others`; nothing where devices bound it.
+
+    Where hosts compute, their time is the step's, and nothing is launched.
+    """
+    if not limits or limits["host_ms"] == limits["step_ms"]:
         return []
     ms = float(np.mean(limits["step_ms"])) - limits["device_ms"]
     return [{"code": "host_bound", "rank": None, "cost_ms": round(ms, 4)}] if ms > 0 else []
