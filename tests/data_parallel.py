@@ -32,6 +32,7 @@ class Disturbance:
     numbers: int = 1  # …, or of so many
     units: int = 0  # so many all-gathers of 16 KiB each before the forward pass, one by one
     away: dict[int, int] = field(default_factory=dict)  # the device stands still for so long before its backward pass
+    one_piece: int = 0  # all gradients, so many, travel in one piece once the backward pass is over, in `TRANSFER`
     taken: dict[int, int] = field(default_factory=dict)  # another process has it for so long, in the optimizer's kernel
 
 
@@ -110,7 +111,9 @@ def run(
             for rank in free:
                 clock[rank] += disturbance.away.get(rank, 0) if bucket == 0 else 0
                 compute(rank, f"backward_kernel_{bucket}", BUCKET, clock=clock)
-            done = reduce("allreduce", {r: max(done[r], clock[r]) for r in free}, TRANSFER, 1 << 20 | bucket)
+            elements = disturbance.one_piece or 1 << 20 | bucket
+            if not disturbance.one_piece or bucket == BUCKETS - 1:
+                done = reduce("allreduce", {r: max(done[r], clock[r]) for r in free}, TRANSFER, elements)
         for rank in free:
             clock[rank] = max(clock[rank], done[rank])
         for _ in range(disturbance.figures):

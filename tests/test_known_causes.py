@@ -105,6 +105,27 @@ def test_a_host_bound_job_may_be_called_that_first_but_not_only() -> None:
     assert alone.first_right and not alone.found
 
 
+def test_a_job_that_nothing_disturbs_and_whose_hosts_bound_it_is_host_bound() -> None:
+    limits = {"samples": 8, "step_ms": [20.6, 20.8], "host_ms": [20.0, 21.2], "device_ms": 12.9, "no_sync_ms": None}
+    facts: dict[str, Any] = {"code": "nothing", "rank": None, "cost_ms": 0.0, "cost_low_ms": 0.0, "cost_high_ms": 0.0}
+    found = [finding("host_bound", None, 5.0, 4.0, 6.0)]
+    assert scored(found, **facts, limits=limits).first_right is True
+    assert scored(NOTHING["findings"], **facts, limits=limits).first_right is False
+    assert scored(found, **facts, limits={**limits, "device_ms": 20.7}).first_right is False
+
+
+def test_a_cause_that_changed_its_pace_costs_what_it_did_right_before_the_window() -> None:
+    """A traced step of 16 ms, shorter than all of 20 ms that were measured, was run at another pace."""
+    near: dict[str, Any] = {
+        "step_ms_undisturbed_before_window": [[14.0] * 5] * 2,
+        "step_ms_before_window": [[15.0] * 5] * 2,
+    }
+    changed = truth(**near, step_ms_traced=[[16.0] * 5] * 2).of_window
+    assert (changed.cost_ms, changed.step_ms) == (1.0, 15.0)
+    slower = truth(**near, step_ms_traced=[[16.0] * 4 + [20.1]] * 2).of_window
+    assert (slower.cost_ms, slower.step_ms) == (2.0, 20.0)
+
+
 def test_untold_a_range_must_hold_the_untraced_step_and_no_innocent_rank_be_claimed() -> None:
     without_step = {"findings": [finding("own_work", 0, 2.0, 0.1, 4.0)], "as_run": {"low_ms": 15.0, "high_ms": 19.0}}
     verdict = score("gpu_bound/made_up", truth(), NOTHING, without_step)

@@ -49,3 +49,34 @@ def test_a_copy_that_one_rank_alone_makes_is_its_copy_with_all_that_it_costs(ste
     assert (found.code, found.rank, found.at_most) == ("copies", 1, False)
     assert found.ms == pytest.approx(10.21, rel=0.15)
     assert "rank 1 costs" in sentence and "copies" in sentence
+
+
+@pytest.mark.parametrize("step_ms", [13.69, None])
+def test_copies_of_all_ranks_come_before_launching_which_costs_as_much(step_ms: float | None) -> None:
+    """Batches out of pageable memory on both ranks, whose hosts bound the step anyway: 5.25 ms (3.91 to 6.02).
+
+    The host's waits for the copies go with them, and no step gains what only the first one does: that its host is ahead
+    of a device which begins no earlier than it did.
+    """
+    analysis, sentence = first("pageable_copies_n2", step_ms)
+    copies = next(one for one in analysis.findings if one.code == "copies")
+    assert analysis.findings[0] is copies and "synchronising" not in {one.code for one in analysis.findings}
+    assert copies.ms == pytest.approx(5.25, rel=0.15)
+    assert copies.ms is not None and copies.low_ms is not None and copies.high_ms is not None
+    assert copies.high_ms - copies.low_ms < 0.25 * copies.ms
+    if step_ms is not None:
+        assert "exposed copies cost" in sentence and "launching may cost as much" in sentence
+
+
+def test_where_devices_bound_the_step_without_a_stall_its_cost_is_as_well_known_as_the_step() -> None:
+    """A host that stalls before the forward pass: 5.87 ms (4.54 to 6.66). The stalled steps differ by 3 ms."""
+    analysis, _ = first("stalled_host_rank1_n2", 24.62)
+    found = analysis.findings[0]
+    assert (found.code, found.rank) == ("host_stall", 1)
+    assert found.ms == pytest.approx(5.87, rel=0.15)
+    assert found.ms is not None and found.low_ms is not None and found.high_ms is not None
+    assert found.low_ms <= 5.87 <= found.high_ms and found.high_ms - found.low_ms < 0.25 * found.ms
+    untold, _ = first("stalled_host_rank1_n2", None)
+    late = next(one for one in untold.findings if one.code == "host_stall")
+    assert late.low_ms is not None and late.high_ms is not None and late.ms is not None
+    assert late.high_ms - late.low_ms > 0.5 * late.ms  # nothing tells the mean step then

@@ -173,6 +173,18 @@ def _cost(ns_a_call: float) -> HostCost:
     return HostCost({0: CallCost(each, none, none, none)})
 
 
+def test_where_hosts_wait_in_mid_step_the_least_scale_is_found_along_the_curve() -> None:
+    """A host that launches once its device is done: 2 ms and 8 ms, down to 8 at a scale of 2 and beyond."""
+    graph = _job(think_ns=2e6 / KERNELS, work_ns=8e6 / KERNELS)
+    graph.calls[0] = [one for call in graph.calls[0] for one in (call, HostCall(0.0, 0.0, 0.0, awaits=call.launches))]
+    each, none = np.tile([1e6 / KERNELS, 0.0], KERNELS * STEPS), np.zeros(2 * KERNELS * STEPS)
+    traced = mean_step_ns(simulate_steps(graph))
+    assert traced == pytest.approx(10e6, rel=1e-3)
+    found = calibrate(graph, traced, HostCost({0: CallCost(each, none, none, none)}), WITH_DEVICE, _given(8.15, 0.001))
+    assert found.reason is None and not found.recording.fitted  # devices alone may differ by so much
+    assert found.recording.scale.low == pytest.approx(1.84, rel=0.05)
+
+
 def test_the_scale_is_the_one_at_which_the_replay_is_the_untraced_step() -> None:
     graph = _job(think_ns=30_000.0, work_ns=5_000.0)  # 1.2 ms a step, the host's
     traced = mean_step_ns(simulate_steps(graph))

@@ -14,11 +14,11 @@ from scalescope.report.of_traces import data_of_traces
 from scalescope.report.panels.advice import tried_sentence, tried_table
 from scalescope.report.panels.ranks import partition_panels, wait_panels
 from scalescope.report.text.cures import cure_elsewhere, cure_text
-from scalescope.report.text.findings import because, first_to_do, headline
+from scalescope.report.text.findings import because, first_sentence, first_to_do, headline
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
-from scalescope.scaling.finding import INPUTS, EvidenceRow, Finding, Remedy, weight
+from scalescope.scaling.finding import HIDDEN, INPUTS, EvidenceRow, Finding, Remedy, as_costly, weight
 from scalescope.scaling.findings.add import add_findings
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.derived import advice_of, stragglers_of
@@ -94,11 +94,31 @@ def test_a_kernel_that_one_rank_alone_runs_is_found_however_short_where_the_step
     assert (one.code, one.rank) == ("own_work", 2) and one.ms == pytest.approx(spin / MS, rel=0.1)
 
 
-def test_bounds_weigh_half_and_launching_what_is_sure_of_it() -> None:
+def test_bounds_weigh_half_and_what_can_be_taken_away_what_is_sure_of_it() -> None:
     sure = Finding(code="host_bound", ms=4.0, low_ms=3.0, high_ms=5.0, backed="replay", at_most=True)
     doubtful = msgspec.structs.replace(sure, low_ms=-1.0)
-    copies = msgspec.structs.replace(sure, code="copies")
-    assert [weight(one) for one in (sure, doubtful, copies)] == [3.5, 2.0, 2.0]
+    copies, contention = (msgspec.structs.replace(sure, code=code) for code in ("copies", "contention"))
+    assert [weight(one) for one in (sure, doubtful, copies, contention)] == [3.5, 2.0, 3.5, 2.0]
+
+
+def test_the_first_sentence_names_two_causes_where_either_may_cost_more() -> None:
+    first = Finding(code="host_stall", rank=1, ms=4.0, low_ms=3.0, high_ms=5.0, backed="replay")
+    second = Finding(code="host_bound", ms=3.5, low_ms=2.5, high_ms=4.5, backed="replay", at_most=True)
+    assert as_costly([first, second]) is second
+    assert "launching may cost as much, at most 3.5 ms" in first_sentence([first, second], 12.0, 2)
+    surely_less = msgspec.structs.replace(second, high_ms=3.9)
+    assert as_costly([first, surely_less]) is None
+    assert first_sentence([first, surely_less], 12.0, 2) == headline(first, 12.0, 2)
+
+
+def test_launching_that_devices_hide_is_named_with_what_hides_it() -> None:
+    late = Finding(code="own_work", rank=1, ms=2.5, low_ms=0.0, high_ms=9.0, backed="replay")
+    behind = Finding(
+        code="host_bound", ms=5.8, low_ms=-1.0, high_ms=11.0, backed="replay", at_most=True,
+        evidence=(EvidenceRow(kind="figure", name=HIDDEN),),
+    )  # fmt: skip
+    sentence = first_sentence([behind, late], 12.0, 2)
+    assert "without what devices do beyond that" in sentence and "what comes before it is rank 1, 2.5 ms" in sentence
 
 
 def test_what_may_cost_nothing_makes_nobody_a_straggler() -> None:

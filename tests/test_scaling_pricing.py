@@ -22,9 +22,10 @@ from scalescope.scaling.findings.pricing import first_and_last
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.rank.recorded import FRAME_EDGES, OPERATOR_EDGES, Recorded
 from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.graph import HostCall
 from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.replay.ranks.side_by_side import lay_side_by_side
-from scalescope.scaling.replay.removal import Removal
+from scalescope.scaling.replay.removal import Removal, remove
 from scalescope.scaling.replay.whatif import Replayer
 from tests import data_parallel
 from tests.data_parallel import MS, Disturbance
@@ -66,6 +67,43 @@ def test_steps_that_differ_are_held_against_a_step_in_which_nothing_takes_longer
     longest = [max(turns[step * 4 : step * 4 + 4]) / MS for step in range(5)]
     assert one.code == "unsteady" and one.ms == pytest.approx(statistics.fmean(longest), rel=0.05)
     assert one.evidence[1].name == "spin_kernel" and "spin_kernel" in because(one)
+
+
+def test_a_longer_mean_of_uneven_steps_contradicts_no_trace_and_is_what_unsteadiness_costs(tmp_path: Path) -> None:
+    turns = tuple(ms * MS for ms in (3, 2, 1, 2, 1, 1, 2, 1, 9, 8, 7, 9, 2, 1, 1, 0, 4, 4, 3, 5, 1, 1, 2, 3))
+    folder = data_parallel.run(tmp_path, Disturbance(uneven=turns), steps=6, ahead=True)
+    alone = analyze(folder)
+    assert alone.replay is not None and alone.as_run is not None and alone.as_run.high_ms is not None
+    assert alone.as_run.high_ms > alone.replay.replayed_ms + 1.5  # so few do not know it any better
+    told = analyze(folder, step_ms=alone.replay.replayed_ms + 1.5)
+    assert told.as_run is not None and told.as_run.contradicts is None
+    one, shorter = told.findings[0], alone.findings[0]
+    assert one.code == shorter.code == "unsteady" and one.ms == pytest.approx((shorter.ms or 0.0) + 1.5, rel=0.05)
+    far = analyze(folder, step_ms=2 * alone.replay.replayed_ms)
+    assert far.as_run is not None and far.as_run.contradicts == "too_long"
+
+
+def test_gradients_in_one_piece_are_late_though_no_shapes_tell_them(tmp_path: Path) -> None:
+    """200 MiB in 0.5 ms that nothing hides: in eight pieces the last alone, and the others slow what hides them."""
+    (late,) = found(data_parallel.run(tmp_path / "whole", Disturbance(one_piece=50 << 20), ahead=True))
+    bare = data_parallel.TRANSFER / MS * 7 / 8
+    assert (late.code, late.rank) == ("late_bucket", None) and late.high_ms == pytest.approx(bare, rel=0.01)
+    assert late.ms is not None and late.low_ms is not None and 0 < late.low_ms < late.ms < bare
+    assert "begin too late to hide" in because(late)
+    (fine,) = found(data_parallel.run(tmp_path / "little", Disturbance(one_piece=5 << 20), ahead=True))
+    assert fine.code == "nothing"  # DDP itself would cut 20 MiB into no more
+
+
+def test_a_host_that_waits_for_all_of_its_device_waits_for_a_collective_too() -> None:
+    graph = Replayer(read_records(DATA / "gpt_ddp_n2")).traced.copy()
+    side = lay_side_by_side(graph)
+    collective = graph.transfers[0].members[0]
+    graph.calls[0] = [*graph.calls[0], HostCall(0.0, 0.0, 0.0, awaits=collective)]
+    on_cpu = graph.copy()
+    remove(graph, side, Removal("waits", 0))
+    assert all(call.awaits != collective for call in graph.calls[0])
+    remove(on_cpu, side, Removal("waits", 0), on_cpu=True)  # there it needs what the collective brings
+    assert on_cpu.calls[0][-1].awaits == collective
 
 
 def test_few_steps_know_their_spread_badly() -> None:

@@ -24,12 +24,12 @@ import torch
 import torch.distributed as dist
 
 from causes import bursts
-from causes.cases import GPU_BOUND, LAUNCH_BOUND, RESIDENT, WORKER, Case, JobKind, launches
+from causes.cases import GPU_BOUND, RESIDENT, WORKER, Case, JobKind, launches
 from causes.injections import INJECTIONS, Tools
 from causes.job import Hooks, Job
 from causes.measuring import Limits, Team, choose_samples, measure_limits, stretch
 from causes.recording import record
-from causes.truth import FILE, Cost, Stretches, Truth, cost
+from causes.truth import FILE, Cost, Stretches, Truth, cost, launching
 
 AT_WORK, FAILED = "at_work", "failed.json"
 UNTRACED_SHARE = 0.55  # of the time; the rest is for the windows
@@ -192,7 +192,6 @@ class Bench:
 
     def _truth(self, case: Case, untraced: Untraced) -> Truth:
         limits = untraced.limits
-        host_bound_ms = limits.step - limits.device_ms if case.batch == LAUNCH_BOUND else 0.0
         found = Cost(0.0, 0.0, 0.0)
         if case.disturbs:
             found = cost(untraced.undisturbed, untraced.disturbed, case.varies)
@@ -200,7 +199,6 @@ class Bench:
             plain = untraced.undisturbed
             on_device: Stretches = [[[limits.device_ms] * len(one) for one in rank] for rank in plain]
             found = cost([*(rank + rank[:1] for rank in on_device)], plain, varies=False)
-        bound = [{"code": "host_bound", "rank": None, "cost_ms": round(host_bound_ms, 4)}]
         ranks = case.blamed
         return Truth(
             case=case.name,
@@ -224,7 +222,7 @@ class Bench:
             cost_ms=round(found.ms, 4),
             cost_low_ms=round(found.low_ms, 4),
             cost_high_ms=round(found.high_ms, 4),
-            others=bound if case.disturbs and case.batch == LAUNCH_BOUND else [],
+            others=launching(asdict(limits)) if case.code != "host_bound" else [],
         )
 
     def _failed_before(self) -> dict[str, str]:

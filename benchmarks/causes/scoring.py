@@ -5,8 +5,9 @@ A window is analysed twice: *told* the untraced step (`--step-ms`), as a user re
 Told, the first finding must be the injected cause: its code, its rank (null where it is nobody's alone), ms within 15%
 of the measured cost; and its interval must cover the cost (meet the interval that the cost itself is known within) and
 be no wider than ±25%. A cause that costs less than 1% of the step is none: then, as for undisturbed jobs, the one
-finding must be `nothing`. Where the job has something else wrong with it that costs as much (`others` of the truth: a
-launch-bound job is host-bound, whatever is injected), that may come first, and the injected cause among the rest.
+finding must be `nothing`. Where the job has something else wrong with it that costs as much (`others` of the truth, and
+what its limits show: a job whose step is longer than its devices take is host-bound, whatever is injected, and where
+nothing is), that may come first, and the injected cause among the rest.
 A truth that the untraced steps could not settle, since hosts or clocks varied by more than the cause costs, judges no
 first finding and no size; nor does one that is known to worse than ±25% judge a size.
 
@@ -96,7 +97,7 @@ def expected(truth: Truth) -> list[Expected]:
         ranks = tuple(truth.rank) if isinstance(truth.rank, list) else (truth.rank,)
         codes = (truth.code, *truth.codes)
         causes.append(Expected(codes, ranks, truth.cost_ms, truth.cost_low_ms, truth.cost_high_ms))
-    for one in truth.others:
+    for one in truth.causes_beside:
         if one["cost_ms"] >= LEAST_SHARE * truth.step_ms:
             causes.append(Expected((one["code"],), (one["rank"],), one["cost_ms"], one["cost_ms"], one["cost_ms"]))
     return causes
@@ -181,7 +182,7 @@ def untraced_step(truth: Truth) -> float:
 def windows(out: Path, only: Sequence[str] | None = None) -> Iterator[tuple[str, Truth]]:
     """Return the finished windows by LAUNCH/CASE."""
     for file in sorted(out.glob(f"*/*/{FILE}")):
-        truth = Truth.read(file.parent)
+        truth = Truth.read(file.parent).of_window
         if only is None or truth.launch in only or f"{truth.launch}/{truth.case}" in only:
             yield f"{truth.launch}/{file.parent.name}", truth
 

@@ -8,7 +8,7 @@ measured later is kept apart under names of its own, since tracing leaves its ma
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,37 @@ class Truth:
         """The untraced step as run, the cause included."""
         return float(np.median(np.concatenate([np.ravel(rank) for rank in self.step_ms_untraced])))
 
+    @property
+    def of_window(self) -> "Truth":
+        """The truth of the window itself: where the cause cost more while it was measured, by the steps right before.
+
+        What a host does once in a while (compiling for another shape) has a pace of its own. Recording makes no step
+        shorter: traced steps that are all shorter than any untraced one were run at another pace, and what the steps
+        right before them took, with the cause and without, is then what there is to find.
+        """
+        plain, disturbed = self.step_ms_undisturbed_before_window, self.step_ms_before_window
+        if not (plain and disturbed and self.step_ms_traced):
+            return self
+        shortest = min(steps.min() for steps in over_ranks(self.step_ms_untraced))
+        if np.mean(self.step_ms_traced, axis=0).max() >= shortest:
+            return self
+        found = cost([[steps, steps] for steps in plain], [[steps] for steps in disturbed], self.varies)
+        return replace(
+            self,
+            step_ms_untraced=[[steps] for steps in disturbed],
+            step_ms_untraced_undisturbed=[[steps] for steps in plain],
+            cost_ms=found.ms,
+            cost_low_ms=found.low_ms,
+            cost_high_ms=found.high_ms,
+        )
+
+    @property
+    def causes_beside(self) -> list[dict[str, Any]]:
+        """What else costs time: what was written, and launching, where the undisturbed job's limits show it."""
+        if self.code == "host_bound" or any(one["code"] == "host_bound" for one in self.others):
+            return self.others
+        return [*self.others, *launching(self.limits)]
+
     def write(self, folder: Path) -> None:
         """Write it beside the traces, whole or not at all."""
         folder.mkdir(parents=True, exist_ok=True)
@@ -78,6 +109,17 @@ class Truth:
         """Read what `write` wrote. Raises FileNotFoundError where the case was not finished."""
         kept = json.loads((folder / FILE).read_text())
         return cls(**{one.name: kept[one.name] for one in fields(cls) if one.name in kept})
+
+
+def launching(limits: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what the hosts cost an undisturbed job, as one of a truth's `others`; nothing where devices bound it.
+
+    Where hosts compute, their time is the step's, and nothing is launched.
+    """
+    if not limits or limits["host_ms"] == limits["step_ms"]:
+        return []
+    ms = float(np.mean(limits["step_ms"])) - limits["device_ms"]
+    return [{"code": "host_bound", "rank": None, "cost_ms": round(ms, 4)}] if ms > 0 else []
 
 
 def cost(undisturbed: Stretches, disturbed: Stretches, varies: bool) -> Cost:

@@ -127,12 +127,18 @@ class Reason(msgspec.Struct, frozen=True):
 IN_STEPS = "in_steps"
 #: Evidence that a finding is of the job's own steady steps, not of those that a window holds: `ms` is their mean.
 STEADY_STEPS = "steady_steps"
+#: The figure of launching that costs nothing as long as devices do what they need not.
+HIDDEN = "hidden_by_devices"
+#: What devices do: it is there whatever recording costs the hosts.
+ON_THE_DEVICE: tuple[Code, ...] = ("own_work", "more_work", "slower_compute", "throttled", "alternating_load")
 #: The figure that says what kernels take that compute values for being read alone, as it seems.
 READ_VALUES = "read_values"
 #: The figure that says how many times the others' inputs a rank computes on, by shapes or as its script told.
 INPUTS = "times_the_inputs"
 #: Evidence of a step without another finding: communication that nothing hides, where there is much of it.
 EXPOSED = "exposed_communication"
+#: Bounds of which nearly all can be had.
+_TAKEN_AWAY: tuple[Code, ...] = ("host_bound", "copies")
 #: A cost whose interval begins below this reads as 0.00 ms.
 _ZERO_MS = 0.005
 
@@ -177,12 +183,12 @@ def is_of_steady_steps(finding: Finding) -> bool:
 def weight(finding: Finding) -> float:
     """Return what a finding weighs beside others, ms: a bound is no expectation, so half of it counts.
 
-    Launching can be taken away nearly whole, by replaying a recorded step (CUDA graphs): what is sure of it counts
-    in full, and half of the rest.
+    Launching can be taken away nearly whole, by replaying a recorded step (CUDA graphs), and so can copies, by pinned
+    memory and a stream of their own: what is sure of them counts in full, and half of the rest.
     """
     ms = finding.ms or 0.0
     if finding.at_most:
-        sure = max(0.0, finding.low_ms or 0.0) if finding.code == "host_bound" else 0.0
+        sure = max(0.0, finding.low_ms or 0.0) if finding.code in _TAKEN_AWAY else 0.0
         return (ms + min(sure, ms)) / 2
     return ms
 
@@ -190,3 +196,26 @@ def weight(finding: Finding) -> float:
 def ranked(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings, most costly first."""
     return sorted(findings, key=lambda one: -weight(one))
+
+
+def hiding(findings: Sequence[Finding]) -> Finding | None:
+    """Return what the devices do behind which the first finding hides; None where it is felt as it is."""
+    if not findings or all(row.name != HIDDEN for row in findings[0].evidence):
+        return None
+    return next((one for one in findings[1:] if one.code in ON_THE_DEVICE), None)
+
+
+def as_costly(findings: Sequence[Finding]) -> Finding | None:
+    """Return the second finding where it may as well be the first: each one's cost lies in the other's interval."""
+    if len(findings) < 2:
+        return None
+    first, second = findings[:2]
+    if is_within_noise(first) or is_within_noise(second) or (first.low_ms or 0.0) <= 0:
+        return None  # that it may cost nothing says more
+    return second if _may_cost(first, second.ms) and _may_cost(second, first.ms) else None
+
+
+def _may_cost(finding: Finding, ms: float | None) -> bool:
+    if ms is None or finding.low_ms is None or finding.high_ms is None:
+        return False
+    return finding.low_ms <= ms <= finding.high_ms

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from scalescope.records.steps.annotations import LOADING
 from scalescope.report.drawing.numbers import factor, figure, listing, milliseconds, percent
 from scalescope.scaling.finding import (
+    HIDDEN,
     IN_STEPS,
     INPUTS,
     READ_VALUES,
@@ -148,6 +149,8 @@ def _host_bound(finding: Finding) -> str:
         return f"between the {count}operators of a step the hosts do other things, such as Python, for {idle}"
     idle = f"the devices wait {milliseconds(row.ms)} a step for launches" if row is not None and row.ms else (
         "the devices wait for launches")  # fmt: skip
+    if _row(finding, HIDDEN) is not None:
+        idle = "without what devices do beyond that, they wait for launches"
     return f"{idle}, {launches.calls:,.0f} of them" if launches is not None and launches.calls else idle
 
 

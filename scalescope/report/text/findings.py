@@ -10,6 +10,8 @@ from scalescope.scaling.finding import (
     EXPOSED,
     STEADY_STEPS,
     Finding,
+    as_costly,
+    hiding,
     is_certain,
     is_lost_in_noise,
     is_now_and_then,
@@ -42,8 +44,23 @@ def because(finding: Finding) -> str:
     return CODES[finding.code].because(finding)
 
 
+def first_sentence(findings: Sequence[Finding], step_ms: float, ranks: int) -> str:
+    """Return the first sentence of a verdict, but for the run's name: of the first finding.
+
+    Where the second finding may as well be the first, or the first one hides behind another, it names both.
+    """
+    told = headline(findings[0], step_ms, ranks)
+    if (before := hiding(findings)) is not None:
+        return (
+            f"{told.removesuffix('.')}; what comes before it is {subject(before)}, {cost(before)}: {because(before)}."
+        )
+    if (other := as_costly(findings)) is not None:
+        return f"{told.removesuffix('.')}; {subject(other)} may cost as much, {cost(other)}: {because(other)}."
+    return told
+
+
 def headline(finding: Finding, step_ms: float, ranks: int) -> str:
-    """Return the first sentence of a verdict, but for the run's name; `ranks`: of the job."""
+    """Return what a finding costs a step, in a sentence; `ranks`: of the job."""
     if finding.code == "profiler_cost":
         return f"{because(finding)}; {cure_text(finding.remedy)}." if finding.remedy else f"{because(finding)}."
     if finding.ms is None:
@@ -75,7 +92,7 @@ def headline_of_all(findings: Sequence[Finding], step_ms: float, ranks: int, oth
     """
     first = findings[0]
     if not is_lost_in_noise(first):
-        return headline(first, step_ms, ranks), ""
+        return first_sentence(findings, step_ms, ranks), ""
     sure = next((one for one in findings if one.ms is not None and not is_within_noise(one)), None)
     nobody = "no rank" if first.rank is not None else "nothing"
     said = f"; {headline(sure, step_ms, ranks)}" if sure is not None else f": {otherwise}"

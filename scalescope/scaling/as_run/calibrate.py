@@ -49,6 +49,8 @@ _OUT_OF_REACH = 0.02
 ON_DEVICES = 0.025
 #: Beside the one at the highest scale; most are there after one or two.
 _MOST_REPLAYS = 10
+#: Of the scales that are replayed to find the least one at which a step is short enough.
+_CROSSING = 5
 #: Of devices' paces that are tried.
 _MOST_PACES = 3
 #: Of the scales that are tried for what the hosts' own calls take: halvings of the interval.
@@ -121,9 +123,25 @@ class _Replays:
             low, high = (middle, high) if longer else (low, middle)
         return (low + high) / 2
 
-    def recording(self, scale: Interval) -> Recording:
-        """Return what recording costs at a scale whose value was replayed."""
-        return Recording(self.cost, scale, self.starts[scale.value], self.devices)
+    def least_scale_for(self, step_ns: float, likely: float) -> float:
+        """Return the least scale at which the step is no longer than that: by the hosts' own calls, else by halving.
+
+        Where hosts wait for their devices in mid-step, the step gets shorter with the scale along a curve: a line
+        between its ends would tell far too high a scale.
+        """
+        by_hosts = self.scale_of_hosts(step_ns)
+        if by_hosts is not None:
+            return by_hosts
+        low, high = 0.0, HIGHEST_SCALE
+        tried = likely
+        for _ in range(_CROSSING):
+            low, high = (tried, high) if self.at(tried) > step_ns else (low, tried)
+            tried = (low + high) / 2
+        return self.scale_for(step_ns)
+
+    def recording(self, scale: Interval, *, fitted: bool = False) -> Recording:
+        """Return what recording costs at a scale whose value was replayed; `fitted`: to the untraced step."""
+        return Recording(self.cost, scale, self.starts[scale.value], self.devices, fitted)
 
     def scale_for(self, step_ns: float) -> float:
         """Return the scale at which the step would be so long: by the hosts' own calls, else between those replayed."""
@@ -187,7 +205,8 @@ def _fit(
     least, most = (min(max(1e6 * one, 0.0), traced_ns) for one in (untraced_ms.low, untraced_ms.high))
     at_device = shortest * (1 + _NEAR / 2)  # from here on its devices bound the step
     slower = shortest * (1 + (_NEAR / 2 if replays.cost.inside.size else ON_DEVICES))
-    if least <= slower:  # hosts are not blamed for what devices differ by themselves
+    fitted = least > slower
+    if not fitted:  # hosts are not blamed for what devices differ by themselves
         scale = _beyond(replays, terms, max(most, at_device), max(untraced_ms.value * 1e6, at_device))
         replays = _at_pace(replays, scale.value, min(untraced_ms.value * 1e6, slower))
     else:
@@ -196,7 +215,8 @@ def _fit(
         scale = Interval(value, min(low, value), max(high, value))
     step = replays.at(scale.value)
     why = _why_off(step, untraced_ms)
-    return Calibration(replays.recording(scale), _covering(step, untraced_ms), untraced.source, why)
+    recording = replays.recording(scale, fitted=fitted and why is None)
+    return Calibration(recording, _covering(step, untraced_ms), untraced.source, why)
 
 
 def _at_pace(replays: _Replays, scale: float, goal: float) -> _Replays:
@@ -220,8 +240,8 @@ def _beyond(replays: _Replays, terms: RecordingTerms, most_ns: float, likely_ns:
     themselves do. But the step at the likeliest scale is no longer than the untraced one is, `likely_ns`, however far
     that one's interval reaches.
     """
-    found = terms.scale_from(replays.scale_for(most_ns))
-    value = max(found.value, replays.scale_for(likely_ns))
+    found = terms.scale_from(replays.least_scale_for(most_ns, terms.likely))
+    value = max(found.value, replays.least_scale_for(likely_ns, terms.likely))
     return Interval(*(min(one, HIGHEST_SCALE) for one in (value, found.low, max(found.high, value))))
 
 

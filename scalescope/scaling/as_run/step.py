@@ -1,10 +1,13 @@
 """The step as run of one replayer: recording's cost calibrated, taken out, and the step cut into parts."""
 
+import math
+import statistics
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from scalescope.records.errors import RunError
+from scalescope.records.statistics import half_of_mean
 from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis, Split, StepTimes
 from scalescope.scaling.as_run.calibrate import ON_DEVICES, Calibration, Untraced, calibrate
 from scalescope.scaling.as_run.partition import partition_replayed
@@ -21,6 +24,9 @@ from scalescope.scaling.verdicts.step_rows.steady import UNLIKE
 
 #: Interruptions that are found take no larger share of a host's time: what is left of it would say nothing any more.
 _MOST_INTERRUPTED = 0.75
+#: The steps' standard deviation over their mean, from which on they are uneven; of so many at least.
+UNEVEN = 0.06
+_FEWEST = 3
 
 
 def take_recording_out(
@@ -47,16 +53,19 @@ def untraced_alone(untraced: Untraced | None) -> AsRun | None:
                  untraced_ms=step, untraced_by=untraced.source)  # fmt: skip
 
 
-def add_contradiction(analysis: RunAnalysis) -> None:
+def add_contradiction(analysis: RunAnalysis, uneven_ms: float = 0.0) -> None:
     """Say of an untraced step that was told where the traces contradict it.
 
     Where they are replayed, that says so. Else no step is longer than the traced one, nor shorter than the compute of
-    its busiest device, as far as those differ by more than devices do.
+    its busiest device, as far as those differ by more than devices do. `uneven_ms`: by so much may the mean of a few
+    steps be off that of the run, where its steps differ: that is no contradiction.
     """
     as_run = analysis.as_run
     if as_run is None or as_run.untraced_ms is None:
         return
     short, long = as_run.reason == "not_reached", as_run.reason == "untraced_longer"
+    if long and as_run.step_ms is not None:
+        long = as_run.untraced_ms.low > as_run.step_ms + uneven_ms
     ranks = [a_step(one, one.steps) for one in analysis.ranks if one.steps]
     if as_run.reason == "not_replayed" and ranks:
         least = max(one.compute_ms for one in ranks) if analysis.activity == "gpu" else 0.0
@@ -69,6 +78,16 @@ def add_contradiction(analysis: RunAnalysis) -> None:
         traced = [analysis.replay.traced_ms] if analysis.replay is not None else [one.window_ms for one in ranks]
         as_run.contradicted_ms = sum(traced) / len(traced)
     mark_unsteady(analysis)
+
+
+def uneven_ms(replayer: Replayer) -> float:
+    """Return by how much the mean of a run's steps may be off that of the few replayed ones, ms; 0 where those are even
+    enough for that to be no news.
+    """
+    steps = [statistics.fmean(of_ranks) / 1e6 for of_ranks in zip(*replayer.base.values(), strict=False)]
+    if len(steps) < _FEWEST or statistics.pstdev(steps) < UNEVEN * statistics.fmean(steps):
+        return 0.0
+    return half_of_mean(steps)
 
 
 def mark_unsteady(analysis: RunAnalysis) -> None:
@@ -109,7 +128,15 @@ def _taken_out(replayer: Replayer, untraced: Untraced | None, host: Sequence[Hos
         return untraced_alone(untraced)
     late = round(host_bound_ns(replayer.graph, timing))
     parts = partition_replayed(replayer.graph, timing, on_cpu=replayer.on_cpu)
-    return _answer(found, traced_ns, replayer.base_ns, parts, _bounded_steps(replayer), late)
+    told = _answer(found, traced_ns, replayer.base_ns, parts, _bounded_steps(replayer), late)
+    if untraced is None and found.source == "not_needed" and told.low_ms is not None and told.high_ms is not None:
+        # devices that take another time in each step: a few of those know the mean of all no better than this
+        half, step = uneven_ms(replayer), replayer.base_ns / 1e6
+        told.low_ms, told.high_ms = (
+            step - math.hypot(step - told.low_ms, half),
+            step + math.hypot(told.high_ms - step, half),
+        )
+    return told
 
 
 def _interrupted(graph: Graph, host: Sequence[HostCause]) -> dict[int, float]:

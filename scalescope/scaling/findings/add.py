@@ -13,7 +13,13 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.rows import TrainFacts
 from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.as_run.calibrate import Untraced
-from scalescope.scaling.as_run.step import add_contradiction, step_as_run, take_recording_out, untraced_alone
+from scalescope.scaling.as_run.step import (
+    add_contradiction,
+    step_as_run,
+    take_recording_out,
+    uneven_ms,
+    untraced_alone,
+)
 from scalescope.scaling.as_run.untraced import untraced_of_run
 from scalescope.scaling.costs.points import Launch
 from scalescope.scaling.evidence.host_cause import HostCause
@@ -103,7 +109,7 @@ def _add(
         return
     analysis.replay = replayer.replay
     analysis.as_run = take_recording_out(replayer, untraced or untraced_of_run(target.path), host or ())
-    add_contradiction(analysis)
+    add_contradiction(analysis, uneven_ms(replayer))
     if (told := analysis.as_run) is not None and told.contradicts is not None and told.untraced_by == "given":
         # nothing is to rest on it: the step as run is what it is without
         replayer = open_replayer(target, analysis, sweeps, records, jobs)

@@ -22,8 +22,6 @@ from scalescope.scaling.replay.whatif import Replayer
 WORTH_SAYING = 0.008
 #: What takes less than this share of the step by itself is not even priced.
 WORTH_A_LOOK = 0.004
-#: What devices do: it is there whatever recording costs the hosts.
-ON_THE_DEVICE: tuple[Code, ...] = ("own_work", "more_work", "slower_compute", "throttled", "alternating_load")
 #: In how many of the steps a cause must be there to be one rank's own.
 MOST_STEPS = 0.75
 

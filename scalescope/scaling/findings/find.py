@@ -9,7 +9,7 @@ from scalescope.scaling.findings.detectors.contention import contention
 from scalescope.scaling.findings.detectors.copies import copies
 from scalescope.scaling.findings.detectors.data_loading import data_loading
 from scalescope.scaling.findings.detectors.gradients import gradients
-from scalescope.scaling.findings.detectors.host_bound import host_bound
+from scalescope.scaling.findings.detectors.host_bound import host_bound, host_bound_behind
 from scalescope.scaling.findings.detectors.host_causes import host_causes
 from scalescope.scaling.findings.detectors.host_late import host_late
 from scalescope.scaling.findings.detectors.more_work import more_work
@@ -21,7 +21,7 @@ from scalescope.scaling.findings.detectors.small_collectives import small_collec
 from scalescope.scaling.findings.in_range import hold
 from scalescope.scaling.findings.late_root import late_root
 from scalescope.scaling.findings.nothing import nothing
-from scalescope.scaling.findings.pricing import price
+from scalescope.scaling.findings.pricing import price, without_contained
 from scalescope.scaling.findings.profiler_cost import profiler_cost
 from scalescope.scaling.findings.unsteady import unsteady
 
@@ -48,8 +48,8 @@ def find(scene: Scene) -> list[Finding]:
     """Return the findings of a run that can be replayed, most costly first; never an empty list."""
     on_hosts = FROM_LAUNCHES if scene.host is None else FROM_RECORDS
     candidates = [candidate for detect in (*DETECTORS, *on_hosts) for candidate in detect(scene)]
-    candidates = without_its_symptoms(candidates)
-    priced = price(scene, candidates)
+    candidates = without_contained(scene, without_its_symptoms(candidates))
+    priced = price(scene, [*candidates, *host_bound_behind(scene, candidates)])
     found = ranked(hold(scene, candidates, priced))
     unknown = profiler_cost(scene, priced)
     if unknown:  # what is known all the same comes first

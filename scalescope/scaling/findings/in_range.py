@@ -8,8 +8,8 @@ cost nothing, and at most what it does at the other. What is only inferred (host
 from collections.abc import Sequence
 
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
-from scalescope.scaling.finding import Code, Finding
-from scalescope.scaling.findings.candidate import ON_THE_DEVICE, WORTH_SAYING, Candidate, Scene
+from scalescope.scaling.finding import ON_THE_DEVICE, Code, Finding
+from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene
 from scalescope.scaling.replay.change import Change
 
 #: What devices or hosts are seen to do, and nobody else's doing explains.

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding import Finding
-from scalescope.scaling.findings.candidate import ON_THE_DEVICE, WORTH_SAYING, Candidate, Scene, Seen
+from scalescope.scaling.finding import ON_THE_DEVICE, Finding
+from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene, Seen
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.whatif import Replayer
@@ -60,6 +60,30 @@ def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
         if one.gain_ms is not None
     ]
     return [_finding(scene, one) for one in gains if _is_worth_it(scene, one)]
+
+
+def without_contained(scene: Scene, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates without those that go with another one: what they bring, that one brings, and more.
+
+    A copy that the host waits for is a copy and a wait. Dealt out between the two, neither had its size; and which one
+    is meant, the one tells without which some of it stays.
+    """
+    left = list(candidates)
+    priced = [one for one in candidates if one.removals and one.seen is None]
+    pairs = [(part, whole) for part in priced for whole in priced if part is not whole]
+    alone = {one.removals: Change(without=one.removals) for one in priced}
+    both = {(one.removals, other.removals): Change(without=_removals(_in_order(priced, [one, other])))
+            for one, other in pairs}  # fmt: skip
+    scene.replayer.work_out(list(dict.fromkeys([*alone.values(), *both.values()])), quick=True, near=True)
+    for part, whole in pairs:
+        if not any(one is whole for one in left) or _holds(whole, part) or _holds(part, whole):
+            continue
+        least = _least(scene, part)
+        by_part, by_whole = (_gain_ms(scene.replayer, alone[one.removals]) for one in (part, whole))
+        by_both = _gain_ms(scene.replayer, both[part.removals, whole.removals])
+        if by_part >= least > by_both - by_whole and by_both - by_part >= least:
+            left = [one for one in left if one is not part]
+    return left
 
 
 def _least(scene: Scene, candidate: Candidate) -> float:
@@ -199,13 +223,13 @@ def _is_at_its_power(scene: Scene, step_ms: float) -> bool:
 
 
 def _at_its_power(gain: _Gain) -> _Gain:
-    """Return a gain with what devices at their power limit do not give back."""
-    return _Gain(
-        gain.candidate,
-        _GIVEN_BACK * gain.ms,
-        _GIVEN_BACK_LOW * gain.low_ms,
-        _GIVEN_BACK_HIGH * gain.high_ms,
-    )
+    """Return a gain with what devices at their power limit do not give back, which has nothing to do with its error."""
+    if gain.ms <= 0:
+        return gain
+    below = math.hypot(1 - gain.low_ms / gain.ms, 1 - _GIVEN_BACK_LOW / _GIVEN_BACK)
+    above = math.hypot(gain.high_ms / gain.ms - 1, _GIVEN_BACK_HIGH / _GIVEN_BACK - 1)
+    ms = _GIVEN_BACK * gain.ms
+    return replace(gain, ms=ms, low_ms=(1 - below) * ms, high_ms=(1 + above) * ms)
 
 
 def _by_changes(scene: Scene, candidates: Sequence[Candidate], context: tuple[Removal, ...]) -> list[_Gain]:

@@ -9,6 +9,7 @@ of a few steps is not that of the run, which its untraced steps tell.
 import statistics
 from collections.abc import Sequence
 
+from scalescope.scaling.as_run.step import UNEVEN
 from scalescope.scaling.finding import EvidenceRow, Finding, Remedy, weight
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Scene
 from scalescope.scaling.replay.change import Change
@@ -16,8 +17,6 @@ from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.uneven import uneven_launches
 from scalescope.scaling.trace.kernel_names import short_name
 
-#: The steps' standard deviation over their mean, from which on they are unsteady.
-_SPREAD = 0.06
 #: Findings that cost so much of it explain it.
 _EXPLAINED = 0.5
 #: With a few steps, what they cost more than the shortest one is known within this.
@@ -35,7 +34,7 @@ def unsteady(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
     mean = statistics.fmean(steps)
     spread = statistics.pstdev(steps) / mean if mean else 0.0
     lost = mean - min(steps)
-    if spread < _SPREAD or any(weight(one) >= _EXPLAINED * lost for one in found):
+    if spread < UNEVEN or any(weight(one) >= _EXPLAINED * lost for one in found):
         return []
     longer = _longer_untraced(scene)
     steady = max(lost, _uneven_ms(scene))
@@ -57,9 +56,9 @@ def unsteady(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
 def _longer_untraced(scene: Scene) -> float:
     """Return by how much the run's untraced steps are longer in the mean than the few of the window, ms."""
     as_run = scene.analysis.as_run
-    if as_run is None or as_run.reason != "untraced_longer" or as_run.high_ms is None or as_run.step_ms is None:
+    if as_run is None or as_run.reason != "untraced_longer" or as_run.untraced_ms is None or as_run.step_ms is None:
         return 0.0
-    return as_run.high_ms - as_run.step_ms
+    return as_run.untraced_ms.value - as_run.step_ms
 
 
 def _uneven_ms(scene: Scene) -> float:

@@ -116,7 +116,9 @@ def starts_of(graph: Graph, timing: Timing, unchanged: Mapping[int, Sequence[flo
             continue
         leads = [timing.begin[at] - timing.launch[at] for at in own if timing.launch[at] >= 0]
         # of those that the host launched in the trace
-        gained = max(0.0, leads[-1] - leads[0]) if len(leads) > 1 else 0.0
+        gained = leads[-1] - leads[0] if len(leads) > 1 else 0.0
+        if len(leads) < len(own):  # the first begins ahead of what the trace shows of its host
+            gained = max(0.0, gained)
         found[rank] = Start(passed[rank] - least, gained, timing.begin[own[0]])
     return found
 
@@ -173,6 +175,7 @@ class Recording:
     scale: Interval
     starts: Mapping[int, Start]
     devices: float = 1.0  # how many times as long the devices take as in the trace
+    fitted: bool = False  # the step at that scale is the untraced one, which is known, and so it is at the bounds
 
     def taken_out(self, graph: Graph, scale: float) -> Graph:
         """Return a graph of the traces as it would run without recording, if that costs so much."""

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from scalescope.scaling.rank.timeline import COMMUNICATION, COPY
-from scalescope.scaling.replay.graph import Graph
+from scalescope.scaling.replay.graph import Graph, HostCall
 from scalescope.scaling.replay.ranks.reads import reads_of
 from scalescope.scaling.replay.ranks.side_by_side import Launches, SideBySide
 from scalescope.scaling.replay.uneven import even_out_steps
@@ -43,8 +43,11 @@ class Removal(msgspec.Struct, frozen=True):
     now_and_then: bool = False  # a pause that is not there in each step
 
 
-def remove(graph: Graph, side: SideBySide, removal: Removal) -> None:
-    """Take a cause out of a graph in place. `side` is of the same graph, with its calls as they are."""
+def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = False) -> None:
+    """Take a cause out of a graph in place. `side` is of the same graph, with its calls as they are.
+
+    `on_cpu`: hosts compute, and need what collectives bring.
+    """
     if removal.what == "uneven":
         even_out_steps(graph, side, removal.ns)
         return
@@ -55,7 +58,7 @@ def remove(graph: Graph, side: SideBySide, removal: Removal) -> None:
             _free_copies(graph, rank)
         elif removal.what in ("waits", "reads"):
             _free_reads(graph, rank, with_values=removal.what == "reads")
-            _free_waits(graph, rank)
+            _free_waits(graph, rank, for_collectives=not on_cpu)
         elif removal.what == "pause":
             _shorten_longest(graph, side, rank, removal.ns, now_and_then=removal.now_and_then)
         else:
@@ -169,11 +172,16 @@ def _free_data(graph: Graph, rank: int) -> None:
     ]
 
 
-def _free_waits(graph: Graph, rank: int) -> None:
-    """Let the host wait neither for its device nor for a copy to be through; for room in the queue it still does."""
+def _free_waits(graph: Graph, rank: int, *, for_collectives: bool) -> None:
+    """Let the host wait neither for its device nor for a copy to be through; for room in the queue it still does.
+
+    What a device does last before a host that waits for all of it goes on may well be a collective.
+    """
     calls = graph.calls[rank]
     for at, call in enumerate(calls):
-        awaits = call.awaits >= 0 and not call.room and graph.activities[call.awaits].kind != COMMUNICATION
+        awaits = call.awaits >= 0 and not call.room
+        if awaits and not for_collectives:
+            awaits = graph.activities[call.awaits].kind != COMMUNICATION
         if awaits and call.launches < 0:
             calls[at] = replace(call, awaits=-1, duration_ns=0.0)
 
@@ -217,6 +225,14 @@ def _free_copies(graph: Graph, rank: int) -> None:
             if graph.activities[at].kind == COPY:
                 graph.work_ns[at] = 0.0
     calls = graph.calls[rank]
+    reading = {read.wait for read in reads_of(graph, rank)}  # for what comes before the copy
     for at, call in enumerate(calls):  # a copy out of pageable memory holds the host up, too
         if call.launches >= 0 and graph.activities[call.launches].kind == COPY:
             calls[at] = replace(call, duration_ns=min(call.duration_ns, _LAUNCH_NS), awaits=-1)
+        elif _awaits_copy(graph, call) and at not in reading:
+            calls[at] = replace(call, duration_ns=0.0, awaits=-1)  # there is nothing left to wait for
+
+
+def _awaits_copy(graph: Graph, call: HostCall) -> bool:
+    """Whether a host waits for a copy in a call of its own; for room in the queue is another thing."""
+    return call.launches < 0 <= call.awaits and not call.room and graph.activities[call.awaits].kind == COPY

@@ -6,6 +6,7 @@ interval covers what is assumed: inflation, how fast transfers are under compute
 training spread around those alone, what recording costs, and the steps' own differences.
 """
 
+import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -48,6 +49,8 @@ NEAR = 0.05
 _LEAST_SHARE = 0.05
 #: So many activities must be run in all for processes of their own to pay off: where C runs them, where Python does.
 _WORTH_PROCESSES, _WORTH_PROCESSES_IN_PYTHON = 1_000_000, 100_000
+#: Between the bounds of recording's scale, the step must move by so much for it to tell what follows it.
+_FOLLOWS = 0.002
 #: A step that is known is known within this.
 _KNOWN_WITHIN = 0.03
 #: How far a transfer's rate under compute may be from the one used: where it was measured, and where it was not.
@@ -240,7 +243,8 @@ class Replayer:
         for one in found:
             if isinstance(one, str):
                 return _withheld(change, one)
-        return self._prediction(change, [one for one in found if not isinstance(one, str)])
+        return self._prediction(change, {which: one for which, one in zip(asked, found, strict=True)
+                                         if not isinstance(one, str)})  # fmt: skip
 
     def _may_be(self, which: int) -> bool:
         """Whether assumptions leave the step no longer than it is known to be."""
@@ -251,20 +255,43 @@ class Replayer:
         except RunError:
             return False
 
-    def _prediction(self, change: Change, found: Sequence[list[float]]) -> Prediction:
+    def _prediction(self, change: Change, found: Mapping[int, list[float]]) -> Prediction:
         center = found[0]
-        middles = [statistics.fmean(deltas) for deltas in found]
-        noise = half_of_mean(center)
-        noise = max(noise, _LEAST_SHARE * abs(middles[0]))
+        middles = {which: statistics.fmean(deltas) for which, deltas in found.items()}
+        noise = max(half_of_mean(self._own_differences(center, middles)), _LEAST_SHARE * abs(middles[0]))
+        # what is assumed is wrong for other reasons than those that steps differ for
+        below, above = middles[0] - min(middles.values()), max(middles.values()) - middles[0]
         return Prediction(
             change=change,
             what=change.description,
             step_ms=(self.base_ns + middles[0]) / 1e6,
             change_ms=middles[0] / 1e6,
-            low_ms=(min(middles) - noise) / 1e6,
-            high_ms=(max(middles) + noise) / 1e6,
+            low_ms=(middles[0] - math.hypot(below, noise)) / 1e6,
+            high_ms=(middles[0] + math.hypot(above, noise)) / 1e6,
             fraction=middles[0] / self.base_ns,
         )
+
+    def _own_differences(self, deltas: Sequence[float], middles: Mapping[int, float]) -> Sequence[float]:
+        """Return by what a change's effects on the steps differ for other reasons than that the steps themselves do.
+
+        Of a step whose mean is known, what single ones differ by is no error: recording's scale was found so that the
+        mean is the known one. As far as the change's effect follows the step's length, which the bounds of that scale
+        tell, it is as well known as that. A step that hosts bound and that devices bound after the change is such a
+        one: its effect varies as the step did, and what is left of it does not.
+        """
+        cheap, costly = ([1 + at for at, one in enumerate(self._corners) if one[2] == dear] for dear in (False, True))
+        if self._recording is None or not self._recording.fitted or any(one not in middles for one in cheap + costly):
+            return deltas
+        low, high = ([mean_step_ns(self._assumed(one).base) for one in which] for which in (costly, cheap))
+        longer = statistics.fmean(high) - statistics.fmean(low)
+        if longer <= _FOLLOWS * self.base_ns:
+            return deltas
+        more = statistics.fmean(middles[one] for one in cheap) - statistics.fmean(middles[one] for one in costly)
+        follows = min(max(more / longer, -1.0), 0.0)  # a longer step has more to lose
+        steps = [statistics.fmean(of_ranks) for of_ranks in zip(*self._assumed(0).base.values(), strict=False)]
+        if len(steps) != len(deltas):
+            return deltas
+        return [delta - follows * step for delta, step in zip(deltas, steps, strict=True)]
 
     def work_out(self, changes: Sequence[Change], *, quick: bool = False, near: bool = False) -> None:
         """Work out what changes would do, several at a time where that pays: `predict` then has it at hand."""
@@ -349,7 +376,7 @@ class Replayer:
         if change.without:  # first: these know the calls as traced
             side = self._side(assumed.which, assumed.graph)
             for removal in change.without:
-                remove(graph, side, removal)
+                remove(graph, side, removal, on_cpu=self.on_cpu)
         if change.no_straggler is not None:
             if change.no_straggler not in graph.ranks:
                 return f"there is no rank {change.no_straggler} in the traces"

@@ -3,6 +3,7 @@
 Each is tried on the replay with what collectives of other sizes take.
 """
 
+import math
 import statistics
 from collections.abc import Iterator
 
@@ -12,12 +13,16 @@ from scalescope.scaling.findings.detectors.small_collectives import small_rounds
 from scalescope.scaling.replay.buckets import Cut, StepBuckets, cut_by
 from scalescope.scaling.replay.bursts import comes_in_bursts
 from scalescope.scaling.replay.change import Change
-from scalescope.scaling.replay.graph import median
+from scalescope.scaling.replay.graph import Transfer, median
 
 _BUCKETS_MIB = (5.0, 10.0, 25.0, 50.0, 100.0, 200.0)
 #: What torch makes of gradients, where nothing is said.
 _USUAL_MIB = 25.0
 _MIB = 1 << 20
+#: DDP's own cap of a bucket, MiB. So many of them in one piece are no choice of anybody's who knows of it.
+_DDP_MIB, _IN_ONE_PIECE = 25.0, 100.0
+#: Of what a step reduces, the one piece is so much; and so much of it at most is hidden.
+_MOST_OF_THEM, _BARE = 0.8, 0.1
 
 
 def gradients(scene: Scene) -> Iterator[Candidate]:
@@ -26,7 +31,10 @@ def gradients(scene: Scene) -> Iterator[Candidate]:
         return  # no setting shortens the wait for a rank whose trace is not there
     replayer = scene.replayer
     steps = replayer.buckets
-    if isinstance(steps, str) or not replayer.graph.transfers or _cost_of_communication(scene) < WORTH_SAYING:
+    if isinstance(steps, str):
+        yield from _in_one_piece(scene)
+        return
+    if not replayer.graph.transfers or _cost_of_communication(scene) < WORTH_SAYING:
         return
     if comes_in_bursts(replayer.graph, steps) == "all at once":
         yield Candidate(
@@ -101,6 +109,46 @@ def _rounds_ms(scene: Scene, steps: list[StepBuckets], saved: int) -> float:
     quickest = sorted(statistics.median(of_one) for of_one in took)[:saved]
     handing_over = _handing_over_share(scene) * scene.replayer.base_ns / len(steps[0].cut)
     return float(sum(quickest) + saved * handing_over) / 1e6
+
+
+def _in_one_piece(scene: Scene) -> Iterator[Candidate]:
+    """Yield the candidate of gradients that travel in one piece, once the backward pass is over.
+
+    Traces without shapes tell no gradients, and so no other cut is replayed. But one large all-reduce a step that
+    nothing hides is all of them; in DDP's own buckets only the last would be left bare, and the others would slow the
+    compute that hides them.
+    """
+    graph = scene.replayer.graph
+    by_step: dict[int, list[Transfer]] = {}
+    for one in graph.transfers:
+        if one.operation == "all_reduce" and one.bytes and one.step in graph.step_numbers:
+            by_step.setdefault(one.step, []).append(one)
+    largest = [max(some, key=lambda one: one.bytes or 0) for some in by_step.values()]
+    if not scene.analysis.trains or len(largest) < len(graph.step_numbers) or not all(
+        (one.bytes or 0) >= max(_IN_ONE_PIECE * _MIB, _MOST_OF_THEM * sum(other.bytes or 0 for other in some))
+        and one.hidden <= _BARE
+        for one, some in zip(largest, by_step.values(), strict=True)
+    ):  # fmt: skip
+        return
+    carried = median([float(one.bytes or 0) for one in largest]) / _MIB
+    bare = median([one.work_ns for one in largest]) / 1e6 * (1 - 1 / math.ceil(carried / _DDP_MIB))
+    own = graph.contention
+    gain, low, high = (
+        bare * (1 - inflation / (1 + inflation) / own.transfer_rate)
+        for inflation in (own.inflation, own.inflation_high, own.inflation_low)
+    )
+    yield Candidate(
+        code="late_bucket",
+        gain_ms=(gain, low, high),
+        evidence=(
+            EvidenceRow(kind="figure", name="all_reduces", calls=1.0),
+            EvidenceRow(kind="figure", name="median_bucket_mib", value=carried),
+            EvidenceRow(kind="figure", name="gradients_mib", value=carried),
+        ),
+        remedy=Remedy(
+            cure="smaller_buckets", overrides=scene.overrides(f"strategy.bucket_mib={_DDP_MIB:g}"), size=_DDP_MIB
+        ),
+    )
 
 
 def _now(steps: list[StepBuckets]) -> tuple[EvidenceRow, ...]:

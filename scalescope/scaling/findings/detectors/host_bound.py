@@ -1,8 +1,8 @@
 """Devices that wait for launches, on all ranks: a bound, since launching less is not launching for nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from scalescope.scaling.finding import EvidenceRow, Remedy
+from scalescope.scaling.finding import HIDDEN, ON_THE_DEVICE, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.replay.change import Change
 
@@ -10,16 +10,27 @@ from scalescope.scaling.replay.change import Change
 def host_bound(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate where devices stand idle because nothing was launched."""
     idle = scene.share_ms("idle_launch")
-    if not scene.worth_a_look(idle):
-        return
+    if scene.worth_a_look(idle):
+        yield _candidate(scene, (EvidenceRow(kind="figure", name="idle_launch", ms=idle, share=idle / scene.step_ms),))
+
+
+def host_bound_behind(scene: Scene, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidate where no device stands idle, but may without what others of the candidates have it do.
+
+    While a device does what it need not, its host gets ahead: that it could not keep up shows in no idle time.
+    """
+    hiding = any(one.code in ON_THE_DEVICE and one.removals for one in candidates)
+    if not hiding or any(one.code == "host_bound" for one in candidates):
+        return []
+    return [_candidate(scene, (EvidenceRow(kind="figure", name=HIDDEN),))]
+
+
+def _candidate(scene: Scene, idle: tuple[EvidenceRow, ...]) -> Candidate:
     launches = sum(len(scene.side.launches[rank, 0].activity) for rank in scene.side.ranks) / len(scene.side.ranks)
-    yield Candidate(
+    return Candidate(
         code="host_bound",
         change=Change(host_free=True),
-        evidence=(
-            EvidenceRow(kind="figure", name="idle_launch", ms=idle, share=idle / scene.step_ms),
-            EvidenceRow(kind="figure", name="launches", calls=launches),
-        ),
+        evidence=(*idle, EvidenceRow(kind="figure", name="launches", calls=launches)),
         remedy=Remedy(cure="compile", overrides=() if scene.replayer.on_cpu else scene.overrides("compile=true")),
         at_most=True,
     )

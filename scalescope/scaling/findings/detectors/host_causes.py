@@ -24,6 +24,8 @@ _KINDS: dict[str, Literal["operator", "annotation"]] = {
     "annotation": "annotation",
 }
 _MOST_EVIDENCE = 3
+#: A stall so many times as long as a host's interruptions are in the mean is one of them: half of them are longer.
+_ONE_OF_THEM = 2.0
 
 
 def host_causes(scene: Scene) -> Iterator[Candidate]:
@@ -31,7 +33,8 @@ def host_causes(scene: Scene) -> Iterator[Candidate]:
     by_kind: dict[tuple[HostCode, int | None], list[HostCause]] = {}
     for cause in scene.host or ():
         if cause.now_and_then and scene.worth_a_look(cause.typical_ns / 1e6):
-            yield from _pausing(scene, cause)
+            if not _is_an_interruption(cause, scene.host or ()):
+                yield from _pausing(scene, cause)
         elif cause.code in _CURES and not cause.now_and_then:
             by_kind.setdefault((cause.code, cause.rank), []).append(cause)
     known: set[tuple[Removal, ...]] = set()
@@ -48,6 +51,21 @@ def host_causes(scene: Scene) -> Iterator[Candidate]:
                 evidence=(*_evidence(causes), *(_read_values(scene, rank) if code == "synchronising" else ())),
                 remedy=_remedy(scene, code),
             )
+
+
+def _is_an_interruption(stall: HostCause, causes: Sequence[HostCause]) -> bool:
+    """Whether a stall of some steps is one of those interruptions that a host without a core of its own has anyway:
+    of a rank that is known to be interrupted in most steps, and about as long as those.
+    """
+    long = [ns for ns in stall.ns if ns > 0]
+    interruptions = [
+        figure.ns / figure.count
+        for cause in causes
+        if cause.code == "host_starved" and cause.rank == stall.rank
+        for figure in cause.evidence
+        if figure.kind == "interruptions" and figure.count
+    ]
+    return bool(long) and any(sum(long) / len(long) <= _ONE_OF_THEM * ns for ns in interruptions)
 
 
 def _pausing(scene: Scene, cause: HostCause) -> Iterator[Candidate]:
