@@ -9,12 +9,12 @@ import pytest
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
-from scalescope.report.html import write_report
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.analyze import analyze
-from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer import RecurringSteps, RunAnalysis
 from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
 from tests.report_samples import write_run
+from tests.test_report_top import BUCKETS, page_text, replayed
 
 JOB = Path(__file__).parent / "data" / "gather_sm_n2"  # 2.2 ms a step
 STEPS = range(5, 45)
@@ -91,9 +91,18 @@ def test_what_costs_more_than_anything_profiled_comes_first_and_its_throughput_b
     assert "profiled steps is such a one. Of the profiled steps: " in verdict.headline
     assert verdict.advice.startswith("see what every 4th step does")
     assert "It does 908.7 samples/s between the longer steps, 454.5 with them." in verdict.text
-    page = write_report(RunFolder(tmp_path / "run")).read_text()
+    page = page_text(RunFolder(tmp_path / "run"), answer)
     assert "throughput, between the longer steps" in page
-    assert "Of the profiled steps alone, most would come of" in page, "the table is no firmer than the first sentence"
+
+
+def test_the_table_of_advice_is_no_firmer_than_a_first_sentence_of_them(tmp_path: Path) -> None:
+    answer = replayed(50.0, BUCKETS)
+    folder = write_run(tmp_path / "run", 4)
+    assert "Most would come of: use larger" in page_text(folder, answer)
+    answer.recurring = RecurringSteps(
+        every=5, phase=4, phases=[4], rank=None, longer_ms=60.0, usual_ms=50.0, mean_ms=12.0
+    )
+    assert "Of the profiled steps alone, most would come of: use larger" in page_text(folder, answer)
 
 
 def test_what_costs_less_is_told_beside_and_what_hardly_costs_anything_not_at_all(tmp_path: Path) -> None:
