@@ -78,7 +78,7 @@ def _standing_out(rank: int, here: _Steps, there: _Steps, least_ms: float) -> li
 def _steps_of(side: Measurement, rank: int) -> _Steps | None:
     """Return the steps that have the operators of most of them; None where they are too few, or cannot be read."""
     steps: list[tuple[_Places, Floats]] = []
-    apart = -(-len(side.windows) // _MOST_WINDOWS)
+    apart = max(1, -(-len(side.windows) // _MOST_WINDOWS))
     for window in side.windows[::apart]:
         source = window.traces.get(rank)
         if source is None:
