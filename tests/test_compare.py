@@ -277,6 +277,16 @@ def test_a_window_of_longer_steps_is_not_pooled_with_the_usual_ones(tmp_path: Pa
     assert len(alone.windows) == 1 and any("its parts are those of longer steps" in note for note in alone.notes)
 
 
+def test_runs_of_one_name_are_told_apart_by_their_places(tmp_path: Path) -> None:
+    old, new = (shutil.copytree(DATA / "runs_v0.1" / "train", tmp_path / place / "train") for place in ("old", "new"))
+    assert headline(compare_paths([old], [new])).startswith("new/train cannot be told from old/train")
+    files = [tmp_path / place / "rank0.json.gz" for place in ("old", "new")]
+    for file in files:
+        shutil.copy(DATA / "cpu_ddp_n2" / "rank0.3.pt.trace.json.gz", file)
+    found = compare_paths(files[:1], files[1:])
+    assert (found.baseline, found.other) == ("old/rank0.json.gz", "new/rank0.json.gz")
+
+
 def test_settings_that_differ_are_named_likely_ones_first() -> None:
     (old,), (new,) = (read_side([DATA / "runs_v0.1" / "train"]) for _ in range(2))
     run = new.first

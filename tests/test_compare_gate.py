@@ -186,7 +186,7 @@ def test_report_of_two_is_compare_with_a_note(runs: Path, tmp_path: Path, capsys
     assert front_door.main(["report", *sides, "--html", str(page)]) == 0
     said = capsys.readouterr().out
     assert f"report of two is: scalescope compare {' '.join(sides)} --html {page}" in said
-    assert "run0) is 30.0% slower" in said and page.is_file()
+    assert "slow/run0 is 30.0% slower" in said and page.is_file()
 
 
 @needs_chromium

@@ -15,7 +15,7 @@ from scalescope.scaling.compare.kernels.matching import Matched, another_size, m
 from scalescope.scaling.compare.kernels.work import with_work
 from scalescope.scaling.compare.measurement import Measurement
 from scalescope.scaling.compare.points import compare_points
-from scalescope.scaling.compare.read import read_side
+from scalescope.scaling.compare.read import label_of, read_side
 from scalescope.scaling.compare.same_work import amounts, same_work
 from scalescope.scaling.sweeps.comparison import describe_row
 
@@ -28,7 +28,9 @@ def compare_paths(
     `limits`: what the changes may come to. `jobs`: processes that read traces. Raises UserError where a path holds
     nothing that can be compared.
     """
-    return compare(read_side(baseline, jobs), read_side(other, jobs), limits)
+    labels = [[label_of(path) for path in side] for side in (baseline, other)]
+    whole = labels[0] == labels[1]  # of one name in two places, the place tells them apart
+    return compare(read_side(baseline, jobs, whole=whole), read_side(other, jobs, whole=whole), limits)
 
 
 def compare(baseline: Sequence[Measurement], other: Sequence[Measurement], limits: Sequence[Limit] = ()) -> Comparison:

@@ -26,10 +26,11 @@ _MOST_NAMED = 3
 _UNDELAYED = 0.02
 
 
-def read_side(paths: Sequence[Path], jobs: int | None = None) -> list[Measurement]:
+def read_side(paths: Sequence[Path], jobs: int | None = None, *, whole: bool = False) -> list[Measurement]:
     """Return what one side holds: one measurement a job, of which several paths are repeats, and one of all sweeps.
 
-    Raises UserError where a path holds nothing that can be compared.
+    `whole`: paths are called by the folder that they lie in, too. Raises UserError where one holds nothing that can be
+    compared.
     """
     given, paths = paths, _once(paths)
     repeats: list[Repeat] = []
@@ -47,7 +48,7 @@ def read_side(paths: Sequence[Path], jobs: int | None = None) -> list[Measuremen
     if repeats and len(paths) < len(given):
         note = "a folder that is given twice is no repeat: it counts once"
         repeats[0] = msgspec.structs.replace(repeats[0], notes=[note, *repeats[0].notes])
-    name = _named([label_of(path) for path in paths])
+    name = _named([label_of(path, whole=whole) for path in paths])
     jobs_found: dict[tuple[str, ...], list[Repeat]] = {}
     for repeat in repeats:
         jobs_found.setdefault(repeat.series, []).append(repeat)
@@ -60,10 +61,11 @@ def _once(paths: Sequence[Path]) -> list[Path]:
     return list({path.resolve(): path for path in reversed(paths)}.values())[::-1]
 
 
-def label_of(path: Path) -> str:
+def label_of(path: Path, *, whole: bool = False) -> str:
     """Return what a path is called: its name, and of a folder that every run has, whose it is."""
-    whole = path.resolve()
-    return f"{whole.parent.name}/{whole.name}" if whole.name == "traces" and whole.parent.name else whole.name
+    full = path.resolve()
+    by_parent = whole or full.name == "traces"
+    return f"{full.parent.name}/{full.name}" if by_parent and full.parent.name else full.name
 
 
 def _named(labels: Sequence[str]) -> str:
