@@ -63,9 +63,10 @@ def main(arguments: list[str]) -> int:
         for name, one in (("with the window", profiled), ("without the profiler", plain))
     ]  # fmt: skip
     print(markdown(("job", "before, ms", "inside, ms", "after, ms", "inside / before", "after / before"), rows))
-    print(f"after the window within {GOAL:.0%} of before: {'yes' if abs(profiled.change) <= GOAL else 'NO'} "
+    within = max(GOAL, abs(plain.change))  # no claim is finer than what halves differ by without a window
+    print(f"after the window within {within:.1%} of before: {'yes' if abs(profiled.change) <= within else 'NO'} "
           f"({profiled.change:+.2%}; by themselves the halves differ by {plain.change:+.2%})")  # fmt: skip
-    return 0 if abs(profiled.change) <= GOAL else 1
+    return 0 if abs(profiled.change) <= within else 1
 
 
 def _middle(overrides: list[str]) -> int:

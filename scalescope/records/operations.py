@@ -37,6 +37,11 @@ class OperationFacts:
         return self.waiting is Waiting.ALL
 
     @property
+    def gives_all_the_whole(self) -> bool:
+        """Whether every rank ends up with what all have reduced, as gradients are averaged."""
+        return self.symmetric and self.reduces and not self.sharded
+
+    @property
     def rooted(self) -> bool:
         return self.waiting in (Waiting.ROOT, Waiting.MEMBERS)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from scalescope.records.rows import StepRow
+from scalescope.records.statistics import student_over_normal
 from scalescope.records.steps.unevenness import placebo_ms
 
 #: So many steady steps on each side of a window tell what a step takes there.
@@ -144,13 +145,15 @@ def untraced_steps(times_ms: Sequence[float], window: int) -> UntracedSteps | No
     """Return what steps in a row, beside a window of so many, tell; None where they are too few.
 
     Their spread is how far stretches of them lie off their median, and what they drift by from one half to the other:
-    the window is a stretch more.
+    the window is a stretch more. Few stretches hardly know how far the next one lies, which Student's t allows for.
     """
     if len(times_ms) < LEAST_STEPS:
         return None
     half = len(times_ms) // 2
     drift = statistics.median(times_ms[:half]) - statistics.median(times_ms[half:])
     placebo = placebo_ms(times_ms, window, least=LEAST_STEPS) or 0.0
+    if (stretches := len(times_ms) // window) > 2:  # of fewer the placebo has it already
+        placebo *= student_over_normal(stretches - 1)
     return UntracedSteps(
         median_ms=statistics.median(times_ms), spread_ms=math.hypot(placebo, drift), count=len(times_ms)
     )

@@ -103,7 +103,7 @@ CURES: dict[Cure, CureText] = {
     "balance_experts": CureText("balance the experts", "a balancing loss, or a capacity factor"),
     "measure_again": CureText("measure for longer", "profile more steps, on a machine without other work"),
     "profile_longer": CureText(
-        "let long steps open a window of the profiler, with profiler.on_anomaly=true",
+        "profile such a step: let steps that become longer open a window",
         "profile_steps(…, on_anomaly=True)",
     ),
     "give_step_ms": CureText(

@@ -7,6 +7,7 @@ import math
 import statistics
 from collections.abc import Iterator
 
+from scalescope.records.operations import OPERATION_FACTS
 from scalescope.scaling.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene
 from scalescope.scaling.findings.detectors.small_collectives import small_rounds
@@ -121,7 +122,8 @@ def _in_one_piece(scene: Scene) -> Iterator[Candidate]:
     graph = scene.replayer.graph
     by_step: dict[int, list[Transfer]] = {}
     for one in graph.transfers:
-        if one.operation == "all_reduce" and one.bytes and one.step in graph.step_numbers:
+        facts = OPERATION_FACTS.get(one.operation)
+        if facts is not None and facts.gives_all_the_whole and one.bytes and one.step in graph.step_numbers:
             by_step.setdefault(one.step, []).append(one)
     largest = [max(some, key=lambda one: one.bytes or 0) for some in by_step.values()]
     if not scene.analysis.trains or len(largest) < len(graph.step_numbers) or not all(
