@@ -7,9 +7,13 @@ import msgspec
 import pytest
 from host_traces import HostTrace, backward, forward, optimise, plain_step
 
+from scalescope.report.text.findings import because
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.evidence.compare import busy_beyond_others, compare_hosts
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.evidence.host_evidence import HostEvidence
+from scalescope.scaling.finding import BESIDE
 from scalescope.scaling.ranks.read import read_ranks
 from scalescope.scaling.trace.sources import find_sources
 
@@ -316,3 +320,33 @@ def test_what_a_rank_keeps_of_its_host_is_small() -> None:
     """A thousand ranks fit beside each other: sums and a few names, not events."""
     for one in evidence_of(DATA / "gpt_ddp_compile_n4").values():
         assert len(msgspec.msgpack.encode(one)) < 10_000
+
+
+@pytest.mark.parametrize("copies", [40, 8])
+def test_what_another_thread_of_the_process_launches_beside_training_is_told_where_it_is_much(
+    copies: int, tmp_path: Path
+) -> None:
+    """A decoder's thread runs no operators, and each of its calls takes the driver's lock; a watchdog only asks."""
+
+    def decoding(trace: HostTrace, number: int) -> None:
+        start = trace.clock
+        plain_step(trace, 2.0)
+        for at in range(copies):
+            trace.correlation += 1
+            begin, number = start + 10 * at, trace.correlation
+            trace.event("cuda_runtime", "cudaMemcpyAsync", begin, begin + 4, 999, correlation=number)
+            trace.event("gpu_memcpy", "Memcpy HtoD (Pinned -> Device)", begin + 5, begin + 6, 20, trace.rank,
+                        correlation=number, stream=20, device=trace.rank)  # fmt: skip
+        for at in range(90):
+            trace.event("cuda_runtime", "cudaEventQuery", start + 5 * at, start + 5 * at + 1, 998, correlation=0)
+
+    (found,) = causes_of(tmp_path, decoding, decoding)
+    assert found.code == "host_bound"
+    beside = [one.count for one in found.evidence if one.name == BESIDE]
+    assert beside == ([40.0] if copies == 40 else [])
+    (answer,) = analyze([tmp_path], jobs=1)
+    assert isinstance(answer, RunAnalysis)
+    (launching,) = [one for one in answer.findings if one.code == "host_bound"]
+    assert launching.remedy is not None and launching.remedy.cure == ("launch_apart" if copies == 40 else "compile")
+    told = "another thread of the process, which runs no operators, launches 40: they take turns"
+    assert (told in because(launching)) == (copies == 40)

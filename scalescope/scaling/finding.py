@@ -46,6 +46,7 @@ Cure = Literal[
     "even_out",  # the ranks' batches
     "look_at_device",
     "load_ahead",
+    "launch_apart",  # in a process of its own, what another thread of this one launches
     "load_faster",  # ahead it is already: batches are made slower than they are taken
     "look_at_host",
     "free_cores",
@@ -127,6 +128,8 @@ class Reason(msgspec.Struct, frozen=True):
 IN_STEPS = "in_steps"
 #: Evidence that a finding is of the job's own steady steps, not of those that a window holds: `ms` is their mean.
 STEADY_STEPS = "steady_steps"
+#: The figure of what threads that run no operators launch in the same process, a rank and step.
+BESIDE = "launched_beside"
 #: The figure of launching that costs nothing as long as devices do what they need not.
 HIDDEN = "hidden_by_devices"
 #: What devices do: it is there whatever recording costs the hosts.

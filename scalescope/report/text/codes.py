@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from scalescope.records.steps.annotations import LOADING
 from scalescope.report.drawing.numbers import factor, figure, listing, milliseconds, percent
 from scalescope.scaling.finding import (
+    BESIDE,
     HIDDEN,
     IN_STEPS,
     INPUTS,
@@ -151,7 +152,15 @@ def _host_bound(finding: Finding) -> str:
         "the devices wait for launches")  # fmt: skip
     if _row(finding, HIDDEN) is not None:
         idle = "without what devices do beyond that, they wait for launches"
-    return f"{idle}, {launches.calls:,.0f} of them" if launches is not None and launches.calls else idle
+    if launches is None or not launches.calls:
+        return idle
+    beside = _row(finding, BESIDE)
+    turns = (
+        f", while another thread of the process, which runs no operators, launches {beside.calls:,.0f}: they take turns"
+        if beside is not None and beside.calls
+        else ""
+    )
+    return f"{idle}, {launches.calls:,.0f} of them{turns}"
 
 
 def _synchronising(finding: Finding) -> str:

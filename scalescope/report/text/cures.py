@@ -30,6 +30,10 @@ CURES: dict[Cure, CureText] = {
         "load batches ahead, in processes of their own",
         "DataLoader(num_workers=4, prefetch_factor=4, pin_memory=True, persistent_workers=True)",
     ),
+    "launch_apart": CureText(
+        "launch in one thread of the process, or let another process do what the other thread does",
+        "decode in loader workers, or ahead of training; fewer and larger launches there",
+    ),
     "load_faster": CureText(
         "make batches faster than the job takes them",
         "more loader workers where cores are left for them; smaller images, or decoding on the device",

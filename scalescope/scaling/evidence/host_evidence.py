@@ -30,7 +30,7 @@ from scalescope.scaling.rank.loading import copies_from_host
 from scalescope.scaling.rank.partition import OneRankShares
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.timeline import COMPUTE, COPY, Timeline
-from scalescope.scaling.trace.intervals import EMPTY, Intervals, intersect, split_by_priority, union
+from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, intersect, split_by_priority, union
 from scalescope.scaling.trace.trace import Trace
 
 PerStep = tuple[int, ...]
@@ -60,6 +60,7 @@ class HostEvidence(msgspec.Struct, frozen=True, kw_only=True):
     gap_ns: PerStep
     recording_ns: PerStep  # the profiler's own, while the host stands still
     launches: PerStep  # calls that launch kernels
+    launches_beside: PerStep = ()  # of threads that run no operators: kernels and copies
     kernels: PerStep  # that ran on the device
     kernel_ns: PerStep  # theirs, added up
     late_ns: PerStep  # of the device step of the same number: idle, as what comes next is not launched yet
@@ -109,6 +110,7 @@ def collect_host_evidence(
         gap_ns=idles,
         recording_ns=records,
         launches=_launches(host),
+        launches_beside=_in_steps(host, host.beside),
         kernels=kernels,
         kernel_ns=kernel_ns,
         late_ns=_late(host, shares),
@@ -143,7 +145,11 @@ def _kernels(host: HostTimeline, device: Timeline | None) -> tuple[PerStep, PerS
 
 def _launches(host: HostTimeline) -> PerStep:
     launching = np.array([is_kernel_launch(name) for name in host.names], bool)
-    step = host.step_of(host.calls.start[launching[host.calls.name]])
+    return _in_steps(host, host.calls.start[launching[host.calls.name]])
+
+
+def _in_steps(host: HostTimeline, instants: Ints) -> PerStep:
+    step = host.step_of(instants)
     return tuple(np.bincount(step[step >= 0], minlength=len(host)).tolist())
 
 

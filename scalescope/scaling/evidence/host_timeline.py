@@ -64,6 +64,7 @@ class HostTimeline:
     operators: Spans
     calls: Spans  # of the runtime and the driver
     annotations: Spans  # on the loop's thread, without the steps' own
+    beside: Ints  # when threads of the process that run no operators put work on the device, ascending
     still: Intervals  # at least SHORTEST_GAP_NS long each: where no operator, call or step begins or ends
 
     def __len__(self) -> int:
@@ -122,6 +123,7 @@ def host_timeline(trace: Trace, steps: Steps) -> HostTimeline | None:
         operators=operators,
         calls=calls,
         annotations=annotations.of(own[annotations.name]),
+        beside=_launched_beside(trace, threads) + base,
         still=_long_enough(instants),
     )
 
@@ -145,6 +147,19 @@ def _driving_threads(trace: Trace, steps: Steps) -> list[int]:
         loop = int(found[counts.argmax()])
     launching = [] if backward else _launching_threads(trace)
     return [loop, *(thread for thread in (*backward, *launching) if thread != loop)]
+
+
+def _launched_beside(trace: Trace, threads: list[int]) -> Ints:
+    """Return when other threads put work on the device, such as a decoder's, in the trace's own time."""
+    calls = trace.runtime
+    others = [
+        thread
+        for thread in _launching_threads(trace)
+        if thread not in threads and not (trace.operators.thread == thread).any()
+    ]
+    known = np.isin(calls.thread, others) & np.isin(calls.correlation, trace.activities.correlation)
+    starts: Ints = np.sort(calls.start[known & (calls.correlation > 0)])
+    return starts
 
 
 def _launching_threads(trace: Trace) -> list[int]:

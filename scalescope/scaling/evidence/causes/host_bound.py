@@ -13,9 +13,12 @@ import numpy as np
 
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
+from scalescope.scaling.finding import BESIDE
 
 #: The share of a step by which the latest host must be late, in the median of the steps.
 _SHARE = 0.05
+#: So many of the training's launches other threads must make to be worth a word: each call of the driver locks it.
+_BESIDE = 0.2
 #: Operators that only hold others.
 _FRAMES = ("autograd::engine::", "Torch-Compiled Region", "CompiledFunction")
 
@@ -36,11 +39,14 @@ def host_bound_causes(common: CommonSteps, known: Sequence[HostCause]) -> list[H
     busy = common.table(lambda one: one.busy_ns).sum()
     kernels = common.table(lambda one: one.kernels).sum()
     kernel_ns = common.table(lambda one: one.kernel_ns).sum()
+    beside = common.table(lambda one: one.launches_beside or None).sum()
     figures = [
         HostFigure(kind="call", name="launches", ns=float(busy / max(launches, 1)), count=float(launches / steps)),
         HostFigure(kind="kernels", ns=float(kernel_ns / max(kernels, 1)), count=float(kernels / steps)),
         *_operators(common),
     ]
+    if beside >= _BESIDE * launches:
+        figures.append(HostFigure(kind="call", name=BESIDE, ns=0.0, count=float(beside / steps)))
     return [
         HostCause(code="host_bound", rank=None, steps=common.steps, ns=tuple(base.tolist()), evidence=tuple(figures))
     ]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from scalescope.scaling.finding import HIDDEN, ON_THE_DEVICE, EvidenceRow, Remedy
+from scalescope.scaling.finding import BESIDE, HIDDEN, ON_THE_DEVICE, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.replay.change import Change
 
@@ -26,11 +26,21 @@ def host_bound_behind(scene: Scene, candidates: Sequence[Candidate]) -> list[Can
 
 
 def _candidate(scene: Scene, idle: tuple[EvidenceRow, ...]) -> Candidate:
+    beside = max(
+        (one.count for cause in scene.host or () if cause.code == "host_bound" for one in cause.evidence
+         if one.name == BESIDE), default=0.0,
+    )  # fmt: skip
     launches = sum(len(scene.side.launches[rank, 0].activity) for rank in scene.side.ranks) / len(scene.side.ranks)
     return Candidate(
         code="host_bound",
         change=Change(host_free=True),
-        evidence=(*idle, EvidenceRow(kind="figure", name="launches", calls=launches)),
-        remedy=Remedy(cure="compile", overrides=() if scene.replayer.on_cpu else scene.overrides("compile=true")),
+        evidence=(
+            *idle,
+            EvidenceRow(kind="figure", name="launches", calls=launches),
+            *([EvidenceRow(kind="figure", name=BESIDE, calls=beside)] if beside else []),
+        ),
+        remedy=Remedy(cure="launch_apart")
+        if beside
+        else Remedy(cure="compile", overrides=() if scene.replayer.on_cpu else scene.overrides("compile=true")),
         at_most=True,
     )
