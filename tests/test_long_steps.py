@@ -136,6 +136,29 @@ def test_what_windows_show_of_the_same_cause_is_part_of_it() -> None:
     assert told("gpu", [costlier], stalling(120, 15, 45.0)).findings == [costlier]
 
 
+def test_a_window_that_noise_drowns_does_not_hide_what_all_steps_tell() -> None:
+    drowned = Finding(code="data_loading", ms=9.0, low_ms=0.0, high_ms=18.0, backed="replay")
+    bound = Finding(code="data_loading", ms=5.0, low_ms=0.0, high_ms=5.0, backed="bound", at_most=True)
+    for one in (drowned, bound):
+        answer = told("gpu", [one], stalling(120, 15, 45.0))
+        assert [found.backed for found in answer.findings] == ["measured"]
+    of_rank = Finding(code="data_loading", rank=1, ms=1.5, low_ms=1.0, high_ms=2.0, backed="replay")
+    assert [found.rank for found in told("gpu", [of_rank], stalling(120, 15, 45.0)).findings] == [None]
+
+
+def test_the_page_and_the_sentence_tell_one_throughput() -> None:
+    waits = [0.0, 50.0, 60.0, 0.0, 70.0, 55.0, 40.0, 0.0, 65.0, 60.0] * 12
+    steps = rows([12.0 + ms for ms in waits], [[ms, ms] for ms in waits])
+    answer = told("gpu", None, steps)
+    done, times = answer.throughput, answer.step_times
+    assert done is not None and times is not None
+    times.measured_step_ms, done.tokens_per_s, done.samples_per_s = 64.5, None, 1000.0
+    mean = 12.0 + sum(waits) / len(waits)
+    overall, typical = 1000.0 * 64.5 / mean, 1000.0 * 64.5 / 12.0
+    (sentence,) = [one for one in run_verdict(answer).notes if "long steps included" in one]
+    assert f"It does {overall:,.0f} " in sentence.replace(".0 ", " ") and f"{typical:,.0f}" in sentence
+
+
 def told(activity: Any, findings: list[Finding] | None = None, long: list[StepRow] | None = None) -> RunAnalysis:
     answer = run_answer("gpt", 2)
     answer.activity, answer.experts, answer.pipelines = activity, [], []

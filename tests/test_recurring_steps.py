@@ -105,6 +105,21 @@ def test_the_table_of_advice_is_no_firmer_than_a_first_sentence_of_them(tmp_path
     assert "Of the profiled steps alone, most would come of: use larger" in page_text(folder, answer)
 
 
+def test_a_job_without_traces_tells_it_first_too(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", 2)
+    folder.analysis.unlink()
+    folder.steps.unlink()
+    with folder.step_writer() as writer:
+        for step in range(60):
+            ms = 30.0 + 0.01 * (step % 2) + (90.0 if step % 4 == 0 else 0.0)
+            writer.append(StepRow(step=step, phase="steady", step_ms=[ms, ms], samples_per_s=2e3 / ms))
+    (answer,) = analyze([folder.path], jobs=1)
+    assert isinstance(answer, RunAnalysis)
+    verdict = run_verdict(answer)
+    assert ": every 4th step takes 90.0 ms longer than the others' 30.0 ms" in verdict.headline
+    assert verdict.advice.startswith("see what every 4th step does")
+
+
 def test_what_costs_less_is_told_beside_and_what_hardly_costs_anything_not_at_all(tmp_path: Path) -> None:
     even = run_verdict(own_run(tmp_path / "even", 4, 0.0))
     assert "every 4th" not in even.text and "between the longer steps" not in even.text

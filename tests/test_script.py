@@ -356,3 +356,16 @@ def test_ranks_that_are_told_different_numbers_of_samples_are_counted_each_by_it
     facts = run.read_facts()
     assert facts is not None and (facts.samples_per_rank_step, facts.samples_by_rank) == (160, (128, 192))
     assert any("rank 0 128, rank 1 192" in remark for remark in remarks)
+
+
+def test_where_rank_0_is_told_no_samples_another_ranks_are_no_batches(tmp_path: Path) -> None:
+    config, text = script_config("untold", {"runs": tmp_path, "name": "untold", "logger": "none"})
+    membership = Membership(0, 2, "torchrun", "gloo", torch.device("cpu"), torch.distributed.HashStore())
+    recorder = RunRecorder(config, text, membership, describe(0, membership.device), lambda _: "steady", lambda _: None)
+    recorder.take([Message(1, device=describe(1, membership.device), samples=192)])
+    recorder.take([Message(rank, [Lap(step, 100.0, 1.0) for step in range(3)], ended=True) for rank in (0, 1)])
+    recorder.end("done", None)
+    run = RunFolder(tmp_path / "untold")
+    facts = run.read_facts()
+    assert facts is not None and facts.counts_batches and not facts.samples_by_rank
+    assert [row.samples_per_s for row in run.read_steps()] == pytest.approx([20.0] * 3)

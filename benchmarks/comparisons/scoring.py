@@ -57,14 +57,14 @@ class Known(msgspec.Struct, frozen=True):
     low_ms: float | None
     high_ms: float | None
     size_right: bool
-    named: bool
+    named: bool | None  # None: of rows without their traces much that is named is not known
     unseen_right: int  # of so many comparisons with a run left out, whose step the change then has to be
     unseen: int
     first: str  # what users read first
 
     @property
     def right(self) -> bool:
-        return self.size_right and self.named and self.unseen_right >= 0.9 * self.unseen
+        return self.size_right and self.named is not False and self.unseen_right >= 0.9 * self.unseen
 
     def __str__(self) -> str:
         if self.found_ms is None:
@@ -72,7 +72,7 @@ class Known(msgspec.Struct, frozen=True):
         unseen = f" [runs left out: {self.unseen_right} of {self.unseen} sizes right]" if self.unseen else ""
         return (f"A/B {self.what}: {self.found_ms:+.2f} ({self.low_ms:+.2f} to {self.high_ms:+.2f}) ms, true "
                 f"{self.true_ms:+.2f} ± {self.true_error_ms:.2f}{'' if self.size_right else '; WRONG SIZE'}"
-                f"{'' if self.named else '; NOT NAMED'}: {self.first}{unseen}")  # fmt: skip
+                f"{'; NOT NAMED' if self.named is False else ''}: {self.first}{unseen}")  # fmt: skip
 
 
 def check(out: Path, kept: Path | None = None) -> Iterator[Twice | Known]:
@@ -219,7 +219,7 @@ def scored(
     named = any(part.name in moves for part in told[:2]) or bool(says and says in first) or not (moves or says)
     # what cannot be told from noise as a whole, and is nothing that can be counted, need not be named
     named = named or (answer.verdict == "same" and not told and not says)
-    named = named or not answer.kernels  # of rows without their traces much that is named is not known
     held = change is not None and low_ms is not None and high_ms is not None and _holds(change, low_ms, high_ms, truth)
-    return Known(what, truth[1], (truth[2] - truth[0]) / 2, change, low_ms, high_ms, held, named, sum(unseen),
+    return Known(what, truth[1], (truth[2] - truth[0]) / 2, change, low_ms, high_ms, held,
+                 named if named or answer.kernels else None, sum(unseen),
                  len(unseen), first)  # fmt: skip

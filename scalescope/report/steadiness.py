@@ -2,7 +2,7 @@
 
 from scalescope.report.drawing.numbers import figure, percent
 from scalescope.scaling.answer import RunAnalysis, StepTimes
-from scalescope.scaling.finding import is_known
+from scalescope.scaling.finding import is_known, is_of_steady_steps
 from scalescope.scaling.verdicts.step_rows.steady import UNLIKE
 
 _MISLEADS = "so where the time goes, which comes from traces, need not hold for the measured throughput"
@@ -46,7 +46,7 @@ def is_doubtful(run: RunAnalysis) -> bool:
     Not where the costliest finding is what makes steps differ.
     """
     times = run.step_times
-    if times is None or any(is_known(one) for one in run.findings[:1]):
+    if times is None or any(is_known(one) or is_of_steady_steps(one) for one in run.findings[:1]):
         return False  # what makes its steps differ is known
     return times.unsteady and (_are_unlike(times) or _contradict(run))
 

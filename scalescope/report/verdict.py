@@ -164,6 +164,12 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
         if run.findings and is_of_steady_steps(run.findings[0]):
             headline = f"{whose}: {finding_text.headline(run.findings[0], 0.0, run.world_size)}"
             advice = _best_advice(run, "", False)
+        if run.recurring is not None and is_told(run):
+            told = f"{recurring_clause(run, run.recurring)}."
+            if leads(run):
+                headline, advice = f"{whose}: {told}", f"{recurring_advice(run.recurring)}."
+            else:
+                explained.append(capitalized(told))
     notes: list[str] = [lost_sentence(run)] if run.lost else []
     notes += _throughput_sentences(run)
     notes += _window_sentences(run)
@@ -353,11 +359,14 @@ def _throughput_sentences(run: RunAnalysis) -> list[str]:
         return ["Its throughput is not known: there are no steady steps outside the profiler's window."]
     a_second, unit = (done.tokens_per_s, "tokens") if done.tokens_per_s else (done.samples_per_s, of_what(done))
     text = f"It does {rate(a_second)} {unit}/s"
+    times = run.step_times
+    overall = a_second * (times.overall if times is not None else 1.0)
     if run.recurring is not None and is_told(run):
-        text += f" between the longer steps, {rate(pace(run.recurring) * a_second)} with them"
-    elif run.step_times is not None and (overall := run.step_times.overall) < 1:
+        text += f" between the longer steps, {rate(pace(run.recurring) * overall)} with them"
+    elif times is not None and times.long_steps is not None:
         text = (
-            f"It does {rate(a_second * overall)} {unit}/s, long steps included, and {rate(a_second)} in a typical one"
+            f"It does {rate(overall)} {unit}/s, long steps included, and {rate(a_second * times.between_long)} in a "
+            "typical one"
         )
     return [f"{text}, {percent(done.mfu)} MFU." if done.mfu is not None else f"{text}."]
 

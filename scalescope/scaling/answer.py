@@ -271,10 +271,10 @@ class Efficiency(msgspec.Struct, kw_only=True):
 
 
 class LongSteps(msgspec.Struct, frozen=True, kw_only=True):
-    """Steady steps that are far longer than the median one, now and then: by how much, and what for."""
+    """Steady steps that are far longer than a typical one, now and then: by how much, and what for."""
 
     count: int
-    each_ms: float  # a long one beyond the median, in the mean
+    each_ms: float  # a long one beyond a typical one, in the mean
     ms: float  # the same, in the mean of all steady steps, with its 95% interval
     low_ms: float
     high_ms: float
@@ -308,10 +308,18 @@ class StepTimes(msgspec.Struct, kw_only=True):
 
     @property
     def overall(self) -> float:
-        """What all steady steps did a second over what the typical one does: less than 1 where some are long."""
+        """What all steady steps did a second over what the median one does: less than 1 where a few are long."""
         if self.long_steps is None or self.measured_step_ms is None or self.long_steps.mean_step_ms <= 0:
             return 1.0
         return self.measured_step_ms / self.long_steps.mean_step_ms
+
+    @property
+    def between_long(self) -> float:
+        """What steps that are not long did a second over what the median one does."""
+        if self.long_steps is None or self.measured_step_ms is None:
+            return 1.0
+        typical = self.long_steps.mean_step_ms - self.long_steps.ms
+        return self.measured_step_ms / typical if typical > 0 else 1.0
 
     @property
     def profiled_step_ms(self) -> float | None:

@@ -162,9 +162,7 @@ def is_lost_in_noise(finding: Finding) -> bool:
 
 
 def is_known(finding: Finding) -> bool:
-    """Tell whether the run itself tells a cause, and its trace at most what that costs."""
-    if is_of_steady_steps(finding) and finding.code != "unsteady":
-        return True
+    """Tell whether the run itself tells a cause, and its trace but what that costs."""
     return finding.remedy is not None and finding.remedy.cure == "fewer_threads"
 
 

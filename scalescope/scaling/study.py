@@ -290,7 +290,9 @@ def _points(series: Series, timed: Sequence[TrainRun]) -> list[ScalingPoint]:
         assert analysis.throughput is not None and base.throughput is not None
         step_ms = _measured(run)
         assert step_ms is not None
-        speedup = analysis.throughput.samples_per_s / base.throughput.samples_per_s
+        speedup = (
+            analysis.throughput.samples_per_s * _kept_up(analysis) / (base.throughput.samples_per_s * _kept_up(base))
+        )
         points.append(
             ScalingPoint(
                 series=series.name,
@@ -299,8 +301,12 @@ def _points(series: Series, timed: Sequence[TrainRun]) -> list[ScalingPoint]:
                 scaling=series.scaling,
                 run=run.folder.path.name,
                 step_ms=step_ms,
-                samples_per_s=analysis.throughput.samples_per_s,
-                tokens_per_s=analysis.throughput.tokens_per_s,
+                samples_per_s=analysis.throughput.samples_per_s * _kept_up(analysis),
+                tokens_per_s=(
+                    analysis.throughput.tokens_per_s * _kept_up(analysis)
+                    if analysis.throughput.tokens_per_s is not None
+                    else None
+                ),
                 speedup=speedup,
                 efficiency=speedup * reference.world_size / run.world_size,
                 compute_factor=_compute_factor(series.scaling, reference, run),
@@ -313,6 +319,17 @@ def _points(series: Series, timed: Sequence[TrainRun]) -> list[ScalingPoint]:
             )
         )
     return points
+
+
+def _kept_up(analysis: RunAnalysis) -> float:
+    """Return what all steps of a run did a second over the median one, where loaders made some of them long.
+
+    What else makes steps long now and then, on shared cores, is no property of the job.
+    """
+    times = analysis.step_times
+    if times is None or times.long_steps is None or times.long_steps.cause is None:
+        return 1.0
+    return times.overall
 
 
 def _compute_factor(scaling: Scaling, reference: TrainRun, run: TrainRun) -> float | None:

@@ -60,6 +60,7 @@ class RunRecorder:
         self._devices = {device.rank: device}
         self._bursts: dict[int, RecordingBursts] = {}
         self._windows: dict[int, list[int]] = {}  # the longest that a rank recorded, by first step
+        self._counts_samples = config.samples is not None
         self._samples = dict.fromkeys(range(membership.size), config.samples or 1)  # by rank
         self._next_step = config.first_step
         self.ended: set[int] = set()
@@ -90,7 +91,8 @@ class RunRecorder:
             self.remarks += [f"rank {message.rank}: {remark}" for remark in message.remarks]
             if message.device is not None:
                 self._devices[message.rank] = message.device
-            if message.samples is not None and message.samples != self._samples[message.rank]:
+            # where rank 0 was told none, ranks count batches, and another rank's samples are no amount of those
+            if self._counts_samples and message.samples is not None and message.samples != self._samples[message.rank]:
                 self._samples[message.rank] = message.samples
                 self._accounting = replace(self._accounting, samples_per_step=sum(self._samples.values()))
             if message.bursts is not None:

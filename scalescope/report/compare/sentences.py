@@ -160,13 +160,16 @@ def _standing(answer: Comparison, link: str) -> str:
 
 
 def _unlike(answer: Comparison, link: str) -> str:
-    """Return what a step does another amount of; only in other pieces, where it comes to the same."""
+    """Return what a step does another amount of."""
     told = sorted(answer.amounts, key=lambda one: _ORDER.index(one.amount))
     if not told:
         return ""
     amounts = {one.amount for one in told}
-    what = "its steps are of another batch" if "samples" in amounts else "the same is sent in other pieces"
-    what = "it is not the same work" if amounts & {"flops_a_sample", "sent_bytes"} else what
+    what = "its collectives are not as many"
+    if "samples" in amounts:
+        what = "its steps are of another batch"
+    elif amounts & {"flops_a_sample", "sent_bytes"}:
+        what = "it is not the same work"
     return f"{link}{what}: {', '.join(amount_words(one) for one in told[:_MOST_AMOUNTS])}"
 
 

@@ -81,7 +81,7 @@ def _beyond_noise(loss: RankLoss) -> str:
     digits = digits_of((high - low) / 2)
     where = "within" if low <= 0 <= high else "beyond"
     bounds = f"95%: {figure(low, digits)} to {figure(high, digits)}"
-    return f" Compared as steps of one job, that is {where} noise: {figure(change, digits)} ms ({bounds})."
+    return f" Compared as steps of one job the change is {figure(change, digits)} ms ({bounds}), {where} noise."
 
 
 def lost_panels(data: ReportData) -> list[Panel]:

@@ -94,9 +94,11 @@ def headline_of_all(findings: Sequence[Finding], step_ms: float, ranks: int, oth
     if not is_lost_in_noise(first):
         return first_sentence(findings, step_ms, ranks), ""
     sure = next((one for one in findings if one.ms is not None and not is_within_noise(one)), None)
+    doubtful = capitalized(headline(first, step_ms, ranks))
+    if sure is not None:
+        return headline(sure, step_ms, ranks), doubtful
     nobody = "no rank" if first.rank is not None else "nothing"
-    said = f"; {headline(sure, step_ms, ranks)}" if sure is not None else f": {otherwise}"
-    return f"{nobody} stands out from the noise{said}", capitalized(headline(first, step_ms, ranks))
+    return f"{nobody} stands out from the noise: {otherwise}", doubtful
 
 
 def line(finding: Finding) -> str:

@@ -87,8 +87,9 @@ def _run_figures(run: RunAnalysis) -> list[Figure]:
         value, unit = (
             (done.tokens_per_s, "tokens/s") if done.tokens_per_s else (done.samples_per_s, f"{of_what(done)}/s")
         )
-        between = ", between the longer steps" if run.recurring is not None and is_told(run) else ""
-        overall = run.step_times.overall if run.step_times is not None else 1.0
+        recurs = run.recurring is not None and is_told(run)
+        overall = run.step_times.overall if run.step_times is not None and not recurs else 1.0
+        between = ", between the longer steps" if recurs else ""
         figures.append(Figure(f"throughput{between}", rate(value * overall), unit))
     factors, whose = shown_efficiency(run)
     if factors is not None:

@@ -133,7 +133,7 @@ def _taken_out(replayer: Replayer, untraced: Untraced | None, host: Sequence[Hos
         # devices that take another time in each step: a few of those know the mean of all no better than this
         half, step = uneven_ms(replayer), replayer.base_ns / 1e6
         told.low_ms, told.high_ms = (
-            step - math.hypot(step - told.low_ms, half),
+            max(0.0, step - math.hypot(step - told.low_ms, half)),
             step + math.hypot(told.high_ms - step, half),
         )
     return told

@@ -3,7 +3,17 @@
 from collections.abc import Sequence
 
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import IN_STEPS, STEADY_STEPS, EvidenceRow, Finding, Remedy, is_of_steady_steps, ranked
+from scalescope.scaling.finding import (
+    IN_STEPS,
+    STEADY_STEPS,
+    EvidenceRow,
+    Finding,
+    Remedy,
+    is_of_steady_steps,
+    is_within_noise,
+    ranked,
+    weight,
+)
 
 #: Without a cause that is timed, only what costs so much of the mean step is told, and of devices alone: hosts that
 #: compute share their cores.
@@ -17,7 +27,9 @@ def with_long_steps(findings: Sequence[Finding], analysis: RunAnalysis) -> list[
     """
     kept = [one for one in findings if not is_of_steady_steps(one)]
     found = _finding(analysis)
-    if found is None or any(_is_the_same(one, found) and (one.ms or 0.0) >= (found.ms or 0.0) for one in kept):
+    if found is None or any(
+        _is_the_same(one, found) and not is_within_noise(one) and weight(one) >= weight(found) for one in kept
+    ):
         return kept
     others = [one for one in kept if one.code != "nothing" and not _is_the_same(one, found)]
     unpriced = [one for one in others if one.ms is None]
@@ -25,7 +37,7 @@ def with_long_steps(findings: Sequence[Finding], analysis: RunAnalysis) -> list[
 
 
 def _is_the_same(one: Finding, found: Finding) -> bool:
-    return one.code in (found.code, "unsteady") and one.rank in (found.rank, None)
+    return one.code in (found.code, "unsteady") and (found.rank is None or one.rank in (found.rank, None))
 
 
 def _finding(analysis: RunAnalysis) -> Finding | None:

@@ -27,7 +27,7 @@ def host_bound_behind(scene: Scene, candidates: Sequence[Candidate]) -> list[Can
 
 def _candidate(scene: Scene, idle: tuple[EvidenceRow, ...]) -> Candidate:
     beside = max(
-        (one.count for cause in scene.host or () if cause.code == "host_bound" for one in cause.evidence
+        (one.count or 0.0 for cause in scene.host or () if cause.code == "host_bound" for one in cause.evidence
          if one.name == BESIDE), default=0.0,
     )  # fmt: skip
     launches = sum(len(scene.side.launches[rank, 0].activity) for rank in scene.side.ranks) / len(scene.side.ranks)
