@@ -18,7 +18,7 @@ from scalescope.scaling.compare.kernels.alignment import align
 from scalescope.scaling.compare.kernels.expected import expected_ratio
 from scalescope.scaling.compare.kernels.matching import match_tables
 from scalescope.scaling.compare.kernels.operators import Call, CallTable, Kernel, read_calls
-from scalescope.scaling.compare.kernels.work import with_work
+from scalescope.scaling.compare.kernels.work import rank_with_other_work, with_work
 from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat, Window
 from scalescope.scaling.compare.read import read_side
 from scalescope.scaling.compare.same_work import amounts
@@ -100,6 +100,28 @@ def test_what_is_done_besides_is_certain_though_its_part_lies_within_noise() -> 
         parts[:1], *sides[::-1], match_tables(table(layer("nvidia") * 13), table(layer("nvidia") * 12)).alone_us
     )
     assert back[0].work is not None and back[0].work.change_ms == pytest.approx(-0.1)
+
+
+def test_a_kernel_that_one_rank_alone_launches_besides_is_named_though_the_step_is_as_long_for_all_one_can_tell() -> (
+    None
+):
+    before, after = counted("before", {"other": 3}), counted("after", {"other": 3})
+    more = tuple(4 if kind == "other" else 0 for kind in KINDS)
+    for window in after.repeats[0].windows:
+        window.calls[1] = more
+    assert rank_with_other_work(before, after) == 1 and rank_with_other_work(before, before) is None
+    (told,) = with_work([part("other", 20.0, 20.9, 1.2)], before, after, {"other": (0.0, 1870.0)}, 1)
+    assert told.within_noise and told.work is not None and told.work.rank == 1
+    assert (told.work.baseline_calls, told.work.other_calls) == (3, 4)
+    assert told.told_ms == pytest.approx(1.87) and (told.work.low_ms or 0) > 0
+    (of_rank,) = with_work(
+        [msgspec.structs.replace(told, rank=1, work=None)], before, after, {"other": (0.0, 1870.0)}, 1
+    )
+    assert of_rank.work is not None and of_rank.work.rank is None, "the part says whose it is"
+    several = counted("several", {"other": 4})
+    assert rank_with_other_work(before, several) is None, "all ranks' is nobody's alone"
+    unsteady = counted("unsteady", {"other": 3}, {"other": 4})
+    assert rank_with_other_work(before, unsteady) is None
 
 
 def test_a_real_step_with_a_layer_less_lacks_that_layers_kernels_and_nothing_else() -> None:

@@ -192,7 +192,8 @@ def _more_kernels(answer: Comparison) -> str:
 
 def calls(work: CountedWork) -> str:
     """Return by how many calls a step does more or less."""
-    return f"{work.other_calls:,} calls a step for {work.baseline_calls:,}"
+    whose = f" on rank {work.rank}" if work.rank is not None else ""
+    return f"{work.other_calls:,} calls a step for {work.baseline_calls:,}{whose}"
 
 
 def _because(part: PartChange, answer: Comparison) -> str:

@@ -52,6 +52,7 @@ class CountedWork(msgspec.Struct, kw_only=True, frozen=True):
     change_ms: float | None = None  # of kernels that one side alone launches; None: there are none, or others in turn
     low_ms: float | None = None  # bounds, by what the kind's kernels vary by: their time has a sign
     high_ms: float | None = None
+    rank: int | None = None  # whose step it is of, where no other rank's launches another number
 
 
 class PartChange(msgspec.Struct, kw_only=True, frozen=True):

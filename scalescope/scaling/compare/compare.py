@@ -12,7 +12,7 @@ from scalescope.scaling.compare.environment import differing
 from scalescope.scaling.compare.gate import Limit, judge
 from scalescope.scaling.compare.kernels.gaps import standing_gaps
 from scalescope.scaling.compare.kernels.matching import Matched, another_size, match_sides
-from scalescope.scaling.compare.kernels.work import with_work
+from scalescope.scaling.compare.kernels.work import rank_with_other_work, with_work
 from scalescope.scaling.compare.measurement import Measurement
 from scalescope.scaling.compare.points import compare_points
 from scalescope.scaling.compare.read import label_of, read_side
@@ -153,11 +153,12 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
     if found is None:
         text = "one has steps without a profiler only, the other traces only" if _has_some(baseline, other) else ""
         return _refused(names, "not_measured", [*work.notes, *([text] if text else [])], baseline, other, ())
-    rank = next((part.rank for part in found.parts if part.rank is not None), None)
+    alone = rank_with_other_work(baseline, other)
+    rank = next((part.rank for part in found.parts if part.rank is not None), None) if alone is None else alone
     matched = match_sides(baseline, other, rank, work.rate)
     if (differs := _batch_differs(baseline, other, matched)) is not None:
         return _refused(names, "another_batch", [*work.notes, differs], baseline, other, ())
-    parts = with_work(found.parts, baseline, other, matched.alone_us)
+    parts = with_work(found.parts, baseline, other, matched.alone_us, alone)
     changed = sorted((one for one in parts if one.told_ms is not None), key=lambda one: -abs(one.told_ms or 0.0))
     told = [note for side in (baseline, other) for one in side.repeats for note in one.notes]
     return Comparison(

@@ -17,48 +17,80 @@ from scalescope.scaling.trace.kernel_kinds import KINDS
 _EXCHANGED = 0.1
 
 
+def rank_with_other_work(baseline: Measurement, other: Measurement) -> int | None:
+    """Return the rank whose steps alone launch another number of kernels of some kind; None where no rank's do, or
+    several ranks', or where a rank's steps differ among themselves.
+    """
+    before, after = (_counts_by_rank(side) for side in (baseline, other))
+    if len(before) < 2 or before.keys() != after.keys() or None in (*before.values(), *after.values()):
+        return None
+    changed = [rank for rank, counts in before.items() if counts != after[rank]]
+    return changed[0] if len(changed) == 1 else None
+
+
+def _counts_by_rank(side: Measurement) -> dict[int, tuple[int, ...] | None]:
+    """Return each rank's number of kernels a step, by kind, None where its windows differ."""
+    found: dict[int, set[tuple[int, ...]]] = {}
+    for window in side.windows:
+        for rank, calls in window.calls.items():
+            found.setdefault(rank, set()).add(tuple(calls))
+    return {rank: next(iter(counts)) if len(counts) == 1 else None for rank, counts in found.items()}
+
+
 def with_work(
-    parts: Sequence[PartChange], baseline: Measurement, other: Measurement, alone_us: Mapping[str, tuple[float, float]]
+    parts: Sequence[PartChange],
+    baseline: Measurement,
+    other: Measurement,
+    alone_us: Mapping[str, tuple[float, float]],
+    rank: int | None = None,
 ) -> list[PartChange]:
     """Return the parts, each kernel kind with its kernels' number on both sides, where every step says the same.
 
-    `alone_us`: see Matched.
+    `alone_us`: see Matched; `rank`: see rank_with_other_work.
     """
     fewer, more = (sum(us[at] for us in alone_us.values()) for at in (0, 1))
     # where both sides have kernels of their own, those were exchanged for others, maybe of another kind (a compiled
     # step): how much more is done is not told by their time
     sign = 1 if fewer <= _EXCHANGED * more else -1 if more <= _EXCHANGED * fewer else 0
     return [
-        msgspec.structs.replace(part, work=_work(part, baseline, other, alone_us.get(part.name, (0.0, 0.0)), sign))
+        msgspec.structs.replace(
+            part, work=_work(part, (baseline, other), alone_us.get(part.name, (0.0, 0.0)), sign, rank)
+        )
         for part in parts
     ]
 
 
 def _work(
-    part: PartChange, baseline: Measurement, other: Measurement, alone: tuple[float, float], sign: int
+    part: PartChange, sides: tuple[Measurement, Measurement], alone: tuple[float, float], sign: int, rank: int | None
 ) -> CountedWork | None:
     """Return a part's work; `alone`: µs, see Matched; `sign`: 1 where OTHER does more, -1 where less, 0: not told."""
-    before, after = (_counted(side, part) for side in (baseline, other))
+    before, after = (_counted(side, part, rank) for side in sides)
+    rank = rank if part.rank is None else None  # else the part says it
     if before is None or after is None:
         return None
     if (after - before) * sign <= 0 or alone[sign < 0] or not alone[sign > 0]:
-        return CountedWork(baseline_calls=before, other_calls=after)
+        return CountedWork(baseline_calls=before, other_calls=after, rank=rank if before != after else None)
     # what makes the kernels of a kind take longer in one run than in another makes these do so, by the same share
     ms, longest = (alone[1] - alone[0]) / 1e3, max(part.baseline_ms, part.other_ms)
     share = (part.high_ms - part.low_ms) / 2 / longest if longest > 0 else 1.0
     half = abs(ms) * min(1.0, share)
-    return CountedWork(baseline_calls=before, other_calls=after, change_ms=ms, low_ms=ms - half, high_ms=ms + half)
+    return CountedWork(
+        baseline_calls=before, other_calls=after, change_ms=ms, low_ms=ms - half, high_ms=ms + half, rank=rank
+    )
 
 
-def _counted(side: Measurement, part: PartChange) -> int | None:
-    """Return how many kernels of a kind a step launches on the part's rank, or on each; None where steps differ."""
+def _counted(side: Measurement, part: PartChange, rank: int | None) -> int | None:
+    """Return how many kernels of a kind a step launches on the part's rank, else on `rank`, else on each; None where
+    steps differ.
+    """
+    of_rank = part.rank if part.rank is not None else rank
     if part.name not in KINDS:
         return None
     kind = KINDS.index(part.name)
     found = {
         calls[kind]
         for window in side.windows
-        for rank, calls in window.calls.items()
-        if part.rank is None or rank == part.rank
+        for one, calls in window.calls.items()
+        if of_rank is None or one == of_rank
     }
     return found.pop() if len(found) == 1 else None
