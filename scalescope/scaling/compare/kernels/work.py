@@ -18,23 +18,25 @@ _EXCHANGED = 0.1
 
 
 def rank_with_other_work(baseline: Measurement, other: Measurement) -> int | None:
-    """Return the rank whose steps alone launch another number of kernels of some kind; None where no rank's do, or
-    several ranks', or where a rank's steps differ among themselves.
+    """Return the rank whose steps alone launch another number of kernels; None where no rank's do, or several ranks'.
+
+    Of the kinds that every rank launches the same number of in all of its steps.
     """
-    before, after = (_counts_by_rank(side) for side in (baseline, other))
-    if len(before) < 2 or before.keys() != after.keys() or None in (*before.values(), *after.values()):
-        return None
-    changed = [rank for rank, counts in before.items() if counts != after[rank]]
-    return changed[0] if len(changed) == 1 else None
+    changed: set[int] = set()
+    for kind in range(len(KINDS)):
+        before, after = (_by_rank(side, kind) for side in (baseline, other))
+        if len(before) > 1 and before.keys() == after.keys() and None not in (*before.values(), *after.values()):
+            changed |= {rank for rank, count in before.items() if count != after[rank]}
+    return changed.pop() if len(changed) == 1 else None
 
 
-def _counts_by_rank(side: Measurement) -> dict[int, tuple[int, ...] | None]:
-    """Return each rank's number of kernels a step, by kind, None where its windows differ."""
-    found: dict[int, set[tuple[int, ...]]] = {}
+def _by_rank(side: Measurement, kind: int) -> dict[int, int | None]:
+    """Return how many kernels of a kind each rank launches a step; None where its steps differ."""
+    found: dict[int, set[int | None]] = {}
     for window in side.windows:
         for rank, calls in window.calls.items():
-            found.setdefault(rank, set()).add(tuple(calls))
-    return {rank: next(iter(counts)) if len(counts) == 1 else None for rank, counts in found.items()}
+            found.setdefault(rank, set()).add(calls[kind])
+    return {rank: counts.pop() if len(counts) == 1 else None for rank, counts in found.items()}
 
 
 def with_work(
