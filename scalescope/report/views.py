@@ -73,7 +73,7 @@ def efficiency_table(study: StudyAnalysis) -> Table:
         "tokens_per_s": _NO_TOKENS,
         "samples_per_s": no_samples,
         "compute_factor": no_trace,
-        "parallel_factor": no_trace,
+        "parallel_factor": "there is no analysed trace, or one whose ranks' steps are not the same ones",
     }
     return Table(columns, rows, reasons)
 
