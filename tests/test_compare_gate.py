@@ -88,6 +88,20 @@ def test_a_ci_job_passes_fails_with_the_line_and_says_broken_input_in_one(runs: 
     assert code == 2 and said.startswith("broken: scalescope: ") and said.count("\n") == 0 and "run.json" in said
 
 
+def test_a_gate_that_fails_does_so_though_nobody_reads_on(runs: Path) -> None:
+    """`compare … --fail-if … | head -1` came to 0 in a script that asks for its exit code."""
+    words = ["compare", str(runs / "baseline"), str(runs / "slow"), "--fail-if", "step>3%"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        gate = subprocess.run(
+            [sys.executable, "-m", "scalescope", *words], stdout=writer, check=False, timeout=60, cwd=DATA.parent.parent
+        )
+    finally:
+        os.close(writer)
+    assert gate.returncode == 1
+
+
 def test_a_baseline_of_an_older_version_is_compared_with(tmp_path: Path) -> None:
     assert json.loads((OLDER / "analysis.json").read_text())["schema"] == 1
     answer = compare_paths([OLDER], [OLDER], [parse("step>5%"), parse("memory>1%")])

@@ -8,10 +8,11 @@ import msgspec
 import pytest
 
 from scalescope.records.rows import StepRow
+from scalescope.report.text.findings import because
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import Finding
+from scalescope.scaling.finding import EvidenceRow, Finding
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.verdicts.step_rows.long_steps import long_steps
 from tests.report_samples import run_answer, write_run
@@ -179,3 +180,15 @@ def test_a_job_without_traces_tells_it_too(tmp_path: Path) -> None:
     assert isinstance(answer, RunAnalysis)
     verdict = run_verdict(answer)
     assert "loading data costs 3.0 ms" in verdict.headline and "make batches faster" in verdict.advice
+
+
+def test_a_rank_whose_workers_are_slow_says_that_the_others_may_be_too() -> None:
+    """Workers go on while their rank waits for another one: how slow those are, no wait tells."""
+    for name, hedged in (
+        ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", True),
+        ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", False),
+    ):
+        row = EvidenceRow(kind="annotation", name=name, ms=104.0)
+        found = Finding(code="data_loading", rank=1, ms=104.0, low_ms=99.0, high_ms=110.0, backed="replay",
+                        evidence=(row,))  # fmt: skip
+        assert ("the others' workers go on meanwhile, and may be as slow" in because(found)) == hedged

@@ -9,6 +9,7 @@ import pytest
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
+from scalescope.report.steadiness import is_doubtful
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RecurringSteps, RunAnalysis
@@ -103,6 +104,17 @@ def test_the_table_of_advice_is_no_firmer_than_a_first_sentence_of_them(tmp_path
         every=5, phase=4, phases=[4], rank=None, longer_ms=60.0, usual_ms=50.0, mean_ms=12.0
     )
     assert "Of the profiled steps alone, most would come of: use larger" in page_text(folder, answer)
+
+
+def test_a_window_that_met_one_is_no_unsteady_machine(tmp_path: Path) -> None:
+    answer = own_run(tmp_path / "run", 4, 8.8)
+    assert answer.step_times is not None and answer.recurring is not None
+    answer.step_times.unsteady, answer.step_times.profiling_overhead_fraction = True, 0.5
+    met = {one.step % answer.recurring.every in answer.recurring.phases for one in answer.steps}
+    assert True in met
+    assert not is_doubtful(answer)
+    answer.recurring = None
+    assert is_doubtful(answer)
 
 
 def test_a_job_without_traces_tells_it_first_too(tmp_path: Path) -> None:

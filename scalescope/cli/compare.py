@@ -1,12 +1,13 @@
 """`scalescope compare`: two measurements of anything, side by side; with --fail-if as a gate."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from scalescope.cli.outputs import Outputs, add_json, add_markdown, outputs
 from scalescope.cli.redacting import add_redact, pseudonyms_of_paths, refuse_redacting_nothing
 from scalescope.launch.bounds import Bounds, check_number
-from scalescope.records.errors import ExitCode, UserError
+from scalescope.records.errors import ExitCode, ReaderGone, UserError
 from scalescope.report.compare.markdown import summary
 from scalescope.report.compare.terminal import print_comparison
 from scalescope.report.terminal import make_console
@@ -71,11 +72,16 @@ def _run(options: argparse.Namespace, out: Outputs) -> int:
         from scalescope.report.compare.perfetto import write_side_by_side
 
         write_side_by_side(options.baseline, options.other, options.perfetto, redact=options.redact)
-    print_comparison(answer, make_console())
-    for path in (options.json, options.html, options.markdown, options.perfetto):
-        if path is not None:
-            print(f"written: {path}")
-    return int(ExitCode.OK if all(line.held for line in answer.gate) else ExitCode.CHECK_FAILED)
+    code = ExitCode.OK if all(line.held for line in answer.gate) else ExitCode.CHECK_FAILED
+    try:
+        print_comparison(answer, make_console())
+        for path in (options.json, options.html, options.markdown, options.perfetto):
+            if path is not None:
+                print(f"written: {path}")
+        sys.stdout.flush()
+    except BrokenPipeError as error:
+        raise ReaderGone(code) from error  # a gate that fails does so whoever reads it
+    return int(code)
 
 
 def _redacted(answer: Comparison, paths: list[Path]) -> Comparison:

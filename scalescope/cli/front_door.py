@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _main(arguments: Sequence[str] | None) -> int:
     argv = list(sys.argv[1:] if arguments is None else arguments)
-    from scalescope.records.errors import ExitCode, Preempted, RunError, UserError
+    from scalescope.records.errors import ExitCode, Preempted, ReaderGone, RunError, UserError
 
     if lacks := missing():
         print(f"scalescope: {lacks}", file=sys.stderr)
@@ -111,9 +111,9 @@ def _main(arguments: Sequence[str] | None) -> int:
     except (UserError, RunError, Preempted) as error:
         print(f"scalescope: {error}", file=sys.stderr)
         return int(error.exit_code)
-    except BrokenPipeError:
+    except BrokenPipeError as error:
         _let_go_of_stdout()  # the reader of a pipe (head, less) has gone: not worth a traceback
-        return int(ExitCode.OK)
+        return int(error.exit_code if isinstance(error, ReaderGone) else ExitCode.OK)
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         print(f"scalescope: {where}{error.strerror or error}", file=sys.stderr)

@@ -37,3 +37,11 @@ class Preempted(Exception):
     """The job was asked to end, has saved its state, and can be run again from there."""
 
     exit_code = ExitCode.PREEMPTED
+
+
+class ReaderGone(BrokenPipeError):
+    """What is printed has no reader any more (`| head`); the exit code was known before, and stands."""
+
+    def __init__(self, exit_code: ExitCode) -> None:
+        super().__init__()
+        self.exit_code = exit_code

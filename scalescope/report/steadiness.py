@@ -48,6 +48,8 @@ def is_doubtful(run: RunAnalysis) -> bool:
     times = run.step_times
     if times is None or any(is_known(one) or is_of_steady_steps(one) for one in run.findings[:1]):
         return False  # what makes its steps differ is known
+    if run.recurring is not None and any(one.step % run.recurring.every in run.recurring.phases for one in run.steps):
+        return False  # the window met one of those that are longer every so often
     return times.unsteady and (_are_unlike(times) or _contradict(run))
 
 

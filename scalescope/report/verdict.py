@@ -152,8 +152,8 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
         if run.recurring is not None and leads(run):
             level = "unknown"  # a few profiled steps hold none of it, or too much
             whole = headline.removeprefix(f"{whose}: ")
-            alone = "" if "Of the profiled steps alone" in whole else "Of the profiled steps: "
-            headline = f"{whose}: {recurring_clause(run, run.recurring)}. {alone}{whole}"
+            whole = capitalized(whole) if "Of the profiled steps alone" in whole else f"Of the profiled steps: {whole}"
+            headline = f"{whose}: {recurring_clause(run, run.recurring)}. {whole}"
         if lost and 1 - compute > 0.02:
             advice = f"{_remedy(lost[0][0], run)}."
         advice = _best_advice(run, advice, bool(unseen))

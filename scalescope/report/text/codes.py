@@ -100,7 +100,13 @@ def _loading(finding: Finding) -> str:
     plain = row is None or row.name in ("loading", LOADING) or row.name.startswith("enumerate(DataLoader)")
     named = f" ({row.name})" if row is not None and not plain else ""
     took = f" for {milliseconds(row.ms)} a step" if row is not None and row.ms is not None else ""
-    return f"{whose} data{named}{took} while the device has nothing to do"
+    # a worker goes on while its rank waits for another one: how slow it is shows once that other is mended
+    hidden = (
+        "; the others' workers go on meanwhile, and may be as slow"
+        if finding.rank is not None and row is not None and "MultiProcessingDataLoader" in row.name
+        else ""
+    )
+    return f"{whose} data{named}{took} while the device has nothing to do{hidden}"
 
 
 def _stall(finding: Finding) -> str:

@@ -28,7 +28,8 @@ CURES: dict[Cure, CureText] = {
     ),
     "load_ahead": CureText(
         "load batches ahead, in processes of their own",
-        "DataLoader(num_workers=4, prefetch_factor=4, pin_memory=True, persistent_workers=True)",
+        "DataLoader(num_workers=4, prefetch_factor=4, pin_memory=True, persistent_workers=True), "
+        "or more workers than now",
     ),
     "launch_apart": CureText(
         "launch in one thread of the process, or let another process do what the other thread does",
@@ -134,7 +135,8 @@ ON_CPUS: dict[Cure, CureText] = {
     ),
     "load_ahead": CureText(
         "load batches ahead, in processes of their own",
-        "DataLoader(num_workers=2, prefetch_factor=4, persistent_workers=True), with cores left for them",
+        "DataLoader(num_workers=2, prefetch_factor=4, persistent_workers=True), or more workers than now, "
+        "with cores left for them",
     ),
     "compile": CureText("launch less: compile the step", "torch.compile(model); larger batches"),
     "copy_ahead": CureText("take copies out of the step", "no .clone() or .to() in each step; views where they do"),

@@ -34,7 +34,8 @@ def recurring_clause(run: RunAnalysis, found: RecurringSteps) -> str:
 def recurring_advice(found: RecurringSteps) -> str:
     """Return what to do about them."""
     return (
-        f"see what every {_ordinal(found.every)} step does beside training (validation, saving, logging), "
+        f"see what every {_ordinal(found.every)} step does beside training (validation, saving, logging, "
+        "waiting for batches that come several at a time), "
         f"and do it less often or in the background: at most {milliseconds(found.mean_ms)} a step"
     )
 

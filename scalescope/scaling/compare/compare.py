@@ -219,7 +219,8 @@ def _cores_untold(baseline: Measurement, other: Measurement) -> list[str]:
 
 def _batch_untold(baseline: Measurement, other: Measurement, matched: Matched) -> list[str]:
     """Say that steps may be of other batches, where neither facts nor grids tell how many samples a step takes."""
-    told = all(side.first.identity.samples is not None for side in (baseline, other))
+    sides = [side.first.identity for side in (baseline, other)]
+    told = all(one.samples is not None and not one.counts_batches for one in sides)
     if told or matched.work_ratio is not None:
         return []
     return ["nothing tells whether a step takes as many samples on both sides: of another batch it would be as much "
