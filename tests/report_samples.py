@@ -22,6 +22,7 @@ from scalescope.scaling.answer import (
     Throughput,
     WaterfallPart,
 )
+from scalescope.scaling.run import explain_run
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall, write_answer
 
 GPT_STEP = {1: 64.03, 2: 65.91, 4: 67.83}  # ms in the profiler's window
@@ -238,3 +239,16 @@ def write_real_study(path: Path) -> RunFolder:
     folder.set_status("done")
     analyze([path])
     return folder
+
+
+def run_with_traces(path: Path, job: Path) -> tuple[RunFolder, set[int]]:
+    """Write a run of two ranks with a job's traces, without steps yet and without an answer; return it, and which steps
+    the traces hold.
+    """
+    folder = write_run(path, 2)
+    folder.analysis.unlink()
+    folder.steps.unlink()
+    folder.traces.mkdir()
+    for trace in job.glob("rank*.json.gz"):
+        shutil.copy(trace, folder.trace_of(int(trace.name[4]), 30))
+    return folder, {one.step for one in explain_run(job, jobs=1).analysis.steps}

@@ -1,6 +1,5 @@
 """Steps that wait for their batches now and then: no window need meet one, and the job's own rows tell of them."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import EvidenceRow, Finding
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.verdicts.step_rows.long_steps import long_steps
-from tests.report_samples import run_answer, write_run
+from tests.report_samples import run_answer, run_with_traces, write_run
 
 JOB = Path(__file__).parent / "data" / "gather_sm_n2"  # 2.2 ms a step
 STEP_MS = 2.2
@@ -72,19 +71,11 @@ def test_steady_steps_a_single_hiccup_and_too_few_steps_tell_nothing(few: list[S
 
 def with_rows(path: Path, steady: list[StepRow]) -> RunAnalysis:
     """Return the answer for a run with the job's traces and such steady steps before them."""
-    folder = write_run(path, 2)
-    folder.analysis.unlink()
-    folder.steps.unlink()
-    folder.traces.mkdir()
-    for trace in JOB.glob("rank*.json.gz"):
-        shutil.copy(trace, folder.trace_of(int(trace.name[4]), 30))
-    (plain,) = analyze([JOB], jobs=1)
-    assert isinstance(plain, RunAnalysis)
-    recorded = sorted({one.step for one in plain.steps})
+    folder, recorded = run_with_traces(path, JOB)
     with folder.step_writer() as writer:
         for row in steady:
             writer.append(row)
-        for step in recorded:
+        for step in sorted(recorded):
             row = StepRow(step=max(step, len(steady)), phase="profile", step_ms=[STEP_MS] * 2, samples_per_s=29e3)
             writer.append(row)
     (answer,) = analyze([path], jobs=1)

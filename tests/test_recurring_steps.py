@@ -1,6 +1,5 @@
 """Steps that are longer every so often (validation, a checkpoint, a log) are told by the rows of all steps, first."""
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from scalescope.report.verdict import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RecurringSteps, RunAnalysis
 from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
-from tests.report_samples import write_run
+from tests.report_samples import run_with_traces, write_run
 from tests.test_report_top import BUCKETS, page_text, replayed
 
 JOB = Path(__file__).parent / "data" / "gather_sm_n2"  # 2.2 ms a step
@@ -61,15 +60,7 @@ def test_nothing_is_told_of_few_steps_none_or_a_tenth_longer() -> None:
 
 def own_run(path: Path, every: int, extra_ms: float) -> RunAnalysis:
     """Return the answer for a run of 2.2 ms a step, of which every so many are longer."""
-    folder = write_run(path, 2)
-    folder.analysis.unlink()
-    folder.steps.unlink()
-    folder.traces.mkdir()
-    for trace in JOB.glob("rank*.json.gz"):
-        shutil.copy(trace, folder.trace_of(int(trace.name[4]), 30))
-    (plain,) = analyze([JOB], jobs=1)
-    assert isinstance(plain, RunAnalysis)
-    recorded = {one.step for one in plain.steps}
+    folder, recorded = run_with_traces(path, JOB)
     with folder.step_writer() as writer:
         for step in range(max(recorded) - 40, max(recorded) + 20):
             profiled = step in recorded

@@ -1,6 +1,5 @@
 """A job whose own untraced steps contradict its traces did not run evenly: that is said before anything else."""
 
-import shutil
 from io import StringIO
 from pathlib import Path
 
@@ -20,22 +19,14 @@ from scalescope.scaling.answer import AsRun, Replay, RunAnalysis, StepTimes
 from scalescope.scaling.as_run.step import mark_unsteady
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.windows.add import join_windows
-from tests.report_samples import run_answer, study_answer, write_run
+from tests.report_samples import run_answer, run_with_traces, study_answer
 
 JOB = Path(__file__).parent / "data" / "gather_sm_n2"  # 2.2 ms a step
 
 
 def own_run(path: Path, steady_ms: float) -> RunAnalysis:
     """Return the answer for a run with these traces, whose untraced steps are so long and whose profiled are 2.2 ms."""
-    folder = write_run(path, 2)
-    folder.analysis.unlink()
-    folder.steps.unlink()
-    folder.traces.mkdir()
-    for trace in JOB.glob("rank*.json.gz"):
-        shutil.copy(trace, folder.trace_of(int(trace.name[4]), 30))
-    (plain,) = analyze([JOB], jobs=1)
-    assert isinstance(plain, RunAnalysis)
-    recorded = {one.step for one in plain.steps}
+    folder, recorded = run_with_traces(path, JOB)
     with folder.step_writer() as rows:
         for step in range(max(recorded) - 40, max(recorded) + 20):
             ms = 2.2 if step in recorded else steady_ms + 0.001 * (step % 3)
