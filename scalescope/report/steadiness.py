@@ -1,9 +1,9 @@
 """What is said of profiled steps beside the measured ones: what profiling costs, or that the machine was unsteady."""
 
+from scalescope.records.steps.unevenness import UNLIKE
 from scalescope.report.drawing.numbers import figure, percent
 from scalescope.scaling.answer import RunAnalysis, StepTimes
 from scalescope.scaling.finding import is_known, is_of_steady_steps
-from scalescope.scaling.verdicts.step_rows.steady import UNLIKE
 
 _MISLEADS = "so where the time goes, which comes from traces, need not hold for the measured throughput"
 
@@ -16,7 +16,9 @@ def profiling_line(run: RunAnalysis) -> str:
     profiled = figure(times.profiled_step_ms or 0, 2)
     text = f"A step takes {figure(times.measured_step_ms, 2)} ms, and {profiled} ms while it is profiled"
     if times.unsteady:
-        return f"The machine was unsteady. {text}: {_why(run, times)}."
+        # by a few per cent steps differ on any machine: then only what profiling costs is not known
+        doubt = "The machine was unsteady. " if _are_unlike(times) or _contradict(run) else ""
+        return f"{doubt}{text}: {_why(run, times)}."
     return f"{text}: profiling overhead {figure(times.profiling_overhead_ms, 2)} ms."
 
 

@@ -3,7 +3,7 @@
 from statistics import median, quantiles
 
 from scalescope.records.rows import StepRow
-from scalescope.records.steps.unevenness import StepExcess, difference
+from scalescope.records.steps.unevenness import UNLIKE, StepExcess, difference
 from scalescope.train.measure.schedule import Schedule
 
 
@@ -54,7 +54,8 @@ def _profiling(found: StepExcess) -> str:
         why = f"no more than steady steps differ by themselves (± {found.placebo_ms:,.2f})"
     else:
         why = "shorter, which no profiling makes it"
-    return f"{inside}, {why}: the machine was unsteady, and what profiling costs cannot be told"
+    unsteady = "the machine was unsteady, and " if abs(found.fraction) >= UNLIKE else ""
+    return f"{inside}, {why}: {unsteady}what profiling costs cannot be told"
 
 
 def _p95(values: list[float]) -> float:

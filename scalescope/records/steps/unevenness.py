@@ -16,6 +16,8 @@ from scalescope.records.statistics import student_95
 _LEAST_STEPS = 5
 #: Profiled steps that are shorter by no more than this share are as long as the others.
 _SHORTER = 0.01
+#: Profiled steps that differ by more from the measured ones are not like them.
+UNLIKE = 0.1
 #: A median's standard error over a mean's, of steps that are normally distributed.
 _MEDIAN_OVER_MEAN = math.sqrt(math.pi / 2)
 

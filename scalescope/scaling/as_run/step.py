@@ -8,6 +8,7 @@ import msgspec
 
 from scalescope.records.errors import RunError
 from scalescope.records.statistics import half_of_mean
+from scalescope.records.steps.unevenness import UNLIKE
 from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis, Split, StepTimes
 from scalescope.scaling.as_run.calibrate import ON_DEVICES, Calibration, Untraced, calibrate
 from scalescope.scaling.as_run.partition import partition_replayed
@@ -20,7 +21,6 @@ from scalescope.scaling.replay.graph import Graph
 from scalescope.scaling.replay.simulate import host_bound_ns, host_work_ns
 from scalescope.scaling.replay.whatif import Replayer
 from scalescope.scaling.verdicts.efficiency import efficiency_of
-from scalescope.scaling.verdicts.step_rows.steady import UNLIKE
 
 #: Interruptions that are found take no larger share of a host's time: what is left of it would say nothing any more.
 _MOST_INTERRUPTED = 0.75

@@ -4,13 +4,10 @@ import statistics
 from collections.abc import Iterable, Sequence
 
 from scalescope.records.rows import StepRow
-from scalescope.records.steps.unevenness import difference, percentile
+from scalescope.records.steps.unevenness import UNLIKE, difference, percentile
 from scalescope.scaling.answer import RunAnalysis, StepTimes, Throughput
 from scalescope.scaling.verdicts.step_rows.long_steps import long_steps
 from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
-
-#: Profiled steps that differ by more from the measured ones are not like them.
-UNLIKE = 0.1
 
 
 def slowed_by_profiling(analysis: RunAnalysis) -> bool:
