@@ -71,13 +71,13 @@ def write_rows(path: Path, rows: Iterable[Row]) -> None:
 def _encoded(value: object) -> object:
     if isinstance(value, Path):
         return str(value)
-    raise NotImplementedError(f"{type(value)} has no place in a row")
+    raise TypeError(f"{type(value)} has no place in a row")
 
 
 def _decoded(kind: type, value: Any) -> Any:
     if issubclass(kind, Path):
         return Path(value)
-    raise NotImplementedError(f"{kind} has no place in a row")
+    raise TypeError(f"{kind} has no place in a row")
 
 
 def side(name: str, repeats: Sequence[Repeat]) -> Measurement:

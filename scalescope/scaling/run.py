@@ -11,14 +11,12 @@ import msgspec
 
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
-from scalescope.records.operations import bus_factor
-from scalescope.scaling.answer import Collective, Quality, RankSplit, RunAnalysis, StepSource, StepSplit
+from scalescope.scaling.answer import Quality, RunAnalysis, StepSource
 from scalescope.scaling.evidence.compare import compare_hosts
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.measured import measured_findings
 from scalescope.scaling.findings.shares import mean_step_ms
-from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.exchanges import RankExchanges, rank_exchanges
 from scalescope.scaling.rank.kernels import KernelTable
 from scalescope.scaling.rank.partition import Partition, complete, total
@@ -27,8 +25,9 @@ from scalescope.scaling.ranks.clocks import host_offsets
 from scalescope.scaling.ranks.matching import Match, match_collectives
 from scalescope.scaling.ranks.quality import judge, lacks_its_device
 from scalescope.scaling.ranks.read import Ranks, read_jobs, read_ranks
+from scalescope.scaling.ranks.rows import collective_row, rank_split, step_split
 from scalescope.scaling.ranks.summary import RankSummary
-from scalescope.scaling.ranks.waits import MatchedWait, wait_and_transfer, wait_of
+from scalescope.scaling.ranks.waits import wait_and_transfer, wait_of
 from scalescope.scaling.trace.kernel_kinds import OPTIMISER, kind_of
 from scalescope.scaling.trace.sources import Source, find_sources
 from scalescope.scaling.verdicts.efficiency import efficiency_of
@@ -143,7 +142,7 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
     open_ended = {rank for rank, one in summaries.items() if one.shares is not None and one.shares.windows.open_ended}
     totals = {rank: total(steps) for rank, steps in partitions.items()}
     usable = quality.verdict != "unusable"  # else the partition is of what the profiler happened to see
-    splits = [_rank_split(rank, summaries[rank], totals[rank], len(partitions[rank])) for rank in partitions]
+    splits = [rank_split(rank, summaries[rank], totals[rank], len(partitions[rank])) for rank in partitions]
     analysis = RunAnalysis(
         name=name,
         world_size=world_size,
@@ -156,12 +155,12 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         quality=quality,
         ranks=splits,
         steps=[
-            _step_split(rank, summaries[rank], index, part)
+            step_split(rank, summaries[rank], index, part)
             for rank, steps in partitions.items()
             for index, part in enumerate(steps)
         ],
         collectives=[
-            _collective(index, match, wait, collectives)
+            collective_row(index, match, wait, collectives)
             for index, (match, wait) in enumerate(zip(matches, waits, strict=True))
         ],
         groups=group_rows(_sound(summaries), ready),
@@ -382,77 +381,3 @@ def _trains(kernels: Mapping[int, KernelTable]) -> bool:
 
 def _activity(summaries: Mapping[int, RankSummary]) -> Literal["gpu", "cpu"]:
     return "gpu" if any(one.activity == "gpu" or lacks_its_device(one) for one in summaries.values()) else "cpu"
-
-
-def _rank_split(rank: int, summary: RankSummary, whole: Partition, steps: int) -> RankSplit:
-    assert summary.shares is not None
-    communication = summary.shares.communication_ns
-    return RankSplit(
-        rank=rank,
-        **_milliseconds(whole),
-        steps=steps,
-        communication_ms=communication / 1e6,
-        overlap_fraction=summary.shares.hidden_ns / communication if communication else None,
-        before_window_ms=summary.before_window_ns / 1e6,
-    )
-
-
-def _step_split(rank: int, summary: RankSummary, index: int, part: Partition) -> StepSplit:
-    assert summary.shares is not None
-    windows = summary.shares.windows
-    last = index == len(windows) - 1
-    number, kinds = windows.numbers[index], summary.evidence.step_kinds
-    return StepSplit(
-        rank=rank,
-        **_milliseconds(part),
-        step=number,
-        open_ended=last and windows.open_ended,
-        kind=kinds[number] if number < len(kinds) else None,
-    )
-
-
-def _milliseconds(part: Partition) -> dict[str, float]:
-    return {
-        "window_ms": part.window / 1e6,
-        "compute_ms": part.compute / 1e6,
-        "exposed_transfer_ms": part.transfer / 1e6,
-        "exposed_wait_ms": part.wait / 1e6,
-        "exposed_unsplit_ms": part.unsplit / 1e6,
-        "exposed_memory_ms": part.memory / 1e6,
-        "idle_data_ms": part.data / 1e6,
-        "idle_launch_ms": part.launch / 1e6,
-        "idle_queued_ms": part.queued / 1e6,
-    }
-
-
-def _collective(
-    index: int, match: Match, wait: MatchedWait | None, collectives: Mapping[int, Sequence[RankCollective]]
-) -> Collective:
-    members = {rank: collectives[rank][at] for rank, at in match.members.items()}
-    operation = next((one.operation for one in members.values() if one.operation is not None), "unknown")
-    size = max((one.bytes for one in members.values() if one.bytes is not None), default=None)
-    transfer_us = bus = None
-    copies = any(one.by_copies for one in members.values())
-    told = None if copies else wait
-    if wait is not None:
-        transfer_ns = members[wait.last].end - members[wait.last].start
-        transfer_us = transfer_ns / 1e3
-        ranks = match.group_size or 0
-        factor = bus_factor(operation, ranks) if ranks > 1 else None
-        if factor is not None and size and transfer_ns > 0:
-            bus = size / transfer_ns * factor
-    return Collective(
-        index=index,
-        operation=operation,
-        bytes=size,
-        dtype=next((one.dtype for one in members.values() if one.dtype is not None), None),
-        group=match.group,
-        group_size=match.group_size,
-        step=next((one.step for one in members.values() if one.step is not None), None),
-        transfer_us=transfer_us,
-        wait_us={r: (told.ready[r] - one.start) / 1e3 for r, one in members.items()} if told else {},
-        last_rank=told.last if told else None,
-        bus_gb_s=bus,
-        on_copy_engines=copies,
-        over_windows=any(one.over_windows for one in members.values()),
-    )

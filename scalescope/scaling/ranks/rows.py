@@ -1,0 +1,88 @@
+"""The answer's rows of what ranks did: their windows, their steps, and the collectives that they had in common."""
+
+from collections.abc import Mapping, Sequence
+
+from scalescope.records.operations import bus_factor
+from scalescope.scaling.answer import Collective, RankSplit, StepSplit
+from scalescope.scaling.rank.collective import RankCollective
+from scalescope.scaling.rank.partition import Partition
+from scalescope.scaling.ranks.matching import Match
+from scalescope.scaling.ranks.summary import RankSummary
+from scalescope.scaling.ranks.waits import MatchedWait
+
+
+def rank_split(rank: int, summary: RankSummary, whole: Partition, steps: int) -> RankSplit:
+    """Return a rank's window, in parts; `whole`: the sum of its steps, times in ns."""
+    assert summary.shares is not None
+    communication = summary.shares.communication_ns
+    return RankSplit(
+        rank=rank,
+        **_milliseconds(whole),
+        steps=steps,
+        communication_ms=communication / 1e6,
+        overlap_fraction=summary.shares.hidden_ns / communication if communication else None,
+        before_window_ms=summary.before_window_ns / 1e6,
+    )
+
+
+def step_split(rank: int, summary: RankSummary, index: int, part: Partition) -> StepSplit:
+    """Return one step of a rank, in parts; `index`: its place in the rank's window."""
+    assert summary.shares is not None
+    windows = summary.shares.windows
+    last = index == len(windows) - 1
+    number, kinds = windows.numbers[index], summary.evidence.step_kinds
+    return StepSplit(
+        rank=rank,
+        **_milliseconds(part),
+        step=number,
+        open_ended=last and windows.open_ended,
+        kind=kinds[number] if number < len(kinds) else None,
+    )
+
+
+def _milliseconds(part: Partition) -> dict[str, float]:
+    return {
+        "window_ms": part.window / 1e6,
+        "compute_ms": part.compute / 1e6,
+        "exposed_transfer_ms": part.transfer / 1e6,
+        "exposed_wait_ms": part.wait / 1e6,
+        "exposed_unsplit_ms": part.unsplit / 1e6,
+        "exposed_memory_ms": part.memory / 1e6,
+        "idle_data_ms": part.data / 1e6,
+        "idle_launch_ms": part.launch / 1e6,
+        "idle_queued_ms": part.queued / 1e6,
+    }
+
+
+def collective_row(
+    index: int, match: Match, wait: MatchedWait | None, collectives: Mapping[int, Sequence[RankCollective]]
+) -> Collective:
+    """Return a matched collective; `wait`: None where its ranks' times do not tell who waited."""
+    members = {rank: collectives[rank][at] for rank, at in match.members.items()}
+    operation = next((one.operation for one in members.values() if one.operation is not None), "unknown")
+    size = max((one.bytes for one in members.values() if one.bytes is not None), default=None)
+    transfer_us = bus = None
+    copies = any(one.by_copies for one in members.values())
+    told = None if copies else wait
+    if wait is not None:
+        transfer_ns = members[wait.last].end - members[wait.last].start
+        transfer_us = transfer_ns / 1e3
+        ranks = match.group_size or 0
+        factor = bus_factor(operation, ranks) if ranks > 1 else None
+        if factor is not None and size and transfer_ns > 0:
+            bus = size / transfer_ns * factor
+    return Collective(
+        index=index,
+        operation=operation,
+        bytes=size,
+        dtype=next((one.dtype for one in members.values() if one.dtype is not None), None),
+        group=match.group,
+        group_size=match.group_size,
+        step=next((one.step for one in members.values() if one.step is not None), None),
+        transfer_us=transfer_us,
+        wait_us={r: (told.ready[r] - one.start) / 1e3 for r, one in members.items()} if told else {},
+        last_rank=told.last if told else None,
+        bus_gb_s=bus,
+        on_copy_engines=copies,
+        over_windows=any(one.over_windows for one in members.values()),
+    )
