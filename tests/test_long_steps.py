@@ -8,6 +8,7 @@ import pytest
 
 from scalescope.records.rows import StepRow
 from scalescope.report.text.findings import because
+from scalescope.report.top.cards import _run_figures
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
@@ -149,6 +150,8 @@ def test_the_page_and_the_sentence_tell_one_throughput() -> None:
     overall, typical = 1000.0 * 64.5 / mean, 1000.0 * 64.5 / 12.0
     (sentence,) = [one for one in run_verdict(answer).notes if "long steps included" in one]
     assert f"It does {overall:,.0f} " in sentence.replace(".0 ", " ") and f"{typical:,.0f}" in sentence
+    (shown,) = [one.value for one in _run_figures(answer) if one.label == "throughput"]
+    assert f"It does {shown} " in sentence
 
 
 def told(activity: Any, findings: list[Finding] | None = None, long: list[StepRow] | None = None) -> RunAnalysis:
