@@ -2,11 +2,13 @@
 
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
@@ -40,8 +42,9 @@ class World:
             json.dump({"ranks": ranks, "words": words, "cwd": str(Path.cwd()), "environment": environment}, request)
             request.flush()
             fds = [self._out, self._err, theirs.fileno()]
-            socket.send_fds(_server(), [request.name.encode()], fds)
-            self._channel.settimeout(120)
+            server, channel = _server()
+            socket.send_fds(channel, [request.name.encode()], fds)
+            _wait_for(self._channel, server)
             self.pid = int(self._lines.readline())  # the request has been read by then
 
     def is_running(self) -> bool:
@@ -77,14 +80,24 @@ def _free_port() -> int:
         return int(free.getsockname()[1])
 
 
+def _wait_for(answer: socket.socket, server: "subprocess.Popen[bytes]", limit_s: float = 120) -> None:
+    """Wait until a server has answered. Raises OSError where it has ended, or takes too long."""
+    until = time.monotonic() + limit_s
+    while not select.select([answer], [], [], 0.5)[0]:
+        if (code := server.poll()) is not None:
+            raise ConnectionError(f"the process that ranks are forked from has ended, exit code {code}")
+        if time.monotonic() > until:
+            raise TimeoutError(f"no world within {limit_s:.0f} s")
+
+
 @cache
-def _server() -> socket.socket:
+def _server() -> "tuple[subprocess.Popen[bytes], socket.socket]":
     """Start this process's server; it ends with this process, whose end of the socket is then closed."""
     ours, theirs = socket.socketpair()
     with theirs:
-        subprocess.Popen(
+        server = subprocess.Popen(
             [sys.executable, "-u", str(ROOT / "tests" / "rank_server.py"), str(theirs.fileno())],
             pass_fds=[theirs.fileno()], env={**os.environ, "PYTHONPATH": _path(), "OMP_NUM_THREADS": "1"},
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
-    return ours
+    return server, ours
