@@ -1,14 +1,15 @@
 """Comparisons with a known answer: the same thing twice is the same, a known difference is found and sized.
 
-    python benchmarks/compare_known.py make OUT [--repeats 3] [--models gpt_small,resnet50] [--cases same,tf32]
-                                            [--minutes 9] [KEY=VALUE …]
+    python benchmarks/compare_known.py make OUT [--repeats 3] [--changed 2] [--models gpt_small,resnet50]
+                                            [--cases same,tf32] [--minutes 9] [KEY=VALUE …]
     python benchmarks/compare_known.py check OUT [--kept RESULTS]
     python benchmarks/compare_known.py check RESULTS/rows.jsonl.gz
     python benchmarks/compare_known.py pack OUT FOLDER [--mib 45]
     python benchmarks/compare_known.py causes FOLDER
 
 `make` trains the jobs of comparisons/cases.py in turns: `same`, twice a turn, and each job that differs from it in one
-known way, profiled in five windows after thirty steps without a profiler; overrides hold for all of them. On a machine
+known way, in so many of the turns (default: all), profiled in five windows after thirty steps without a profiler;
+overrides hold for all of them. On a machine
 without GPUs it trains tiny models on two CPU ranks, of which some sleep. A further call makes what is missing, also
 after one that was ended.
 `check` compares every run-by-run split of what did not differ (A/A: at most 10 of 100 may be called different; runs,
@@ -49,6 +50,7 @@ def main() -> int:
     parser.add_argument("verb", choices=("make", "check", "pack", "causes"))
     parser.add_argument("out", type=Path)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--changed", type=int, help="make: in how many of the turns a job that differs is trained")
     parser.add_argument("--models", default=None)
     parser.add_argument("--cases", default=None, help=f"make: of {', '.join(names)}")
     parser.add_argument("--minutes", type=float, default=9, help="make: begin nothing that would end later")
@@ -58,7 +60,9 @@ def main() -> int:
     options = parser.parse_intermixed_args()
     if options.verb == "make":
         chosen = None if options.cases is None else options.cases.split(",")
-        return make(options.out, options.repeats, options.models, chosen, options.overrides, 60 * options.minutes)
+        changed = options.repeats if options.changed is None else min(options.changed, options.repeats)
+        return make(options.out, options.repeats, changed, options.models, chosen, options.overrides,
+                    60 * options.minutes)  # fmt: skip
     if options.verb == "pack":
         return pack(options.out, Path(options.overrides[0]), options.mib * 2**20)
     right = True

@@ -1,6 +1,7 @@
 """Comparisons with a known answer: in which order jobs are trained, what is kept of them, how answers are scored."""
 
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -20,10 +21,12 @@ KEPT = ROOT / "benchmarks" / "results" / "2026-11-23_2_cores" / ROWS
 
 
 def test_the_undisturbed_job_comes_twice_a_turn_and_every_other_once() -> None:
-    runs = list(runs_in_turns(["gpt_small", "resnet50"], ON_GPUS, 2))
+    runs = list(runs_in_turns(["gpt_small", "resnet50"], ON_GPUS, 2, 2))
     turn = [run.name for run in runs if run.model == "gpt_small"][: len(ON_GPUS) + 1]
     assert turn[0] == "same-0" and turn[4] == "same-1" and turn[-1] == "device_late_3-0"
     assert len({(run.model, run.name) for run in runs}) == len(runs) == 2 * (8 + 7), "a layer more is GPT's alone"
+    few = Counter(run.case.name for run in runs_in_turns(["gpt_small"], ON_GPUS, 5, 2))
+    assert few.pop(SAME) == 10 and set(few.values()) == {2}, "where they come in two of the turns"
 
 
 def test_a_comparison_of_kept_rows_is_that_of_the_runs(tmp_path: Path) -> None:

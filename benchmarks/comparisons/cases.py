@@ -69,16 +69,18 @@ class Run(msgspec.Struct, frozen=True):
         return f"{self.case.name}-{self.number}"
 
 
-def runs_in_turns(models: Sequence[str], cases: Sequence[Case], repeats: int) -> Iterator[Run]:
+def runs_in_turns(models: Sequence[str], cases: Sequence[Case], repeats: int, changed: int) -> Iterator[Run]:
     """Yield all jobs in the order in which they are trained, so that clocks and temperature meet all of them alike.
 
-    The undisturbed one comes twice a turn, at its beginning and in its middle: all others are compared with it.
+    The undisturbed one comes twice a turn, at its beginning and in its middle: all others are compared with it. They
+    come in `changed` of the turns each, by turns.
     """
     for number in range(repeats):
         for model in models:
             own = [case for case in cases if model in case.models]
             undisturbed = [case for case in own if case.name == SAME]
-            others = [case for case in own if case.name != SAME]
+            every = [case for case in own if case.name != SAME]
+            others = [case for at, case in enumerate(every) if (number + at) * changed % repeats < changed]
             half = (len(others) + 1) // 2
             yield from (Run(model, case, 2 * number) for case in undisturbed)
             yield from (Run(model, case, number) for case in others[:half])

@@ -55,7 +55,13 @@ class _Starter:
 
 
 def make(
-    out: Path, repeats: int, models: str | None, names: Sequence[str] | None, overrides: Sequence[str], limit_s: float
+    out: Path,
+    repeats: int,
+    changed: int,
+    models: str | None,
+    names: Sequence[str] | None,
+    overrides: Sequence[str],
+    limit_s: float,
 ) -> int:
     """Train all cases in turns. Returns 1 where one failed. Begins nothing that would end after the limit."""
     until, count, failed = time.monotonic() + limit_s, gpus(), 0
@@ -65,7 +71,7 @@ def make(
     cases = [case for case in known if case.least_gpus <= max(count, 1) and (names is None or case.name in names)]
     longest: dict[str, float] = {}
     starter = _Starter()
-    for run in runs_in_turns(chosen, cases, repeats):
+    for run in runs_in_turns(chosen, cases, repeats, changed):
         folder = out / run.model / run.name
         if finished(folder):
             continue
