@@ -13,12 +13,12 @@ overrides hold for all of them. On a machine
 without GPUs it trains tiny models on two CPU ranks, of which some sleep. A further call makes what is missing, also
 after one that was ended.
 `check` compares every run-by-run split of what did not differ (A/A: at most 10 of 100 may be called different; runs,
-their traces alone, single windows) and each case with `same` (A/B: the change found has to hold a delay's length, or
-the difference of the steps of runs that it does not see, within 10% or in its interval; a part that the case names has
-to be among the first two that are told, or its words in the first sentence), and prints what users read. `--kept`
-writes rows.jsonl.gz (steps and windows of every run, of which `check` comes to the same intervals; kernels and places
-are in traces alone, so that it judges no names), said.jsonl.gz (what was answered), tables and the lines. `pack` makes
-archives of one window a run, as many as fit. `causes` compares windows of known_causes.py: undisturbed ones in
+their traces alone, single windows) and each case with `same` (A/B: the change found has to hold the difference of the
+steps of runs that it does not see, or the length of a host's delay, within 10% or in its interval; a part that the case
+names has to be among the first two that are told, or its words in the first sentence), and prints what users read.
+`--kept` writes rows.jsonl.gz (steps and windows of every run, of which `check` comes to the same intervals; kernels and
+places are in traces alone, so that it judges no names), said.jsonl.gz (what was answered), tables and the lines. `pack`
+makes archives of one window a run, as many as fit. `causes` compares windows of known_causes.py: undisturbed ones in
 interleaved splits, and every case whose cost is settled.
 Exits with 1 where something is wrong.
 """

@@ -168,12 +168,14 @@ def _known(
 ) -> tuple[Known, Comparison]:
     """Return what was found of a known change, and the whole answer.
 
-    A delay's length is known. Otherwise the truth is the difference of the steps of runs that the comparison does not
-    see: each run of the changed job is left out once, with the undisturbed ones of its turn.
+    The length of a host's delay is known. Otherwise the truth is the difference of the steps of runs that the
+    comparison does not see: each run of the changed job is left out once, with the undisturbed ones of its turn. A
+    device's delay is no exception: where power limits its clocks, what it is idle for makes its other kernels faster,
+    and a step grows by less than the delay.
     """
     answer = compare([side("same", [row.repeat for row in same])], [side("other", [row.repeat for row in other])])
     delays = [row.delay_ms for row in other if row.delay_ms is not None]
-    if delays:
+    if delays and same[0].repeat.identity.activity == "cpu":
         truth = fmean(delays)
         return scored(what, answer, (truth, truth, truth), case), answer
     rate = (same[0].repeat.identity.samples or 1) / (other[0].repeat.identity.samples or 1)

@@ -39,7 +39,6 @@ _REST = "what the traces do not show"
 #: Settings are named in a sentence where they are no more than these; what a device does by itself is none.
 _FEW_SETTINGS = 3
 _STATE = "state."
-_UNITS = {"repeats": "repeats", "windows": "windows of one launch", "steps": "the steps of one run"}
 
 
 def names_of(answer: Comparison) -> tuple[str, str]:
@@ -275,13 +274,18 @@ def _rests_on(noise: Noise) -> str:
             "one run a side, so its steps and what windows of one undisturbed job are known to differ by give the "
             "noise: repeats on both sides give a narrower interval"
         )
+    if noise.unit == "windows":
+        return (
+            f"one run a side, of {noise.baseline} and {noise.other} windows, so what these differ by and what runs of "
+            "one job are known to differ by give the noise: repeats on both sides give a narrower interval"
+        )
     if min(noise.baseline, noise.other) < 2:
         return f"noise between {_count(noise)}, where one stands alone and is taken to vary as the other side's do"
     return f"noise between {_count(noise)}"
 
 
 def _count(noise: Noise) -> str:
-    return f"{noise.baseline} and {noise.other} {_UNITS[noise.unit]}"
+    return f"{noise.baseline} and {noise.other} repeats"
 
 
 def _at_once(noise: Noise) -> str:

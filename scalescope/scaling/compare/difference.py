@@ -10,7 +10,14 @@ from scalescope.scaling.compare.answer import Basis, Noise, PartChange, Unit
 from scalescope.scaling.compare.measurement import KEYS, Measurement, Repeat, Vector, Window, as_keys
 from scalescope.scaling.compare.noise import Bounds, Floats, Sample, bounds
 from scalescope.scaling.compare.run_delay import run_delay_of, with_run_delay
-from scalescope.scaling.compare.spread import AMOUNTS, least_spread_of, spread_of, spread_of_means, step_spread_of
+from scalescope.scaling.compare.spread import (
+    AMOUNTS,
+    least_spread_of,
+    spread_of,
+    spread_of_means,
+    step_spread_of,
+    step_spread_of_windows,
+)
 from scalescope.scaling.compare.windows import ranks_in_all
 from scalescope.scaling.trace.kernel_kinds import KINDS
 
@@ -61,6 +68,7 @@ def difference(
         free = bounds(*(_sample(side, unit, basis, rank, activity, scale, free=True)
                         for side, scale in ((baseline, 1.0), (other, rate))))  # fmt: skip
     found = with_run_delay(found, free, (here.mean, there.mean), delays)
+    counts = [len(side.windows) if unit == "windows" else len(side.repeats) for side in (baseline, other)]
     return Difference(
         change_ms=found.step,
         low_ms=found.step_low,
@@ -69,9 +77,9 @@ def difference(
         other_ms=float(there.mean.sum()),
         basis=basis,
         noise=Noise(
-            unit=unit if max(len(here.units), len(there.units)) > 1 else "steps",
-            baseline=len(here.units),
-            other=len(there.units),
+            unit=unit if max(counts) > 1 else "steps",
+            baseline=counts[0],
+            other=counts[1],
             degrees=found.degrees,
             parts_factor=found.factor,
             baseline_run_delay_ms=delays[0].step_ms,
@@ -92,7 +100,7 @@ def _basis(baseline: Measurement, other: Measurement) -> Basis | None:
 
 
 def _unit(baseline: Measurement, other: Measurement, basis: Basis) -> Unit:
-    """Return the largest unit that a side has several of; the steps of one run are no unit of their own."""
+    """Return the largest thing that a side has several of; where it is not runs, others tell how runs differ."""
     if max(len(baseline.repeats), len(other.repeats)) > 1:
         return "repeats"
     several = max(len(baseline.windows), len(other.windows)) > 1
@@ -102,31 +110,32 @@ def _unit(baseline: Measurement, other: Measurement, basis: Basis) -> Unit:
 def _sample(
     side: Measurement, unit: Unit, basis: Basis, rank: int | None, activity: str, rate: float, *, free: bool = False
 ) -> Sample:
-    """`free`: steps without a profiler are taken without what their ranks waited for cores."""
-    if unit == "windows":
-        (repeat,) = side.repeats
-        rows = [_row([window], None, rank) for window in repeat.windows]
-    else:
-        rows = [
-            _row(one.windows, median(_lengths(one, free=free)) if basis == "untraced" else None, rank)
-            for one in side.repeats
-        ]
-    units = rate * np.array(rows)
-    alone = len(units) == 1 and basis != "as_run"
+    """A run is one unit, whatever windows it has: they tell how far its mean may be off, and not how runs differ.
+
+    `free`: steps without a profiler are taken without what their ranks waited for cores.
+    """
+    units = rate * np.array([
+        _row(one.windows, median(_lengths(one, free=free)) if basis == "untraced" else None, rank)
+        for one in side.repeats
+    ])  # fmt: skip
+    several = unit == "windows" and len(side.windows) > 1
+    alone = len(units) == 1 and basis != "as_run" and not several
     steps = _steps(side.first, units[0], basis, rank, rate, free=free) if alone else None
     mean = units.mean(axis=0)
     parts = mean[:-1].tolist()
-    spread = np.append(_spread(side, unit, parts, rank, activity, rate), 0.0)
-    whole = step_spread_of(float(mean.sum()), parts, activity)
+    spread = np.append(_spread(side, parts, rank, activity, rate), 0.0)
+    if several:
+        lengths = [rate * sum(_of_rank(window, rank)) for window in side.windows]
+        whole = step_spread_of_windows(lengths, activity)
+    else:
+        whole = step_spread_of(float(mean.sum()), parts, activity)
     least = least_spread_of(float(mean.sum()), activity)
     return Sample(units, steps, spread, whole, basis == "untraced", AMOUNTS, least)
 
 
-def _spread(
-    side: Measurement, unit: Unit, parts: Sequence[float], rank: int | None, activity: str, rate: float
-) -> Floats:
+def _spread(side: Measurement, parts: Sequence[float], rank: int | None, activity: str, rate: float) -> Floats:
     """Return by how much each part of a unit differs from another's, ms."""
-    if unit == "windows" or not all(one.windows for one in side.repeats):
+    if not all(one.windows for one in side.repeats):
         return spread_of(parts, activity)
     runs = [rate * np.array([_of_rank(window, rank) for window in one.windows]) for one in side.repeats]
     return spread_of_means(runs, activity)

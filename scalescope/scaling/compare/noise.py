@@ -1,8 +1,9 @@
 """How far two means of the same thing lie apart by chance: the bootstrap over the largest unit there is.
 
-What is resampled are repeats of the job, where both sides have more than one; else the profiled windows of one; else a
-window's steps. Units of one kind differ by more than those below them let expect (two launches place memory otherwise,
-two windows meet other clocks), so only the largest ones tell how far two measurements lie apart.
+What is resampled are repeats of the job, where both sides have more than one; else a window's steps. Units of one kind
+differ by more than those below them let expect (two launches place memory otherwise, two windows meet other clocks), so
+only the largest ones tell how far two measurements lie apart: of one run's windows, and of one run's steps, the rest is
+taken from what other jobs' were seen to differ by.
 
 - n units: their means are drawn n at a time with replacement; the draws' distance from the mean is stretched by
   √(n/(n − 1)), since a bootstrap's variance has n for a divisor, and, as the spread of few units is itself a guess, by
