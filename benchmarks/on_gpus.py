@@ -57,8 +57,9 @@ PIECES = (  # the most wanted first
     # every GPU for itself: what is slower there than on one GPU has nothing to do with communication
     Piece("alone", f"{SCALESCOPE} study model=gpt_small,resnet50 strategy=local gpu_counts={{ends}} with_sweep=false "
           "runs={out} name=study", 220, least_gpus=2),
-    Piece("truth", f"{TORCHRUN} {{gpus}} {HERE}/known_truth.py make {{out}}", 60, least_gpus=2),
-    Piece("truth_check", f"{PYTHON} {HERE}/known_truth.py check {{root}}/truth --markdown", 20, least_gpus=2),
+    Piece("truth", f"{TORCHRUN} {{gpus}} {HERE}/known_truth.py make {{out}}", 60, least_gpus=2, on_two=34),
+    Piece("truth_check", f"{PYTHON} {HERE}/known_truth.py check {{root}}/truth --markdown", 20, least_gpus=2,
+          on_two=7),
     Piece("causes", f"{PYTHON} {HERE}/known_causes.py make {{out}} --minutes 5", 310, least_gpus=2),
     Piece("whatif", f"{PYTHON} {HERE}/whatif_by_doing.py model=gpt_small compile=false --ranks {{gpus}} "
           "--buckets 2,100,1000 --truth {root}/truth --out {out}", 320, least_gpus=2),
@@ -75,18 +76,18 @@ PIECES = (  # the most wanted first
             least_gpus=2, on_two=80)
       for repeats in (1, 2, 3)),
     Piece("contention", f"{SCALESCOPE} sweep contention=[none,matmul] sizes=[1MiB,16MiB,64MiB,256MiB] "
-          "group_sizes=[{groups}] runs={out} name=contention", 90, least_gpus=2),
+          "group_sizes=[{groups}] runs={out} name=contention", 90, least_gpus=2, on_two=16),
     # buffers that the library knows beforehand, in windows of all ranks, beside those that it does not
     Piece("windows", f"{SCALESCOPE} sweep transport=direct cta_policy=[none,default] group_sizes=[{{gpus}}] "
           "operations=[all_reduce,all_gather,reduce_scatter] sizes=[1MiB,4MiB,16MiB,64MiB,256MiB] clock=host "
           "launch.ranks={gpus} runs={out} name=windows", 40, least_gpus=2, on_two=15),
     Piece("pairs", f"{SCALESCOPE} sweep operations=[send_recv] placement=pairs sizes=[8B,256MiB] launch.ranks={{gpus}} "
-          "runs={out} name=pairs", 60, least_gpus=2),
+          "runs={out} name=pairs", 60, least_gpus=2, on_two=11),
     Piece("protocols", f"{SCALESCOPE} sweep algorithm=[Ring,Tree] protocol=[Simple,LL,LL128] "
           "sizes=[8KiB,1MiB,256MiB] group_sizes=[{gpus}] launch.ranks={gpus} runs={out} name=protocols", 60,
-          least_gpus=2),
+          least_gpus=2, on_two=17),
     Piece("channels", f"{SCALESCOPE} sweep channels=[4,8,16,32] sizes=[1MiB,64MiB,1GiB] group_sizes=[{{gpus}}] "
-          "launch.ranks={gpus} runs={out} name=channels", 60, least_gpus=2),
+          "launch.ranks={gpus} runs={out} name=channels", 60, least_gpus=2, on_two=16),
     Piece("bf16_gradients", f"{SCALESCOPE} study model=gpt_small gpu_counts={{ends}} strategy.gradient_dtype=bf16 "
           "with_sweep=false runs={out} name=study", 150, least_gpus=2, on_two=69),
     Piece("fsdp2", f"{SCALESCOPE} study model=gpt_small gpu_counts={{ends}} strategy=fsdp2 runs={{out}} name=study",
