@@ -14,6 +14,10 @@ def profiling_line(run: RunAnalysis) -> str:
     if times is None or times.measured_step_ms is None or times.profiling_overhead_ms is None:
         return ""
     profiled = figure(times.profiled_step_ms or 0, 2)
+    if run.growing is not None:
+        text = f"At the profiled steps one takes {figure(times.measured_step_ms, 2)} ms, and {profiled} ms profiled"
+        cost = figure(times.profiling_overhead_ms, 2)
+        return f"{text}: {_no_more(times)}." if times.unsteady else f"{text}: profiling overhead {cost} ms."
     text = f"A step takes {figure(times.measured_step_ms, 2)} ms, and {profiled} ms while it is profiled"
     if times.unsteady:
         # by a few per cent steps differ on any machine: then only what profiling costs is not known
@@ -28,7 +32,7 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
     `where`: what ran them, in words.
     """
     times = run.step_times
-    if times is None:
+    if times is None or run.growing is not None:  # its steps are unlike one another
         return ""
     if not _are_unlike(times):
         if not _contradict(run):
@@ -48,7 +52,11 @@ def is_doubtful(run: RunAnalysis) -> bool:
     Not where the costliest finding is what makes steps differ.
     """
     times = run.step_times
-    if times is None or any(is_known(one) or is_of_steady_steps(one) for one in run.findings[:1]):
+    if (
+        times is None
+        or run.growing is not None
+        or any(is_known(one) or is_of_steady_steps(one) for one in run.findings[:1])
+    ):
         return False  # what makes its steps differ is known
     if run.recurring is not None and any(one.step % run.recurring.every in run.recurring.phases for one in run.steps):
         return False  # the window met one of those that are longer every so often
@@ -66,5 +74,10 @@ def _contradict(run: RunAnalysis) -> bool:
 def _why(run: RunAnalysis, times: StepTimes) -> str:
     cost, placebo = times.profiling_overhead_ms or 0.0, times.placebo_ms
     if placebo is not None and abs(cost) <= placebo:
-        return f"no more than stretches of steps without a profiler differ by themselves (± {figure(placebo, 2)} ms)"
+        return _no_more(times)
     return "which no profiling makes them" if cost < 0 else "more than recording can make them"
+
+
+def _no_more(times: StepTimes) -> str:
+    spread = f" (± {figure(times.placebo_ms, 2)} ms)" if times.placebo_ms is not None else ""
+    return f"no more than stretches of steps without a profiler differ by themselves{spread}"

@@ -34,6 +34,7 @@ from scalescope.report.steadiness import is_doubtful, unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.fusing import best_to_do
+from scalescope.report.text.growing import growing_advice, growing_clause, growing_rates
 from scalescope.report.text.longer import longer_sentence, usual_sentences
 from scalescope.report.text.mixed import mixed_sentence
 from scalescope.report.text.recurring import is_told, leads, pace, recurring_advice, recurring_clause
@@ -137,11 +138,12 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
             explained += usual_sentences(run)
         if run.recurring is not None and is_told(run) and not leads(run):
             explained.append(f"{capitalized(recurring_clause(run, run.recurring))}.")
+        doubt = False
         if (against := contradiction(run)) and run.as_run is not None and run.as_run.untraced_by == "given":
             level = "unknown"  # all that is said of the step as run rests on what was given
             explained.insert(0, f"By the traces: {headline.removeprefix(f'{whose}: ')}")
             headline = f"{whose}: {against}"
-        elif is_doubtful(run):
+        elif doubt := is_doubtful(run):
             level = "unknown"
             headline = (
                 f"{whose}: the machine was unsteady. Of the profiled steps alone: {headline.removeprefix(f'{whose}: ')}"
@@ -152,13 +154,21 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
         if run.recurring is not None and leads(run):
             level = "unknown"  # a few profiled steps hold none of it, or too much
             whole = headline.removeprefix(f"{whose}: ")
-            whole = capitalized(whole) if "Of the profiled steps alone" in whole else f"Of the profiled steps: {whole}"
+            whole = capitalized(whole) if doubt else f"Of the profiled steps: {whole}"
             headline = f"{whose}: {recurring_clause(run, run.recurring)}. {whole}"
+        if run.growing is not None:
+            level = "unknown"  # no step is like another
+            whole = headline.removeprefix(f"{whose}: ")
+            of_steps = not doubt and (run.recurring is None or not leads(run)) and run.growing.known_by == "rows"
+            explained.insert(0, f"Of the profiled steps: {whole}" if of_steps else capitalized(whole))
+            headline = f"{whose}: {growing_clause(run.growing)}."
         if lost and 1 - compute > 0.02:
             advice = f"{_remedy(lost[0][0], run)}."
         advice = _best_advice(run, advice, bool(unseen))
         if run.recurring is not None and leads(run):
             advice = f"{recurring_advice(run.recurring)}; of the profiled steps: {advice}"
+        if run.growing is not None:
+            advice = f"{growing_advice(run.growing)}; of the profiled steps: {advice}"
     else:
         headline = f"{whose}: the traces do not say where its time goes."
         if run.findings and is_of_steady_steps(run.findings[0]):
@@ -170,6 +180,10 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
                 headline, advice = f"{whose}: {told}", f"{recurring_advice(run.recurring)}."
             else:
                 explained.append(capitalized(told))
+        if run.growing is not None:
+            before = headline.removeprefix(f"{whose}: ")
+            explained[:0] = [] if before.startswith("the traces do not say") else [capitalized(before)]
+            headline, advice = f"{whose}: {growing_clause(run.growing)}.", f"{growing_advice(run.growing)}."
     notes: list[str] = [lost_sentence(run)] if run.lost else []
     notes += _throughput_sentences(run)
     notes += _window_sentences(run)
@@ -361,7 +375,9 @@ def _throughput_sentences(run: RunAnalysis) -> list[str]:
     text = f"It does {rate(a_second)} {unit}/s"
     times = run.step_times
     overall = a_second * (times.overall if times is not None else 1.0)
-    if run.recurring is not None and is_told(run):
+    if run.growing is not None:
+        text = growing_rates(run, a_second, unit) or text
+    elif run.recurring is not None and is_told(run):
         text += f" between the longer steps, {rate(pace(run.recurring) * overall)} with them"
     elif times is not None and times.long_steps is not None:
         text = (

@@ -216,8 +216,10 @@ def _completed(
         if untraced is not None:
             explained.analysis.quality.reasons.append("--step-ms is not used: nothing in the traces tells their steps")
         return explained.analysis  # there is no step that anything could cost
+    from scalescope.scaling.verdicts.step_rows.growing import add_growth_of_traces
     from scalescope.scaling.windows.add import add_findings_of_windows
 
+    add_growth_of_traces(explained.analysis, explained.records)
     add_findings_of_windows(path, explained, outlook.sweeps, _jobs_here(jobs, executor), untraced)
     return explained.analysis
 

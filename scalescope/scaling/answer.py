@@ -352,6 +352,23 @@ class RecurringSteps(msgspec.Struct, kw_only=True):
     mean_ms: float  # `longer_ms` over `every`: what it costs a step in the mean
 
 
+class GrowingSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps of which each is a little longer than the one before, all the time: by how much, and what grows."""
+
+    first: int  # the steps from which to which they are known to: the middle ones of the first and the last stretch
+    last: int
+    from_ms: float  # median step there
+    to_ms: float
+    a_step_ms: float  # Theil and Sen's slope, with its 95% interval
+    low_ms: float
+    high_ms: float
+    known_by: Literal["rows", "traces"]  # the job's own timing of its steps, or the profiled ones
+    part: str | None = None  # of PARTS: which grows; None: not known
+    rank: int | None = None  # whose; None: several, or not known
+    name: str | None = None  # the activity that is launched more often in each step than in the one before
+    more_calls: float | None = None  # by so much, on the mean rank
+
+
 class Throughput(msgspec.Struct, kw_only=True):
     """What the job did, from the steady steps of steps.jsonl (medians)."""
 
@@ -460,6 +477,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     windows: int = 1  # that all figures are of
     longer: LongerSteps | None = None  # they are of steps that had become longer
     recurring: RecurringSteps | None = None  # steps that are longer every so often, in the window or not
+    growing: GrowingSteps | None = None  # each step is longer than the one before
     ranks: list[RankSplit] = []
     steps: list[StepSplit] = []
     collectives: list[Collective] = []

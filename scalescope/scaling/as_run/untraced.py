@@ -23,6 +23,7 @@ from scalescope.records.steps.recording import UntracedSteps, untraced_steps, wi
 from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.rank.record import RankRecord
+from scalescope.scaling.verdicts.step_rows.growing import growing_rows, without_growth
 
 #: What a step is known to be, where it is given as one number.
 _GIVEN_SPREAD = 0.01
@@ -76,9 +77,16 @@ def untraced_near(rows: Sequence[StepRow], steps: Sequence[int], *, lingers: boo
 
     `lingers`: what a window leaves behind may slow the steps after it.
     """
+    rows = _as_near(rows, steps)
     own = window_facts(rows, steps)
     clean = own.before if own.first else _before_all_windows(rows, len(steps))
     return _chosen(clean if lingers else None, [own.after] if own.first and lingers else [own.before, own.after])
+
+
+def _as_near(rows: Sequence[StepRow], steps: Sequence[int]) -> Sequence[StepRow]:
+    """Return rows of steps that grow as they would be near these."""
+    growing = growing_rows([row for row in rows if row.phase == "steady" and row.step_ms])
+    return rows if growing is None else without_growth(rows, growing, statistics.fmean(steps))
 
 
 def _before_all_windows(rows: Sequence[StepRow], length: int) -> UntracedSteps | None:

@@ -26,6 +26,8 @@ def with_long_steps(findings: Sequence[Finding], analysis: RunAnalysis) -> list[
     What a window shows of the same cause is part of it, and less.
     """
     kept = [one for one in findings if not is_of_steady_steps(one)]
+    if analysis.growing is not None:  # which is told by itself, and is why they differ
+        kept = [one for one in kept if one.code != "unsteady" or one.rank is not None] or kept
     found = _finding(analysis)
     if found is None or any(
         _is_the_same(one, found) and not is_within_noise(one) and weight(one) >= weight(found) for one in kept

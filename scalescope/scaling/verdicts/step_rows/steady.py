@@ -5,7 +5,8 @@ from collections.abc import Iterable, Sequence
 
 from scalescope.records.rows import StepRow
 from scalescope.records.steps.unevenness import UNLIKE, difference, percentile
-from scalescope.scaling.answer import RunAnalysis, StepTimes, Throughput
+from scalescope.scaling.answer import RecurringSteps, RunAnalysis, StepTimes, Throughput
+from scalescope.scaling.verdicts.step_rows.growing import add_part, growing_rows, without_growth
 from scalescope.scaling.verdicts.step_rows.long_steps import long_steps
 from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
 
@@ -39,9 +40,16 @@ def rows_of_answer(analysis: RunAnalysis, rows: Sequence[StepRow]) -> Sequence[S
 def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
     """Add what steps.jsonl says: the steps outside the profiler's window beside those inside, and the throughput.
 
-    Steps that are longer every so often, for no loader's sake, are told by themselves, and are in neither.
+    Steps that are longer every so often, for no loader's sake, are told by themselves, and are in neither. Where steps
+    grow, both are of steps as they are where the profiled ones were.
     """
     steady = [row for row in rows if row.phase == "steady" and row.step_ms]
+    often = recurring_steps(steady)
+    analysis.growing = growing_rows([row for row in steady if not _is_one_of(often, row.step)])
+    if analysis.growing is not None:
+        add_part(analysis)
+        near = [one.step for one in analysis.steps] or [row.step for row in steady]
+        steady = without_growth(steady, analysis.growing, statistics.fmean(near))
     long = long_steps(steady)
     if long is None or long.cause is None:
         analysis.recurring = recurring_steps(steady)
@@ -104,7 +112,10 @@ def _profiled_ms(analysis: RunAnalysis, rows: Sequence[StepRow]) -> list[float]:
 
 def _recurs(analysis: RunAnalysis, step: int) -> bool:
     """Tell whether a step is one of those that are longer every so often."""
-    found = analysis.recurring
+    return _is_one_of(analysis.recurring, step)
+
+
+def _is_one_of(found: RecurringSteps | None, step: int) -> bool:
     return found is not None and step % found.every in found.phases
 
 
