@@ -21,7 +21,7 @@ def profiling_line(run: RunAnalysis) -> str:
     text = f"A step takes {figure(times.measured_step_ms, 2)} ms, and {profiled} ms while it is profiled"
     if times.unsteady:
         # by a few per cent steps differ on any machine: then only what profiling costs is not known
-        doubt = "The machine was unsteady. " if _are_unlike(times) or _contradict(run) else ""
+        doubt = "The machine was unsteady. " if is_doubtful(run) else ""
         return f"{doubt}{text}: {_why(run, times)}."
     return f"{text}: profiling overhead {figure(times.profiling_overhead_ms, 2)} ms."
 
@@ -40,7 +40,7 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
         return f"On {where} the machine was unsteady: the job's own steps contradict its traces, {_MISLEADS}."
     share = percent(abs(times.profiling_overhead_fraction or 0.0), 0)
     apart = f"the profiled steps are {share} {'longer' if (times.profiling_overhead_fraction or 0) > 0 else 'shorter'}"
-    if times.unsteady:
+    if is_doubtful(run):
         why = _why(run, times)
         return f"On {where} the machine was unsteady: {apart} than the measured ones, {why}, {_MISLEADS}."
     return f"On {where} {apart} than the measured ones, {_MISLEADS}."

@@ -283,6 +283,17 @@ class LongSteps(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None = None  # whose host was; None: several, or not known
 
 
+class LateRank(msgspec.Struct, frozen=True, kw_only=True):
+    """The rank that the others wait for, by all steady steps in which each rank's own time is known."""
+
+    rank: int
+    ms: float  # in the mean step, with its 95% interval
+    low_ms: float
+    high_ms: float
+    mean_step_ms: float
+    steps: int
+
+
 class StepTimes(msgspec.Struct, kw_only=True):
     """The step outside the profiler's window beside the step inside: their difference is what profiling costs.
 
@@ -300,6 +311,7 @@ class StepTimes(msgspec.Struct, kw_only=True):
     #: steps of those beside them (see `AsRun.contradicts`): the machine's doing.
     unsteady: bool = False
     long_steps: LongSteps | None = None  # None: there are none worth a word
+    late: LateRank | None = None  # whom the others wait for; None: nobody alone, or rows do not tell
 
     def __post_init__(self) -> None:
         """Tell it of answers that were written before it was a field of theirs, too."""

@@ -128,6 +128,8 @@ class Reason(msgspec.Struct, frozen=True):
 IN_STEPS = "in_steps"
 #: Evidence that a finding is of the job's own steady steps, not of those that a window holds: `ms` is their mean.
 STEADY_STEPS = "steady_steps"
+#: Evidence that all steps say how late a rank is, whatever its window holds: `ms` in the mean, of `value` steps.
+LATE = "late_in_all_steps"
 #: The figure of what threads that run no operators launch in the same process, a rank and step.
 BESIDE = "launched_beside"
 #: The figure of launching that costs nothing as long as devices do what they need not.
@@ -179,6 +181,11 @@ def is_now_and_then(finding: Finding) -> bool:
 def is_of_steady_steps(finding: Finding) -> bool:
     """Tell whether a cause is known by the job's own timing of its steady steps, whatever its traces hold."""
     return any(row.name == STEADY_STEPS for row in finding.evidence)
+
+
+def is_late(finding: Finding) -> bool:
+    """Tell whether what a rank costs is known by how late it is in all steps, by its evidence."""
+    return any(row.name == LATE for row in finding.evidence)
 
 
 def weight(finding: Finding) -> float:

@@ -10,6 +10,7 @@ from scalescope.scaling.finding import (
     HIDDEN,
     IN_STEPS,
     INPUTS,
+    LATE,
     READ_VALUES,
     Code,
     EvidenceRow,
@@ -106,6 +107,9 @@ def _loading(finding: Finding) -> str:
         if finding.rank is not None and row is not None and "MultiProcessingDataLoader" in row.name
         else ""
     )
+    if (late := _row(finding, LATE)) is not None:
+        told = f"and all {late.value:.0f} steps tell what it costs"
+        return f"{whose} data{named}{took} in the profiled steps, {told}{hidden}"
     return f"{whose} data{named}{took} while the device has nothing to do{hidden}"
 
 
@@ -263,6 +267,8 @@ def _unsteady(finding: Finding) -> str:
     if (long := _long_steps(finding)) is not None:
         each = milliseconds(long.ms or 0.0)
         return f"{long.calls:.0f} of {long.value:.0f} steps take {each} longer than the others, and no window shows why"
+    if (late := _row(finding, LATE)) is not None:
+        return f"by all {late.value:.0f} steps it comes so much later than the others, and no window shows why"
     row = _row(finding, "step_spread")
     if row is not None and row.share is not None:
         uneven = next((one.name for one in finding.evidence if one.kind == "activity"), None)

@@ -2,7 +2,7 @@
 
 from scalescope.report.drawing.numbers import milliseconds
 from scalescope.scaling.answer import RecurringSteps, RunAnalysis
-from scalescope.scaling.finding import is_now_and_then, is_of_steady_steps, is_within_noise, weight
+from scalescope.scaling.finding import is_late, is_now_and_then, is_of_steady_steps, is_within_noise, weight
 
 #: What costs less of a step, in the mean, is not worth a word.
 _LEAST = 0.01
@@ -14,6 +14,8 @@ def leads(run: RunAnalysis) -> bool:
     if found is None or not is_told(run):
         return False
     first = next((one for one in run.findings[:1] if one.ms is not None), None)
+    if first is not None and is_late(first) and first.code == "data_loading":
+        return False  # which is of all steps, these among them
     in_the_window = first is not None and is_now_and_then(first) and not is_of_steady_steps(first)
     return first is None or in_the_window or is_within_noise(first) or found.mean_ms > weight(first)
 

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Sequence
 
 from scalescope.records.rows import StepRow
 from scalescope.records.steps.unevenness import UNLIKE, difference, percentile
-from scalescope.scaling.answer import RecurringSteps, RunAnalysis, StepTimes, Throughput
+from scalescope.scaling.answer import LateRank, RecurringSteps, RunAnalysis, StepTimes, Throughput
 from scalescope.scaling.verdicts.step_rows.growing import add_part, growing_rows, without_growth
+from scalescope.scaling.verdicts.step_rows.late import late_rank
 from scalescope.scaling.verdicts.step_rows.long_steps import long_steps
 from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
 
@@ -50,7 +51,7 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
         add_part(analysis)
         near = [one.step for one in analysis.steps] or [row.step for row in steady]
         steady = without_growth(steady, analysis.growing, statistics.fmean(near))
-    long = long_steps(steady)
+    long, every = long_steps(steady), steady
     if long is None or long.cause is None:
         analysis.recurring = recurring_steps(steady)
         steady = [row for row in steady if not _recurs(analysis, row.step)]
@@ -71,6 +72,7 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
         profiling_overhead_fraction=found.fraction if found is not None else None,
         placebo_ms=found.placebo_ms if found is not None else None,
         long_steps=long,
+        late=_late(analysis, every, steady),
     )
     if not steady:
         return
@@ -92,6 +94,13 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
         hfu_of_measured=_median(row.hfu_of_measured for row in steady),
         joules_per_sample=_median(row.joules_per_sample for row in steady),
     )
+
+
+def _late(analysis: RunAnalysis, every: Sequence[StepRow], steady: Sequence[StepRow]) -> LateRank | None:
+    """Return whom the others wait for, by the steps of the kinds that the window met; of steps that grow, nobody."""
+    if analysis.growing is not None:
+        return None
+    return late_rank(every if any(_recurs(analysis, one.step) for one in analysis.steps) else steady)
 
 
 def _profiled_ms(analysis: RunAnalysis, rows: Sequence[StepRow]) -> list[float]:
