@@ -314,7 +314,7 @@ def test_what_profiling_costs_is_told_apart_from_a_machine_that_is_unsteady() ->
 
     dear = reported([45.0, 45.2] * 12)
     assert not dear.unsteady and dear.profiling_overhead_ms == pytest.approx(4.64, abs=0.1)
-    drifting = reported([44.0 + 0.5 * step for step in range(24)])
+    drifting = reported([44.0 + abs(12.0 - step) for step in range(24)])
     assert drifting.unsteady and drifting.placebo_ms is not None and drifting.placebo_ms > 4
     assert reported([45.0] * 4).placebo_ms is None, "too few to tell"
     shorter = explained([90.0, 90.2] * 12)
