@@ -5,7 +5,13 @@ from dataclasses import replace
 from rich.console import Console
 from rich.text import Text
 
-from scalescope.report.compare.sentences import headline, kernels_sentence, noise_sentence, settings_sentence
+from scalescope.report.compare.sentences import (
+    headline,
+    kernels_sentence,
+    noise_sentence,
+    recurring_sentence,
+    settings_sentence,
+)
 from scalescope.report.compare.tables import kernels_table, parts_table, points_table, settings_table
 from scalescope.report.drawing.panel import Panel
 from scalescope.report.drawing.tables import Table
@@ -31,6 +37,8 @@ def print_comparison(answer: Comparison, console: Console) -> None:
 
 def _print_one(answer: Comparison, console: Console) -> None:
     _print_line(console, headline(answer), _STYLES[answer.verdict])
+    if recurring := recurring_sentence(answer):
+        _print_line(console, f"{recurring}.")
     if set_otherwise := settings_sentence(answer):
         _print_line(console, f"{set_otherwise}.")
     for note in answer.notes[answer.verdict == "not_comparable" :]:

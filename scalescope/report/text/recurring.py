@@ -1,6 +1,6 @@
 """Steps that are longer every so often, in words: how often, by how much, and how many of them were recorded."""
 
-from scalescope.report.drawing.numbers import milliseconds
+from scalescope.report.drawing.numbers import milliseconds, ordinal
 from scalescope.scaling.answer import RecurringSteps, RunAnalysis
 from scalescope.scaling.finding import is_late, is_now_and_then, is_of_steady_steps, is_within_noise, weight
 
@@ -27,7 +27,7 @@ def is_told(run: RunAnalysis) -> bool:
 
 def recurring_clause(run: RunAnalysis, found: RecurringSteps) -> str:
     """Return which steps are longer, without a full stop."""
-    what = f"every {_ordinal(found.every)} step takes {milliseconds(found.longer_ms)} longer than the others"
+    what = f"every {ordinal(found.every)} step takes {milliseconds(found.longer_ms)} longer than the others"
     whose = f", for what rank {found.rank} does before the others go on" if found.rank is not None else ""
     mean = f"{milliseconds(found.mean_ms)} a step in the mean"
     return f"{what}' {milliseconds(found.usual_ms)}{whose}: {mean}, {_recorded(run, found)}"
@@ -36,7 +36,7 @@ def recurring_clause(run: RunAnalysis, found: RecurringSteps) -> str:
 def recurring_advice(found: RecurringSteps) -> str:
     """Return what to do about them."""
     return (
-        f"see what every {_ordinal(found.every)} step does beside training (validation, saving, logging, "
+        f"see what every {ordinal(found.every)} step does beside training (validation, saving, logging, "
         "waiting for batches that come several at a time), "
         f"and do it less often or in the background: at most {milliseconds(found.mean_ms)} a step"
     )
@@ -54,8 +54,3 @@ def _recorded(run: RunAnalysis, found: RecurringSteps) -> str:
         return "by the job's own clock"
     number = str(begun) if begun else "none"
     return f"and {number} of the {len(recorded)} profiled steps {'are' if begun > 1 else 'is'} such a one"
-
-
-def _ordinal(number: int) -> str:
-    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending}"
