@@ -140,12 +140,23 @@ ON_THE_DEVICE: tuple[Code, ...] = ("own_work", "more_work", "slower_compute", "t
 READ_VALUES = "read_values"
 #: The figure that says how many times the others' inputs a rank computes on, by shapes or as its script told.
 INPUTS = "times_the_inputs"
+#: What goes with a cause whose bound is more than the time that it is seen to take: waits behind it, or launches that
+#: other causes hide.
+GOES_WITH_IT = "goes_with_it"
 #: Evidence of a step without another finding: communication that nothing hides, where there is much of it.
 EXPOSED = "exposed_communication"
 #: Bounds of which nearly all can be had.
 _TAKEN_AWAY: tuple[Code, ...] = ("host_bound", "copies")
 #: A cost whose interval begins below this reads as 0.00 ms.
 _ZERO_MS = 0.005
+
+
+def bounded(evidence: Sequence[EvidenceRow], ms: float) -> tuple[EvidenceRow, ...]:
+    """Return the evidence of what costs so much at most, with what of that is more than the time that it names."""
+    named = next((row.ms for row in evidence if row.ms is not None), None)
+    if named is None or ms - named < _ZERO_MS:
+        return tuple(evidence)
+    return (*evidence, EvidenceRow(kind="figure", name=GOES_WITH_IT, ms=ms - named))
 
 
 def is_within_noise(finding: Finding) -> bool:

@@ -157,7 +157,7 @@ def _host_bound(finding: Finding) -> str:
     if finding.remedy is not None and finding.remedy.on_cpu and row is not None and row.ms:
         count = f"{launches.calls:,.0f} " if launches is not None and launches.calls else ""
         idle = milliseconds(row.ms)
-        return f"between the {count}operators of a step the hosts do other things, such as Python, for {idle}"
+        return f"between the {count}operators of a step the hosts do other things, such as Python, for up to {idle}"
     idle = f"the devices wait {milliseconds(row.ms)} a step for launches" if row is not None and row.ms else (
         "the devices wait for launches")  # fmt: skip
     if _row(finding, HIDDEN) is not None:
