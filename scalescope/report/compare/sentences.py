@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from scalescope.records.console import counted
 from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import capitalized, figure, listing, milliseconds, ordinal, percent
@@ -271,13 +272,15 @@ def _of_sweep(answer: Comparison, here: str, there: str) -> str:
     if not different:
         known = any(one.low is not None for one in answer.points)
         how = "within noise" if known else "though neither side tells its spread"
-        return f"{there} is as fast as {here} at all {count} points, {how}."
+        return f"{there} is as fast as {here} at {'its only point' if count == 1 else f'all {count} points'}, {how}."
     worse = [one for one in different if (one.ratio or 1) < 1]
     better = [one for one in different if (one.ratio or 1) > 1]
     told = [f"slower at {len(worse)}"] if worse else []
     told += [f"faster at {len(better)}"] if better else []
     worst = max(different, key=lambda one: abs((one.ratio or 1) - 1))
-    return f"{there} is {listing(told)} of {count} points; most at {point_name(worst)}: {_times(worst, here)}."
+    return (
+        f"{there} is {listing(told)} of {counted(count, 'point')}; most at {point_name(worst)}: {_times(worst, here)}."
+    )
 
 
 def point_name(point: PointChange) -> str:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from rich.console import Console
 from rich.text import Text
 
+from scalescope.records.console import counted
 from scalescope.report.compare.sentences import (
     headline,
     kernels_sentence,
@@ -57,7 +58,7 @@ def _print_one(answer: Comparison, console: Console) -> None:
         _print_table(console, "Points", "Bandwidth over the baseline's, point by point.", points_table(answer), 10_000)
         for only, points in ((answer.baseline, answer.only_baseline), (answer.other, answer.only_other)):
             if points:
-                _print_line(console, f"only in {only}: {len(points)} points, such as {points[0]}")
+                _print_line(console, f"only in {only}: {counted(len(points), 'point')}, such as {points[0]}")
 
 
 def _print_table(console: Console, title: str, sentence: str, table: Table, most: int = _MOST_ROWS) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from scalescope.records.console import counted
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
@@ -39,7 +40,8 @@ def given_steps(step_ms: Sequence[float], paths: Sequence[Path]) -> dict[Path, U
         if not math.isfinite(one) or not _LEAST_MS <= one <= _MOST_MS:
             raise UserError(f"--step-ms {one:g}: a step takes {_LEAST_MS:g} to {_MOST_MS:g} ms; give it in ms")
     if step_ms and len(step_ms) != len(paths):
-        raise UserError(f"--step-ms is given {len(step_ms)} times for {len(paths)} paths; give one for each, in order")
+        given = f"{counted(len(step_ms), 'step')} for {counted(len(paths), 'path')}"
+        raise UserError(f"--step-ms gives {given}; give one for each, in order")
     return {path: Untraced(_as_given(one), "given") for path, one in zip(paths, step_ms, strict=False)}
 
 
