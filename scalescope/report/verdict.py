@@ -37,7 +37,15 @@ from scalescope.report.text.fusing import best_to_do
 from scalescope.report.text.growing import growing_advice, growing_clause, growing_rates
 from scalescope.report.text.longer import longer_sentence, usual_sentences
 from scalescope.report.text.mixed import mixed_sentence
-from scalescope.report.text.recurring import is_told, leads, pace, recurring_advice, recurring_clause
+from scalescope.report.text.recurring import (
+    is_told,
+    leads,
+    pace,
+    recorded_of,
+    recurring_advice,
+    recurring_clause,
+    recurring_sentence,
+)
 from scalescope.report.views import (
     activities,
     devices,
@@ -137,7 +145,7 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
             headline = f"{whose}: {longer_sentence(run.longer)} {headline.removeprefix(f'{whose}: ')}"
             explained += usual_sentences(run)
         if run.recurring is not None and is_told(run) and not leads(run):
-            explained.append(f"{capitalized(recurring_clause(run, run.recurring))}.")
+            explained.append(recurring_sentence(run, run.recurring))
         doubt = False
         if (against := contradiction(run)) and run.as_run is not None and run.as_run.untraced_by == "given":
             level = "unknown"  # all that is said of the step as run rests on what was given
@@ -154,8 +162,9 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
         if run.recurring is not None and leads(run):
             level = "unknown"  # a few profiled steps hold none of it, or too much
             whole = headline.removeprefix(f"{whose}: ")
-            whole = capitalized(whole) if doubt else f"Of the profiled steps: {whole}"
-            headline = f"{whose}: {recurring_clause(run, run.recurring)}. {whole}"
+            recorded = capitalized(recorded_of(run, run.recurring))
+            explained.insert(0, f"{recorded}. {capitalized(whole) if doubt else f'Of the profiled steps: {whole}'}")
+            headline = f"{whose}: {recurring_clause(run.recurring)}."
         if run.growing is not None:
             level = "unknown"  # no step is like another
             whole = headline.removeprefix(f"{whose}: ")
@@ -175,11 +184,11 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
             headline = f"{whose}: {finding_text.headline(run.findings[0], 0.0, run.world_size)}"
             advice = _best_advice(run, "", False)
         if run.recurring is not None and is_told(run):
-            told = f"{recurring_clause(run, run.recurring)}."
             if leads(run):
-                headline, advice = f"{whose}: {told}", f"{recurring_advice(run.recurring)}."
+                headline = f"{whose}: {recurring_clause(run.recurring)}."
+                advice = f"{recurring_advice(run.recurring)}."
             else:
-                explained.append(capitalized(told))
+                explained.append(recurring_sentence(run, run.recurring))
         if run.growing is not None:
             before = headline.removeprefix(f"{whose}: ")
             explained[:0] = [] if before.startswith("the traces do not say") else [capitalized(before)]

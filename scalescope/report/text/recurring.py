@@ -1,6 +1,7 @@
 """Steps that are longer every so often, in words: how often, by how much, and how many of them were recorded."""
 
-from scalescope.report.drawing.numbers import milliseconds, ordinal
+from scalescope.records.console import counted
+from scalescope.report.drawing.numbers import capitalized, milliseconds, ordinal
 from scalescope.scaling.answer import RecurringSteps, RunAnalysis
 from scalescope.scaling.finding import is_late, is_now_and_then, is_of_steady_steps, is_within_noise, weight
 
@@ -25,12 +26,18 @@ def is_told(run: RunAnalysis) -> bool:
     return run.recurring is not None and run.recurring.mean_ms >= _LEAST * run.recurring.usual_ms
 
 
-def recurring_clause(run: RunAnalysis, found: RecurringSteps) -> str:
-    """Return which steps are longer, without a full stop."""
+def recurring_clause(found: RecurringSteps) -> str:
+    """Return which steps are longer, and what that costs, without a full stop."""
     what = f"every {ordinal(found.every)} step takes {milliseconds(found.longer_ms)} longer than the others"
     whose = f", for what rank {found.rank} does before the others go on" if found.rank is not None else ""
-    mean = f"{milliseconds(found.mean_ms)} a step in the mean"
-    return f"{what}' {milliseconds(found.usual_ms)}{whose}: {mean}, {_recorded(run, found)}"
+    return f"{what}' {milliseconds(found.usual_ms)}{whose}: {milliseconds(found.mean_ms)} a step in the mean"
+
+
+def recurring_sentence(run: RunAnalysis, found: RecurringSteps) -> str:
+    """Return the same with how many of them were recorded, in a sentence."""
+    recorded = recorded_of(run, found)
+    known = f"and {recorded}" if recorded else "by the job's own clock"
+    return f"{capitalized(recurring_clause(found))}, {known}."
 
 
 def recurring_advice(found: RecurringSteps) -> str:
@@ -47,10 +54,12 @@ def pace(found: RecurringSteps) -> float:
     return found.usual_ms / (found.usual_ms + found.mean_ms)
 
 
-def _recorded(run: RunAnalysis, found: RecurringSteps) -> str:
+def recorded_of(run: RunAnalysis, found: RecurringSteps) -> str:
+    """Return how many of the profiled steps are such; "" where none is profiled."""
     recorded = {one.step for one in run.steps}
     begun = sum(step % found.every == found.phase for step in recorded)
     if not recorded:
-        return "by the job's own clock"
-    number = str(begun) if begun else "none"
-    return f"and {number} of the {len(recorded)} profiled steps {'are' if begun > 1 else 'is'} such a one"
+        return ""
+    of_all = f"of the {counted(len(recorded), 'profiled step')} " if len(recorded) > 1 else "profiled step "
+    number = ("the one " if begun else "no ") if len(recorded) == 1 else f"{begun or 'none'} "
+    return f"{number}{of_all}{'are' if begun > 1 else 'is'} such a one"
