@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from scalescope.records.rows import StepRow
-from scalescope.report.steadiness import is_doubtful
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import PARTS, RunAnalysis, StepSplit
 from scalescope.scaling.rank.record import RankRecord
+from scalescope.scaling.trace.intervals import EMPTY
+from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 from scalescope.scaling.verdicts.step_rows.growing import add_growth_of_traces, growing_rows, growing_traces, slope_of
 from tests.report_samples import run_answer, run_with_traces
 
@@ -37,9 +38,9 @@ def test_the_slope_is_told_with_an_interval_that_holds_it() -> None:
         found = growing_rows(rows(lambda step: (30.0 + 0.4 * step) * noisy(0.05)))
         assert found is not None and found.known_by == "rows"
         inside += found.low_ms <= 0.4 <= found.high_ms
+        assert found.first < 8 and found.last > 60
+        assert found.from_ms == pytest.approx(32.0, rel=0.12) and found.to_ms == pytest.approx(55.0, rel=0.12)
     assert inside >= 35  # of 95%
-    assert found.first < 8 and found.last > 60
-    assert found.from_ms == pytest.approx(32.0, rel=0.1) and found.to_ms == pytest.approx(55.0, rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +83,7 @@ def test_whose_own_time_or_loading_grows_is_told() -> None:
 
 def split(step: int, window_ms: float, rank: int = 0, **parts: float) -> StepSplit:
     taken = dict.fromkeys((f"{part}_ms" for part in PARTS), 0.0) | {f"{part}_ms": ms for part, ms in parts.items()}
-    return StepSplit(rank=rank, step=step, window_ms=window_ms, **taken)
+    return StepSplit(rank=rank, step=step, window_ms=window_ms, **taken)  # type: ignore[arg-type]
 
 
 def test_a_long_window_tells_it_without_rows_and_a_short_one_does_not() -> None:
@@ -135,8 +136,8 @@ def test_what_is_launched_more_often_in_each_step_is_named(tmp_path: Path) -> No
     numbers = [step for step in range(4) for _ in range(25 + 2 * step)]
     record = RankRecord(
         rank=0, host="", device=None, activity="cpu", count=len(names), start=[], end=[], kind=[], stream=[],
-        step=numbers, name=names, collective=[], collectives=[], calls=[], data=None, edges=[], steps=list(range(4)),
-    )  # type: ignore[arg-type]  # fmt: skip
+        step=numbers, name=names, collective=[], collectives=[], calls=[], data=EMPTY, edges=[], steps=list(range(4)),
+    )  # fmt: skip
     add_growth_of_traces(answer, {0: record})
     assert answer.growing is not None and (answer.growing.name, answer.growing.more_calls) == ("aten::mean", 2.0)
     assert ": each launches 2 aten::mean more." in run_verdict(answer).headline

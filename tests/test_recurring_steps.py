@@ -8,10 +8,10 @@ import pytest
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
-from scalescope.report.steadiness import is_doubtful
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RecurringSteps, RunAnalysis
+from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
 from tests.report_samples import run_with_traces, write_run
 from tests.test_report_top import BUCKETS, page_text, replayed

@@ -11,13 +11,14 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
 from scalescope.report.html import write_report
 from scalescope.report.sentences import loss_sentence
-from scalescope.report.steadiness import is_doubtful, profiling_line
+from scalescope.report.steadiness import profiling_line
 from scalescope.report.terminal import print_run
 from scalescope.report.verdict import run_verdict, study_verdicts
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import AsRun, Replay, RunAnalysis, StepTimes
 from scalescope.scaling.as_run.step import mark_unsteady
 from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 from scalescope.scaling.windows.add import join_windows
 from tests.report_samples import run_answer, run_with_traces, study_answer
 
@@ -47,6 +48,10 @@ def test_own_steps_that_contradict_the_traces_are_said_first(
     verdict = run_verdict(answer)
     unsteady = f"{answer.model} · {answer.strategy} · 2 GPUs: the machine was unsteady. Of the profiled steps alone: "
     assert verdict.headline.startswith(unsteady) == (contradicts is not None)
+    # how far its traces can be trusted says no other thing than the first sentence
+    assert (answer.quality.verdict, answer.quality.unsteady) == (
+        ("good", False) if contradicts is None else ("degraded", True)
+    )
     if contradicts is not None:
         assert answer.step_times.unsteady and verdict.level == "unknown"
         assert "The job's own untraced step of" in verdict.sentences[0] and "did not run evenly" in verdict.sentences[0]

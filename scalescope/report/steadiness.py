@@ -1,9 +1,8 @@
 """What is said of profiled steps beside the measured ones: what profiling costs, or that the machine was unsteady."""
 
-from scalescope.records.steps.unevenness import UNLIKE
 from scalescope.report.drawing.numbers import figure, percent
 from scalescope.scaling.answer import RunAnalysis, StepTimes
-from scalescope.scaling.finding import is_known, is_of_steady_steps
+from scalescope.scaling.verdicts.step_rows.doubt import are_unlike, contradict, is_doubtful
 
 _MISLEADS = "so where the time goes, which comes from traces, need not hold for the measured throughput"
 
@@ -34,8 +33,8 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
     times = run.step_times
     if times is None or run.growing is not None:  # its steps are unlike one another
         return ""
-    if not _are_unlike(times):
-        if not _contradict(run):
+    if not are_unlike(times):
+        if not contradict(run):
             return ""
         return f"On {where} the machine was unsteady: the job's own steps contradict its traces, {_MISLEADS}."
     share = percent(abs(times.profiling_overhead_fraction or 0.0), 0)
@@ -44,31 +43,6 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
         why = _why(run, times)
         return f"On {where} the machine was unsteady: {apart} than the measured ones, {why}, {_MISLEADS}."
     return f"On {where} {apart} than the measured ones, {_MISLEADS}."
-
-
-def is_doubtful(run: RunAnalysis) -> bool:
-    """Tell whether profiled steps are unlike the measured ones for no recording's sake: the machine was unsteady.
-
-    Not where the costliest finding is what makes steps differ.
-    """
-    times = run.step_times
-    if (
-        times is None
-        or run.growing is not None
-        or any(is_known(one) or is_of_steady_steps(one) for one in run.findings[:1])
-    ):
-        return False  # what makes its steps differ is known
-    if run.recurring is not None and any(one.step % run.recurring.every in run.recurring.phases for one in run.steps):
-        return False  # the window met one of those that are longer every so often
-    return times.unsteady and (_are_unlike(times) or _contradict(run))
-
-
-def _are_unlike(times: StepTimes) -> bool:
-    return times.profiling_overhead_fraction is not None and abs(times.profiling_overhead_fraction) >= UNLIKE
-
-
-def _contradict(run: RunAnalysis) -> bool:
-    return run.as_run is not None and run.as_run.own_steps_contradict
 
 
 def _why(run: RunAnalysis, times: StepTimes) -> str:

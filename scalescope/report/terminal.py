@@ -25,7 +25,7 @@ from scalescope.report.panels.roles import roles_table, worth_showing
 from scalescope.report.report_data import ReportData
 from scalescope.report.sentences import Level, Verdict, sweep_verdict
 from scalescope.report.shares import has_kinds, iterations_table
-from scalescope.report.steadiness import is_doubtful, profiling_line
+from scalescope.report.steadiness import profiling_line
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
 from scalescope.report.verdict import is_unsteady_series, run_verdict, study_verdicts
@@ -43,6 +43,7 @@ from scalescope.report.views import (
 from scalescope.scaling.answer import Efficiency, RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.study_answer import StudyAnalysis, Waterfall
+from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 
 _STYLES: dict[Level, str] = {"good": "green", "fair": "yellow", "poor": "red", "unknown": "bold"}
 #: Less communication than this share of the step, unsplit, moves no efficiency factor by a figure that is shown.

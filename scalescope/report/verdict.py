@@ -30,7 +30,7 @@ from scalescope.report.sentences import (
     sweep_verdict,
 )
 from scalescope.report.shares import EXPOSED_COMMUNICATION
-from scalescope.report.steadiness import is_doubtful, unlike_sentence
+from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.fusing import best_to_do
@@ -65,6 +65,7 @@ from scalescope.scaling.finding import Finding, is_of_steady_steps, is_within_no
 from scalescope.scaling.findings.derived import is_compiled
 from scalescope.scaling.findings.shares import bounded_means
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
+from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 from scalescope.scaling.verdicts.step_rows.steady import slowed_by_profiling
 
 _MEASURE_AGAIN = "measure again on a quiet machine, or in more windows (repeat)"
@@ -423,7 +424,10 @@ def _costs(finding: Finding) -> str:
 def _quality_sentences(run: RunAnalysis) -> list[str]:
     if run.quality.verdict == "good":
         return []
-    reasons = "; ".join(run.quality.reasons) or "no reason was given"
+    if run.quality.unsteady and not run.quality.reasons:
+        return []  # that the machine was unsteady is said by itself
+    unsteady = ["the machine was unsteady"] if run.quality.unsteady else []
+    reasons = "; ".join([*unsteady, *run.quality.reasons]) or "no reason was given"
     return [f"The traces of {devices(run.world_size, run.activity)} are {run.quality.verdict}: {sentence(reasons)}"]
 
 

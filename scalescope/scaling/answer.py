@@ -62,6 +62,7 @@ class Quality(msgspec.Struct):
     missing_ranks: list[int] = []  # of which there is no trace
     left_out_ranks: list[int] = []  # whose traces are there, and in no mean: cut off, or without what the job ran on
     cut_ranks: list[int] = []  # whose traces are cut off, and in the means all the same: no rank's is whole
+    unsteady: bool = False  # its profiled steps are none of those beside them, and no recording is why
     mixed: Mixed | None = None  # the folder holds files of other windows or jobs, too
     clocks_apart_ms: float | None = None  # taken out between hosts, where no clock that is set is so far off
     unlinked_fraction: float | None = None
@@ -369,7 +370,7 @@ class GrowingSteps(msgspec.Struct, frozen=True, kw_only=True):
 
     first: int  # the steps from which to which they are known to: the middle ones of the first and the last stretch
     last: int
-    from_ms: float  # median step there
+    from_ms: float  # what a step takes there, by the medians near it
     to_ms: float
     a_step_ms: float  # Theil and Sen's slope, with its 95% interval
     low_ms: float

@@ -135,7 +135,7 @@ def _long_steps(finding: Finding) -> EvidenceRow | None:
 
 def _starved(finding: Finding) -> str:
     threads, cores = _row(finding, "threads"), _row(finding, "cores")
-    if threads is not None and cores is not None and cores.value is not None:
+    if threads is not None and threads.value is not None and cores is not None and cores.value is not None:
         number = f"{cores.value:.0f} core{'s' if cores.value != 1 else ''}"
         return f"the ranks compute with {counted(round(threads.value), 'thread')} on {number}, which take turns"
     row, off = _row(finding, "host_ms"), _row(finding, "interruptions")

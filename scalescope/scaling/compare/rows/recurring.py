@@ -44,7 +44,7 @@ def recurring_change(
         return None
     costs = []
     for side, own, others in zip((baseline, other), found, reversed(found), strict=True):
-        known = [one for repeat in side.repeats if (one := _cost(repeat, own or others, own is not None)) is not None]
+        known = [cost for run in side.repeats if (cost := _cost(run, own or others, own is not None)) is not None]
         if not known:
             return None
         costs.append(_joined(known))

@@ -35,6 +35,8 @@ _LEAST_SHARE = 0.1
 _OVER_RESIDUAL = 4.0
 #: … and in each half by this share of what the slope says.
 _IN_EACH_HALF = 0.25
+#: Stretches that tell what steps take at either end.
+_AT_AN_END = 3
 #: Of the slope: whose own time, or which part of a step, grows by so much is what grows; by less than this it does not.
 _MOSTLY, _HARDLY = 0.6, 0.25
 #: What a part has grown by for sure, of what the step has.
@@ -167,8 +169,8 @@ def slope_of(numbers: Sequence[int], times_ms: Sequence[float]) -> Slope | None:
         high=float(slopes[min(len(slopes) - 1, middle + off)]),
         first=round(float(x[0])),
         last=round(float(x[-1])),
-        from_ms=float(y[0]),
-        to_ms=float(y[-1]),
+        from_ms=float(np.median(y[:_AT_AN_END] - value * (x[:_AT_AN_END] - x[0]))),
+        to_ms=float(np.median(y[-_AT_AN_END:] + value * (x[-1] - x[-_AT_AN_END:]))),
     )
 
 
