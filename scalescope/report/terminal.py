@@ -17,7 +17,7 @@ from scalescope.report.as_run import as_run_sentence, as_run_table, as_run_title
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import capitalized, figure, listing, percent
 from scalescope.report.drawing.panel import Panel
-from scalescope.report.drawing.tables import ABSENT, Cell, Column, Table
+from scalescope.report.drawing.tables import ABSENT, Cell, Column, Table, without_middle
 from scalescope.report.panels.advice import advice_sentence, tried_table
 from scalescope.report.panels.compute_lines import compute_lines, legend_lines
 from scalescope.report.panels.lost import lost_table
@@ -51,6 +51,10 @@ _UNSPLIT = 0.005
 _PAD = 2  # blanks between two columns
 _Pad = Callable[[str, int], str]
 _PLAIN_WIDTH = 10_000  # a log file has no width
+#: … but names of kernels lose their middles for its lines to be no longer than this. Of a name so many characters stay
+#: at least, and so many at most.
+_PLAIN_ROOM = 200
+_SHORT_NAME, _LONG_NAME = 20, 44
 
 
 class _Console(Console):
@@ -343,6 +347,7 @@ def _print_table(
 
     shown = [[show(column, value) for column, value in zip(table.columns, row, strict=True)] for row in table.rows]
     heads = [_head(column) for column in table.columns]
+    _shorten_names(table.columns, shown, console)
     widths = [
         max([len(line) for line in heads[index]] + [len(row[index]) for row in shown])
         for index in range(len(table.columns))
@@ -362,6 +367,28 @@ def _print_table(
     for titles, reason in [] if blank_absent else table.absent():
         if reason != "not measured":
             _print_line(console, f"{ABSENT} under {listing(titles)}: {reason}", "dim")
+
+
+def _shorten_names(columns: Sequence[Column], shown: list[list[str]], console: Console) -> None:
+    """Take the middles out of long names of kernels, in place, so that a row of theirs fits; --json and pages have all.
+
+    On a terminal a block holds two of them; a log has no width, and a line of one is not to be longer than a wide
+    terminal's.
+    """
+    named = [at for at, column in enumerate(columns) if column.names]
+    if not named:
+        return
+    room = console.width // 3
+    if not console.is_terminal:
+        others = sum(
+            _PAD + max(len(text) for text in [*_head(column), *(row[at] for row in shown)])
+            for at, column in enumerate(columns)
+            if at not in named
+        )
+        room = (_PLAIN_ROOM - others) // len(named) - _PAD
+    for row in shown:
+        for at in named:
+            row[at] = without_middle(row[at], min(max(room, _SHORT_NAME), _LONG_NAME))
 
 
 def _blocks(widths: Sequence[int], room: int) -> list[list[int]]:
