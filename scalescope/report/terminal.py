@@ -13,7 +13,14 @@ from rich.text import Text
 from scalescope.records.console import clean, styled_stream
 from scalescope.records.rows import SweepRow
 from scalescope.records.statistics import decimals
-from scalescope.report.as_run import as_run_sentence, as_run_table, as_run_title, differs, shown_efficiency
+from scalescope.report.as_run import (
+    as_run_sentence,
+    as_run_table,
+    as_run_title,
+    differs,
+    of_other_steps,
+    shown_efficiency,
+)
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import capitalized, figure, listing, percent
 from scalescope.report.drawing.panel import Panel
@@ -50,6 +57,8 @@ _STYLES: dict[Level, str] = {"good": "green", "fair": "yellow", "poor": "red", "
 _UNSPLIT = 0.005
 _PAD = 2  # blanks between two columns
 _Pad = Callable[[str, int], str]
+#: Steps that sentences are of, and which are longer or shorter by this share than those of the table, are told apart.
+_OTHER_STEPS = 0.01
 _PLAIN_WIDTH = 10_000  # a log file has no width
 #: … but names of kernels lose their middles for its lines to be no longer than this. Of a name so many characters stay
 #: at least, and so many at most.
@@ -85,8 +94,9 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         _print_table(console, table, where)
         if gone:
             _print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
-        for line in legend_lines(answer, table):
-            _print_line(console, line, "dim")
+        for line in [*legend_lines(answer, table), of_other_steps(answer, "this table", _OTHER_STEPS)]:
+            if line:
+                _print_line(console, line, "dim")
         _print_compute(console, answer)
         if has_kinds(answer):
             _print_table(console, iterations_table(answer), "The server's iterations by kind, means over ranks")

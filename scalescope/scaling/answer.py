@@ -284,7 +284,7 @@ class LongSteps(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None = None  # whose host was; None: several, or not known
 
 
-class LateRank(msgspec.Struct, frozen=True, kw_only=True):
+class LateInSteps(msgspec.Struct, frozen=True, kw_only=True):
     """The rank that the others wait for, by all steady steps in which each rank's own time is known."""
 
     rank: int
@@ -312,7 +312,7 @@ class StepTimes(msgspec.Struct, kw_only=True):
     #: steps of those beside them (see `AsRun.contradicts`): the machine's doing.
     unsteady: bool = False
     long_steps: LongSteps | None = None  # None: there are none worth a word
-    late: LateRank | None = None  # whom the others wait for; None: nobody alone, or rows do not tell
+    late: LateInSteps | None = None  # whom the others wait for; None: nobody alone, or rows do not tell
 
     def __post_init__(self) -> None:
         """Tell it of answers that were written before it was a field of theirs, too."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from scalescope.records.steps.annotations import LOADING
-from scalescope.scaling.answer import LateRank, RunAnalysis, Split
+from scalescope.scaling.answer import LateInSteps, RunAnalysis, Split
 from scalescope.scaling.finding import (
     LATE,
     STEADY_STEPS,
@@ -40,7 +40,7 @@ def with_late_rank(findings: Sequence[Finding], analysis: RunAnalysis) -> list[F
     return [*ranked([_of_window(late, analysis), *priced]), *unpriced]
 
 
-def _agree(loading: Finding, late: LateRank) -> bool:
+def _agree(loading: Finding, late: LateInSteps) -> bool:
     """Tell whether the window came to the same, and no less surely."""
     low, high = loading.low_ms, loading.high_ms
     if low is None or high is None or is_within_noise(loading) or loading.at_most:
@@ -48,7 +48,7 @@ def _agree(loading: Finding, late: LateRank) -> bool:
     return low <= late.ms <= high
 
 
-def _sized(loading: Finding, late: LateRank) -> Finding:
+def _sized(loading: Finding, late: LateInSteps) -> Finding:
     evidence = (*(one for one in loading.evidence if one.name not in (LATE, STEADY_STEPS)), *_evidence(late))
     return replace(
         loading,
@@ -63,7 +63,7 @@ def _sized(loading: Finding, late: LateRank) -> Finding:
     )
 
 
-def _of_window(late: LateRank, analysis: RunAnalysis) -> Finding:
+def _of_window(late: LateInSteps, analysis: RunAnalysis) -> Finding:
     """Return the finding of a late rank that no other names: it loads, where that is what its window has it do."""
     loading = _loading_ms(late.rank, analysis)
     own = () if loading is None else (EvidenceRow(kind="annotation", name=LOADING, ms=loading),)
@@ -97,7 +97,7 @@ def _own_ms(step: Split) -> float:
     return step.window_ms - step.exposed_wait_ms - step.exposed_unsplit_ms
 
 
-def _evidence(late: LateRank) -> tuple[EvidenceRow, EvidenceRow]:
+def _evidence(late: LateInSteps) -> tuple[EvidenceRow, EvidenceRow]:
     return (
         EvidenceRow(kind="figure", name=LATE, ms=late.ms, value=float(late.steps)),
         EvidenceRow(kind="figure", name=STEADY_STEPS, ms=late.mean_step_ms),

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from scalescope.records.rows import StepRow
 from scalescope.records.statistics import half_of_mean
-from scalescope.scaling.answer import LateRank
+from scalescope.scaling.answer import LateInSteps
 
 #: Of fewer steps with every rank's own time nothing is told, nor of a rank that is late by a smaller share of the step.
 _LEAST = 8
@@ -21,7 +21,7 @@ _ALONE = 0.5
 _STRETCHES, _LEAST_STRETCH = 6, 4
 
 
-def late_rank(steady: Sequence[StepRow]) -> LateRank | None:
+def late_rank(steady: Sequence[StepRow]) -> LateInSteps | None:
     """Return which rank alone the others wait for in steady steps, in order, and for how long in the mean."""
     marked = [row for row in steady if len(row.own_ms) > 1 and row.synchronised]
     ranks = min((len(row.own_ms) for row in marked), default=0)
@@ -41,7 +41,7 @@ def late_rank(steady: Sequence[StepRow]) -> LateRank | None:
         half = _half([_late_ms(row, rank) for row in marked])
     if half >= share * mean_step:
         return None
-    return LateRank(
+    return LateInSteps(
         rank=rank,
         ms=share * mean_step,
         low_ms=share * mean_step - half,

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 from scalescope.records.rows import StepRow
 from scalescope.records.steps.unevenness import UNLIKE, difference, percentile
-from scalescope.scaling.answer import LateRank, RecurringSteps, RunAnalysis, StepTimes, Throughput
+from scalescope.scaling.answer import LateInSteps, RecurringSteps, RunAnalysis, StepTimes, Throughput
 from scalescope.scaling.verdicts.step_rows.growing import add_part, growing_rows, without_growth
 from scalescope.scaling.verdicts.step_rows.late import late_rank
 from scalescope.scaling.verdicts.step_rows.long_steps import long_steps
@@ -96,7 +96,7 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
     )
 
 
-def _late(analysis: RunAnalysis, every: Sequence[StepRow], steady: Sequence[StepRow]) -> LateRank | None:
+def _late(analysis: RunAnalysis, every: Sequence[StepRow], steady: Sequence[StepRow]) -> LateInSteps | None:
     """Return whom the others wait for, by the steps of the kinds that the window met; of steps that grow, nobody."""
     if analysis.growing is not None:
         return None
