@@ -68,6 +68,18 @@ def test_single_long_steps_and_few_steps_tell_nothing_but_what_all_do() -> None:
     assert slope_of([1] * 20, list(range(20))) is None
 
 
+def test_a_machine_that_becomes_busier_is_no_growth_and_hides_none() -> None:
+    busier = [msgspec.structs.replace(row, run_delay_ms=[row.length_ms - 30.0]) for row in rows(lambda at: 30.0 + at)]
+    assert growing_rows(busier) is None
+    grows = [
+        msgspec.structs.replace(row, step_ms=[row.length_ms + delay], run_delay_ms=[delay])
+        for row in rows(lambda step: 2.0 + 0.02 * step)
+        for delay in [8.0 * float(NOISE.integers(0, 2))]
+    ]
+    found = growing_rows(grows)
+    assert found is not None and found.a_step_ms == pytest.approx(0.02, rel=0.05)
+
+
 def test_whose_own_time_or_loading_grows_is_told() -> None:
     grown = [
         msgspec.structs.replace(row, own_ms=[3.0 * noisy(0.1), row.length_ms - 1])

@@ -64,8 +64,11 @@ class Slope(msgspec.Struct, frozen=True):
 
 
 def growing_rows(steady: Sequence[StepRow]) -> GrowingSteps | None:
-    """Return by how much a job's steady steps grow, in order, and whose, by the job's own rows; None where not."""
-    slope = slope_of([row.step for row in steady], [row.length_ms for row in steady])
+    """Return by how much a job's steady steps grow, in order, and whose, by the job's own rows; None where not.
+
+    Without what ranks waited for cores: a machine that becomes busier is no growth of the job's.
+    """
+    slope = slope_of([row.step for row in steady], [_undelayed_ms(row) for row in steady])
     if slope is None:
         return None
     own = _of_ranks([row.own_ms for row in steady], slope, [row.step for row in steady])
@@ -172,6 +175,12 @@ def slope_of(numbers: Sequence[int], times_ms: Sequence[float]) -> Slope | None:
         from_ms=float(np.median(y[:_AT_AN_END] - value * (x[:_AT_AN_END] - x[0]))),
         to_ms=float(np.median(y[-_AT_AN_END:] + value * (x[-1] - x[-_AT_AN_END:]))),
     )
+
+
+def _undelayed_ms(row: StepRow) -> float:
+    """Return a step without what its ranks waited for cores that others had, which is none of its own growth."""
+    waited = min(max(0.0, *row.run_delay_ms), row.length_ms) if row.run_delay_ms else 0.0
+    return _longer(row.length_ms, -waited)
 
 
 def _growing(slope: Slope, known_by: Literal["rows", "traces"]) -> GrowingSteps:
