@@ -65,11 +65,27 @@ def test_own_times_of_some_steps_tell_of_all() -> None:
         [[50.0 * float(np.exp(0.4 * NOISE.standard_normal())) for _ in range(2)] for _ in range(60)],
         stalls(5, 100.0),
         [[8.0]] * 60,
+        [[-2.0, -2.0]] * 60,  # of no length: the file is damaged
     ],
 )
 def test_ranks_that_are_late_alike_hardly_or_in_few_steps_are_nobody(own: list[list[float]]) -> None:
     assert late_rank(rows(own)) is None
     assert late_rank([]) is None
+
+
+def test_what_others_have_a_ranks_core_for_is_none_of_its_lateness() -> None:
+    delayed = [
+        msgspec.structs.replace(row, run_delay_ms=[0.0, max(0.0, row.own_ms[1] - 8.0)])
+        for row in rows(stalls(60, 100.0))
+    ]
+    assert late_rank(delayed) is None
+    known = late_rank([msgspec.structs.replace(row, run_delay_ms=[0.0, 0.0]) for row in rows(stalls(60, 100.0))])
+    assert known is not None and known.delays_known
+    for activity, named in (("gpu", ["unsteady"]), ("cpu", [])):
+        answer = told([])
+        answer.activity = activity  # type: ignore[assignment]
+        keep(answer, [])
+        assert [one.code for one in answer.findings] == named  # nothing tells whose doing it is on a CPU
 
 
 LOADING = Finding(

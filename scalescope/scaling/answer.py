@@ -293,6 +293,7 @@ class LateInSteps(msgspec.Struct, frozen=True, kw_only=True):
     high_ms: float
     mean_step_ms: float
     steps: int
+    delays_known: bool = False  # what ranks waited for cores is known, and left out
 
 
 class StepTimes(msgspec.Struct, kw_only=True):

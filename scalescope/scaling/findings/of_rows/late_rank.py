@@ -33,7 +33,8 @@ def with_late_rank(findings: Sequence[Finding], analysis: RunAnalysis) -> list[F
     if loading is not None and weight(loading) >= _EXPLAINED * whole and not _agree(loading, late):
         sized = _sized(loading, late)
         return ranked([sized if one is loading else one for one in findings])
-    if any(not is_within_noise(one) for one in named):
+    # hosts that compute are late as well for what others do on their cores: that must be known to be left out
+    if any(not is_within_noise(one) for one in named) or (analysis.activity == "cpu" and not late.delays_known):
         return list(findings)
     unpriced = [one for one in findings if one.ms is None and one.code != "nothing"]
     priced = [one for one in findings if one.ms is not None and not (one.code == "unsteady" and one.rank is None)]

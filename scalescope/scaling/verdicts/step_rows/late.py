@@ -1,7 +1,8 @@
 """The rank that the others wait for, by all of a job's steps: how long it is by itself in each, beside them.
 
 A loader that stalls is late by nothing in one step and by a second in the next, and a window of three steps sizes it by
-chance. The job's own rows have how long each rank goes on until it first waits for the others.
+chance. The job's own rows have how long each rank goes on until it first waits for the others, and how long of that
+others had its core, which is none of its doing.
 """
 
 import statistics
@@ -25,13 +26,14 @@ def late_rank(steady: Sequence[StepRow]) -> LateInSteps | None:
     """Return which rank alone the others wait for in steady steps, in order, and for how long in the mean."""
     marked = [row for row in steady if len(row.own_ms) > 1 and row.synchronised]
     ranks = min((len(row.own_ms) for row in marked), default=0)
-    if len(marked) < _LEAST:
+    whole = sum(row.length_ms for row in marked)
+    if len(marked) < _LEAST or not whole > 0:
         return None
     late = [statistics.fmean(_late_ms(row, rank) for row in marked) for rank in range(ranks)]
     rank = max(range(ranks), key=lambda one: late[one])
     others = max(ms for one, ms in enumerate(late) if one != rank)
     # not every step's own times are marked where steps are short: those that are tell their share of a step
-    share = (late[rank] - others) / statistics.fmean(row.length_ms for row in marked)
+    share = (late[rank] - others) * len(marked) / whole
     lengths = [row.length_ms for row in steady if row.synchronised]
     mean_step = statistics.fmean(lengths)
     if share < _SHARE or others > _ALONE * late[rank]:
@@ -48,12 +50,15 @@ def late_rank(steady: Sequence[StepRow]) -> LateInSteps | None:
         high_ms=min(share * mean_step + half, mean_step),
         mean_step_ms=mean_step,
         steps=len(lengths),
+        delays_known=all(row.run_delay_ms for row in marked),
     )
 
 
 def _late_ms(row: StepRow, rank: int) -> float:
-    """Return how long after all others a rank is ready in a step."""
-    return max(0.0, row.own_ms[rank] - max(ms for one, ms in enumerate(row.own_ms) if one != rank))
+    """Return how long after all others a rank is ready in a step, but for what each waited for a core."""
+    delays = row.run_delay_ms if len(row.run_delay_ms) == len(row.own_ms) else [0.0] * len(row.own_ms)
+    own = [max(0.0, ms - max(0.0, delay)) for ms, delay in zip(row.own_ms, delays, strict=True)]
+    return max(0.0, own[rank] - max(ms for one, ms in enumerate(own) if one != rank))
 
 
 def _half(values: Sequence[float]) -> float:
