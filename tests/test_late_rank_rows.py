@@ -10,11 +10,12 @@ import pytest
 from scalescope.records.rows import StepRow
 from scalescope.report.text.findings import because
 from scalescope.report.verdict import run_verdict
-from scalescope.scaling.answer import RunAnalysis, StepTimes
+from scalescope.scaling.answer import PipelineRow, RunAnalysis, StepTimes
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.finding import EvidenceRow, Finding
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.detectors.host_causes import _annotated
+from scalescope.scaling.findings.of_rows.late_rank import with_late_rank
 from scalescope.scaling.verdicts.step_rows.late import late_rank
 from tests.report_samples import run_answer
 
@@ -137,6 +138,16 @@ def test_a_late_rank_that_no_window_met_is_told_with_that_doubt() -> None:
     assert "no window shows why" in because(found)
     drowned = msgspec.structs.replace(LOADING, low_ms=0.0, high_ms=40.0)
     assert [one.backed for one in told([drowned]).findings] == ["measured"]
+
+
+def test_stages_of_a_pipeline_wait_for_the_first_by_their_schedule() -> None:
+    answer = told([])
+    assert answer.findings
+    answer.pipelines = run_answer("gpt", 2).pipelines or [
+        PipelineRow(group="pp", stages=[0, 1], micro_batches=4, bubble_ms=1.0, bubble=0.1, schedule_bubble=0.1,
+                    slow_rank=None, compute_ms={0: 1.0, 1: 1.0}, steps=3)
+    ]  # fmt: skip
+    assert not any(one.code == "unsteady" for one in with_late_rank([], answer))
 
 
 def test_what_the_window_has_it_do_is_why() -> None:

@@ -25,7 +25,8 @@ _EXPLAINED = 0.6
 def with_late_rank(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:
     """Return the findings with the loading of a late rank sized by all steps, and a late rank that none names."""
     late = analysis.step_times.late if analysis.step_times is not None else None
-    if late is None:
+    # a pipeline's stages wait for the first of them by their schedule, which only traces tell
+    if late is None or analysis.pipelines or not analysis.ranks:
         return list(findings)
     named = [one for one in findings if one.rank == late.rank and one.ms is not None]
     loading = next((one for one in named if one.code == "data_loading"), None)
