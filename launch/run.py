@@ -39,7 +39,7 @@ from scalescope.launch.watch.presence import launcher_has_died
 from scalescope.launch.watch.progress_watchdog import ProgressWatchdog
 from scalescope.launch.watch.termination import let_terminate, on_termination
 from scalescope.launch.world import World
-from scalescope.records.console import as_typed
+from scalescope.records.console import as_typed, counted
 from scalescope.records.environment import capture
 from scalescope.records.errors import ExitCode, NothingMeasured, Preempted, RunError, UserError
 from scalescope.records.files import write_atomic
@@ -125,7 +125,8 @@ def run_in_world(verb: Verb, overrides: Sequence[str], world: World) -> ExitCode
             _hold_store_until_read(store, world)
             watchdog.end()
             raise
-        print(f"scalescope: {world.size} ranks ({world.source}) → {folder.path}", flush=True)
+        ranks = counted(world.size, "rank")
+        print(f"scalescope: {ranks} ({world.source}) → {folder.path}", flush=True)
         store.set(_KEY, msgspec.json.encode(_Shared(path=str(plan.path), text=plan.text)).decode())
     try:
         shared = msgspec.json.decode(store.get(_KEY), type=_Shared)

@@ -8,10 +8,10 @@ import pytest
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
-from scalescope.report.steadiness import is_doubtful
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RecurringSteps, RunAnalysis
+from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
 from tests.report_samples import run_with_traces, write_run
 from tests.test_report_top import BUCKETS, page_text, replayed
@@ -77,10 +77,10 @@ def test_what_costs_more_than_anything_profiled_comes_first_and_its_throughput_b
     assert answer.recurring is not None and answer.throughput is not None and answer.step_times is not None
     assert answer.step_times.measured_step_ms == pytest.approx(2.2, abs=0.01)
     verdict = run_verdict(answer)
-    assert ": every 4th step takes 8.8 ms longer than the others' 2.2 ms: 2.2 ms a step in the mean, and " in (
-        verdict.headline
-    )
-    assert "profiled steps is such a one. Of the profiled steps: " in verdict.headline
+    lead = ": every 4th step takes 8.8 ms longer than the others' 2.2 ms: 2.2 ms a step in the mean."
+    assert verdict.headline.endswith(lead)  # one short sentence, and nothing of the profiled steps
+    assert " profiled step" in verdict.sentences[0] and ". Of the profiled steps: " in verdict.sentences[0]
+    assert " such a one. " in verdict.sentences[0]
     assert verdict.advice.startswith("see what every 4th step does")
     assert "It does 908.7 samples/s between the longer steps, 454.5 with them." in verdict.text
     page = page_text(RunFolder(tmp_path / "run"), answer)

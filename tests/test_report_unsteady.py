@@ -9,15 +9,20 @@ from rich.console import Console
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
+from scalescope.records.steps.unevenness import UNLIKE
+from scalescope.report.as_run import as_run_sentence
+from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.html import write_report
 from scalescope.report.sentences import loss_sentence
-from scalescope.report.steadiness import is_doubtful, profiling_line
+from scalescope.report.steadiness import profiling_line, unlike_sentence
 from scalescope.report.terminal import print_run
 from scalescope.report.verdict import run_verdict, study_verdicts
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import AsRun, Replay, RunAnalysis, StepTimes
 from scalescope.scaling.as_run.step import mark_unsteady
 from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.finding import STEADY_STEPS, EvidenceRow, Finding
+from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 from scalescope.scaling.windows.add import join_windows
 from tests.report_samples import run_answer, run_with_traces, study_answer
 
@@ -47,6 +52,10 @@ def test_own_steps_that_contradict_the_traces_are_said_first(
     verdict = run_verdict(answer)
     unsteady = f"{answer.model} · {answer.strategy} · 2 GPUs: the machine was unsteady. Of the profiled steps alone: "
     assert verdict.headline.startswith(unsteady) == (contradicts is not None)
+    # how far its traces can be trusted says no other thing than the first sentence
+    assert (answer.quality.verdict, answer.quality.unsteady) == (
+        ("good", False) if contradicts is None else ("degraded", True)
+    )
     if contradicts is not None:
         assert answer.step_times.unsteady and verdict.level == "unknown"
         assert "The job's own untraced step of" in verdict.sentences[0] and "did not run evenly" in verdict.sentences[0]
@@ -71,12 +80,20 @@ def profiled(overhead_ms: float, recording: Interval) -> RunAnalysis:
 def test_what_recording_does_not_cost_is_no_profiling_overhead() -> None:
     """One page said that recording costs 2.2 ms, and another line of it that profiling does 18.8."""
     run = profiled(18.8, Interval(2.2, 0.1, 35.8))
-    assert profiling_line(run).startswith("The machine was unsteady. A step takes 30.50 ms, and 49.30 ms while it is")
-    assert "more than recording can make them" in profiling_line(run) and "overhead" not in profiling_line(run)
+    told = unlike_sentence(run, "2 GPUs")
+    assert "unsteady: the profiled steps are 62% longer than the measured ones (49.3 ms for 30.5 ms)" in told
+    assert "more than recording can make them" in told and profiling_line(run) == ""  # lengths are told once
     assert is_doubtful(run) and "the machine was unsteady" in run_verdict(run).headline
     for overhead_ms, recording in ((18.8, Interval(17.0, 14.0, 20.0)), (4.5, Interval(2.2, 0.1, 35.8))):
         dear = profiled(overhead_ms, recording)
-        assert f"profiling overhead {overhead_ms:.2f} ms" in profiling_line(dear) and not is_doubtful(dear)
+        assert not is_doubtful(dear)
+        if overhead_ms / 30.5 < UNLIKE:
+            assert f"profiling overhead {overhead_ms:.2f} ms" in profiling_line(dear)
+        else:
+            longer = milliseconds(30.5 + overhead_ms)
+            assert f"than the measured ones ({longer} for 30.5 ms), which profiling costs them, " in unlike_sentence(
+                dear, "2 GPUs"
+            )
 
 
 def contradicted(run: RunAnalysis) -> RunAnalysis:
@@ -122,3 +139,25 @@ def test_growths_that_recording_sets_apart_say_so() -> None:
     assert "recording lengthens the profiled steps" in loss_sentence(apart)
     even = msgspec.structs.replace(fall, measured_growth_ms=fall.growth_ms - 0.3, noise_ms=0.5)
     assert "recording" not in loss_sentence(even)
+
+
+def test_each_step_length_is_told_once_and_as_what_it_is(tmp_path: Path) -> None:
+    """A cost of recording of 0.00 ms does not make a step longer; nor are medians told beside a mean of all steps."""
+    even = run_answer("r", 2)
+    assert even.step_times is not None
+    assert profiling_line(even).startswith("A step takes 65.51 ms without a profiler: profiling overhead 0.40 ms")
+    even.replay = Replay(traced_ms=40.0, replayed_ms=40.0, error=0.0, unexplained_ms=0.0, faithful=True)
+    nothing = Interval(0.0, 0.0, 0.0)
+    even.as_run = AsRun(step_ms=50.0, source="not_needed", recording_ms=nothing, ranks=list(even.ranks), steps=3)
+    assert "Recording costs" not in as_run_sentence(even)
+    assert as_run_sentence(even).startswith("As run a step takes 50.0 ms, ")
+    print_run(even, Console(file=(shown := StringIO()), width=400))
+    assert "is of the steps that can be replayed, 40.0 ms as profiled" in shown.getvalue()
+    late = Finding(code="data_loading", rank=1, ms=90.0, low_ms=80.0, high_ms=95.0, backed="measured",
+                   evidence=(EvidenceRow(kind="figure", name=STEADY_STEPS, ms=100.0),))  # fmt: skip
+    even.findings = [late]
+    even.step_times = msgspec.structs.replace(even.step_times, profiling_overhead_ms=-25.0,
+                                              profiling_overhead_fraction=-0.5)  # fmt: skip
+    told = unlike_sentence(even, "2 GPUs")
+    assert told.startswith("On 2 GPUs the profiled steps are not like the mean one") and "24." not in told
+    assert profiling_line(even) == ""

@@ -13,7 +13,7 @@ import pytest
 
 from scalescope.cli import front_door
 from scalescope.records.rows import StepPhase, StepRow
-from scalescope.report.steadiness import profiling_line
+from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis, StepTimes, read_run_answer
@@ -314,16 +314,16 @@ def test_what_profiling_costs_is_told_apart_from_a_machine_that_is_unsteady() ->
 
     dear = reported([45.0, 45.2] * 12)
     assert not dear.unsteady and dear.profiling_overhead_ms == pytest.approx(4.64, abs=0.1)
-    drifting = reported([44.0 + 0.5 * step for step in range(24)])
+    drifting = reported([44.0 + abs(12.0 - step) for step in range(24)])
     assert drifting.unsteady and drifting.placebo_ms is not None and drifting.placebo_ms > 4
     assert reported([45.0] * 4).placebo_ms is None, "too few to tell"
     shorter = explained([90.0, 90.2] * 12)
     assert (
         shorter.step_times is not None
         and shorter.step_times.unsteady
-        and "which no profiling makes" in profiling_line(shorter)
+        and "which no profiling makes" in unlike_sentence(shorter, "1 GPU")
     )
-    assert profiling_line(shorter).startswith("The machine was unsteady")
+    assert unlike_sentence(shorter, "1 GPU").startswith("On 1 GPU the machine was unsteady")
 
 
 def test_a_jobs_last_words_and_its_analysis_agree_on_what_profiling_costs() -> None:

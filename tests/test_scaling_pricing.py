@@ -14,9 +14,11 @@ import pytest
 
 from scalescope import analyze
 from scalescope.records.statistics import half_of_mean
+from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.text.findings import because
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.as_run.recording import recording_cost, terms_for
+from scalescope.scaling.finding import GOES_WITH_IT
 from scalescope.scaling.findings.candidate import Candidate
 from scalescope.scaling.findings.pricing import first_and_last
 from scalescope.scaling.rank.record import RankRecord
@@ -161,3 +163,20 @@ def _of_calls_alone(record: RankRecord) -> Recorded:
 def _cost_ns(records: dict[int, RankRecord]) -> float:
     calls = recording_cost(records, terms_for(records)).calls
     return sum(float(one.before.sum() + one.during.sum()) for one in calls.values())
+
+
+@pytest.mark.parametrize("job", ["pageable_copies_n2", "one_channel_slow_host_n2", "cpu_fsdp2_n2"])
+def test_a_bound_is_no_more_than_the_times_that_are_named_as_its_cause(job: str) -> None:
+    """Waits that go with a copy, and launches that slow links hide, are in the bound, and are named beside it."""
+    answer = analyze(DATA / job, jobs=1)
+    bounds = [one for one in answer.findings if one.at_most]
+    assert bounds
+    for one in bounds:
+        named = [row.ms for row in one.evidence if row.ms is not None]
+        assert one.ms is not None and one.ms <= sum(named) + 0.01, because(one)
+        beyond = [row.ms for row in one.evidence if row.name == GOES_WITH_IT]
+        assert all(f"and {milliseconds(ms)} more " in because(one) for ms in beyond if ms is not None)
+    if answer.activity == "cpu":  # its bound is the idle time of the host that comes latest, and so is what is named
+        (launching,) = bounds
+        longest = max(row.idle_launch_ms / row.steps for row in answer.ranks)
+        assert launching.evidence[0].ms == pytest.approx(longest, rel=0.25)

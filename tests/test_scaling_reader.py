@@ -158,7 +158,7 @@ def test_faults_that_kineto_is_known_for_are_mended_and_cost_no_other_event(
     assert len(trace.activities) == len(whole.activities) + 2
     analysis = explain_traces(find_sources(tmp_path), "x", 1).analysis
     assert analysis.quality.verdict == "degraded"
-    assert any("1 events are no valid JSON" in reason for reason in analysis.quality.reasons)
+    assert any("1 event is no valid JSON" in reason for reason in analysis.quality.reasons)
 
 
 def test_an_event_name_that_holds_the_separator_is_one_event(tmp_path: Path, native: bytes, whole: Trace) -> None:

@@ -97,7 +97,7 @@ def test_a_window_whose_steps_are_not_before_the_latest_ones_is_of_another_run(t
     copy_window("cpu_ddp_n2", tmp_path, 0, 3)
     copy_window("cpu_ddp_n2", tmp_path, 0, 103)
     analysis = analyze_run(tmp_path)
-    assert analysis.windows == 1 and "1 of 2 windows are left out" in analysis.quality.reasons[-1]
+    assert analysis.windows == 1 and "1 of 2 windows is left out" in analysis.quality.reasons[-1]
 
 
 def test_of_many_windows_all_are_partitioned_and_a_few_replayed(tmp_path: Path) -> None:

@@ -69,7 +69,8 @@ def test_beside_modules_of_our_names_each_side_gets_its_own(theirs: Path) -> Non
     assert (info.status, info.world_size, info.launcher, info.backend) == ("done", 2, "torchrun", "gloo")
     assert sorted(device.rank for device in info.devices) == [0, 1]
     assert run.find_traces().keys() == {0, 1} and run.report.is_file()
-    assert read_run_answer(run.analysis).quality.verdict == "good"
+    quality = read_run_answer(run.analysis).quality
+    assert quality.verdict == ("degraded" if quality.unsteady else "good")
 
 
 @pytest.mark.job

@@ -35,7 +35,8 @@ def summarise(rows: Sequence[SweepRow], devices: Sequence[Device]) -> list[str]:
         lines.append("transport=direct was issued from Python, for want of the C helper on every rank (scalescope "
                      "doctor): the figures of small eager operations are the host's")  # fmt: skip
     if wide := [row for row in rows if row.is_wide]:
-        lines.append(f"wide: of {len(rows)} points, {len(wide)} are known no better than to {WIDE:.0%} (95% interval); "
+        known = f"{len(wide)} {'is' if len(wide) == 1 else 'are'} known no better than to {WIDE:.0%}"
+        lines.append(f"wide: of {len(rows)} points, {known} (95% interval); "
                      "a quieter machine or a larger budget_s tells more")  # fmt: skip
     wrong = [row for row in rows if row.wrong]
     lines += [f"WRONG: {row.wrong} elements of {row.operation} {row.bytes} B {row.dtype}" for row in wrong]

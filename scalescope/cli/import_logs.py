@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from scalescope.cli.outputs import add_json, outputs
+from scalescope.records.console import counted
 from scalescope.records.errors import ExitCode
 from scalescope.scaling.results.importing import are_results, import_results
 from scalescope.scaling.sweeps.importing import import_logs
@@ -36,12 +37,12 @@ def run(argv: list[str]) -> int:
         if are_results(options.logs):
             card, read = import_results(options.logs, options.out)
             out.put_json(options.json, Imported(str(card.path), len(read.rows), read.faults))
-            print(f"{len(read.rows)} rows, {len(read.sweep)} of a sweep → {card.path}")
+            print(f"{counted(len(read.rows), 'row')}, {len(read.sweep)} of a sweep → {card.path}")
             faults = read.faults
         else:
             folder, log = import_logs(options.logs, options.out, options.operation)
             out.put_json(options.json, Imported(str(folder.path), len(log.rows), log.faults))
-            print(f"{len(log.rows)} rows → {folder.path}")
+            print(f"{counted(len(log.rows), 'row')} → {folder.path}")
             faults = log.faults
         for fault in faults:
             print(f"note: {fault}")

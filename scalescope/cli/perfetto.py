@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 
 from scalescope.cli.outputs import Outputs, add_json, outputs
+from scalescope.records.console import counted
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.report.perfetto import write_perfetto
@@ -47,7 +48,9 @@ def _run(options: argparse.Namespace, out: Outputs) -> int:
     packed = write_perfetto(options.path, options.out, answer, redact=options.redact)
     out.put_json(options.json, PackedTraces(str(packed.path), packed.events, packed.reasons))
     count = sum(packed.events.values())
-    print(f"{packed.path}: {count:,} events of {len(packed.events)} ranks; open it in ui.perfetto.dev")
+    print(
+        f"{packed.path}: {counted(count, 'event')} of {counted(len(packed.events), 'rank')}; open it in ui.perfetto.dev"
+    )
     for reason in packed.reasons:
         print(reason)
     return 0

@@ -9,7 +9,7 @@ from scalescope.launch.config import register
 from scalescope.launch.studies.outline import outline_study
 from scalescope.launch.studies.run import PlannedStudy, follow_advice, followed, is_done, plan_study, run_study
 from scalescope.launch.world import discover
-from scalescope.records.console import outlived_console
+from scalescope.records.console import counted, outlived_console
 from scalescope.records.errors import ExitCode, RunError, Stopped, UserError
 from scalescope.records.files import RowWriter
 from scalescope.records.folder import RunFolder
@@ -67,7 +67,7 @@ def _run(argv: list[str], before: Callable[[], None]) -> int:
 
 def _announced(study: PlannedStudy) -> str:
     """Return what is about to run, of a study that goes on what is not run again."""
-    jobs = f"{len(study.jobs)} jobs"
+    jobs = counted(len(study.jobs), "job")
     if not study.outline.resumed:
         return f"study of {jobs}"
     return f"study of {jobs} goes on, {len(study.done)} of them done before"

@@ -104,3 +104,8 @@ def as_typed(path: Path) -> str:
     with suppress(ValueError, OSError):  # it lies elsewhere, or the current folder is gone
         path = path.relative_to(Path.cwd())
     return shlex.quote(str(path))
+
+
+def counted(number: int, thing: str, things: str = "") -> str:
+    """Return `1 step`, `2 steps` or `1,204 steps`; `things`: the plural where it is not so made."""
+    return f"{number:,} {thing if number == 1 else things or f'{thing}s'}"

@@ -3,7 +3,7 @@
 import statistics
 
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.numbers import figure, milliseconds
+from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, figure, milliseconds
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.scaling.answer import PARTS, Efficiency, RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
@@ -82,9 +82,28 @@ def as_run_sentence(run: RunAnalysis) -> str:
             "ms. A step without a profiler tells: --step-ms."
         )
     whose = _WHOSE[as_run.source] if as_run.contradicts is None else "which is as near as it gets to the one told"
+    if abs(as_run.recording_ms.value) < READS_AS_ZERO_MS:
+        return f"As run a step takes {milliseconds(as_run.step_ms)}, {whose}: it is not recording that makes it differ."
     return (
         f"Recording costs {milliseconds(as_run.recording_ms.value)} of the {traced} step: as run it takes "
         f"{milliseconds(as_run.step_ms)}, {whose}."
+    )
+
+
+def of_other_steps(run: RunAnalysis, where: str, least: float) -> str:
+    """Return that what is said of a step is of other steps than all that were profiled, `where` those are; else "".
+
+    `least`: the share of the step from which on that is worth a word.
+    """
+    if run.replay is None or run.as_run is None or run.as_run.step_ms is None or not run.as_run.ranks:
+        return ""
+    profiled = statistics.fmean(one.window_ms / max(one.steps, 1) for one in run.ranks)
+    traced = run.replay.traced_ms
+    if abs(profiled - traced) <= least * profiled:
+        return ""
+    return (
+        f"What is said {'as run ' if differs(run) else ''}is of the steps that can be replayed, {milliseconds(traced)} "
+        f"as profiled: a step that no next one bounds, and a window that does not replay, are in {where} alone."
     )
 
 

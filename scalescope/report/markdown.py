@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from scalescope.records.console import counted
 from scalescope.report.as_run import as_run_table, as_run_title, differs
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.markdown import escaped, folded, lines_of
@@ -87,8 +88,8 @@ def _verdict(verdict: Verdict) -> Iterator[str]:
 
 
 def _about(run: RunAnalysis) -> str:
-    windows = f"{run.windows} windows" if run.windows > 1 else "1 window"
-    steps = f"{run.ranks[0].steps} steps" if run.ranks else "no steps"
+    windows = counted(run.windows, "window")
+    steps = counted(run.ranks[0].steps, "step") if run.ranks else "no steps"
     return " · ".join(
         filter(None, (run_label(run), run.device, f"{steps} in {windows}", f"trace {run.quality.verdict}"))
     )

@@ -25,13 +25,15 @@ from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import listing
 from scalescope.report.drawing.palette import stylesheet
 from scalescope.report.drawing.panel import NO_DRAWING, Section, Spec, can_draw
-from scalescope.report.drawing.tables import Cell, Column, Table
+from scalescope.report.drawing.tables import Cell, Column, Table, without_middle
 from scalescope.report.drawing.vega_library import vega_library
 from scalescope.report.sentences import Verdict
 
 #: Rows of one table on the page, and in its CSV; the run folder has them all.
 _PAGE_ROWS, _CSV_ROWS = 250, 2000
 _LONG_CELL = 40  # characters
+#: Of a kernel's name, before its middle is left to the cell's title.
+_LONG_NAME = 44
 _FIGURE_AND_UNIT = re.compile(r"(\d) (ms|µs|[kKMG]i?B/?s?|B|GPUs?|CPU ranks?|ranks?|tokens/s|samples/s|batches/s)\b")
 
 _TERMS = (
@@ -325,17 +327,17 @@ def _section_view(section: Section, specs: dict[str, Spec]) -> _SectionView:
     return _SectionView(section.key, section.title, f"{gist}{more}", views)
 
 
+def _cell_view(table: Table, column: Column, cell: Cell) -> _TableCell:
+    """Return a cell as it is shown; a long name of a kernel without its middle, which stands in its title."""
+    text = column.show(cell)
+    shown = without_middle(text, _LONG_NAME) if column.names else text
+    title = table.reasons.get(column.key, "not measured") if cell is None else text if shown != text else ""
+    return _TableCell(shown, column.is_figure, title, isinstance(cell, str) and len(shown) > _LONG_CELL)
+
+
 def _table_view(table: Table, key: str) -> _TableView:
     rows = [
-        [
-            _TableCell(
-                column.show(cell),
-                column.is_figure,
-                table.reasons.get(column.key, "not measured") if cell is None else "",
-                isinstance(cell, str) and len(cell) > _LONG_CELL,
-            )
-            for column, cell in zip(table.columns, row, strict=True)
-        ]
+        [_cell_view(table, column, cell) for column, cell in zip(table.columns, row, strict=True)]
         for row in table.rows[:_PAGE_ROWS]
     ]
     note = table.note

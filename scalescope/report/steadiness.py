@@ -1,24 +1,28 @@
 """What is said of profiled steps beside the measured ones: what profiling costs, or that the machine was unsteady."""
 
-from scalescope.records.steps.unevenness import UNLIKE
-from scalescope.report.drawing.numbers import figure, percent
+from scalescope.report.drawing.numbers import figure, milliseconds, percent
 from scalescope.scaling.answer import RunAnalysis, StepTimes
-from scalescope.scaling.finding import is_known, is_of_steady_steps
+from scalescope.scaling.finding import is_of_steady_steps
+from scalescope.scaling.verdicts.step_rows.doubt import are_unlike, contradict, is_doubtful
 
 _MISLEADS = "so where the time goes, which comes from traces, need not hold for the measured throughput"
 
 
 def profiling_line(run: RunAnalysis) -> str:
-    """Return what profiling costs a step, or that the machine was too unsteady to tell; empty where nothing tells."""
+    """Return what a step takes without a profiler, and what profiling costs it; empty where nothing tells, or where it
+    is said already how unlike the profiled steps are.
+    """
     times = run.step_times
-    if times is None or times.measured_step_ms is None or times.profiling_overhead_ms is None:
+    if times is None or times.measured_step_ms is None or times.profiling_overhead_ms is None or _is_unlike(run):
         return ""
-    profiled = figure(times.profiled_step_ms or 0, 2)
-    text = f"A step takes {figure(times.measured_step_ms, 2)} ms, and {profiled} ms while it is profiled"
-    if times.unsteady:
-        # by a few per cent steps differ on any machine: then only what profiling costs is not known
-        doubt = "The machine was unsteady. " if _are_unlike(times) or _contradict(run) else ""
-        return f"{doubt}{text}: {_why(run, times)}."
+    where = " where the profiled ones were" if run.growing is not None else ""
+    text = f"A step takes {figure(times.measured_step_ms, 2)} ms{where} without a profiler"
+    if times.unsteady:  # by a few per cent steps differ on any machine: then only what profiling costs is not known
+        within = times.placebo_ms is not None and abs(times.profiling_overhead_ms) <= times.placebo_ms
+        spread = f" (± {figure(times.placebo_ms or 0.0, 2)} ms)"
+        if within:
+            return f"{text}; what profiling costs is less than stretches of such steps differ by themselves{spread}."
+        return f"{text}; the profiled ones are {_longer(times)}, {_why(times)}."
     return f"{text}: profiling overhead {figure(times.profiling_overhead_ms, 2)} ms."
 
 
@@ -28,43 +32,39 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
     `where`: what ran them, in words.
     """
     times = run.step_times
-    if times is None:
+    if times is None or not _is_unlike(run):
         return ""
-    if not _are_unlike(times):
-        if not _contradict(run):
-            return ""
+    if any(is_of_steady_steps(one) for one in run.findings[:1]):  # whose mean is told, and is no median of either
+        return f"On {where} the profiled steps are not like the mean one, {_MISLEADS}."
+    if not are_unlike(times):
         return f"On {where} the machine was unsteady: the job's own steps contradict its traces, {_MISLEADS}."
     share = percent(abs(times.profiling_overhead_fraction or 0.0), 0)
-    apart = f"the profiled steps are {share} {'longer' if (times.profiling_overhead_fraction or 0) > 0 else 'shorter'}"
-    if times.unsteady:
-        why = _why(run, times)
-        return f"On {where} the machine was unsteady: {apart} than the measured ones, {why}, {_MISLEADS}."
-    return f"On {where} {apart} than the measured ones, {_MISLEADS}."
+    lengths = ""
+    if times.measured_step_ms is not None and times.profiled_step_ms is not None:
+        lengths = f" ({milliseconds(times.profiled_step_ms)} for {milliseconds(times.measured_step_ms)})"
+    apart = f"the profiled steps are {share} {_longer(times)} than the measured ones{lengths}"
+    if is_doubtful(run):
+        return f"On {where} the machine was unsteady: {apart}, {_why(times)}, {_MISLEADS}."
+    why = ", which profiling costs them" if not times.unsteady and _longer(times) == "longer" else ""
+    return f"On {where} {apart}{why}, {_MISLEADS}."
 
 
-def is_doubtful(run: RunAnalysis) -> bool:
-    """Tell whether profiled steps are unlike the measured ones for no recording's sake: the machine was unsteady.
-
-    Not where the costliest finding is what makes steps differ.
-    """
-    times = run.step_times
-    if times is None or any(is_known(one) or is_of_steady_steps(one) for one in run.findings[:1]):
-        return False  # what makes its steps differ is known
-    if run.recurring is not None and any(one.step % run.recurring.every in run.recurring.phases for one in run.steps):
-        return False  # the window met one of those that are longer every so often
-    return times.unsteady and (_are_unlike(times) or _contradict(run))
+def _longer(times: StepTimes) -> str:
+    return "longer" if (times.profiling_overhead_fraction or 0.0) > 0 else "shorter"
 
 
-def _are_unlike(times: StepTimes) -> bool:
-    return times.profiling_overhead_fraction is not None and abs(times.profiling_overhead_fraction) >= UNLIKE
+def _is_unlike(run: RunAnalysis) -> bool:
+    """Tell whether the profiled steps are not like the measured ones; of steps that grow none is like another."""
+    return run.step_times is not None and run.growing is None and (are_unlike(run.step_times) or contradict(run))
 
 
-def _contradict(run: RunAnalysis) -> bool:
-    return run.as_run is not None and run.as_run.own_steps_contradict
-
-
-def _why(run: RunAnalysis, times: StepTimes) -> str:
+def _why(times: StepTimes) -> str:
     cost, placebo = times.profiling_overhead_ms or 0.0, times.placebo_ms
     if placebo is not None and abs(cost) <= placebo:
-        return f"no more than stretches of steps without a profiler differ by themselves (± {figure(placebo, 2)} ms)"
+        return _no_more(times)
     return "which no profiling makes them" if cost < 0 else "more than recording can make them"
+
+
+def _no_more(times: StepTimes) -> str:
+    spread = f" (± {figure(times.placebo_ms, 2)} ms)" if times.placebo_ms is not None else ""
+    return f"no more than stretches of steps without a profiler differ by themselves{spread}"

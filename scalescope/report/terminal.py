@@ -13,11 +13,18 @@ from rich.text import Text
 from scalescope.records.console import clean, styled_stream
 from scalescope.records.rows import SweepRow
 from scalescope.records.statistics import decimals
-from scalescope.report.as_run import as_run_sentence, as_run_table, as_run_title, differs, shown_efficiency
+from scalescope.report.as_run import (
+    as_run_sentence,
+    as_run_table,
+    as_run_title,
+    differs,
+    of_other_steps,
+    shown_efficiency,
+)
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import capitalized, figure, listing, percent
 from scalescope.report.drawing.panel import Panel
-from scalescope.report.drawing.tables import ABSENT, Cell, Column, Table
+from scalescope.report.drawing.tables import ABSENT, Cell, Column, Table, without_middle
 from scalescope.report.panels.advice import advice_sentence, tried_table
 from scalescope.report.panels.compute_lines import compute_lines, legend_lines
 from scalescope.report.panels.lost import lost_table
@@ -25,7 +32,7 @@ from scalescope.report.panels.roles import roles_table, worth_showing
 from scalescope.report.report_data import ReportData
 from scalescope.report.sentences import Level, Verdict, sweep_verdict
 from scalescope.report.shares import has_kinds, iterations_table
-from scalescope.report.steadiness import is_doubtful, profiling_line
+from scalescope.report.steadiness import profiling_line
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
 from scalescope.report.verdict import is_unsteady_series, run_verdict, study_verdicts
@@ -43,13 +50,20 @@ from scalescope.report.views import (
 from scalescope.scaling.answer import Efficiency, RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.study_answer import StudyAnalysis, Waterfall
+from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 
 _STYLES: dict[Level, str] = {"good": "green", "fair": "yellow", "poor": "red", "unknown": "bold"}
 #: Less communication than this share of the step, unsplit, moves no efficiency factor by a figure that is shown.
 _UNSPLIT = 0.005
 _PAD = 2  # blanks between two columns
 _Pad = Callable[[str, int], str]
+#: Steps that sentences are of, and which are longer or shorter by this share than those of the table, are told apart.
+_OTHER_STEPS = 0.01
 _PLAIN_WIDTH = 10_000  # a log file has no width
+#: … but names of kernels lose their middles for its lines to be no longer than this. Of a name so many characters stay
+#: at least, and so many at most.
+_PLAIN_ROOM = 200
+_SHORT_NAME, _LONG_NAME = 20, 44
 
 
 class _Console(Console):
@@ -80,8 +94,9 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         _print_table(console, table, where)
         if gone:
             _print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
-        for line in legend_lines(answer, table):
-            _print_line(console, line, "dim")
+        for line in [*legend_lines(answer, table), of_other_steps(answer, "this table", _OTHER_STEPS)]:
+            if line:
+                _print_line(console, line, "dim")
         _print_compute(console, answer)
         if has_kinds(answer):
             _print_table(console, iterations_table(answer), "The server's iterations by kind, means over ranks")
@@ -342,6 +357,7 @@ def _print_table(
 
     shown = [[show(column, value) for column, value in zip(table.columns, row, strict=True)] for row in table.rows]
     heads = [_head(column) for column in table.columns]
+    _shorten_names(table.columns, shown, console)
     widths = [
         max([len(line) for line in heads[index]] + [len(row[index]) for row in shown])
         for index in range(len(table.columns))
@@ -361,6 +377,28 @@ def _print_table(
     for titles, reason in [] if blank_absent else table.absent():
         if reason != "not measured":
             _print_line(console, f"{ABSENT} under {listing(titles)}: {reason}", "dim")
+
+
+def _shorten_names(columns: Sequence[Column], shown: list[list[str]], console: Console) -> None:
+    """Take the middles out of long names of kernels, in place, so that a row of theirs fits; --json and pages have all.
+
+    On a terminal a block holds two of them; a log has no width, and a line of one is not to be longer than a wide
+    terminal's.
+    """
+    named = [at for at, column in enumerate(columns) if column.names]
+    if not named:
+        return
+    room = console.width // 3
+    if not console.is_terminal:
+        others = sum(
+            _PAD + max(len(text) for text in [*_head(column), *(row[at] for row in shown)])
+            for at, column in enumerate(columns)
+            if at not in named
+        )
+        room = (_PLAIN_ROOM - others) // len(named) - _PAD
+    for row in shown:
+        for at in named:
+            row[at] = without_middle(row[at], min(max(room, _SHORT_NAME), _LONG_NAME))
 
 
 def _blocks(widths: Sequence[int], room: int) -> list[list[int]]:

@@ -30,13 +30,22 @@ from scalescope.report.sentences import (
     sweep_verdict,
 )
 from scalescope.report.shares import EXPOSED_COMMUNICATION
-from scalescope.report.steadiness import is_doubtful, unlike_sentence
+from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.fusing import best_to_do
+from scalescope.report.text.growing import growing_advice, growing_clause, growing_rates
 from scalescope.report.text.longer import longer_sentence, usual_sentences
 from scalescope.report.text.mixed import mixed_sentence
-from scalescope.report.text.recurring import is_told, leads, pace, recurring_advice, recurring_clause
+from scalescope.report.text.recurring import (
+    is_told,
+    leads,
+    pace,
+    recorded_of,
+    recurring_advice,
+    recurring_clause,
+    recurring_sentence,
+)
 from scalescope.report.views import (
     activities,
     devices,
@@ -56,6 +65,7 @@ from scalescope.scaling.finding import Finding, is_of_steady_steps, is_within_no
 from scalescope.scaling.findings.derived import is_compiled
 from scalescope.scaling.findings.shares import bounded_means
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
+from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 from scalescope.scaling.verdicts.step_rows.steady import slowed_by_profiling
 
 _MEASURE_AGAIN = "measure again on a quiet machine, or in more windows (repeat)"
@@ -136,12 +146,13 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
             headline = f"{whose}: {longer_sentence(run.longer)} {headline.removeprefix(f'{whose}: ')}"
             explained += usual_sentences(run)
         if run.recurring is not None and is_told(run) and not leads(run):
-            explained.append(f"{capitalized(recurring_clause(run, run.recurring))}.")
+            explained.append(recurring_sentence(run, run.recurring))
+        doubt = False
         if (against := contradiction(run)) and run.as_run is not None and run.as_run.untraced_by == "given":
             level = "unknown"  # all that is said of the step as run rests on what was given
             explained.insert(0, f"By the traces: {headline.removeprefix(f'{whose}: ')}")
             headline = f"{whose}: {against}"
-        elif is_doubtful(run):
+        elif doubt := is_doubtful(run):
             level = "unknown"
             headline = (
                 f"{whose}: the machine was unsteady. Of the profiled steps alone: {headline.removeprefix(f'{whose}: ')}"
@@ -152,24 +163,37 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
         if run.recurring is not None and leads(run):
             level = "unknown"  # a few profiled steps hold none of it, or too much
             whole = headline.removeprefix(f"{whose}: ")
-            whole = capitalized(whole) if "Of the profiled steps alone" in whole else f"Of the profiled steps: {whole}"
-            headline = f"{whose}: {recurring_clause(run, run.recurring)}. {whole}"
+            recorded = capitalized(recorded_of(run, run.recurring))
+            explained.insert(0, f"{recorded}. {capitalized(whole) if doubt else f'Of the profiled steps: {whole}'}")
+            headline = f"{whose}: {recurring_clause(run.recurring)}."
+        if run.growing is not None:
+            level = "unknown"  # no step is like another
+            whole = headline.removeprefix(f"{whose}: ")
+            of_steps = not doubt and (run.recurring is None or not leads(run)) and run.growing.known_by == "rows"
+            explained.insert(0, f"Of the profiled steps: {whole}" if of_steps else capitalized(whole))
+            headline = f"{whose}: {growing_clause(run.growing)}."
         if lost and 1 - compute > 0.02:
             advice = f"{_remedy(lost[0][0], run)}."
         advice = _best_advice(run, advice, bool(unseen))
         if run.recurring is not None and leads(run):
             advice = f"{recurring_advice(run.recurring)}; of the profiled steps: {advice}"
+        if run.growing is not None:
+            advice = f"{growing_advice(run.growing)}; of the profiled steps: {advice}"
     else:
         headline = f"{whose}: the traces do not say where its time goes."
         if run.findings and is_of_steady_steps(run.findings[0]):
             headline = f"{whose}: {finding_text.headline(run.findings[0], 0.0, run.world_size)}"
             advice = _best_advice(run, "", False)
         if run.recurring is not None and is_told(run):
-            told = f"{recurring_clause(run, run.recurring)}."
             if leads(run):
-                headline, advice = f"{whose}: {told}", f"{recurring_advice(run.recurring)}."
+                headline = f"{whose}: {recurring_clause(run.recurring)}."
+                advice = f"{recurring_advice(run.recurring)}."
             else:
-                explained.append(capitalized(told))
+                explained.append(recurring_sentence(run, run.recurring))
+        if run.growing is not None:
+            before = headline.removeprefix(f"{whose}: ")
+            explained[:0] = [] if before.startswith("the traces do not say") else [capitalized(before)]
+            headline, advice = f"{whose}: {growing_clause(run.growing)}.", f"{growing_advice(run.growing)}."
     notes: list[str] = [lost_sentence(run)] if run.lost else []
     notes += _throughput_sentences(run)
     notes += _window_sentences(run)
@@ -361,7 +385,9 @@ def _throughput_sentences(run: RunAnalysis) -> list[str]:
     text = f"It does {rate(a_second)} {unit}/s"
     times = run.step_times
     overall = a_second * (times.overall if times is not None else 1.0)
-    if run.recurring is not None and is_told(run):
+    if run.growing is not None:
+        text = growing_rates(run, a_second, unit) or text
+    elif run.recurring is not None and is_told(run):
         text += f" between the longer steps, {rate(pace(run.recurring) * overall)} with them"
     elif times is not None and times.long_steps is not None:
         text = (
@@ -398,7 +424,10 @@ def _costs(finding: Finding) -> str:
 def _quality_sentences(run: RunAnalysis) -> list[str]:
     if run.quality.verdict == "good":
         return []
-    reasons = "; ".join(run.quality.reasons) or "no reason was given"
+    if run.quality.unsteady and not run.quality.reasons:
+        return []  # that the machine was unsteady is said by itself
+    unsteady = ["the machine was unsteady"] if run.quality.unsteady else []
+    reasons = "; ".join([*unsteady, *run.quality.reasons]) or "no reason was given"
     return [f"The traces of {devices(run.world_size, run.activity)} are {run.quality.verdict}: {sentence(reasons)}"]
 
 

@@ -199,7 +199,7 @@ def kernels_table(run: RunAnalysis) -> Table:
     """One row a kernel (on a CPU, an operator) of the mean rank's step, longest first, collectives among them."""
     operators = run.activity == "cpu"
     columns = [
-        Column("kernel", "operator" if operators else "kernel"),
+        Column("kernel", "operator" if operators else "kernel", names=True),
         Column("kind", "kind"),
         Column("calls_a_step", "calls a step", digits=1),
         Column("ms_a_step", "a step", "ms", 3),

@@ -62,6 +62,7 @@ class Quality(msgspec.Struct):
     missing_ranks: list[int] = []  # of which there is no trace
     left_out_ranks: list[int] = []  # whose traces are there, and in no mean: cut off, or without what the job ran on
     cut_ranks: list[int] = []  # whose traces are cut off, and in the means all the same: no rank's is whole
+    unsteady: bool = False  # its profiled steps are none of those beside them, and no recording is why
     mixed: Mixed | None = None  # the folder holds files of other windows or jobs, too
     clocks_apart_ms: float | None = None  # taken out between hosts, where no clock that is set is so far off
     unlinked_fraction: float | None = None
@@ -283,6 +284,18 @@ class LongSteps(msgspec.Struct, frozen=True, kw_only=True):
     rank: int | None = None  # whose host was; None: several, or not known
 
 
+class LateInSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """The rank that the others wait for, by all steady steps in which each rank's own time is known."""
+
+    rank: int
+    ms: float  # in the mean step, with its 95% interval
+    low_ms: float
+    high_ms: float
+    mean_step_ms: float
+    steps: int
+    delays_known: bool = False  # what ranks waited for cores is known, and left out
+
+
 class StepTimes(msgspec.Struct, kw_only=True):
     """The step outside the profiler's window beside the step inside: their difference is what profiling costs.
 
@@ -300,6 +313,7 @@ class StepTimes(msgspec.Struct, kw_only=True):
     #: steps of those beside them (see `AsRun.contradicts`): the machine's doing.
     unsteady: bool = False
     long_steps: LongSteps | None = None  # None: there are none worth a word
+    late: LateInSteps | None = None  # whom the others wait for; None: nobody alone, or rows do not tell
 
     def __post_init__(self) -> None:
         """Tell it of answers that were written before it was a field of theirs, too."""
@@ -350,6 +364,23 @@ class RecurringSteps(msgspec.Struct, kw_only=True):
     longer_ms: float  # than the others
     usual_ms: float  # median length of the others
     mean_ms: float  # `longer_ms` over `every`: what it costs a step in the mean
+
+
+class GrowingSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps of which each is a little longer than the one before, all the time: by how much, and what grows."""
+
+    first: int  # the steps from which to which they are known to: the middle ones of the first and the last stretch
+    last: int
+    from_ms: float  # what a step takes there, by the medians near it
+    to_ms: float
+    a_step_ms: float  # Theil and Sen's slope, with its 95% interval
+    low_ms: float
+    high_ms: float
+    known_by: Literal["rows", "traces"]  # the job's own timing of its steps, or the profiled ones
+    part: str | None = None  # of PARTS: which grows; None: not known
+    rank: int | None = None  # whose; None: several, or not known
+    name: str | None = None  # the activity that is launched more often in each step than in the one before
+    more_calls: float | None = None  # by so much, on the mean rank
 
 
 class Throughput(msgspec.Struct, kw_only=True):
@@ -460,6 +491,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     windows: int = 1  # that all figures are of
     longer: LongerSteps | None = None  # they are of steps that had become longer
     recurring: RecurringSteps | None = None  # steps that are longer every so often, in the window or not
+    growing: GrowingSteps | None = None  # each step is longer than the one before
     ranks: list[RankSplit] = []
     steps: list[StepSplit] = []
     collectives: list[Collective] = []

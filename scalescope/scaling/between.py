@@ -6,6 +6,7 @@ computes as long in both runs, strong where it computes a share of it. That is s
 
 from collections.abc import Sequence
 
+from scalescope.records.console import counted
 from scalescope.records.errors import UserError
 from scalescope.scaling.rank.kernels import KernelTable
 from scalescope.scaling.run import Explained
@@ -25,7 +26,7 @@ def compare_world_sizes(bases: Sequence[Explained], here: Explained) -> StudyAna
     sizes = [one.analysis.world_size for one in runs]
     if len(set(sizes)) < len(sizes):
         raise UserError(
-            f"{' and '.join(one.analysis.name for one in runs)} ran on {', '.join(map(str, sizes))} ranks: --base "
+            f"{' and '.join(one.analysis.name for one in runs)} ran on {_sizes(sizes)}: --base "
             "compares world sizes; what a rank lost against a run on as many is told by --against"
         )
     name = f"{runs[-1].analysis.name} and {', '.join(one.analysis.name for one in runs[:-1])}"
@@ -84,3 +85,10 @@ def _point(series: str, scaling: Scaling, reference: Explained, one: Explained) 
         compute_factor=compute_factor(scaling, before, after),
         parallel_factor=parallel[0].parallel / parallel[1].parallel if parallel[0] and parallel[1] else None,
     )
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    """Return on how many ranks runs ran, of which some were as many."""
+    if len(set(sizes)) == 1:
+        return f"{counted(sizes[0], 'rank')} {'both' if len(sizes) == 2 else 'each'}"
+    return f"{', '.join(map(str, sizes[:-1]))} and {counted(sizes[-1], 'rank')}"

@@ -128,6 +128,8 @@ class Reason(msgspec.Struct, frozen=True):
 IN_STEPS = "in_steps"
 #: Evidence that a finding is of the job's own steady steps, not of those that a window holds: `ms` is their mean.
 STEADY_STEPS = "steady_steps"
+#: Evidence that all steps say how late a rank is, whatever its window holds: `ms` in the mean, of `value` steps.
+LATE = "late_in_all_steps"
 #: The figure of what threads that run no operators launch in the same process, a rank and step.
 BESIDE = "launched_beside"
 #: The figure of launching that costs nothing as long as devices do what they need not.
@@ -138,12 +140,23 @@ ON_THE_DEVICE: tuple[Code, ...] = ("own_work", "more_work", "slower_compute", "t
 READ_VALUES = "read_values"
 #: The figure that says how many times the others' inputs a rank computes on, by shapes or as its script told.
 INPUTS = "times_the_inputs"
+#: What goes with a cause whose bound is more than the time that it is seen to take: waits behind it, or launches that
+#: other causes hide.
+GOES_WITH_IT = "goes_with_it"
 #: Evidence of a step without another finding: communication that nothing hides, where there is much of it.
 EXPOSED = "exposed_communication"
 #: Bounds of which nearly all can be had.
 _TAKEN_AWAY: tuple[Code, ...] = ("host_bound", "copies")
 #: A cost whose interval begins below this reads as 0.00 ms.
 _ZERO_MS = 0.005
+
+
+def bounded(evidence: Sequence[EvidenceRow], ms: float) -> tuple[EvidenceRow, ...]:
+    """Return the evidence of what costs so much at most, with what of that is more than the time that it names."""
+    named = next((row.ms for row in evidence if row.ms is not None), None)
+    if named is None or ms - named < _ZERO_MS:
+        return tuple(evidence)
+    return (*evidence, EvidenceRow(kind="figure", name=GOES_WITH_IT, ms=ms - named))
 
 
 def is_within_noise(finding: Finding) -> bool:
@@ -179,6 +192,11 @@ def is_now_and_then(finding: Finding) -> bool:
 def is_of_steady_steps(finding: Finding) -> bool:
     """Tell whether a cause is known by the job's own timing of its steady steps, whatever its traces hold."""
     return any(row.name == STEADY_STEPS for row in finding.evidence)
+
+
+def is_late(finding: Finding) -> bool:
+    """Tell whether what a rank costs is known by how late it is in all steps, by its evidence."""
+    return any(row.name == LATE for row in finding.evidence)
 
 
 def weight(finding: Finding) -> float:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from scalescope.report.compare.sentences import headline, noise_sentence, settings_sentence
+from scalescope.report.compare.sentences import headline, noise_sentence, recurring_sentence, settings_sentence
 from scalescope.report.compare.tables import parts_table, points_table, settings_table
 from scalescope.report.drawing.markdown import escaped, folded
 from scalescope.report.drawing.tables import Table
@@ -21,6 +21,9 @@ def _lines(answer: Comparison) -> Iterator[str]:
     for member in members:
         yield f"{_SIGNS[member.verdict]} **{escaped(headline(member))}**"
         yield ""
+        if recurring := recurring_sentence(member):
+            yield f"{escaped(recurring)}."
+            yield ""
         if set_otherwise := settings_sentence(member):
             yield f"{escaped(set_otherwise)}."
             yield ""

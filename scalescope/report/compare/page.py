@@ -10,6 +10,7 @@ from scalescope.report.compare.sentences import (
     names_of,
     noise_sentence,
     part_name,
+    recurring_sentence,
     settings_sentence,
 )
 from scalescope.report.compare.tables import gate_table, kernels_table, parts_table, points_table, settings_table
@@ -57,7 +58,7 @@ def comparison_page(answer: Comparison) -> Page:
 def _card(answer: Comparison) -> Card:
     here, there = names_of(answer)
     told = noise_sentence(answer)
-    sentences = tuple(f"{one}." for one in (settings_sentence(answer), told) if one)
+    sentences = tuple(f"{one}." for one in (recurring_sentence(answer), settings_sentence(answer), told) if one)
     verdict = Verdict("comparison", _LEVELS[answer.verdict], headline(answer), sentences)
     if answer.baseline_ms is None or answer.other_ms is None:
         return Card(verdict)

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from scalescope.records.console import counted
 from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.numbers import capitalized, figure, listing, percent
+from scalescope.report.drawing.numbers import capitalized, figure, listing, milliseconds, ordinal, percent
 from scalescope.scaling.answer import PARTS
 from scalescope.scaling.compare.answer import (
     Amount,
@@ -15,6 +16,7 @@ from scalescope.scaling.compare.answer import (
     Noise,
     PartChange,
     PointChange,
+    RecurringChange,
 )
 from scalescope.scaling.compare.same_work import size_of
 from scalescope.scaling.trace.kernel_kinds import KINDS
@@ -102,7 +104,7 @@ def _where(answer: Comparison) -> str:
         return "; where it lies is not known: there are no traces on both sides"
     told = moved(answer)
     if not told:
-        return ", of which no part alone is beyond noise"
+        return ", and of no single part is the change beyond noise"
     words = [f"{part_name(one)} {_told(one)}{_because(one, answer)}" for one in told[:_MOST_NAMED]]
     rest = [one for one in answer.parts if one not in told[:_MOST_NAMED]]
     within = all(one.within_noise for one in rest)
@@ -126,13 +128,59 @@ def _told(part: PartChange, unit: str = "") -> str:
 def _other_work(answer: Comparison) -> str:
     """Return what a step that is as long does more or less of, which is counted and no noise."""
     told = _more_kernels(answer)
-    told += _unlike(answer, ", and " if told else ", though ")
-    return told + _standing(answer, ", and " if told else ", though ")
+    for words in (_beyond_noise, _unlike, _standing, _recurring):
+        told += words(answer, ", and " if told else ", though ")
+    return told
+
+
+def _beyond_noise(answer: Comparison, link: str) -> str:
+    """Return which parts changed for sure, and none by another number of kernels: others made up for it."""
+    least = _WORTH_NAMING * (answer.baseline_ms or 0.0)
+    sure = [
+        one
+        for one in moved(answer)
+        if not one.within_noise and abs(one.change_ms) > least and (one.work is None or one.work.change_ms is None)
+    ]
+    words = [f"{part_name(one)} {_told(one, ' ms')}{_because(one, answer)}" for one in sure[:_MOST_NAMED]]
+    return f"{link}beyond noise: {', '.join(words)}" if words else ""
 
 
 def _besides(answer: Comparison) -> str:
     """Return what is no matter of noise of a step that is slower, or faster."""
-    return _unlike(answer, "; ") + _standing(answer, "; ")
+    return _unlike(answer, "; ") + _standing(answer, "; ") + _recurring(answer, "; ")
+
+
+def _recurring(answer: Comparison, link: str) -> str:
+    """Return what steps that recur cost more, where that is beyond noise."""
+    if answer.recurring is None or not answer.recurring.differs:
+        return ""
+    told = _recurring_words(answer.recurring)
+    change = signed(answer.recurring.change_ms, answer.recurring.low_ms, answer.recurring.high_ms)
+    return f"{link}{told}: {change} in the mean step"
+
+
+def recurring_sentence(answer: Comparison) -> str:
+    """Return what steps that recur take on both sides, which the step's change says nothing of; "" where none do."""
+    one = answer.recurring
+    if one is None:
+        return ""
+    digits = digits_of((one.high_ms - one.low_ms) / 2)
+    sure = f"{figure(one.low_ms, digits)} to {figure(one.high_ms, digits)}"
+    within = "" if one.differs else ", within noise"
+    change = signed(one.change_ms, one.low_ms, one.high_ms)
+    told = f"{capitalized(_recurring_words(one))}: {change} (95%: {sure}) in the mean step"
+    return f"{told}{within}, beside the change of the steps between"
+
+
+def _recurring_words(one: RecurringChange) -> str:
+    if one.other_every is None:
+        there = f"{milliseconds(one.baseline_each_ms)} longer"
+        return f"there every {ordinal(one.baseline_every or 0)} step takes {there}, and here none does"
+    here = f"every {ordinal(one.other_every)} step takes {milliseconds(one.other_each_ms)} longer"
+    if one.baseline_every is None:
+        return f"{here}, and there none does"
+    every = f"every {ordinal(one.baseline_every)} " if one.baseline_every != one.other_every else ""
+    return f"{here} ({every}{milliseconds(one.baseline_each_ms)} there)"
 
 
 def _standing(answer: Comparison, link: str) -> str:
@@ -223,13 +271,15 @@ def _of_sweep(answer: Comparison, here: str, there: str) -> str:
     if not different:
         known = any(one.low is not None for one in answer.points)
         how = "within noise" if known else "though neither side tells its spread"
-        return f"{there} is as fast as {here} at all {count} points, {how}."
+        return f"{there} is as fast as {here} at {'its only point' if count == 1 else f'all {count} points'}, {how}."
     worse = [one for one in different if (one.ratio or 1) < 1]
     better = [one for one in different if (one.ratio or 1) > 1]
     told = [f"slower at {len(worse)}"] if worse else []
     told += [f"faster at {len(better)}"] if better else []
     worst = max(different, key=lambda one: abs((one.ratio or 1) - 1))
-    return f"{there} is {listing(told)} of {count} points; most at {point_name(worst)}: {_times(worst, here)}."
+    return (
+        f"{there} is {listing(told)} of {counted(count, 'point')}; most at {point_name(worst)}: {_times(worst, here)}."
+    )
 
 
 def point_name(point: PointChange) -> str:

@@ -4,7 +4,6 @@ from scalescope.report.compare.sentences import names_of, part_name
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.scaling.compare.answer import Comparison, CountedWork
 
-_LONGEST = 44  # characters of a kernel's name
 _MATCHED = {
     "name": "name",
     "operator": "operator",
@@ -56,11 +55,11 @@ def _calls(work: CountedWork | None) -> str:
 def kernels_table(answer: Comparison, most: int | None = None) -> Table:
     """Return the kernels side by side, most changed first."""
     columns = [
-        Column("operator", "operator"),
+        Column("operator", "operator", names=True),
         Column("kind", "kind"),
         Column("matched_by", "matched by"),
-        Column("baseline_name", "kernel there"),
-        Column("other_name", "kernel here"),
+        Column("baseline_name", "kernel there", names=True),
+        Column("other_name", "kernel here", names=True),
         Column("baseline_calls", "calls", "", 0),
         Column("other_calls", "calls here", "", 0),
         Column("baseline_us", "there", "µs", 1),
@@ -71,7 +70,7 @@ def kernels_table(answer: Comparison, most: int | None = None) -> Table:
         Column("share", "share of the change", "%", 1, 100),
     ]
     rows: list[list[Cell]] = [
-        [one.operator or "–", one.kind, _MATCHED[one.matched_by], _cut(one.baseline_name), _cut(one.other_name),
+        [one.operator or "–", one.kind, _MATCHED[one.matched_by], one.baseline_name or "–", one.other_name or "–",
          one.baseline_calls, one.other_calls, one.baseline_us, one.other_us, one.ratio, one.expected_ratio, one.bound,
          one.share]
         for one in answer.kernels[:most]
@@ -127,10 +126,3 @@ def points_table(answer: Comparison) -> Table:
     ]  # fmt: skip
     unknown = "neither side tells its spread"
     return Table(columns, rows, {"low": unknown, "high": unknown, "ratio": "one side has no time"})
-
-
-def _cut(name: str | None) -> str:
-    """Return a kernel's name, without its middle where it is long: libraries' names begin alike and end differently."""
-    if name is None:
-        return "–"
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-_LONGEST // 2 + 1 :]}"

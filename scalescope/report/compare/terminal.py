@@ -5,7 +5,14 @@ from dataclasses import replace
 from rich.console import Console
 from rich.text import Text
 
-from scalescope.report.compare.sentences import headline, kernels_sentence, noise_sentence, settings_sentence
+from scalescope.records.console import counted
+from scalescope.report.compare.sentences import (
+    headline,
+    kernels_sentence,
+    noise_sentence,
+    recurring_sentence,
+    settings_sentence,
+)
 from scalescope.report.compare.tables import kernels_table, parts_table, points_table, settings_table
 from scalescope.report.drawing.panel import Panel
 from scalescope.report.drawing.tables import Table
@@ -31,6 +38,8 @@ def print_comparison(answer: Comparison, console: Console) -> None:
 
 def _print_one(answer: Comparison, console: Console) -> None:
     _print_line(console, headline(answer), _STYLES[answer.verdict])
+    if recurring := recurring_sentence(answer):
+        _print_line(console, f"{recurring}.")
     if set_otherwise := settings_sentence(answer):
         _print_line(console, f"{set_otherwise}.")
     for note in answer.notes[answer.verdict == "not_comparable" :]:
@@ -49,7 +58,7 @@ def _print_one(answer: Comparison, console: Console) -> None:
         _print_table(console, "Points", "Bandwidth over the baseline's, point by point.", points_table(answer), 10_000)
         for only, points in ((answer.baseline, answer.only_baseline), (answer.other, answer.only_other)):
             if points:
-                _print_line(console, f"only in {only}: {len(points)} points, such as {points[0]}")
+                _print_line(console, f"only in {only}: {counted(len(points), 'point')}, such as {points[0]}")
 
 
 def _print_table(console: Console, title: str, sentence: str, table: Table, most: int = _MOST_ROWS) -> None:

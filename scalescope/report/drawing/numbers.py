@@ -59,6 +59,12 @@ def listing(items: list[str]) -> str:
     return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}" if items else ""
 
 
+def ordinal(number: int) -> str:
+    """Return `1st`, `2nd`, `13th`."""
+    ending = "th" if number % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
 def capitalized(text: str) -> str:
     """Return a text with its first letter large; the rest as it is."""
     return text[:1].upper() + text[1:]

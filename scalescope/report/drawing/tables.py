@@ -20,6 +20,7 @@ class Column:
     unit: str = ""
     digits: int | None = None
     scale: float = 1.0  # what the reader sees = value × scale; the machine gets the value
+    names: bool = False  # of kernels or operators: shown without their middle where they are long
 
     @property
     def is_figure(self) -> bool:
@@ -31,6 +32,12 @@ class Column:
         if isinstance(value, str) or self.digits is None:
             return str(value)
         return figure(value * self.scale, self.digits)
+
+
+def without_middle(name: str, longest: int) -> str:
+    """Return a name of so many characters at most: those of one library begin alike, and end differently."""
+    head = longest // 2
+    return name if len(name) <= longest else f"{name[:head]}…{name[len(name) - (longest - head - 1) :]}"
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,9 @@ def _advice_panel(answer: RunAnalysis, doubt: str) -> Panel:
         told = "No setting that the replay can try is sure to bring half a per cent of the step."
         told = "" if doubt else told
     else:
-        of_these = "Of the profiled steps alone, most" if doubt or leads(answer) else "Most"
+        of_these = (
+            "Of the profiled steps alone, most" if doubt or leads(answer) or answer.growing is not None else "Most"
+        )
         told = f"{of_these} would come of: {best_to_do(answer, first)}."
     text = " ".join(filter(None, (doubt, held, told)))
     table = findings_table(answer.findings)

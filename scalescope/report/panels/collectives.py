@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from scalescope.records.console import counted
 from scalescope.records.rows import SweepRow
 from scalescope.report.drawing.numbers import percent, rate, size
 from scalescope.report.drawing.palette import category
@@ -90,9 +91,9 @@ def _training_sentence(run: RunAnalysis, kinds: list[dict[str, Any]], compared: 
     found = len({(call.operation, call.bytes, call.dtype, call.group_size) for call in inside})
     where = devices(run.world_size, run.activity)
     of_kinds = "one kind" if found == 1 else f"{found} kinds"
-    text = f"{len(inside)} collectives of {of_kinds} ran in the profiled steps on {where}"
+    text = f"{counted(len(inside), 'collective')} of {of_kinds} ran in the profiled steps on {where}"
     if earlier := len(run.collectives) - len(inside):
-        text += f" and {earlier} were launched before them"
+        text += f" and {earlier} {'was' if earlier == 1 else 'were'} launched before them"
     sized = [kind for kind in kinds if kind["bytes"] and kind["bus_gb_s"]]
     if not sized:
         return f"{text}."

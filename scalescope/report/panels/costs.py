@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from scalescope.report.drawing.numbers import figure, microseconds, percent, size
+from scalescope.records.console import counted
+from scalescope.report.drawing.numbers import figure, listing, microseconds, percent, size
 from scalescope.report.drawing.palette import category
 from scalescope.report.drawing.panel import Key, Panel, drawing
 from scalescope.report.drawing.tables import Cell, Column, Table
@@ -22,13 +23,13 @@ def cost_panels(answer: CostAnswer | None, legends: bool = False) -> list[Panel]
 
 def fit_sentence(operation: OperationCost) -> str:
     """Return what the fit is worth, and what it says of the links, in words."""
-    groups = ", ".join(str(n) for n in operation.group_sizes)
+    groups = listing([str(n) for n in operation.group_sizes])
     where = " across hosts" if operation.across_hosts else ""
     sizes = [point.bytes for point in operation.points]
     segments = len(operation.forms[0].segments)
     text = (
         f"{operation.operation} {operation.dtype} on {groups} ranks{where}, {size(min(sizes))} to {size(max(sizes))}: "
-        f"{len(operation.points)} points, {segments} segment{'' if segments == 1 else 's'}"
+        f"{counted(len(operation.points), 'point')}, {counted(segments, 'segment')}"
     )
     if operation.typical_error is not None:
         text += f"; half of the points from 1 MiB up lie within {percent(operation.typical_error)} of the fit"
@@ -39,7 +40,7 @@ def fit_sentence(operation: OperationCost) -> str:
 
 def holdout_sentence(held: Holdout) -> str:
     """Return how the prediction of the largest group from the smaller ones came out, in words."""
-    known = ", ".join(str(n) for n in held.from_group_sizes)
+    known = listing([str(n) for n in held.from_group_sizes])
     judged = held.judged
     if not judged or held.worst is None:
         return f"{held.group_size} ranks were predicted from {known}; no point is as large as 1 MiB, to be judged."
@@ -101,7 +102,7 @@ def holdout_panel(held: Holdout) -> Panel:
         for point in held.judged
     ]  # fmt: skip
     charts = drawing() if rows else None
-    known = ", ".join(str(n) for n in held.from_group_sizes)
+    known = listing([str(n) for n in held.from_group_sizes])
     return Panel(
         f"holdout-{held.operation}-{held.dtype}",
         f"{held.operation} {held.dtype}: {held.group_size} ranks predicted from {known}",

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from scalescope.records.console import counted
 from scalescope.records.steps.annotations import LOADING
 from scalescope.report.drawing.numbers import factor, figure, listing, milliseconds, percent
 from scalescope.scaling.finding import (
@@ -10,6 +11,7 @@ from scalescope.scaling.finding import (
     HIDDEN,
     IN_STEPS,
     INPUTS,
+    LATE,
     READ_VALUES,
     Code,
     EvidenceRow,
@@ -106,6 +108,9 @@ def _loading(finding: Finding) -> str:
         if finding.rank is not None and row is not None and "MultiProcessingDataLoader" in row.name
         else ""
     )
+    if (late := _row(finding, LATE)) is not None:
+        told = f"and all {late.value:.0f} steps tell what it costs"
+        return f"{whose} data{named}{took} in the profiled steps, {told}{hidden}"
     return f"{whose} data{named}{took} while the device has nothing to do{hidden}"
 
 
@@ -130,9 +135,9 @@ def _long_steps(finding: Finding) -> EvidenceRow | None:
 
 def _starved(finding: Finding) -> str:
     threads, cores = _row(finding, "threads"), _row(finding, "cores")
-    if threads is not None and cores is not None and cores.value is not None:
+    if threads is not None and threads.value is not None and cores is not None and cores.value is not None:
         number = f"{cores.value:.0f} core{'s' if cores.value != 1 else ''}"
-        return f"the ranks compute with {threads.value:.0f} threads on {number}, which take turns"
+        return f"the ranks compute with {counted(round(threads.value), 'thread')} on {number}, which take turns"
     row, off = _row(finding, "host_ms"), _row(finding, "interruptions")
     if off is not None and off.ms is not None:
         whose, which = ("their hosts stand", "their") if finding.rank is None else ("its host stands", "its")
@@ -153,7 +158,7 @@ def _host_bound(finding: Finding) -> str:
     if finding.remedy is not None and finding.remedy.on_cpu and row is not None and row.ms:
         count = f"{launches.calls:,.0f} " if launches is not None and launches.calls else ""
         idle = milliseconds(row.ms)
-        return f"between the {count}operators of a step the hosts do other things, such as Python, for {idle}"
+        return f"between the {count}operators of a step the hosts do other things, such as Python, for up to {idle}"
     idle = f"the devices wait {milliseconds(row.ms)} a step for launches" if row is not None and row.ms else (
         "the devices wait for launches")  # fmt: skip
     if _row(finding, HIDDEN) is not None:
@@ -186,7 +191,7 @@ def _buckets(finding: Finding, why: str) -> str:
     count, size = _row(finding, "all_reduces"), _row(finding, "median_bucket_mib")
     if count is None or count.calls is None or size is None or size.value is None:
         return why
-    return f"{count.calls:.0f} all-reduces a step of {_mib(size.value)} in the median: {why}"
+    return f"{counted(round(count.calls), 'all-reduce')} a step of {_mib(size.value)} in the median: {why}"
 
 
 def _small_collectives(finding: Finding) -> str:
@@ -194,7 +199,8 @@ def _small_collectives(finding: Finding) -> str:
     why = "each takes a round of messages, however little it carries"
     if count is None or count.calls is None or size is None or size.value is None or operation is None:
         return why
-    return f"{count.calls:.0f} collectives a step, most of them {operation.name}, of {_bytes(size.value)}: {why}"
+    calls = counted(round(count.calls), "collective")
+    return f"{calls} a step, most of them {operation.name}, of {_bytes(size.value)}: {why}"
 
 
 def _bytes(value: float) -> str:
@@ -245,7 +251,8 @@ def _bubble(finding: Finding) -> str:
         return "stages wait for each other"
     text = f"stages stand idle for {percent(row.share)} of the step"
     if own is not None and own.share is not None and own.calls is not None and row.calls is not None:
-        text += f", the schedule's own with {row.calls:.0f} micro-batches on {own.calls:.0f} stages is "
+        batches = counted(round(row.calls), "micro-batch", "micro-batches")
+        text += f", the schedule's own with {batches} on {own.calls:.0f} stages is "
         text += percent(own.share)
     if slow is not None and slow.value is not None and slow.ms is not None and slow.others_ms:
         text += f"; rank {slow.value:.0f}'s stage computes {factor(slow.ms / slow.others_ms)} as long as the others'"
@@ -263,6 +270,8 @@ def _unsteady(finding: Finding) -> str:
     if (long := _long_steps(finding)) is not None:
         each = milliseconds(long.ms or 0.0)
         return f"{long.calls:.0f} of {long.value:.0f} steps take {each} longer than the others, and no window shows why"
+    if (late := _row(finding, LATE)) is not None:
+        return f"by all {late.value:.0f} steps it comes so much later than the others, and no window shows why"
     row = _row(finding, "step_spread")
     if row is not None and row.share is not None:
         uneven = next((one.name for one in finding.evidence if one.kind == "activity"), None)

@@ -8,6 +8,7 @@ from scalescope.report.text.cures import cure_elsewhere, cure_text
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import (
     EXPOSED,
+    GOES_WITH_IT,
     STEADY_STEPS,
     Finding,
     as_costly,
@@ -17,6 +18,10 @@ from scalescope.scaling.finding import (
     is_now_and_then,
     is_within_noise,
 )
+
+#: What a bound has beyond the time of what is named, by what that is.
+_GOES_WITH = {"host_bound": "where other causes, or queued kernels, hide it"}
+_WAITS = "that waits for it"
 
 
 def cost(finding: Finding) -> str:
@@ -41,7 +46,9 @@ def subject(finding: Finding) -> str:
 
 def because(finding: Finding) -> str:
     """Return why, from the evidence."""
-    return CODES[finding.code].because(finding)
+    told = CODES[finding.code].because(finding)
+    more = next((row.ms for row in finding.evidence if row.name == GOES_WITH_IT and row.ms is not None), None)
+    return told if more is None else f"{told}, and {milliseconds(more)} more {_GOES_WITH.get(finding.code, _WAITS)}"
 
 
 def first_sentence(findings: Sequence[Finding], step_ms: float, ranks: int) -> str:

@@ -3,7 +3,7 @@
 import statistics
 from collections.abc import Sequence
 
-from scalescope.report.as_run import differs, is_likely
+from scalescope.report.as_run import differs, is_likely, of_other_steps
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.page import Bar, Bars, Stretch
@@ -41,16 +41,8 @@ def series_bars(runs: Sequence[RunAnalysis]) -> Bars | None:
 
 def _of_others(run: RunAnalysis) -> str:
     """Return that what is said of the step as run is of other steps than those that are drawn as profiled; else ""."""
-    if run.replay is None or run.as_run is None or run.as_run.step_ms is None or not run.as_run.ranks:
-        return ""
-    drawn = statistics.fmean(one.window_ms / max(one.steps, 1) for one in run.ranks)
-    traced = run.replay.traced_ms
-    if abs(drawn - traced) <= _OTHERS * drawn:
-        return ""
-    return (
-        f" What is said as run is of the steps that can be replayed, {milliseconds(traced)} as profiled: a step that "
-        "no next one bounds, and a window that does not replay, are in the profiled bar alone."
-    )
+    told = of_other_steps(run, "the profiled bar", _OTHERS)
+    return f" {told}" if told else ""
 
 
 def _with_late_rank(drawn: Bars, late: LateRank, splits: Sequence[Split]) -> Bars:

@@ -89,7 +89,7 @@ def _run_figures(run: RunAnalysis) -> list[Figure]:
         )
         recurs = run.recurring is not None and is_told(run)
         overall = run.step_times.overall if run.step_times is not None and not recurs else 1.0
-        between = ", between the longer steps" if recurs else ""
+        between = ", between the longer steps" if recurs else _where(run)
         figures.append(Figure(f"throughput{between}", rate(value * overall), unit))
     factors, whose = shown_efficiency(run)
     if factors is not None:
@@ -106,13 +106,18 @@ def _run_figures(run: RunAnalysis) -> list[Figure]:
 def _step(run: RunAnalysis) -> list[Figure]:
     """Return how long a step takes: as measured without a profiler, else as run, else as profiled."""
     if run.step_times is not None and run.step_times.measured_step_ms is not None:
-        return [Figure("step, measured", figure(run.step_times.measured_step_ms, 2), "ms")]
+        return [Figure(f"step, measured{_where(run)}", figure(run.step_times.measured_step_ms, 2), "ms")]
     if not run.ranks or run.steps_by is None or run.quality.verdict == "unusable":
         return []
     value, unit = milliseconds(step_as_run(run)[0].value).split(" ")
     if not differs(run):
         return [Figure("step as profiled", value, unit)]
     return [Figure("step as run, likely" if is_likely(run) else "step as run", value, unit)]
+
+
+def _where(run: RunAnalysis) -> str:
+    """Return of which steps a figure is, where no step is like another."""
+    return "" if run.growing is None else ", where the profiled steps are"
 
 
 def _shares(run: RunAnalysis) -> list[Figure]:

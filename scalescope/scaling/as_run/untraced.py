@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from scalescope.records.console import counted
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
@@ -23,6 +24,7 @@ from scalescope.records.steps.recording import UntracedSteps, untraced_steps, wi
 from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.rank.record import RankRecord
+from scalescope.scaling.verdicts.step_rows.growing import growing_rows, without_growth
 
 #: What a step is known to be, where it is given as one number.
 _GIVEN_SPREAD = 0.01
@@ -38,7 +40,8 @@ def given_steps(step_ms: Sequence[float], paths: Sequence[Path]) -> dict[Path, U
         if not math.isfinite(one) or not _LEAST_MS <= one <= _MOST_MS:
             raise UserError(f"--step-ms {one:g}: a step takes {_LEAST_MS:g} to {_MOST_MS:g} ms; give it in ms")
     if step_ms and len(step_ms) != len(paths):
-        raise UserError(f"--step-ms is given {len(step_ms)} times for {len(paths)} paths; give one for each, in order")
+        given = f"{counted(len(step_ms), 'step')} for {counted(len(paths), 'path')}"
+        raise UserError(f"--step-ms gives {given}; give one for each, in order")
     return {path: Untraced(_as_given(one), "given") for path, one in zip(paths, step_ms, strict=False)}
 
 
@@ -76,9 +79,16 @@ def untraced_near(rows: Sequence[StepRow], steps: Sequence[int], *, lingers: boo
 
     `lingers`: what a window leaves behind may slow the steps after it.
     """
+    rows = _as_near(rows, steps)
     own = window_facts(rows, steps)
     clean = own.before if own.first else _before_all_windows(rows, len(steps))
     return _chosen(clean if lingers else None, [own.after] if own.first and lingers else [own.before, own.after])
+
+
+def _as_near(rows: Sequence[StepRow], steps: Sequence[int]) -> Sequence[StepRow]:
+    """Return rows of steps that grow as they would be near these."""
+    growing = growing_rows([row for row in rows if row.phase == "steady" and row.step_ms])
+    return rows if growing is None else without_growth(rows, growing, statistics.fmean(steps))
 
 
 def _before_all_windows(rows: Sequence[StepRow], length: int) -> UntracedSteps | None:

@@ -120,6 +120,19 @@ class GapChange(msgspec.Struct, kw_only=True, frozen=True):
     other_ms: float
 
 
+class RecurringChange(msgspec.Struct, kw_only=True, frozen=True):
+    """Steps that are longer every so often on a side, of which the step's change, a median's, says nothing."""
+
+    baseline_every: int | None  # steps from one to the next; None: it has none
+    other_every: int | None
+    baseline_each_ms: float  # by which one is longer than the steps between
+    other_each_ms: float
+    change_ms: float  # of the mean step, with its 95% bounds
+    low_ms: float
+    high_ms: float
+    differs: bool  # beyond noise, and worth a word
+
+
 class Setting(msgspec.Struct, kw_only=True, frozen=True):
     """Something of the surroundings that differs."""
 
@@ -175,6 +188,7 @@ class Comparison(msgspec.Struct, kw_only=True):
     parts: list[PartChange] = []
     amounts: list[AmountChange] = []  # what a step does more or less of, which is no matter of noise
     gaps: list[GapChange] = []  # on CPUs, most first
+    recurring: RecurringChange | None = None  # None: no side has any, or one is too short to tell
     kernels: list[KernelChange] = []
     matched_share: float | None = None  # of the kernels' time on both sides, what has a counterpart
     points: list[PointChange] = []  # of sweeps

@@ -16,6 +16,7 @@ from scalescope.scaling.compare.kernels.work import rank_with_other_work, with_w
 from scalescope.scaling.compare.measurement import Measurement
 from scalescope.scaling.compare.points import compare_points
 from scalescope.scaling.compare.read import label_of, read_side
+from scalescope.scaling.compare.rows.recurring import recurring_change
 from scalescope.scaling.compare.same_work import amounts, same_work
 from scalescope.scaling.sweeps.comparison import describe_row
 
@@ -177,6 +178,9 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
         parts=parts,
         amounts=amounts(baseline.first, other.first),
         gaps=_gaps(baseline, other, found.baseline_ms, work.rate),
+        recurring=recurring_change(
+            baseline, other, found.baseline_ms, (found.high_ms - found.low_ms) / 2 / found.baseline_ms, work.rate
+        ),
         kernels=matched.rows,
         matched_share=matched.share,
         environment=differing(baseline, other, [one.name for one in changed]),

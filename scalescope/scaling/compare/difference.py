@@ -9,7 +9,7 @@ import numpy as np
 from scalescope.scaling.compare.answer import Basis, Noise, PartChange, Unit
 from scalescope.scaling.compare.measurement import KEYS, Measurement, Repeat, Vector, Window, as_keys
 from scalescope.scaling.compare.noise import Bounds, Floats, Sample, bounds
-from scalescope.scaling.compare.run_delay import run_delay_of, with_run_delay
+from scalescope.scaling.compare.rows.run_delay import run_delay_of, with_run_delay
 from scalescope.scaling.compare.spread import (
     AMOUNTS,
     least_spread_of,

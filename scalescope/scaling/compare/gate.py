@@ -15,6 +15,7 @@ from statistics import median
 import msgspec
 import numpy as np
 
+from scalescope.records.console import counted
 from scalescope.records.errors import UserError
 from scalescope.records.statistics import NORMAL_95
 from scalescope.scaling.compare.answer import Comparison, GateLine, PointChange
@@ -225,7 +226,8 @@ def _bus(limit: Limit, answer: Comparison, baseline: Measurement, other: Measure
         if _beyond(limit, change):
             failed.append(f"{_point(one)}: {_told(limit, change)}")
     gone = [f"{point}: not measured" for point in answer.only_baseline] if limit.size is None else []
-    count = f"{len(points) - len(failed)} of {len(points)} points hold"
+    held = len(points) - len(failed)
+    count = f"{held} of {counted(len(points), 'point')} {'holds' if held == 1 else 'hold'}"
     return _line(limit, not failed and not gone, "; ".join([count, *failed, *gone]))
 
 

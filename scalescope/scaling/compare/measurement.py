@@ -59,6 +59,7 @@ class Repeat(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity
     windows: list[Window] = []
     steady_ms: list[float] = []  # the length of each steady step, in order
+    steady_steps: dict[int, tuple[float, ...]] = {}  # of all steady steps, by number, each rank's time, ms
     #: Of a steady and of a recorded step, how long the rank that waited most was ready to run while others had its
     #: core, ms: by so much it may be shorter, or longer, in the next run. None: nothing tells, or a device decides.
     run_delay_ms: float | None = None

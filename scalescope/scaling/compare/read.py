@@ -201,6 +201,9 @@ def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | 
         identity=identity,
         windows=profiled.windows if profiled else [],
         steady_ms=[row.length_ms for row in steady],
+        steady_steps={
+            row.step: tuple(row.step_ms) for row in rows if row.phase == "steady" and row.step_ms and row.synchronised
+        },
         run_delay_ms=_run_delay(steady),
         free_ms=_free(steady),
         recorded_run_delay_ms=_run_delay([row for row in rows if row.phase == "profile"]),

@@ -8,7 +8,7 @@ cost nothing, and at most what it does at the other. What is only inferred (host
 from collections.abc import Sequence
 
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
-from scalescope.scaling.finding import ON_THE_DEVICE, Code, Finding
+from scalescope.scaling.finding import ON_THE_DEVICE, Code, Finding, bounded
 from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene
 from scalescope.scaling.replay.change import Change
 
@@ -63,7 +63,7 @@ def _at_most(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
                     low_ms=0.0,
                     high_ms=most,
                     fraction=most / scene.step_ms,
-                    evidence=one.evidence,
+                    evidence=bounded(one.evidence, most),
                     remedy=one.remedy,
                     backed="replay",
                     at_most=True,

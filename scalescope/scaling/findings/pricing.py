@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding import ON_THE_DEVICE, Finding
+from scalescope.scaling.finding import ON_THE_DEVICE, Finding, bounded
 from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene, Seen
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
@@ -323,7 +323,7 @@ def _finding(scene: Scene, gain: _Gain) -> Finding:
         low_ms=gain.ms if one.at_least else max(0.0, gain.low_ms) if one.change is None else gain.low_ms,
         high_ms=max(gain.ms, min(gain.high_ms, most_ms)),
         fraction=gain.ms / (scene.step_ms + gain.beside_ms),
-        evidence=one.evidence,
+        evidence=bounded(one.evidence, gain.ms) if one.at_most else one.evidence,
         remedy=one.remedy,
         backed="replay" if one.gain_ms is None else "measured",
         at_most=one.at_most,

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from scalescope.records.console import counted
 from scalescope.scaling.answer import Quality, StepSource
 from scalescope.scaling.rank.collective import ASSUMED_GROUP
 from scalescope.scaling.ranks.matching import Match
@@ -35,24 +36,26 @@ def judge(
     )
     if sizeless:
         notes.append(
-            f"{sizeless} collectives, over all ranks, whose size the profile does not tell, so no bus bandwidth: it "
-            "does not hold their modules, as the .xplane.pb does that jax.profiler writes"
+            f"{counted(sizeless, 'collective')}, over all ranks, whose size the profile does not tell, so no bus "
+            "bandwidth: it does not hold their modules, as the .xplane.pb does that jax.profiler writes"
         )
     if any(match.group == ASSUMED_GROUP for match in matches):
         notes.append("the traces name no process group: their collectives are taken as those of all ranks")
     if not missing and (groupless := sum(match.missing == "trace" for match in matches)):
         notes.append(
-            f"{groupless} collectives whose group's ranks are not in the traces: not split into wait and transfer"
+            f"{counted(groupless, 'collective')} whose group's ranks are not in the traces: not split into wait and "
+            "transfer"
         )
     unknown = Counter(match.group for match in unsplit if match.missing is None)
     notes.extend(
-        f"group {group}: {count} collectives whose waiting cannot be told (root or operation not in the trace)"
+        f"group {group}: {counted(count, 'collective')} whose waiting cannot be told (root or operation not in the "
+        "trace)"
         for group, count in unknown.items()
     )
     if copied := sum(one.by_copies for summary in summaries.values() for one in summary.collectives):
         notes.append(
-            f"{copied} collectives, over all ranks, ran on copy engines: what they waited for before their first copy "
-            "is not in the traces"
+            f"{counted(copied, 'collective')}, over all ranks, ran on copy engines: what was waited for before the "
+            "first copy is not in the traces"
         )
     activities = sum(one.evidence.activities for one in summaries.values())
     unlinked = sum(one.evidence.unlinked for one in summaries.values())
@@ -109,10 +112,10 @@ def _faults(summary: RankSummary) -> list[str]:
     name = summary.path.name
     faults = [f"{name}: {damage}; read as far as it goes" for damage in evidence.damage]
     if evidence.invalid_events:
-        faults.append(f"{name}: {evidence.invalid_events} events are no valid JSON and are left out")
+        faults.append(f"{name}: {_events(evidence.invalid_events)} no valid JSON and left out")
     faults += [
-        f"{name}: {count} events of category {category} stand on a device's streams and are not read: only activity "
-        "that is written as CUDA's and ROCm's is known here"
+        f"{name}: on a device's streams {_events(count)} of category {category} and not read: only activity that "
+        "is written as CUDA's and ROCm's is known here"
         for category, count in evidence.unread
     ]
     if lacks_its_device(summary) and not evidence.unread and not evidence.cut_off:
@@ -167,3 +170,7 @@ def _ranks(ranks: Sequence[int]) -> str:
         return f"rank {ranks[0]}"
     shown = ", ".join(str(rank) for rank in ranks[:8])
     return f"ranks {shown}" + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
+
+
+def _events(count: int) -> str:
+    return f"{counted(count, 'event')} {'is' if count == 1 else 'are'}"

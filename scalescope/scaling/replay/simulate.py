@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from scalescope.records.console import counted
 from scalescope.records.errors import RunError
 from scalescope.scaling.replay.engine import compiled, events
 from scalescope.scaling.replay.engine.timing import Timing
@@ -68,7 +69,7 @@ def _refuse_stuck(graph: Graph, timing: Timing) -> None:
         node = graph.activities[stuck[0]]
         raise RunError(
             f"the replay stops at {short_name(node.name)} on rank {node.rank}: what it waits for never comes "
-            f"({len(stuck)} activities are left)"
+            f"(left: {counted(len(stuck), 'activity', 'activities')})"
         )
 
 

@@ -63,7 +63,8 @@ def _with_earlier(
     pooled = _by_kind(path, found, pool)
     if left_out:
         pooled.analysis.quality.reasons.append(
-            f"{left_out} of {len(windows)} windows are left out: their steps are not before those of the latest"
+            f"{left_out} of {len(windows)} windows {_are(left_out)} left out: not all steps are before those of the "
+            "latest"
         )
     return pooled
 
@@ -79,8 +80,8 @@ def _by_kind(path: Path, found: Sequence[Explained], pool: Callable[[Sequence[Ex
         )
         if others := len(found) - len(chosen) - len(usual):
             pooled.analysis.quality.reasons.append(
-                f"{others} of {len(found)} windows are left out: neither of the steps that became longer last, nor at "
-                "the level before"
+                f"{others} of {len(found)} windows {_are(others)} left out: neither of the steps that became longer "
+                "last, nor at the level before"
             )
     return pooled
 
@@ -114,3 +115,7 @@ def _is_before(one: Explained, other: Explained) -> bool:
 def single(window: Explained) -> Explained:
     """Return a window as a run of its own, whose analysis may be filled in without touching the pooled one."""
     return msgspec.structs.replace(window, analysis=msgspec.structs.replace(window.analysis))
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"

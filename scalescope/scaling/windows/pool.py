@@ -75,7 +75,7 @@ def _quality(analyses: Sequence[RunAnalysis]) -> Quality:
         text if count == len(kept) else f"in {count} of {len(kept)} windows: {text}" for text, count in said.items()
     ]
     if 0 < bad < len(analyses):
-        reasons.insert(0, f"{bad} of {len(analyses)} windows hold too little to count")
+        reasons.insert(0, f"{bad} of {len(analyses)} windows {'holds' if bad == 1 else 'hold'} too little to count")
     verdict = max((one.quality.verdict for one in kept), key=_WORSE.index)
     fractions = [one.quality.unlinked_fraction for one in kept if one.quality.unlinked_fraction is not None]
     return Quality(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import BESIDE, HIDDEN, ON_THE_DEVICE, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.replay.change import Change
@@ -11,6 +12,8 @@ def host_bound(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate where devices stand idle because nothing was launched."""
     idle = scene.share_ms("idle_launch")
     if scene.worth_a_look(idle):
+        if scene.replayer.on_cpu:  # where it costs no more than the host that comes latest does besides
+            idle = max(one.part_ms("idle_launch") for one in step_as_run(scene.analysis)[1])
         yield _candidate(scene, (EvidenceRow(kind="figure", name="idle_launch", ms=idle, share=idle / scene.step_ms),))
 
 

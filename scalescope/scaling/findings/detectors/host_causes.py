@@ -137,11 +137,13 @@ def _read_values(scene: Scene, rank: int | None) -> Iterator[EvidenceRow]:
 def _annotated(scene: Scene, rank: int | None, causes: Sequence[HostCause]) -> bool:
     """Whether the graph itself knows most of the loading: where it is annotated.
 
-    In one of the steps at least: what a window's first step loads comes before all that the graph has of it.
+    In one of the steps at least, or before the one that bounds the last of them: what a window's first step loads comes
+    before all that the graph has of it.
     """
     side = scene.side
     ranks = side.ranks if rank is None else [rank] if rank in side.ranks else []
-    known = [sum(float(side.launches[one, step].data_ns.sum()) for one in ranks) for step in side.steps]
+    steps = side.steps if side.edge is None else [*side.steps, side.edge]
+    known = [sum(float(side.launches[one, step].data_ns.sum()) for one in ranks) for step in steps]
     return bool(ranks) and max(known) >= 0.5 * len(ranks) * sum(cause.typical_ns for cause in causes)
 
 

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Sequence
 
 from scalescope.records.rows import StepRow
 from scalescope.records.steps.unevenness import UNLIKE, difference, percentile
-from scalescope.scaling.answer import RunAnalysis, StepTimes, Throughput
+from scalescope.scaling.answer import LateInSteps, RecurringSteps, RunAnalysis, StepTimes, Throughput
+from scalescope.scaling.verdicts.step_rows.growing import add_part, growing_rows, without_growth
+from scalescope.scaling.verdicts.step_rows.late import late_rank
 from scalescope.scaling.verdicts.step_rows.long_steps import long_steps
 from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
 
@@ -39,10 +41,17 @@ def rows_of_answer(analysis: RunAnalysis, rows: Sequence[StepRow]) -> Sequence[S
 def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
     """Add what steps.jsonl says: the steps outside the profiler's window beside those inside, and the throughput.
 
-    Steps that are longer every so often, for no loader's sake, are told by themselves, and are in neither.
+    Steps that are longer every so often, for no loader's sake, are told by themselves, and are in neither. Where steps
+    grow, both are of steps as they are where the profiled ones were.
     """
     steady = [row for row in rows if row.phase == "steady" and row.step_ms]
-    long = long_steps(steady)
+    often = recurring_steps(steady)
+    analysis.growing = growing_rows([row for row in steady if not _is_one_of(often, row.step)])
+    if analysis.growing is not None:
+        add_part(analysis)
+        near = [one.step for one in analysis.steps] or [row.step for row in steady]
+        steady = without_growth(steady, analysis.growing, statistics.fmean(near))
+    long, every = long_steps(steady), steady
     if long is None or long.cause is None:
         analysis.recurring = recurring_steps(steady)
         steady = [row for row in steady if not _recurs(analysis, row.step)]
@@ -63,6 +72,7 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
         profiling_overhead_fraction=found.fraction if found is not None else None,
         placebo_ms=found.placebo_ms if found is not None else None,
         long_steps=long,
+        late=_late(analysis, every, steady),
     )
     if not steady:
         return
@@ -86,6 +96,13 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
     )
 
 
+def _late(analysis: RunAnalysis, every: Sequence[StepRow], steady: Sequence[StepRow]) -> LateInSteps | None:
+    """Return whom the others wait for, by the steps of the kinds that the window met; of steps that grow, nobody."""
+    if analysis.growing is not None:
+        return None
+    return late_rank(every if any(_recurs(analysis, one.step) for one in analysis.steps) else steady)
+
+
 def _profiled_ms(analysis: RunAnalysis, rows: Sequence[StepRow]) -> list[float]:
     """Return the recorded steps as the job's own clock timed them, as it timed the steady ones.
 
@@ -104,7 +121,10 @@ def _profiled_ms(analysis: RunAnalysis, rows: Sequence[StepRow]) -> list[float]:
 
 def _recurs(analysis: RunAnalysis, step: int) -> bool:
     """Tell whether a step is one of those that are longer every so often."""
-    found = analysis.recurring
+    return _is_one_of(analysis.recurring, step)
+
+
+def _is_one_of(found: RecurringSteps | None, step: int) -> bool:
     return found is not None and step % found.every in found.phases
 
 

@@ -9,6 +9,7 @@ from scalescope.scaling.finding import (
     EvidenceRow,
     Finding,
     Remedy,
+    is_late,
     is_of_steady_steps,
     is_within_noise,
     ranked,
@@ -25,7 +26,9 @@ def with_long_steps(findings: Sequence[Finding], analysis: RunAnalysis) -> list[
 
     What a window shows of the same cause is part of it, and less.
     """
-    kept = [one for one in findings if not is_of_steady_steps(one)]
+    kept = [one for one in findings if not is_of_steady_steps(one) or (is_late(one) and one.code == "data_loading")]
+    if analysis.growing is not None:  # which is told by itself, and is why they differ
+        kept = [one for one in kept if one.code != "unsteady" or one.rank is not None] or kept
     found = _finding(analysis)
     if found is None or any(
         _is_the_same(one, found) and not is_within_noise(one) and weight(one) >= weight(found) for one in kept

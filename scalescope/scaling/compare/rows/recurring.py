@@ -1,0 +1,109 @@
+"""Steps that are longer every so often, on both sides: the step's change is of those between, and says nothing of them.
+
+Their period is taken from the side that has one; both sides' steps of its phases are then laid beside their other ones.
+A side that has none of them is known to have none once it ran three periods.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+
+import msgspec
+
+from scalescope.records.rows import StepRow
+from scalescope.records.statistics import half_of_mean
+from scalescope.scaling.answer import RecurringSteps
+from scalescope.scaling.compare.answer import RecurringChange
+from scalescope.scaling.compare.measurement import Measurement, Repeat
+from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
+
+#: What is less of the step in the mean is not worth a word.
+_LEAST_SHARE = 0.005
+#: A period is seen at least so often.
+_LEAST_TIMES = 3
+
+
+class _Cost(msgspec.Struct, frozen=True):
+    """What steps that recur cost in the mean step, ms, with half of its 95% interval; a time so much."""
+
+    every: int | None
+    each_ms: float
+    ms: float
+    half_ms: float
+
+
+def recurring_change(
+    baseline: Measurement, other: Measurement, step_ms: float, noise_share: float, rate: float = 1.0
+) -> RecurringChange | None:
+    """Return what steps that recur cost on both sides; None where neither has any, or one is too short to tell.
+
+    `step_ms`: of the baseline; `noise_share`: by so much of it two runs' steps are known to differ by themselves.
+    """
+    found = [next((one for repeat in side.repeats if (one := _found(repeat))), None) for side in (baseline, other)]
+    if found == [None, None]:
+        return None
+    costs = []
+    for side, own, others in zip((baseline, other), found, reversed(found), strict=True):
+        known = [cost for run in side.repeats if (cost := _cost(run, own or others, own is not None)) is not None]
+        if not known:
+            return None
+        costs.append(_joined(known))
+    before, after = costs
+    after = msgspec.structs.replace(
+        after, each_ms=rate * after.each_ms, ms=rate * after.ms, half_ms=rate * after.half_ms
+    )
+    half = math.hypot(before.half_ms, after.half_ms, noise_share * max(before.ms, after.ms))
+    change = after.ms - before.ms
+    return RecurringChange(
+        baseline_every=before.every,
+        other_every=after.every,
+        baseline_each_ms=before.each_ms,
+        other_each_ms=after.each_ms,
+        change_ms=change,
+        low_ms=change - half,
+        high_ms=change + half,
+        differs=abs(change) > max(half, _LEAST_SHARE * step_ms),
+    )
+
+
+def _found(repeat: Repeat) -> RecurringSteps | None:
+    return recurring_steps(_rows(repeat)) if repeat.steady_steps else None
+
+
+def _rows(repeat: Repeat) -> list[StepRow]:
+    steps = repeat.steady_steps.items()
+    return [StepRow(step=step, phase="steady", step_ms=list(times), samples_per_s=0.0) for step, times in steps]
+
+
+def _cost(repeat: Repeat, steps: RecurringSteps | None, own: bool) -> _Cost | None:
+    """Return what a run's steps of these phases take longer than its others; None where they are too few."""
+    if steps is None:
+        return None
+    lengths = {step: max(times) for step, times in repeat.steady_steps.items()}
+    usual = [ms for step, ms in lengths.items() if step % steps.every not in steps.phases]
+    if not usual:
+        return None
+    middle = statistics.median(usual)
+    times: dict[int, float] = {}
+    for step, ms in lengths.items():
+        if step % steps.every in steps.phases:
+            begun = (step - steps.phase) // steps.every
+            # what one rank does late in a step makes the others' next one longer: it counts once
+            times[begun] = max(times.get(begun, -math.inf), ms - middle)
+    if len(times) < _LEAST_TIMES:
+        return None
+    each = list(times.values())
+    mean = statistics.fmean(each)
+    return _Cost(steps.every if own else None, mean, mean / steps.every, half_of_mean(each) / steps.every)
+
+
+def _joined(costs: Sequence[_Cost]) -> _Cost:
+    """Return the mean of repeats, which tell by themselves how they differ."""
+    means = [one.ms for one in costs]
+    within = math.hypot(*(one.half_ms for one in costs)) / len(costs)
+    return _Cost(
+        every=next((one.every for one in costs if one.every is not None), None),
+        each_ms=statistics.fmean(one.each_ms for one in costs),
+        ms=statistics.fmean(means),
+        half_ms=max(half_of_mean(means), within),
+    )

@@ -1,0 +1,1 @@
+"""Findings of a job's own rows, beside those of its windows."""

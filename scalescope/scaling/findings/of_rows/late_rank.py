@@ -1,0 +1,106 @@
+"""What a job's own rows say of the rank that the others wait for, where a window of a few steps sizes it by chance."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from scalescope.records.steps.annotations import LOADING
+from scalescope.scaling.answer import LateInSteps, RunAnalysis, Split
+from scalescope.scaling.finding import (
+    LATE,
+    STEADY_STEPS,
+    EvidenceRow,
+    Finding,
+    Remedy,
+    is_within_noise,
+    ranked,
+    weight,
+)
+from scalescope.scaling.findings.shares import bounded_means
+
+#: A finding is why a rank is late where it is so much of all that is found of that rank.
+_EXPLAINED = 0.6
+
+
+def with_late_rank(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:
+    """Return the findings with the loading of a late rank sized by all steps, and a late rank that none names."""
+    late = analysis.step_times.late if analysis.step_times is not None else None
+    # a pipeline's stages wait for the first of them by their schedule, which only traces tell
+    if late is None or analysis.pipelines or not analysis.ranks:
+        return list(findings)
+    named = [one for one in findings if one.rank == late.rank and one.ms is not None]
+    loading = next((one for one in named if one.code == "data_loading"), None)
+    whole = sum(weight(one) for one in named)
+    if loading is not None and weight(loading) >= _EXPLAINED * whole and not _agree(loading, late):
+        sized = _sized(loading, late)
+        return ranked([sized if one is loading else one for one in findings])
+    # hosts that compute are late as well for what others do on their cores: that must be known to be left out
+    if any(not is_within_noise(one) for one in named) or (analysis.activity == "cpu" and not late.delays_known):
+        return list(findings)
+    unpriced = [one for one in findings if one.ms is None and one.code != "nothing"]
+    priced = [one for one in findings if one.ms is not None and not (one.code == "unsteady" and one.rank is None)]
+    return [*ranked([_of_window(late, analysis), *priced]), *unpriced]
+
+
+def _agree(loading: Finding, late: LateInSteps) -> bool:
+    """Tell whether the window came to the same, and no less surely."""
+    low, high = loading.low_ms, loading.high_ms
+    if low is None or high is None or is_within_noise(loading) or loading.at_most:
+        return False
+    return low <= late.ms <= high
+
+
+def _sized(loading: Finding, late: LateInSteps) -> Finding:
+    evidence = (*(one for one in loading.evidence if one.name not in (LATE, STEADY_STEPS)), *_evidence(late))
+    return replace(
+        loading,
+        ms=late.ms,
+        low_ms=late.low_ms,
+        high_ms=late.high_ms,
+        fraction=late.ms / late.mean_step_ms,
+        evidence=evidence,
+        backed="measured",
+        at_most=False,
+        at_least=False,
+    )
+
+
+def _of_window(late: LateInSteps, analysis: RunAnalysis) -> Finding:
+    """Return the finding of a late rank that no other names: it loads, where that is what its window has it do."""
+    loading = _loading_ms(late.rank, analysis)
+    own = () if loading is None else (EvidenceRow(kind="annotation", name=LOADING, ms=loading),)
+    return Finding(
+        code="unsteady" if loading is None else "data_loading",
+        rank=late.rank,
+        ms=late.ms,
+        low_ms=late.low_ms,
+        high_ms=late.high_ms,
+        fraction=late.ms / late.mean_step_ms,
+        evidence=(*own, *_evidence(late)),
+        remedy=Remedy(cure="profile_longer" if loading is None else "load_ahead"),
+        backed="measured",
+    )
+
+
+def _loading_ms(rank: int, analysis: RunAnalysis) -> float | None:
+    """Return what a rank loads for in a profiled step where that is most of what it does longer than the others."""
+    steps = bounded_means(analysis)
+    mine = next((one for one in steps if one.rank == rank), None)
+    others = [one for one in steps if one.rank != rank]
+    if mine is None or not others:
+        return None
+    loads = mine.idle_data_ms - max(one.idle_data_ms for one in others)
+    later = _own_ms(mine) - max(_own_ms(one) for one in others)
+    return mine.idle_data_ms if loads >= _EXPLAINED * later > 0 else None
+
+
+def _own_ms(step: Split) -> float:
+    """Return what a rank does in a step, and does not wait for."""
+    return step.window_ms - step.exposed_wait_ms - step.exposed_unsplit_ms
+
+
+def _evidence(late: LateInSteps) -> tuple[EvidenceRow, EvidenceRow]:
+    return (
+        EvidenceRow(kind="figure", name=LATE, ms=late.ms, value=float(late.steps)),
+        EvidenceRow(kind="figure", name=STEADY_STEPS, ms=late.mean_step_ms),
+    )

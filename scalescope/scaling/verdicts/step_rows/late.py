@@ -1,0 +1,69 @@
+"""The rank that the others wait for, by all of a job's steps: how long it is by itself in each, beside them.
+
+A loader that stalls is late by nothing in one step and by a second in the next, and a window of three steps sizes it by
+chance. The job's own rows have how long each rank goes on until it first waits for the others, and how long of that
+others had its core, which is none of its doing.
+"""
+
+import statistics
+from collections.abc import Sequence
+from itertools import pairwise
+
+from scalescope.records.rows import StepRow
+from scalescope.records.statistics import half_of_mean
+from scalescope.scaling.answer import LateInSteps
+
+#: Of fewer steps with every rank's own time nothing is told, nor of a rank that is late by a smaller share of the step.
+_LEAST = 8
+_SHARE = 0.05
+#: So much of it on one rank alone is that rank's.
+_ALONE = 0.5
+#: Stretches whose means tell how far the mean is known, of so many steps at least.
+_STRETCHES, _LEAST_STRETCH = 6, 4
+
+
+def late_rank(steady: Sequence[StepRow]) -> LateInSteps | None:
+    """Return which rank alone the others wait for in steady steps, in order, and for how long in the mean."""
+    marked = [row for row in steady if len(row.own_ms) > 1 and row.synchronised]
+    ranks = min((len(row.own_ms) for row in marked), default=0)
+    whole = sum(row.length_ms for row in marked)
+    if len(marked) < _LEAST or not whole > 0:
+        return None
+    late = [statistics.fmean(_late_ms(row, rank) for row in marked) for rank in range(ranks)]
+    rank = max(range(ranks), key=lambda one: late[one])
+    others = max(ms for one, ms in enumerate(late) if one != rank)
+    # not every step's own times are marked where steps are short: those that are tell their share of a step
+    share = (late[rank] - others) * len(marked) / whole
+    lengths = [row.length_ms for row in steady if row.synchronised]
+    mean_step = statistics.fmean(lengths)
+    if share < _SHARE or others > _ALONE * late[rank]:
+        return None
+    half = share * _half(lengths)
+    if len(marked) == len(lengths):
+        half = _half([_late_ms(row, rank) for row in marked])
+    if half >= share * mean_step:
+        return None
+    return LateInSteps(
+        rank=rank,
+        ms=share * mean_step,
+        low_ms=share * mean_step - half,
+        high_ms=min(share * mean_step + half, mean_step),
+        mean_step_ms=mean_step,
+        steps=len(lengths),
+        delays_known=all(row.run_delay_ms for row in marked),
+    )
+
+
+def _late_ms(row: StepRow, rank: int) -> float:
+    """Return how long after all others a rank is ready in a step, but for what each waited for a core."""
+    delays = row.run_delay_ms if len(row.run_delay_ms) == len(row.own_ms) else [0.0] * len(row.own_ms)
+    own = [max(0.0, ms - max(0.0, delay)) for ms, delay in zip(row.own_ms, delays, strict=True)]
+    return max(0.0, own[rank] - max(ms for one, ms in enumerate(own) if one != rank))
+
+
+def _half(values: Sequence[float]) -> float:
+    """Return half of the 95% interval of the mean, by stretches: neighbours may take turns."""
+    if len(values) < _STRETCHES * _LEAST_STRETCH:
+        return half_of_mean(values)
+    edges = [round(at * len(values) / _STRETCHES) for at in range(_STRETCHES + 1)]
+    return half_of_mean([statistics.fmean(values[first:end]) for first, end in pairwise(edges)])

@@ -1,0 +1,92 @@
+"""Steps that recur are compared by themselves: the step's change is a median's, of those between."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scalescope.report.compare.sentences import headline, recurring_sentence
+from scalescope.scaling.compare.answer import Comparison, PartChange, RecurringChange
+from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
+from scalescope.scaling.compare.rows.recurring import recurring_change
+
+NOISE = np.random.default_rng(11)
+NAMELESS = Identity(world_size=1, activity="gpu", device=None)
+
+
+def side(*runs: Callable[[int], float], steps: range = range(5, 85)) -> Measurement:
+    repeats = [
+        Repeat(name="run", path=Path(), identity=NAMELESS, steady_steps={step: (run(step),) for step in steps})
+        for run in runs
+    ]
+    return Measurement(name="side", repeats=repeats)
+
+
+def validating(every: int, ms: float) -> Callable[[int], float]:
+    """Return steps of 12 ms, of which every so many validate."""
+    return lambda step: 12.0 + 0.1 * float(NOISE.standard_normal()) + (
+        ms * (1 + 0.02 * float(NOISE.standard_normal())) if step % every == every - 1 else 0.0
+    )  # fmt: skip
+
+
+def changed(baseline: Measurement, other: Measurement, noise_share: float = 0.01) -> RecurringChange | None:
+    return recurring_change(baseline, other, 12.0, noise_share)
+
+
+def test_a_dearer_validation_is_told_and_one_that_is_as_dear_is_not() -> None:
+    dearer = changed(side(validating(10, 100.0)), side(validating(10, 200.0)))
+    assert dearer is not None and dearer.differs and (dearer.baseline_every, dearer.other_every) == (10, 10)
+    assert dearer.change_ms == pytest.approx(10.0, rel=0.05) and dearer.low_ms < 10.0 < dearer.high_ms
+    alike = changed(side(validating(10, 100.0)), side(validating(10, 100.0)))
+    assert alike is not None and not alike.differs and alike.low_ms < 0 < alike.high_ms
+
+
+def test_more_often_and_not_at_all_are_told() -> None:
+    often = changed(side(validating(10, 100.0)), side(validating(5, 100.0)))
+    assert often is not None and often.differs and (often.baseline_every, often.other_every) == (10, 5)
+    assert often.change_ms == pytest.approx(10.0, rel=0.05)
+    none = changed(side(validating(10, 100.0)), side(validating(10, 0.0)))
+    assert none is not None and none.differs and none.other_every is None
+    assert none.change_ms == pytest.approx(-10.0, rel=0.05)
+    assert changed(side(validating(10, 0.0)), side(validating(10, 0.0))) is None
+
+
+def test_a_side_too_short_to_have_any_tells_nothing() -> None:
+    assert changed(side(validating(10, 100.0)), side(validating(10, 0.0), steps=range(5, 25))) is None
+    assert changed(side(validating(10, 100.0)), Measurement(name="traces", repeats=[])) is None
+
+
+def test_repeats_tell_how_they_differ() -> None:
+    spread = changed(
+        side(validating(10, 80.0), validating(10, 100.0), validating(10, 120.0)), side(validating(10, 130.0))
+    )
+    assert spread is not None and not spread.differs  # 3 ms more, where repeats are 2 ms apart
+
+
+def told(change: RecurringChange | None, *parts: PartChange) -> Comparison:
+    return Comparison(
+        baseline="before", other="after", verdict="same", change_ms=0.02, low_ms=-0.3, high_ms=0.3, baseline_ms=12.0,
+        other_ms=12.02, basis="untraced", recurring=change, parts=list(parts),
+    )  # fmt: skip
+
+
+def test_the_first_sentence_has_it_where_it_is_beyond_noise_and_a_line_of_its_own_always() -> None:
+    dearer = told(changed(side(validating(10, 100.0)), side(validating(10, 200.0))))
+    assert ", though every 10th step takes " in headline(dearer) and " in the mean step." in headline(dearer)
+    alike = told(changed(side(validating(10, 100.0)), side(validating(10, 100.0))))
+    assert "10th" not in headline(alike)
+    assert recurring_sentence(alike).startswith("Every 10th step takes ")
+    assert ", within noise, " in recurring_sentence(alike)
+    gone = told(changed(side(validating(10, 100.0)), side(validating(10, 0.0))))
+    assert ", though there every 10th step takes 10" in headline(gone) and "and here none does" in headline(gone)
+
+
+def test_a_part_beyond_noise_is_named_though_the_step_is_as_long() -> None:
+    late = PartChange(name="idle_launch", change_ms=0.5, low_ms=0.3, high_ms=0.7, baseline_ms=1.0, other_ms=1.5)
+    less = PartChange(name="exposed_wait", change_ms=-0.5, low_ms=-1.0, high_ms=0.1, baseline_ms=1.0, other_ms=0.5)
+    tiny = PartChange(name="exposed_memory", change_ms=0.004, low_ms=0.002, high_ms=0.006, baseline_ms=0.0,
+                      other_ms=0.004)  # fmt: skip
+    sentence = headline(told(None, late, less, tiny))
+    assert sentence.endswith(", though beyond noise: idle (host late) +0.50 ms.")
+    assert "beyond noise" not in headline(told(None, less, tiny))

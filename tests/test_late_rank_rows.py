@@ -1,0 +1,177 @@
+"""The rank that the others wait for, by all of a job's steps: three of them size a loader that stalls by chance."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from scalescope.records.rows import StepRow
+from scalescope.report.text.findings import because
+from scalescope.report.verdict import run_verdict
+from scalescope.scaling.answer import PipelineRow, RunAnalysis, StepTimes
+from scalescope.scaling.evidence.host_cause import HostCause
+from scalescope.scaling.finding import EvidenceRow, Finding
+from scalescope.scaling.findings.derived import keep
+from scalescope.scaling.findings.detectors.host_causes import _annotated
+from scalescope.scaling.findings.of_rows.late_rank import with_late_rank
+from scalescope.scaling.verdicts.step_rows.late import late_rank
+from tests.report_samples import run_answer
+
+NOISE = np.random.default_rng(3)
+
+
+def rows(own: list[list[float]], every: int = 1) -> list[StepRow]:
+    """Return steps that take 2 ms beyond what the slowest rank does by itself; of one in `every`, ranks' own times."""
+    return [
+        StepRow(
+            step=5 + at,
+            phase="steady",
+            step_ms=[max(times) + 2.0] * len(times),
+            samples_per_s=1.0,
+            own_ms=times if at % every == 0 else [],
+        )
+        for at, times in enumerate(own)
+    ]
+
+
+def stalls(steps: int, mean_ms: float, rank: int = 1) -> list[list[float]]:
+    waits = NOISE.exponential(mean_ms, steps)
+    return [[8.0 + (wait if rank == 0 else 0.0), 8.0 + (wait if rank == 1 else 0.0)] for wait in waits.tolist()]
+
+
+def test_a_rank_that_stalls_at_random_is_sized_by_all_steps() -> None:
+    own = stalls(120, 100.0)
+    found = late_rank(rows(own))
+    mean = sum(mine - other for other, mine in own) / len(own)
+    assert found is not None and (found.rank, found.steps) == (1, 120)
+    assert found.ms == pytest.approx(mean) and found.low_ms < mean < found.high_ms
+    assert found.mean_step_ms == pytest.approx(mean + 10.0) and found.high_ms <= found.mean_step_ms
+
+
+def test_own_times_of_some_steps_tell_of_all() -> None:
+    """They are marked in one of eight short steps, and a stall every fourth step is met by each of those."""
+    own = [[4.0, 4.0 + (400.0 if at % 4 == 0 else 0.0)] for at in range(160)]
+    found = late_rank(rows(own, every=8))
+    assert found is not None and found.ms == pytest.approx(100.0, rel=0.1)
+    assert found.ms < found.mean_step_ms
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        [[8.0, 8.3]] * 60,  # by 3%
+        [[8.0 + 90.0 * (at % 2), 8.0 + 90.0 * (1 - at % 2)] for at in range(60)],  # by turns
+        [[50.0 * float(np.exp(0.4 * NOISE.standard_normal())) for _ in range(2)] for _ in range(60)],
+        stalls(5, 100.0),
+        [[8.0]] * 60,
+        [[-2.0, -2.0]] * 60,  # of no length: the file is damaged
+    ],
+)
+def test_ranks_that_are_late_alike_hardly_or_in_few_steps_are_nobody(own: list[list[float]]) -> None:
+    assert late_rank(rows(own)) is None
+    assert late_rank([]) is None
+
+
+def test_what_others_have_a_ranks_core_for_is_none_of_its_lateness() -> None:
+    delayed = [
+        msgspec.structs.replace(row, run_delay_ms=[0.0, max(0.0, row.own_ms[1] - 8.0)])
+        for row in rows(stalls(60, 100.0))
+    ]
+    assert late_rank(delayed) is None
+    known = late_rank([msgspec.structs.replace(row, run_delay_ms=[0.0, 0.0]) for row in rows(stalls(60, 100.0))])
+    assert known is not None and known.delays_known
+    for activity, named in (("gpu", ["unsteady"]), ("cpu", [])):
+        answer = told([])
+        answer.activity = activity  # type: ignore[assignment]
+        keep(answer, [])
+        assert [one.code for one in answer.findings] == named  # nothing tells whose doing it is on a CPU
+
+
+LOADING = Finding(
+    code="data_loading", rank=1, ms=16.7, low_ms=14.0, high_ms=19.0, backed="replay",
+    evidence=(EvidenceRow(kind="annotation", name="loading", ms=17.0),),
+)  # fmt: skip
+
+
+def told(findings: list[Finding], idle_data_ms: float = 0.0) -> RunAnalysis:
+    """Return an answer whose rows say that rank 1 is late by about 100 ms, with such findings of its window."""
+    answer = run_answer("gpt", 2)
+    answer.experts, answer.pipelines = [], []
+    assert answer.step_times is not None
+    answer.step_times.late = late_rank(rows(stalls(120, 100.0)))
+    for one in answer.steps:
+        if one.rank == 1:
+            one.idle_data_ms += idle_data_ms
+            one.window_ms += idle_data_ms
+    keep(answer, findings)
+    return answer
+
+
+def test_loading_that_a_window_sized_by_chance_is_what_all_steps_say() -> None:
+    answer = told([LOADING])
+    late = answer.step_times.late if answer.step_times is not None else None
+    assert late is not None
+    (found,) = answer.findings
+    assert (found.code, found.rank, found.ms, found.backed) == ("data_loading", 1, late.ms, "measured")
+    headline = run_verdict(answer).headline
+    assert " of the mean step of " in headline and "and all 120 steps tell what it costs" in headline
+    again: RunAnalysis = msgspec.json.decode(msgspec.json.encode(answer), type=RunAnalysis)
+    before = list(again.findings)
+    keep(again, again.findings)
+    assert again.findings == before
+
+
+def test_a_window_that_came_to_the_same_and_other_causes_of_a_rank_stay() -> None:
+    late = told([]).step_times
+    assert late is not None and late.late is not None
+    same = msgspec.structs.replace(LOADING, ms=late.late.ms, low_ms=late.late.low_ms / 2, high_ms=late.late.high_ms * 2)
+    assert told([same]).findings == [same]
+    other = Finding(code="own_work", rank=1, ms=100.0, low_ms=90.0, high_ms=110.0, backed="replay")
+    assert told([other, LOADING]).findings == [other, LOADING]
+
+
+def test_a_late_rank_that_no_window_met_is_told_with_that_doubt() -> None:
+    (found,) = told([]).findings
+    assert (found.code, found.rank) == ("unsteady", 1)
+    assert "no window shows why" in because(found)
+    drowned = msgspec.structs.replace(LOADING, low_ms=0.0, high_ms=40.0)
+    assert [one.backed for one in told([drowned]).findings] == ["measured"]
+
+
+def test_stages_of_a_pipeline_wait_for_the_first_by_their_schedule() -> None:
+    answer = told([])
+    assert answer.findings
+    answer.pipelines = run_answer("gpt", 2).pipelines or [
+        PipelineRow(group="pp", stages=[0, 1], micro_batches=4, bubble_ms=1.0, bubble=0.1, schedule_bubble=0.1,
+                    slow_rank=None, compute_ms={0: 1.0, 1: 1.0}, steps=3)
+    ]  # fmt: skip
+    assert not any(one.code == "unsteady" for one in with_late_rank([], answer))
+
+
+def test_what_the_window_has_it_do_is_why() -> None:
+    (found,) = told([], idle_data_ms=60.0).findings
+    assert (found.code, found.rank) == ("data_loading", 1)
+
+
+def test_a_recurring_stall_that_the_late_rank_has_is_no_other_news() -> None:
+    answer = told([LOADING])
+    assert answer.step_times is not None
+    times = answer.step_times
+    times.unsteady, times.profiling_overhead_fraction, times.placebo_ms = True, -0.6, 400.0
+    assert isinstance(times, StepTimes)
+    assert "unsteady" not in run_verdict(answer).text  # whose steps differ, and why, is known
+    assert "the profiled steps are not like the mean one" in run_verdict(answer).text
+
+
+def test_what_is_loaded_before_the_bounding_step_counts_as_loading() -> None:
+    """A stall of every other step is in a window's first step, which the graph lacks, and before its last one."""
+    launches: Any = {(rank, step): SimpleNamespace(data_ns=np.array([ms * 1e6]))
+                     for rank, step, ms in ((0, 0, 1.0), (0, 1, 1.0), (1, 0, 2.0), (1, 1, 189.0))}  # fmt: skip
+    cause = HostCause(
+        code="data_loading", rank=1, steps=(22, 23, 24), ns=(185_000_000, 500_000, 187_000_000), evidence=()
+    )
+    for edge, known in ((1, True), (None, False)):
+        side = SimpleNamespace(ranks=[0, 1], steps=[0], edge=edge, launches=launches)
+        assert _annotated(SimpleNamespace(side=side), 1, [cause]) == known  # type: ignore[arg-type]
