@@ -126,7 +126,7 @@ def test_one_offset_of_the_clocks_brings_a_window_together_and_more_than_a_secon
 
 @pytest.mark.parametrize("later_ms", [-5.0, -1.0, 0.5])
 def test_clocks_that_differ_by_less_than_collectives_last_are_aligned(later_ms: float, tmp_path: Path) -> None:
-    """Two hosts that NTP sets, and traces that name none: rank 1's device is delayed by 4 ms, whatever its clock says."""
+    """Two hosts that NTP sets, and traces that name none: rank 1 is delayed by 4 ms, whatever its clock says."""
     (expected,) = analyze([DATA / "gpt8_ddp_delay4ms_rank1_n2"], jobs=1)
     (found,) = analyze([mixed(tmp_path / "m", "gpt8_ddp_delay4ms_rank1_n2", later_s=later_ms / 1e3)], jobs=1)
     assert isinstance(expected, RunAnalysis) and isinstance(found, RunAnalysis)

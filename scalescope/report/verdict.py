@@ -62,6 +62,7 @@ _MEASURE_AGAIN = "measure again on a quiet machine, or in more windows (repeat)"
 _PROFILE_AGAIN = "profile again, later or for more steps: what these profiled steps wait for, the measured ones do not"
 
 _PROFILE_ALL = "profile every rank, in the same steps{which}: only together do their traces tell who waits for whom"
+_PROFILE_LESS = "profile again, for fewer steps at a time: the profiler lost activity, as where its buffers overflow"
 #: What cannot be split into wait and transfer is partly transfer, and no loss: so many times a finding it comes first.
 _OUTWEIGHS = 2.0
 #: More ranks than this are not named once more.
@@ -149,6 +150,8 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
             explained[:0] = [capitalized(against)] if against else []
         elif against:
             explained.append(capitalized(against))
+        if run.quality.lossy_ranks:
+            level = "unknown"
         if run.recurring is not None and leads(run):
             level = "unknown"  # a few profiled steps hold none of it, or too much
             whole = headline.removeprefix(f"{whose}: ")
@@ -306,6 +309,8 @@ def _best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> str:
         return f"{cure_text(run.findings[0].remedy)}."
     first = finding_text.first_to_do(run.findings)
     unsplit = unseen or (run.unpriced is not None and run.unpriced.code == "unsplit")
+    if run.quality.lossy_ranks and (first is None or run.unpriced is not None):
+        return f"{_PROFILE_LESS}."
     if unsplit or (first is None and run.quality.left_out_ranks):
         return f"{_PROFILE_ALL.format(which=_which_ranks(run))}."
     if is_doubtful(run):

@@ -386,6 +386,8 @@ def spoken_of(run: RunAnalysis) -> str:
         return f", {rank_names(counted)} alone ({'; '.join(why)})" if counted else f" ({'; '.join(why)})"
     if quality.cut_ranks:
         return f" (the trace of {rank_names(quality.cut_ranks)} is cut off)"
+    if quality.lossy_ranks:
+        return f" (the profiler lost activity of {rank_names(quality.lossy_ranks)})"
     if quality.clocks_apart_ms is not None:
         return f" (of one window only if their clocks are {span(quality.clocks_apart_ms / 1e3)} apart)"
     return ""

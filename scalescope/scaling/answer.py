@@ -62,6 +62,7 @@ class Quality(msgspec.Struct):
     missing_ranks: list[int] = []  # of which there is no trace
     left_out_ranks: list[int] = []  # whose traces are there, and in no mean: cut off, or without what the job ran on
     cut_ranks: list[int] = []  # whose traces are cut off, and in the means all the same: no rank's is whole
+    lossy_ranks: list[int] = []  # in the means, though the profiler lost some of what ran or was launched there
     mixed: Mixed | None = None  # the folder holds files of other windows or jobs, too
     clocks_apart_ms: float | None = None  # taken out between hosts, where no clock that is set is so far off
     unlinked_fraction: float | None = None

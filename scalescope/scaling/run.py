@@ -14,6 +14,7 @@ from scalescope.records.folder import RunFolder
 from scalescope.scaling.answer import Quality, RunAnalysis, StepSource
 from scalescope.scaling.evidence.compare import compare_hosts
 from scalescope.scaling.evidence.host_cause import HostCause
+from scalescope.scaling.finding import Reason
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.measured import measured_findings
 from scalescope.scaling.findings.shares import mean_step_ms
@@ -137,6 +138,7 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
     if clocks.apart_ms is not None and quality.verdict == "good":
         quality.verdict = "degraded"
     quality.left_out_ranks = [rank for rank in summaries if rank not in partitions]
+    quality.lossy_ranks = [rank for rank in partitions if summaries[rank].lossy]
     quality.cut_ranks = [rank for rank in partitions if summaries[rank].cut_off]
     quality.reasons.extend(_left_out(summaries, quality.left_out_ranks))
     open_ended = {rank for rank, one in summaries.items() if one.shares is not None and one.shares.windows.open_ended}
@@ -172,7 +174,10 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
     )
     if usable and analysis.efficiency is None and len(splits) > 1:
         quality.reasons.append(f"no efficiency factors: {_why_no_factors(summaries, partitions)}")
-    if usable and steps_by is not None:
+    if usable and (untold := [rank for rank in partitions if summaries[rank].lost_collectives_share > _TOLD]):
+        why = f"the profiler lost collectives of {_ranks_text(untold)}, so that what ranks wait for is not told"
+        analysis.unpriced = Reason("lost", f"nothing is predicted: {why}")
+    if usable and steps_by is not None and analysis.unpriced is None:
         late = name_late_ranks(
             partitions, lost, kernels, open_ended, {rank: summaries[rank].multiplied for rank in partitions}
         )
@@ -191,7 +196,11 @@ def _sound(summaries: Mapping[int, RankSummary]) -> Mapping[int, RankSummary]:
     """Return the ranks whose files are whole and hold what the job ran on, when, and in which step; where none is,
     those that hold it at least, and else all.
     """
-    lost = [rank for rank, one in summaries.items() if lacks_its_device(one) or one.timeless or one.launchless]
+    lost = [
+        rank
+        for rank, one in summaries.items()
+        if lacks_its_device(one) or one.timeless or one.launchless or one.activityless
+    ]
     holding = {rank: one for rank, one in summaries.items() if rank not in lost}
     return {rank: one for rank, one in holding.items() if not one.cut_off} or holding or summaries
 
@@ -201,13 +210,17 @@ def _left_out(summaries: Mapping[int, RankSummary], ranks: Sequence[int]) -> Ite
     cut = [rank for rank in ranks if summaries[rank].cut_off]
     timeless = [rank for rank in ranks if rank not in cut and summaries[rank].timeless]
     launchless = [rank for rank in ranks if summaries[rank].launchless and rank not in (*cut, *timeless)]
-    empty = [rank for rank in ranks if rank not in (*cut, *timeless, *launchless)]
+    named = (*cut, *timeless, *launchless)
+    activityless = [rank for rank in ranks if summaries[rank].activityless and rank not in named]
+    empty = [rank for rank in ranks if rank not in (*named, *activityless)]
     if cut:
         yield f"left out of every mean: {_ranks_text(cut)}, whose files are cut off"
     if timeless:
         yield f"left out of every mean: {_ranks_text(timeless)}, whose time stamps are lost"
     if launchless:
         yield f"left out of every mean: {_ranks_text(launchless)}, most of whose activities have lost their launch"
+    if activityless:
+        yield f"left out of every mean: {_ranks_text(activityless)}, of whose launches most have nothing in the trace"
     if empty:
         yield f"left out of every mean: {_ranks_text(empty)}, whose files hold nothing of what the job ran on"
 
@@ -308,6 +321,8 @@ def _name_of(path: Path) -> str:
     return resolved.parent.name if resolved.name == "traces" else resolved.name
 
 
+#: Of a rank's collectives, without more of them it cannot be told what ranks wait for.
+_TOLD = 0.1
 #: A larger world is no world but a damaged header, or a file's name that holds another number.
 _LARGEST_WORLD = 10_000_000
 

@@ -101,6 +101,9 @@ def _add(
         analysis.unpriced = Reason("not_replayed", f"the step is not replayed: {files}")
         _tell_untraced(analysis, untraced)
         return
+    if analysis.unpriced is not None and analysis.unpriced.code == "lost":
+        _tell_untraced(analysis, untraced)
+        return
     try:
         replayer = open_replayer(target, analysis, sweeps, records, jobs)
     except UserError as error:
@@ -166,5 +169,10 @@ def find_in(
         unsplit = f"{scene.share_ms('exposed_unsplit'):.2g} ms a step of communication"
         why = f"whether ranks wait for one is not known: {unsplit} cannot be split into wait and transfer"
         analysis.unpriced = Reason("unsplit", why)
+        return None
+    if analysis.quality.lossy_ranks and all(one.code == "nothing" for one in found):
+        lossy = ", ".join(map(str, analysis.quality.lossy_ranks))
+        why = f"the profiler lost activity of rank {lossy}, and what costs the step may be among it"
+        analysis.unpriced = Reason("lost", f"no cause is found: {why}")
         return None
     return found

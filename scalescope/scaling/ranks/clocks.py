@@ -6,8 +6,8 @@ on the reference host give start_ref - end_h ≤ o ≤ end_ref - start_h; the in
 offset must lie. Within it, the offset at which members end together is taken, since they do so within µs.
 
 Old traces name no host (torch before 2.13). Their ranks are taken to share one clock, but for those whose collectives
-only a difference of clocks brings together with the first one's, or all end earlier or later than the first one's by the
-same time (timing.py).
+only a difference of clocks brings together with the first one's, or all end earlier or later than the first one's by
+the same time (timing.py).
 """
 
 import statistics

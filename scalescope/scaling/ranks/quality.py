@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from scalescope.scaling.answer import Quality, StepSource
 from scalescope.scaling.rank.collective import ASSUMED_GROUP
 from scalescope.scaling.ranks.matching import Match
-from scalescope.scaling.ranks.summary import RankSummary
+from scalescope.scaling.ranks.summary import LOST_SHARE, RankSummary
 
 #: A larger share of unlinked activities, or of launches without an activity, makes a set of traces degraded …
-DEGRADED_FRACTION = 0.01
+DEGRADED_FRACTION = LOST_SHARE
 #: … and this one makes the partition meaningless.
 UNUSABLE_FRACTION = 0.5
 

@@ -28,8 +28,11 @@ from scalescope.scaling.trace.trace import KERNEL, Framework, Trace
 
 #: Time stamps are lost all at once, or not at all.
 _MOST_TIMES = 0.5
-#: Without more of its launches a rank's kernels are in steps that nobody knows.
+#: Without more of its launches a rank's kernels are in steps that nobody knows; without what more of them launched, its
+#: idle time is what the profiler lost.
 _MOST_LAUNCHES = 0.5
+#: What is lost of more than this share may be what one rank seems to have more of than another.
+LOST_SHARE = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,27 @@ class RankSummary:
     def launchless(self) -> bool:
         """Whether most of what ran has lost its launch, so that its step is a guess."""
         return self.evidence.unlinked > _MOST_LAUNCHES * self.evidence.activities
+
+    @property
+    def activityless(self) -> bool:
+        """Whether most of what was launched is not in the trace, so that it seems to be idle."""
+        return self.evidence.launches_without_activity > _MOST_LAUNCHES * self.evidence.launches
+
+    @property
+    def lossy(self) -> bool:
+        """Whether the profiler lost enough of what ran, or of its launches, to be taken for a difference of ranks."""
+        evidence = self.evidence
+        return (
+            evidence.unlinked > LOST_SHARE * evidence.activities
+            or evidence.launches_without_activity > LOST_SHARE * evidence.launches
+            or evidence.lost_collectives > 0
+        )
+
+    @property
+    def lost_collectives_share(self) -> float:
+        """The share of its collectives of which there is a launch alone."""
+        lost = self.evidence.lost_collectives
+        return lost / (lost + len(self.collectives)) if lost else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 No member of a symmetric collective ends before the last one has started, so its members overlap in time. Where two
 ranks' windows hold such collectives of one group and hardly any of them overlap, either a clock is off or the windows
 are not of the same steps. A clock that is off is off by the same time in each of them: one offset brings all of them
-together. Where none does, no clock is to blame. A clock may be off by less than collectives last, so that they overlap
-all the same: then members, which end within µs of each other, all end late on one rank by the same time. Steps that are as even as those of a convolutional network repeat
-within microseconds: there one offset may bring another window's collectives together, too, and the two cannot be told
-apart by times.
+together. Where none does, no clock is to blame. A clock may be off by less than collectives last, so that they
+overlap all the same: then members, which end within µs of each other, all end late on one rank by the same time.
+Steps that are as even as those of a convolutional network repeat within microseconds: there one offset may bring
+another window's collectives together, too, and the two cannot be told apart by times.
 """
 
 import statistics
@@ -127,7 +127,7 @@ def _is_met(call: RankCollective, right: Timed) -> bool:
 
 
 def _partner(call: RankCollective, right: Timed) -> RankCollective | None:
-    """Return the equal collective of the other rank that runs at the same time; of several, the one that ends nearest."""
+    """Return the equal collective of the other rank that runs at the same time; of several, which ends nearest."""
     return min(_meeting(call, right), key=lambda other: abs(other.end - call.end), default=None)
 
 
