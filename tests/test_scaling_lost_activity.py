@@ -50,9 +50,7 @@ def test_without_its_collectives_no_rank_is_accused(ranks: tuple[int, ...], tmp_
 
 def test_a_rank_of_which_most_is_lost_makes_the_others_work_nobodys_own(tmp_path: Path) -> None:
     """Rank 1 was told to cost 45 ms of an 80 ms step, for kernels that rank 0 launches as well."""
-    run = without(
-        tmp_path, lambda rank, _, one: rank == 0 and one.get("cat") in _ON_DEVICE and not is_collective(one)
-    )
+    run = without(tmp_path, lambda rank, _, one: rank == 0 and one.get("cat") in _ON_DEVICE and not is_collective(one))
     assert run.findings == [] and run.quality.left_out_ranks == [0]
     assert "rank 1 alone (the trace of rank 0 is not whole)" in run_verdict(run).headline
 

@@ -140,6 +140,8 @@ READ_VALUES = "read_values"
 INPUTS = "times_the_inputs"
 #: Evidence of a step without another finding: communication that nothing hides, where there is much of it.
 EXPOSED = "exposed_communication"
+#: Evidence of a step without another finding: that nothing runs, for much of it.
+IDLE = "idle"
 #: Bounds of which nearly all can be had.
 _TAKEN_AWAY: tuple[Code, ...] = ("host_bound", "copies")
 #: A cost whose interval begins below this reads as 0.00 ms.

@@ -22,19 +22,21 @@ _EXPLAINED = 0.5
 #: With a few steps, what they cost more than the shortest one is known within this.
 _KNOWN_WITHIN = 0.5
 _MOST_EVIDENCE = 2
+#: Two steps tell no spread; one that takes 1.7 times as long as the other is no usual one.
+_FAR_APART = 0.25
 
 
 def unsteady(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
     """Return a finding where steps differ: by how much the mean step is longer than a steady one."""
     by_rank = list(scene.replayer.base.values())
     count = min((len(steps) for steps in by_rank), default=0)
-    if count < 3 or scene.replayer.on_cpu:
+    if count < 2 or scene.replayer.on_cpu:
         return []  # ranks that share cores never run evenly
     steps = [statistics.fmean(own[at] for own in by_rank) / 1e6 for at in range(count)]
     mean = statistics.fmean(steps)
     spread = statistics.pstdev(steps) / mean if mean else 0.0
     lost = mean - min(steps)
-    if spread < UNEVEN or any(weight(one) >= _EXPLAINED * lost for one in found):
+    if spread < (UNEVEN if count > 2 else _FAR_APART) or any(weight(one) >= _EXPLAINED * lost for one in found):
         return []
     longer = _longer_untraced(scene)
     steady = max(lost, _uneven_ms(scene))
