@@ -11,7 +11,7 @@ import msgspec
 
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
-from scalescope.scaling.answer import Quality, RunAnalysis, StepSource
+from scalescope.scaling.answer import DevicesOfRank, Quality, RunAnalysis, StepSource
 from scalescope.scaling.evidence.compare import compare_hosts
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.finding import Reason
@@ -139,6 +139,7 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         quality.verdict = "degraded"
     quality.left_out_ranks = [rank for rank in summaries if rank not in partitions]
     quality.lossy_ranks = [rank for rank in partitions if summaries[rank].lossy]
+    quality.several_devices = [_devices(rank, summaries[rank]) for rank in partitions if summaries[rank].busy]
     quality.cut_ranks = [rank for rank in partitions if summaries[rank].cut_off]
     quality.reasons.extend(_left_out(summaries, quality.left_out_ranks))
     open_ended = {rank for rank, one in summaries.items() if one.shares is not None and one.shares.windows.open_ended}
@@ -203,6 +204,10 @@ def _sound(summaries: Mapping[int, RankSummary]) -> Mapping[int, RankSummary]:
     ]
     holding = {rank: one for rank, one in summaries.items() if rank not in lost}
     return {rank: one for rank, one in holding.items() if not one.cut_off} or holding or summaries
+
+
+def _devices(rank: int, one: RankSummary) -> DevicesOfRank:
+    return DevicesOfRank(rank=rank, busy=list(one.busy), by_turns=sum(one.busy) <= _BY_TURNS * one.busy_any)
 
 
 def _left_out(summaries: Mapping[int, RankSummary], ranks: Sequence[int]) -> Iterator[str]:
@@ -321,6 +326,8 @@ def _name_of(path: Path) -> str:
     return resolved.parent.name if resolved.name == "traces" else resolved.name
 
 
+#: Devices whose kernels take no more in all than this times the time in which any runs take turns.
+_BY_TURNS = 1.1
 #: Of a rank's collectives, without more of them it cannot be told what ranks wait for.
 _TOLD = 0.1
 #: A larger world is no world but a damaged header, or a file's name that holds another number.

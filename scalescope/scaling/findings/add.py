@@ -175,4 +175,8 @@ def find_in(
         why = f"the profiler lost activity of rank {lossy}, and what costs the step may be among it"
         analysis.unpriced = Reason("lost", f"no cause is found: {why}")
         return None
+    if analysis.quality.several_devices and all(one.code == "nothing" for one in found):
+        why = "one process drives several devices, which are taken as one: what each of them waits for is not told"
+        analysis.unpriced = Reason("several_devices", f"no cause is found: {why}")
+        return None
     return found

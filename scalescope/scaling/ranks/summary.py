@@ -35,6 +35,10 @@ _MOST_LAUNCHES = 0.5
 LOST_SHARE = 0.01
 
 
+#: A device on which one process has less than this share of its kernels' time is no device that it works on.
+_WORKED_ON = 0.05
+
+
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What speaks for or against a trace. Counts."""
@@ -76,6 +80,8 @@ class RankSummary:
     framework: Framework = "torch"
     forward_passes: ForwardPasses | None = None  # where a pipeline's schedule tells them
     multiplied: dict[str, tuple[int, int]] = field(default_factory=dict)  # see Trace
+    busy: tuple[float, ...] = ()  # of each of several devices, the share of the window in which a kernel runs there
+    busy_any: float = 0.0  # the share in which one runs on any of them
     of_file: int | None = None  # which of its file's devices it is; None where a file is of one rank
 
     @property
@@ -151,6 +157,7 @@ def _summarise_device(trace: Trace, timeline: Timeline) -> RankSummary:
     chosen = timeline.kind == COMPUTE
     spans = Intervals(timeline.start[chosen], timeline.end[chosen])
     unlinked = ~timeline.linked & ~early
+    busy, busy_any = _busy(trace, int(shares.windows.edges[0]), int(shares.windows.edges[-1]))
     return RankSummary(
         **_identity(trace),
         activity="gpu",
@@ -162,7 +169,28 @@ def _summarise_device(trace: Trace, timeline: Timeline) -> RankSummary:
         before_window_ns=length(union(Intervals(timeline.start[early], timeline.end[early]))),
         evidence=_evidence(trace, timeline.steps, int(early.sum()), int(unlinked.sum())),
         host_evidence=collect_host_evidence(trace, timeline.steps, loading, shares, timeline),
+        busy=busy,
+        busy_any=busy_any,
     )
+
+
+def _busy(trace: Trace, opens: int, closes: int) -> tuple[tuple[float, ...], float]:
+    """Return of each device that a process works on for how much of its window a kernel runs there, and for how much
+    one runs on any; of one device nothing.
+    """
+    raw = trace.activities
+    kernels = raw.kind == KERNEL
+    devices = np.unique(raw.device[kernels])
+    if devices.size < 2 or closes <= opens:
+        return (), 0.0
+    base = trace.header.base_ns
+    found = []
+    for chosen in (kernels, *(kernels & (raw.device == device) for device in devices.tolist())):
+        start, end = (np.clip(times[chosen] + base, opens, closes) for times in (raw.start, raw.end))
+        found.append(length(union(Intervals(start, end))) / (closes - opens))
+    together, *found = found
+    kept = tuple(share for share in found if share >= _WORKED_ON * sum(found))
+    return (kept, together) if len(kept) > 1 else ((), 0.0)
 
 
 def _summarise_host(trace: Trace, timeline: CpuTimeline) -> RankSummary:
