@@ -68,6 +68,10 @@ _WORK_AT_ONCE = (
     "let the devices work at once: each idles while another has its turn; a process a device with a copy or a shard of "
     "the model (DDP, FSDP), or micro-batches through a pipeline"
 )
+_NAME_LIBRARY = (
+    "profile with the communication library that torch.distributed has (NCCL, RCCL), or add this one's kernels to "
+    "scalescope's table of families: what waits in them is told only then"
+)
 #: What cannot be split into wait and transfer is partly transfer, and no loss: so many times a finding it comes first.
 _OUTWEIGHS = 2.0
 #: More ranks than this are not named once more.
@@ -155,7 +159,7 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
             explained[:0] = [capitalized(against)] if against else []
         elif against:
             explained.append(capitalized(against))
-        if run.quality.lossy_ranks or run.quality.several_devices:
+        if run.quality.unknown_collectives or run.quality.lossy_ranks or run.quality.several_devices:
             level = "unknown"
         if run.recurring is not None and leads(run):
             level = "unknown"  # a few profiled steps hold none of it, or too much
@@ -317,6 +321,8 @@ def _best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> str:
     if run.unpriced is not None and run.unpriced.code == "several_devices":
         turns = any(one.by_turns for one in run.quality.several_devices)
         return f"{_WORK_AT_ONCE if turns else _ONE_EACH}."
+    if run.quality.unknown_collectives:
+        return f"{_NAME_LIBRARY}."
     if run.quality.lossy_ranks and (first is None or run.unpriced is not None):
         return f"{_PROFILE_LESS}."
     if unsplit or (first is None and run.quality.left_out_ranks):

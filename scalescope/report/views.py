@@ -394,6 +394,10 @@ def spoken_of(run: RunAnalysis) -> str:
             f" (rank {one.rank}'s process drives {len(one.busy)} devices{' by turns' if one.by_turns else ''}, "
             f"in which kernels run for {busy} of the time{others}: taken as one here)"
         )
+    if quality.unknown_collectives:
+        names = listing(quality.unknown_collectives[:_MOST_NAMED])
+        waits = "waits" if len(quality.unknown_collectives) == 1 else "wait"
+        return f" (taken as compute: {names}, which {waits} for other ranks)"
     if quality.lossy_ranks:
         return f" (the profiler lost activity of {rank_names(quality.lossy_ranks)})"
     if quality.clocks_apart_ms is not None:

@@ -72,6 +72,7 @@ class Quality(msgspec.Struct):
     cut_ranks: list[int] = []  # whose traces are cut off, and in the means all the same: no rank's is whole
     lossy_ranks: list[int] = []  # in the means, though the profiler lost some of what ran or was launched there
     several_devices: list[DevicesOfRank] = []  # of ranks whose process drives more than one
+    unknown_collectives: list[str] = []  # kernels taken as compute that end together on ranks where they began apart
     mixed: Mixed | None = None  # the folder holds files of other windows or jobs, too
     clocks_apart_ms: float | None = None  # taken out between hosts, where no clock that is set is so far off
     unlinked_fraction: float | None = None

@@ -120,7 +120,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 class Reason(msgspec.Struct, frozen=True):
     """Why there is no answer: a code to decide by, and words to show."""
 
-    code: Literal["not_replayed", "stalled", "unfaithful", "unsplit", "lost", "several_devices"]
+    code: Literal["not_replayed", "stalled", "unfaithful", "unsplit", "lost", "several_devices", "unknown_collectives"]
     text: str
 
 

@@ -30,8 +30,10 @@ from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.find import find
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.replay.load import Target, find_targets, open_replayer
+from scalescope.scaling.replay.ranks.ending_together import ending_together
 from scalescope.scaling.replay.whatif import Replayer
 from scalescope.scaling.timelines.one_step import Ready, step_timeline
+from scalescope.scaling.trace.kernel_names import short_name
 
 
 def is_looked_at(analysis: RunAnalysis) -> bool:
@@ -153,6 +155,12 @@ def find_in(
     replay = replayer.replay
     if replayer.stalled is not None:
         analysis.unpriced = Reason("stalled", f"nothing is predicted: {replayer.stalled}")
+        return None
+    if unknown := ending_together(replayer.graph, replayer.side_by_side):
+        names = [short_name(name) for name in sorted(unknown, key=lambda name: -unknown[name])]
+        analysis.quality.unknown_collectives = names
+        why = f"{names[0]} ends on all ranks at once, whenever it begins, as communication does; it is taken as compute"
+        analysis.unpriced = Reason("unknown_collectives", f"nothing is predicted: {why}")
         return None
     if not replayer.is_good_for(near=True):
         apart = f"{abs(100 * replay.error):.1f}% {'longer' if replay.error > 0 else 'shorter'}"

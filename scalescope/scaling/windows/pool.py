@@ -84,6 +84,7 @@ def _quality(analyses: Sequence[RunAnalysis]) -> Quality:
         left_out_ranks=sorted({rank for one in kept for rank in one.quality.left_out_ranks}),
         lossy_ranks=sorted({rank for one in kept for rank in one.quality.lossy_ranks}),
         several_devices=kept[-1].quality.several_devices,
+        unknown_collectives=sorted({name for one in kept for name in one.quality.unknown_collectives}),
         cut_ranks=sorted({rank for one in kept for rank in one.quality.cut_ranks}),
         clocks_apart_ms=max((one.quality.clocks_apart_ms or 0.0 for one in kept), default=0.0) or None,
         unlinked_fraction=max(fractions, default=None),
