@@ -94,6 +94,23 @@ def test_two_windows_are_analysed_each_for_itself_and_named(tmp_path: Path) -> N
     assert mixed_by.files == [["rank0.json.gz"], ["rank1.json.gz"]]
 
 
+@pytest.mark.parametrize("steps", [1, None])
+def test_ranks_that_count_their_steps_differently_are_not_laid_side_by_side(steps: int | None, tmp_path: Path) -> None:
+    """Rank 1 is delayed by 4 ms: told as *nothing is wrong*, and without its ProfilerSteps as rank 0's 32.5 ms."""
+    mixed(tmp_path, "gpt8_ddp_delay4ms_rank1_n2", steps=steps or 0)
+    if steps is None:
+        trace = json.loads(gzip.decompress((tmp_path / "rank1.json.gz").read_bytes()))
+        events = trace["traceEvents"]
+        trace["traceEvents"] = [one for one in events if not str(one.get("name")).startswith("ProfilerStep")]
+        (tmp_path / "rank1.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    (run,) = analyze([tmp_path], jobs=1)
+    assert isinstance(run, RunAnalysis)
+    assert run.findings == [] and run.unpriced is not None and run.unpriced.code == "other_steps"
+    verdict = run_verdict(run)
+    assert "(what one rank counts as a step another one does not): 96.5% of the 80.5 ms step" in verdict.headline
+    assert verdict.level == "unknown" and verdict.advice.startswith("profile every rank in the same steps")
+
+
 def test_whole_jobs_in_one_folder_are_said_to_be_several_and_need_no_other_rank(tmp_path: Path) -> None:
     for name, world in (("gather_sm_n2", "a"), ("gather_ce_n2", "b")):
         for rank in (0, 1):

@@ -68,6 +68,7 @@ _WORK_AT_ONCE = (
     "let the devices work at once: each idles while another has its turn; a process a device with a copy or a shard of "
     "the model (DDP, FSDP), or micro-batches through a pipeline"
 )
+_SAME_STEPS = "profile every rank in the same steps, and let each call the profiler's step() at the same place"
 _NAME_LIBRARY = (
     "profile with the communication library that torch.distributed has (NCCL, RCCL), or add this one's kernels to "
     "scalescope's table of families: what waits in them is told only then"
@@ -159,7 +160,8 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
             explained[:0] = [capitalized(against)] if against else []
         elif against:
             explained.append(capitalized(against))
-        if run.quality.unknown_collectives or run.quality.lossy_ranks or run.quality.several_devices:
+        odd = run.unpriced is not None and run.unpriced.code == "other_steps"
+        if odd or run.quality.unknown_collectives or run.quality.lossy_ranks or run.quality.several_devices:
             level = "unknown"
         if run.recurring is not None and leads(run):
             level = "unknown"  # a few profiled steps hold none of it, or too much
@@ -321,6 +323,8 @@ def _best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> str:
     if run.unpriced is not None and run.unpriced.code == "several_devices":
         turns = any(one.by_turns for one in run.quality.several_devices)
         return f"{_WORK_AT_ONCE if turns else _ONE_EACH}."
+    if run.unpriced is not None and run.unpriced.code == "other_steps":
+        return f"{_SAME_STEPS}."
     if run.quality.unknown_collectives:
         return f"{_NAME_LIBRARY}."
     if run.quality.lossy_ranks and (first is None or run.unpriced is not None):

@@ -394,6 +394,8 @@ def spoken_of(run: RunAnalysis) -> str:
             f" (rank {one.rank}'s process drives {len(one.busy)} devices{' by turns' if one.by_turns else ''}, "
             f"in which kernels run for {busy} of the time{others}: taken as one here)"
         )
+    if run.unpriced is not None and run.unpriced.code == "other_steps":
+        return " (what one rank counts as a step another one does not)"
     if quality.unknown_collectives:
         names = listing(quality.unknown_collectives[:_MOST_NAMED])
         waits = "waits" if len(quality.unknown_collectives) == 1 else "wait"

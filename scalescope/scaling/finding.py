@@ -120,7 +120,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 class Reason(msgspec.Struct, frozen=True):
     """Why there is no answer: a code to decide by, and words to show."""
 
-    code: Literal["not_replayed", "stalled", "unfaithful", "unsplit", "lost", "several_devices", "unknown_collectives"]
+    code: Literal[
+        "not_replayed",
+        "stalled",
+        "unfaithful",
+        "unsplit",
+        "lost",  # what the profiler lost may be what is asked for
+        "several_devices",  # of one process
+        "unknown_collectives",  # which pass for compute
+        "other_steps",  # of some ranks than of others
+    ]
     text: str
 
 

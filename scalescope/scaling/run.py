@@ -18,6 +18,7 @@ from scalescope.scaling.finding import Reason
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.measured import measured_findings
 from scalescope.scaling.findings.shares import mean_step_ms
+from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.exchanges import RankExchanges, rank_exchanges
 from scalescope.scaling.rank.kernels import KernelTable
 from scalescope.scaling.rank.partition import Partition, complete, total
@@ -178,6 +179,9 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
     if usable and (untold := [rank for rank in partitions if summaries[rank].lost_collectives_share > _TOLD]):
         why = f"the profiler lost collectives of {_ranks_text(untold)}, so that what ranks wait for is not told"
         analysis.unpriced = Reason("lost", f"nothing is predicted: {why}")
+    if usable and analysis.unpriced is None and (other := _other_steps(matches, collectives)):
+        why = f"what is step {other[1]} of rank {other[0]} is step {other[3]} of rank {other[2]}, by their collectives"
+        analysis.unpriced = Reason("other_steps", f"nothing is predicted: {why}")
     if usable and steps_by is not None and analysis.unpriced is None:
         late = name_late_ranks(
             partitions, lost, kernels, open_ended, {rank: summaries[rank].multiplied for rank in partitions}
@@ -204,6 +208,29 @@ def _sound(summaries: Mapping[int, RankSummary]) -> Mapping[int, RankSummary]:
     ]
     holding = {rank: one for rank, one in summaries.items() if rank not in lost}
     return {rank: one for rank, one in holding.items() if not one.cut_off} or holding or summaries
+
+
+def _other_steps(
+    matches: Sequence[Match], collectives: Mapping[int, Sequence[RankCollective]]
+) -> tuple[int, int, int, int] | None:
+    """Return two ranks and what most of their collectives say of their steps: one step, by two numbers; else None.
+
+    A collective is in the same step on all its ranks. Where it is not, ranks count their steps differently, or have
+    them from marks that differ, and side by side stands what is not the same.
+    """
+    together: dict[tuple[int, int], Counter[tuple[int, int]]] = {}
+    for match in matches:
+        first, *others = sorted(match.members)
+        for rank in others:
+            own, other = (collectives[one][match.members[one]].step for one in (first, rank))
+            if own is not None and other is not None:
+                together.setdefault((first, rank), Counter())[own, other] += 1
+    for (first, rank), found in together.items():
+        apart = Counter({pair: count for pair, count in found.items() if pair[0] != pair[1]})
+        if apart.total() > _OTHER_STEPS * found.total():
+            (own, other), _ = apart.most_common(1)[0]
+            return first, own, rank, other
+    return None
 
 
 def _devices(rank: int, one: RankSummary) -> DevicesOfRank:
@@ -326,6 +353,8 @@ def _name_of(path: Path) -> str:
     return resolved.parent.name if resolved.name == "traces" else resolved.name
 
 
+#: Of two ranks' collectives so many are in steps of two numbers, where ranks do not count them alike.
+_OTHER_STEPS = 0.3
 #: Devices whose kernels take no more in all than this times the time in which any runs take turns.
 _BY_TURNS = 1.1
 #: Of a rank's collectives, without more of them it cannot be told what ranks wait for.

@@ -103,7 +103,7 @@ def _add(
         analysis.unpriced = Reason("not_replayed", f"the step is not replayed: {files}")
         _tell_untraced(analysis, untraced)
         return
-    if analysis.unpriced is not None and analysis.unpriced.code == "lost":
+    if analysis.unpriced is not None and analysis.unpriced.code in ("lost", "other_steps"):
         _tell_untraced(analysis, untraced)
         return
     try:
