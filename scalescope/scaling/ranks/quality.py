@@ -57,7 +57,11 @@ def judge(
     activities = sum(one.evidence.activities for one in summaries.values())
     unlinked = sum(one.evidence.unlinked for one in summaries.values())
     fraction = unlinked / activities if activities else None
-    blind = [rank for rank, one in summaries.items() if one.shares is None or lacks_its_device(one) or one.timeless]
+    blind = [
+        rank
+        for rank, one in summaries.items()
+        if one.shares is None or lacks_its_device(one) or one.timeless or one.mislinked
+    ]
     launches = sum(one.evidence.launches for one in summaries.values())
     lost = sum(one.evidence.launches_without_activity for one in summaries.values())
     too_little = max(fraction or 0.0, lost / launches if launches else 0.0) > UNUSABLE_FRACTION
@@ -131,6 +135,17 @@ def _faults(summary: RankSummary) -> list[str]:
         faults.append(
             f"{name}: {evidence.unlinked} of {evidence.activities} device activities have lost their launch, so their "
             "step, and whether the host was late, is a guess"
+        )
+    if summary.mislinked:
+        faults.append(
+            f"{name}: {evidence.disordered} of {evidence.activities} device activities begin after one that was "
+            "launched later on their stream: their correlations lead to others' launches"
+        )
+    if summary.device_moved_ns:
+        way = "behind" if summary.device_moved_ns > 0 else "ahead of"
+        faults.append(
+            f"{name}: its device's clock is {abs(summary.device_moved_ns) / 1e6:.2f} ms {way} its host's, by launches "
+            "and by calls that wait for the device; that is taken out"
         )
     if evidence.launches_without_activity > DEGRADED_FRACTION * evidence.launches:
         faults.append(

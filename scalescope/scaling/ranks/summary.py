@@ -16,7 +16,7 @@ from scalescope.scaling.rank.communication import communication_calls
 from scalescope.scaling.rank.copy_engines import join_copies
 from scalescope.scaling.rank.cpu import CpuTimeline, build_cpu_timeline, share_out_cpu
 from scalescope.scaling.rank.kernels import KernelTable, kernel_table
-from scalescope.scaling.rank.launches import is_kernel_launch
+from scalescope.scaling.rank.launches import by_the_hosts_clock, disordered, find_launches, is_kernel_launch
 from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import OneRankShares, share_out
 from scalescope.scaling.rank.record import RankRecord, record_device, record_host
@@ -31,6 +31,8 @@ _MOST_TIMES = 0.5
 #: Without more of its launches a rank's kernels are in steps that nobody knows; without what more of them launched, its
 #: idle time is what the profiler lost.
 _MOST_LAUNCHES = 0.5
+#: A stream runs things in the order of their launches: of more than this share in another, the launches are others'.
+_MISLINKED, _FEW = 0.1, 10
 #: What is lost of more than this share may be what one rank seems to have more of than another.
 LOST_SHARE = 0.01
 
@@ -56,6 +58,7 @@ class Evidence:
     launches: int  # runtime calls that launch a kernel
     launches_without_activity: int
     lost_collectives: int  # of those, the ones inside a collective's call
+    disordered: int  # activities that began after one that was launched later on their stream
     steps: StepSource | None  # what told them; None where there are none
     step_kinds: tuple[str, ...]  # of a server's iterations, one each
 
@@ -80,6 +83,7 @@ class RankSummary:
     framework: Framework = "torch"
     forward_passes: ForwardPasses | None = None  # where a pipeline's schedule tells them
     multiplied: dict[str, tuple[int, int]] = field(default_factory=dict)  # see Trace
+    device_moved_ns: int = 0  # by so much its device's clock was behind its host's; taken out
     busy: tuple[float, ...] = ()  # of each of several devices, the share of the window in which a kernel runs there
     busy_any: float = 0.0  # the share in which one runs on any of them
     of_file: int | None = None  # which of its file's devices it is; None where a file is of one rank
@@ -96,8 +100,13 @@ class RankSummary:
 
     @property
     def launchless(self) -> bool:
-        """Whether most of what ran has lost its launch, so that its step is a guess."""
-        return self.evidence.unlinked > _MOST_LAUNCHES * self.evidence.activities
+        """Whether most of what ran has lost its launch, or is linked to others', so that its step is a guess."""
+        return self.evidence.unlinked > _MOST_LAUNCHES * self.evidence.activities or self.mislinked
+
+    @property
+    def mislinked(self) -> bool:
+        """Whether activities are linked to launches that cannot be theirs, as where correlations are used again."""
+        return self.evidence.disordered > max(_FEW, _MISLINKED * self.evidence.activities)
 
     @property
     def activityless(self) -> bool:
@@ -135,10 +144,10 @@ def read_rank(path: Path, device: int | None = None, *, for_replay: bool = False
     `device`: of a file with several, which of them is the rank. `for_replay`: keep what a replay needs, too: far more
     than a summary, about 1 kB an activity.
     """
-    trace = join_copies(read_trace(path, device))
+    trace, moved = by_the_hosts_clock(join_copies(read_trace(path, device)))
     timeline = build_timeline(trace)
     if timeline.start.size:
-        summary = replace(_summarise_device(trace, timeline), of_file=device)
+        summary = replace(_summarise_device(trace, timeline), of_file=device, device_moved_ns=moved)
         return RankReading(summary, record_device(trace, timeline) if for_replay else None)
     on_cpu = build_cpu_timeline(trace)
     summary = replace(_summarise_host(trace, on_cpu), of_file=device)
@@ -266,6 +275,7 @@ def _evidence(trace: Trace, steps: Steps, before_window: int, unlinked: int) -> 
         launches=int(calls.size),
         launches_without_activity=max(0, lost.size - nameless),
         lost_collectives=max(0, _inside_collectives(trace, lost) - nameless),
+        disordered=disordered(trace, find_launches(trace).start) if trace.framework == "torch" else 0,
         steps=steps.source,
         step_kinds=steps.kinds,
     )
