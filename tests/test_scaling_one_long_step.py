@@ -58,3 +58,25 @@ def test_one_step_of_seconds_is_no_launching_and_not_nothing(step: int, busy: bo
     run = met_a_checkpoint(tmp_path, step, busy=busy)
     assert run.findings[0].code == "unsteady" and "host_bound" not in {one.code for one in run.findings}
     assert run_verdict(run).headline.startswith(f"{run.name} · 2 GPUs: unsteady steps cost 2,4")
+
+
+def test_steps_that_do_different_things_are_no_loss_for_sure(tmp_path: Path) -> None:
+    """A ProfilerStep for each micro-batch: the optimizer's comes now and then."""
+    for source in (DATA.parent / "gpt8_ddp_delay4ms_rank1_n2").glob("rank*.json.gz"):
+        trace = json.loads(gzip.decompress(source.read_bytes()))
+        kept: list[Event] = []
+        for one in trace["traceEvents"]:
+            name = str(one.get("name"))
+            if not name.startswith("ProfilerStep#"):
+                kept.append(one)
+            elif one["cat"] == "user_annotation":
+                for half, (begin, length) in enumerate(((0.0, 0.6), (0.6, 0.4))):
+                    number = 100 + 2 * int(name.removeprefix("ProfilerStep#")) + half
+                    ts, duration = one["ts"] + begin * one["dur"], length * one["dur"] - 1
+                    kept.append(one | {"name": f"ProfilerStep#{number}", "ts": ts, "dur": duration})
+        (tmp_path / source.name).write_bytes(gzip.compress(json.dumps(trace | {"traceEvents": kept}).encode(), 1))
+    (run,) = analyze([tmp_path], jobs=1)
+    assert isinstance(run, RunAnalysis)
+    first = run.findings[0]
+    assert first.code == "unsteady" and first.at_most
+    assert "in what they do, from 326 to 528 kernels" in run_verdict(run).headline

@@ -149,6 +149,8 @@ READ_VALUES = "read_values"
 INPUTS = "times_the_inputs"
 #: Evidence of a step without another finding: communication that nothing hides, where there is much of it.
 EXPOSED = "exposed_communication"
+#: Evidence that steps do not do the same: they launch from `value` to `calls` kernels.
+LAUNCHES_DIFFER = "launches_differ"
 #: Evidence of a step without another finding: that nothing runs, for much of it.
 IDLE = "idle"
 #: Bounds of which nearly all can be had.
