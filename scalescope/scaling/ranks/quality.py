@@ -49,6 +49,8 @@ def judge(
         f"group {group}: {count} collectives whose waiting cannot be told (root or operation not in the trace)"
         for group, count in unknown.items()
     )
+    if alike := _unlike_devices(summaries):
+        notes.append(alike)
     if copied := sum(one.by_copies for summary in summaries.values() for one in summary.collectives):
         notes.append(
             f"{copied} collectives, over all ranks, ran on copy engines: what they waited for before their first copy "
@@ -175,6 +177,18 @@ def _unmatched(matches: Sequence[Match]) -> list[str]:
         else:
             notes.append(f"group {group}: {count} {what} amid others missing on {_ranks(lacking)}, not split")
     return notes
+
+
+def _unlike_devices(summaries: Mapping[int, RankSummary]) -> str:
+    """Return which ranks have which device, where these are not all of one type; else ""."""
+    by_device: dict[str, list[int]] = {}
+    for rank, one in summaries.items():
+        if one.device:
+            by_device.setdefault(one.device, []).append(rank)
+    if len(by_device) < 2:
+        return ""
+    told = "; ".join(f"{_ranks(ranks)}: {device}" for device, ranks in by_device.items())
+    return f"the ranks' devices are not alike ({told}): the slower ones make the others wait"
 
 
 def _ranks(ranks: Sequence[int]) -> str:
