@@ -167,7 +167,7 @@ def test_a_rank_whose_file_ends_before_its_device_ran_makes_nobody_late(tmp_path
 
 
 def test_ranks_that_were_given_one_workers_name_are_all_read(tmp_path: Path) -> None:
-    """`tensorboard_trace_handler(folder, worker_name="worker")`: of rank 0, whose file is there, *no trace* was told."""
+    """`tensorboard_trace_handler(folder, worker_name="w")`: of rank 0, whose file is there, *no trace* was told."""
     names = {rank: f"worker.179085702611{rank}.pt.trace.json.gz" for rank in (0, 1)}
     copied(tmp_path, "gather_sm_n2", names)
     assert sorted(one.path.name for one in find_sources(tmp_path)) == sorted(names.values())

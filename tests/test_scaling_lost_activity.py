@@ -75,3 +75,10 @@ def test_nothing_is_called_right_that_may_be_among_what_is_lost(tmp_path: Path) 
     assert run.quality.lossy_ranks == [1]
     headline = run_verdict(run).headline
     assert "the profiler lost activity of rank 1" in headline and "is wrong" not in headline
+
+
+def test_copies_that_are_lost_are_told_as_lost(tmp_path: Path) -> None:
+    """Without its copies the rank's host was said to stall."""
+    run = without(tmp_path, lambda rank, _, one: rank == 1 and one.get("cat") == "gpu_memcpy")
+    assert run.quality.lossy_ranks == [1]
+    assert "(the profiler lost activity of rank 1)" in run_verdict(run).headline

@@ -179,7 +179,9 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
     if usable and (untold := [rank for rank in partitions if summaries[rank].lost_collectives_share > _TOLD]):
         why = f"the profiler lost collectives of {_ranks_text(untold)}, so that what ranks wait for is not told"
         analysis.unpriced = Reason("lost", f"nothing is predicted: {why}")
-    if usable and analysis.unpriced is None and (other := _other_steps(matches, collectives)):
+    # where some collectives are lost, those that stand side by side need not be the same
+    known = usable and analysis.unpriced is None and not quality.lossy_ranks
+    if known and (other := _other_steps(matches, collectives)):
         why = f"what is step {other[1]} of rank {other[0]} is step {other[3]} of rank {other[2]}, by their collectives"
         analysis.unpriced = Reason("other_steps", f"nothing is predicted: {why}")
     if usable and steps_by is not None and analysis.unpriced is None:

@@ -154,6 +154,11 @@ def _faults(summary: RankSummary) -> list[str]:
             f"{name}: {evidence.launches_without_activity} of {evidence.launches} kernel launches have no kernel in "
             "the trace: the profiler lost activity"
         )
+    if evidence.copies_without_activity > DEGRADED_FRACTION * evidence.copies:
+        faults.append(
+            f"{name}: {evidence.copies_without_activity} of {evidence.copies} calls that copy or fill have no copy in "
+            "the trace: the profiler lost activity"
+        )
     if evidence.lost_collectives:
         faults.append(
             f"{name}: {evidence.lost_collectives} collectives were launched and have no kernel in the trace (is a "

@@ -37,6 +37,8 @@ _MISLINKED, _FEW = 0.1, 10
 LOST_SHARE = 0.01
 
 
+#: CUDA's calls that copy or fill.
+_COPYING = ("cudaMemcpy", "cudaMemset", "cuMemcpy", "cuMemset")
 #: A device on which one process has less than this share of its kernels' time is no device that it works on.
 _WORKED_ON = 0.05
 
@@ -57,7 +59,9 @@ class Evidence:
     unlinked: int  # activities in the window whose launch is not in the trace
     launches: int  # runtime calls that launch a kernel
     launches_without_activity: int
-    lost_collectives: int  # of those, the ones inside a collective's call
+    copies: int  # calls of CUDA's that copy or fill on a stream
+    copies_without_activity: int
+    lost_collectives: int  # of those launches, the ones inside a collective's call
     disordered: int  # activities that began after one that was launched later on their stream
     steps: StepSource | None  # what told them; None where there are none
     step_kinds: tuple[str, ...]  # of a server's iterations, one each
@@ -120,6 +124,7 @@ class RankSummary:
         return (
             evidence.unlinked > LOST_SHARE * evidence.activities
             or evidence.launches_without_activity > LOST_SHARE * evidence.launches
+            or evidence.copies_without_activity > LOST_SHARE * evidence.copies
             or evidence.lost_collectives > 0
         )
 
@@ -258,6 +263,9 @@ def _evidence(trace: Trace, steps: Steps, before_window: int, unlinked: int) -> 
     chosen = np.flatnonzero(launching[trace.runtime.name]) if len(trace.runtime) else np.empty(0, np.int64)
     chosen = chosen[~_captured(trace, chosen)]
     calls = trace.runtime.correlation[chosen]
+    # ROCm may copy by kernels of its own, which have other correlations
+    copying = np.array([name.startswith(_COPYING) and "Async" in name for name in trace.names], bool)
+    copies = trace.runtime.correlation[copying[trace.runtime.name]] if len(trace.runtime) else calls
     # a kernel without a correlation (ROCm has such) may be what one of the launches without a kernel launched
     nameless = int((trace.activities.correlation <= 0).sum())
     lost = chosen[~is_among(calls, trace.activities.correlation)]
@@ -274,6 +282,8 @@ def _evidence(trace: Trace, steps: Steps, before_window: int, unlinked: int) -> 
         unlinked=unlinked,
         launches=int(calls.size),
         launches_without_activity=max(0, lost.size - nameless),
+        copies=int(copies.size),
+        copies_without_activity=int((~is_among(copies, trace.activities.correlation)).sum()),
         lost_collectives=max(0, _inside_collectives(trace, lost) - nameless),
         disordered=disordered(trace, find_launches(trace).start) if trace.framework == "torch" else 0,
         steps=steps.source,
