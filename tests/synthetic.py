@@ -66,6 +66,7 @@ def make(job: Job) -> dict[int, Json]:
     step_ns = 4_000_000
     activities: dict[int, list[Activity]] = {rank: [] for rank in range(job.world_size)}
     for rank in range(job.world_size):
+        launched = 0  # a stream runs things in the order of their launches
         for step in range(job.steps):
             begin = 1_000_000 + step * step_ns
             clock = begin + dice.randrange(1, 50_000)
@@ -73,7 +74,7 @@ def make(job: Job) -> dict[int, Json]:
                 clock += dice.choice((0, 1, 7_000, 300_000))
                 length = dice.randrange(1, 400_000)
                 kind = dice.choice(("kernel", "kernel", "kernel", "gpu_memcpy", "gpu_memset"))
-                launch = min(clock, max(begin, clock - dice.randrange(0, 500_000)))
+                launch = launched = max(launched, min(clock, max(begin, clock - dice.randrange(0, 500_000))))
                 name = f"kernel_{dice.randrange(4)}" if kind == "kernel" else "Memcpy DtoD"
                 activities[rank].append(Activity(name, kind, clock, clock + length, 7, launch, 101, {}))
                 clock += length
@@ -81,6 +82,7 @@ def make(job: Job) -> dict[int, Json]:
     for at, group in enumerate(job.groups):
         clocks = dict.fromkeys(group, 0)
         lost = dict.fromkeys(group, 0)
+        launched_last = dict.fromkeys(group, 0)
         for number in range(job.steps * job.collectives):
             truth += 1
             step = number // job.collectives
@@ -107,6 +109,7 @@ def make(job: Job) -> dict[int, Json]:
                 if lost[rank] <= job.cut.get(rank, 0) or (at == 0 and (rank, number) in job.drop):
                     continue
                 launch = min(arrival[rank], max(begin, arrival[rank] - dice.randrange(0, 100_000)))
+                launch = launched_last[rank] = max(launched_last[rank], launch)
                 kernel = {key: value for key, value in record.items() if key != "Rank"} | {"truth": truth}
                 activities[rank].append(
                     Activity(OPERATIONS[operation], "kernel", arrival[rank], end, 20 + at, launch, 102, kernel, record)

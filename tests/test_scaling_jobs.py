@@ -14,6 +14,7 @@ from scalescope.report.verdict import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.run import explain_run
+from scalescope.scaling.trace.sources import find_sources
 
 DATA = Path(__file__).parent / "data"
 
@@ -163,3 +164,29 @@ def test_a_rank_whose_file_ends_before_its_device_ran_makes_nobody_late(tmp_path
     (found,) = runs_of(tmp_path)
     assert not found.stragglers and not [one for one in found.findings if one.rank is not None]
     assert found.unpriced is not None and "rank 1 is not whole" in found.unpriced.text
+
+
+def test_ranks_that_were_given_one_workers_name_are_all_read(tmp_path: Path) -> None:
+    """`tensorboard_trace_handler(folder, worker_name="w")`: of rank 0, whose file is there, *no trace* was told."""
+    names = {rank: f"worker.179085702611{rank}.pt.trace.json.gz" for rank in (0, 1)}
+    copied(tmp_path, "gather_sm_n2", names)
+    assert sorted(one.path.name for one in find_sources(tmp_path)) == sorted(names.values())
+    (run,) = runs_of(tmp_path)
+    assert [one.rank for one in run.ranks] == [0, 1] and run.quality.missing_ranks == []
+
+
+def test_windows_of_one_rank_stay_windows(tmp_path: Path) -> None:
+    for at in range(2):
+        copied(tmp_path, "gather_sm_n2", {0: f"worker.179085702611{at}.pt.trace.json.gz"})
+    assert [one.path.name for one in find_sources(tmp_path)] == ["worker.1790857026111.pt.trace.json.gz"]
+
+
+def test_devices_of_other_types_are_said(tmp_path: Path) -> None:
+    copied(tmp_path, "gather_sm_n2", {0: "rank0.json.gz", 1: "rank1.json.gz"})
+    trace = json.loads(gzip.decompress((tmp_path / "rank1.json.gz").read_bytes()))
+    for device in trace["deviceProperties"]:
+        device["name"] = "NVIDIA H100 80GB HBM3"
+    (tmp_path / "rank1.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    (run,) = runs_of(tmp_path)
+    told = "(rank 0: NVIDIA H200; rank 1: NVIDIA H100 80GB HBM3): the slower ones make the others wait"
+    assert any(told in reason for reason in run.quality.reasons)

@@ -16,8 +16,9 @@ from scalescope.report.verdict import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.compare.compare import compare_paths
+from scalescope.scaling.ranks.clocks import host_offsets
 from scalescope.scaling.ranks.jobs import split_jobs
-from scalescope.scaling.ranks.summary import read_rank
+from scalescope.scaling.ranks.summary import RankReading, read_rank
 from scalescope.scaling.ranks.timing import Timed, timing_of
 from scalescope.scaling.run import explain_run
 from scalescope.scaling.trace.sources import find_sources
@@ -70,6 +71,10 @@ def found_in(folder: Path) -> list[int]:
     return [len(one.ranks) for one in split_jobs([(source, read_rank(source.path)) for source in find_sources(folder)])]
 
 
+def read_all(folder: Path) -> list[RankReading]:
+    return [read_rank(source.path) for source in find_sources(folder)]
+
+
 def test_two_windows_are_analysed_each_for_itself_and_named(tmp_path: Path) -> None:
     folder = mixed(tmp_path / "mixed", "gather_sm_n2", later_s=3, steps=10)
     answers = [one for one in analyze([folder], jobs=1) if isinstance(one, RunAnalysis)]
@@ -87,6 +92,23 @@ def test_two_windows_are_analysed_each_for_itself_and_named(tmp_path: Path) -> N
     mixed_by = answers[1].quality.mixed
     assert mixed_by is not None and (mixed_by.kind, mixed_by.number, mixed_by.apart) == ("windows", 2, "steps")
     assert mixed_by.files == [["rank0.json.gz"], ["rank1.json.gz"]]
+
+
+@pytest.mark.parametrize("steps", [1, None])
+def test_ranks_that_count_their_steps_differently_are_not_laid_side_by_side(steps: int | None, tmp_path: Path) -> None:
+    """Rank 1 is delayed by 4 ms: told as *nothing is wrong*, and without its ProfilerSteps as rank 0's 32.5 ms."""
+    mixed(tmp_path, "gpt8_ddp_delay4ms_rank1_n2", steps=steps or 0)
+    if steps is None:
+        trace = json.loads(gzip.decompress((tmp_path / "rank1.json.gz").read_bytes()))
+        events = trace["traceEvents"]
+        trace["traceEvents"] = [one for one in events if not str(one.get("name")).startswith("ProfilerStep")]
+        (tmp_path / "rank1.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    (run,) = analyze([tmp_path], jobs=1)
+    assert isinstance(run, RunAnalysis)
+    assert run.findings == [] and run.unpriced is not None and run.unpriced.code == "other_steps"
+    verdict = run_verdict(run)
+    assert "(what one rank counts as a step another one does not): 96.5% of the 80.5 ms step" in verdict.headline
+    assert verdict.level == "unknown" and verdict.advice.startswith("profile every rank in the same steps")
 
 
 def test_whole_jobs_in_one_folder_are_said_to_be_several_and_need_no_other_rank(tmp_path: Path) -> None:
@@ -117,6 +139,26 @@ def test_one_offset_of_the_clocks_brings_a_window_together_and_more_than_a_secon
     assert near.quality.verdict == "good" and near.quality.clocks_apart_ms is None
     assert far.quality.verdict == "degraded" and far.quality.clocks_apart_ms == pytest.approx(3000, abs=1)
     assert "2 GPUs (of one window only if their clocks are 3.0 s apart): " in run_verdict(far).headline
+
+
+@pytest.mark.parametrize("later_ms", [-5.0, -1.0, 0.5])
+def test_clocks_that_differ_by_less_than_collectives_last_are_aligned(later_ms: float, tmp_path: Path) -> None:
+    """Two hosts that NTP sets, and traces that name none: rank 1 is delayed by 4 ms, whatever its clock says."""
+    (expected,) = analyze([DATA / "gpt8_ddp_delay4ms_rank1_n2"], jobs=1)
+    (found,) = analyze([mixed(tmp_path / "m", "gpt8_ddp_delay4ms_rank1_n2", later_s=later_ms / 1e3)], jobs=1)
+    assert isinstance(expected, RunAnalysis) and isinstance(found, RunAnalysis)
+    assert any(reason.startswith("host of rank 1: clock ") for reason in found.quality.reasons)
+    for one, other in zip(expected.ranks, found.ranks, strict=True):
+        assert other.exposed_wait_ms == pytest.approx(one.exposed_wait_ms, abs=0.05)
+    assert found.findings[0].rank == 1
+    assert found.findings[0].ms == pytest.approx(expected.findings[0].ms, abs=0.1)
+
+
+@pytest.mark.parametrize("name", ["gpt_ddp_n2", "gpt8_ddp_none_n2", "one_channel_slow_host_n2", "cpu_tiny_buckets_n2"])
+def test_ranks_of_one_host_share_its_clock(name: str) -> None:
+    summaries = {rank: one.summary for rank, one in enumerate(read_all(DATA / name))}
+    hosts = dict.fromkeys(summaries, "")
+    assert not host_offsets(hosts, {rank: one.collectives for rank, one in summaries.items()}).offsets
 
 
 @pytest.mark.parametrize("later_s", [0.0, 3.0])

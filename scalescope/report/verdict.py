@@ -72,6 +72,17 @@ _MEASURE_AGAIN = "measure again on a quiet machine, or in more windows (repeat)"
 _PROFILE_AGAIN = "profile again, later or for more steps: what these profiled steps wait for, the measured ones do not"
 
 _PROFILE_ALL = "profile every rank, in the same steps{which}: only together do their traces tell who waits for whom"
+_PROFILE_LESS = "profile again, for fewer steps at a time: the profiler lost activity, as where its buffers overflow"
+_ONE_EACH = "profile one process a device: only so is each device's own idle time told"
+_WORK_AT_ONCE = (
+    "let the devices work at once: each idles while another has its turn; a process a device with a copy or a shard of "
+    "the model (DDP, FSDP), or micro-batches through a pipeline"
+)
+_SAME_STEPS = "profile every rank in the same steps, and let each call the profiler's step() at the same place"
+_NAME_LIBRARY = (
+    "profile with the communication library that torch.distributed has (NCCL, RCCL), or add this one's kernels to "
+    "scalescope's table of families: what waits in them is told only then"
+)
 #: What cannot be split into wait and transfer is partly transfer, and no loss: so many times a finding it comes first.
 _OUTWEIGHS = 2.0
 #: More ranks than this are not named once more.
@@ -160,6 +171,9 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
             explained[:0] = [capitalized(against)] if against else []
         elif against:
             explained.append(capitalized(against))
+        odd = run.unpriced is not None and run.unpriced.code == "other_steps"
+        if odd or run.quality.unknown_collectives or run.quality.lossy_ranks or run.quality.several_devices:
+            level = "unknown"
         if run.recurring is not None and leads(run):
             level = "unknown"  # a few profiled steps hold none of it, or too much
             whole = headline.removeprefix(f"{whose}: ")
@@ -330,6 +344,15 @@ def _best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> str:
         return f"{cure_text(run.findings[0].remedy)}."
     first = finding_text.first_to_do(run.findings)
     unsplit = unseen or (run.unpriced is not None and run.unpriced.code == "unsplit")
+    if run.unpriced is not None and run.unpriced.code == "several_devices":
+        turns = any(one.by_turns for one in run.quality.several_devices)
+        return f"{_WORK_AT_ONCE if turns else _ONE_EACH}."
+    if run.unpriced is not None and run.unpriced.code == "other_steps":
+        return f"{_SAME_STEPS}."
+    if run.quality.unknown_collectives:
+        return f"{_NAME_LIBRARY}."
+    if run.quality.lossy_ranks and (first is None or run.unpriced is not None):
+        return f"{_PROFILE_LESS}."
     if unsplit or (first is None and run.quality.left_out_ranks):
         return f"{_PROFILE_ALL.format(which=_which_ranks(run))}."
     if is_doubtful(run):

@@ -5,7 +5,7 @@ from statistics import median
 
 from scalescope.records.rows import Device, StepRow, SweepRow
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.numbers import listing, size, span
+from scalescope.report.drawing.numbers import listing, percent, size, span
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.shares import shares_table
 from scalescope.scaling.answer import PARTS, Collective, RankLoss, RunAnalysis, Throughput
@@ -386,6 +386,22 @@ def spoken_of(run: RunAnalysis) -> str:
         return f", {rank_names(counted)} alone ({'; '.join(why)})" if counted else f" ({'; '.join(why)})"
     if quality.cut_ranks:
         return f" (the trace of {rank_names(quality.cut_ranks)} is cut off)"
+    if quality.several_devices:
+        one = quality.several_devices[0]
+        others = f", and so do {len(quality.several_devices) - 1} more" if len(quality.several_devices) > 1 else ""
+        busy = listing([percent(share, 0) for share in one.busy[:_MOST_NAMED]])
+        return (
+            f" (rank {one.rank}'s process drives {len(one.busy)} devices{' by turns' if one.by_turns else ''}, "
+            f"in which kernels run for {busy} of the time{others}: taken as one here)"
+        )
+    if run.unpriced is not None and run.unpriced.code == "other_steps":
+        return " (what one rank counts as a step another one does not)"
+    if quality.unknown_collectives:
+        names = listing(quality.unknown_collectives[:_MOST_NAMED])
+        waits = "waits" if len(quality.unknown_collectives) == 1 else "wait"
+        return f" (taken as compute: {names}, which {waits} for other ranks)"
+    if quality.lossy_ranks:
+        return f" (the profiler lost activity of {rank_names(quality.lossy_ranks)})"
     if quality.clocks_apart_ms is not None:
         return f" (of one window only if their clocks are {span(quality.clocks_apart_ms / 1e3)} apart)"
     return ""

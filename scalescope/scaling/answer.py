@@ -55,6 +55,14 @@ class Mixed(msgspec.Struct, kw_only=True):
     apart_s: float | None = None  # what lies between their windows; None where they overlap, or it is not known
 
 
+class DevicesOfRank(msgspec.Struct, kw_only=True):
+    """That one process drives several devices, which are taken as one: an instant in which any computes is compute."""
+
+    rank: int
+    busy: list[float]  # of each device, the share of the rank's window in which a kernel runs there
+    by_turns: bool  # hardly two of them at once
+
+
 class Quality(msgspec.Struct):
     """How far the traces can be trusted."""
 
@@ -63,6 +71,9 @@ class Quality(msgspec.Struct):
     left_out_ranks: list[int] = []  # whose traces are there, and in no mean: cut off, or without what the job ran on
     cut_ranks: list[int] = []  # whose traces are cut off, and in the means all the same: no rank's is whole
     unsteady: bool = False  # its profiled steps are none of those beside them, and no recording is why
+    lossy_ranks: list[int] = []  # in the means, though the profiler lost some of what ran or was launched there
+    several_devices: list[DevicesOfRank] = []  # of ranks whose process drives more than one
+    unknown_collectives: list[str] = []  # kernels taken as compute that end together on ranks where they began apart
     mixed: Mixed | None = None  # the folder holds files of other windows or jobs, too
     clocks_apart_ms: float | None = None  # taken out between hosts, where no clock that is set is so far off
     unlinked_fraction: float | None = None

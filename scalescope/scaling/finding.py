@@ -120,7 +120,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 class Reason(msgspec.Struct, frozen=True):
     """Why there is no answer: a code to decide by, and words to show."""
 
-    code: Literal["not_replayed", "stalled", "unfaithful", "unsplit"]
+    code: Literal[
+        "not_replayed",
+        "stalled",
+        "unfaithful",
+        "unsplit",
+        "lost",  # what the profiler lost may be what is asked for
+        "several_devices",  # of one process
+        "unknown_collectives",  # which pass for compute
+        "other_steps",  # of some ranks than of others
+    ]
     text: str
 
 
@@ -145,6 +154,10 @@ INPUTS = "times_the_inputs"
 GOES_WITH_IT = "goes_with_it"
 #: Evidence of a step without another finding: communication that nothing hides, where there is much of it.
 EXPOSED = "exposed_communication"
+#: Evidence that steps do not do the same: they launch from `value` to `calls` kernels.
+LAUNCHES_DIFFER = "launches_differ"
+#: Evidence of a step without another finding: that nothing runs, for much of it.
+IDLE = "idle"
 #: Bounds of which nearly all can be had.
 _TAKEN_AWAY: tuple[Code, ...] = ("host_bound", "copies")
 #: A cost whose interval begins below this reads as 0.00 ms.

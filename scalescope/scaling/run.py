@@ -11,12 +11,14 @@ import msgspec
 
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
-from scalescope.scaling.answer import Quality, RunAnalysis, StepSource
+from scalescope.scaling.answer import DevicesOfRank, Quality, RunAnalysis, StepSource
 from scalescope.scaling.evidence.compare import compare_hosts
 from scalescope.scaling.evidence.host_cause import HostCause
+from scalescope.scaling.finding import Reason
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.measured import measured_findings
 from scalescope.scaling.findings.shares import mean_step_ms
+from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.exchanges import RankExchanges, rank_exchanges
 from scalescope.scaling.rank.kernels import KernelTable
 from scalescope.scaling.rank.partition import Partition, complete, total
@@ -137,6 +139,8 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
     if clocks.apart_ms is not None and quality.verdict == "good":
         quality.verdict = "degraded"
     quality.left_out_ranks = [rank for rank in summaries if rank not in partitions]
+    quality.lossy_ranks = [rank for rank in partitions if summaries[rank].lossy]
+    quality.several_devices = [_devices(rank, summaries[rank]) for rank in partitions if summaries[rank].busy]
     quality.cut_ranks = [rank for rank in partitions if summaries[rank].cut_off]
     quality.reasons.extend(_left_out(summaries, quality.left_out_ranks))
     open_ended = {rank for rank, one in summaries.items() if one.shares is not None and one.shares.windows.open_ended}
@@ -172,7 +176,15 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
     )
     if usable and analysis.efficiency is None and len(splits) > 1:
         quality.reasons.append(f"no efficiency factors: {_why_no_factors(summaries, partitions)}")
-    if usable and steps_by is not None:
+    if usable and (untold := [rank for rank in partitions if summaries[rank].lost_collectives_share > _TOLD]):
+        why = f"the profiler lost collectives of {_ranks_text(untold)}, so that what ranks wait for is not told"
+        analysis.unpriced = Reason("lost", f"nothing is predicted: {why}")
+    # where some collectives are lost, those that stand side by side need not be the same
+    known = usable and analysis.unpriced is None and not quality.lossy_ranks
+    if known and (other := _other_steps(matches, collectives)):
+        why = f"what is step {other[1]} of rank {other[0]} is step {other[3]} of rank {other[2]}, by their collectives"
+        analysis.unpriced = Reason("other_steps", f"nothing is predicted: {why}")
+    if usable and steps_by is not None and analysis.unpriced is None:
         late = name_late_ranks(
             partitions, lost, kernels, open_ended, {rank: summaries[rank].multiplied for rank in partitions}
         )
@@ -191,9 +203,40 @@ def _sound(summaries: Mapping[int, RankSummary]) -> Mapping[int, RankSummary]:
     """Return the ranks whose files are whole and hold what the job ran on, when, and in which step; where none is,
     those that hold it at least, and else all.
     """
-    lost = [rank for rank, one in summaries.items() if lacks_its_device(one) or one.timeless or one.launchless]
+    lost = [
+        rank
+        for rank, one in summaries.items()
+        if lacks_its_device(one) or one.timeless or one.launchless or one.activityless
+    ]
     holding = {rank: one for rank, one in summaries.items() if rank not in lost}
     return {rank: one for rank, one in holding.items() if not one.cut_off} or holding or summaries
+
+
+def _other_steps(
+    matches: Sequence[Match], collectives: Mapping[int, Sequence[RankCollective]]
+) -> tuple[int, int, int, int] | None:
+    """Return two ranks and what most of their collectives say of their steps: one step, by two numbers; else None.
+
+    A collective is in the same step on all its ranks. Where it is not, ranks count their steps differently, or have
+    them from marks that differ, and side by side stands what is not the same.
+    """
+    together: dict[tuple[int, int], Counter[tuple[int, int]]] = {}
+    for match in matches:
+        first, *others = sorted(match.members)
+        for rank in others:
+            own, other = (collectives[one][match.members[one]].step for one in (first, rank))
+            if own is not None and other is not None:
+                together.setdefault((first, rank), Counter())[own, other] += 1
+    for (first, rank), found in together.items():
+        apart = Counter({pair: count for pair, count in found.items() if pair[0] != pair[1]})
+        if apart.total() > _OTHER_STEPS * found.total():
+            (own, other), _ = apart.most_common(1)[0]
+            return first, own, rank, other
+    return None
+
+
+def _devices(rank: int, one: RankSummary) -> DevicesOfRank:
+    return DevicesOfRank(rank=rank, busy=list(one.busy), by_turns=sum(one.busy) <= _BY_TURNS * one.busy_any)
 
 
 def _left_out(summaries: Mapping[int, RankSummary], ranks: Sequence[int]) -> Iterator[str]:
@@ -201,13 +244,17 @@ def _left_out(summaries: Mapping[int, RankSummary], ranks: Sequence[int]) -> Ite
     cut = [rank for rank in ranks if summaries[rank].cut_off]
     timeless = [rank for rank in ranks if rank not in cut and summaries[rank].timeless]
     launchless = [rank for rank in ranks if summaries[rank].launchless and rank not in (*cut, *timeless)]
-    empty = [rank for rank in ranks if rank not in (*cut, *timeless, *launchless)]
+    named = (*cut, *timeless, *launchless)
+    activityless = [rank for rank in ranks if summaries[rank].activityless and rank not in named]
+    empty = [rank for rank in ranks if rank not in (*named, *activityless)]
     if cut:
         yield f"left out of every mean: {_ranks_text(cut)}, whose files are cut off"
     if timeless:
         yield f"left out of every mean: {_ranks_text(timeless)}, whose time stamps are lost"
     if launchless:
         yield f"left out of every mean: {_ranks_text(launchless)}, most of whose activities have lost their launch"
+    if activityless:
+        yield f"left out of every mean: {_ranks_text(activityless)}, of whose launches most have nothing in the trace"
     if empty:
         yield f"left out of every mean: {_ranks_text(empty)}, whose files hold nothing of what the job ran on"
 
@@ -308,6 +355,12 @@ def _name_of(path: Path) -> str:
     return resolved.parent.name if resolved.name == "traces" else resolved.name
 
 
+#: Of two ranks' collectives so many are in steps of two numbers, where ranks do not count them alike.
+_OTHER_STEPS = 0.3
+#: Devices whose kernels take no more in all than this times the time in which any runs take turns.
+_BY_TURNS = 1.1
+#: Of a rank's collectives, without more of them it cannot be told what ranks wait for.
+_TOLD = 0.1
 #: A larger world is no world but a damaged header, or a file's name that holds another number.
 _LARGEST_WORLD = 10_000_000
 

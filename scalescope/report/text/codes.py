@@ -12,6 +12,7 @@ from scalescope.scaling.finding import (
     IN_STEPS,
     INPUTS,
     LATE,
+    LAUNCHES_DIFFER,
     READ_VALUES,
     Code,
     EvidenceRow,
@@ -274,6 +275,11 @@ def _unsteady(finding: Finding) -> str:
         return f"by all {late.value:.0f} steps it comes so much later than the others, and no window shows why"
     row = _row(finding, "step_spread")
     if row is not None and row.share is not None:
+        if (unlike := _row(finding, LAUNCHES_DIFFER)) is not None:
+            return (
+                f"steps differ by {percent(row.share, 0)} and in what they do, from {unlike.value:,.0f} to "
+                f"{unlike.calls:,.0f} kernels: of gradient accumulation, validation or a checkpoint that is no loss"
+            )
         uneven = next((one.name for one in finding.evidence if one.kind == "activity"), None)
         return f"steps differ by {percent(row.share, 0)}{f', most of all {uneven}' if uneven else ''}"
     return _alternating(finding) if _row(finding, "late_rank") else "it arrives late, and no part of its step is longer"

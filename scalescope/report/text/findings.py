@@ -9,6 +9,7 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import (
     EXPOSED,
     GOES_WITH_IT,
+    IDLE,
     STEADY_STEPS,
     Finding,
     as_costly,
@@ -76,6 +77,12 @@ def headline(finding: Finding, step_ms: float, ranks: int) -> str:
             return (
                 f"{milliseconds(exposed)} of the {milliseconds(step_ms)} step are communication that nothing hides, "
                 f"and no single cause of it is found: {because(finding)}."
+            )
+        idle = next((row.ms for row in finding.evidence if row.name == IDLE), None)
+        if idle is not None:
+            return (
+                f"nothing runs for {milliseconds(idle)} of the {milliseconds(step_ms)} step, and no single cause of it "
+                f"is found: {because(finding)}."
             )
         where = "between the ranks" if ranks > 1 else "around the compute"
         return f"nothing {where} is wrong: {because(finding)}."

@@ -30,8 +30,10 @@ from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.find import find
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.replay.load import Target, find_targets, open_replayer
+from scalescope.scaling.replay.ranks.ending_together import ending_together
 from scalescope.scaling.replay.whatif import Replayer
 from scalescope.scaling.timelines.one_step import Ready, step_timeline
+from scalescope.scaling.trace.kernel_names import short_name
 
 
 def is_looked_at(analysis: RunAnalysis) -> bool:
@@ -101,6 +103,9 @@ def _add(
         analysis.unpriced = Reason("not_replayed", f"the step is not replayed: {files}")
         _tell_untraced(analysis, untraced)
         return
+    if analysis.unpriced is not None and analysis.unpriced.code in ("lost", "other_steps"):
+        _tell_untraced(analysis, untraced)
+        return
     try:
         replayer = open_replayer(target, analysis, sweeps, records, jobs)
     except UserError as error:
@@ -151,6 +156,12 @@ def find_in(
     if replayer.stalled is not None:
         analysis.unpriced = Reason("stalled", f"nothing is predicted: {replayer.stalled}")
         return None
+    if unknown := ending_together(replayer.graph, replayer.side_by_side):
+        names = [short_name(name) for name in sorted(unknown, key=lambda name: -unknown[name])]
+        analysis.quality.unknown_collectives = names
+        why = f"{names[0]} ends on all ranks at once, whenever it begins, as communication does; it is taken as compute"
+        analysis.unpriced = Reason("unknown_collectives", f"nothing is predicted: {why}")
+        return None
     if not replayer.is_good_for(near=True):
         apart = f"{abs(100 * replay.error):.1f}% {'longer' if replay.error > 0 else 'shorter'}"
         off = f"nothing is predicted: a replay of the trace gives a step {apart} than the traced one, too far off"
@@ -166,5 +177,14 @@ def find_in(
         unsplit = f"{scene.share_ms('exposed_unsplit'):.2g} ms a step of communication"
         why = f"whether ranks wait for one is not known: {unsplit} cannot be split into wait and transfer"
         analysis.unpriced = Reason("unsplit", why)
+        return None
+    if analysis.quality.lossy_ranks and all(one.code == "nothing" for one in found):
+        lossy = ", ".join(map(str, analysis.quality.lossy_ranks))
+        why = f"the profiler lost activity of rank {lossy}, and what costs the step may be among it"
+        analysis.unpriced = Reason("lost", f"no cause is found: {why}")
+        return None
+    if analysis.quality.several_devices and all(one.code == "nothing" for one in found):
+        why = "one process drives several devices, which are taken as one: what each of them waits for is not told"
+        analysis.unpriced = Reason("several_devices", f"no cause is found: {why}")
         return None
     return found

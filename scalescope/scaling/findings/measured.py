@@ -43,4 +43,5 @@ def _finding(late: Late, step_ms: float) -> Finding:
         evidence=(*inputs, own, waited) if late.excess_ms > 0 else (waited,),
         remedy=Remedy(cure=_CURES[late.code]),
         backed="measured",
+        at_least=middle > half,  # the others' slower compute comes to it
     )

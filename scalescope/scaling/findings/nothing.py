@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import EXPOSED, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding import EXPOSED, IDLE, EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING
 
 _MOST_KINDS = 3
-#: Where so much of the step is communication that nothing hides, that is no step of which nothing is lost.
+#: Where so much of the step is communication that nothing hides, or nothing runs, that is no step of which nothing is
+#: lost.
 _MUCH = 0.1
 _COMMUNICATION = ("exposed_transfer", "exposed_wait", "exposed_unsplit")
+_IDLE = ("idle_data", "idle_launch", "idle_queued")
 
 
 def nothing(scene: Scene) -> Finding:
@@ -21,6 +23,9 @@ def nothing(scene: Scene) -> Finding:
     exposed = sum(scene.share_ms(part) for part in _COMMUNICATION)
     if exposed >= _MUCH * scene.step_ms:
         rows.append(EvidenceRow(kind="figure", name=EXPOSED, ms=exposed, share=exposed / scene.step_ms))
+    idle = sum(scene.share_ms(part) for part in _IDLE)
+    if idle >= _MUCH * scene.step_ms:
+        rows.append(EvidenceRow(kind="figure", name=IDLE, ms=idle, share=idle / scene.step_ms))
     rows += _kinds(analysis)
     rows += _of_peak(scene)
     return Finding(

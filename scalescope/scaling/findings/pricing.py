@@ -50,7 +50,7 @@ def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
     kept = [one for one, ms in zip(together, shares, strict=True) if ms >= _least(scene, one)]
     if len(kept) < len(together):  # what is no finding explains nothing of the others
         shares = _shares(scene, kept)
-    gains = _with_intervals(scene, kept, shares)
+    gains = [_as_if_all_wait(scene, one) for one in _with_intervals(scene, kept, shares)]
     context = _removals(kept)
     changing = [one for one in candidates if one.change is not None]
     gains += _by_changes(scene, changing, context)
@@ -195,6 +195,19 @@ def _with_devices_unrecorded(scene: Scene, gains: list[_Gain], whole: Change, st
         else one
         for one in gains
     ]
+
+
+def _as_if_all_wait(scene: Scene, gain: _Gain) -> _Gain:
+    """Return what one rank's cause brings at most where the replay knows of nothing by which ranks wait for each other.
+
+    Collectives that a trace does not describe hold no replayed rank up, so that the mean step gains the rank's share
+    alone. If all ranks wait for it, each gains what it does.
+    """
+    ranks = len(scene.replayer.graph.ranks)
+    if gain.candidate.rank is None or ranks < 2 or scene.replayer.waits_for_others:
+        return gain
+    ms = min(ranks * gain.ms, scene.step_ms)
+    return replace(gain, candidate=replace(gain.candidate, at_most=True), ms=ms, high_ms=max(ms, gain.high_ms))
 
 
 def _sure_shares(scene: Scene, candidates: Sequence[Candidate]) -> list[float]:

@@ -10,8 +10,9 @@ import statistics
 from collections.abc import Sequence
 
 from scalescope.scaling.as_run.step import UNEVEN
-from scalescope.scaling.finding import EvidenceRow, Finding, Remedy, weight
+from scalescope.scaling.finding import LAUNCHES_DIFFER, EvidenceRow, Finding, Remedy, weight
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Scene
+from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.uneven import uneven_launches
@@ -22,22 +23,27 @@ _EXPLAINED = 0.5
 #: With a few steps, what they cost more than the shortest one is known within this.
 _KNOWN_WITHIN = 0.5
 _MOST_EVIDENCE = 2
+#: Steps of one kind launch as many kernels, but for a few.
+_SAME_WORK = 0.9
+#: Two steps tell no spread; one that takes 1.7 times as long as the other is no usual one.
+_FAR_APART = 0.25
 
 
 def unsteady(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
     """Return a finding where steps differ: by how much the mean step is longer than a steady one."""
     by_rank = list(scene.replayer.base.values())
     count = min((len(steps) for steps in by_rank), default=0)
-    if count < 3 or scene.replayer.on_cpu:
+    if count < 2 or scene.replayer.on_cpu:
         return []  # ranks that share cores never run evenly
     steps = [statistics.fmean(own[at] for own in by_rank) / 1e6 for at in range(count)]
     mean = statistics.fmean(steps)
     spread = statistics.pstdev(steps) / mean if mean else 0.0
     lost = mean - min(steps)
-    if spread < UNEVEN or any(weight(one) >= _EXPLAINED * lost for one in found):
+    if spread < (UNEVEN if count > 2 else _FAR_APART) or any(weight(one) >= _EXPLAINED * lost for one in found):
         return []
     longer = _longer_untraced(scene)
-    steady = max(lost, _uneven_ms(scene))
+    unlike = _of_other_work(scene)
+    steady = lost if unlike else max(lost, _uneven_ms(scene))
     ms = steady + longer
     return [
         Finding(
@@ -46,11 +52,29 @@ def unsteady(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
             low_ms=(1 - _KNOWN_WITHIN) * lost,
             high_ms=max((1 + _KNOWN_WITHIN) * lost, (1 + _KNOWN_WITHIN / 2) * ms),
             fraction=ms / scene.step_ms,
-            evidence=(EvidenceRow(kind="figure", name="step_spread", share=spread), *_uneven(scene)),
+            evidence=(EvidenceRow(kind="figure", name="step_spread", share=spread), *(unlike or _uneven(scene))),
             remedy=Remedy(cure="measure_again"),
             backed="measured",
+            at_most=bool(unlike),
         )
     ]
+
+
+def _of_other_work(scene: Scene) -> list[EvidenceRow]:
+    """Return how many kernels steps launch where they do not do the same; nothing where they do.
+
+    A step that accumulates gradients, or the one that validates, is no unsteady one: what it takes longer it may need.
+    """
+    side, activities = scene.side, scene.replayer.graph.activities
+    counts = [
+        statistics.fmean(
+            sum(activities[one].kind == COMPUTE for one in side.launches[rank, step].activity) for rank in side.ranks
+        )
+        for step in side.steps
+    ]
+    if len(counts) < 2 or min(counts) >= _SAME_WORK * max(counts):
+        return []
+    return [EvidenceRow(kind="figure", name=LAUNCHES_DIFFER, calls=max(counts), value=min(counts))]
 
 
 def _longer_untraced(scene: Scene) -> float:

@@ -5,8 +5,9 @@ bounds the offset: no member ends before the last one has started. With o added 
 on the reference host give start_ref - end_h ≤ o ≤ end_ref - start_h; the intersection over all collectives is where the
 offset must lie. Within it, the offset at which members end together is taken, since they do so within µs.
 
-Old traces name no host. Their ranks are taken to share one clock, but for those whose collectives only a difference of
-clocks brings together with the first one's (timing.py).
+Old traces name no host (torch before 2.13). Their ranks are taken to share one clock, but for those whose collectives
+only a difference of clocks brings together with the first one's, or all end earlier or later than the first one's by
+the same time (timing.py).
 """
 
 import statistics
@@ -17,8 +18,9 @@ import numpy as np
 
 from scalescope.records.operations import SYMMETRIC
 from scalescope.scaling.rank.collective import RankCollective
+from scalescope.scaling.ranks.alignment import CLOCK_SLACK_NS
 from scalescope.scaling.ranks.matching import match_collectives
-from scalescope.scaling.ranks.timing import Timed, timing_of
+from scalescope.scaling.ranks.timing import Timed, clocks_agree, timing_of
 
 #: Spreads of the ends of matched collectives, over their count, that differ by less do not tell lags apart: members of
 #: one end together within µs, over a slow link within a part of the transfer.
@@ -28,6 +30,8 @@ _EQUAL_SHARE = 0.5
 _MOST_PAIRED = 0.8
 #: Of the ranks before it, so many are looked at, and so many that tell are asked, for one that shares a rank's clock.
 _LOOKED_AT, _ASKED = 64, 4
+#: Of two ranks' collectives, so many of each are tried at every lag.
+_LAID_SIDE_BY_SIDE = 256
 #: No host whose clock is set, if only by NTP, is off by more.
 _SET_NS = 1_000_000_000
 
@@ -107,12 +111,22 @@ def _first_of_its_clock(one: Timed, known: Sequence[tuple[int, Timed]]) -> int:
     asked = 0
     for first, other in known[:_LOOKED_AT]:
         timing = timing_of(other, one)
-        if timing is not None and timing != "offset":
+        if timing == "apart" or (timing == "together" and _on_one_clock(other, one)):
             return first
         asked += timing is not None
         if asked == _ASKED:
             break
     return one.rank if asked or not known else known[0][0]
+
+
+def _on_one_clock(left: Timed, right: Timed) -> bool:
+    """Tell whether two ranks whose collectives ran at the same times, or nearly, share a clock; where no other offset
+    brings them together either, the clock is not to blame for what has no partner.
+    """
+    if clocks_agree(left, right):
+        return True
+    rough = _rough_offset(left.own[:_LAID_SIDE_BY_SIDE], [right.own[:_LAID_SIDE_BY_SIDE]])
+    return rough is None or abs(rough) <= CLOCK_SLACK_NS
 
 
 def _symmetric(own: Sequence[RankCollective]) -> list[RankCollective]:

@@ -7,10 +7,10 @@ from scalescope.records.console import counted
 from scalescope.scaling.answer import Quality, StepSource
 from scalescope.scaling.rank.collective import ASSUMED_GROUP
 from scalescope.scaling.ranks.matching import Match
-from scalescope.scaling.ranks.summary import RankSummary
+from scalescope.scaling.ranks.summary import LOST_SHARE, RankSummary
 
 #: A larger share of unlinked activities, or of launches without an activity, makes a set of traces degraded …
-DEGRADED_FRACTION = 0.01
+DEGRADED_FRACTION = LOST_SHARE
 #: … and this one makes the partition meaningless.
 UNUSABLE_FRACTION = 0.5
 
@@ -52,6 +52,8 @@ def judge(
         "trace)"
         for group, count in unknown.items()
     )
+    if alike := _unlike_devices(summaries):
+        notes.append(alike)
     if copied := sum(one.by_copies for summary in summaries.values() for one in summary.collectives):
         notes.append(
             f"{counted(copied, 'collective')}, over all ranks, ran on copy engines: what was waited for before the "
@@ -60,7 +62,11 @@ def judge(
     activities = sum(one.evidence.activities for one in summaries.values())
     unlinked = sum(one.evidence.unlinked for one in summaries.values())
     fraction = unlinked / activities if activities else None
-    blind = [rank for rank, one in summaries.items() if one.shares is None or lacks_its_device(one) or one.timeless]
+    blind = [
+        rank
+        for rank, one in summaries.items()
+        if one.shares is None or lacks_its_device(one) or one.timeless or one.mislinked
+    ]
     launches = sum(one.evidence.launches for one in summaries.values())
     lost = sum(one.evidence.launches_without_activity for one in summaries.values())
     too_little = max(fraction or 0.0, lost / launches if launches else 0.0) > UNUSABLE_FRACTION
@@ -135,9 +141,25 @@ def _faults(summary: RankSummary) -> list[str]:
             f"{name}: {evidence.unlinked} of {evidence.activities} device activities have lost their launch, so their "
             "step, and whether the host was late, is a guess"
         )
+    if summary.mislinked:
+        faults.append(
+            f"{name}: {evidence.disordered} of {evidence.activities} device activities begin after one that was "
+            "launched later on their stream: their correlations lead to others' launches"
+        )
+    if summary.device_moved_ns:
+        way = "behind" if summary.device_moved_ns > 0 else "ahead of"
+        faults.append(
+            f"{name}: its device's clock is {abs(summary.device_moved_ns) / 1e6:.2f} ms {way} its host's, by launches "
+            "and by calls that wait for the device; that is taken out"
+        )
     if evidence.launches_without_activity > DEGRADED_FRACTION * evidence.launches:
         faults.append(
             f"{name}: {evidence.launches_without_activity} of {evidence.launches} kernel launches have no kernel in "
+            "the trace: the profiler lost activity"
+        )
+    if evidence.copies_without_activity > DEGRADED_FRACTION * evidence.copies:
+        faults.append(
+            f"{name}: {evidence.copies_without_activity} of {evidence.copies} calls that copy or fill have no copy in "
             "the trace: the profiler lost activity"
         )
     if evidence.lost_collectives:
@@ -163,6 +185,18 @@ def _unmatched(matches: Sequence[Match]) -> list[str]:
         else:
             notes.append(f"group {group}: {count} {what} amid others missing on {_ranks(lacking)}, not split")
     return notes
+
+
+def _unlike_devices(summaries: Mapping[int, RankSummary]) -> str:
+    """Return which ranks have which device, where these are not all of one type; else ""."""
+    by_device: dict[str, list[int]] = {}
+    for rank, one in summaries.items():
+        if one.device:
+            by_device.setdefault(one.device, []).append(rank)
+    if len(by_device) < 2:
+        return ""
+    told = "; ".join(f"{_ranks(ranks)}: {device}" for device, ranks in by_device.items())
+    return f"the ranks' devices are not alike ({told}): the slower ones make the others wait"
 
 
 def _ranks(ranks: Sequence[int]) -> str:

@@ -16,7 +16,7 @@ from scalescope.scaling.rank.communication import communication_calls
 from scalescope.scaling.rank.copy_engines import join_copies
 from scalescope.scaling.rank.cpu import CpuTimeline, build_cpu_timeline, share_out_cpu
 from scalescope.scaling.rank.kernels import KernelTable, kernel_table
-from scalescope.scaling.rank.launches import is_kernel_launch
+from scalescope.scaling.rank.launches import by_the_hosts_clock, disordered, find_launches, is_kernel_launch
 from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import OneRankShares, share_out
 from scalescope.scaling.rank.record import RankRecord, record_device, record_host
@@ -28,8 +28,19 @@ from scalescope.scaling.trace.trace import KERNEL, Framework, Trace
 
 #: Time stamps are lost all at once, or not at all.
 _MOST_TIMES = 0.5
-#: Without more of its launches a rank's kernels are in steps that nobody knows.
+#: Without more of its launches a rank's kernels are in steps that nobody knows; without what more of them launched, its
+#: idle time is what the profiler lost.
 _MOST_LAUNCHES = 0.5
+#: A stream runs things in the order of their launches: of more than this share in another, the launches are others'.
+_MISLINKED, _FEW = 0.1, 10
+#: What is lost of more than this share may be what one rank seems to have more of than another.
+LOST_SHARE = 0.01
+
+
+#: CUDA's calls that copy or fill.
+_COPYING = ("cudaMemcpy", "cudaMemset", "cuMemcpy", "cuMemset")
+#: A device on which one process has less than this share of its kernels' time is no device that it works on.
+_WORKED_ON = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +59,10 @@ class Evidence:
     unlinked: int  # activities in the window whose launch is not in the trace
     launches: int  # runtime calls that launch a kernel
     launches_without_activity: int
-    lost_collectives: int  # of those, the ones inside a collective's call
+    copies: int  # calls of CUDA's that copy or fill on a stream
+    copies_without_activity: int
+    lost_collectives: int  # of those launches, the ones inside a collective's call
+    disordered: int  # activities that began after one that was launched later on their stream
     steps: StepSource | None  # what told them; None where there are none
     step_kinds: tuple[str, ...]  # of a server's iterations, one each
 
@@ -73,6 +87,9 @@ class RankSummary:
     framework: Framework = "torch"
     forward_passes: ForwardPasses | None = None  # where a pipeline's schedule tells them
     multiplied: dict[str, tuple[int, int]] = field(default_factory=dict)  # see Trace
+    device_moved_ns: int = 0  # by so much its device's clock was behind its host's; taken out
+    busy: tuple[float, ...] = ()  # of each of several devices, the share of the window in which a kernel runs there
+    busy_any: float = 0.0  # the share in which one runs on any of them
     of_file: int | None = None  # which of its file's devices it is; None where a file is of one rank
 
     @property
@@ -87,8 +104,35 @@ class RankSummary:
 
     @property
     def launchless(self) -> bool:
-        """Whether most of what ran has lost its launch, so that its step is a guess."""
-        return self.evidence.unlinked > _MOST_LAUNCHES * self.evidence.activities
+        """Whether most of what ran has lost its launch, or is linked to others', so that its step is a guess."""
+        return self.evidence.unlinked > _MOST_LAUNCHES * self.evidence.activities or self.mislinked
+
+    @property
+    def mislinked(self) -> bool:
+        """Whether activities are linked to launches that cannot be theirs, as where correlations are used again."""
+        return self.evidence.disordered > max(_FEW, _MISLINKED * self.evidence.activities)
+
+    @property
+    def activityless(self) -> bool:
+        """Whether most of what was launched is not in the trace, so that it seems to be idle."""
+        return self.evidence.launches_without_activity > _MOST_LAUNCHES * self.evidence.launches
+
+    @property
+    def lossy(self) -> bool:
+        """Whether the profiler lost enough of what ran, or of its launches, to be taken for a difference of ranks."""
+        evidence = self.evidence
+        return (
+            evidence.unlinked > LOST_SHARE * evidence.activities
+            or evidence.launches_without_activity > LOST_SHARE * evidence.launches
+            or evidence.copies_without_activity > LOST_SHARE * evidence.copies
+            or evidence.lost_collectives > 0
+        )
+
+    @property
+    def lost_collectives_share(self) -> float:
+        """The share of its collectives of which there is a launch alone."""
+        lost = self.evidence.lost_collectives
+        return lost / (lost + len(self.collectives)) if lost else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +149,10 @@ def read_rank(path: Path, device: int | None = None, *, for_replay: bool = False
     `device`: of a file with several, which of them is the rank. `for_replay`: keep what a replay needs, too: far more
     than a summary, about 1 kB an activity.
     """
-    trace = join_copies(read_trace(path, device))
+    trace, moved = by_the_hosts_clock(join_copies(read_trace(path, device)))
     timeline = build_timeline(trace)
     if timeline.start.size:
-        summary = replace(_summarise_device(trace, timeline), of_file=device)
+        summary = replace(_summarise_device(trace, timeline), of_file=device, device_moved_ns=moved)
         return RankReading(summary, record_device(trace, timeline) if for_replay else None)
     on_cpu = build_cpu_timeline(trace)
     summary = replace(_summarise_host(trace, on_cpu), of_file=device)
@@ -127,6 +171,7 @@ def _summarise_device(trace: Trace, timeline: Timeline) -> RankSummary:
     chosen = timeline.kind == COMPUTE
     spans = Intervals(timeline.start[chosen], timeline.end[chosen])
     unlinked = ~timeline.linked & ~early
+    busy, busy_any = _busy(trace, int(shares.windows.edges[0]), int(shares.windows.edges[-1]))
     return RankSummary(
         **_identity(trace),
         activity="gpu",
@@ -138,7 +183,28 @@ def _summarise_device(trace: Trace, timeline: Timeline) -> RankSummary:
         before_window_ns=length(union(Intervals(timeline.start[early], timeline.end[early]))),
         evidence=_evidence(trace, timeline.steps, int(early.sum()), int(unlinked.sum())),
         host_evidence=collect_host_evidence(trace, timeline.steps, loading, shares, timeline),
+        busy=busy,
+        busy_any=busy_any,
     )
+
+
+def _busy(trace: Trace, opens: int, closes: int) -> tuple[tuple[float, ...], float]:
+    """Return of each device that a process works on for how much of its window a kernel runs there, and for how much
+    one runs on any; of one device nothing.
+    """
+    raw = trace.activities
+    kernels = raw.kind == KERNEL
+    devices = np.unique(raw.device[kernels])
+    if devices.size < 2 or closes <= opens:
+        return (), 0.0
+    base = trace.header.base_ns
+    found = []
+    for chosen in (kernels, *(kernels & (raw.device == device) for device in devices.tolist())):
+        start, end = (np.clip(times[chosen] + base, opens, closes) for times in (raw.start, raw.end))
+        found.append(length(union(Intervals(start, end))) / (closes - opens))
+    together, *found = found
+    kept = tuple(share for share in found if share >= _WORKED_ON * sum(found))
+    return (kept, together) if len(kept) > 1 else ((), 0.0)
 
 
 def _summarise_host(trace: Trace, timeline: CpuTimeline) -> RankSummary:
@@ -197,6 +263,9 @@ def _evidence(trace: Trace, steps: Steps, before_window: int, unlinked: int) -> 
     chosen = np.flatnonzero(launching[trace.runtime.name]) if len(trace.runtime) else np.empty(0, np.int64)
     chosen = chosen[~_captured(trace, chosen)]
     calls = trace.runtime.correlation[chosen]
+    # ROCm may copy by kernels of its own, which have other correlations
+    copying = np.array([name.startswith(_COPYING) and "Async" in name for name in trace.names], bool)
+    copies = trace.runtime.correlation[copying[trace.runtime.name]] if len(trace.runtime) else calls
     # a kernel without a correlation (ROCm has such) may be what one of the launches without a kernel launched
     nameless = int((trace.activities.correlation <= 0).sum())
     lost = chosen[~is_among(calls, trace.activities.correlation)]
@@ -213,7 +282,10 @@ def _evidence(trace: Trace, steps: Steps, before_window: int, unlinked: int) -> 
         unlinked=unlinked,
         launches=int(calls.size),
         launches_without_activity=max(0, lost.size - nameless),
+        copies=int(copies.size),
+        copies_without_activity=int((~is_among(copies, trace.activities.correlation)).sum()),
         lost_collectives=max(0, _inside_collectives(trace, lost) - nameless),
+        disordered=disordered(trace, find_launches(trace).start) if trace.framework == "torch" else 0,
         steps=steps.source,
         step_kinds=steps.kinds,
     )

@@ -3,11 +3,13 @@
 No member of a symmetric collective ends before the last one has started, so its members overlap in time. Where two
 ranks' windows hold such collectives of one group and hardly any of them overlap, either a clock is off or the windows
 are not of the same steps. A clock that is off is off by the same time in each of them: one offset brings all of them
-together. Where none does, no clock is to blame. Steps that are as even as those of a convolutional network repeat
-within microseconds: there one offset may bring another window's collectives together, too, and the two cannot be told
-apart by times.
+together. Where none does, no clock is to blame. A clock may be off by less than collectives last, so that they
+overlap all the same: then members, which end within µs of each other, all end late on one rank by the same time.
+Steps that are as even as those of a convolutional network repeat within microseconds: there one offset may bring
+another window's collectives together, too, and the two cannot be told apart by times.
 """
 
+import statistics
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,6 +22,7 @@ import numpy as np
 
 from scalescope.records.operations import SYMMETRIC
 from scalescope.scaling.rank.collective import ASSUMED_GROUP, RankCollective
+from scalescope.scaling.ranks.alignment import CLOCK_SLACK_NS
 
 #: `together`: by the clocks as they stand. `offset`: by clocks that differ. `apart`: never.
 Timing = Literal["together", "offset", "apart"]
@@ -30,6 +33,11 @@ _TELLING = 10
 _TOGETHER = 0.5
 #: One offset explains all that it can, but for what the windows cut off.
 _EXPLAINED = 0.9
+#: On one clock nearly all have a partner at their time: profilers lose a few.
+_ONE_CLOCK = 0.95
+#: Where ends differ by more than this part of the transfer, over and above their own spread, that is a clock's doing: a
+#: message comes over a slow link in pieces, of which the last reaches one member after the other.
+_OF_TRANSFER, _OF_SPREAD = 0.1, 4.0
 #: Overlap is told by so many of them, which lie evenly in the window.
 _SAMPLE = 64
 #: An offset is tried on so many: two windows' cuts differ by few.
@@ -80,6 +88,23 @@ def timing_of(left: Timed, right: Timed) -> Timing | None:
     return "offset" if _one_offset_explains(left, right) else "apart"
 
 
+def clocks_agree(left: Timed, right: Timed) -> bool:
+    """Tell whether the collectives that two ranks both hold ended at the same times, as they do on one clock."""
+    left, right = _in_common(left, right.rank), _in_common(right, left.rank)
+    begin = max(left.starts[0], right.starts[0])
+    end = min(left.latest_ends[-1], right.latest_ends[-1])
+    inside = [one for one in left.own if one.start < end and one.end > begin]
+    chosen = inside[:: max(1, len(inside) // _SAMPLE)]
+    met = [(one, partner) for one in chosen if (partner := _partner(one, right)) is not None]
+    if len(met) < max(_TELLING, _ONE_CLOCK * len(chosen)):
+        return len(chosen) < _TELLING
+    differences = np.array([one.end - partner.end for one, partner in met], np.int64)
+    transfer = statistics.median(min(one.end - one.start, partner.end - partner.start) for one, partner in met)
+    middle = float(np.median(differences))
+    spread = float(np.median(np.abs(differences - middle)))
+    return abs(middle) <= max(CLOCK_SLACK_NS, _OF_SPREAD * spread, _OF_TRANSFER * transfer)
+
+
 def _in_common(one: Timed, other: int) -> Timed:
     """Return of a rank's collectives those of groups that hold another rank, too."""
     return Timed(one.rank, [call for call in one.own if other in call.group_ranks or call.group == ASSUMED_GROUP])
@@ -98,13 +123,22 @@ def _overlapping(left: Timed, right: Timed) -> float:
 
 def _is_met(call: RankCollective, right: Timed) -> bool:
     """Tell whether an equal collective of the other rank runs at the same time."""
+    return next(_meeting(call, right), None) is not None
+
+
+def _partner(call: RankCollective, right: Timed) -> RankCollective | None:
+    """Return the equal collective of the other rank that runs at the same time; of several, which ends nearest."""
+    return min(_meeting(call, right), key=lambda other: abs(other.end - call.end), default=None)
+
+
+def _meeting(call: RankCollective, right: Timed) -> Iterator[RankCollective]:
+    """Yield the equal collectives of the other rank that run at the same time."""
     position = bisect_left(right.starts, call.end) - 1
     while position >= 0 and right.latest_ends[position] > call.start:
         other = right.own[position]
         if other.end > call.start and _token(other) == _token(call):
-            return True
+            yield other
         position -= 1
-    return False
 
 
 def _one_offset_explains(left: Timed, right: Timed) -> bool:

@@ -207,6 +207,11 @@ class Replayer:
             f"collectives of other sizes: {self.times.source}, × {ratio:.2f} as in the trace",
         ]
 
+    @property
+    def waits_for_others(self) -> bool:
+        """Whether collectives hold ranks together in the replay, as they do where they are matched: one a step does."""
+        return sum(len(one.members) > 1 for one in self.graph.transfers) >= len(self.graph.step_numbers)
+
     @cached_property
     def latest_rank(self) -> int | None:
         """The rank that comes last most often; None without collectives of several ranks."""

@@ -42,6 +42,7 @@ FAMILIES = (
     CommunicationFamily("torch symmetric memory",
                         r"(one|two)_shot_all_reduce|multimem_(one_shot_)?(all_reduce|all_gather)"
                         r"|symm_mem|all_to_all_vdev"),
+    CommunicationFamily("Transformer Engine's user buffers", r"userbuffers_|\bub_(all|reduce)"),
     CommunicationFamily("Intel oneCCL", r"oneccl|ccl_kernel"),
 )  # fmt: skip
 

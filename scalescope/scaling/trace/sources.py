@@ -1,6 +1,8 @@
 """Which files of a folder are traces, of which rank, and which of several of one rank to read."""
 
+import gzip
 import re
+import zlib
 from collections import Counter
 from pathlib import Path
 
@@ -15,6 +17,9 @@ PERFETTO_BUNDLE = "perfetto.json.gz"
 _RANK_NAME = re.compile(r"(?:^|[^a-z])rank[_-]?(\d+)(?:[._-](\d+))?\D*\.json(?:\.gz)?$", re.IGNORECASE)
 #: torch.profiler's tensorboard_trace_handler: `<worker>.<time>.pt.trace.json[.gz]`.
 _WORKER_NAME = re.compile(r"^(.*?)(?:\.(\d+))?\.pt\.trace\.json(?:\.gz)?$")
+#: The rank in a header, and how much of a file holds it.
+_TOLD_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*"rank"\s*:\s*(\d{1,8})')
+_HEADER_BYTES = 1 << 18
 #: What scalescope itself writes beside traces: no traces of a rank.
 _NO_TRACES = frozenset({"run.json", "facts.json", "analysis.json", PERFETTO_BUNDLE})
 
@@ -104,7 +109,30 @@ def _workers(path: Path) -> list[_Worker]:
             continue
         worker, rank, span, prefix = _parse(file.name)
         found.setdefault((worker, -1), _Worker(rank, prefix)).spans[span] = file
+    for key, one in list(found.items()):
+        if one.rank is None and one.device is None and len(one.spans) > 1:
+            found |= _by_told_rank(*key, found.pop(key))
     return [found[key] for key in sorted(found, key=lambda key: (_order(found[key].rank), key))]
+
+
+def _by_told_rank(name: str, device: int, worker: _Worker) -> dict[tuple[str, int], _Worker]:
+    """Return a worker as those of several ranks, where its files say so: processes may all have been given one name."""
+    found: dict[tuple[str, int], _Worker] = {}
+    for span, file in worker.spans.items():
+        rank = _told_rank(file)
+        told = name if rank is None else f"{name} {rank:08}"
+        found.setdefault((told, device), _Worker(None, worker.prefix)).spans[span] = file
+    return found if len(found) > 1 else {(name, device): worker}
+
+
+def _told_rank(path: Path) -> int | None:
+    """Return the rank in a trace's header, where that stands before its events, as Kineto writes it."""
+    try:
+        with gzip.open(path) if path.name.endswith(".gz") else path.open("rb") as file:
+            match = _TOLD_RANK.search(file.read(_HEADER_BYTES))
+    except (OSError, EOFError, zlib.error):
+        return None  # the reader says what is wrong with it
+    return int(match[1]) if match else None
 
 
 def _order(rank: int | None) -> int:

@@ -2,19 +2,43 @@
 
 from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import BESIDE, HIDDEN, ON_THE_DEVICE, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.replay.change import Change
 
+#: A step that has by so much more of all idle time than any other has another cause of it.
+_ONE_STEPS = 0.5
+
 
 def host_bound(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate where devices stand idle because nothing was launched."""
-    idle = scene.share_ms("idle_launch")
+    whole = scene.share_ms("idle_launch")
+    recurring = _recurring_share(scene)
+    idle = whole * recurring
     if scene.worth_a_look(idle):
         if scene.replayer.on_cpu:  # where it costs no more than the host that comes latest does besides
-            idle = max(one.part_ms("idle_launch") for one in step_as_run(scene.analysis)[1])
-        yield _candidate(scene, (EvidenceRow(kind="figure", name="idle_launch", ms=idle, share=idle / scene.step_ms),))
+            idle = recurring * max(one.part_ms("idle_launch") for one in step_as_run(scene.analysis)[1])
+        row = EvidenceRow(kind="figure", name="idle_launch", ms=idle, share=idle / scene.step_ms)
+        yield replace(_candidate(scene, (row,)), most_ms=idle if recurring < 1 else None)
+
+
+def _recurring_share(scene: Scene) -> float:
+    """Return how much of the idle time is there in other steps than the one that has most of it.
+
+    Launching takes as long in each step. What one step alone has (a checkpoint, a stall) is no matter of launches.
+    """
+    by_step: dict[int, float] = {}
+    for one in scene.analysis.steps:
+        if not one.open_ended:
+            by_step[one.step] = by_step.get(one.step, 0.0) + one.idle_launch_ms
+    *others, most = sorted(by_step.values()) or (0.0,)
+    total = sum(others) + most
+    if not others or most - max(others) <= _ONE_STEPS * total:
+        return 1.0
+    return sum(others) / len(others) / (total / len(by_step))
 
 
 def host_bound_behind(scene: Scene, candidates: Sequence[Candidate]) -> list[Candidate]:

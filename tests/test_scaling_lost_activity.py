@@ -1,0 +1,84 @@
+"""What a profiler lost (CUPTI's buffers overflow, a file ends early) is told as lost: no rank's work, and no idle time.
+
+Rank 1 of these traces is delayed on its device by 4 ms a step.
+"""
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scalescope.report.verdict import run_verdict
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import RunAnalysis
+
+DATA = Path(__file__).parent / "data" / "gpt8_ddp_delay4ms_rank1_n2"
+_ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+
+Event = dict[str, Any]
+
+
+def without(folder: Path, is_lost: Callable[[int, int, Event], bool]) -> RunAnalysis:
+    """Analyse the job without the events that a function of the rank, the event's number and the event calls lost."""
+    for rank in (0, 1):
+        trace = json.loads(gzip.decompress((DATA / f"rank{rank}.json.gz").read_bytes()))
+        trace["traceEvents"] = [one for at, one in enumerate(trace["traceEvents"]) if not is_lost(rank, at, one)]
+        (folder / f"rank{rank}.json.gz").write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    (found,) = analyze([folder], jobs=1)
+    assert isinstance(found, RunAnalysis)
+    return found
+
+
+def is_collective(event: Event) -> bool:
+    return str(event.get("name")).startswith("nccl")
+
+
+@pytest.mark.parametrize("ranks", [(0,), (0, 1)])
+def test_without_its_collectives_no_rank_is_accused(ranks: tuple[int, ...], tmp_path: Path) -> None:
+    """Rank 0's products were told to be slow: they run beside a wait that nobody sees."""
+    run = without(tmp_path, lambda rank, _, one: rank in ranks and one.get("cat") in _ON_DEVICE and is_collective(one))
+    assert run.findings == [] and run.unpriced is not None and run.unpriced.code == "lost"
+    assert run.quality.lossy_ranks == list(ranks)
+    verdict = run_verdict(run)
+    named = "rank 0" if ranks == (0,) else "ranks 0 and 1"
+    assert f"(the profiler lost activity of {named}): 96.5% of the 80.5 ms step is compute" in verdict.headline
+    assert verdict.level == "unknown" and verdict.advice.startswith("profile again, for fewer steps at a time")
+
+
+def test_a_rank_of_which_most_is_lost_makes_the_others_work_nobodys_own(tmp_path: Path) -> None:
+    """Rank 1 was told to cost 45 ms of an 80 ms step, for kernels that rank 0 launches as well."""
+    run = without(tmp_path, lambda rank, _, one: rank == 0 and one.get("cat") in _ON_DEVICE and not is_collective(one))
+    assert run.findings == [] and run.quality.left_out_ranks == [0]
+    assert "rank 1 alone (the trace of rank 0 is not whole)" in run_verdict(run).headline
+
+
+def test_a_file_that_ends_in_mid_step_stretches_no_step(tmp_path: Path) -> None:
+    """Valid JSON, as after a repair: its steps ended at what was left, and the mean step came to 106 ms."""
+    begins: list[float] = []
+
+    def is_late(rank: int, _: int, event: Event) -> bool:
+        if rank == 1 and not begins:
+            events = json.loads(gzip.decompress((DATA / "rank1.json.gz").read_bytes()))["traceEvents"]
+            begins.extend(sorted(one["ts"] for one in events if str(one.get("name")).startswith("ProfilerStep")))
+        return rank == 1 and event.get("ts", 0) > begins[1] + 40e3
+
+    run = without(tmp_path, is_late)
+    assert "of the 80.5 ms step" in run_verdict(run).headline
+    assert run.quality.left_out_ranks == [1]
+
+
+def test_nothing_is_called_right_that_may_be_among_what_is_lost(tmp_path: Path) -> None:
+    run = without(tmp_path, lambda rank, at, one: rank == 1 and one.get("cat") == "kernel" and at % 20 == 0)
+    assert run.quality.lossy_ranks == [1]
+    headline = run_verdict(run).headline
+    assert "the profiler lost activity of rank 1" in headline and "is wrong" not in headline
+
+
+def test_copies_that_are_lost_are_told_as_lost(tmp_path: Path) -> None:
+    """Without its copies the rank's host was said to stall."""
+    run = without(tmp_path, lambda rank, _, one: rank == 1 and one.get("cat") == "gpu_memcpy")
+    assert run.quality.lossy_ranks == [1]
+    assert "(the profiler lost activity of rank 1)" in run_verdict(run).headline
