@@ -237,7 +237,7 @@ def test_a_study_follows_its_advice_and_tells_what_came_of_it(
     RunFolder(folder.path / "gpt_tiny-ddp-n2").set_status("failed", "as if it had")
     assert front_door.main(["study", "name=s", "resume=true"]) == 0
     out = capsys.readouterr().out
-    assert "study of 1 jobs goes on, 0 of them done before" in out and "[1/1] gpt_tiny-ddp-n2: train on 2" in out
+    assert "study of 1 job goes on, 0 of them done before" in out and "[1/1] gpt_tiny-ddp-n2: train on 2" in out
     assert len(RunFolder(folder.path / "gpt_tiny-ddp-n2").read_steps()) > 5
     assert front_door.main(["study", "name=s", "resume=true"]) == 0
     assert "[1/1] gpt_tiny-ddp-n2: done before" in capsys.readouterr().out

@@ -6,6 +6,7 @@ on every rank a line "listens" with the addresses that its process listens at.
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from typing import cast
 
@@ -64,7 +65,10 @@ def main() -> None:
     if rank == 0:
         print("wrong", json.dumps(wrong), flush=True)
     own = psutil.Process(os.getpid()).net_connections(kind="inet")
-    print("listens", *{one.laddr.ip for one in own if one.status == psutil.CONN_LISTEN}, flush=True)
+    # One write, on a line of its own: another rank or XLA's log may be in the middle of a line.
+    listening = " ".join({one.laddr.ip for one in own if one.status == psutil.CONN_LISTEN})
+    sys.stdout.write(f"\nlistens {listening}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
