@@ -138,6 +138,8 @@ ON_THE_DEVICE: tuple[Code, ...] = ("own_work", "more_work", "slower_compute", "t
 READ_VALUES = "read_values"
 #: The figure that says how many times the others' inputs a rank computes on, by shapes or as its script told.
 INPUTS = "times_the_inputs"
+#: The figure that says how many launches a step a rank makes that the others do not: as many in every step, counted.
+BESIDES = "launches_besides"
 #: Evidence of a step without another finding: communication that nothing hides, where there is much of it.
 EXPOSED = "exposed_communication"
 #: Bounds of which nearly all can be had.
@@ -168,7 +170,7 @@ def is_known(finding: Finding) -> bool:
 
 def is_certain(finding: Finding) -> bool:
     """Tell whether the cause is there for sure, whatever it costs: what a rank is given is no matter of its machine."""
-    return any(row.name == INPUTS for row in finding.evidence)
+    return any(row.name in (INPUTS, BESIDES) for row in finding.evidence)
 
 
 def is_now_and_then(finding: Finding) -> bool:

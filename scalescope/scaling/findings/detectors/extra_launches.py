@@ -2,16 +2,18 @@
 
 import statistics
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from scalescope.scaling.finding import EvidenceRow
+from scalescope.scaling.finding import BESIDES, EvidenceRow
 from scalescope.scaling.findings.candidate import MOST_STEPS, Scene
 from scalescope.scaling.rank.timeline import COPY
+from scalescope.scaling.replay.ranks.extra import Beyond, extra_rows
 from scalescope.scaling.replay.ranks.reads import read_activities
-from scalescope.scaling.replay.removal import What, extra_rows
 from scalescope.scaling.trace.kernel_names import short_name
 
 _MOSTLY = 0.5
+#: Of one step nobody can tell what is in every one.
+_LEAST_STEPS = 2
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,8 @@ class Extra:
     ms: list[float]
     evidence: tuple[EvidenceRow, ...]
     copied: float = 0.0  # share of its time that copies and fills take
+    calls: list[int] = field(default_factory=list)  # in each step
+    instead: bool = False  # the others run something instead of a part of it
 
     @property
     def is_copying(self) -> bool:
@@ -32,12 +36,22 @@ class Extra:
     def mean_ms(self) -> float:
         return statistics.fmean(self.ms) if self.ms else 0.0
 
+    @property
+    def counted(self) -> tuple[EvidenceRow, ...]:
+        """Return how many launches a step it is, where it is as many in every step and nothing runs instead: a fact,
+        whatever the noise says of its cost.
+        """
+        calls = set(self.calls)
+        if len(calls) != 1 or self.instead or 0 in calls or len(self.calls) < _LEAST_STEPS:
+            return ()
+        return (EvidenceRow(kind="figure", name=BESIDES, calls=float(calls.pop())),)
+
     def in_most_steps(self, least_ms: float) -> bool:
         """Whether it is there step after step, not now and then."""
         return sum(one >= least_ms for one in self.ms) >= MOST_STEPS * len(self.ms)
 
 
-def extra_launches(scene: Scene, rank: int, what: What) -> Extra:
+def extra_launches(scene: Scene, rank: int, what: Beyond) -> Extra:
     """Return what a rank runs beyond the others' program, less what they run instead of it."""
     side, graph = scene.side, scene.replayer.graph
     per_step: list[float] = []
@@ -72,6 +86,6 @@ def _instead_ms(scene: Scene, rank: int, step: int) -> float:
     """Return what the others run in a step that this rank does not: it may have chosen other kernels for the same."""
     side = scene.side
     others = side.others(rank, step, "work_ns")
-    passed = set(side.launches[rank, step].place.tolist())
+    passed = set(side.launches[rank, step].stands_in.tolist())
     missing = [float(ns) for place, ns in enumerate(others.tolist()) if place not in passed and ns == ns]
     return sum(missing) / 1e6
