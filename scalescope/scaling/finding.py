@@ -170,7 +170,12 @@ def is_known(finding: Finding) -> bool:
 
 def is_certain(finding: Finding) -> bool:
     """Tell whether the cause is there for sure, whatever it costs: what a rank is given is no matter of its machine."""
-    return any(row.name in (INPUTS, BESIDES) for row in finding.evidence)
+    return is_counted(finding.evidence)
+
+
+def is_counted(evidence: Sequence[EvidenceRow]) -> bool:
+    """Tell whether evidence counts what a rank does beyond the others: its inputs, or launches in every step."""
+    return any(row.name in (INPUTS, BESIDES) for row in evidence)
 
 
 def is_now_and_then(finding: Finding) -> bool:

@@ -7,6 +7,7 @@ from scalescope.records.steps.annotations import LOADING
 from scalescope.report.drawing.numbers import factor, figure, listing, milliseconds, percent
 from scalescope.scaling.finding import (
     BESIDE,
+    BESIDES,
     HIDDEN,
     IN_STEPS,
     INPUTS,
@@ -40,6 +41,14 @@ def _beyond(finding: Finding, how: str, otherwise: str) -> str:
         return otherwise
     took = f", {milliseconds(row.ms)} a step" if row.ms is not None else ""
     return f"{row.name}{took}, {how}"
+
+
+def _own_work(finding: Finding) -> str:
+    besides = _row(finding, BESIDES)
+    otherwise = "it runs kernels that the others do not"
+    if besides is None or not besides.value or besides.calls is None:
+        return _beyond(finding, "which the others do not run", otherwise)
+    return _beyond(finding, f"in {besides.calls:,.0f} launches a step that the others do not make", otherwise)
 
 
 def _more_work(finding: Finding) -> str:
@@ -284,7 +293,7 @@ def _profiler_cost(finding: Finding) -> str:
 CODES: dict[Code, CodeText] = {
     "own_work": CodeText(
         "work of its own",
-        lambda one: _beyond(one, "which the others do not run", "it runs kernels that the others do not"),
+        _own_work,
     ),
     "more_work": CodeText("more work", _more_work),
     "slower_compute": CodeText("slower compute", _slower),

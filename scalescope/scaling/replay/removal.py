@@ -23,6 +23,7 @@ What = Literal[
     "own",  # activities that the other ranks do not run at all
     "more",  # those that they run less often
     "slow",  # activities that take longer than on the others
+    "turns",  # the same, in the steps alone in which they do: by turns, one rank's excess is another's lack
     "host",  # whatever the host takes longer
     "gaps",  # of that, where one launch alone is late by a gap
     "data",  # loading data
@@ -61,8 +62,8 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
             _free_waits(graph, rank, for_collectives=not on_cpu)
         elif removal.what == "pause":
             _shorten_longest(graph, side, rank, removal.ns, now_and_then=removal.now_and_then)
-        elif removal.what == "slow":
-            _remove_slowness(graph, side, rank)
+        elif removal.what in ("slow", "turns"):
+            _remove_slowness(graph, side, rank, by_turns=removal.what == "turns")
         elif removal.what in ("own", "more"):
             _remove_extra(graph, side, rank, removal.what)
         else:
@@ -83,11 +84,14 @@ def _remove_extra(graph: Graph, side: SideBySide, rank: int, what: Beyond) -> No
                 _even_out_work(graph, side, rank, step, row)
 
 
-def _remove_slowness(graph: Graph, side: SideBySide, rank: int) -> None:
+def _remove_slowness(graph: Graph, side: SideBySide, rank: int, *, by_turns: bool) -> None:
     held_up = held_up_by(graph, side, rank)  # for another reason, which is a cause of its own
     for step in steps_of(side):
         own = side.launches[rank, step]
-        for row in np.flatnonzero(side.excess(rank, step, "work_ns")).tolist():
+        excess = side.excess(rank, step, "work_ns")
+        if by_turns and float(excess.sum()) <= 0:
+            continue
+        for row in np.flatnonzero(excess).tolist():
             if own.activity[row] not in held_up:
                 _even_out_work(graph, side, rank, step, row)
         _even_out_dispatch(graph, side, rank, step)

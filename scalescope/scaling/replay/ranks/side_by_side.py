@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from scalescope.scaling.rank.timeline import COMMUNICATION
 from scalescope.scaling.replay.graph import Graph
-from scalescope.scaling.trace.kernel_kinds import OTHER, kind_of
+from scalescope.scaling.trace.kernel_kinds import CONVOLUTION, MATMUL, OTHER, kind_of
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -219,6 +219,8 @@ def _with_substitutes(own: Sequence[str], reference: Sequence[str], place: Ints)
 def _chosen_kind(name: str) -> str:
     """Return the kind of a kernel that another one may stand in for; empty for what is none."""
     kind = OTHER if name.startswith(("collective ", "Memcpy", "Memset")) else kind_of(name)
+    if kind == CONVOLUTION:
+        return MATMUL  # what is chosen for a convolution may well be a product
     return kind if kind != OTHER else ""
 
 
