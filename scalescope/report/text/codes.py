@@ -198,6 +198,15 @@ def _buckets(finding: Finding, why: str) -> str:
     return f"{count.calls:.0f} all-reduces a step of {_mib(size.value)} in the median: {why}"
 
 
+def _late_buckets(finding: Finding) -> str:
+    last, whole = _row(finding, "last_bucket_mib"), _row(finding, "gradients_mib")
+    if last is None or last.value is None or whole is None or whole.value is None:
+        return _buckets(finding, "the last ones begin too late to hide")
+    return (
+        f"{_mib(last.value)} of {_mib(whole.value)} of gradients come in one piece at the end, where nothing hides them"
+    )
+
+
 def _small_collectives(finding: Finding) -> str:
     count, size, operation = _row(finding, "collectives"), _row(finding, "median_bytes"), _first(finding, "activity")
     why = "each takes a round of messages, however little it carries"
@@ -310,7 +319,7 @@ CODES: dict[Code, CodeText] = {
         "small buckets", lambda one: _buckets(one, "each costs a launch and a round of messages")
     ),
     "small_collectives": CodeText("small collectives", _small_collectives),
-    "late_bucket": CodeText("late buckets", lambda one: _buckets(one, "the last ones begin too late to hide")),
+    "late_bucket": CodeText("late buckets", _late_buckets),
     "slow_transfer": CodeText("slow transfers", _slow_transfer),
     "exposed_transfer": CodeText("exposed transfer", _exposed),
     "late_root": CodeText("a late root", lambda one: _longer(one, "the others wait for its broadcast")),
