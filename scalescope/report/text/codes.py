@@ -48,7 +48,8 @@ def _own_work(finding: Finding) -> str:
     otherwise = "it runs kernels that the others do not"
     if besides is None or not besides.value or besides.calls is None:
         return _beyond(finding, "which the others do not run", otherwise)
-    return _beyond(finding, f"in {besides.calls:,.0f} launches a step that the others do not make", otherwise)
+    launches = f"{besides.calls:,.0f} launch{'es' * (besides.calls != 1)}"
+    return _beyond(finding, f"in {launches} a step that the others do not make", otherwise)
 
 
 def _more_work(finding: Finding) -> str:

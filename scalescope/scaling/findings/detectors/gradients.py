@@ -22,6 +22,8 @@ _USUAL_MIB = 25.0
 _MIB = 1 << 20
 #: DDP's own cap of a bucket, MiB. So many of them in one piece are no choice of anybody's who knows of it.
 _DDP_MIB, _IN_ONE_PIECE = 25.0, 100.0
+#: Some gradient comes last in every job, and a language model's is its table's: less than so much of the step is usual.
+_USUALLY_BARE = 0.03
 #: What narrower gradients would halve.
 _WIDE = "float32"
 #: Of what a step reduces, the one piece is so much; and so much of it at most is hidden.
@@ -191,6 +193,7 @@ def _that_comes_last(
         ),
         remedy=Remedy(cure="narrow_gradients", overrides=scene.overrides("strategy.gradient_dtype=bf16")),
         at_most=True,
+        least_share=_USUALLY_BARE,
     )
 
 

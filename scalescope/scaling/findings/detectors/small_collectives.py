@@ -59,7 +59,7 @@ def _candidate(scene: Scene, is_small: Callable[[Transfer], bool], cure: Cure) -
     size = statistics.median(one.bytes or 0 for one in small)
     if cure == "merge_collectives" and size > _FEW_NUMBERS_BYTES:
         cure = "merge_tensors"
-    host_ms = 0.0 if scene.replayer.on_cpu else _handing_over_lost_ms(scene, small) / len(held)
+    host_ms = 0.0 if scene.replayer.on_cpu else handing_over_lost_ms(scene, small) / len(held)
     if host_ms > 0:
         middle, low, high = gain_ms
         gain_ms = middle + host_ms, low, high + host_ms
@@ -77,7 +77,7 @@ def _candidate(scene: Scene, is_small: Callable[[Transfer], bool], cure: Cure) -
     )
 
 
-def _handing_over_lost_ms(scene: Scene, small: Sequence[Transfer]) -> float:
+def handing_over_lost_ms(scene: Scene, small: Sequence[Transfer]) -> float:
     """Return what hosts take to hand over all but one of each step's small collectives, as far as devices wait for
     launches: ms in all these steps.
 

@@ -125,7 +125,7 @@ def lay_side_by_side(graph: Graph, *, on_cpu: bool = False) -> SideBySide:
                 dispatch_ns=np.array([graph.activities[at].dispatch_ns for at in columns[0]], np.float64),
                 beyond_ns=np.array([graph.activities[at].beyond_ns for at in columns[0]], np.float64),
                 place=place,
-                stands_in=place if on_cpu else _with_substitutes(names[rank], programs[step], place),
+                stands_in=place if on_cpu else with_substitutes(names[rank], programs[step], place),
                 blocks=np.where(blocks > 0, blocks, np.nan),
             )
     names_of = {step: set(program) for step, program in programs.items()}
@@ -201,7 +201,7 @@ def _reference(programs: Sequence[list[str]]) -> list[str]:
     return min((list(one) for one, times in counted.items() if times == most), key=len)
 
 
-def _with_substitutes(own: Sequence[str], reference: Sequence[str], place: Ints) -> Ints:
+def with_substitutes(own: Sequence[str], reference: Sequence[str], place: Ints) -> Ints:
     """Return the places with those of what runs instead: of one kind, between the same two launches in common."""
     found = place.copy()
     common = [-1, *np.flatnonzero(place >= 0).tolist(), len(own)]
