@@ -118,7 +118,9 @@ def test_ranks_that_take_turns_at_longer_kernels_wait_for_each_other_in_each_ste
 def test_a_tables_gradient_that_comes_last_and_bare_is_a_late_bucket_beside_others(tmp_path: Path) -> None:
     (one,) = found(data_parallel.run(tmp_path / "large", Disturbance(table=30 << 20), ahead=True))
     assert (one.code, one.rank, one.at_most) == ("late_bucket", None, True)
-    assert one.ms == pytest.approx(data_parallel.TABLE / MS, rel=0.01) and one.low_ms == pytest.approx(one.ms / 2)
+    assert one.ms == pytest.approx(data_parallel.TABLE / MS, rel=0.01) and one.low_ms == pytest.approx(
+        data_parallel.TABLE / MS / 2, rel=0.01
+    )
     assert "120.0 MiB" in because(one) and "in one piece at the end" in because(one)
     (fine,) = found(data_parallel.run(tmp_path / "small", Disturbance(table=20 << 20), ahead=True))
     assert fine.code == "nothing"
