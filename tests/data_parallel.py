@@ -11,6 +11,7 @@ from tests.synthetic import Activity, Job, trace_of, write
 MS = 1_000_000
 BUCKETS = 5
 FORWARD, BUCKET, OPTIMIZER, TRANSFER, BROADCAST, FIGURE = 10 * MS, 3 * MS, MS, MS // 2, MS // 5, MS // 5
+TABLE = 2 * MS
 AHEAD = MS // 4  # the host's step, where it runs ahead
 UNDISTURBED = FORWARD + BUCKETS * BUCKET + OPTIMIZER + TRANSFER
 
@@ -27,12 +28,14 @@ class Disturbance:
     loading: dict[int, int] = field(default_factory=dict)  # the host loads data before it launches anything
     late_root: int = 0  # the root of a broadcast at the step's begin comes late by this
     in_turns: int = 0  # a kernel of its own, on another rank in each step
+    longer_in_turns: float = 1.0  # every kernel takes so many times longer, on another rank in each step
     uneven: tuple[int, ...] = ()  # a kernel on every rank, which takes the next of these each time
     figures: int = 0  # so many all-reduces of one number each, one by one, before the optimizer
     numbers: int = 1  # …, or of so many
     units: int = 0  # so many all-gathers of 16 KiB each before the forward pass, one by one
     away: dict[int, int] = field(default_factory=dict)  # the device stands still for so long before its backward pass
     one_piece: int = 0  # all gradients, so many, travel in one piece once the backward pass is over, in `TRANSFER`
+    table: int = 0  # the last bucket holds so many elements, which take `TABLE`, and the others more of them
     taken: dict[int, int] = field(default_factory=dict)  # another process has it for so long, in the optimizer's kernel
 
 
@@ -64,9 +67,11 @@ def run(
             launched[rank] = loaded if loaded > start else start - MS // 8
 
         def compute(
-            rank: int, name: str, length: int, launched: dict[int, int] = launched, clock: dict[int, int] = clock
-        ) -> None:
-            length = round(length * disturbance.slower.get(rank, 1.0))
+            rank: int, name: str, length: int, launched: dict[int, int] = launched, clock: dict[int, int] = clock,
+            step: int = step
+        ) -> None:  # fmt: skip
+            turn = disturbance.longer_in_turns if step % world_size == rank else 1.0
+            length = round(length * disturbance.slower.get(rank, 1.0) * turn)
             one = Activity(name, "kernel", clock[rank], clock[rank] + length, 7, launched[rank], 101, {})
             activities[rank].append(one)
             launched[rank] += 5_000 if ahead else 0
@@ -112,8 +117,12 @@ def run(
                 clock[rank] += disturbance.away.get(rank, 0) if bucket == 0 else 0
                 compute(rank, f"backward_kernel_{bucket}", BUCKET, clock=clock)
             elements = disturbance.one_piece or 1 << 20 | bucket
+            elements += 5 << 20 if disturbance.table else 0
+            length = TRANSFER
+            if disturbance.table and bucket == BUCKETS - 1:
+                elements, length = disturbance.table, TABLE
             if not disturbance.one_piece or bucket == BUCKETS - 1:
-                done = reduce("allreduce", {r: max(done[r], clock[r]) for r in free}, TRANSFER, elements)
+                done = reduce("allreduce", {r: max(done[r], clock[r]) for r in free}, length, elements)
         for rank in free:
             clock[rank] = max(clock[rank], done[rank])
         for _ in range(disturbance.figures):

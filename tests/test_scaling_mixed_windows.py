@@ -16,6 +16,7 @@ from scalescope.report.verdict import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.compare.compare import compare_paths
+from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.ranks.clocks import host_offsets
 from scalescope.scaling.ranks.jobs import split_jobs
 from scalescope.scaling.ranks.summary import RankReading, read_rank
@@ -182,6 +183,26 @@ def test_hosts_that_hold_each_other_up_on_cpus_are_of_one_window(tmp_path: Path)
     other = read_rank(next((DATA / "held_up_hosts" / "loader").glob("rank1*"))).summary.collectives
     front = read_rank(next((DATA / "held_up_hosts" / "front").glob("rank0*"))).summary.collectives
     assert timing_of(Timed(0, front), Timed(1, other)) == "apart"
+
+
+@pytest.mark.parametrize(("later_ns", "told"), [(0, "together"), (10**10, "offset")])
+def test_members_of_an_uneven_exchange_are_told_by_when_they_ran_not_by_their_sizes(later_ns: int, told: str) -> None:
+    """Of an all_to_all between experts each rank sends, and takes, as much as its own experts have tokens."""
+    begun = [at * 1_000_000 + at * at * 7_919 % 300_000 for at in range(40)]
+    ranks = []
+    for rank, elements in ((0, 11_071_488), (1, 8_388_608)):
+        own = [
+            RankCollective(start=start + 20_000 * rank * (at % 3), end=start + 90_000, operation="all_to_all",
+                           elements=elements, dtype="bfloat16", group="0", group_ranks=(0, 1))
+            for at, start in enumerate(begun)
+        ]  # fmt: skip
+        late = later_ns * rank
+        ranks.append(
+            Timed(rank, [msgspec.structs.replace(one, start=one.start + late, end=one.end + late) for one in own])
+        )
+    assert timing_of(*ranks) == told
+    offsets = host_offsets({0: "a", 1: "b"}, {one.rank: one.collectives for one in ranks}).offsets
+    assert offsets[1] == pytest.approx(-later_ns, abs=1)
 
 
 def test_few_collectives_in_common_tell_nothing() -> None:

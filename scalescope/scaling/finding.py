@@ -152,6 +152,8 @@ INPUTS = "times_the_inputs"
 #: What goes with a cause whose bound is more than the time that it is seen to take: waits behind it, or launches that
 #: other causes hide.
 GOES_WITH_IT = "goes_with_it"
+#: The figure that says how many launches a step a rank makes that the others do not: as many in every step, counted.
+BESIDES = "launches_besides"
 #: Evidence of a step without another finding: communication that nothing hides, where there is much of it.
 EXPOSED = "exposed_communication"
 #: Evidence that steps do not do the same: they launch from `value` to `calls` kernels.
@@ -194,7 +196,12 @@ def is_known(finding: Finding) -> bool:
 
 def is_certain(finding: Finding) -> bool:
     """Tell whether the cause is there for sure, whatever it costs: what a rank is given is no matter of its machine."""
-    return any(row.name == INPUTS for row in finding.evidence)
+    return is_counted(finding.evidence)
+
+
+def is_counted(evidence: Sequence[EvidenceRow]) -> bool:
+    """Tell whether evidence counts what a rank does beyond the others: its inputs, or launches in every step."""
+    return any(row.name in (INPUTS, BESIDES) for row in evidence)
 
 
 def is_now_and_then(finding: Finding) -> bool:

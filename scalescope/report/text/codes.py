@@ -8,6 +8,7 @@ from scalescope.records.steps.annotations import LOADING
 from scalescope.report.drawing.numbers import factor, figure, listing, milliseconds, percent
 from scalescope.scaling.finding import (
     BESIDE,
+    BESIDES,
     HIDDEN,
     IN_STEPS,
     INPUTS,
@@ -43,6 +44,15 @@ def _beyond(finding: Finding, how: str, otherwise: str) -> str:
         return otherwise
     took = f", {milliseconds(row.ms)} a step" if row.ms is not None else ""
     return f"{row.name}{took}, {how}"
+
+
+def _own_work(finding: Finding) -> str:
+    besides = _row(finding, BESIDES)
+    otherwise = "it runs kernels that the others do not"
+    if besides is None or not besides.value or besides.calls is None:
+        return _beyond(finding, "which the others do not run", otherwise)
+    launches = f"{besides.calls:,.0f} launch{'es' * (besides.calls != 1)}"
+    return _beyond(finding, f"in {launches} a step that the others do not make", otherwise)
 
 
 def _more_work(finding: Finding) -> str:
@@ -195,6 +205,15 @@ def _buckets(finding: Finding, why: str) -> str:
     return f"{counted(round(count.calls), 'all-reduce')} a step of {_mib(size.value)} in the median: {why}"
 
 
+def _late_buckets(finding: Finding) -> str:
+    last, whole = _row(finding, "last_bucket_mib"), _row(finding, "gradients_mib")
+    if last is None or last.value is None or whole is None or whole.value is None:
+        return _buckets(finding, "the last ones begin too late to hide")
+    return (
+        f"{_mib(last.value)} of {_mib(whole.value)} of gradients come in one piece at the end, where nothing hides them"
+    )
+
+
 def _small_collectives(finding: Finding) -> str:
     count, size, operation = _row(finding, "collectives"), _row(finding, "median_bytes"), _first(finding, "activity")
     why = "each takes a round of messages, however little it carries"
@@ -299,7 +318,7 @@ def _profiler_cost(finding: Finding) -> str:
 CODES: dict[Code, CodeText] = {
     "own_work": CodeText(
         "work of its own",
-        lambda one: _beyond(one, "which the others do not run", "it runs kernels that the others do not"),
+        _own_work,
     ),
     "more_work": CodeText("more work", _more_work),
     "slower_compute": CodeText("slower compute", _slower),
@@ -316,7 +335,7 @@ CODES: dict[Code, CodeText] = {
         "small buckets", lambda one: _buckets(one, "each costs a launch and a round of messages")
     ),
     "small_collectives": CodeText("small collectives", _small_collectives),
-    "late_bucket": CodeText("late buckets", lambda one: _buckets(one, "the last ones begin too late to hide")),
+    "late_bucket": CodeText("late buckets", _late_buckets),
     "slow_transfer": CodeText("slow transfers", _slow_transfer),
     "exposed_transfer": CodeText("exposed transfer", _exposed),
     "late_root": CodeText("a late root", lambda one: _longer(one, "the others wait for its broadcast")),

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding import ON_THE_DEVICE, Finding, bounded
+from scalescope.scaling.finding import ON_THE_DEVICE, Finding, bounded, is_counted
 from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene, Seen
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
@@ -59,7 +59,27 @@ def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
         for one in candidates
         if one.gain_ms is not None
     ]
-    return [_finding(scene, one) for one in gains if _is_worth_it(scene, one)]
+    found = [_finding(scene, one) for one in gains if _is_worth_it(scene, one)]
+    return found + _counted_at_most(scene, together, found)
+
+
+def _counted_at_most(scene: Scene, candidates: Sequence[Candidate], found: Sequence[Finding]) -> list[Finding]:
+    """Return, of candidates that are there for sure and no findings, what those cost at most that may cost much.
+
+    What a rank alone launches is counted; what that costs may be hidden by hosts of which is not known how slow they
+    are without recording.
+    """
+    known = {(one.code, one.rank) for one in found}
+    findings = []
+    for one in candidates:
+        if (one.code, one.rank) in known or one.code not in ON_THE_DEVICE or not is_counted(one.evidence):
+            continue
+        told = scene.replayer.predict(Change(without=one.removals), near=True)
+        if -(told.low_ms or 0.0) >= _LARGE * scene.step_ms:
+            most = -(told.low_ms or 0.0)
+            gain = _Gain(msgspec.structs.replace(one, at_most=True), most, 0.0, most)
+            findings.append(_finding(scene, gain))
+    return findings
 
 
 def without_contained(scene: Scene, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -78,6 +98,8 @@ def without_contained(scene: Scene, candidates: Sequence[Candidate]) -> list[Can
     for part, whole in pairs:
         if not any(one is whole for one in left) or _holds(whole, part) or _holds(part, whole):
             continue
+        if is_counted(part.evidence):
+            continue  # it is there, whatever hides behind it or it behind
         least = _least(scene, part)
         by_part, by_whole = (_gain_ms(scene.replayer, alone[one.removals]) for one in (part, whole))
         by_both = _gain_ms(scene.replayer, both[part.removals, whole.removals])

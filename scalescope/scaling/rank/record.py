@@ -94,6 +94,7 @@ class RankRecord:
     own: OwnMetadata = field(default_factory=OwnMetadata)  # what the trace says of its window and of recording's cost
     layers: Layers = NO_LAYERS  # what the steps are shared out among
     multiplied: dict[str, tuple[int, int]] = field(default_factory=dict)  # see Trace
+    blocks: list[int] = field(default_factory=list)  # by activity: of a kernel's grid, 0 where that is not told
     phases: list[tuple[int, int, str]] = field(default_factory=list)  # what the loop's thread says it does, ascending
 
 
@@ -136,6 +137,7 @@ def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
         data=union(data_loading(trace, timeline.steps)),
         edges=windows.edges[: MOST_STEPS + 1].tolist(),
         steps=windows.numbers[:MOST_STEPS],
+        blocks=trace.activities.blocks[order].tolist(),
     )
     if rows:
         result.layers = _within(device_layers(timeline, windows, result.data), result.edges)

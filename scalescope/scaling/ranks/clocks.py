@@ -20,7 +20,7 @@ from scalescope.records.operations import SYMMETRIC
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.ranks.alignment import CLOCK_SLACK_NS
 from scalescope.scaling.ranks.matching import match_collectives
-from scalescope.scaling.ranks.timing import Timed, clocks_agree, timing_of
+from scalescope.scaling.ranks.timing import Timed, clocks_agree, timing_of, token
 
 #: Spreads of the ends of matched collectives, over their count, that differ by less do not tell lags apart: members of
 #: one end together within µs, over a slow link within a part of the transfer.
@@ -141,8 +141,7 @@ def _rough_offset(reference: Sequence[RankCollective], others: Sequence[Sequence
     right = _symmetric(others[0])
     if not left or not right:
         return None
-    tokens_left = [(one.group, one.operation, one.elements, one.dtype) for one in left]
-    tokens_right = [(one.group, one.operation, one.elements, one.dtype) for one in right]
+    tokens_left, tokens_right = [token(one) for one in left], [token(one) for one in right]
     ends_left = np.array([one.end for one in left], np.int64)
     ends_right = np.array([one.end for one in right], np.int64)
     durations_left = np.array([one.end - one.start for one in left], np.int64)

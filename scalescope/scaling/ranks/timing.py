@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from scalescope.records.operations import SYMMETRIC
+from scalescope.records.operations import EVEN, SYMMETRIC
 from scalescope.scaling.rank.collective import ASSUMED_GROUP, RankCollective
 from scalescope.scaling.ranks.alignment import CLOCK_SLACK_NS
 
@@ -59,8 +59,7 @@ class Timed:
 
     @cached_property
     def tokens(self) -> list[_Token]:
-        """Return what each has in common with its other members."""
-        return [_token(one) for one in self.own]
+        return [token(one) for one in self.own]
 
     @cached_property
     def starts(self) -> list[int]:
@@ -72,8 +71,10 @@ class Timed:
         return list(accumulate((one.end for one in self.own), max))
 
 
-def _token(one: RankCollective) -> _Token:
-    return one.group, one.group_ranks, one.operation, one.elements, one.dtype
+def token(one: RankCollective) -> _Token:
+    """Return what a collective has in common with its other members."""
+    elements = one.elements if one.operation in EVEN else None  # of an uneven all_to_all each member has its own
+    return one.group, one.group_ranks, one.operation, elements, one.dtype
 
 
 def timing_of(left: Timed, right: Timed) -> Timing | None:
@@ -136,7 +137,7 @@ def _meeting(call: RankCollective, right: Timed) -> Iterator[RankCollective]:
     position = bisect_left(right.starts, call.end) - 1
     while position >= 0 and right.latest_ends[position] > call.start:
         other = right.own[position]
-        if other.end > call.start and _token(other) == _token(call):
+        if other.end > call.start and token(other) == token(call):
             yield other
         position -= 1
 

@@ -67,8 +67,9 @@ def _add_rank(graph: Graph, rank: int, record: RankRecord, offset: int) -> None:
     first = len(graph.activities)
     streams: dict[int, list[int]] = {}
     over: dict[int, int] = {}  # by stream: when its activities so far have ended
-    rows = zip(record.stream, record.start, record.end, record.kind, record.step, record.name, strict=True)
-    for at, (stream, start, end, kind, step, name) in enumerate(rows, first):
+    blocks = record.blocks or [0] * len(record.start)
+    rows = zip(record.stream, record.start, record.end, record.kind, record.step, record.name, blocks, strict=True)
+    for at, (stream, start, end, kind, step, name, grid) in enumerate(rows, first):
         streams.setdefault(stream, []).append(at)
         # a kernel may begin while the one before it ends (programmatic dependent launch): it counts from there
         before = over.get(stream, 0)
@@ -76,7 +77,9 @@ def _add_rank(graph: Graph, rank: int, record: RankRecord, offset: int) -> None:
         begun = begun if begun <= end else end
         over[stream] = end if end > before else before
         graph.activities.append(
-            Activity(rank, stream, kind, 0.0, step, name, traced_start=begun + offset, traced_end=end + offset)
+            Activity(
+                rank, stream, kind, 0.0, step, name, traced_start=begun + offset, traced_end=end + offset, blocks=grid
+            )
         )
         graph.work_ns.append(end - begun)
     graph.order[rank] = list(streams.values())

@@ -32,6 +32,7 @@ class Activity:
         0.0  # of one that nothing but its launch held up: by how much longer than the rank's latency it took
     )
     beyond_ns: float = 0.0  # how much later still it began, for nothing that the traces show
+    blocks: int = 0  # of a kernel's grid; 0: not told
     wait_ns: float = -1.0  # of a collective that is no transfer of several: how long it waited; below 0: not told
 
 

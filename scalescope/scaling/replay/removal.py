@@ -1,6 +1,5 @@
 """Taking a cause out of a step: what one rank does more, or longer, than the others becomes what the others do."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
@@ -9,6 +8,7 @@ import numpy as np
 
 from scalescope.scaling.rank.timeline import COMMUNICATION, COPY
 from scalescope.scaling.replay.graph import Graph, HostCall
+from scalescope.scaling.replay.ranks.extra import Beyond, extra_rows, held_up_by, steps_of
 from scalescope.scaling.replay.ranks.reads import reads_of
 from scalescope.scaling.replay.ranks.side_by_side import Launches, SideBySide
 from scalescope.scaling.replay.uneven import even_out_steps
@@ -23,6 +23,7 @@ What = Literal[
     "own",  # activities that the other ranks do not run at all
     "more",  # those that they run less often
     "slow",  # activities that take longer than on the others
+    "turns",  # the same, in the steps alone in which they do: by turns, one rank's excess is another's lack
     "host",  # whatever the host takes longer
     "gaps",  # of that, where one launch alone is late by a gap
     "data",  # loading data
@@ -61,42 +62,39 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
             _free_waits(graph, rank, for_collectives=not on_cpu)
         elif removal.what == "pause":
             _shorten_longest(graph, side, rank, removal.ns, now_and_then=removal.now_and_then)
+        elif removal.what in ("slow", "turns"):
+            _remove_slowness(graph, side, rank, by_turns=removal.what == "turns")
+        elif removal.what in ("own", "more"):
+            _remove_extra(graph, side, rank, removal.what)
         else:
-            for step in _steps(side):
-                _remove_in_step(graph, side, rank, step, removal.what)
+            for step in steps_of(side):
+                for row, excess in host_excess(side, rank, step, gaps_only=removal.what == "gaps"):
+                    _shorten_host(graph, rank, side.launches[rank, step], row, excess)
 
 
-def _steps(side: SideBySide) -> list[int]:
-    """Return the steps, and what comes before the one that bounds the last of them begins."""
-    return side.steps if side.edge is None else [*side.steps, side.edge]
-
-
-def _remove_in_step(graph: Graph, side: SideBySide, rank: int, step: int, what: What) -> None:
-    own = side.launches[rank, step]
-    if what in ("own", "more"):
-        rows = list(extra_rows(graph, side, rank, step, what))
-        for row in rows:
+def _remove_extra(graph: Graph, side: SideBySide, rank: int, what: Beyond) -> None:
+    held_up = held_up_by(graph, side, rank, (what,))
+    for step in steps_of(side):
+        own = side.launches[rank, step]
+        for row in extra_rows(graph, side, rank, step, what):
             graph.work_ns[own.activity[row]] = 0.0
             _shorten_host(graph, rank, own, row, float(own.host_ns[row]))
-        for row in _concurrent_launches(graph, own, rows):
-            _even_out_work(graph, side, rank, step, row)
-    elif what == "slow":
-        for row in np.flatnonzero(side.excess(rank, step, "work_ns")).tolist():
-            _even_out_work(graph, side, rank, step, row)
+        for row, at in enumerate(own.activity):
+            if at in held_up:
+                _even_out_work(graph, side, rank, step, row)
+
+
+def _remove_slowness(graph: Graph, side: SideBySide, rank: int, *, by_turns: bool) -> None:
+    held_up = held_up_by(graph, side, rank)  # for another reason, which is a cause of its own
+    for step in steps_of(side):
+        own = side.launches[rank, step]
+        excess = side.excess(rank, step, "work_ns")
+        if by_turns and float(excess.sum()) <= 0:
+            continue
+        for row in np.flatnonzero(excess).tolist():
+            if own.activity[row] not in held_up:
+                _even_out_work(graph, side, rank, step, row)
         _even_out_dispatch(graph, side, rank, step)
-    else:
-        for row, excess in host_excess(side, rank, step, gaps_only=what == "gaps"):
-            _shorten_host(graph, rank, own, row, excess)
-
-
-def extra_rows(graph: Graph, side: SideBySide, rank: int, step: int, what: What) -> Iterator[int]:
-    """Yield the launches of a rank's step that the others have no place for: `own` by name, or run `more` often."""
-    own = side.launches[rank, step]
-    known = side.names[step]
-    for row in np.flatnonzero(own.place < 0).tolist():
-        node = graph.activities[own.activity[row]]
-        if node.kind != COMMUNICATION and (node.name in known) == (what == "more"):
-            yield row
 
 
 def host_excess(side: SideBySide, rank: int, step: int, *, gaps_only: bool) -> list[tuple[int, float]]:
@@ -107,33 +105,15 @@ def host_excess(side: SideBySide, rank: int, step: int, *, gaps_only: bool) -> l
     longer = side.excess(rank, step, "host_ns") - side.excess(rank, step, "data_ns")
     if gaps_only:
         own = side.launches[rank, step]
-        longer = np.where(own.place < 0, own.host_ns - own.data_ns, longer)
+        longer = np.where(own.stands_in < 0, own.host_ns - own.data_ns, longer)
     chosen = np.flatnonzero(longer > (GAP_NS if gaps_only else 0))
     return list(zip(chosen.tolist(), longer[chosen].tolist(), strict=True))
-
-
-def _concurrent_launches(graph: Graph, own: Launches, rows: list[int]) -> list[int]:
-    """Return the launches of other streams that run while those of `rows` do: these hold them up."""
-    spans = [graph.activities[own.activity[row]] for row in rows]
-    if not spans:
-        return []
-    streams = {node.stream for node in spans}
-    begin = np.array([node.traced_start for node in spans])
-    end = np.array([node.traced_end for node in spans])
-    found = []
-    for row, at in enumerate(own.activity):
-        node = graph.activities[at]
-        if node.stream not in streams and node.kind != COMMUNICATION and own.place[row] >= 0:
-            overlap = np.minimum(end, node.traced_end) - np.maximum(begin, node.traced_start)
-            if bool((overlap > 0).any()):
-                found.append(row)
-    return found
 
 
 def _even_out_work(graph: Graph, side: SideBySide, rank: int, step: int, row: int) -> None:
     own = side.launches[rank, step]
     at = own.activity[row]
-    if graph.activities[at].kind == COMMUNICATION or own.place[row] < 0:
+    if graph.activities[at].kind == COMMUNICATION or own.stands_in[row] < 0:
         return
     longer = float(side.excess(rank, step, "work_ns")[row])
     graph.work_ns[at] = max(0.0, graph.work_ns[at] - longer)
@@ -206,7 +186,7 @@ def _free_reads(graph: Graph, rank: int, *, with_values: bool) -> None:
 
 
 def _shorten_longest(graph: Graph, side: SideBySide, rank: int, ns: int, *, now_and_then: bool) -> None:
-    for step in _steps(side):
+    for step in steps_of(side):
         own = side.launches[rank, step]
         if (now_and_then or step == side.edge) and not (own.host_ns.size and float(own.host_ns.max()) >= ns / 2):
             continue  # it comes later in the step, or not in this one

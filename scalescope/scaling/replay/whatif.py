@@ -116,7 +116,7 @@ class Replayer:
         self.on_cpu = all(one.activity == "cpu" for one in records.values())  # that is where the ranks compute
         contention = measure_contention(records, alone)
         self.traced = build_graph(records)
-        self._aligned = keep_absences(self.traced, lay_side_by_side(self.traced))
+        self._aligned = keep_absences(self.traced, lay_side_by_side(self.traced, on_cpu=self.on_cpu))
         if alone is None and not self.on_cpu:
             contention = measured_between_ranks(contention, cells_between_ranks(self.traced, self._aligned))
         known = times if times is not None and _covers(self.traced, times) else None

@@ -42,7 +42,7 @@ def _beyond(scene: Scene, rank: int, what: What) -> Extra:
     if what == "gaps":
         return _standing_still(scene, rank)
     if what != "slow":
-        return extra_launches(scene, rank, what)
+        return extra_launches(scene, rank, ("own",) if what == "own" else ("more",))
     side, graph = scene.side, scene.replayer.graph
     per_step: list[float] = []
     most: dict[str, float] = {}
@@ -83,7 +83,7 @@ def _candidate(scene: Scene, what: What, extras: list[Extra], late: list[Extra])
     ]  # fmt: skip
     return Candidate(
         code="alternating_load" if regular else "unsteady",
-        removals=tuple(Removal(what, one.rank) for one in late),
+        removals=tuple(Removal("turns" if what == "slow" else what, one.rank) for one in late),
         evidence=(*(one.evidence[0] for one in late[:1] if one.evidence), *ranks),
         remedy=Remedy(cure="look_at_host" if what == "gaps" else "even_out"),
     )

@@ -25,7 +25,7 @@ def copies(scene: Scene) -> Iterator[Candidate]:
 
 
 def _copies_alone(scene: Scene, rank: int) -> bool:
-    extra = extra_launches(scene, rank, "own")
+    extra = extra_launches(scene, rank, ("own",))
     return extra.is_copying and extra.in_most_steps(WORTH_A_LOOK * scene.step_ms)
 
 

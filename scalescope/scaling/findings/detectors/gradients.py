@@ -5,7 +5,7 @@ Each is tried on the replay with what collectives of other sizes take.
 
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from scalescope.records.operations import OPERATION_FACTS
 from scalescope.scaling.finding import EvidenceRow, Remedy
@@ -22,6 +22,10 @@ _USUAL_MIB = 25.0
 _MIB = 1 << 20
 #: DDP's own cap of a bucket, MiB. So many of them in one piece are no choice of anybody's who knows of it.
 _DDP_MIB, _IN_ONE_PIECE = 25.0, 100.0
+#: Some gradient comes last in every job, and a language model's is its table's: less than so much of the step is usual.
+_USUALLY_BARE = 0.03
+#: What narrower gradients would halve.
+_WIDE = "float32"
 #: Of what a step reduces, the one piece is so much; and so much of it at most is hidden.
 _MOST_OF_THEM, _BARE = 0.8, 0.1
 
@@ -127,10 +131,14 @@ def _in_one_piece(scene: Scene) -> Iterator[Candidate]:
             by_step.setdefault(one.step, []).append(one)
     largest = [max(some, key=lambda one: one.bytes or 0) for some in by_step.values()]
     if not scene.analysis.trains or len(largest) < len(graph.step_numbers) or not all(
-        (one.bytes or 0) >= max(_IN_ONE_PIECE * _MIB, _MOST_OF_THEM * sum(other.bytes or 0 for other in some))
-        and one.hidden <= _BARE
-        for one, some in zip(largest, by_step.values(), strict=True)
+        (one.bytes or 0) >= _IN_ONE_PIECE * _MIB and one.hidden <= _BARE for one in largest
     ):  # fmt: skip
+        return
+    if not all(
+        (one.bytes or 0) >= _MOST_OF_THEM * sum(other.bytes or 0 for other in some)
+        for one, some in zip(largest, by_step.values(), strict=True)
+    ):
+        yield from _that_comes_last(scene, by_step, largest)
         return
     carried = median([float(one.bytes or 0) for one in largest]) / _MIB
     bare = median([one.work_ns for one in largest]) / 1e6 * (1 - 1 / math.ceil(carried / _DDP_MIB))
@@ -151,6 +159,46 @@ def _in_one_piece(scene: Scene) -> Iterator[Candidate]:
             cure="smaller_buckets", overrides=scene.overrides(f"strategy.bucket_mib={_DDP_MIB:g}"), size=_DDP_MIB
         ),
     )
+
+
+def _that_comes_last(
+    scene: Scene, by_step: Mapping[int, Sequence[Transfer]], largest: Sequence[Transfer]
+) -> Iterator[Candidate]:
+    """Yield the candidate of a piece larger than any bucket that comes once the backward pass is over.
+
+    Beside others that are smaller it is one parameter's gradient, which no cap cuts: of a table of embeddings, the
+    first that the forward pass needs and the last that the backward pass makes. How much of it can be hidden, or need
+    not travel, its size does not tell; in half the width it takes half as long.
+    """
+    for one, some in zip(largest, by_step.values(), strict=True):
+        others = (other for other in some if other is not one and (other.bytes or 0) >= _MIB)
+        begun = _begun(scene, one)
+        if any(_begun(scene, other) > begun for other in others):
+            return
+    if any(one.dtype != _WIDE for one in largest):
+        return
+    bare = sum(one.work_ns * (1 - one.hidden) for one in largest) / len(largest) / 1e6
+    carried = median([sum(float(one.bytes or 0) for one in some) for some in by_step.values()]) / _MIB
+    yield Candidate(
+        code="late_bucket",
+        gain_ms=(bare, bare / 2, bare),
+        evidence=(
+            EvidenceRow(
+                kind="figure", name="all_reduces", calls=median([float(len(some)) for some in by_step.values()])
+            ),
+            EvidenceRow(
+                kind="figure", name="last_bucket_mib", value=median([(one.bytes or 0) / _MIB for one in largest])
+            ),
+            EvidenceRow(kind="figure", name="gradients_mib", value=carried),
+        ),
+        remedy=Remedy(cure="narrow_gradients", overrides=scene.overrides("strategy.gradient_dtype=bf16")),
+        at_most=True,
+        least_share=_USUALLY_BARE,
+    )
+
+
+def _begun(scene: Scene, one: Transfer) -> int:
+    return max(scene.replayer.graph.activities[at].traced_start for at in one.members.values())
 
 
 def _now(steps: list[StepBuckets]) -> tuple[EvidenceRow, ...]:

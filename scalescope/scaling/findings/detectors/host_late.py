@@ -49,7 +49,7 @@ def _host_ms(scene: Scene, rank: int) -> tuple[float, float]:
     for step in side.steps:
         own = side.launches[rank, step]
         others = side.others(rank, step, "host_ns") - side.others(rank, step, "data_ns")
-        for row, place in enumerate(own.place.tolist()):
+        for row, place in enumerate(own.stands_in.tolist()):
             if place >= 0 and others[place] == others[place]:
                 mine += float(own.host_ns[row] - own.data_ns[row]) / 1e6
                 theirs += float(others[place]) / 1e6

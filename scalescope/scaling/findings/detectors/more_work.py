@@ -11,12 +11,15 @@ from scalescope.scaling.replay.removal import Removal
 def more_work(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate for each rank that runs the common kernels more often, step after step."""
     for rank in scene.side.ranks if len(scene.side.ranks) > 1 else ():
-        extra = extra_launches(scene, rank, "more")
-        if extra.in_most_steps(WORTH_A_LOOK * scene.step_ms):
+        extra = extra_launches(scene, rank, ("more",))
+        if (
+            extra.in_most_steps(WORTH_A_LOOK * scene.step_ms)
+            and (extra.is_of_the_program or not extra.counted)  # else it is something else
+        ):
             yield Candidate(
                 code="more_work",
                 rank=rank,
                 removals=(Removal("more", rank),),
-                evidence=extra.evidence,
+                evidence=(*extra.evidence, *extra.counted),
                 remedy=Remedy(cure="even_out"),
             )

@@ -2,7 +2,8 @@
 
 What is longer tells why. A few launches that are longer by a stretch of a millisecond or so, and the rest as ever:
 another process has the device by turns, unless they are the same few in each step. All kinds of kernels alike: the
-device is slower, or shared all the time. What multiplies alike and what moves data hardly: its clocks are held down,
+device is slower, or shared all the time; but not where the kernels' grids are larger, too, as they are of larger
+batches. What multiplies alike and what moves data hardly: its clocks are held down,
 which the memory's are not. One kind alone: that kernel is. Devices of one type differ by a per cent or two without
 anybody's doing, which is no finding.
 """
@@ -15,11 +16,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from scalescope.scaling.finding import INPUTS, Code, Cure, EvidenceRow, Remedy
-from scalescope.scaling.findings.candidate import Candidate, Scene
+from scalescope.scaling.findings.candidate import MOST_STEPS, Candidate, Scene
 from scalescope.scaling.rank.timeline import COMPUTE
+from scalescope.scaling.replay.ranks.extra import held_up_by
 from scalescope.scaling.replay.ranks.side_by_side import Floats
 from scalescope.scaling.replay.removal import Removal
-from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, OTHER, kind_of
+from scalescope.scaling.trace.kernel_kinds import COPIES, ELEMENTWISE, MULTIPLYING, OTHER, kind_of
 from scalescope.scaling.verdicts.stragglers import explains, times_the_inputs
 
 #: Devices alike differ by less than this.
@@ -56,6 +58,7 @@ class InCommon:
     theirs: Floats
     steps: int
     place: Sequence[int] = ()  # in the step's program
+    step: Sequence[int] = ()
 
     @property
     def longer(self) -> Floats:
@@ -82,7 +85,12 @@ def slower_compute(scene: Scene) -> Iterator[Candidate]:
         common = _in_common(scene, rank)
         theirs = float(common.theirs.sum())
         excess = float(common.longer.sum())
-        if not theirs or excess < _NATURAL * theirs or not scene.worth_a_look(excess / common.steps / 1e6):
+        if not theirs or excess <= 0 or not scene.worth_a_look(excess / common.steps / 1e6):
+            continue
+        more = by_inputs(scene, rank, 1 + excess / theirs)
+        if more is not None:
+            yield _candidate(rank, more)
+        if more is not None or excess < _NATURAL * theirs or not _in_most_steps(common):
             continue
         # cores that compute for a rank are not what a device is: more to compute looks as lower clocks would
         clocks = None if scene.replayer.on_cpu else by_clocks(common)
@@ -91,42 +99,54 @@ def slower_compute(scene: Scene) -> Iterator[Candidate]:
             continue  # now and then: on cores that others may use, that is nobody's cause
         if told is None and not (scene.replayer.on_cpu and is_by_chance(common)):
             told = clocks or everywhere(common) or _of_kinds(common)
-        told = by_inputs(scene, rank, 1 + excess / theirs) or told
         if told is not None:
-            code, cure, evidence = told
-            yield Candidate(
-                code=code,
-                rank=rank,
-                removals=(Removal("slow", rank),),
-                evidence=evidence,
-                remedy=Remedy(cure=cure),
-            )
+            yield _candidate(rank, told)
+
+
+def _candidate(rank: int, told: "Reason") -> Candidate:
+    code, cure, evidence = told
+    return Candidate(
+        code=code, rank=rank, removals=(Removal("slow", rank),), evidence=evidence, remedy=Remedy(cure=cure)
+    )
+
+
+def _in_most_steps(common: InCommon) -> bool:
+    """Tell whether a rank's launches take longer step after step, not in some steps only while another rank's do."""
+    steps = np.array(common.step)
+    longer = [float(common.longer[steps == step].sum()) for step in sorted(set(common.step))]
+    return sum(one > 0 for one in longer) >= MOST_STEPS * len(longer)
 
 
 def _in_common(scene: Scene, rank: int) -> InCommon:
     """Return a rank's launches in common.
 
-    Those that collectives run beside are left out: how much longer they take for it differs from kernel to kernel.
+    Those that collectives run beside are left out: how much longer they take for it differs from kernel to kernel. So
+    are those beside which the rank runs on another stream what the others do not: that is why they are longer.
     """
     side, graph = scene.side, scene.replayer.graph
     names: list[str] = []
     mine: list[float] = []
     theirs: list[float] = []
     places: list[int] = []
+    at_step: list[int] = []
+    held_up = held_up_by(graph, side, rank)
     for step in side.steps:
         own = side.launches[rank, step]
         others = side.others(rank, step, "work_ns")
-        for row in np.flatnonzero(own.place >= 0).tolist():
+        for row in np.flatnonzero(own.stands_in >= 0).tolist():
+            if own.activity[row] in held_up:
+                continue
             node = graph.activities[own.activity[row]]
-            other = float(others[own.place[row]])
+            other = float(others[own.stands_in[row]])
             beside = node.overlap_ns > _OVERLAPPED * (node.traced_end - node.traced_start)
             if node.kind == COMPUTE and other > 0 and not beside:
                 names.append(node.name)
                 mine.append(float(own.work_ns[row]))
                 theirs.append(other)
-                places.append(int(own.place[row]))
+                places.append(int(own.stands_in[row]))
+                at_step.append(step)
     kinds = [kind_of(name) for name in names]
-    return InCommon(names, kinds, np.array(mine), np.array(theirs), max(1, len(side.steps)), places)
+    return InCommon(names, kinds, np.array(mine), np.array(theirs), max(1, len(side.steps)), places, at_step)
 
 
 def is_by_chance(common: InCommon) -> bool:
@@ -158,6 +178,8 @@ def by_inputs(scene: Scene, rank: int, times_as_long: float) -> Reason | None:
     ratio = times_the_inputs({one: scene.replayer.records[one].multiplied for one in scene.side.ranks}, rank)
     if ratio is None:
         ratio = _times_the_samples(scene, rank)
+    if ratio is None:
+        ratio = times_the_blocks(scene, rank)
     if ratio is None or not explains(ratio, times_as_long):
         return None
     return "more_work", "even_out", (EvidenceRow(kind="figure", name=INPUTS, value=ratio),)
@@ -169,6 +191,41 @@ def _times_the_samples(scene: Scene, rank: int) -> float | None:
     if len(told) <= max(scene.side.ranks):
         return None
     return told[rank] / statistics.median_high([told[one] for one in scene.side.ranks if one != rank])
+
+
+def times_the_blocks(scene: Scene, rank: int) -> float | None:
+    """Return how many times the others' a rank's grids are, in most steps, where those of much of its compute differ.
+
+    A kernel that goes over a tensor's elements is launched with so many blocks as these need: no device that is slower
+    has more of them. Grids of other kernels are as large as the device. What goes over parameters has the same grid on
+    every rank; of what has another one, the typical launch tells.
+    """
+    found = [_times_the_blocks_in(scene, rank, step) for step in scene.side.steps]
+    larger = [ratio for ratio in found if ratio is not None and ratio > 1]
+    return statistics.median(larger) if larger and len(larger) >= MOST_STEPS * len(found) else None
+
+
+def _times_the_blocks_in(scene: Scene, rank: int, step: int) -> float | None:
+    side, graph = scene.side, scene.replayer.graph
+    ratios: list[float] = []
+    weights: list[float] = []
+    whole = 0.0
+    own = side.launches[rank, step]
+    blocks, work = side.others(rank, step, "blocks"), side.others(rank, step, "work_ns")
+    for row in np.flatnonzero(own.place >= 0).tolist():
+        place = int(own.place[row])
+        ratio = float(own.blocks[row] / blocks[place])
+        if kind_of(graph.activities[own.activity[row]].name) not in (ELEMENTWISE, COPIES) or ratio != ratio:
+            continue
+        whole += float(work[place])
+        if ratio != 1.0:
+            ratios.append(ratio)
+            weights.append(float(work[place]))
+    if sum(weights) <= _SHARE * whole or not whole:
+        return None
+    order = np.argsort(ratios)
+    passed = np.cumsum(np.array(weights)[order])
+    return float(np.array(ratios)[order][int(np.searchsorted(passed, passed[-1] / 2))])
 
 
 def by_turns(common: InCommon) -> Reason | None:

@@ -8,7 +8,7 @@ as figures do where they are as small, but no figure is a vector of many: biases
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from scalescope.records.operations import MOVE_NO_DATA, PAIRWISE, named
 from scalescope.scaling.finding import Cure, EvidenceRow, Remedy
@@ -59,6 +59,10 @@ def _candidate(scene: Scene, is_small: Callable[[Transfer], bool], cure: Cure) -
     size = statistics.median(one.bytes or 0 for one in small)
     if cure == "merge_collectives" and size > _FEW_NUMBERS_BYTES:
         cure = "merge_tensors"
+    host_ms = 0.0 if scene.replayer.on_cpu else handing_over_lost_ms(scene, small) / len(held)
+    if host_ms > 0:
+        middle, low, high = gain_ms
+        gain_ms = middle + host_ms, low, high + host_ms
     return Candidate(
         code="small_collectives",
         gain_ms=gain_ms,
@@ -68,8 +72,28 @@ def _candidate(scene: Scene, is_small: Callable[[Transfer], bool], cure: Cure) -
             EvidenceRow(kind="activity", name=operation, ms=statistics.fmean(map(_exposed_ms, held.values()))),
         ),
         remedy=Remedy(cure=cure),
-        at_most=cure == "larger_units",  # what shards carry, little as it is, travels all the same
+        # what shards carry, little as it is, travels all the same; what a host saves, a device need not feel
+        at_most=cure == "larger_units" or host_ms > 0,
     )
+
+
+def handing_over_lost_ms(scene: Scene, small: Sequence[Transfer]) -> float:
+    """Return what hosts take to hand over all but one of each step's small collectives, as far as devices wait for
+    launches: ms in all these steps.
+
+    On a device such a collective takes microseconds, and its host tens of them.
+    """
+    graph = scene.replayer.graph
+    members = {at for one in small for at in one.members.values()}
+    spent = sum(
+        call.duration_ns + call.think_ns
+        for calls in graph.calls.values()
+        for call in calls
+        if call.hands_over in members
+    ) / len(graph.ranks)  # fmt: skip
+    steps = len({one.step for one in small})
+    least = spent / 1e6 * (1 - steps / len(small))
+    return min(least, scene.share_ms("idle_launch") * steps)
 
 
 def small_rounds(scene: Scene, transfers: Iterable[int]) -> tuple[float, float, float] | None:

@@ -29,8 +29,8 @@ def keep_absences(graph: Graph, side: SideBySide) -> SideBySide:
             own = side.launches[rank, step]
             dispatch = own.dispatch_ns.copy()
             at_once = side.others(rank, step, "beyond_ns") == 0  # where the others have such a launch at all
-            for row in np.flatnonzero((own.beyond_ns > 0) & (own.place >= 0)).tolist():
-                if not at_once[own.place[row]]:
+            for row in np.flatnonzero((own.beyond_ns > 0) & (own.stands_in >= 0)).tolist():
+                if not at_once[own.stands_in[row]]:
                     continue
                 away = float(own.beyond_ns[row])
                 node = graph.activities[own.activity[row]]

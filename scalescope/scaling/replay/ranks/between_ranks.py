@@ -11,10 +11,13 @@ on the second tells nothing: no collective makes one faster, so something else h
 has that device by turns).
 """
 
+from collections.abc import Set
+
 import numpy as np
 
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.graph import Graph
+from scalescope.scaling.replay.ranks.extra import held_up_by
 from scalescope.scaling.replay.ranks.side_by_side import Floats, SideBySide
 
 #: In a step, collectives must be beside so much more of one rank's compute than of the other's, as a share of it.
@@ -29,8 +32,9 @@ Cell = tuple[float, float]  # ns by which compute is longer, ns by which it is l
 def cells_between_ranks(graph: Graph, side: SideBySide) -> list[Cell]:
     """Return a cell for each step and each rank that has more beside its compute than the rank with least."""
     found = []
+    held_up = {rank: held_up_by(graph, side, rank) for rank in side.ranks}
     for step in side.steps:
-        columns = {rank: _columns(graph, side, rank, step) for rank in side.ranks}
+        columns = {rank: _columns(graph, side, rank, step, held_up[rank]) for rank in side.ranks}
         overlap = {rank: float(np.nansum(own[1])) for rank, own in columns.items()}
         least = min(overlap, key=lambda rank: overlap[rank])
         for rank in side.ranks:
@@ -39,14 +43,17 @@ def cells_between_ranks(graph: Graph, side: SideBySide) -> list[Cell]:
     return found
 
 
-def _columns(graph: Graph, side: SideBySide, rank: int, step: int) -> tuple[Floats, Floats]:
-    """Return the duration of each place's launch as traced, and how much of it is beside collectives, ns."""
+def _columns(graph: Graph, side: SideBySide, rank: int, step: int, held_up: Set[int]) -> tuple[Floats, Floats]:
+    """Return the duration of each place's launch as traced, and how much of it is beside collectives, ns.
+
+    What the rank's own work on another stream holds up is left out: that is no collective's doing.
+    """
     own = side.launches[rank, step]
     duration = np.full(len(side.programs[step]), np.nan)
     overlap = np.full(len(side.programs[step]), np.nan)
     for at, place in zip(own.activity, own.place.tolist(), strict=True):
         node = graph.activities[at]
-        if place >= 0 and node.kind == COMPUTE:
+        if place >= 0 and node.kind == COMPUTE and at not in held_up:
             duration[place], overlap[place] = node.traced_end - node.traced_start, node.overlap_ns
     return duration, overlap
 

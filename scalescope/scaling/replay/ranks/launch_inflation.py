@@ -20,6 +20,7 @@ import numpy as np
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.contention import inflation_of
 from scalescope.scaling.replay.graph import Graph, median
+from scalescope.scaling.replay.ranks.extra import held_up_by
 from scalescope.scaling.replay.ranks.side_by_side import Floats, SideBySide
 
 #: A collective is beside a launch from this share of its time on, and none is up to this one.
@@ -65,15 +66,20 @@ def slowing_of_launches(graph: Graph, side: SideBySide) -> list[float]:
 
 
 def _rows(graph: Graph, side: SideBySide, rank: int) -> dict[_Key, list[int]]:
-    """Return the activities of each compute launch that has a place in the ranks' common program."""
+    """Return the activities of each compute launch that has a place in the ranks' common program.
+
+    What the rank's own work on another stream holds up tells nothing of collectives.
+    """
     found: dict[_Key, list[int]] = defaultdict(list)
+    held_up = held_up_by(graph, side, rank)
     for step in side.steps:
         own = side.launches[rank, step]
         ordinals: dict[str, int] = defaultdict(int)
         for at, place in zip(own.activity, own.place.tolist(), strict=True):
             node = graph.activities[at]
             if place >= 0 and node.kind == COMPUTE:
-                found[node.name, ordinals[node.name]].append(at)
+                if at not in held_up:
+                    found[node.name, ordinals[node.name]].append(at)
                 ordinals[node.name] += 1
     return found
 

@@ -2,7 +2,10 @@
 
 A step's program is the order of what its host launches, by name. Ranks of one job run the same program but for what
 this looks for: the program that most ranks run (of equally many, the shortest) is the reference, and the others are
-aligned with it, as `diff` aligns lines. A launch without a place in it is the rank's own.
+aligned with it, as `diff` aligns lines. A launch without a place in it is the rank's own, unless it stands in for one
+of the reference: libraries choose their kernels by the shapes, so that a rank with larger batches runs other ones for
+the same products. Between two launches in common, in their order, what the rank runs for itself stands in for what it
+lacks, where both are of one kind.
 
 Everything here is of the step as run: the graph's own durations, from which what running side by side added is off.
 """
@@ -11,12 +14,14 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from scalescope.scaling.rank.timeline import COMMUNICATION
 from scalescope.scaling.replay.graph import Graph
+from scalescope.scaling.trace.kernel_kinds import CONVOLUTION, MATMUL, OTHER, kind_of
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -38,6 +43,8 @@ class Launches:
     dispatch_ns: Floats  # on the device, from when nothing holds it up to its begin
     beyond_ns: Floats  # how much later still it begins, for nothing that the traces show
     place: Ints  # in the reference's program; -1: it has none
+    stands_in: Ints  # the same, and of what runs instead of one of the reference's launches that one's place
+    blocks: Floats  # of its grid; NaN: not told
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,20 +83,23 @@ class SideBySide:
     def _by_place(self, rank: int, step: int, column: str) -> Floats:
         own = self.launches[rank, step]
         found = np.full(len(self.programs[step]), np.nan)
-        chosen = own.place >= 0
-        found[own.place[chosen]] = getattr(own, column)[chosen]
+        chosen = own.stands_in >= 0
+        found[own.stands_in[chosen]] = getattr(own, column)[chosen]
         return found
 
     def excess(self, rank: int, step: int, column: str) -> Floats:
         """Return by how much each launch of a rank takes longer than the others' one, ns; 0 where they have none."""
         own = self.launches[rank, step]
         others = self.others(rank, step, column)
-        theirs = np.where(own.place >= 0, others[np.maximum(own.place, 0)] if others.size else np.nan, np.nan)
+        theirs = np.where(own.stands_in >= 0, others[np.maximum(own.stands_in, 0)] if others.size else np.nan, np.nan)
         return np.asarray(np.nan_to_num(getattr(own, column) - theirs, nan=0.0))
 
 
-def lay_side_by_side(graph: Graph) -> SideBySide:
-    """Return the ranks' launches of each step that a next one bounds (of the only one, where there is one)."""
+def lay_side_by_side(graph: Graph, *, on_cpu: bool = False) -> SideBySide:
+    """Return the ranks' launches of each step that a next one bounds (of the only one, where there is one).
+
+    `on_cpu`: names are operators', which no library chooses by the shapes.
+    """
     count = max(1, len(graph.step_numbers) - 1)
     numbers = graph.step_numbers[: count + 1]
     rows = {rank: _rows(graph, rank, set(numbers)) for rank in graph.ranks}
@@ -103,6 +113,8 @@ def lay_side_by_side(graph: Graph) -> SideBySide:
         programs[step] = _reference(list(names.values()))
         for rank in graph.ranks:
             columns = list(zip(*own[rank], strict=True)) or [(), (), (), (), ()]
+            place = align(names[rank], programs[step])
+            blocks = np.array([graph.activities[at].blocks for at in columns[0]], np.float64)
             launches[rank, step] = Launches(
                 activity=list(columns[0]),
                 call=list(columns[1]),
@@ -112,7 +124,9 @@ def lay_side_by_side(graph: Graph) -> SideBySide:
                 work_ns=_work(graph, columns[0]),
                 dispatch_ns=np.array([graph.activities[at].dispatch_ns for at in columns[0]], np.float64),
                 beyond_ns=np.array([graph.activities[at].beyond_ns for at in columns[0]], np.float64),
-                place=align(names[rank], programs[step]),
+                place=place,
+                stands_in=place if on_cpu else with_substitutes(names[rank], programs[step], place),
+                blocks=np.where(blocks > 0, blocks, np.nan),
             )
     names_of = {step: set(program) for step, program in programs.items()}
     edge = count if len(numbers) > count else None
@@ -185,6 +199,29 @@ def _reference(programs: Sequence[list[str]]) -> list[str]:
     counted = Counter(tuple(program) for program in programs)
     most = max(counted.values())
     return min((list(one) for one, times in counted.items() if times == most), key=len)
+
+
+def with_substitutes(own: Sequence[str], reference: Sequence[str], place: Ints) -> Ints:
+    """Return the places with those of what runs instead: of one kind, between the same two launches in common."""
+    found = place.copy()
+    common = [-1, *np.flatnonzero(place >= 0).tolist(), len(own)]
+    for before, after in pairwise(common):
+        begin = int(place[before]) + 1 if before >= 0 else 0
+        end = int(place[after]) if after < len(own) else len(reference)
+        mine, theirs = own[before + 1 : after], reference[begin:end]
+        if mine and theirs:
+            instead = align([*map(_chosen_kind, mine)], [*map(_chosen_kind, theirs)])
+            known = np.array([_chosen_kind(name) != "" for name in mine]) & (instead >= 0)
+            found[before + 1 : after][known] = begin + instead[known]
+    return found
+
+
+def _chosen_kind(name: str) -> str:
+    """Return the kind of a kernel that another one may stand in for; empty for what is none."""
+    kind = OTHER if name.startswith(("collective ", "Memcpy", "Memset")) else kind_of(name)
+    if kind == CONVOLUTION:
+        return MATMUL  # what is chosen for a convolution may well be a product
+    return kind if kind != OTHER else ""
 
 
 def align(own: Sequence[str], reference: Sequence[str]) -> Ints:
