@@ -44,15 +44,15 @@ def hold(scene: Scene, candidates: Sequence[Candidate], found: Sequence[Finding]
     known = {(one.code, one.rank) for one in found}
     doubtful = [one for one in candidates if one.removals and one.code in _SEEN and (one.code, one.rank) not in known]
     sure = [one for one in candidates if one.removals and (one.code, one.rank) in known]
-    return kept + _at_most(scene, doubtful, sure)
+    return kept + _at_most(scene, doubtful, [*sure, *doubtful])
 
 
-def _at_most(scene: Scene, candidates: Sequence[Candidate], sure: Sequence[Candidate]) -> list[Finding]:
+def _at_most(scene: Scene, candidates: Sequence[Candidate], seen: Sequence[Candidate]) -> list[Finding]:
     """Return what each candidate costs where recording costs most, and the hosts are therefore fastest.
 
-    What is `sure` and would go with it is taken out before.
+    What of all that was `seen` would go with it is taken out before.
     """
-    before = [Change(without=held_by(sure, one)) for one in candidates]
+    before = [Change(without=held_by(seen, one)) for one in candidates]
     changes = [
         Change(without=tuple(dict.fromkeys((*first.without, *one.removals))))
         for first, one in zip(before, candidates, strict=True)
