@@ -112,3 +112,41 @@ def test_where_no_operators_were_recorded_quiet_is_no_stall(tmp_path: Path) -> N
         stalls = [one for one in analysis.findings if one.code in ("host_stall", "host_starved")]
         assert [one.rank for one in stalls] == ([] if stalled is None else [1])
         assert any("no operators in the traces of ranks 0, 1" in reason for reason in analysis.quality.reasons)
+
+
+def keep(trace: HostTrace, us: float) -> None:
+    """Copy a tensor into pageable memory, as `.cpu()` does: the call returns when the copy is through."""
+    with trace.inside("cpu_op", "aten::to"), trace.inside("cpu_op", "aten::copy_"):
+        trace.python(15.0)
+        start = trace.clock
+        begin = max(start + 3.0, trace.device_free)
+        trace.device_free = begin + us
+        trace.clock = trace.device_free + 10.0
+        trace.correlation += 1
+        trace.event("gpu_memcpy", "Memcpy DtoH (Device -> Pageable)", begin, trace.device_free, 7, trace.rank,
+                    correlation=trace.correlation, stream=7, device=trace.rank)  # fmt: skip
+        trace.event("cuda_runtime", "cudaMemcpyAsync", start, trace.clock, trace.thread, correlation=trace.correlation)
+        trace.synchronise()
+    trace.python()
+
+
+def test_what_one_rank_copies_to_its_host_costs_the_copies_their_operators_and_the_lead_of_its_host(
+    tmp_path: Path,
+) -> None:
+    """A checkpoint of 60 tensors on rank 0 in each step: without, the step is that of a job that keeps nothing."""
+
+    def work(trace: HostTrace, number: int) -> None:
+        forward(trace, KERNEL_US)
+
+    def keeps(trace: HostTrace, number: int) -> None:
+        for _ in range(60 if trace.rank == 0 else 0):
+            keep(trace, 15.0)
+
+    in_lockstep(tmp_path / "keeps", work, keeps)
+    in_lockstep(tmp_path / "plain", work, lambda trace, number: None)
+    analysis, plain = analysed(tmp_path / "keeps"), analysed(tmp_path / "plain")
+    with_them, without = (next(one.window_ms for one in each.steps if one.rank == 0) for each in (analysis, plain))
+    first, *others = analysed(tmp_path / "keeps", with_them).findings
+    assert (first.code, first.rank) == ("copies", 0)
+    assert first.ms == pytest.approx(with_them - without, rel=0.03)
+    assert not [one for one in others if one.rank == 0]

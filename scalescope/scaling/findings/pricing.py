@@ -83,12 +83,20 @@ def without_contained(scene: Scene, candidates: Sequence[Candidate]) -> list[Can
     for part, whole in pairs:
         if not any(one is whole for one in left) or _holds(whole, part) or _holds(part, whole):
             continue
+        if part.rank is not None and whole.rank is None:
+            continue  # what one rank has and the others do not is no part of what all of them do
         least = _least(scene, part)
         by_part, by_whole = (_gain_ms(scene.replayer, alone[one.removals]) for one in (part, whole))
         by_both = _gain_ms(scene.replayer, both[part.removals, whole.removals])
-        if by_part >= least > by_both - by_whole and by_both - by_part >= least:
+        adds = by_both - by_part >= least
+        if by_part >= least > by_both - by_whole and (adds or _is_one_cause(whole, part)):
             left = [one for one in left if one is not part]
     return left
+
+
+def _is_one_cause(copies: Candidate, waits: Candidate) -> bool:
+    """Whether two candidates are one rank's copies and its waits for them, either of which takes out the other."""
+    return (copies.code, waits.code) == ("copies", "synchronising") and copies.rank == waits.rank is not None
 
 
 def _least(scene: Scene, candidate: Candidate) -> float:

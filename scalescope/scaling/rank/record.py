@@ -14,7 +14,7 @@ from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import NO_LAYERS, Layers, Windows, device_layers, device_windows
 from scalescope.scaling.rank.phases import find_phases
 from scalescope.scaling.rank.recorded import Recorded, count_recorded
-from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, Timeline
+from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, COPY, Timeline
 from scalescope.scaling.trace.families import HANDOVER_OPS
 from scalescope.scaling.trace.header import OwnMetadata
 from scalescope.scaling.trace.intervals import Intervals, Ints, clip, covered_before, union
@@ -214,11 +214,13 @@ def _find_awaited(record: RankRecord) -> None:
             begun = bisect_right(record.start, call.end)
             if launches - begun >= _QUEUE_IS_FULL and begun and record.start[begun - 1] > call.start:
                 call.awaits, call.room = begun - 1, True
+            elif record.kind[call.activity] == COPY and record.end[call.activity] <= call.end:
+                call.awaits = call.activity  # of pageable memory: the call returns when the copy is through
         elif call.kind == SYNC:
             at = bisect_right(sorted_ends, call.end) - 1
             if at >= 0 and sorted_ends[at] > call.start:
                 call.awaits = int(by_end[at])
-        if call.awaits >= 0 and launched_by.get(call.awaits, -1) >= index:
+        if call.awaits not in (-1, call.activity) and launched_by.get(call.awaits, -1) >= index:
             call.awaits, call.room = -1, False  # another thread launched it meanwhile: it cannot be what was awaited
 
 

@@ -37,15 +37,17 @@ class Extra:
         return sum(one >= least_ms for one in self.ms) >= MOST_STEPS * len(self.ms)
 
 
-def extra_launches(scene: Scene, rank: int, what: What) -> Extra:
-    """Return what a rank runs beyond the others' program, less what they run instead of it."""
+def extra_launches(scene: Scene, rank: int, what: What, *, reads: bool = False) -> Extra:
+    """Return what a rank runs beyond the others' program, less what they run instead of it.
+
+    What is there to be read goes with the reads, where those are a candidate themselves; with `reads` it stays.
+    """
     side, graph = scene.side, scene.replayer.graph
     per_step: list[float] = []
     copied = 0.0
     time: dict[str, float] = defaultdict(float)
     calls: Counter[str] = Counter()
-    # what is there to be read goes with the reads, where those are a candidate themselves
-    reads_cost = any(one.code == "synchronising" and one.rank == rank for one in scene.host or ())
+    reads_cost = not reads and any(one.code == "synchronising" and one.rank == rank for one in scene.host or ())
     read = read_activities(graph, rank) if reads_cost else set()
     for step in side.steps:
         own = side.launches[rank, step]
