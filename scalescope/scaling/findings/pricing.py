@@ -189,7 +189,8 @@ def _that_show(scene: Scene, candidates: Sequence[Candidate], kept: Sequence[Can
         after = Change(without=_removals(_in_order(candidates, [*shown, waits])))
         alone = Change(without=waits.removals)
         scene.replayer.work_out([before, after, alone], quick=True, near=True)
-        left, whole = _gain_ms(scene.replayer, after) - _gain_ms(scene.replayer, before), _gain_ms(scene.replayer, alone)
+        whole = _gain_ms(scene.replayer, alone)
+        left = _gain_ms(scene.replayer, after) - _gain_ms(scene.replayer, before)
         if whole >= _least(scene, waits) and left < _VANISHES * whole:
             calls = next((row.calls for row in waits.evidence if row.calls is not None), None)
             row = EvidenceRow(kind="figure", name=SHOWN_BY_WAITS, calls=calls)
