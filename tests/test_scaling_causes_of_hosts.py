@@ -150,3 +150,35 @@ def test_what_one_rank_copies_to_its_host_costs_the_copies_their_operators_and_t
     assert (first.code, first.rank) == ("copies", 0)
     assert first.ms == pytest.approx(with_them - without, rel=0.03)
     assert not [one for one in others if one.rank == 0]
+
+
+PACE_US = 4_000.0
+NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_batch_of_a_worker_process_comes_no_sooner_for_what_recording_took_of_the_host(
+    tmp_path: Path, reads: bool
+) -> None:
+    """One worker takes longer for a batch than the step: as run the host, which recording held up, waits for longer."""
+
+    def loads(trace: HostTrace, number: int) -> None:
+        start = trace.clock
+        trace.clock = max(start + 20.0, PACE_US * (number + 1))
+        trace.event("user_annotation", NEXT, start, trace.clock, trace.thread)
+        work(trace, number)
+
+    def work(trace: HostTrace, number: int) -> None:
+        forward(trace, 4.0, layers=40)
+        if reads:
+            trace.item()
+
+    in_lockstep(tmp_path / "loads", loads, lambda trace, number: None)
+    in_lockstep(tmp_path / "plain", work, lambda trace, number: None)
+    analysis, plain = analysed(tmp_path / "loads"), analysed(tmp_path / "plain")
+    assert plain.as_run is not None and plain.as_run.step_ms is not None and plain.as_run.recording_ms is not None
+    assert plain.as_run.recording_ms.value > 0.2  # which a host takes out of its step where nothing paces it
+    assert analysis.as_run is not None and analysis.as_run.step_ms == pytest.approx(PACE_US / 1e3, rel=0.01)
+    (loading,) = (one for one in analysis.findings if one.code == "data_loading")
+    assert loading is analysis.findings[0]
+    assert loading.ms == pytest.approx(PACE_US / 1e3 - plain.as_run.step_ms, rel=0.05)
