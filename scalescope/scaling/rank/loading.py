@@ -168,3 +168,8 @@ def _launches(trace: Trace) -> tuple[Ints, Ints]:
 def copies_from_host(name: str) -> bool:
     """Tell whether an activity copies out of the host's memory to a device, as CUDA or ROCm names it."""
     return "HtoD" in name or "HostToDevice" in name
+
+
+def copies_to_host(name: str) -> bool:
+    """Tell whether an activity copies out of a device's memory to the host's, as CUDA or ROCm names it."""
+    return re.search(r"DtoH|DeviceToHost", name, re.IGNORECASE) is not None

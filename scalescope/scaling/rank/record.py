@@ -10,7 +10,7 @@ import numpy as np
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.communication import communication_calls
 from scalescope.scaling.rank.cpu import CpuTimeline, host_layers
-from scalescope.scaling.rank.loading import data_loading, waits_for_workers
+from scalescope.scaling.rank.loading import copies_to_host, data_loading, waits_for_workers
 from scalescope.scaling.rank.partition import NO_LAYERS, Layers, Windows, device_layers, device_windows
 from scalescope.scaling.rank.phases import find_phases
 from scalescope.scaling.rank.recorded import Recorded, count_recorded
@@ -216,14 +216,18 @@ def _find_awaited(record: RankRecord) -> None:
             begun = bisect_right(record.start, call.end)
             if launches - begun >= _QUEUE_IS_FULL and begun and record.start[begun - 1] > call.start:
                 call.awaits, call.room = begun - 1, True
-            elif record.kind[call.activity] == COPY and record.end[call.activity] <= call.end:
-                call.awaits = call.activity  # of pageable memory: the call returns when the copy is through
+            elif record.end[call.activity] <= call.end and _is_copied_to_host(record, call.activity):
+                call.awaits = call.activity  # into pageable memory: the call returns when the copy is through
         elif call.kind == SYNC:
             at = bisect_right(sorted_ends, call.end) - 1
             if at >= 0 and sorted_ends[at] > call.start:
                 call.awaits = int(by_end[at])
         if call.awaits not in (-1, call.activity) and launched_by.get(call.awaits, -1) >= index:
             call.awaits, call.room = -1, False  # another thread launched it meanwhile: it cannot be what was awaited
+
+
+def _is_copied_to_host(record: RankRecord, at: int) -> bool:
+    return record.kind[at] == COPY and copies_to_host(record.name[at])
 
 
 def _gradient_rows(trace: Trace, record: RankRecord) -> list[int]:

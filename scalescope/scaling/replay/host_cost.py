@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.replay.engine.timing import Timing
 from scalescope.scaling.replay.graph import Graph, HostCall
-from scalescope.scaling.replay.paced import keep_pace
+from scalescope.scaling.replay.ranks.paced import keep_pace
 from scalescope.scaling.replay.simulate import bounded, bounded_steps, simulate, simulate_begins
 
 Floats = npt.NDArray[np.float64]

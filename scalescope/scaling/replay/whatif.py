@@ -32,10 +32,10 @@ from scalescope.scaling.replay.engine.timing import Timing
 from scalescope.scaling.replay.graph import Contention, Graph, median
 from scalescope.scaling.replay.host_cost import Recording, settled_steps
 from scalescope.scaling.replay.other_collectives import OtherCollectives
-from scalescope.scaling.replay.paced import keep_pace
 from scalescope.scaling.replay.ranks.absences import keep_absences
 from scalescope.scaling.replay.ranks.between_ranks import cells_between_ranks
 from scalescope.scaling.replay.ranks.launch_inflation import slowing_of_launches
+from scalescope.scaling.replay.ranks.paced import keep_pace
 from scalescope.scaling.replay.ranks.side_by_side import SideBySide, lay_side_by_side, under
 from scalescope.scaling.replay.removal import remove
 from scalescope.scaling.replay.simulate import bounded, bounded_steps, mean_step_ns, simulate, simulate_steps

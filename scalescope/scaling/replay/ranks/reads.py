@@ -6,12 +6,12 @@ reads follow one another and little lies between two of them (gradients' norms, 
 what computes the value: a *row*. Then what lies between them, on the host and on the device, goes with the reads.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
+from scalescope.scaling.rank.loading import copies_to_host
 from scalescope.scaling.rank.timeline import COMMUNICATION, COPY
 from scalescope.scaling.replay.graph import Graph, HostCall
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of
@@ -20,8 +20,6 @@ from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of
 _MOST_LAUNCHES = 4
 #: So many reads with so little between them are a row.
 _LEAST_READS = 3
-
-_TO_HOST = re.compile(r"DtoH|DeviceToHost", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +67,7 @@ def _copies_and_waits(graph: Graph, call: HostCall) -> bool:
 
 def _is_to_host(graph: Graph, at: int) -> bool:
     node = graph.activities[at]
-    return node.kind == COPY and _TO_HOST.search(node.name) is not None
+    return node.kind == COPY and copies_to_host(node.name)
 
 
 def _is_read(graph: Graph, calls: Sequence[HostCall], at: int) -> bool:
