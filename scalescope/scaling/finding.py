@@ -141,6 +141,8 @@ STEADY_STEPS = "steady_steps"
 LATE = "late_in_all_steps"
 #: The figure of what threads that run no operators launch in the same process, a rank and step.
 BESIDE = "launched_beside"
+#: The figure of waits of all hosts for their devices, a step: by those a stall of one host shows, which else they hide.
+SHOWN_BY_WAITS = "shown_by_waits"
 #: The figure of launching that costs nothing as long as devices do what they need not.
 HIDDEN = "hidden_by_devices"
 #: What devices do: it is there whatever recording costs the hosts.

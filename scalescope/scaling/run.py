@@ -196,7 +196,18 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         if one.shares is not None
     }
     hosts = {rank: one.host_evidence for rank, one in summaries.items() if one.host_evidence is not None}
+    if usable and analysis.framework == "torch":
+        quality.reasons.extend(_calls_alone([rank for rank, one in hosts.items() if one.calls_alone]))
     return Explained(analysis, partitions, kernels, exchanges, ready=ready, host=compare_hosts(hosts) if usable else [])
+
+
+def _calls_alone(ranks: Sequence[int]) -> Iterator[str]:
+    """Yield what is missing where the device and its calls alone were recorded."""
+    if ranks:
+        yield (
+            f"no operators in the trace{'s' if len(ranks) > 1 else ''} of {_ranks_text(ranks)}: what hosts do between "
+            "their calls is not told; record ProfilerActivity.CPU as well"
+        )
 
 
 def _sound(summaries: Mapping[int, RankSummary]) -> Mapping[int, RankSummary]:

@@ -15,6 +15,7 @@ from scalescope.scaling.finding import (
     LATE,
     LAUNCHES_DIFFER,
     READ_VALUES,
+    SHOWN_BY_WAITS,
     Code,
     EvidenceRow,
     Finding,
@@ -134,8 +135,17 @@ def _stall(finding: Finding) -> str:
     whose = "the hosts do" if finding.rank is None else "its host does"
     if (steps := _row(finding, IN_STEPS)) is not None and steps.ms is not None:
         often = f"in {steps.calls:.0f} of {steps.value:.0f} steps"
-        return f"{whose} nothing that is recorded for {milliseconds(steps.ms)} {often}{where}"
-    return f"{whose} nothing that is recorded for {milliseconds(row.ms)} a step{where}"
+        return f"{whose} nothing that is recorded for {milliseconds(steps.ms)} {often}{where}{_shown(finding)}"
+    return f"{whose} nothing that is recorded for {milliseconds(row.ms)} a step{where}{_shown(finding)}"
+
+
+def _shown(finding: Finding) -> str:
+    """Return why a stall shows at all, where hosts that ran ahead would hide it."""
+    waits = _row(finding, SHOWN_BY_WAITS)
+    if waits is None:
+        return ""
+    often = f" {waits.calls:.0f} times a step" if waits.calls is not None and waits.calls >= 1.5 else " in each step"
+    return f", which nothing hides, as all hosts wait for their devices{often}"
 
 
 def _long_steps(finding: Finding) -> EvidenceRow | None:

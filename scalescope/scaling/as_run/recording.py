@@ -82,13 +82,14 @@ _STEPS = 2
 def terms_for(records: Mapping[int, RankRecord]) -> RecordingTerms:
     """Return the terms for ranks like these: as the job itself measured them, else as they were measured elsewhere."""
     fixed = ON_CPUS if all(one.activity == "cpu" for one in records.values()) else WITH_DEVICE
-    if not any(_has_operators(one) for one in records.values()):
+    if not any(has_operators(one) for one in records.values()):
         return OF_DEVICE_ALONE if fixed is WITH_DEVICE else fixed
     bursts = [one.own.bursts for one in records.values() if one.own.bursts is not None]
     return _measured(fixed, bursts) if bursts else fixed
 
 
-def _has_operators(record: RankRecord) -> bool:
+def has_operators(record: RankRecord) -> bool:
+    """Tell whether a rank's operators were recorded, not its device and calls alone."""
     recorded = record.recorded
     return recorded is None or any(
         bool(counts[:, OPERATOR_EDGES].any())

@@ -64,8 +64,9 @@ def add_contradiction(analysis: RunAnalysis, uneven_ms: float = 0.0) -> None:
     if as_run is None or as_run.untraced_ms is None:
         return
     short, long = as_run.reason == "not_reached", as_run.reason == "untraced_longer"
-    if long and as_run.step_ms is not None:
-        long = as_run.untraced_ms.low > as_run.step_ms + uneven_ms
+    if as_run.step_ms is not None:
+        long = long and as_run.untraced_ms.low > as_run.step_ms + uneven_ms
+        short = short and as_run.untraced_ms.high < as_run.step_ms - uneven_ms
     ranks = [a_step(one, one.steps) for one in analysis.ranks if one.steps]
     if as_run.reason == "not_replayed" and ranks:
         least = max(one.compute_ms for one in ranks) if analysis.activity == "gpu" else 0.0
@@ -73,7 +74,7 @@ def add_contradiction(analysis: RunAnalysis, uneven_ms: float = 0.0) -> None:
         short = as_run.untraced_ms.high < least * (1 - ON_DEVICES)
         long = as_run.untraced_ms.low > most * (1 + ON_DEVICES)
     as_run.contradicts = "too_short" if short else "too_long" if long else None
-    as_run.without_recording_ms = as_run.step_ms if as_run.reason == "not_reached" else None
+    as_run.without_recording_ms = as_run.step_ms if short and as_run.reason == "not_reached" else None
     if as_run.contradicts is not None and ranks:
         traced = [analysis.replay.traced_ms] if analysis.replay is not None else [one.window_ms for one in ranks]
         as_run.contradicted_ms = sum(traced) / len(traced)
@@ -84,10 +85,20 @@ def uneven_ms(replayer: Replayer) -> float:
     """Return by how much the mean of a run's steps may be off that of the few replayed ones, ms; 0 where those are even
     enough for that to be no news.
     """
-    steps = [statistics.fmean(of_ranks) / 1e6 for of_ranks in zip(*replayer.base.values(), strict=False)]
+    steps = _steps_ms(replayer)
     if len(steps) < _FEWEST or statistics.pstdev(steps) < UNEVEN * statistics.fmean(steps):
         return 0.0
     return half_of_mean(steps)
+
+
+def spread_ms(replayer: Replayer) -> float:
+    """Return by how much the mean of a run's steps may be off that of the few replayed ones, ms, however even."""
+    steps = _steps_ms(replayer)
+    return half_of_mean(steps) if len(steps) >= _FEWEST else 0.0
+
+
+def _steps_ms(replayer: Replayer) -> list[float]:
+    return [statistics.fmean(of_ranks) / 1e6 for of_ranks in zip(*replayer.base.values(), strict=False)]
 
 
 def mark_unsteady(analysis: RunAnalysis) -> None:

@@ -52,6 +52,7 @@ class HostEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     on_cpu: bool  # no device: operators compute on the host
+    calls_alone: bool = False  # operators were not recorded: what a host does between its calls is not told
     steps: PerStep  # the ProfilerSteps' numbers
     step_ns: PerStep
     busy_ns: PerStep
@@ -96,12 +97,15 @@ def collect_host_evidence(
     located = locate(host, without(quiet, loading, waiting, compiling, host.recording), loading)
     gaps = located if device is not None else located.of(~located.computes)
     around = Enclosing(host)
+    # where operators were not recorded, a host that computes between two calls looks like one that stands still
+    calls_alone = device is not None and not len(host.operators)
     layers = [loading, host.recording, waiting, gaps.intervals]
     shared = split_by_priority(host.edges, [inside_steps(host, part) for part in layers])
     loads, records, waits, idles, works = (tuple(column.tolist()) for column in shared.T)
     kernels, kernel_ns = _kernels(host, device)
     return HostEvidence(
         on_cpu=device is None,
+        calls_alone=calls_alone,
         steps=host.numbers,
         step_ns=tuple(np.diff(host.edges).tolist()),
         busy_ns=works,
@@ -115,8 +119,8 @@ def collect_host_evidence(
         kernel_ns=kernel_ns,
         late_ns=_late(host, shares),
         loading=_loadings(host, loading),
-        gaps=placed_gaps(host, gaps, _copies_first(host, device)),
-        interruptions=interruptions(located, len(host)),
+        gaps=placed_gaps(host, gaps, _copies_first(host, device)) if not calls_alone else NO_GAPS,
+        interruptions=interruptions(located, len(host)) if not calls_alone else None,
         synchronising=synchronisations(host, device, around) if device is not None else (),
         allocating=allocations(host, device, around) if device is not None else (),
         compiling=compilation(host, compiling),

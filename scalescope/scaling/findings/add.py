@@ -15,9 +15,9 @@ from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.as_run.step import (
     add_contradiction,
+    spread_ms,
     step_as_run,
     take_recording_out,
-    uneven_ms,
     untraced_alone,
 )
 from scalescope.scaling.as_run.untraced import untraced_of_run
@@ -114,7 +114,7 @@ def _add(
         return
     analysis.replay = replayer.replay
     analysis.as_run = take_recording_out(replayer, untraced or untraced_of_run(target.path), host or ())
-    add_contradiction(analysis, uneven_ms(replayer))
+    add_contradiction(analysis, spread_ms(replayer))
     if (told := analysis.as_run) is not None and told.contradicts is not None and told.untraced_by == "given":
         # nothing is to rest on it: the step as run is what it is without
         replayer = open_replayer(target, analysis, sweeps, records, jobs)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from scalescope.scaling.as_run.recording import has_operators
 from scalescope.scaling.finding import Finding, ranked
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.detectors.alternating_load import alternating_load
@@ -11,7 +12,7 @@ from scalescope.scaling.findings.detectors.data_loading import data_loading
 from scalescope.scaling.findings.detectors.gradients import gradients
 from scalescope.scaling.findings.detectors.host_bound import host_bound, host_bound_behind
 from scalescope.scaling.findings.detectors.host_causes import host_causes
-from scalescope.scaling.findings.detectors.host_late import host_late
+from scalescope.scaling.findings.detectors.host_late import host_gaps, host_late
 from scalescope.scaling.findings.detectors.more_work import more_work
 from scalescope.scaling.findings.detectors.oversubscribed import oversubscribed, without_its_symptoms
 from scalescope.scaling.findings.detectors.own_work import own_work
@@ -42,12 +43,20 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
 #: What holds hosts up: by their own records, and where those are not at hand by what they take for the same launches.
 FROM_RECORDS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (host_causes,)
 FROM_LAUNCHES: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (data_loading, host_late)
+#: Of the device and its calls alone, without operators: records tell which calls wait, launches where a host is late.
+FROM_CALLS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (host_causes, host_gaps)
+
+
+def _on_hosts(scene: Scene) -> tuple[Callable[[Scene], Iterator[Candidate]], ...]:
+    if scene.host is None:
+        return FROM_LAUNCHES
+    records = scene.replayer.records.values()
+    return FROM_RECORDS if any(has_operators(one) for one in records) else FROM_CALLS
 
 
 def find(scene: Scene) -> list[Finding]:
     """Return the findings of a run that can be replayed, most costly first; never an empty list."""
-    on_hosts = FROM_LAUNCHES if scene.host is None else FROM_RECORDS
-    candidates = [candidate for detect in (*DETECTORS, *on_hosts) for candidate in detect(scene)]
+    candidates = [candidate for detect in (*DETECTORS, *_on_hosts(scene)) for candidate in detect(scene)]
     candidates = without_contained(scene, without_its_symptoms(candidates))
     priced = price(scene, [*candidates, *host_bound_behind(scene, candidates)])
     found = ranked(hold(scene, candidates, priced))

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
 from scalescope.scaling.finding import ON_THE_DEVICE, Code, Finding, bounded
 from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene
+from scalescope.scaling.findings.pricing import held_by
 from scalescope.scaling.replay.change import Change
 
 #: What devices or hosts are seen to do, and nobody else's doing explains.
@@ -42,16 +43,24 @@ def hold(scene: Scene, candidates: Sequence[Candidate], found: Sequence[Finding]
     kept = [one for one in found if (one.low_ms or 0.0) > 0 or one.code in (*_OF_SETTINGS, *_SEEN)]
     known = {(one.code, one.rank) for one in found}
     doubtful = [one for one in candidates if one.removals and one.code in _SEEN and (one.code, one.rank) not in known]
-    return kept + _at_most(scene, doubtful)
+    sure = [one for one in candidates if one.removals and (one.code, one.rank) in known]
+    return kept + _at_most(scene, doubtful, [*sure, *doubtful])
 
 
-def _at_most(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
-    """Return what each candidate costs where recording costs most, and the hosts are therefore fastest."""
-    changes = [Change(without=one.removals) for one in candidates]
-    scene.replayer.work_out(changes, near=True)
+def _at_most(scene: Scene, candidates: Sequence[Candidate], seen: Sequence[Candidate]) -> list[Finding]:
+    """Return what each candidate costs where recording costs most, and the hosts are therefore fastest.
+
+    What of all that was `seen` would go with it is taken out before.
+    """
+    before = [Change(without=held_by(seen, one)) for one in candidates]
+    changes = [
+        Change(without=tuple(dict.fromkeys((*first.without, *one.removals))))
+        for first, one in zip(before, candidates, strict=True)
+    ]
+    scene.replayer.work_out([*changes, *(one for one in before if one.without)], near=True)
     findings = []
-    for one, change in zip(candidates, changes, strict=True):
-        told = scene.replayer.predict(change, near=True)
+    for one, first, change in zip(candidates, before, changes, strict=True):
+        told = scene.replayer.predict(change, beyond=first if first.without else None, near=True)
         most = -(told.low_ms or 0.0)
         least = WORTH_SAYING * (1.0 if one.code in ON_THE_DEVICE else _WORTH_A_DOUBT)
         if most >= least * scene.step_ms:

@@ -14,7 +14,15 @@ from msgspec.structs import replace
 
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.finding import ON_THE_DEVICE, Finding, bounded, is_counted
+from scalescope.scaling.finding import (
+    ON_THE_DEVICE,
+    SHOWN_BY_WAITS,
+    Code,
+    EvidenceRow,
+    Finding,
+    bounded,
+    is_counted,
+)
 from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene, Seen
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
@@ -25,6 +33,10 @@ from scalescope.scaling.trace.kernel_kinds import MULTIPLYING
 _LARGE = 0.03
 #: What two changes bring together beyond what each brings alone, as a share of it, for them to hide each other.
 _HIDDEN = 0.1
+#: What holds one host up.
+_OF_ONE_HOST: tuple[Code, ...] = ("host_stall", "host_starved", "data_loading")
+#: What waits of all hosts bring vanishes with a cause of one of them where no more than this share of it is left.
+_VANISHES = 0.5
 #: What devices that compute, and multiply, for so much of their step give back once a cause on a device is gone: at
 #: their power limit, time in which nothing is computed comes back as lower clocks. On H200, of what the replay takes
 #: out, jobs with random weights gave back 0.80 to 0.92, and with weights of 0, which draw less power, 1.00; no trace
@@ -50,6 +62,7 @@ def price(scene: Scene, candidates: Sequence[Candidate]) -> list[Finding]:
     kept = [one for one, ms in zip(together, shares, strict=True) if ms >= _least(scene, one)]
     if len(kept) < len(together):  # what is no finding explains nothing of the others
         shares = _shares(scene, kept)
+    kept = _that_show(scene, together, kept)
     gains = [_as_if_all_wait(scene, one) for one in _with_intervals(scene, kept, shares)]
     context = _removals(kept)
     changing = [one for one in candidates if one.change is not None]
@@ -100,12 +113,20 @@ def without_contained(scene: Scene, candidates: Sequence[Candidate]) -> list[Can
             continue
         if is_counted(part.evidence):
             continue  # it is there, whatever hides behind it or it behind
+        if part.rank is not None and whole.rank is None:
+            continue  # what one rank has and the others do not is no part of what all of them do
         least = _least(scene, part)
         by_part, by_whole = (_gain_ms(scene.replayer, alone[one.removals]) for one in (part, whole))
         by_both = _gain_ms(scene.replayer, both[part.removals, whole.removals])
-        if by_part >= least > by_both - by_whole and by_both - by_part >= least:
+        adds = by_both - by_part >= least
+        if by_part >= least > by_both - by_whole and (adds or _is_one_cause(whole, part)):
             left = [one for one in left if one is not part]
     return left
+
+
+def _is_one_cause(copies: Candidate, waits: Candidate) -> bool:
+    """Whether two candidates are one rank's copies and its waits for them, either of which takes out the other."""
+    return (copies.code, waits.code) == ("copies", "synchronising") and copies.rank == waits.rank is not None
 
 
 def _least(scene: Scene, candidate: Candidate) -> float:
@@ -140,6 +161,11 @@ def _shares(scene: Scene, candidates: Sequence[Candidate]) -> list[float]:
     return [share * all_of_it / total if total > 0 else share for share in shares]
 
 
+def held_by(candidates: Sequence[Candidate], one: Candidate) -> tuple[Removal, ...]:
+    """Return what is taken out before a candidate, which would go with it."""
+    return _removals([other for other in candidates if _holds(one, other)])
+
+
 def first_and_last(candidates: Sequence[Candidate], one: Candidate) -> tuple[tuple[Change, Change], ...]:
     """Return what is taken out before, and with, a candidate where it goes as early as it can, and as late."""
     inside = [other for other in candidates if _holds(one, other)]
@@ -160,6 +186,8 @@ def _holds(whole: Candidate, part: Candidate) -> bool:
     """Whether taking out what is of all ranks takes out what is of one rank, too; or what a host does longer, stalls
     that it has in some steps.
     """
+    if _lets_show(whole, part):
+        return True
     if part.seen is not None:
         return any(one.what in ("host", "gaps") and one.rank in (None, part.rank) for one in whole.removals)
     everywhere = {removal.what for removal in whole.removals if removal.rank is None and removal.what != "pause"}
@@ -168,6 +196,37 @@ def _holds(whole: Candidate, part: Candidate) -> bool:
     return part is not whole and bool(part.removals) and all(
         removal.rank is not None and removal.what in everywhere for removal in part.removals
     )  # fmt: skip
+
+
+def _lets_show(whole: Candidate, part: Candidate) -> bool:
+    """Whether all hosts wait for their devices, and so cannot run ahead of what holds one of them up.
+
+    Without the waits the others would hide it, and without it they would wait for next to nothing: either cure takes
+    out the same time. What one rank has and the others do not is the cause then, and the waits are how it shows.
+    """
+    everyone_waits = whole.code == "synchronising" and whole.rank is None
+    return everyone_waits and part.code in _OF_ONE_HOST and part.rank is not None and bool(part.removals)
+
+
+def _that_show(scene: Scene, candidates: Sequence[Candidate], kept: Sequence[Candidate]) -> list[Candidate]:
+    """Return the kept candidates, those that show by waits which cost little without them with a word of that."""
+    found = list(kept)
+    for waits in (one for one in candidates if one.code == "synchronising" and one.rank is None):
+        shown = [one for one in kept if _lets_show(waits, one)]
+        if not shown:
+            continue
+        before = Change(without=_removals(_in_order(candidates, shown)))
+        after = Change(without=_removals(_in_order(candidates, [*shown, waits])))
+        alone = Change(without=waits.removals)
+        scene.replayer.work_out([before, after, alone], quick=True, near=True)
+        whole = _gain_ms(scene.replayer, alone)
+        left = _gain_ms(scene.replayer, after) - _gain_ms(scene.replayer, before)
+        if whole >= _least(scene, waits) and left < _VANISHES * whole:
+            calls = next((row.calls for row in waits.evidence if row.calls is not None), None)
+            row = EvidenceRow(kind="figure", name=SHOWN_BY_WAITS, calls=calls)
+            found = [replace(one, evidence=(*one.evidence, row)) if any(one is other for other in shown) else one
+                     for one in found]  # fmt: skip
+    return found
 
 
 def _gain_ms(replayer: Replayer, change: Change) -> float:

@@ -27,6 +27,8 @@ ANNOTATION = LOADING
 
 #: What torch's data loaders put around their own `__next__`.
 _ENUMERATED = re.compile(r"enumerate\((DataLoader|\w*DataPipe\w*)\)#")
+#: Of those, the one that waits for a worker process: it ends when that has the batch, whatever the loop did before.
+_FROM_WORKERS = re.compile(r"enumerate\(DataLoader\)#_MultiProcessingDataLoaderIter\b")
 #: Annotations of torch, its libraries and compilers; none of them loads data.
 _NOT_THE_LOOP = re.compile(
     r"ProfilerStep#|Optimizer\.|\w*DataParallel\b|FSDP|FullySharded|fsdp|(nccl|gloo|mpi|rccl|ucc|xccl):"
@@ -85,6 +87,16 @@ def data_loading(trace: Trace, steps: Steps) -> Intervals:
                     continue
             found.append(Intervals(one.starts + base, one.ends + base))
     return union(*found) if found else EMPTY
+
+
+def waits_for_workers(trace: Trace, steps: Steps) -> Intervals:
+    """Return when the training loop's thread waits for batches of worker processes: a disjoint set in absolute ns."""
+    spans, base = trace.annotations, trace.header.base_ns
+    names = [name for name in np.unique(spans.name).tolist() if _FROM_WORKERS.match(trace.names[name])]
+    rows = np.isin(spans.name, names)
+    if steps.thread is not None:
+        rows &= spans.thread == steps.thread
+    return union(Intervals(spans.start[rows] + base, spans.end[rows] + base)) if rows.any() else EMPTY
 
 
 def _how_clearly(trace: Trace, spans: HostSpans, name: int) -> int:
@@ -156,3 +168,8 @@ def _launches(trace: Trace) -> tuple[Ints, Ints]:
 def copies_from_host(name: str) -> bool:
     """Tell whether an activity copies out of the host's memory to a device, as CUDA or ROCm names it."""
     return "HtoD" in name or "HostToDevice" in name
+
+
+def copies_to_host(name: str) -> bool:
+    """Tell whether an activity copies out of a device's memory to the host's, as CUDA or ROCm names it."""
+    return re.search(r"DtoH|DeviceToHost", name, re.IGNORECASE) is not None

@@ -10,14 +10,14 @@ import numpy as np
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.communication import communication_calls
 from scalescope.scaling.rank.cpu import CpuTimeline, host_layers
-from scalescope.scaling.rank.loading import data_loading
+from scalescope.scaling.rank.loading import copies_to_host, data_loading, waits_for_workers
 from scalescope.scaling.rank.partition import NO_LAYERS, Layers, Windows, device_layers, device_windows
 from scalescope.scaling.rank.phases import find_phases
 from scalescope.scaling.rank.recorded import Recorded, count_recorded
-from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, Timeline
+from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, COPY, Timeline
 from scalescope.scaling.trace.families import HANDOVER_OPS
 from scalescope.scaling.trace.header import OwnMetadata
-from scalescope.scaling.trace.intervals import Intervals, Ints, clip, covered_before, union
+from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, clip, covered_before, union
 from scalescope.scaling.trace.trace import Trace
 
 #: What a host call does: it launches an activity, makes a stream wait for others, or waits itself.
@@ -95,6 +95,7 @@ class RankRecord:
     layers: Layers = NO_LAYERS  # what the steps are shared out among
     multiplied: dict[str, tuple[int, int]] = field(default_factory=dict)  # see Trace
     blocks: list[int] = field(default_factory=list)  # by activity: of a kernel's grid, 0 where that is not told
+    from_workers: Intervals = EMPTY  # of `data`, when the host waits for batches of worker processes
     phases: list[tuple[int, int, str]] = field(default_factory=list)  # what the loop's thread says it does, ascending
 
 
@@ -135,6 +136,7 @@ def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
         collectives=collectives,
         calls=_calls(trace, trace.activities.correlation[order].tolist(), until),
         data=union(data_loading(trace, timeline.steps)),
+        from_workers=waits_for_workers(trace, timeline.steps),
         edges=windows.edges[: MOST_STEPS + 1].tolist(),
         steps=windows.numbers[:MOST_STEPS],
         blocks=trace.activities.blocks[order].tolist(),
@@ -216,12 +218,18 @@ def _find_awaited(record: RankRecord) -> None:
             begun = bisect_right(record.start, call.end)
             if launches - begun >= _QUEUE_IS_FULL and begun and record.start[begun - 1] > call.start:
                 call.awaits, call.room = begun - 1, True
+            elif record.end[call.activity] <= call.end and _is_copied_to_host(record, call.activity):
+                call.awaits = call.activity  # into pageable memory: the call returns when the copy is through
         elif call.kind == SYNC:
             at = bisect_right(sorted_ends, call.end) - 1
             if at >= 0 and sorted_ends[at] > call.start:
                 call.awaits = int(by_end[at])
-        if call.awaits >= 0 and launched_by.get(call.awaits, -1) >= index:
+        if call.awaits not in (-1, call.activity) and launched_by.get(call.awaits, -1) >= index:
             call.awaits, call.room = -1, False  # another thread launched it meanwhile: it cannot be what was awaited
+
+
+def _is_copied_to_host(record: RankRecord, at: int) -> bool:
+    return record.kind[at] == COPY and copies_to_host(record.name[at])
 
 
 def _gradient_rows(trace: Trace, record: RankRecord) -> list[int]:
@@ -285,6 +293,7 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
         collectives=collectives,
         calls=[],
         data=union(timeline.data),
+        from_workers=waits_for_workers(trace, timeline.steps),
         edges=edges,
         steps=numbers,
     )
@@ -404,9 +413,10 @@ def _awaited_collectives(record: RankRecord, handover_of: dict[int, int], ddp: b
     return calls
 
 
-def data_between(record: RankRecord, start: int, end: int) -> int:
-    """Return for how many ns of a stretch the host loads data."""
-    if record.data.starts.size == 0:
+def data_between(record: RankRecord, start: int, end: int, *, from_workers: bool = False) -> int:
+    """Return for how many ns of a stretch the host loads data; `from_workers`: waits for batches of such."""
+    loading = record.from_workers if from_workers else record.data
+    if loading.starts.size == 0:
         return 0
-    left, right = covered_before(record.data, np.array([start, end], np.int64)).tolist()
+    left, right = covered_before(loading, np.array([start, end], np.int64)).tolist()
     return int(right - left)

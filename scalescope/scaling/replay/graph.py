@@ -140,6 +140,8 @@ class Graph:
     loading: set[int] = field(default_factory=set)  # activities of a CPU that load data
     #: by activity: how many times the contention's inflation is its own; beyond the list 1
     slowed: list[float] = field(default_factory=list)
+    #: by rank: its calls before which the host waits, each time, for a batch that a worker process makes
+    paced: dict[int, list[int]] = field(default_factory=dict)
     led: set[int] = field(default_factory=set)  # ranks whose hosts begin ahead of the trace (replay/host_cost.py)
     shared: _Shared = field(default_factory=_Shared, repr=False, compare=False)
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.replay.engine.timing import Timing
 from scalescope.scaling.replay.graph import Graph, HostCall
+from scalescope.scaling.replay.ranks.paced import keep_pace
 from scalescope.scaling.replay.simulate import bounded, bounded_steps, simulate, simulate_begins
 
 Floats = npt.NDArray[np.float64]
@@ -60,13 +61,18 @@ class Start:
 
 
 def without_recording(graph: Graph, cost: HostCost, scale: float) -> Graph:
-    """Return the graph, as traced, with the hosts' times less `scale` times what recording costs; none goes below 0."""
+    """Return the graph, as traced, with the hosts' times less `scale` times what recording costs; none goes below 0.
+
+    A wait for a worker process grows by as much as its host takes less. Raises RunError where a replay stalls.
+    """
     lighter = graph.copy()
     known = 1.0 if scale > 0 else 0.0
     for rank, own in cost.calls.items():
         before = scale * own.before + known * own.before_known
         during = scale * own.during + known * own.during_known
         lighter.calls[rank] = _less(graph, rank, before, during)
+    if scale > 0:
+        keep_pace(lighter, graph)
     if cost.inside.size:
         lighter.work_ns = array("d", np.maximum(np.array(graph.work_ns) - scale * cost.inside, 0.0).tobytes())
     return lighter

@@ -1,5 +1,6 @@
 """Taking a cause out of a step: what one rank does more, or longer, than the others becomes what the others do."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -7,7 +8,7 @@ import msgspec
 import numpy as np
 
 from scalescope.scaling.rank.timeline import COMMUNICATION, COPY
-from scalescope.scaling.replay.graph import Graph, HostCall
+from scalescope.scaling.replay.graph import Graph, HostCall, median
 from scalescope.scaling.replay.ranks.extra import Beyond, extra_rows, held_up_by, steps_of
 from scalescope.scaling.replay.ranks.reads import reads_of
 from scalescope.scaling.replay.ranks.side_by_side import Launches, SideBySide
@@ -57,6 +58,8 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
             _free_data(graph, rank)
         elif removal.what == "copies":
             _free_copies(graph, rank)
+            if removal.rank is not None and not on_cpu:
+                _free_launches_of_copies(graph, side, rank)
         elif removal.what in ("waits", "reads"):
             _free_reads(graph, rank, with_values=removal.what == "reads")
             _free_waits(graph, rank, for_collectives=not on_cpu)
@@ -162,8 +165,8 @@ def _free_waits(graph: Graph, rank: int, *, for_collectives: bool) -> None:
         awaits = call.awaits >= 0 and not call.room
         if awaits and not for_collectives:
             awaits = graph.activities[call.awaits].kind != COMMUNICATION
-        if awaits and call.launches < 0:
-            calls[at] = replace(call, awaits=-1, duration_ns=0.0)
+        if awaits and call.launches in (-1, call.awaits):
+            calls[at] = replace(call, awaits=-1, duration_ns=0.0, until_ns=0.0)
 
 
 def _free_reads(graph: Graph, rank: int, *, with_values: bool) -> None:
@@ -211,6 +214,51 @@ def _free_copies(graph: Graph, rank: int) -> None:
             calls[at] = replace(call, duration_ns=min(call.duration_ns, _LAUNCH_NS), awaits=-1)
         elif _awaits_copy(graph, call) and at not in reading:
             calls[at] = replace(call, duration_ns=0.0, awaits=-1)  # there is nothing left to wait for
+
+
+def _free_launches_of_copies(graph: Graph, side: SideBySide, rank: int) -> None:
+    """Take out what a host does for copies that the others do not make: the operators around each, and its launch."""
+    steps = steps_of(side)
+    for at, step in enumerate(steps):
+        own = side.launches[rank, step]
+        block: list[int] = []  # the launches since the last one that the others make as well
+        for row in range(len(own.activity)):
+            block.append(row)
+            if own.place[row] >= 0:
+                _free_block(graph, side, rank, step, block, _shared_host_ns(side, rank, step, block))
+                block = []
+        if block and at + 1 < len(steps):  # what the others do meanwhile comes before their next step's first launch
+            following, others = side.launches[rank, steps[at + 1]], side.others(rank, steps[at + 1], "host_ns")
+            first = following.place[0] if following.place.size else -1
+            spare = float(others[first] - following.host_ns[0]) if first >= 0 else 0.0
+            _free_block(graph, side, rank, step, block, max(0.0, spare) if spare == spare else 0.0)
+
+
+def _free_block(graph: Graph, side: SideBySide, rank: int, step: int, block: Sequence[int], shared_ns: float) -> None:
+    """Take out of the copies in a block of launches what their host takes beyond what it shares with the others'."""
+    own = side.launches[rank, step]
+    copies = [row for row in block if own.place[row] < 0 and graph.activities[own.activity[row]].kind == COPY]
+    left = float(sum(own.host_ns[row] for row in block)) - shared_ns if copies else 0.0
+    for row in reversed(copies):
+        less = min(left, float(own.host_ns[row]))
+        if less <= 0:
+            return
+        _shorten_host(graph, rank, own, row, less)
+        left -= less
+
+
+def _shared_host_ns(side: SideBySide, rank: int, step: int, block: Sequence[int]) -> float:
+    """Return what the others' hosts take from the launch before a block of this rank's to the one that ends it."""
+    own = side.launches[rank, step]
+    after, until = own.place[block[0] - 1] if block[0] else -1, own.place[block[-1]]
+    spent = []
+    for other in side.ranks:
+        theirs = side.launches[other, step]
+        ends = np.flatnonzero(theirs.place == until)
+        if other != rank and ends.size:
+            begins = np.flatnonzero(theirs.place == after) if after >= 0 else ends[:0]
+            spent.append(float(theirs.host_ns[(begins[0] + 1 if begins.size else 0) : ends[0] + 1].sum()))
+    return median(spent)
 
 
 def _awaits_copy(graph: Graph, call: HostCall) -> bool:

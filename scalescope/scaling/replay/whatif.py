@@ -35,6 +35,7 @@ from scalescope.scaling.replay.other_collectives import OtherCollectives
 from scalescope.scaling.replay.ranks.absences import keep_absences
 from scalescope.scaling.replay.ranks.between_ranks import cells_between_ranks
 from scalescope.scaling.replay.ranks.launch_inflation import slowing_of_launches
+from scalescope.scaling.replay.ranks.paced import keep_pace
 from scalescope.scaling.replay.ranks.side_by_side import SideBySide, lay_side_by_side, under
 from scalescope.scaling.replay.removal import remove
 from scalescope.scaling.replay.simulate import bounded, bounded_steps, mean_step_ns, simulate, simulate_steps
@@ -407,7 +408,17 @@ class Replayer:
             perfect_overlap(graph)
         if change.no_inflation:
             graph.contention = replace(graph.contention, inflation=0.0)
+        if graph.paced:
+            keep_pace(graph, assumed.graph, _loading_freed(graph, change))
         return None
+
+
+def _loading_freed(graph: Graph, change: Change) -> frozenset[int]:
+    """Return the ranks whose batches a change lets come otherwise than they do."""
+    if change.data_free:
+        return frozenset(graph.ranks)
+    freed = {one.rank for one in change.without if one.what == "data"} | ({change.no_straggler} - {None})
+    return frozenset(graph.ranks if None in freed else (one for one in freed if one is not None))
 
 
 def _bursts(assumed: _Assumed, change: Change, graph: Graph, buckets: Sequence[StepBuckets]) -> Bursts:

@@ -25,7 +25,8 @@ def copies(scene: Scene) -> Iterator[Candidate]:
 
 
 def _copies_alone(scene: Scene, rank: int) -> bool:
-    extra = extra_launches(scene, rank, ("own",))
+    # data that is copied to the host is copies, and their waits go with them; a figure that is read takes no time
+    extra = extra_launches(scene, rank, ("own",), reads=True)
     return extra.is_copying and extra.in_most_steps(WORTH_A_LOOK * scene.step_ms)
 
 

@@ -74,15 +74,17 @@ def besides(scene: Scene, rank: int) -> Extra | None:
     return own if own.in_most_steps(least) else None
 
 
-def extra_launches(scene: Scene, rank: int, whats: Sequence[Beyond]) -> Extra:
-    """Return what a rank runs beyond the others' program, less what they run instead of it."""
+def extra_launches(scene: Scene, rank: int, whats: Sequence[Beyond], *, reads: bool = False) -> Extra:
+    """Return what a rank runs beyond the others' program, less what they run instead of it.
+
+    What is there to be read goes with the reads, where those are a candidate themselves; with `reads` it stays.
+    """
     side, graph = scene.side, scene.replayer.graph
     per_step: list[float] = []
     copied = 0.0
     time: dict[str, float] = defaultdict(float)
     calls: Counter[str] = Counter()
-    # what is there to be read goes with the reads, where those are a candidate themselves
-    reads_cost = any(one.code == "synchronising" and one.rank == rank for one in scene.host or ())
+    reads_cost = not reads and any(one.code == "synchronising" and one.rank == rank for one in scene.host or ())
     read = read_activities(graph, rank) if reads_cost else set()
     made: list[int] = []
     known = 0

@@ -12,11 +12,10 @@ from scalescope.scaling.trace.kernel_names import short_name
 _NATURAL = 0.3
 
 
-def host_late(scene: Scene) -> Iterator[Candidate]:
-    """Yield a candidate for each rank whose host is held up in gaps, or takes much longer for all that it does."""
+def host_gaps(scene: Scene) -> Iterator[Candidate]:
+    """Yield a candidate for each rank whose host is held up in gaps that the others do not have."""
     for rank in scene.side.ranks if len(scene.side.ranks) > 1 else ():
-        gaps = _per_step(scene, rank, gaps_only=True)
-        if statistics.fmean(gaps) >= WORTH_A_LOOK * scene.step_ms:
+        if statistics.fmean(_per_step(scene, rank, gaps_only=True)) >= WORTH_A_LOOK * scene.step_ms:
             yield Candidate(
                 code="host_stall",
                 rank=rank,
@@ -24,6 +23,13 @@ def host_late(scene: Scene) -> Iterator[Candidate]:
                 evidence=_longest_gaps(scene, rank),
                 remedy=Remedy(cure="look_at_host"),
             )
+
+
+def host_late(scene: Scene) -> Iterator[Candidate]:
+    """Yield a candidate for each rank whose host is held up in gaps, or takes much longer for all that it does."""
+    yield from host_gaps(scene)
+    for rank in scene.side.ranks if len(scene.side.ranks) > 1 else ():
+        gaps = _per_step(scene, rank, gaps_only=True)
         mine, theirs = _host_ms(scene, rank)
         everywhere = mine - statistics.fmean(gaps) - theirs
         if everywhere > _NATURAL * theirs and scene.worth_a_look(everywhere):

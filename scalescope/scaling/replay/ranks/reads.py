@@ -6,12 +6,12 @@ reads follow one another and little lies between two of them (gradients' norms, 
 what computes the value: a *row*. Then what lies between them, on the host and on the device, goes with the reads.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 
+from scalescope.scaling.rank.loading import copies_to_host
 from scalescope.scaling.rank.timeline import COMMUNICATION, COPY
 from scalescope.scaling.replay.graph import Graph, HostCall
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of
@@ -20,8 +20,6 @@ from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of
 _MOST_LAUNCHES = 4
 #: So many reads with so little between them are a row.
 _LEAST_READS = 3
-
-_TO_HOST = re.compile(r"DtoH|DeviceToHost", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,11 @@ class Read:
 def reads_of(graph: Graph, rank: int) -> list[Read]:
     """Return a rank's reads, in order; those of a row begin with what computes their values."""
     calls = graph.calls[rank]
-    found = [Read(at - 1, at - 1, at) for at in range(1, len(calls)) if _is_read(graph, calls, at)]
+    found = [
+        Read(at, at, at) if _copies_and_waits(graph, calls[at]) else Read(at - 1, at - 1, at)
+        for at in range(len(calls))
+        if _copies_and_waits(graph, calls[at]) or (at and _is_read(graph, calls, at))
+    ]
     result: list[Read] = []
     for row in _rows(graph, calls, found):
         if len(row) < _LEAST_READS:
@@ -58,13 +60,22 @@ def read_activities(graph: Graph, rank: int) -> set[int]:
     return {calls[at].launches for read in reads_of(graph, rank) for at in read.calls() if calls[at].launches >= 0}
 
 
+def _copies_and_waits(graph: Graph, call: HostCall) -> bool:
+    """Whether a call copies to the host, and returns when the copy is through."""
+    return 0 <= call.launches == call.awaits and not call.room and _is_to_host(graph, call.awaits)
+
+
+def _is_to_host(graph: Graph, at: int) -> bool:
+    node = graph.activities[at]
+    return node.kind == COPY and copies_to_host(node.name)
+
+
 def _is_read(graph: Graph, calls: Sequence[HostCall], at: int) -> bool:
     """Whether the call at a place waits for the copy to the host that the call before it launched."""
     wait, before = calls[at], calls[at - 1]
     if wait.launches >= 0 or wait.room or wait.awaits < 0 or before.launches != wait.awaits:
         return False
-    node = graph.activities[wait.awaits]
-    return node.kind == COPY and before.thread == wait.thread and _TO_HOST.search(node.name) is not None
+    return before.thread == wait.thread and _is_to_host(graph, wait.awaits)
 
 
 def _rows(graph: Graph, calls: Sequence[HostCall], found: Sequence[Read]) -> Iterator[list[Read]]:
