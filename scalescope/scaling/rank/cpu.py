@@ -35,6 +35,7 @@ class CpuTimeline:
     communication: Intervals
     data: Intervals
     collectives: list[RankCollective]
+    handovers: Intervals  # when the loop's thread hands a collective over or waits for one, in whatever operator
     #: outermost operators of the loop's thread with their names, for laying two runs side by side
     operators: Intervals
     operator_name: Ints
@@ -56,7 +57,8 @@ def build_cpu_timeline(trace: Trace) -> CpuTimeline:
     is_handover = handover[names] if names.size else np.empty(0, bool)
     # operators that the data loader runs prepare batches: that is loading, and counted there
     own = difference(union(Intervals(starts[~is_handover], ends[~is_handover])), data)
-    compute = difference(own, union(Intervals(starts[is_handover], ends[is_handover])))
+    handovers = union(Intervals(starts[is_handover], ends[is_handover]))
+    compute = difference(own, handovers)
     outermost = _outermost(starts, ends)
     collectives = _collectives(trace, steps)
     communication = union(
@@ -70,6 +72,7 @@ def build_cpu_timeline(trace: Trace) -> CpuTimeline:
         communication=communication,
         data=data,
         collectives=collectives,
+        handovers=handovers,
         operators=Intervals(starts[outermost], ends[outermost]),
         operator_name=names[outermost].astype(np.int64),
         thread=thread,

@@ -250,13 +250,12 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
     """Return what a rank without a device says: operators of the loop's thread are activities that the host awaits.
 
     Operators that hand collectives over launch them; what the run loops do is on streams of its own, a thread each.
-    DDP awaits its buckets once the last one is handed over.
+    DDP awaits its buckets once the last one is handed over. An operator that hands a collective over or waits for one
+    in its midst, as a tensor's own backward pass may, is two activities: what lies between is no compute.
     """
-    names = [trace.names[name] for name in timeline.operator_name.tolist()]
     base = trace.header.base_ns
     until, count = _kept(timeline.windows, timeline.operators.starts)
-    spans = zip(timeline.operators.starts.tolist(), timeline.operators.ends.tolist(), names, strict=True)
-    ops = [(start, end, name) for start, end, name in spans if start < until and not name.startswith(HANDOVER_OPS)]
+    ops = [one for one in _computing(trace, timeline) if one[0] < until]
     edges = timeline.windows.edges[: MOST_STEPS + 1].tolist()
     numbers = timeline.windows.numbers[:MOST_STEPS]
     collectives = [one for one in timeline.collectives if one.start < until]
@@ -297,6 +296,29 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
     result.recorded = count_recorded(trace, starts, ends, {thread}, inside, computes)
     result.own, result.multiplied = trace.header.own, trace.multiplied
     return result
+
+
+def _computing(trace: Trace, timeline: CpuTimeline) -> list[tuple[int, int, str]]:
+    """Return the stretches of the loop's thread in which operators compute, with their names, ascending by start."""
+    names = [trace.names[name] for name in timeline.operator_name.tolist()]
+    spans = zip(timeline.operators.starts.tolist(), timeline.operators.ends.tolist(), names, strict=True)
+    left, right = timeline.handovers.starts.tolist(), timeline.handovers.ends.tolist()
+    found: list[tuple[int, int, str]] = []
+    at = 0
+    for start, end, name in spans:
+        if name.startswith(HANDOVER_OPS):
+            continue
+        while at < len(left) and right[at] <= start:
+            at += 1
+        begin, inside = start, at
+        while inside < len(left) and left[inside] < end:
+            if left[inside] > begin:
+                found.append((begin, left[inside], name))
+            begin = right[inside]
+            inside += 1
+        if begin < end or begin == start:
+            found.append((begin, end, name))
+    return found
 
 
 def _let_go(collectives: Sequence[RankCollective], ops: Sequence[tuple[int, int, str]]) -> list[int]:
