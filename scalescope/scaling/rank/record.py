@@ -9,7 +9,7 @@ import numpy as np
 
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.communication import communication_calls
-from scalescope.scaling.rank.cpu import CpuTimeline, host_layers
+from scalescope.scaling.rank.cpu import WOKEN_NS, WOKEN_SHARE, CpuTimeline, host_layers
 from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import NO_LAYERS, Layers, Windows, device_layers, device_windows
 from scalescope.scaling.rank.phases import find_phases
@@ -38,9 +38,8 @@ _QUICK_NS = 20_000
 
 #: On CPUs: a thread that does nothing for so long waits, …
 _WAITS_NS = 150_000
-#: … for the one collective that runs for so much of that; its end is written down so much later at most, or by such a
-#: share of it.
-_MOSTLY, _LATE_NS, _LATE_SHARE = 0.8, 5_000_000, 0.1
+#: … for the one collective that runs for so much of that.
+_MOSTLY = 0.8
 
 _SYNCHRONISING = ("DeviceSynchronize", "StreamSynchronize", "EventSynchronize")
 
@@ -341,7 +340,7 @@ def _let_go(collectives: Sequence[RankCollective], ops: Sequence[tuple[int, int,
         if (
             alone
             and end - max(begin, one.start) >= _MOSTLY * length
-            and (0 < one.end - end <= max(_LATE_NS, _LATE_SHARE * length))
+            and (0 < one.end - end <= max(WOKEN_NS, WOKEN_SHARE * length))
             # nor did the thread wait for one that was in flight, too, and is written down before
             and not any(other.start < end <= other.end < one.end for other in collectives)
         ):
