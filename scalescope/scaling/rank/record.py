@@ -88,6 +88,7 @@ class RankRecord:
     data: Intervals  # when the host loads data
     edges: list[int]  # of the device's steps
     steps: list[int]  # their numbers
+    mean_step_ns: float = 0.0  # of all the window's steps, of which `edges` has the first ones
     gradients: list[GradientReady] = field(default_factory=list)
     recorded: Recorded | None = None  # what recording was charged with on the way
     own: OwnMetadata = field(default_factory=OwnMetadata)  # what the trace says of its window and of recording's cost
@@ -104,6 +105,10 @@ def _kept(windows: Windows, starts: Ints) -> tuple[float, int]:
     until = math.inf if len(windows) <= MOST_STEPS else int(windows.edges[MOST_STEPS])
     count = int((starts < until).sum())
     return (until, count) if count <= MOST_ACTIVITIES else (-math.inf, count)
+
+
+def _mean_step_ns(windows: Windows) -> float:
+    return float(windows.edges[-1] - windows.edges[0]) / len(windows) if len(windows) else 0.0
 
 
 def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
@@ -135,6 +140,7 @@ def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
         data=union(data_loading(trace, timeline.steps)),
         edges=windows.edges[: MOST_STEPS + 1].tolist(),
         steps=windows.numbers[:MOST_STEPS],
+        mean_step_ns=_mean_step_ns(windows),
     )
     if rows:
         result.layers = _within(device_layers(timeline, windows, result.data), result.edges)
@@ -283,6 +289,7 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
         data=union(timeline.data),
         edges=edges,
         steps=numbers,
+        mean_step_ns=_mean_step_ns(timeline.windows),
     )
     if rows and edges:
         result.layers = _within(host_layers(timeline), edges)
