@@ -1,0 +1,67 @@
+"""Whether the step as run may be the traced one without what recording cost: else it is not told.
+
+All that recording costs a rank a step is what was recorded there, times what that may plausibly cost. A replay whose
+step, or whose ranks' compute, differs from the traced one by more is not the traced job without its profiler: what it
+waits for is not what the job waited for, or its few steps are none like the window's others.
+"""
+
+import statistics
+from collections.abc import Mapping
+
+import numpy as np
+
+from scalescope.scaling.as_run.calibrate import ON_DEVICES
+from scalescope.scaling.as_run.recording import RecordingTerms
+from scalescope.scaling.rank.partition import Partition
+from scalescope.scaling.rank.record import RankRecord
+from scalescope.scaling.replay.host_cost import HostCost
+from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.trace.intervals import covered_before
+
+#: Of a step: what a replay's may be off by for other reasons, such as its first step's.
+_OFF = 0.05
+
+
+def is_apart(replayer: Replayer, cost: HostCost, terms: RecordingTerms, parts: Mapping[int, Partition]) -> bool:
+    """Tell whether a step as run, whose parts these are, differs from the traced one by more than recording explains.
+
+    `replayer`: that speaks of the step as run.
+    """
+    most = max(_most_ns(record, cost, terms, at) for at, record in _places(replayer.records))
+    step = replayer.base_ns
+    slack = most + (ON_DEVICES + _OFF) * step
+    of_window = statistics.fmean(one.mean_step_ns for one in replayer.records.values())
+    return any(abs(traced - step) > slack for traced in (replayer.replay.traced_ms * 1e6, of_window) if traced) or any(
+        _computes_more(replayer, record, parts[rank], slack)
+        for rank, record in replayer.records.items()
+        if rank in parts
+    )
+
+
+def _places(records: Mapping[int, RankRecord]) -> list[tuple[tuple[int, int, int], RankRecord]]:
+    """Return each rank with its number and where its activities lie among those of all."""
+    found, begin = [], 0
+    for rank in sorted(records):
+        end = begin + len(records[rank].start)
+        found.append(((rank, begin, end), records[rank]))
+        begin = end
+    return found
+
+
+def _most_ns(record: RankRecord, cost: HostCost, terms: RecordingTerms, at: tuple[int, int, int]) -> float:
+    """Return what recording costs a rank's host a step at most."""
+    rank, begin, end = at
+    own = cost.calls[rank]
+    modelled = float(own.before.sum() + own.during.sum())
+    modelled += float(cost.inside[begin:end].sum()) if cost.inside.size else 0.0
+    known = float(own.before_known.sum() + own.during_known.sum())
+    return (terms.high * modelled + known) / max(1, len(record.steps))
+
+
+def _computes_more(replayer: Replayer, record: RankRecord, part: Partition, slack: float) -> bool:
+    """Tell whether a rank computes for longer a step than it did in the trace."""
+    count = max(1, len(record.steps) - 1)  # a next one bounds them
+    edges = np.array([record.edges[0], record.edges[count]], np.int64)
+    left, right = covered_before(record.layers.compute, edges).tolist()
+    traced = (right - left) / count
+    return part.compute / count > traced * replayer.slower_devices * (1 + replayer.contention.inflation_high) + slack
