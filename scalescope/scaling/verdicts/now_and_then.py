@@ -168,9 +168,7 @@ def _beyond_median(values: Sequence[float]) -> list[float]:
     return [value - usual for value in values]
 
 
-def _whose(
-    longer: Mapping[int, _Long], by_rank: Mapping[int, Sequence[StepSplit]]
-) -> tuple[int | None, _Long] | None:
+def _whose(longer: Mapping[int, _Long], by_rank: Mapping[int, Sequence[StepSplit]]) -> tuple[int | None, _Long] | None:
     """Return the longer steps with the one rank whose they are, None for all ranks; None where several take turns."""
     if not longer:
         return None
@@ -178,8 +176,11 @@ def _whose(
     if len(longer) == 1:
         others = [_beyond_median([_own_ms(one) for one in own]) for at, own in by_rank.items() if at != rank]
         # a rank beside it whose steps are longer, too, for something else
-        if any(max(own[index] for own in others) >= _MOSTLY * each for index, each in zip(most.at, most.each_ms,
-                                                                                          strict=True) if others):
+        if any(
+            max(own[index] for own in others) >= _MOSTLY * each
+            for index, each in zip(most.at, most.each_ms, strict=True)
+            if others
+        ):
             return None
         return (rank if others else None), most
     if len(longer) == len(by_rank) and all(one.at == most.at and one.what == most.what for one in longer.values()):
