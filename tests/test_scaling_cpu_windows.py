@@ -94,12 +94,14 @@ def test_what_recording_cannot_cost_is_not_taken_for_its_cost(tmp_path: Path, st
     neither wait, and 12 of its 60 ms were told as recording's.
     """
     analysis = analysed(with_validation(4, 20, first=4).write(tmp_path), step_ms)
-    step, _ = step_as_run(analysis)
+    assert analysis.as_run is not None
+    assert (analysis.as_run.reason, analysis.as_run.step_ms, analysis.as_run.recording_ms) == ("apart", None, None)
+    assert "All figures are of the profiled steps" in as_run_sentence(analysis)
+    assert (analysis.as_run.untraced_ms is None) == (step_ms is None)
+    step, ranks = step_as_run(analysis)
     window = sum(one.window_ms / one.steps for one in analysis.ranks) / len(analysis.ranks)
     assert step.value == pytest.approx(window, rel=0.01)
-    assert analysis.as_run is None or analysis.as_run.recording_ms is None or analysis.as_run.recording_ms.value < 2
-    if analysis.as_run is not None and analysis.as_run.reason == "apart":
-        assert "All figures are of the profiled steps" in as_run_sentence(analysis)
+    assert [one.compute_ms for one in ranks] == [one.compute_ms / one.steps for one in analysis.ranks]
 
 
 def test_a_rank_whose_loader_is_late_every_few_steps_is_named(tmp_path: Path) -> None:
