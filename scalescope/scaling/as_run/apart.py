@@ -64,4 +64,5 @@ def _computes_more(replayer: Replayer, record: RankRecord, part: Partition, slac
     edges = np.array([record.edges[0], record.edges[count]], np.int64)
     left, right = covered_before(record.layers.compute, edges).tolist()
     traced = (right - left) / count
-    return part.compute / count > traced * replayer.slower_devices * (1 + replayer.contention.inflation_high) + slack
+    most: float = traced * replayer.slower_devices * (1 + replayer.contention.inflation_high) + slack
+    return part.compute / count > most

@@ -138,7 +138,7 @@ def _waits_inside(
     found: list[tuple[int, int]] = []
     begun = starts[order]
     begins = np.array([one.start for one in collectives], np.int64)
-    for at, row in enumerate(order.tolist()):
+    for row in order.tolist():
         start, end = int(starts[row]), int(ends[row])
         while open_until and open_until[-1][0] <= start:
             open_until.pop()

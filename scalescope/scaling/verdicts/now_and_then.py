@@ -1,9 +1,9 @@
-"""Steps of a window that are longer than its others by the same thing, now and then: validation, a checkpoint, a loader.
+"""Steps of a window that are longer than its others by the same thing: validation, a checkpoint, a loader.
 
 A mean over the window hides it: the rank has no more to do in most steps, and the others wait for it in a step that is
-another one's. Each step's own parts tell it, exactly and of every step of the window: where a rank's compute, loading or
-standing still is longer in some steps by about as much, and by far more than it differs in the others. Ranks that have
-such steps by turns are another matter, and what the job's own rows tell of all its steps stands for itself.
+another one's. Each step's own parts tell it, exactly and of every step of the window: where a rank's compute, loading
+or standing still is longer in some steps by about as much, and by far more than it differs in the others. Ranks that
+have such steps by turns are another matter, and what the job's own rows tell of all its steps stands for itself.
 """
 
 import statistics
@@ -41,7 +41,7 @@ _SAME_CAUSE: frozenset[Code] = frozenset({"own_work", "more_work", "slower_compu
 _LEAST_STEPS, _MOST_LONG = 4, 0.5
 #: A longer step is so by this share of a typical one at least, and so many times what any other step is.
 _LONGER, _TIMES = 0.25, 3
-#: A single one is so by as much as a step takes, as are those of all ranks: an optimiser's step comes now and then, too.
+#: A single one is so by as much as a step takes, as are those of all ranks: an optimiser's step comes so, too.
 _LONGER_ONCE = 1.0
 #: Longer steps are alike where their standard deviation is within this share of their mean.
 _ALIKE = 0.35
