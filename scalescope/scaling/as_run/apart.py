@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from scalescope.scaling.as_run.calibrate import ON_DEVICES
+from scalescope.scaling.as_run.calibrate import ON_DEVICES, Reason
 from scalescope.scaling.as_run.recording import RecordingTerms
+from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.rank.partition import Partition
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.replay.host_cost import HostCost
@@ -22,20 +23,33 @@ from scalescope.scaling.trace.intervals import covered_before
 _OFF = 0.05
 
 
-def is_apart(replayer: Replayer, cost: HostCost, terms: RecordingTerms, parts: Mapping[int, Partition]) -> bool:
+def is_apart(
+    replayer: Replayer,
+    cost: HostCost,
+    terms: RecordingTerms,
+    parts: Mapping[int, Partition],
+    untraced_ms: Interval | None,
+    reason: Reason | None,
+) -> bool:
     """Tell whether a step as run, whose parts these are, differs from the traced one by more than recording explains.
 
-    `replayer`: that speaks of the step as run.
+    `replayer`: that speaks of the step as run. A step that is the untraced one, which is told, has its length from
+    there; `reason`: why it is not. One that is longer than all of the window's steps contradicts those, and so it is
+    told.
     """
     most = max(_most_ns(record, cost, terms, at) for at, record in _places(replayer.records))
     step = replayer.base_ns
     slack = most + (ON_DEVICES + _OFF) * step
+    if any(
+        _computes_more(replayer, one, parts[rank], slack) for rank, one in replayer.records.items() if rank in parts
+    ):
+        return True
     of_window = statistics.fmean(one.mean_step_ns for one in replayer.records.values())
-    return any(abs(traced - step) > slack for traced in (replayer.replay.traced_ms * 1e6, of_window) if traced) or any(
-        _computes_more(replayer, record, parts[rank], slack)
-        for rank, record in replayer.records.items()
-        if rank in parts
-    )
+    if untraced_ms is not None and (
+        reason != "untraced_longer" or 1e6 * untraced_ms.low > of_window * (1 + ON_DEVICES)
+    ):
+        return False
+    return any(abs(traced - step) > slack for traced in (replayer.replay.traced_ms * 1e6, of_window) if traced)
 
 
 def _places(records: Mapping[int, RankRecord]) -> list[tuple[tuple[int, int, int], RankRecord]]:

@@ -128,8 +128,7 @@ def _taken_out(replayer: Replayer, untraced: Untraced | None, host: Sequence[Hos
     except RunError:
         return untraced_alone(untraced)
     parts = partition_replayed(replayer.graph, timing, on_cpu=replayer.on_cpu)
-    is_known = found.source not in ("range", "not_needed") and found.reason != "untraced_longer"
-    if not is_known and is_apart(replayer, cost, terms, parts):
+    if is_apart(replayer, cost, terms, parts, untraced.step_ms if untraced is not None else None, found.reason):
         replayer.put_back()
         return AsRun(step_ms=None, source=found.source, reason="apart")
     late = round(host_bound_ns(replayer.graph, timing))
