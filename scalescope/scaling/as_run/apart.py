@@ -44,12 +44,13 @@ def is_apart(
         _computes_more(replayer, one, parts[rank], slack) for rank, one in replayer.records.items() if rank in parts
     ):
         return True
-    of_window = statistics.fmean(one.mean_step_ns for one in replayer.records.values())
+    windows = [one.mean_step_ns for one in replayer.records.values()]
     if untraced_ms is not None and (
-        reason != "untraced_longer" or 1e6 * untraced_ms.low > of_window * (1 + ON_DEVICES)
+        reason != "untraced_longer" or 1e6 * untraced_ms.low > max(windows) * (1 + ON_DEVICES)
     ):
         return False
-    return any(abs(traced - step) > slack for traced in (replayer.replay.traced_ms * 1e6, of_window) if traced)
+    traced = (replayer.replay.traced_ms * 1e6, statistics.fmean(windows))
+    return any(abs(one - step) > slack for one in traced if one)
 
 
 def _places(records: Mapping[int, RankRecord]) -> list[tuple[tuple[int, int, int], RankRecord]]:
