@@ -82,6 +82,11 @@ def test_a_validation_on_one_rank_leads_with_how_many_steps_it_takes_and_what_it
     assert "in 5 of 20 profiled steps it computes for 18" in run_verdict(analysis).headline
 
 
+def test_every_second_step_may_be_a_longer_one(tmp_path: Path) -> None:
+    first = analysed(with_validation(2, 10).write(tmp_path)).findings[0]
+    assert (first.code, first.rank) == ("more_work", 0) and first.ms == pytest.approx(90, rel=0.03)
+
+
 def test_two_such_steps_of_a_window_may_come_less_often_or_more(tmp_path: Path) -> None:
     first = analysed(with_validation(4, 8).write(tmp_path)).findings[0]
     assert first.rank == 0 and first.ms == pytest.approx(45, rel=0.03)

@@ -47,6 +47,8 @@ _LONGER_ONCE = 1.0
 _ALIKE = 0.35
 #: Most of a longer step is one thing, and is felt; others that are longer by as much share in it.
 _MOSTLY = 0.5
+#: Ranks take turns where each one's longer steps cost this share of the costliest one's at least.
+_BY_TURNS = 0.25
 #: So many that come at equal distances are a period.
 _REGULAR = 3
 #: In the mean it costs this share of the step.
@@ -164,7 +166,7 @@ def _longer(steps: Sequence[StepSplit], typical_ms: float) -> _Long | None:
 
 
 def _beyond_median(values: Sequence[float]) -> list[float]:
-    usual = statistics.median(values)
+    usual = statistics.median_low(values)  # of every second step that is longer, those between
     return [value - usual for value in values]
 
 
@@ -173,6 +175,8 @@ def _whose(longer: Mapping[int, _Long], by_rank: Mapping[int, Sequence[StepSplit
     if not longer:
         return None
     rank, most = max(longer.items(), key=lambda item: item[1].ms)
+    # what another rank meets once, and is small beside it, takes no turns with it
+    longer = {at: one for at, one in longer.items() if one.ms >= _BY_TURNS * most.ms}
     if len(longer) == 1:
         others = [_beyond_median([_own_ms(one) for one in own]) for at, own in by_rank.items() if at != rank]
         # a rank beside it whose steps are longer, too, for something else
