@@ -70,6 +70,13 @@ def shown_efficiency(run: RunAnalysis) -> tuple[Efficiency | None, str]:
 def as_run_sentence(run: RunAnalysis) -> str:
     """Return what recording costs the step, how that is known, and what would tell more; empty where it does not."""
     as_run = run.as_run
+    if as_run is not None and as_run.reason == "apart":
+        told = as_run.untraced_ms
+        given = "" if told is None else f", and without a profiler a step takes {milliseconds(told.value)}"
+        return (
+            "What recording costs is not taken out: the traces replayed without it give a step that is further from "
+            f"the profiled one than recording can make it. All figures are of the profiled steps{given}."
+        )
     if as_run is None or as_run.recording_ms is None or as_run.step_ms is None:
         return ""
     if run.replay is None or not differs(run):

@@ -108,7 +108,8 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         _print_table(console, table, as_run_title(answer))
         if gone:
             _print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
-        _print_line(console, as_run_sentence(answer))
+    if told := as_run_sentence(answer):
+        _print_line(console, told)
     if answer.lost:
         table, gone = lost_table(answer.lost)
         _print_table(console, table, f"What a step lost against {answer.lost[0].reference}, a rank")

@@ -429,11 +429,12 @@ class AsRun(msgspec.Struct, kw_only=True):
     Its partition is over the steps that a next one bounds; of many ranks, those that are replayed.
     """
 
-    step_ms: float | None  # None: it cannot be replayed, and no untraced step is known
+    step_ms: float | None  # None: it cannot be replayed, or not be the traced one, and no untraced step is known
     low_ms: float | None = None
     high_ms: float | None = None
     source: Literal["steps", "given", "metadata", "range", "not_needed"]
-    reason: Literal["not_replayed", "not_reached", "untraced_longer"] | None = None
+    #: `apart`: the replay without recording differs from the traced step by more than recording can explain.
+    reason: Literal["not_replayed", "not_reached", "untraced_longer", "apart"] | None = None
     untraced_ms: Interval | None = None  # what is told of the step without a profiler
     untraced_by: Literal["steps", "given", "metadata"] | None = None  # the run's own steps, --step-ms, or the traces
     #: Why that cannot be this job's: shorter than a step without recording, or longer than the traced one.

@@ -49,6 +49,7 @@ Cure = Literal[
     "launch_apart",  # in a process of its own, what another thread of this one launches
     "load_faster",  # ahead it is already: batches are made slower than they are taken
     "look_at_host",
+    "do_less_often",  # what some steps do beside training
     "free_cores",
     "fewer_threads",
     "compile",

@@ -60,6 +60,9 @@ def _more_work(finding: Finding) -> str:
     inputs = _row(finding, INPUTS)
     if inputs is not None and inputs.value is not None:
         return f"it computes on {factor(inputs.value)} as much data as the others, in the same operators"
+    if (some := _in_steps(finding)) is not None:
+        whose = "the ranks compute" if finding.rank is None else "it computes"
+        return f"{some[0]} {whose} for {some[1]} longer than in the others"
     return _beyond(finding, "which it runs more often than the others", "it runs the common kernels more often")
 
 
@@ -108,6 +111,9 @@ def _loading(finding: Finding) -> str:
         whose = "the hosts wait" if finding.rank is None else "its host waits"
         often = f"in {long.calls:.0f} of {long.value:.0f} steps"
         return f"{often} {whose} {milliseconds(long.ms or 0.0)} for a batch, which its loader makes too slowly"
+    if (some := _in_steps(finding)) is not None:
+        whose = "the hosts load" if finding.rank is None else "its host loads"
+        return f"{some[0]} {whose} data for {some[1]} longer than in the others"
     row = _first(finding, "annotation")
     whose = "the hosts load" if finding.rank is None else "its host loads"
     # torch's own mark of its loader tells nothing beyond that data are loaded
@@ -133,6 +139,9 @@ def _stall(finding: Finding) -> str:
     place = row.name.removeprefix("gap_before ")
     where = f" before {place}" if place != row.name else ""
     whose = "the hosts do" if finding.rank is None else "its host does"
+    if (some := _in_steps(finding)) is not None and row.name == "idle_launch":
+        hosts = "the hosts keep" if finding.rank is None else "its host keeps"
+        return f"{some[0]} {hosts} nothing running for {some[1]} longer than in the others"
     if (steps := _row(finding, IN_STEPS)) is not None and steps.ms is not None:
         often = f"in {steps.calls:.0f} of {steps.value:.0f} steps"
         return f"{whose} nothing that is recorded for {milliseconds(steps.ms)} {often}{where}{_shown(finding)}"
@@ -146,6 +155,14 @@ def _shown(finding: Finding) -> str:
         return ""
     often = f" {waits.calls:.0f} times a step" if waits.calls is not None and waits.calls >= 1.5 else " in each step"
     return f", which nothing hides, as all hosts wait for their devices{often}"
+
+
+def _in_steps(finding: Finding) -> tuple[str, str] | None:
+    """Return in which profiled steps a cause is there, and by how much those are longer, in words."""
+    row = _row(finding, IN_STEPS)
+    if row is None or row.ms is None or row.calls is None or row.value is None or is_of_steady_steps(finding):
+        return None
+    return f"in {row.calls:.0f} of {row.value:.0f} profiled steps", milliseconds(row.ms)
 
 
 def _long_steps(finding: Finding) -> EvidenceRow | None:

@@ -43,6 +43,10 @@ CURES: dict[Cure, CureText] = {
         "find what holds that host up",
         "py-spy dump on that rank; gc.freeze() and gc.disable() in the loop; no I/O in the step",
     ),
+    "do_less_often": CureText(
+        "see what those steps do beside training, and do it less often or in the background",
+        "validation, saving or logging under `if step % … == 0`: rarely, shared by all ranks, or in another process",
+    ),
     "free_cores": CureText(
         "give each rank cores of its own",
         "taskset or numactl a rank, OMP_NUM_THREADS, no busy Python threads beside the loop",

@@ -10,6 +10,7 @@ from scalescope.records.errors import RunError
 from scalescope.records.statistics import half_of_mean
 from scalescope.records.steps.unevenness import UNLIKE
 from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis, Split, StepTimes
+from scalescope.scaling.as_run.apart import is_apart
 from scalescope.scaling.as_run.calibrate import ON_DEVICES, Calibration, Untraced, calibrate
 from scalescope.scaling.as_run.partition import partition_replayed
 from scalescope.scaling.as_run.recording import recording_cost, terms_for
@@ -137,8 +138,11 @@ def _taken_out(replayer: Replayer, untraced: Untraced | None, host: Sequence[Hos
         timing = replayer.take_out(found.recording)
     except RunError:
         return untraced_alone(untraced)
-    late = round(host_bound_ns(replayer.graph, timing))
     parts = partition_replayed(replayer.graph, timing, on_cpu=replayer.on_cpu)
+    if is_apart(replayer, cost, terms, parts, untraced.step_ms if untraced is not None else None, found.reason):
+        replayer.put_back()
+        return AsRun(step_ms=None, source=found.source, reason="apart")
+    late = round(host_bound_ns(replayer.graph, timing))
     told = _answer(found, traced_ns, replayer.base_ns, parts, _bounded_steps(replayer), late)
     if untraced is None and found.source == "not_needed" and told.low_ms is not None and told.high_ms is not None:
         # devices that take another time in each step: a few of those know the mean of all no better than this

@@ -11,6 +11,7 @@ from scalescope.scaling.findings.of_rows.late_rank import with_late_rank
 from scalescope.scaling.findings.of_rows.long_steps import with_long_steps
 from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.verdicts.experts import with_experts
+from scalescope.scaling.verdicts.now_and_then import with_now_and_then
 from scalescope.scaling.verdicts.pipeline import with_bubbles
 
 #: The frameworks whose settings our cures name.
@@ -30,7 +31,8 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
     """Put findings into an analysis, and what follows from them."""
     step_ms = mean_step_ms(analysis, "window")
     told = with_bubbles(with_experts(findings, analysis.experts, step_ms), analysis.pipelines, step_ms)
-    fitted = [_fitted(one, analysis) for one in with_late_rank(with_long_steps(told, analysis), analysis)]
+    told = with_long_steps(with_now_and_then(told, analysis), analysis)
+    fitted = [_fitted(one, analysis) for one in with_late_rank(told, analysis)]
     analysis.findings = fitted
     analysis.stragglers = stragglers_of(fitted)
     analysis.advice = advice_of(fitted)

@@ -25,6 +25,10 @@ _ON_RUN_LOOPS = ("gloo:", "mpi:")
 #: share of it.
 _TELL_A_SHARE = frozenset({"c10d::allgather_", "c10d::reduce_scatter_", "c10d::gather_", "c10d::scatter_"})
 
+#: A collective's end is written down so much before or after the thread that waits for it goes on at most, or by such
+#: a share of it: they share cores, and a lock.
+WOKEN_NS, WOKEN_SHARE = 5_000_000, 0.1
+
 
 @dataclass(frozen=True, slots=True)
 class CpuTimeline:
@@ -35,6 +39,7 @@ class CpuTimeline:
     communication: Intervals
     data: Intervals
     collectives: list[RankCollective]
+    handovers: Intervals  # when the loop's thread hands a collective over or waits for one, in whatever operator
     #: outermost operators of the loop's thread with their names, for laying two runs side by side
     operators: Intervals
     operator_name: Ints
@@ -56,9 +61,12 @@ def build_cpu_timeline(trace: Trace) -> CpuTimeline:
     is_handover = handover[names] if names.size else np.empty(0, bool)
     # operators that the data loader runs prepare batches: that is loading, and counted there
     own = difference(union(Intervals(starts[~is_handover], ends[~is_handover])), data)
-    compute = difference(own, union(Intervals(starts[is_handover], ends[is_handover])))
     outermost = _outermost(starts, ends)
     collectives = _collectives(trace, steps)
+    blocking = np.array([name.startswith("c10d::") for name in trace.names], bool)[names]
+    waits = _waits_inside(starts, ends, blocking, is_handover, collectives)
+    handovers = union(Intervals(starts[is_handover], ends[is_handover]), waits)
+    compute = difference(own, handovers)
     communication = union(
         Intervals(
             np.array([one.start for one in collectives], np.int64), np.array([one.end for one in collectives], np.int64)
@@ -70,6 +78,7 @@ def build_cpu_timeline(trace: Trace) -> CpuTimeline:
         communication=communication,
         data=data,
         collectives=collectives,
+        handovers=handovers,
         operators=Intervals(starts[outermost], ends[outermost]),
         operator_name=names[outermost].astype(np.int64),
         thread=thread,
@@ -114,6 +123,39 @@ def _outermost(starts: Ints, ends: Ints) -> Ints:
     reach = np.maximum.accumulate(ends[order])
     outer: Ints = order[np.concatenate(([True], starts[order][1:] >= reach[:-1]))]
     return outer
+
+
+def _waits_inside(
+    starts: Ints, ends: Ints, blocking: Ints, is_handover: Ints, collectives: list[RankCollective]
+) -> Intervals:
+    """Return when the loop's thread waits, inside an operator, for a collective that it has handed over there.
+
+    An autograd function that calls a blocking collective stands still in it, and no operator says so: from the end of
+    what hands it over until the function goes on, which is when the collective ends.
+    """
+    order = np.lexsort((-ends, starts))
+    open_until: list[tuple[int, bool]] = []  # of the operators that an instant lies in: the end, and whether it is one
+    found: list[tuple[int, int]] = []
+    begun = starts[order]
+    begins = np.array([one.start for one in collectives], np.int64)
+    for row in order.tolist():
+        start, end = int(starts[row]), int(ends[row])
+        while open_until and open_until[-1][0] <= start:
+            open_until.pop()
+        # what hands over for an operator of functional collectives has another that waits
+        if blocking[row] and open_until and not any(handover for _, handover in open_until):
+            after = int(np.searchsorted(begun, end, side="left"))
+            until = min(open_until[-1][0], int(begun[after]) if after < begun.size else open_until[-1][0])
+            for one in collectives[int(np.searchsorted(begins, start)) :]:
+                if one.start >= until:
+                    break
+                length = one.end - one.start
+                if end < min(until, one.end) and abs(one.end - until) <= max(WOKEN_NS, WOKEN_SHARE * length):
+                    found.append((end, min(until, one.end)))
+                    break
+        open_until.append((end, bool(is_handover[row])))
+    spans = np.array(found, np.int64).reshape(-1, 2)
+    return union(Intervals(spans[:, 0], spans[:, 1]))
 
 
 def _collectives(trace: Trace, steps: Steps) -> list[RankCollective]:

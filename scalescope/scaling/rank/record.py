@@ -9,7 +9,7 @@ import numpy as np
 
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.communication import communication_calls
-from scalescope.scaling.rank.cpu import CpuTimeline, host_layers
+from scalescope.scaling.rank.cpu import WOKEN_NS, WOKEN_SHARE, CpuTimeline, host_layers
 from scalescope.scaling.rank.loading import copies_to_host, data_loading, waits_for_workers
 from scalescope.scaling.rank.partition import NO_LAYERS, Layers, Windows, device_layers, device_windows
 from scalescope.scaling.rank.phases import find_phases
@@ -38,9 +38,8 @@ _QUICK_NS = 20_000
 
 #: On CPUs: a thread that does nothing for so long waits, …
 _WAITS_NS = 150_000
-#: … for the one collective that runs for so much of that; its end is written down so much later at most, or by such a
-#: share of it.
-_MOSTLY, _LATE_NS, _LATE_SHARE = 0.8, 5_000_000, 0.1
+#: … for the one collective that runs for so much of that.
+_MOSTLY = 0.8
 
 _SYNCHRONISING = ("DeviceSynchronize", "StreamSynchronize", "EventSynchronize")
 
@@ -89,6 +88,7 @@ class RankRecord:
     data: Intervals  # when the host loads data
     edges: list[int]  # of the device's steps
     steps: list[int]  # their numbers
+    mean_step_ns: float = 0.0  # of all the window's steps, of which `edges` has the first ones
     gradients: list[GradientReady] = field(default_factory=list)
     recorded: Recorded | None = None  # what recording was charged with on the way
     own: OwnMetadata = field(default_factory=OwnMetadata)  # what the trace says of its window and of recording's cost
@@ -107,6 +107,10 @@ def _kept(windows: Windows, starts: Ints) -> tuple[float, int]:
     until = math.inf if len(windows) <= MOST_STEPS else int(windows.edges[MOST_STEPS])
     count = int((starts < until).sum())
     return (until, count) if count <= MOST_ACTIVITIES else (-math.inf, count)
+
+
+def _mean_step_ns(windows: Windows) -> float:
+    return float(windows.edges[-1] - windows.edges[0]) / len(windows) if len(windows) else 0.0
 
 
 def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
@@ -140,6 +144,7 @@ def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
         edges=windows.edges[: MOST_STEPS + 1].tolist(),
         steps=windows.numbers[:MOST_STEPS],
         blocks=trace.activities.blocks[order].tolist(),
+        mean_step_ns=_mean_step_ns(windows),
     )
     if rows:
         result.layers = _within(device_layers(timeline, windows, result.data), result.edges)
@@ -260,13 +265,12 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
     """Return what a rank without a device says: operators of the loop's thread are activities that the host awaits.
 
     Operators that hand collectives over launch them; what the run loops do is on streams of its own, a thread each.
-    DDP awaits its buckets once the last one is handed over.
+    DDP awaits its buckets once the last one is handed over. An operator that hands a collective over or waits for one
+    in its midst, as a tensor's own backward pass may, is two activities: what lies between is no compute.
     """
-    names = [trace.names[name] for name in timeline.operator_name.tolist()]
     base = trace.header.base_ns
     until, count = _kept(timeline.windows, timeline.operators.starts)
-    spans = zip(timeline.operators.starts.tolist(), timeline.operators.ends.tolist(), names, strict=True)
-    ops = [(start, end, name) for start, end, name in spans if start < until and not name.startswith(HANDOVER_OPS)]
+    ops = [one for one in _computing(trace, timeline) if one[0] < until]
     edges = timeline.windows.edges[: MOST_STEPS + 1].tolist()
     numbers = timeline.windows.numbers[:MOST_STEPS]
     collectives = [one for one in timeline.collectives if one.start < until]
@@ -296,6 +300,7 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
         from_workers=waits_for_workers(trace, timeline.steps),
         edges=edges,
         steps=numbers,
+        mean_step_ns=_mean_step_ns(timeline.windows),
     )
     if rows and edges:
         result.layers = _within(host_layers(timeline), edges)
@@ -308,6 +313,29 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
     result.recorded = count_recorded(trace, starts, ends, {thread}, inside, computes)
     result.own, result.multiplied = trace.header.own, trace.multiplied
     return result
+
+
+def _computing(trace: Trace, timeline: CpuTimeline) -> list[tuple[int, int, str]]:
+    """Return the stretches of the loop's thread in which operators compute, with their names, ascending by start."""
+    names = [trace.names[name] for name in timeline.operator_name.tolist()]
+    spans = zip(timeline.operators.starts.tolist(), timeline.operators.ends.tolist(), names, strict=True)
+    left, right = timeline.handovers.starts.tolist(), timeline.handovers.ends.tolist()
+    found: list[tuple[int, int, str]] = []
+    at = 0
+    for start, end, name in spans:
+        if name.startswith(HANDOVER_OPS):
+            continue
+        while at < len(left) and right[at] <= start:
+            at += 1
+        begin, inside = start, at
+        while inside < len(left) and left[inside] < end:
+            if left[inside] > begin:
+                found.append((begin, left[inside], name))
+            begin = right[inside]
+            inside += 1
+        if begin < end or begin == start:
+            found.append((begin, end, name))
+    return found
 
 
 def _let_go(collectives: Sequence[RankCollective], ops: Sequence[tuple[int, int, str]]) -> list[int]:
@@ -330,7 +358,7 @@ def _let_go(collectives: Sequence[RankCollective], ops: Sequence[tuple[int, int,
         if (
             alone
             and end - max(begin, one.start) >= _MOSTLY * length
-            and (0 < one.end - end <= max(_LATE_NS, _LATE_SHARE * length))
+            and (0 < one.end - end <= max(WOKEN_NS, WOKEN_SHARE * length))
             # nor did the thread wait for one that was in flight, too, and is written down before
             and not any(other.start < end <= other.end < one.end for other in collectives)
         ):

@@ -22,6 +22,8 @@ Counts = npt.NDArray[np.int32]
 #: exits of Python frames, and ns of the profiler's own overhead.
 OPERATOR_EDGES, RUNTIME_CALLS, FRAME_EDGES, OVERHEAD_NS = range(4)
 KINDS = 4
+#: Of fewer edges of Python frames nothing is told. Stretches of so many, of which the densest share (per cent) tell.
+_ENOUGH_FRAMES, _STRETCH, _DENSEST = 2_000, 32, 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,9 @@ class Recorded:
     during: Counts  # by call
     inside: Counts  # by activity, of those that run on the host; no rows where a device runs them
     shapes: bool  # whether operators were recorded with the shapes of their inputs, which costs more
+    #: Where entries and exits of Python frames follow each other most closely, how far apart they are, ns: what
+    #: recording one takes is part of that. None: there are too few.
+    frame_edge_ns: float | None = None
 
     @property
     def stacks(self) -> bool:
@@ -66,6 +71,7 @@ def count_recorded(
         during=edges.between(begun, np.maximum(ends, begun)),
         inside=within,
         shapes=bool(trace.header.record_shapes),
+        frame_edge_ns=edges.closest_frames(),
     )
 
 
@@ -85,6 +91,13 @@ class _Edges:
         self._runtime = np.sort(runtime)
         self._frames = np.sort(np.concatenate(frames))
         self._overhead = standstill(trace.overhead, self._operators, self._runtime)
+
+    def closest_frames(self) -> float | None:
+        """Return the mean distance of Python frames' edges in the stretches in which they are densest."""
+        if self._frames.size < _ENOUGH_FRAMES:
+            return None
+        length = (self._frames[_STRETCH:] - self._frames[:-_STRETCH]) / _STRETCH
+        return float(np.percentile(length, _DENSEST))
 
     def between(self, left: Ints, right: Ints) -> Counts:
         """Return what lies in each `(left, right]`: (rows, KINDS)."""

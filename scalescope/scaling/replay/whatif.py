@@ -139,6 +139,7 @@ class Replayer:
         except RunError as error:
             self.stalled = str(error)
         self.base_ns = self._traced_ns = mean_step_ns(self.base)
+        self._traced_base = self.base
         self._recording: Recording | None = None
         self.longest_ns: float | None = None  # the step as run is known to be no longer
 
@@ -153,10 +154,24 @@ class Replayer:
         self.base = bounded(timing.step_ns(graph)) if single else bounded_steps(graph, timing)
         self.base_ns = mean_step_ns(self.base)
         self.graph, self._recording = graph, recording
+        self._forget()
+        return timing
+
+    def put_back(self) -> None:
+        """Speak of the step as traced once more."""
+        self.base, self.base_ns = self._traced_base, self._traced_ns
+        self.graph, self._recording = self.traced.under(self.contention), None
+        self._forget()
+
+    @property
+    def slower_devices(self) -> float:
+        """How many times as long devices take in the step that is spoken of as in the trace."""
+        return self._recording.devices if self._recording is not None else 1.0
+
+    def _forget(self) -> None:
         self._assumed_at.clear()
         self._sides.clear()
         self._known.clear()
-        return timing
 
     @cached_property
     def replay(self) -> Replay:

@@ -1,0 +1,209 @@
+"""Steps of a window that are longer than its others by the same thing: validation, a checkpoint, a loader.
+
+A mean over the window hides it: the rank has no more to do in most steps, and the others wait for it in a step that is
+another one's. Each step's own parts tell it, exactly and of every step of the window: where a rank's compute, loading
+or standing still is longer in some steps by about as much, and by far more than it differs in the others. Ranks that
+have such steps by turns are another matter, and what the job's own rows tell of all its steps stands for itself.
+"""
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from scalescope.records.statistics import half_of_mean, share_95
+from scalescope.scaling.answer import RunAnalysis, StepSplit
+from scalescope.scaling.finding import (
+    IN_STEPS,
+    Code,
+    Cure,
+    EvidenceRow,
+    Finding,
+    Remedy,
+    is_now_and_then,
+    is_of_steady_steps,
+    ranked,
+    weight,
+)
+
+What = Literal["compute", "idle_data", "idle_launch"]
+
+#: What a rank does by itself, and what is found where most of a longer step is that.
+_OWN: dict[What, tuple[Code, Cure]] = {
+    "compute": ("more_work", "do_less_often"),
+    "idle_data": ("data_loading", "load_faster"),
+    "idle_launch": ("host_stall", "do_less_often"),
+}
+#: What the means over a window make of it.
+_SAME_CAUSE: frozenset[Code] = frozenset({"own_work", "more_work", "slower_compute"})
+#: Of fewer steps nothing is told; nor where a larger share of them is longer.
+_LEAST_STEPS, _MOST_LONG = 4, 0.5
+#: A longer step is so by this share of a typical one at least, and so many times what any other step is.
+_LONGER, _TIMES = 0.25, 3
+#: A single one is so by as much as a step takes, as are those of all ranks: an optimiser's step comes so, too.
+_LONGER_ONCE = 1.0
+#: Longer steps are alike where their standard deviation is within this share of their mean.
+_ALIKE = 0.35
+#: Most of a longer step is one thing, and is felt; others that are longer by as much share in it.
+_MOSTLY = 0.5
+#: Ranks take turns where each one's longer steps cost this share of the costliest one's at least.
+_BY_TURNS = 0.25
+#: So many that come at equal distances are a period.
+_REGULAR = 3
+#: In the mean it costs this share of the step.
+_WORTH_SAYING = 0.02
+
+
+@dataclass(frozen=True)
+class _Long:
+    """A rank's longer steps: which, of how many, and by how much, ms."""
+
+    what: What
+    at: tuple[int, ...]
+    of: int
+    each_ms: tuple[float, ...]
+
+    @property
+    def ms(self) -> float:
+        return sum(self.each_ms) / self.of
+
+
+def with_now_and_then(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:
+    """Return the findings with that of longer steps in the window, most costly first; those that say the same stay."""
+    found = _finding(analysis)
+    if found is None or any(_says_the_same(one, found) for one in findings):
+        return list(findings)
+    others = [one for one in findings if not _is_part_of(one, found)]
+    unpriced = [one for one in others if one.ms is None and one.code != "nothing"]
+    return [*ranked([found, *(one for one in others if one.ms is not None)]), *unpriced]
+
+
+def _says_the_same(one: Finding, found: Finding) -> bool:
+    if one.ms is None or one.rank not in (found.rank, None):
+        return False
+    if is_now_and_then(one) and not is_of_steady_steps(one):
+        return one.code == found.code
+    same = one.code == found.code or {one.code, found.code} <= _SAME_CAUSE
+    return same and not one.at_most and weight(one) >= _MOSTLY * weight(found)
+
+
+def _is_part_of(one: Finding, found: Finding) -> bool:
+    """Tell whether a finding is what the mean over the window makes of the longer steps."""
+    if one.ms is None or is_now_and_then(one):
+        return False
+    return (one.code == "unsteady" and weight(one) <= 2 * weight(found)) or (one.rank == found.rank
+                                                                            and one.code == found.code)  # fmt: skip
+
+
+def _finding(analysis: RunAnalysis) -> Finding | None:
+    if analysis.recurring is not None or analysis.steps_by is None or not analysis.steps:
+        return None
+    by_rank = _in_common(analysis.steps)
+    if not by_rank or len(next(iter(by_rank.values()))) < _LEAST_STEPS:
+        return None
+    mean_ms = statistics.fmean(one.window_ms for own in by_rank.values() for one in own)
+    typical_ms = min(statistics.median(one.window_ms for one in own) for own in by_rank.values())
+    longer = {rank: found for rank, own in by_rank.items() if (found := _longer(own, typical_ms)) is not None}
+    chosen = _whose(longer, by_rank)
+    if chosen is None:
+        return None
+    rank, long = chosen
+    if long.ms < _WORTH_SAYING * mean_ms or (
+        (len(long.at) == 1 or rank is None) and statistics.fmean(long.each_ms) < _LONGER_ONCE * typical_ms
+    ):
+        return None
+    low, high = _bounds(long)
+    code, cure = _OWN[long.what]
+    each = statistics.fmean(long.each_ms)
+    row = EvidenceRow(kind="figure", name=IN_STEPS, ms=each, calls=float(len(long.at)), value=float(long.of))
+    return Finding(
+        code=code,
+        rank=rank,
+        ms=long.ms,
+        low_ms=low,
+        high_ms=high,
+        fraction=long.ms / mean_ms,
+        evidence=(EvidenceRow(kind="figure", name=long.what, ms=long.ms), row),
+        remedy=Remedy(cure=cure),
+        backed="measured",
+    )
+
+
+def _in_common(steps: Sequence[StepSplit]) -> dict[int, list[StepSplit]]:
+    """Return by rank the steps, in order, that all ranks have and that a next one bounds."""
+    by_rank: dict[int, dict[int, StepSplit]] = {}
+    for one in steps:
+        if not one.open_ended:
+            by_rank.setdefault(one.rank, {})[one.step] = one
+    numbers = sorted(set.intersection(*(set(own) for own in by_rank.values()))) if by_rank else []
+    return {rank: [own[number] for number in numbers] for rank, own in sorted(by_rank.items())}
+
+
+def _own_ms(step: StepSplit) -> float:
+    return step.compute_ms + step.exposed_memory_ms + step.idle_data_ms + step.idle_launch_ms + step.idle_queued_ms
+
+
+def _longer(steps: Sequence[StepSplit], typical_ms: float) -> _Long | None:
+    """Return a rank's steps that are longer by what it does itself; None where none are, or they are not alike."""
+    own = _beyond_median([_own_ms(one) for one in steps])
+    windows = _beyond_median([one.window_ms for one in steps])
+    most = max(own)
+    at = tuple(index for index, ms in enumerate(own) if ms >= _MOSTLY * most)
+    least = min(own[index] for index in at)
+    rest = max((abs(ms) for index, ms in enumerate(own) if index not in at), default=0.0)
+    if least < _LONGER * typical_ms or least < _TIMES * rest or len(at) > _MOST_LONG * len(steps) or at == (0,):
+        return None
+    # what a rank does while it would have waited anyway, nobody feels
+    each = tuple(min(own[index], windows[index]) for index in at)
+    if min(each) < _MOSTLY * least or statistics.pstdev(each) > _ALIKE * statistics.fmean(each):
+        return None
+    parts: Mapping[What, list[float]] = {what: _beyond_median([one.part_ms(what) for one in steps]) for what in _OWN}
+    what = max(parts, key=lambda name: sum(parts[name][index] for index in at))
+    if sum(parts[what][index] for index in at) < _MOSTLY * sum(own[index] for index in at):
+        return None
+    return _Long(what, at, len(steps), each)
+
+
+def _beyond_median(values: Sequence[float]) -> list[float]:
+    usual = statistics.median_low(values)  # of every second step that is longer, those between
+    return [value - usual for value in values]
+
+
+def _whose(longer: Mapping[int, _Long], by_rank: Mapping[int, Sequence[StepSplit]]) -> tuple[int | None, _Long] | None:
+    """Return the longer steps with the one rank whose they are, None for all ranks; None where several take turns."""
+    if not longer:
+        return None
+    rank, most = max(longer.items(), key=lambda item: item[1].ms)
+    # what another rank meets once, and is small beside it, takes no turns with it
+    longer = {at: one for at, one in longer.items() if one.ms >= _BY_TURNS * most.ms}
+    if len(longer) == 1:
+        others = [_beyond_median([_own_ms(one) for one in own]) for at, own in by_rank.items() if at != rank]
+        # a rank beside it whose steps are longer, too, for something else
+        if any(
+            max(own[index] for own in others) >= _MOSTLY * each
+            for index, each in zip(most.at, most.each_ms, strict=True)
+            if others
+        ):
+            return None
+        return (rank if others else None), most
+    if len(longer) == len(by_rank) and all(one.at == most.at and one.what == most.what for one in longer.values()):
+        return None, min(longer.values(), key=lambda one: one.ms)
+    return None
+
+
+def _bounds(long: _Long) -> tuple[float, float]:
+    """Return between what the cost lies in the mean of other steps than these: by the period where they have one, else
+    by how many there are. A single one may be chance.
+    """
+    count = len(long.at)
+    apart = {after - before for before, after in pairwise(long.at)}
+    if count >= _REGULAR and len(apart) == 1:
+        period = apart.pop()
+        if long.at[0] < period and long.of - 1 - long.at[-1] < period:
+            mean, half = statistics.fmean(long.each_ms), half_of_mean(long.each_ms)
+            ends = ((mean - half) / period, (mean + half) / period)
+            return max(0.0, min(long.ms, ends[0])), max(long.ms, ends[1])
+    low, high = share_95(count, long.of)
+    share = count / long.of
+    return (0.0 if count == 1 else long.ms * low / share), long.ms * high / share

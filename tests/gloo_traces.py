@@ -1,0 +1,87 @@
+"""Made-up traces of ranks that compute on CPUs and talk by gloo, with times that a test chooses."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.synthetic import BASE_NS, write
+
+Json = dict[str, Any]
+
+_LOOP, _RUN_LOOP = 101, 202
+#: From the end of a collective to the thread that waited for it going on, ns.
+_WOKEN = 40_000
+
+
+@dataclass
+class GlooJob:
+    """Ranks side by side: each has its own instant, ns, and they meet in all-reduces."""
+
+    world_size: int = 2
+    now: dict[int, int] = field(default_factory=dict)
+    events: dict[int, list[Json]] = field(default_factory=dict)
+    begun: dict[int, int] = field(default_factory=dict)  # when each rank's step did
+
+    def __post_init__(self) -> None:
+        for rank in range(self.world_size):
+            self.now[rank], self.events[rank] = 1_000_000, []
+
+    def step(self, number: int) -> None:
+        """End the step before, if there is one, and begin this one, on all ranks."""
+        self.end_step()
+        self.begun = dict(self.now)
+        self._number = number
+
+    def end_step(self) -> None:
+        for rank, begun in self.begun.items():
+            self._event(rank, "user_annotation", f"ProfilerStep#{self._number}", begun, self.now[rank] - 1_000)
+
+    def sleep(self, rank: int, ms: float) -> None:
+        self.now[rank] += round(ms * 1e6)
+
+    def compute(self, ms: float, name: str = "aten::mm", rank: int | None = None, calls: int = 1) -> None:
+        """Let ranks run an operator so often, of `ms` in all."""
+        for one in range(self.world_size) if rank is None else [rank]:
+            for _ in range(calls):
+                begin = self.now[one]
+                self.now[one] = begin + round(ms * 1e6 / calls)
+                self._event(one, "cpu_op", name, begin, self.now[one])
+                self.now[one] += 2_000
+
+    def all_reduce(self, transfer_ms: float, inside: str | None = None, waits: str | None = None) -> None:
+        """Let all ranks meet; each waits in an operator of these names: a function of the user's own, or none."""
+        began = {rank: now + 30_000 for rank, now in self.now.items()}
+        end = max(began.values()) + round(transfer_ms * 1e6)
+        for rank, begin in self.now.items():
+            if inside is not None:
+                self._event(rank, "cpu_op", inside, begin, end + 2 * _WOKEN)
+            self._event(rank, "cpu_op", "c10d::allreduce_", begin + 10_000, begin + 25_000)
+            if waits is not None:
+                self._event(rank, "cpu_op", waits, begin + 50_000, end + _WOKEN)
+            self._event(rank, "user_annotation", "gloo:all_reduce", began[rank], end, _RUN_LOOP)
+            self.now[rank] = end + 2 * _WOKEN + 1_000
+
+    def write(self, folder: Path) -> Path:
+        self.end_step()
+        return write({rank: self._trace(rank) for rank in range(self.world_size)}, folder)
+
+    def frames(self, rank: int, count: int, ms: float) -> None:
+        """Let a rank's Python call short functions, so many in so long, without any operator."""
+        each = ms * 1e6 / count
+        for at in range(count):
+            begin = self.now[rank] + round(at * each)
+            self._event(rank, "python_function", "<built-in function ord>", begin, begin + round(each / 2))
+        self.now[rank] += round(ms * 1e6)
+
+    def _event(self, rank: int, category: str, name: str, start: int, end: int, thread: int = _LOOP) -> None:
+        self.events[rank].append({"ph": "X", "cat": category, "name": name, "pid": 1000, "tid": thread,
+                                  "ts": start / 1e3, "dur": (end - start) / 1e3, "args": {}})  # fmt: skip
+
+    def _trace(self, rank: int) -> Json:
+        return {
+            "schemaVersion": 1,
+            "deviceProperties": [],
+            "distributedInfo": {"backend": "gloo", "rank": rank, "world_size": self.world_size},
+            "baseTimeNanoseconds": BASE_NS,
+            "traceEvents": self.events[rank],
+        }
