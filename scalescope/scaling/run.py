@@ -176,7 +176,12 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         late = name_late_ranks(
             partitions, lost, kernels, open_ended, {rank: summaries[rank].multiplied for rank in partitions}
         )
-        keep(analysis, measured_findings(late, mean_step_ms(analysis, "window")))
+        keep(
+            analysis,
+            measured_findings(
+                late, mean_step_ms(analysis, "window"), ranks=len(partitions), on_cpu=analysis.activity == "cpu"
+            ),
+        )
     sizes = {one.index: one.bytes for one in analysis.collectives}
     exchanges = {
         rank: rank_exchanges(one.shares, one.collectives, ready[rank], indices[rank], sizes)

@@ -95,6 +95,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     change: Change | None = None  # another change, priced by itself in the step without all removals
     gain_ms: tuple[float, float, float] | None = None  # where no replay tells: what it brings, from, to
     seen: Seen | None = None  # of what is there in some steps: what steps differ by is no noise then
+    # by what its rank takes longer than the others, ms in each step, below 0 where they do: chance makes that, too
+    beyond_ms: tuple[float, ...] = ()
     evidence: tuple[EvidenceRow, ...] = ()
     remedy: Remedy | None = None
     at_most: bool = False

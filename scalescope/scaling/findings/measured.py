@@ -7,9 +7,9 @@ while collectives wait, and that is seen only against another run, or in a repla
 import statistics
 from collections.abc import Sequence
 
-from scalescope.records.statistics import half_of_mean
+from scalescope.records.statistics import half_of_mean, is_beyond_chance
 from scalescope.scaling.finding import INPUTS, Code, Cure, EvidenceRow, Finding, Remedy
-from scalescope.scaling.verdicts.stragglers import Late
+from scalescope.scaling.verdicts.stragglers import DOING, Late
 
 _CURES: dict[Code, Cure] = {
     "own_work": "look_at_rank",
@@ -22,12 +22,14 @@ _CURES: dict[Code, Cure] = {
 }
 
 
-def measured_findings(late: Sequence[Late], step_ms: float) -> list[Finding]:
-    """Return a finding for each late rank, in their order."""
-    return [_finding(one, step_ms) for one in late]
+def measured_findings(late: Sequence[Late], step_ms: float, *, ranks: int = 1, on_cpu: bool = False) -> list[Finding]:
+    """Return a finding for each late rank, in their order; `on_cpu`: the ranks compute on cores that others may use."""
+    return [
+        _finding(one, step_ms, surely=not on_cpu or is_beyond_chance(one.beyond_ms, ranks * len(DOING))) for one in late
+    ]
 
 
-def _finding(late: Late, step_ms: float) -> Finding:
+def _finding(late: Late, step_ms: float, *, surely: bool) -> Finding:
     half = half_of_mean(late.lost_ms)
     middle = statistics.fmean(late.lost_ms)
     own = EvidenceRow(kind="activity" if late.kernel else "figure", name=late.kernel or late.part, ms=late.excess_ms)
@@ -37,7 +39,7 @@ def _finding(late: Late, step_ms: float) -> Finding:
         code=late.code,
         rank=late.rank,
         ms=middle,
-        low_ms=max(0.0, middle - half),
+        low_ms=max(0.0, middle - half) if surely else 0.0,
         high_ms=max(middle, min(middle + half, step_ms)),
         fraction=middle / step_ms,
         evidence=(*inputs, own, waited) if late.excess_ms > 0 else (waited,),

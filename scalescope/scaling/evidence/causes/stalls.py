@@ -71,7 +71,8 @@ class _Place:
             ns = np.maximum(self.ns[at] - usual, 0)
             stalls = _mostly(self.longest[at]) >= max(_TIMES * usual_one, _LEAST_NS)
             if stalls and _mostly(ns) >= _SHARE * self.common.step_ns:
-                found.append(_cause(self, rank, [row], np.rint(ns).astype(np.int64), usual))
+                beyond = np.rint(self.ns[at] - usual).astype(np.int64)
+                found.append(_cause(self, rank, [row], np.rint(ns).astype(np.int64), usual, beyond))
         return found
 
     def _may_stall(self, at: int) -> bool:
@@ -110,7 +111,9 @@ def _near(one: GapLocation, other: GapLocation) -> bool:
     return one.phase == other.phase and one.inside == other.inside and (same or one == other)
 
 
-def _cause(there: _Place, rank: int | None, rows: list[PlacedGaps], ns: Ints, usual: float | None) -> HostCause:
+def _cause(
+    there: _Place, rank: int | None, rows: list[PlacedGaps], ns: Ints, usual: float | None, beyond: Ints | None = None
+) -> HostCause:
     common, place = there.common, there.place
     figure = HostFigure(
         kind="gap",
@@ -128,6 +131,7 @@ def _cause(there: _Place, rank: int | None, rows: list[PlacedGaps], ns: Ints, us
         rank=rank,
         steps=common.steps,
         ns=tuple(ns.tolist()),
+        beyond_ns=None if beyond is None else tuple(beyond.tolist()),
         evidence=(figure,),
         place=place,
         confidence=0.7 if unsure else 1.0,

@@ -48,6 +48,7 @@ def host_causes(scene: Scene) -> Iterator[Candidate]:
                 rank=rank,
                 removals=removals,
                 surely=(Removal("waits", rank),) if code == "synchronising" else (),
+                beyond_ms=_beyond_ms(causes),
                 evidence=(*_evidence(causes), *(_read_values(scene, rank) if code == "synchronising" else ())),
                 remedy=_remedy(scene, code),
             )
@@ -170,6 +171,13 @@ def _row(figure: HostFigure, cause: HostCause) -> EvidenceRow:
         calls=figure.count,
         share=figure.share,
     )
+
+
+def _beyond_ms(causes: Sequence[HostCause]) -> tuple[float, ...]:
+    """Return by what a rank takes longer than the others in each step, for all of its causes; () where one has none."""
+    rows = [one.beyond_ns for one in causes]
+    known = [row for row in rows if row is not None]
+    return tuple(sum(step) / 1e6 for step in zip(*known, strict=True)) if len(known) == len(rows) else ()
 
 
 def _longest_ns(causes: Sequence[HostCause]) -> float:

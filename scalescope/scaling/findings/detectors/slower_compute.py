@@ -56,11 +56,20 @@ class InCommon:
     theirs: Floats
     steps: int
     place: Sequence[int] = ()  # in the step's program
+    step: Sequence[int] = ()
 
     @property
     def longer(self) -> Floats:
         """By how much each launch takes longer here, ns."""
         return np.asarray(self.mine - self.theirs)
+
+    @property
+    def longer_by_step(self) -> tuple[float, ...]:
+        """By how much all launches of a step take longer here, ms; below 0 where the others' do."""
+        found: dict[int, float] = {}
+        for step, ns in zip(self.step, self.longer.tolist(), strict=True):
+            found[step] = found.get(step, 0.0) + ns / 1e6
+        return tuple(found.values())
 
     def of(self, kinds: Sequence[str]) -> "np.ndarray":
         """Return which launches are of some kinds."""
@@ -98,6 +107,8 @@ def slower_compute(scene: Scene) -> Iterator[Candidate]:
                 code=code,
                 rank=rank,
                 removals=(Removal("slow", rank),),
+                # that a rank is given more is no chance, whatever its machine does besides
+                beyond_ms=() if any(row.name == INPUTS for row in evidence) else common.longer_by_step,
                 evidence=evidence,
                 remedy=Remedy(cure=cure),
             )
@@ -113,6 +124,7 @@ def _in_common(scene: Scene, rank: int) -> InCommon:
     mine: list[float] = []
     theirs: list[float] = []
     places: list[int] = []
+    in_step: list[int] = []
     for step in side.steps:
         own = side.launches[rank, step]
         others = side.others(rank, step, "work_ns")
@@ -125,8 +137,9 @@ def _in_common(scene: Scene, rank: int) -> InCommon:
                 mine.append(float(own.work_ns[row]))
                 theirs.append(other)
                 places.append(int(own.place[row]))
+                in_step.append(step)
     kinds = [kind_of(name) for name in names]
-    return InCommon(names, kinds, np.array(mine), np.array(theirs), max(1, len(side.steps)), places)
+    return InCommon(names, kinds, np.array(mine), np.array(theirs), max(1, len(side.steps)), places, in_step)
 
 
 def is_by_chance(common: InCommon) -> bool:
