@@ -15,7 +15,7 @@ from scalescope.scaling.answer import Quality, RunAnalysis, StepSource
 from scalescope.scaling.evidence.compare import compare_hosts
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.findings.derived import keep
-from scalescope.scaling.findings.measured import measured_findings
+from scalescope.scaling.findings.measured import measured_findings, with_loading
 from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.rank.exchanges import RankExchanges, rank_exchanges
 from scalescope.scaling.rank.kernels import KernelTable
@@ -176,12 +176,9 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         late = name_late_ranks(
             partitions, lost, kernels, open_ended, {rank: summaries[rank].multiplied for rank in partitions}
         )
-        keep(
-            analysis,
-            measured_findings(
-                late, mean_step_ms(analysis, "window"), ranks=len(partitions), on_cpu=analysis.activity == "cpu"
-            ),
-        )
+        step_ms, on_cpu = mean_step_ms(analysis, "window"), analysis.activity == "cpu"
+        measured = measured_findings(late, step_ms, ranks=len(partitions), on_cpu=on_cpu)
+        keep(analysis, with_loading(measured, partitions, open_ended, step_ms, on_cpu=on_cpu))
     sizes = {one.index: one.bytes for one in analysis.collectives}
     exchanges = {
         rank: rank_exchanges(one.shares, one.collectives, ready[rank], indices[rank], sizes)

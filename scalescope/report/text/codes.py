@@ -100,6 +100,8 @@ def _loading(finding: Finding) -> str:
     plain = row is None or row.name in ("loading", LOADING) or row.name.startswith("enumerate(DataLoader)")
     named = f" ({row.name})" if row is not None and not plain else ""
     took = f" for {milliseconds(row.ms)} a step" if row is not None and row.ms is not None else ""
+    if (steps := _row(finding, IN_STEPS)) is not None and steps.ms is not None:
+        took = f" for {milliseconds(steps.ms)} in {steps.calls:.0f} of {steps.value:.0f} steps"
     # a worker goes on while its rank waits for another one: how slow it is shows once that other is mended
     hidden = (
         "; the others' workers go on meanwhile, and may be as slow"

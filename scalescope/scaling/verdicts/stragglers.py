@@ -106,10 +106,7 @@ def name_late_ranks(
     ranks = sorted(partitions)
     if len(ranks) < 2:
         return []
-    bounded = {
-        rank: list(partitions[rank][:-1] if rank in open_ended and len(partitions[rank]) > 1 else partitions[rank])
-        for rank in ranks
-    }
+    bounded = bounded_only(partitions, open_ended)
     steps = min(len(bounded[rank]) for rank in ranks)
     if steps < _LEAST_STEPS:
         return []  # of one step nobody can tell what is usual
@@ -130,6 +127,14 @@ def name_late_ranks(
             continue
         found.append(_late(rank, tuple(ns / 1e6 for ns in loss[rank]), bounded, kernels, multiplied))
     return sorted(found, key=lambda late: -statistics.fmean(late.lost_ms))
+
+
+def bounded_only(partitions: Mapping[int, Sequence[Partition]], open_ended: Set[int]) -> dict[int, list[Partition]]:
+    """Return each rank's steps that a next one bounds; of a rank that has none, its only one."""
+    return {
+        rank: list(steps[:-1] if rank in open_ended and len(steps) > 1 else steps)
+        for rank, steps in sorted(partitions.items())
+    }
 
 
 #: The parts in which a rank's own step may be longer, and what each says of it. Of a host that launches late it is not
