@@ -3,12 +3,16 @@
 A gap is compared with the gaps at the same place on the other ranks, as long as those would be on a host as slow as
 this one: all of a slow host's gaps are longer, and none of them is a stall. The same place is one between the same two
 operators, or, where a rank runs something of its own there, one before or after the same operator. A place that all
-ranks stay at equally long is told where it takes a large share of the step; such a stall is nobody's own.
+ranks stay at for long is told where it takes a large share of the step; such a stall is nobody's own, though one of
+them may be there for longer, as where ranks wait for a lock by turns.
 
 A gap before a step's first operator may be loading that nobody annotated. It is, probably, where what the host then
 gives to the device first is a batch: a copy out of the host's memory.
 """
 
+from collections.abc import Set
+
+import msgspec
 import numpy as np
 
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps
@@ -33,8 +37,9 @@ def stall_causes(common: CommonSteps) -> list[HostCause]:
     found = []
     for place in places:
         there = _Place(common, place)
-        found += there.alone(slowness)
-        found += there.together()
+        alone = there.alone(slowness)
+        found += alone
+        found += there.together({cause.rank for cause in alone})
     return found
 
 
@@ -79,13 +84,19 @@ class _Place:
         """Tell whether a rank's gaps are long enough for a stall whatever the others' are, which takes long to tell."""
         return _mostly(self.longest[at]) >= _LEAST_NS and _mostly(self.ns[at]) >= _SHARE * self.common.step_ns
 
-    def together(self) -> list[HostCause]:
-        """Return the stall that all ranks have in common here."""
+    def together(self, alone: Set[int | None]) -> list[HostCause]:
+        """Return the stall that all ranks have in common here; what ranks `alone` have beyond it is told of them."""
         base = self.ns.min(axis=0)
         large = _mostly(base) >= _SHARE_OF_ALL * self.common.step_ns
         single = _mostly(self.longest.min(axis=0)) >= max(_SHARE_OF_ALL / 2 * self.common.step_ns, _LEAST_OF_ALL_NS)
         rows = [row for row in self.rows if row is not None]
-        return [_cause(self, None, rows, base, None)] if large and single else []
+        if not (large and single):
+            return []
+        own = tuple(
+            (rank, round(float((base if rank in alone else self.ns[at]).mean())))
+            for at, rank in enumerate(self.common.ranks)
+        )
+        return [msgspec.structs.replace(_cause(self, None, rows, base, None), own_ns=own)]
 
 
 def _mostly(ns: Ints) -> float:

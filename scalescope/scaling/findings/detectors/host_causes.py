@@ -114,8 +114,17 @@ def _removals(scene: Scene, code: HostCode, rank: int | None, causes: Sequence[H
     elif code in ("data_loading", "host_stall") and rank is not None:
         what = "gaps"
     else:
-        return (Removal("pause", rank, round(sum(cause.typical_ns for cause in causes))),)
+        return _pauses(rank, causes)
     return (Removal(what, rank),)
+
+
+def _pauses(rank: int | None, causes: Sequence[HostCause]) -> tuple[Removal, ...]:
+    """Return what takes stalls out: of all ranks, of each as long as it has them."""
+    own: dict[int | None, float] = {}
+    for cause in causes:
+        for one, ns in cause.own_ns or ((rank, cause.typical_ns),):
+            own[one] = own.get(one, 0.0) + ns
+    return tuple(Removal("pause", one, round(ns)) for one, ns in own.items())
 
 
 def _read_values(scene: Scene, rank: int | None) -> Iterator[EvidenceRow]:
