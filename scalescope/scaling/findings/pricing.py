@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from scalescope.records.statistics import is_beyond_chance
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
-from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import ON_THE_DEVICE, Code, Finding
 from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene, Seen
 from scalescope.scaling.replay.change import Change
@@ -310,8 +309,7 @@ def _behind_each_other(
 
 def _no_more_than_idle(scene: Scene, gain: _Gain) -> _Gain:
     """Return what launching costs at most: a replay without hosts lets ranks wait less as well, for nothing of it."""
-    _, ranks = step_as_run(scene.analysis)
-    return _no_more_than(max((rank.part_ms("idle_launch") for rank in ranks), default=gain.ms), gain)
+    return _no_more_than(max(0.0, scene.longest_between_ms), gain)
 
 
 def _no_more_than(most_ms: float, gain: _Gain) -> _Gain:

@@ -9,8 +9,10 @@ from scalescope.scaling.replay.change import Change
 
 def host_bound(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate where devices stand idle because nothing was launched."""
-    idle = scene.share_ms("idle_launch") - _stalled_ms(scene)
+    idle = scene.share_ms("idle_launch")
     if scene.worth_a_look(idle):
+        if scene.replayer.on_cpu:  # where it costs no more than the host that comes latest does besides
+            idle = scene.longest_between_ms
         yield _candidate(scene, (EvidenceRow(kind="figure", name="idle_launch", ms=idle, share=idle / scene.step_ms),))
 
 
@@ -23,18 +25,6 @@ def host_bound_behind(scene: Scene, candidates: Sequence[Candidate]) -> list[Can
     if not hiding or any(one.code == "host_bound" for one in candidates):
         return []
     return [_candidate(scene, (EvidenceRow(kind="figure", name=HIDDEN),))]
-
-
-def _stalled_ms(scene: Scene) -> float:
-    """Return for how long the mean rank's host stands still at one place, step after step, where hosts compute.
-
-    That is no launching, however much there is of either. A device may do other things meanwhile.
-    """
-    if not scene.replayer.on_cpu:
-        return 0.0
-    stalls = [one for one in scene.host or () if one.code == "host_stall" and not one.now_and_then]
-    ns = sum(sum(own for _, own in one.own_ns) if one.rank is None else one.typical_ns for one in stalls)
-    return ns / len(scene.side.ranks) / 1e6
 
 
 def _candidate(scene: Scene, idle: tuple[EvidenceRow, ...]) -> Candidate:
