@@ -109,6 +109,9 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         _print_line(console, f"Noted: {reason}.", "dim")
     if line := profiling_line(answer):
         _print_line(console, line)
+    if verdict.advice and answer.ranks and answer.quality.verdict != "unusable":  # the end is what is read first there
+        console.print()
+        _print_line(console, f"Begin with: {verdict.advice}", "bold")
 
 
 def _print_compute(console: Console, run: RunAnalysis) -> None:

@@ -64,6 +64,8 @@ _PROFILE_AGAIN = "profile again, later or for more steps: what these profiled st
 _PROFILE_ALL = "profile every rank, in the same steps{which}: only together do their traces tell who waits for whom"
 #: What cannot be split into wait and transfer is partly transfer, and no loss: so many times a finding it comes first.
 _OUTWEIGHS = 2.0
+#: A rank that costs less than this share of the costliest finding is in the table of them, and not named once more.
+_WORTH_NAMING = 0.25
 #: More ranks than this are not named once more.
 _FEW_RANKS = 8
 
@@ -380,7 +382,12 @@ def _window_sentences(run: RunAnalysis) -> list[str]:
 def _straggler_sentences(run: RunAnalysis, said: Sequence[Finding] = ()) -> list[str]:
     """Return a sentence for each rank that costs the others time, but for what was said already."""
     where = devices(run.world_size, run.activity)
-    named = [one for one in run.findings if one.rank is not None and one.ms is not None and one not in said]
+    least = _WORTH_NAMING * max((weight(one) for one in run.findings if one.ms is not None), default=0.0)
+    named = [
+        one
+        for one in run.findings
+        if one.rank is not None and one.ms is not None and one not in said and weight(one) >= least
+    ]
     found = [f"Rank {one.rank} of {where} {_costs(one)}: {sentence(finding_text.because(one))}" for one in named]
     return found or [
         f"Rank {one.rank} of {where} costs the others {milliseconds(one.lost_ms)} of exposed wait a step: "
