@@ -91,10 +91,17 @@ def sweep_verdict(rows: Sequence[SweepRow]) -> Verdict:
 
 def loss_sentence(fall: Waterfall) -> str:
     """Return where a step's growth went, beside its measured growth; where those contradict each other, that first."""
-    parts = _growth_sentence(fall)
     measured, noise = fall.measured_growth_ms, fall.noise_ms
     if measured is None or noise is None:
-        return parts
+        return _growth_sentence(fall)
+    if grew_within_noise(fall) and not fall.unsteady:
+        return (
+            f"In the traces a step grew by no more than noise: {milliseconds(abs(fall.growth_ms))} "
+            f"{'more' if fall.growth_ms > 0 else 'less'}, where such steps differ by ± {milliseconds(noise)} by "
+            f"themselves; what it went to, they do not tell. Measured outside the traces it grew by "
+            f"{milliseconds(measured)} (± {milliseconds(noise)})."
+        )
+    parts = _growth_sentence(fall)
     if fall.unsteady:
         return (
             f"The machine was unsteady: the measured step grew by {milliseconds(measured)} and the profiled one by "
@@ -104,6 +111,11 @@ def loss_sentence(fall: Waterfall) -> str:
     # on devices, whose hosts recording slows: elsewhere the machine was unsteady
     why = ": recording lengthens the profiled steps" if abs(fall.growth_ms - measured) > noise else ""
     return f"{parts} Measured outside the traces it grew by {milliseconds(measured)} (± {milliseconds(noise)}){why}."
+
+
+def grew_within_noise(fall: Waterfall) -> bool:
+    """Tell whether the profiled step grew by less than such steps differ by themselves: then it has no shares."""
+    return fall.noise_ms is not None and abs(fall.growth_ms) < fall.noise_ms
 
 
 def _growth_sentence(fall: Waterfall) -> str:

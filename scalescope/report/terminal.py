@@ -23,7 +23,7 @@ from scalescope.report.panels.compute_lines import compute_lines, legend_lines
 from scalescope.report.panels.lost import lost_table
 from scalescope.report.panels.roles import roles_table, worth_showing
 from scalescope.report.report_data import ReportData
-from scalescope.report.sentences import Level, Verdict, sweep_verdict
+from scalescope.report.sentences import Level, Verdict, grew_within_noise, sweep_verdict
 from scalescope.report.shares import has_kinds, iterations_table
 from scalescope.report.steadiness import is_doubtful, profiling_line
 from scalescope.report.text import findings as finding_text
@@ -111,7 +111,14 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         _print_line(console, line)
     if verdict.advice and answer.ranks and answer.quality.verdict != "unusable":  # the end is what is read first there
         console.print()
-        _print_line(console, f"Begin with: {verdict.advice}", "bold")
+        _print_line(console, _begin_with(answer, verdict.advice), "bold")
+
+
+def _begin_with(answer: RunAnalysis, advice: str) -> str:
+    """Return what to do first, and on which rank, where it is one's alone."""
+    first = finding_text.first_to_do(answer.findings)
+    alone = first is not None and first.rank is not None and advice.startswith(finding_text.todo(first))
+    return f"Begin with{f' rank {first.rank}' if first is not None and alone else ''}: {advice}"
 
 
 def _print_compute(console: Console, run: RunAnalysis) -> None:
@@ -322,9 +329,10 @@ def _print_waterfall(console: Console, fall: Waterfall, activity: str | None) ->
         Column("share", "% of the growth", "", 1, 100),
     ]
     grown = fall.growth_ms
+    shared = grown > 0 and not grew_within_noise(fall)
     rows: list[list[Cell]] = [[f"step of {fall.from_world_size}", fall.from_step_ms, None]]
     rows += [
-        [f"+ {part.name}" if ms >= 0 else f"- {part.shrunk or part.name}", abs(ms), ms / grown if grown > 0 else None]
+        [f"+ {part.name}" if ms >= 0 else f"- {part.shrunk or part.name}", abs(ms), ms / grown if shared else None]
         for part, ms in waterfall_steps(fall)
         if abs(ms) >= 0.005
     ]

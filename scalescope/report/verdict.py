@@ -24,6 +24,7 @@ from scalescope.report.sentences import (
     WORTH_SAYING,
     Level,
     Verdict,
+    grew_within_noise,
     level_of,
     loss_sentence,
     sentence,
@@ -163,6 +164,8 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
             advice = f"{recurring_advice(run.recurring)}; of the profiled steps: {advice}"
     else:
         headline = f"{whose}: the traces do not say where its time goes."
+        if run.quality.unprofiled:
+            headline = f"{whose}: no step was profiled (profiler=none), so nothing tells where its time goes."
         if run.findings and is_of_steady_steps(run.findings[0]):
             headline = f"{whose}: {finding_text.headline(run.findings[0], 0.0, run.world_size)}"
             advice = _best_advice(run, "", False)
@@ -293,6 +296,8 @@ def is_unsteady_series(study: StudyAnalysis, series: str, runs: Sequence[RunAnal
 
 def _advice(fall: Waterfall, activity: str | None, runs: Sequence[RunAnalysis]) -> str:
     """Return what helps against the largest part of a growth that is worth a word."""
+    if grew_within_noise(fall):
+        return ""
     worst, ms = max(waterfall_steps(fall), key=lambda step: step[1])
     framework = next((run.framework for run in runs), "torch")
     remedy = worst.remedy_for(activity, framework=framework, compiled=any(is_compiled(run) for run in runs))
@@ -403,7 +408,7 @@ def _costs(finding: Finding) -> str:
 
 
 def _quality_sentences(run: RunAnalysis) -> list[str]:
-    if run.quality.verdict == "good":
+    if run.quality.verdict == "good" or run.quality.unprofiled:
         return []
     reasons = "; ".join(run.quality.reasons) or "no reason was given"
     return [f"The traces of {devices(run.world_size, run.activity)} are {run.quality.verdict}: {sentence(reasons)}"]

@@ -11,6 +11,7 @@ import msgspec
 
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
+from scalescope.records.frozen import read_frozen
 from scalescope.scaling.answer import Quality, RunAnalysis, StepSource
 from scalescope.scaling.evidence.compare import compare_hosts
 from scalescope.scaling.evidence.host_cause import HostCause
@@ -273,14 +274,24 @@ def explain_run(
 def explain_steps_only(folder: RunFolder, reason: str) -> Explained:
     """Return what a run folder without usable traces still says: its throughput."""
     info = folder.read_info()
+    off = _profiles_nothing(folder)
     analysis = RunAnalysis(
         name=folder.path.name,
         world_size=info.world_size or 1,
         activity="cpu" if info.devices and info.devices[0].kind == "cpu" else "gpu",
-        quality=Quality(verdict="unusable", reasons=[reason]),
+        quality=Quality(verdict="unusable", reasons=[_UNPROFILED if off else reason], unprofiled=off),
     )
     add_run_folder(analysis, folder)
     return Explained(analysis, {}, {})
+
+
+def _profiles_nothing(folder: RunFolder) -> bool:
+    """Tell whether a job of ours was told to profile no step."""
+    try:
+        profiler = read_frozen(folder.config).get("profiler")
+    except (OSError, UserError):  # what is damaged tells nothing
+        return False
+    return isinstance(profiler, dict) and profiler.get("enabled") is False
 
 
 def add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
@@ -305,9 +316,17 @@ def add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
     analysis.last_collectives, _ = read_flight(folder, info.world_size)
 
 
+#: What folders of traces are called, whatever the job.
+_OF_TRACES = frozenset({"tb", "trace", "traces", "log", "logs", "profile", "profiler"})
+_UNPROFILED = "no step was profiled (profiler=none)"
+
+
 def _name_of(path: Path) -> str:
+    """Return what a path's traces are called by: not by a name that any folder of traces has."""
     resolved = path.resolve()
-    return resolved.parent.name if resolved.name == "traces" else resolved.name
+    while resolved.name.lower() in _OF_TRACES and resolved.parent.name:
+        resolved = resolved.parent
+    return resolved.name
 
 
 #: A larger world is no world but a damaged header, or a file's name that holds another number.

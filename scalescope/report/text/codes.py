@@ -111,6 +111,10 @@ def _loading(finding: Finding) -> str:
     return f"{whose} data{named}{took} while the device has nothing to do{hidden}"
 
 
+#: What a host may do that no profiler records.
+_UNRECORDED = "(sleep, I/O, Python, a lock)"
+
+
 def _stall(finding: Finding) -> str:
     row = _first(finding, "figure")
     if row is None or row.ms is None:
@@ -120,8 +124,8 @@ def _stall(finding: Finding) -> str:
     whose = "the hosts do" if finding.rank is None else "its host does"
     if (steps := _row(finding, IN_STEPS)) is not None and steps.ms is not None:
         often = f"in {steps.calls:.0f} of {steps.value:.0f} steps"
-        return f"{whose} nothing that is recorded for {milliseconds(steps.ms)} {often}{where}"
-    return f"{whose} nothing that is recorded for {milliseconds(row.ms)} a step{where}"
+        return f"{whose} nothing that is recorded {_UNRECORDED} for {milliseconds(steps.ms)} {often}{where}"
+    return f"{whose} nothing that is recorded {_UNRECORDED} for {milliseconds(row.ms)} a step{where}"
 
 
 def _long_steps(finding: Finding) -> EvidenceRow | None:

@@ -153,7 +153,10 @@ def find_in(
         return None
     if not replayer.is_good_for(near=True):
         apart = f"{abs(100 * replay.error):.1f}% {'longer' if replay.error > 0 else 'shorter'}"
-        off = f"nothing is predicted: a replay of the trace gives a step {apart} than the traced one, too far off"
+        off = (
+            f"what changes would bring is not told: put together again from its parts, the step comes out {apart} than "
+            "it was, so what it would be without one of them is not known well enough"
+        )
         analysis.unpriced = Reason("unfaithful", off)
         return None
     peak = find_peak(analysis.device) if analysis.device else None
