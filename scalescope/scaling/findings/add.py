@@ -28,6 +28,7 @@ from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.findings.cores import CoreShare, core_share
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.find import find
+from scalescope.scaling.findings.measured import with_loading_now_and_then
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.replay.load import Target, find_targets, open_replayer
 from scalescope.scaling.replay.whatif import Replayer
@@ -122,7 +123,7 @@ def _add(
     folder = RunFolder(target.path)
     findings = find_in(replayer, analysis, folder.read_facts(), host, _cores(folder))
     if findings is not None:
-        keep(analysis, findings)
+        keep(analysis, with_loading_now_and_then(findings, analysis.findings))
     analysis.timeline = step_timeline(analysis, replayer.records, ready)
 
 

@@ -9,7 +9,17 @@ import statistics
 from collections.abc import Mapping, Sequence, Set
 
 from scalescope.records.statistics import half_of_mean, is_beyond_chance
-from scalescope.scaling.finding import IN_STEPS, INPUTS, Code, Cure, EvidenceRow, Finding, Remedy, ranked
+from scalescope.scaling.finding import (
+    IN_STEPS,
+    INPUTS,
+    Code,
+    Cure,
+    EvidenceRow,
+    Finding,
+    Remedy,
+    is_now_and_then,
+    ranked,
+)
 from scalescope.scaling.findings.candidate import MOST_STEPS, Seen
 from scalescope.scaling.rank.partition import Partition
 from scalescope.scaling.verdicts.stragglers import DOING, Late, bounded_only
@@ -62,6 +72,22 @@ def with_loading(
         if rank not in told and statistics.fmean(beyond) >= _WORTH * step_ms:
             found.append(_loading(rank, beyond, step_ms, surely=not on_cpu or _is_sure(beyond, len(loads))))
     return ranked([*findings, *found])
+
+
+def with_loading_now_and_then(priced: Sequence[Finding], measured: Sequence[Finding]) -> list[Finding]:
+    """Return what a replay priced with the loading that one rank has in some steps alone, which is in no typical step.
+
+    Where the replay knows of a loader, or of a host that stalls in those steps, it is told already.
+    """
+    told = {one.rank for one in priced if one.code == "data_loading" or is_now_and_then(one)}
+    more = [
+        one
+        for one in measured
+        if one.code == "data_loading" and one.rank is not None and is_now_and_then(one) and one.rank not in told
+    ]
+    if not more or None in told:
+        return list(priced)
+    return ranked([*(one for one in priced if one.code != "nothing"), *more])
 
 
 def _loading(rank: int | None, beyond_ms: Sequence[float], step_ms: float, *, surely: bool) -> Finding:

@@ -49,4 +49,5 @@ def against_others(table: Ints) -> Ints:
     if ranks < 2:
         return np.zeros_like(table)
     found = [table[at] - np.median(np.delete(table, at, axis=0), axis=0) for at in range(ranks)]
-    return np.rint(np.array(found)).astype(np.int64)
+    beyond: Ints = np.rint(np.array(found)).astype(np.int64)
+    return beyond
