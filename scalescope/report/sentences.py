@@ -16,7 +16,7 @@ from scalescope.report.drawing.numbers import (
     size,
 )
 from scalescope.report.drawing.parts import Part
-from scalescope.report.views import waterfall_steps
+from scalescope.report.views import grew_within_noise, waterfall_steps
 from scalescope.scaling.study_answer import Waterfall
 
 Level = Literal["good", "fair", "poor", "unknown"]
@@ -111,11 +111,6 @@ def loss_sentence(fall: Waterfall) -> str:
     # on devices, whose hosts recording slows: elsewhere the machine was unsteady
     why = ": recording lengthens the profiled steps" if abs(fall.growth_ms - measured) > noise else ""
     return f"{parts} Measured outside the traces it grew by {milliseconds(measured)} (± {milliseconds(noise)}){why}."
-
-
-def grew_within_noise(fall: Waterfall) -> bool:
-    """Tell whether the profiled step grew by less than such steps differ by themselves: then it has no shares."""
-    return fall.noise_ms is not None and abs(fall.growth_ms) < fall.noise_ms
 
 
 def _growth_sentence(fall: Waterfall) -> str:

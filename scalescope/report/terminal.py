@@ -23,7 +23,7 @@ from scalescope.report.panels.compute_lines import compute_lines, legend_lines
 from scalescope.report.panels.lost import lost_table
 from scalescope.report.panels.roles import roles_table, worth_showing
 from scalescope.report.report_data import ReportData
-from scalescope.report.sentences import Level, Verdict, grew_within_noise, sweep_verdict
+from scalescope.report.sentences import Level, Verdict, sweep_verdict
 from scalescope.report.shares import has_kinds, iterations_table
 from scalescope.report.steadiness import is_doubtful, profiling_line
 from scalescope.report.text import findings as finding_text
@@ -33,6 +33,7 @@ from scalescope.report.views import (
     activities,
     devices,
     efficiency_table,
+    grew_within_noise,
     lacking_ranks,
     partition_table,
     points_of,

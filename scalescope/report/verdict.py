@@ -24,7 +24,6 @@ from scalescope.report.sentences import (
     WORTH_SAYING,
     Level,
     Verdict,
-    grew_within_noise,
     level_of,
     loss_sentence,
     sentence,
@@ -41,6 +40,7 @@ from scalescope.report.text.recurring import is_told, leads, pace, recurring_adv
 from scalescope.report.views import (
     activities,
     devices,
+    grew_within_noise,
     in_tokens,
     lacking_ranks,
     of_what,
