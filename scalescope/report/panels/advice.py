@@ -117,7 +117,7 @@ def _advice_panel(answer: RunAnalysis, doubt: str) -> Panel:
     # by how much, and not how long: the step that the first sentence speaks of may be another than the replayed ones
     longer = "longer" if replay.error >= 0 else "shorter"
     held = (
-        "Put together again from what waits for what, the profiled steps come out "
+        "Replayed from what waits for what, the profiled steps come out "
         f"{percent(abs(replay.error), 2)} {longer} than they were."
     )
     first = finding_text.first_to_do(answer.findings)
