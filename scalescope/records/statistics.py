@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 NORMAL_95 = 1.96
 
+_SURE = 0.95
+
 _T95 = (  # by degrees of freedom, from 1 on
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
     2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
@@ -42,6 +44,33 @@ def half_of_mean(values: Sequence[float]) -> float:
     if len(values) == 2:
         return abs(values[0] - values[1])
     return student_95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+
+
+def student_beyond(t: float, degrees: int) -> float:
+    """Return how likely chance makes Student's t `t` or more, one-sided (Abramowitz and Stegun 26.7.3, 26.7.4)."""
+    angle = math.atan2(abs(t), math.sqrt(degrees))
+    cos2 = math.cos(angle) ** 2
+    term, total = (math.cos(angle), 0.0) if degrees % 2 else (1.0, 0.0)
+    for at in range(1 + degrees % 2, degrees, 2):  # the terms of either series, each a multiple of the one before
+        total += term
+        term *= cos2 * at / (at + 1)
+    within = 2 / math.pi * (angle + math.sin(angle) * total) if degrees % 2 else math.sin(angle) * total
+    tail = max(0.0, (1 - within) / 2)
+    return tail if t >= 0 else 1 - tail
+
+
+def is_beyond_chance(values: Sequence[float], looked_at: int = 1) -> bool:
+    """Tell whether values that differ by chance have a mean above 0 for sure, 95%, where so many means were looked at.
+
+    Which sign a value has says nothing where nothing is the matter, so their own spread is what chance makes. A single
+    value has none: nothing speaks against it.
+    """
+    if len(values) < 2:
+        return True
+    mean, spread = statistics.fmean(values), statistics.stdev(values)
+    if mean <= 0 or not spread:
+        return mean > 0
+    return student_beyond(mean / spread * math.sqrt(len(values)), len(values) - 1) * looked_at <= 1 - _SURE
 
 
 def share_95(count: int, of: int) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from scalescope.report.drawing.numbers import (
     size,
 )
 from scalescope.report.drawing.parts import Part
-from scalescope.report.views import waterfall_steps
+from scalescope.report.views import grew_within_noise, waterfall_steps
 from scalescope.scaling.study_answer import Waterfall
 
 Level = Literal["good", "fair", "poor", "unknown"]
@@ -91,10 +91,17 @@ def sweep_verdict(rows: Sequence[SweepRow]) -> Verdict:
 
 def loss_sentence(fall: Waterfall) -> str:
     """Return where a step's growth went, beside its measured growth; where those contradict each other, that first."""
-    parts = _growth_sentence(fall)
     measured, noise = fall.measured_growth_ms, fall.noise_ms
     if measured is None or noise is None:
-        return parts
+        return _growth_sentence(fall)
+    if grew_within_noise(fall) and not fall.unsteady:
+        return (
+            f"In the traces a step grew by no more than noise: {milliseconds(abs(fall.growth_ms))} "
+            f"{'more' if fall.growth_ms > 0 else 'less'}, where such steps differ by ± {milliseconds(noise)} by "
+            f"themselves; what it went to, they do not tell. Measured outside the traces it grew by "
+            f"{milliseconds(measured)} (± {milliseconds(noise)})."
+        )
+    parts = _growth_sentence(fall)
     if fall.unsteady:
         return (
             f"The machine was unsteady: the measured step grew by {milliseconds(measured)} and the profiled one by "

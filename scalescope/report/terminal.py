@@ -40,6 +40,7 @@ from scalescope.report.views import (
     activities,
     devices,
     efficiency_table,
+    grew_within_noise,
     lacking_ranks,
     partition_table,
     points_of,
@@ -125,6 +126,16 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         _print_line(console, f"Noted: {reason}.", "dim")
     if line := profiling_line(answer):
         _print_line(console, line)
+    if verdict.advice and answer.ranks and answer.quality.verdict != "unusable":  # the end is what is read first there
+        console.print()
+        _print_line(console, _begin_with(answer, verdict.advice), "bold")
+
+
+def _begin_with(answer: RunAnalysis, advice: str) -> str:
+    """Return what to do first, and on which rank, where it is one's alone."""
+    first = finding_text.first_to_do(answer.findings)
+    alone = first is not None and first.rank is not None and advice.startswith(finding_text.todo(first))
+    return f"Begin with{f' rank {first.rank}' if first is not None and alone else ''}: {advice}"
 
 
 def _print_compute(console: Console, run: RunAnalysis) -> None:
@@ -335,9 +346,10 @@ def _print_waterfall(console: Console, fall: Waterfall, activity: str | None) ->
         Column("share", "% of the growth", "", 1, 100),
     ]
     grown = fall.growth_ms
+    shared = grown > 0 and not grew_within_noise(fall)
     rows: list[list[Cell]] = [[f"step of {fall.from_world_size}", fall.from_step_ms, None]]
     rows += [
-        [f"+ {part.name}" if ms >= 0 else f"- {part.shrunk or part.name}", abs(ms), ms / grown if grown > 0 else None]
+        [f"+ {part.name}" if ms >= 0 else f"- {part.shrunk or part.name}", abs(ms), ms / grown if shared else None]
         for part, ms in waterfall_steps(fall)
         if abs(ms) >= 0.005
     ]

@@ -49,6 +49,7 @@ from scalescope.report.text.recurring import (
 from scalescope.report.views import (
     activities,
     devices,
+    grew_within_noise,
     in_tokens,
     lacking_ranks,
     of_what,
@@ -85,6 +86,8 @@ _NAME_LIBRARY = (
 )
 #: What cannot be split into wait and transfer is partly transfer, and no loss: so many times a finding it comes first.
 _OUTWEIGHS = 2.0
+#: A rank that costs less than this share of the costliest finding is in the table of them, and not named once more.
+_WORTH_NAMING = 0.25
 #: More ranks than this are not named once more.
 _FEW_RANKS = 8
 
@@ -195,6 +198,8 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
             advice = f"{growing_advice(run.growing)}; of the profiled steps: {advice}"
     else:
         headline = f"{whose}: the traces do not say where its time goes."
+        if run.quality.unprofiled:
+            headline = f"{whose}: no step was profiled (profiler=none), so nothing tells where its time goes."
         if run.findings and is_of_steady_steps(run.findings[0]):
             headline = f"{whose}: {finding_text.headline(run.findings[0], 0.0, run.world_size)}"
             advice = _best_advice(run, "", False)
@@ -329,6 +334,8 @@ def is_unsteady_series(study: StudyAnalysis, series: str, runs: Sequence[RunAnal
 
 def _advice(fall: Waterfall, activity: str | None, runs: Sequence[RunAnalysis]) -> str:
     """Return what helps against the largest part of a growth that is worth a word."""
+    if grew_within_noise(fall):
+        return ""
     worst, ms = max(waterfall_steps(fall), key=lambda step: step[1])
     framework = next((run.framework for run in runs), "torch")
     remedy = worst.remedy_for(activity, framework=framework, compiled=any(is_compiled(run) for run in runs))
@@ -429,7 +436,12 @@ def _window_sentences(run: RunAnalysis) -> list[str]:
 def _straggler_sentences(run: RunAnalysis, said: Sequence[Finding] = ()) -> list[str]:
     """Return a sentence for each rank that costs the others time, but for what was said already."""
     where = devices(run.world_size, run.activity)
-    named = [one for one in run.findings if one.rank is not None and one.ms is not None and one not in said]
+    least = _WORTH_NAMING * max((weight(one) for one in run.findings if one.ms is not None), default=0.0)
+    named = [
+        one
+        for one in run.findings
+        if one.rank is not None and one.ms is not None and one not in said and weight(one) >= least
+    ]
     found = [f"Rank {one.rank} of {where} {_costs(one)}: {sentence(finding_text.because(one))}" for one in named]
     return found or [
         f"Rank {one.rank} of {where} costs the others {milliseconds(one.lost_ms)} of exposed wait a step: "
@@ -445,7 +457,7 @@ def _costs(finding: Finding) -> str:
 
 
 def _quality_sentences(run: RunAnalysis) -> list[str]:
-    if run.quality.verdict == "good":
+    if run.quality.verdict == "good" or run.quality.unprofiled:
         return []
     if run.quality.unsteady and not run.quality.reasons:
         return []  # that the machine was unsteady is said by itself

@@ -93,6 +93,11 @@ def waterfall_steps(fall: Waterfall | RankLoss) -> list[tuple[parts.Part, float]
     return steps
 
 
+def grew_within_noise(fall: Waterfall) -> bool:
+    """Tell whether the profiled step grew by less than such steps differ by themselves: then it has no shares."""
+    return fall.noise_ms is not None and abs(fall.growth_ms) < fall.noise_ms
+
+
 def waterfall_table(fall: Waterfall) -> Table:
     """One row a part of the growth, in ms a step and as a share of the growth; the sum is the last row."""
     columns = [
@@ -101,14 +106,15 @@ def waterfall_table(fall: Waterfall) -> Table:
         Column("share_of_growth", "share", "%", 1, 100),
         Column("meaning", "meaning"),
     ]
-    grown = fall.growth_ms
+    grown, shared = fall.growth_ms, fall.growth_ms > 0 and not grew_within_noise(fall)
     rows: list[list[Cell]] = [
-        [part.name, ms, ms / grown if grown > 0 else None, part.meaning] for part, ms in waterfall_steps(fall)
+        [part.name, ms, ms / grown if shared else None, part.meaning] for part, ms in waterfall_steps(fall)
     ]
     rows.append(
-        ["growth", grown, 1.0 if grown > 0 else None, "The step there minus the step here; the parts add up to it."]
+        ["growth", grown, 1.0 if shared else None, "The step there minus the step here; the parts add up to it."]
     )
-    return Table(columns, rows, {"share_of_growth": "the step did not grow"})
+    why = "the step grew by no more than noise" if grown > 0 else "the step did not grow"
+    return Table(columns, rows, {"share_of_growth": why})
 
 
 def partition_table(run: RunAnalysis) -> Table:

@@ -78,6 +78,7 @@ class Quality(msgspec.Struct):
     clocks_apart_ms: float | None = None  # taken out between hosts, where no clock that is set is so far off
     unlinked_fraction: float | None = None
     reasons: list[str] = []
+    unprofiled: bool = False  # the job ran with the profiler off: there are no traces, and none are missing
 
 
 class Split(msgspec.Struct, kw_only=True):

@@ -167,6 +167,8 @@ IDLE = "idle"
 _TAKEN_AWAY: tuple[Code, ...] = ("host_bound", "copies")
 #: A cost whose interval begins below this reads as 0.00 ms.
 _ZERO_MS = 0.005
+#: What noise may have made, and costs less than this share of what it has not, is no word worth.
+_FAR_BELOW = 0.25
 
 
 def bounded(evidence: Sequence[EvidenceRow], ms: float) -> tuple[EvidenceRow, ...]:
@@ -190,6 +192,12 @@ def is_lost_in_noise(finding: Finding) -> bool:
     A host that stood still in some steps did so, and a rank with more to compute has it, whatever that costs.
     """
     return is_within_noise(finding) and not is_certain(finding) and not is_now_and_then(finding)
+
+
+def worth_telling(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings without those that are lost in noise and, even so, far below the largest that is not."""
+    largest = max((weight(one) for one in findings if not is_lost_in_noise(one)), default=0.0)
+    return [one for one in findings if not (is_lost_in_noise(one) and weight(one) < _FAR_BELOW * largest)]
 
 
 def is_known(finding: Finding) -> bool:

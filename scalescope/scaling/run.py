@@ -11,12 +11,13 @@ import msgspec
 
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
+from scalescope.records.frozen import read_frozen
 from scalescope.scaling.answer import DevicesOfRank, Quality, RunAnalysis, StepSource
 from scalescope.scaling.evidence.compare import compare_hosts
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.finding import Reason
 from scalescope.scaling.findings.derived import keep
-from scalescope.scaling.findings.measured import measured_findings
+from scalescope.scaling.findings.measured import measured_findings, with_loading
 from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.exchanges import RankExchanges, rank_exchanges
@@ -188,7 +189,9 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         late = name_late_ranks(
             partitions, lost, kernels, open_ended, {rank: summaries[rank].multiplied for rank in partitions}
         )
-        keep(analysis, measured_findings(late, mean_step_ms(analysis, "window")))
+        step_ms, on_cpu = mean_step_ms(analysis, "window"), analysis.activity == "cpu"
+        measured = measured_findings(late, step_ms, ranks=len(partitions), on_cpu=on_cpu)
+        keep(analysis, with_loading(measured, partitions, open_ended, step_ms, on_cpu=on_cpu))
     sizes = {one.index: one.bytes for one in analysis.collectives}
     exchanges = {
         rank: rank_exchanges(one.shares, one.collectives, ready[rank], indices[rank], sizes)
@@ -329,14 +332,24 @@ def explain_run(
 def explain_steps_only(folder: RunFolder, reason: str) -> Explained:
     """Return what a run folder without usable traces still says: its throughput."""
     info = folder.read_info()
+    off = _profiles_nothing(folder)
     analysis = RunAnalysis(
         name=folder.path.name,
         world_size=info.world_size or 1,
         activity="cpu" if info.devices and info.devices[0].kind == "cpu" else "gpu",
-        quality=Quality(verdict="unusable", reasons=[reason]),
+        quality=Quality(verdict="unusable", reasons=[_UNPROFILED if off else reason], unprofiled=off),
     )
     add_run_folder(analysis, folder)
     return Explained(analysis, {}, {})
+
+
+def _profiles_nothing(folder: RunFolder) -> bool:
+    """Tell whether a job of ours was told to profile no step."""
+    try:
+        profiler = read_frozen(folder.config).get("profiler")
+    except (OSError, UserError):  # what is damaged tells nothing
+        return False
+    return isinstance(profiler, dict) and profiler.get("enabled") is False
 
 
 def add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
@@ -361,9 +374,17 @@ def add_run_folder(analysis: RunAnalysis, folder: RunFolder) -> None:
     analysis.last_collectives, _ = read_flight(folder, info.world_size)
 
 
+#: What folders of traces are called, whatever the job.
+_OF_TRACES = frozenset({"tb", "trace", "traces", "log", "logs", "profile", "profiler"})
+_UNPROFILED = "no step was profiled (profiler=none)"
+
+
 def _name_of(path: Path) -> str:
+    """Return what a path's traces are called by: not by a name that any folder of traces has."""
     resolved = path.resolve()
-    return resolved.parent.name if resolved.name == "traces" else resolved.name
+    while resolved.name.lower() in _OF_TRACES and resolved.parent.name:
+        resolved = resolved.parent
+    return resolved.name
 
 
 #: Of two ranks' collectives so many are in steps of two numbers, where ranks do not count them alike.

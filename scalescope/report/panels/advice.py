@@ -114,15 +114,17 @@ def _doubt(answer: RunAnalysis, data: ReportData) -> str:
 def _advice_panel(answer: RunAnalysis, doubt: str) -> Panel:
     replay = answer.replay
     assert replay is not None
+    # by how much, and not how long: the step that the first sentence speaks of may be another than the replayed ones
+    longer = "longer" if replay.error >= 0 else "shorter"
     held = (
-        f"Replayed from what waits for what, the step takes {milliseconds(replay.replayed_ms)} "
-        f"({percent(abs(replay.error), 2)} off the traced {milliseconds(replay.traced_ms)})."
+        "Replayed from what waits for what, the profiled steps come out "
+        f"{percent(abs(replay.error), 2)} {longer} than they were."
     )
     first = finding_text.first_to_do(answer.findings)
     if answer.unpriced is not None:
         told = ""
     elif not replay.faithful:
-        told = "That is too far off to predict anything."
+        told = "What a change would bring cannot be told from that."
     elif first is None:
         told = "No setting that the replay can try is sure to bring half a per cent of the step."
         told = "" if doubt else told

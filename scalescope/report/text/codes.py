@@ -120,6 +120,8 @@ def _loading(finding: Finding) -> str:
     plain = row is None or row.name in ("loading", LOADING) or row.name.startswith("enumerate(DataLoader)")
     named = f" ({row.name})" if row is not None and not plain else ""
     took = f" for {milliseconds(row.ms)} a step" if row is not None and row.ms is not None else ""
+    if (steps := _row(finding, IN_STEPS)) is not None and steps.ms is not None:
+        took = f" for {milliseconds(steps.ms)} in {steps.calls:.0f} of {steps.value:.0f} steps"
     # a worker goes on while its rank waits for another one: how slow it is shows once that other is mended
     hidden = (
         "; the others' workers go on meanwhile, and may be as slow"
@@ -132,6 +134,10 @@ def _loading(finding: Finding) -> str:
     return f"{whose} data{named}{took} while the device has nothing to do{hidden}"
 
 
+#: What a host may do that no profiler records.
+_UNRECORDED = "(sleep, I/O, Python, a lock)"
+
+
 def _stall(finding: Finding) -> str:
     row = _first(finding, "figure")
     if row is None or row.ms is None:
@@ -142,10 +148,11 @@ def _stall(finding: Finding) -> str:
     if (some := _in_steps(finding)) is not None and row.name == "idle_launch":
         hosts = "the hosts keep" if finding.rank is None else "its host keeps"
         return f"{some[0]} {hosts} nothing running for {some[1]} longer than in the others"
+    nothing = f"{whose} nothing that is recorded {_UNRECORDED} for {milliseconds(row.ms)} a step"
     if (steps := _row(finding, IN_STEPS)) is not None and steps.ms is not None:
         often = f"in {steps.calls:.0f} of {steps.value:.0f} steps"
-        return f"{whose} nothing that is recorded for {milliseconds(steps.ms)} {often}{where}{_shown(finding)}"
-    return f"{whose} nothing that is recorded for {milliseconds(row.ms)} a step{where}{_shown(finding)}"
+        nothing = f"{whose} nothing that is recorded {_UNRECORDED} for {milliseconds(steps.ms)} {often}"
+    return f"{nothing}{where}{_shown(finding)}"
 
 
 def _shown(finding: Finding) -> str:

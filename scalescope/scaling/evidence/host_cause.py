@@ -43,6 +43,8 @@ class HostCause(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[int, ...]  # the ProfilerSteps' numbers
     ns: tuple[int, ...]
     at_most_ns: tuple[int, ...] | None = None
+    own_ns: tuple[tuple[int, int], ...] = ()  # of all ranks: each one's mean a step, where it is longer than `ns` tells
+    beyond_ns: tuple[int, ...] | None = None  # of one rank: what `ns` is cut from, below 0 where the others take longer
     evidence: tuple[HostFigure, ...]
     place: GapLocation | None = None  # of a stall
     now_and_then: bool = False  # a stall in some steps, with 0 ns in the others; its evidence is of those that have it

@@ -28,6 +28,7 @@ from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.findings.cores import CoreShare, core_share
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.find import find
+from scalescope.scaling.findings.measured import with_loading_now_and_then
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.replay.load import Target, find_targets, open_replayer
 from scalescope.scaling.replay.ranks.ending_together import ending_together
@@ -127,7 +128,7 @@ def _add(
     folder = RunFolder(target.path)
     findings = find_in(replayer, analysis, folder.read_facts(), host, _cores(folder))
     if findings is not None:
-        keep(analysis, findings)
+        keep(analysis, with_loading_now_and_then(findings, analysis.findings))
     analysis.timeline = step_timeline(analysis, replayer.records, ready)
 
 
@@ -164,7 +165,10 @@ def find_in(
         return None
     if not replayer.is_good_for(near=True):
         apart = f"{abs(100 * replay.error):.1f}% {'longer' if replay.error > 0 else 'shorter'}"
-        off = f"nothing is predicted: a replay of the trace gives a step {apart} than the traced one, too far off"
+        off = (
+            f"what changes would bring is not told: put together again from its parts, the step comes out {apart} than "
+            "it was, so what it would be without one of them is not known well enough"
+        )
         analysis.unpriced = Reason("unfaithful", off)
         return None
     peak = find_peak(analysis.device) if analysis.device else None

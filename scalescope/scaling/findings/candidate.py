@@ -57,6 +57,21 @@ class Scene:
         return sum(rank.part_ms(part) for rank in ranks) / len(ranks) if ranks else 0.0
 
     @property
+    def longest_between_ms(self) -> float:
+        """For how long a rank's host does other things than it computes with, ms a step, where that is longest.
+
+        Where hosts compute. For how long one stands still at one place, step after step, is no launching.
+        """
+        stalled = dict.fromkeys(self.side.ranks, 0.0)
+        for cause in self.host or ():
+            if cause.code == "host_stall" and not cause.now_and_then:
+                for rank, ns in cause.own_ns or ((cause.rank, cause.typical_ns),):
+                    if rank in stalled:
+                        stalled[rank] += ns / 1e6
+        _, ranks = step_as_run(self.analysis)
+        return max((one.part_ms("idle_launch") - stalled.get(one.rank, 0.0) for one in ranks), default=0.0)
+
+    @property
     def may_wait_unseen(self) -> bool:
         """Whether ranks may wait for one whose trace, or whose collectives, are not there: so much is not split."""
         return self.share_ms("exposed_unsplit") >= WORTH_SAYING * self.step_ms
@@ -95,6 +110,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     change: Change | None = None  # another change, priced by itself in the step without all removals
     gain_ms: tuple[float, float, float] | None = None  # where no replay tells: what it brings, from, to
     seen: Seen | None = None  # of what is there in some steps: what steps differ by is no noise then
+    # by what its rank takes longer than the others, ms in each step, below 0 where they do: chance makes that, too
+    beyond_ms: tuple[float, ...] = ()
     evidence: tuple[EvidenceRow, ...] = ()
     remedy: Remedy | None = None
     at_most: bool = False

@@ -1,15 +1,31 @@
 """Findings of a run that nobody replays: who the others wait for, step by step, and what that rank does meanwhile.
 
 What it costs is the exposed wait that is measured, which is a part of what the others lose: their compute is slower
-while collectives wait, and that is seen only against another run, or in a replay.
+while collectives wait, and that is seen only against another run, or in a replay. Loading for which nothing runs is
+measured as it is, on all ranks or on one that the others wait for: it needs no replay, whatever else is noisy.
 """
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 
-from scalescope.records.statistics import half_of_mean
-from scalescope.scaling.finding import INPUTS, Code, Cure, EvidenceRow, Finding, Remedy
-from scalescope.scaling.verdicts.stragglers import Late
+from scalescope.records.statistics import half_of_mean, is_beyond_chance
+from scalescope.scaling.finding import (
+    IN_STEPS,
+    INPUTS,
+    Code,
+    Cure,
+    EvidenceRow,
+    Finding,
+    Remedy,
+    is_now_and_then,
+    ranked,
+)
+from scalescope.scaling.findings.candidate import MOST_STEPS, Seen
+from scalescope.scaling.rank.partition import Partition
+from scalescope.scaling.verdicts.stragglers import DOING, Late, bounded_only
+
+#: The share of a step that loading takes at least to be told.
+_WORTH = 0.01
 
 _CURES: dict[Code, Cure] = {
     "own_work": "look_at_rank",
@@ -22,12 +38,90 @@ _CURES: dict[Code, Cure] = {
 }
 
 
-def measured_findings(late: Sequence[Late], step_ms: float) -> list[Finding]:
-    """Return a finding for each late rank, in their order."""
-    return [_finding(one, step_ms) for one in late]
+def measured_findings(late: Sequence[Late], step_ms: float, *, ranks: int = 1, on_cpu: bool = False) -> list[Finding]:
+    """Return a finding for each late rank, in their order; `on_cpu`: the ranks compute on cores that others may use."""
+    return [_finding(one, step_ms, surely=not on_cpu or _is_sure(one.beyond_ms, ranks)) for one in late]
 
 
-def _finding(late: Late, step_ms: float) -> Finding:
+def with_loading(
+    findings: Sequence[Finding],
+    partitions: Mapping[int, Sequence[Partition]],
+    open_ended: Set[int],
+    step_ms: float,
+    *,
+    on_cpu: bool = False,
+) -> list[Finding]:
+    """Return findings with the loading that nothing hides, most costly first.
+
+    What all ranks load at least makes each step so much longer. What one of them loads beyond the others, these wait
+    for: in most steps, or in some, where a loader of several workers is slow now and then.
+    """
+    bounded = bounded_only(partitions, open_ended)
+    count = min(map(len, bounded.values()), default=0)
+    if not count or not step_ms:
+        return list(findings)
+    loads = {rank: [step.data / 1e6 for step in own[:count]] for rank, own in bounded.items()}
+    together = [min(step) for step in zip(*loads.values(), strict=True)]
+    found = []
+    if statistics.fmean(together) >= _WORTH * step_ms:
+        found.append(_loading(None, together, step_ms, surely=True))
+    told = {one.rank for one in findings if one.code == "data_loading"}
+    for rank in loads if len(loads) > 1 else ():
+        others = [statistics.median(step) for step in zip(*(loads[one] for one in loads if one != rank), strict=True)]
+        beyond = [own - other for own, other in zip(loads[rank], others, strict=True)]
+        if rank not in told and statistics.fmean(beyond) >= _WORTH * step_ms:
+            found.append(_loading(rank, beyond, step_ms, surely=not on_cpu or _is_sure(beyond, len(loads))))
+    return ranked([*findings, *found])
+
+
+def with_loading_now_and_then(priced: Sequence[Finding], measured: Sequence[Finding]) -> list[Finding]:
+    """Return what a replay priced with the loading that one rank has in some steps alone, which is in no typical step.
+
+    Where the replay knows of a loader, or of a host that stalls in those steps, it is told already.
+    """
+    told = {one.rank for one in priced if one.code == "data_loading" or is_now_and_then(one)}
+    more = [
+        one
+        for one in measured
+        if one.code == "data_loading" and one.rank is not None and is_now_and_then(one) and one.rank not in told
+    ]
+    if not more or None in told:
+        return list(priced)
+    return ranked([*(one for one in priced if one.code != "nothing"), *more])
+
+
+def _loading(rank: int | None, beyond_ms: Sequence[float], step_ms: float, *, surely: bool) -> Finding:
+    """Return the finding of what is loaded in each step, or (`rank`) beyond what the others load."""
+    mean = statistics.fmean(beyond_ms)
+    long = [ms for ms in beyond_ms if ms >= _WORTH * step_ms and ms >= mean / 2]
+    rows = [EvidenceRow(kind="annotation", name="loading", ms=mean)]
+    half = half_of_mean(beyond_ms)
+    low, high = (mean - half if surely else 0.0), min(mean + half, step_ms)
+    if len(long) < MOST_STEPS * len(beyond_ms):
+        # steps of two kinds: how often they come is what is uncertain, and not how long they are
+        low, high = Seen(len(long), len(beyond_ms)).bounds(mean)
+        each = statistics.fmean(long)
+        rows.append(
+            EvidenceRow(kind="figure", name=IN_STEPS, ms=each, calls=float(len(long)), value=float(len(beyond_ms)))
+        )
+    return Finding(
+        code="data_loading",
+        rank=rank,
+        ms=mean,
+        low_ms=max(0.0, low),
+        high_ms=max(mean, high),
+        fraction=mean / step_ms,
+        evidence=tuple(rows),
+        remedy=Remedy(cure="load_ahead"),
+        backed="measured",
+    )
+
+
+def _is_sure(beyond_ms: Sequence[float], ranks: int) -> bool:
+    return is_beyond_chance(beyond_ms, ranks * len(DOING))
+
+
+def _finding(late: Late, step_ms: float, *, surely: bool) -> Finding:
     half = half_of_mean(late.lost_ms)
     middle = statistics.fmean(late.lost_ms)
     own = EvidenceRow(kind="activity" if late.kernel else "figure", name=late.kernel or late.part, ms=late.excess_ms)
@@ -37,7 +131,7 @@ def _finding(late: Late, step_ms: float) -> Finding:
         code=late.code,
         rank=late.rank,
         ms=middle,
-        low_ms=max(0.0, middle - half),
+        low_ms=max(0.0, middle - half) if surely else 0.0,
         high_ms=max(middle, min(middle + half, step_ms)),
         fraction=middle / step_ms,
         evidence=(*inputs, own, waited) if late.excess_ms > 0 else (waited,),

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
+from scalescope.records.statistics import is_beyond_chance
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
-from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import (
     ON_THE_DEVICE,
     SHOWN_BY_WAITS,
@@ -43,6 +43,10 @@ _VANISHES = 0.5
 #: tells which.
 _COMPUTES, _MULTIPLIES = 0.8, 0.25
 _GIVEN_BACK, _GIVEN_BACK_LOW, _GIVEN_BACK_HIGH = 0.92, 0.8, 1.0
+
+
+#: What a rank that nothing is the matter with may seem to have, on cores that others use.
+_BY_CHANCE: tuple[Code, ...] = ("slower_compute", "host_stall", "host_starved", "data_loading")
 
 
 class _Gain(msgspec.Struct, frozen=True):
@@ -245,7 +249,9 @@ def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Seque
     low, high = found.high_ms / found.change_ms, found.low_ms / found.change_ms
     sure = _sure_shares(scene, candidates)
     gains = [
-        _Gain(one, ms, ms * low * part, ms * high) if one.seen is None else _now_and_then(one, ms, one.seen)
+        _Gain(one, ms, 0.0 if _may_be_chance(scene, one) else ms * low * part, ms * high)
+        if one.seen is None
+        else _now_and_then(one, ms, one.seen)
         for one, ms, part in zip(candidates, shares, sure, strict=True)
     ]
     gains = _with_devices_unrecorded(scene, gains, whole, scene.step_ms + found.change_ms)
@@ -302,6 +308,18 @@ def _sure_shares(scene: Scene, candidates: Sequence[Candidate]) -> list[float]:
         part = _gain_ms(replayer, Change(without=one.surely)) / whole if whole > 0 else 1.0
         found.append(min(max(part, 0.0), 1.0))
     return found
+
+
+def _may_be_chance(scene: Scene, candidate: Candidate) -> bool:
+    """Tell whether a rank is later than the others by no more than their steps differ by anyway.
+
+    What is taken out of a step is what a rank takes longer, launch by launch: of two ranks alike on cores that others
+    use, too, each has much of it, and never less than none. Only where a rank is later in the sum of a step, and so in
+    nearly all of them, it is that rank; and the more ranks, and causes, there are to find one, the likelier chance is.
+    """
+    if not scene.replayer.on_cpu or not candidate.beyond_ms:
+        return False
+    return not is_beyond_chance(candidate.beyond_ms, len(scene.side.ranks) * len(_BY_CHANCE))
 
 
 def _now_and_then(candidate: Candidate, ms: float, seen: Seen) -> _Gain:
@@ -385,8 +403,7 @@ def _behind_each_other(
 
 def _no_more_than_idle(scene: Scene, gain: _Gain) -> _Gain:
     """Return what launching costs at most: a replay without hosts lets ranks wait less as well, for nothing of it."""
-    _, ranks = step_as_run(scene.analysis)
-    return _no_more_than(max((rank.part_ms("idle_launch") for rank in ranks), default=gain.ms), gain)
+    return _no_more_than(max(0.0, scene.longest_between_ms), gain)
 
 
 def _no_more_than(most_ms: float, gain: _Gain) -> _Gain:

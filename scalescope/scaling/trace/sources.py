@@ -21,7 +21,15 @@ _WORKER_NAME = re.compile(r"^(.*?)(?:\.(\d+))?\.pt\.trace\.json(?:\.gz)?$")
 _TOLD_RANK = re.compile(rb'"distributedInfo"\s*:\s*\{[^{}\[\]]*"rank"\s*:\s*(\d{1,8})')
 _HEADER_BYTES = 1 << 18
 #: What scalescope itself writes beside traces: no traces of a rank.
-_NO_TRACES = frozenset({"run.json", "facts.json", "analysis.json", PERFETTO_BUNDLE})
+_NO_TRACES = frozenset(
+    {"run.json", "facts.json", "recording.json", "analysis.json", "timeline.json.gz", PERFETTO_BUNDLE}
+)
+
+
+#: What a trace begins with, in so many bytes: the keys of its header, or its first event's.
+_HEAD_BYTES = 1 << 16
+_OF_TRACES = (b"traceEvents", b"schemaVersion", b"deviceProperties", b'"ph"')
+_MOST_FOLDERS = 4
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -97,6 +105,11 @@ def _workers(path: Path) -> list[_Worker]:
         raise UserError(f"{path} {what}; give a run folder, a folder of traces, or a trace file")
     files = _trace_files(path / "traces") if (path / "traces").is_dir() else []
     files = files or _trace_files(path) or _of_profiler(path)
+    below = _folders_below(path) if all(_is_a_stranger(file) for file in files) else []
+    if files and below:
+        names = ", ".join(str(folder) for folder in below[:_MOST_FOLDERS])
+        more = f", and {len(below) - _MOST_FOLDERS} more" if len(below) > _MOST_FOLDERS else ""
+        raise UserError(f"{path} holds no traces itself ({files[0].name} is none): name one of {names}{more}")
     if not files:
         raise UserError(
             f"{path} holds no traces (rank<r>.<step>.pt.trace.json.gz, any Kineto .json[.gz], or jax.profiler's "
@@ -133,6 +146,30 @@ def _told_rank(path: Path) -> int | None:
     except (OSError, EOFError, zlib.error):
         return None  # the reader says what is wrong with it
     return int(match[1]) if match else None
+
+
+def _is_a_stranger(file: Path) -> bool:
+    """Tell whether a file is no trace: by its name it may be one, and its first bytes are not a trace's."""
+    _, rank, _, _ = _parse(file.name)
+    if Source(file, rank).looks_like_a_trace:
+        return False
+    try:
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as opened:
+            head = opened.read(_HEAD_BYTES)
+    except (OSError, EOFError, zlib.error):
+        return False  # what cannot be read says why itself
+    return not any(key in head for key in _OF_TRACES)
+
+
+def _folders_below(path: Path) -> list[Path]:
+    """Return the folders right below a path, or their `traces`, whose files are traces by name."""
+    found = {
+        file.parent.parent if file.parent.name == "traces" else file.parent
+        for pattern in ("*/*.json.gz", "*/*.json", "*/traces/*.json.gz")
+        for file in path.glob(pattern)
+        if Source(file, _parse(file.name)[1]).looks_like_a_trace and file.parent != path / "traces"
+    }
+    return sorted(found)
 
 
 def _order(rank: int | None) -> int:

@@ -85,6 +85,7 @@ class Late(msgspec.Struct, frozen=True, kw_only=True):
     lost_ms: tuple[float, ...]  # in each step that a next one bounds: the mean other rank's exposed wait for it
     part: str  # of the partition, in which it is longer; "" where none is
     excess_ms: float  # by so much, a step
+    beyond_ms: tuple[float, ...] = ()  # of that part in each step, below 0 where it is the others' that is longer
     kernel: str | None = None  # that it runs and the others do not, or less often
     inputs: float | None = None  # of a rank with more work by its shapes: how many times the others'
 
@@ -105,10 +106,7 @@ def name_late_ranks(
     ranks = sorted(partitions)
     if len(ranks) < 2:
         return []
-    bounded = {
-        rank: list(partitions[rank][:-1] if rank in open_ended and len(partitions[rank]) > 1 else partitions[rank])
-        for rank in ranks
-    }
+    bounded = bounded_only(partitions, open_ended)
     steps = min(len(bounded[rank]) for rank in ranks)
     if steps < _LEAST_STEPS:
         return []  # of one step nobody can tell what is usual
@@ -131,9 +129,17 @@ def name_late_ranks(
     return sorted(found, key=lambda late: -statistics.fmean(late.lost_ms))
 
 
+def bounded_only(partitions: Mapping[int, Sequence[Partition]], open_ended: Set[int]) -> dict[int, list[Partition]]:
+    """Return each rank's steps that a next one bounds; of a rank that has none, its only one."""
+    return {
+        rank: list(steps[:-1] if rank in open_ended and len(steps) > 1 else steps)
+        for rank, steps in sorted(partitions.items())
+    }
+
+
 #: The parts in which a rank's own step may be longer, and what each says of it. Of a host that launches late it is not
 #: known here whether it has more to do than the others'.
-_DOING: dict[str, Code] = {
+DOING: dict[str, Code] = {
     "compute": "slower_compute",
     "memory": "copies",
     "data": "data_loading",
@@ -152,7 +158,7 @@ def _late(
     """Return what a late rank does longer than the others, in ms a step."""
     others = [other for other in bounded if other != rank]
     excess = {}
-    for part in _DOING:
+    for part in DOING:
         mine = statistics.fmean(getattr(step, part) for step in bounded[rank])
         theirs = statistics.fmean(getattr(step, part) for other in others for step in bounded[other])
         excess[part] = (mine - theirs) / 1e6
@@ -167,12 +173,16 @@ def _late(
         code: Code = "own_work" if own.alone else "more_work"
         kernel = short_name(own.name)
         return Late(rank=rank, code=code, lost_ms=lost_ms, part=part, excess_ms=own.milliseconds, kernel=kernel)
-    found = Late(rank=rank, code=_DOING[part], lost_ms=lost_ms, part=part, excess_ms=excess[part])
+    beyond = tuple(
+        (getattr(step, part) - statistics.fmean(getattr(bounded[other][at], part) for other in others)) / 1e6
+        for at, step in enumerate(bounded[rank][: len(lost_ms)])
+    )
+    found = Late(rank=rank, code=DOING[part], lost_ms=lost_ms, part=part, excess_ms=excess[part], beyond_ms=beyond)
     if part == "compute":
         theirs = statistics.fmean(step.compute for other in others for step in bounded[other])
         ratio = times_the_inputs(multiplied, rank)
         if ratio is not None and explains(ratio, 1 + 1e6 * slower / theirs if theirs else 1.0):
-            return msgspec.structs.replace(found, code="more_work", inputs=ratio)
+            return msgspec.structs.replace(found, code="more_work", inputs=ratio, beyond_ms=())
     return found
 
 

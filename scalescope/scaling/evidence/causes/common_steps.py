@@ -39,9 +39,15 @@ class CommonSteps:
 
 def beyond_others(table: Ints) -> Ints:
     """Return by how much each rank's value exceeds the median of the other ranks', a step; of one rank alone, zeros."""
+    excess: Ints = np.maximum(against_others(table), 0)
+    return excess
+
+
+def against_others(table: Ints) -> Ints:
+    """Return each rank's value less the median of the other ranks', a step; of one rank alone, zeros."""
     ranks = table.shape[0]
     if ranks < 2:
         return np.zeros_like(table)
     found = [table[at] - np.median(np.delete(table, at, axis=0), axis=0) for at in range(ranks)]
-    excess: Ints = np.maximum(np.rint(np.array(found)), 0).astype(np.int64)
-    return excess
+    beyond: Ints = np.rint(np.array(found)).astype(np.int64)
+    return beyond

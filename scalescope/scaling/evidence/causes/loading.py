@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from scalescope.scaling.evidence.causes.common_steps import CommonSteps, beyond_others
+from scalescope.scaling.evidence.causes.common_steps import CommonSteps, against_others
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
 from scalescope.scaling.trace.intervals import Ints
 
@@ -16,21 +16,25 @@ _TIMES = 1.5
 def loading_causes(common: CommonSteps) -> list[HostCause]:
     """Return the causes: a rank each that is slower than the others, and one for what all ranks take at least."""
     loading = common.table(lambda one: one.loading_ns)
-    excess = beyond_others(loading)
+    beyond = against_others(loading)
+    excess = np.maximum(beyond, 0)
     least = common.step_ns * _SHARE
     found = []
     for at, rank in enumerate(common.ranks):
         others = np.delete(loading, at, axis=0)
         typical = float(np.median(excess[at]))
         if typical >= least and loading[at].mean() >= _TIMES * (np.median(others, axis=0).mean() if len(others) else 0):
-            found.append(_cause(common, rank, excess[at], float(others.mean()) if others.size else None))
+            others_ns = float(others.mean()) if others.size else None
+            found.append(_cause(common, rank, excess[at], others_ns, beyond[at]))
     base = loading.min(axis=0)
     if np.median(base) >= _SHARE_OF_ALL * common.step_ns:
         found.append(_cause(common, None, base, None))
     return found
 
 
-def _cause(common: CommonSteps, rank: int | None, ns: Ints, others_ns: float | None) -> HostCause:
+def _cause(
+    common: CommonSteps, rank: int | None, ns: Ints, others_ns: float | None, beyond: Ints | None = None
+) -> HostCause:
     # what all take at least is what the one takes that takes least
     least = common.ranks[int(common.table(lambda one: one.loading_ns).mean(axis=1).argmin())]
     one = common.by_rank[least if rank is None else rank]
@@ -49,5 +53,10 @@ def _cause(common: CommonSteps, rank: int | None, ns: Ints, others_ns: float | N
     ]
     figures.sort(key=lambda figure: -figure.ns)
     return HostCause(
-        code="data_loading", rank=rank, steps=common.steps, ns=tuple(ns.tolist()), evidence=tuple(figures[:3])
+        code="data_loading",
+        rank=rank,
+        steps=common.steps,
+        ns=tuple(ns.tolist()),
+        beyond_ns=None if beyond is None else tuple(beyond.tolist()),
+        evidence=tuple(figures[:3]),
     )

@@ -3,12 +3,16 @@
 A gap is compared with the gaps at the same place on the other ranks, as long as those would be on a host as slow as
 this one: all of a slow host's gaps are longer, and none of them is a stall. The same place is one between the same two
 operators, or, where a rank runs something of its own there, one before or after the same operator. A place that all
-ranks stay at equally long is told where it takes a large share of the step; such a stall is nobody's own.
+ranks stay at for long is told where it takes a large share of the step; such a stall is nobody's own, though one of
+them may be there for longer, as where ranks wait for a lock by turns.
 
 A gap before a step's first operator may be loading that nobody annotated. It is, probably, where what the host then
 gives to the device first is a batch: a copy out of the host's memory.
 """
 
+from collections.abc import Set
+
+import msgspec
 import numpy as np
 
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps
@@ -33,8 +37,9 @@ def stall_causes(common: CommonSteps) -> list[HostCause]:
     found = []
     for place in places:
         there = _Place(common, place)
-        found += there.alone(slowness)
-        found += there.together()
+        alone = there.alone(slowness)
+        found += alone
+        found += there.together({cause.rank for cause in alone})
     return found
 
 
@@ -71,20 +76,27 @@ class _Place:
             ns = np.maximum(self.ns[at] - usual, 0)
             stalls = _mostly(self.longest[at]) >= max(_TIMES * usual_one, _LEAST_NS)
             if stalls and _mostly(ns) >= _SHARE * self.common.step_ns:
-                found.append(_cause(self, rank, [row], np.rint(ns).astype(np.int64), usual))
+                beyond = np.rint(self.ns[at] - usual).astype(np.int64)
+                found.append(_cause(self, rank, [row], np.rint(ns).astype(np.int64), usual, beyond))
         return found
 
     def _may_stall(self, at: int) -> bool:
         """Tell whether a rank's gaps are long enough for a stall whatever the others' are, which takes long to tell."""
         return _mostly(self.longest[at]) >= _LEAST_NS and _mostly(self.ns[at]) >= _SHARE * self.common.step_ns
 
-    def together(self) -> list[HostCause]:
-        """Return the stall that all ranks have in common here."""
+    def together(self, alone: Set[int | None]) -> list[HostCause]:
+        """Return the stall that all ranks have in common here; what ranks `alone` have beyond it is told of them."""
         base = self.ns.min(axis=0)
         large = _mostly(base) >= _SHARE_OF_ALL * self.common.step_ns
         single = _mostly(self.longest.min(axis=0)) >= max(_SHARE_OF_ALL / 2 * self.common.step_ns, _LEAST_OF_ALL_NS)
         rows = [row for row in self.rows if row is not None]
-        return [_cause(self, None, rows, base, None)] if large and single else []
+        if not (large and single):
+            return []
+        own = tuple(
+            (rank, round(float((base if rank in alone else self.ns[at]).mean())))
+            for at, rank in enumerate(self.common.ranks)
+        )
+        return [msgspec.structs.replace(_cause(self, None, rows, base, None), own_ns=own)]
 
 
 def _mostly(ns: Ints) -> float:
@@ -110,7 +122,9 @@ def _near(one: GapLocation, other: GapLocation) -> bool:
     return one.phase == other.phase and one.inside == other.inside and (same or one == other)
 
 
-def _cause(there: _Place, rank: int | None, rows: list[PlacedGaps], ns: Ints, usual: float | None) -> HostCause:
+def _cause(
+    there: _Place, rank: int | None, rows: list[PlacedGaps], ns: Ints, usual: float | None, beyond: Ints | None = None
+) -> HostCause:
     common, place = there.common, there.place
     figure = HostFigure(
         kind="gap",
@@ -128,6 +142,7 @@ def _cause(there: _Place, rank: int | None, rows: list[PlacedGaps], ns: Ints, us
         rank=rank,
         steps=common.steps,
         ns=tuple(ns.tolist()),
+        beyond_ns=None if beyond is None else tuple(beyond.tolist()),
         evidence=(figure,),
         place=place,
         confidence=0.7 if unsure else 1.0,

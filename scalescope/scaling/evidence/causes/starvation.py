@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scalescope.scaling.evidence.causes.common_steps import CommonSteps, beyond_others
+from scalescope.scaling.evidence.causes.common_steps import CommonSteps, against_others
 from scalescope.scaling.evidence.causes.pauses import without_pauses
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
 from scalescope.scaling.evidence.host_evidence import HostEvidence
@@ -39,11 +39,13 @@ def starved_causes(common: CommonSteps, pauses: Sequence[HostCause] = ()) -> lis
     found = []
     lost = without_pauses(common, pauses, common.table(lambda one: one.interruptions.ns if one.interruptions else None))
     count = common.table(lambda one: one.interruptions.count if one.interruptions else None)
-    more = beyond_others(lost) if len(common.ranks) > 1 else lost
+    beyond = against_others(lost) if len(common.ranks) > 1 else lost
+    more = np.maximum(beyond, 0)
     operators = _Operators(common)
     for at, rank in enumerate(common.ranks):
         if _interrupted(common, rank, more[at], count[at]):
-            found.append(_cause(common, rank, [rank], more[at], float(np.delete(lost, at, axis=0).mean())))
+            others_ns = float(np.delete(lost, at, axis=0).mean())
+            found.append(_cause(common, rank, [rank], more[at], others_ns, beyond[at]))
         elif len(common.ranks) > 1 and (slow := _slower(common, rank, operators)) is not None:
             found.append(slow)
     base = lost.min(axis=0)
@@ -64,7 +66,14 @@ def _interrupted(common: CommonSteps, rank: int, more: Ints, count: Ints) -> boo
     )
 
 
-def _cause(common: CommonSteps, rank: int | None, ranks: list[int], ns: Ints, others_ns: float | None) -> HostCause:
+def _cause(
+    common: CommonSteps,
+    rank: int | None,
+    ranks: list[int],
+    ns: Ints,
+    others_ns: float | None,
+    beyond: Ints | None = None,
+) -> HostCause:
     found = [one for at in ranks if (one := common.by_rank[at].interruptions) is not None]
     between = float(np.mean([1 - one.inside_operators for one in found]))
     figure = HostFigure(
@@ -74,7 +83,14 @@ def _cause(common: CommonSteps, rank: int | None, ranks: list[int], ns: Ints, ot
         others_ns=others_ns,
         share=between,
     )
-    return HostCause(code="host_starved", rank=rank, steps=common.steps, ns=tuple(ns.tolist()), evidence=(figure,))
+    return HostCause(
+        code="host_starved",
+        rank=rank,
+        steps=common.steps,
+        ns=tuple(ns.tolist()),
+        beyond_ns=None if beyond is None else tuple(beyond.tolist()),
+        evidence=(figure,),
+    )
 
 
 class _Operators:
@@ -132,9 +148,14 @@ def _slower(common: CommonSteps, rank: int, operators: _Operators) -> HostCause 
         rank=rank,
         steps=common.steps,
         ns=tuple(np.rint(busy * (1 - 1 / middle)).astype(np.int64).tolist()),
+        beyond_ns=tuple(against_others(common.table(_busy))[common.ranks.index(rank)].tolist()),
         evidence=tuple(figures),
         confidence=0.7,
     )
+
+
+def _busy(evidence: HostEvidence) -> tuple[int, ...]:
+    return tuple(busy + gap for busy, gap in zip(evidence.busy_ns, evidence.gap_ns, strict=True))
 
 
 def _typical(evidence: HostEvidence) -> dict[str, float]:

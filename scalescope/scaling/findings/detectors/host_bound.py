@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
-from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import BESIDE, HIDDEN, ON_THE_DEVICE, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.replay.change import Change
@@ -20,7 +19,7 @@ def host_bound(scene: Scene) -> Iterator[Candidate]:
     idle = whole * recurring
     if scene.worth_a_look(idle):
         if scene.replayer.on_cpu:  # where it costs no more than the host that comes latest does besides
-            idle = recurring * max(one.part_ms("idle_launch") for one in step_as_run(scene.analysis)[1])
+            idle = recurring * scene.longest_between_ms
         row = EvidenceRow(kind="figure", name="idle_launch", ms=idle, share=idle / scene.step_ms)
         yield replace(_candidate(scene, (row,)), most_ms=idle if recurring < 1 else None)
 

@@ -48,6 +48,7 @@ def host_causes(scene: Scene) -> Iterator[Candidate]:
                 rank=rank,
                 removals=removals,
                 surely=(Removal("waits", rank),) if code == "synchronising" else (),
+                beyond_ms=_beyond_ms(causes),
                 evidence=(*_evidence(causes), *(_read_values(scene, rank) if code == "synchronising" else ())),
                 remedy=_remedy(scene, code),
             )
@@ -113,8 +114,17 @@ def _removals(scene: Scene, code: HostCode, rank: int | None, causes: Sequence[H
     elif code in ("data_loading", "host_stall") and rank is not None:
         what = "gaps"
     else:
-        return (Removal("pause", rank, round(sum(cause.typical_ns for cause in causes))),)
+        return _pauses(rank, causes)
     return (Removal(what, rank),)
+
+
+def _pauses(rank: int | None, causes: Sequence[HostCause]) -> tuple[Removal, ...]:
+    """Return what takes stalls out: of all ranks, of each as long as it has them."""
+    own: dict[int | None, float] = {}
+    for cause in causes:
+        for one, ns in cause.own_ns or ((rank, cause.typical_ns),):
+            own[one] = own.get(one, 0.0) + ns
+    return tuple(Removal("pause", one, round(ns)) for one, ns in own.items())
 
 
 def _read_values(scene: Scene, rank: int | None) -> Iterator[EvidenceRow]:
@@ -172,6 +182,13 @@ def _row(figure: HostFigure, cause: HostCause) -> EvidenceRow:
         calls=figure.count,
         share=figure.share,
     )
+
+
+def _beyond_ms(causes: Sequence[HostCause]) -> tuple[float, ...]:
+    """Return by what a rank takes longer than the others in each step, for all of its causes; () where one has none."""
+    rows = [one.beyond_ns for one in causes]
+    known = [row for row in rows if row is not None]
+    return tuple(sum(step) / 1e6 for step in zip(*known, strict=True)) if len(known) == len(rows) else ()
 
 
 def _longest_ns(causes: Sequence[HostCause]) -> float:

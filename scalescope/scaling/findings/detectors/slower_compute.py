@@ -65,6 +65,14 @@ class InCommon:
         """By how much each launch takes longer here, ns."""
         return np.asarray(self.mine - self.theirs)
 
+    @property
+    def longer_by_step(self) -> tuple[float, ...]:
+        """By how much all launches of a step take longer here, ms; below 0 where the others' do."""
+        found: dict[int, float] = {}
+        for step, ns in zip(self.step, self.longer.tolist(), strict=True):
+            found[step] = found.get(step, 0.0) + ns / 1e6
+        return tuple(found.values())
+
     def of(self, kinds: Sequence[str]) -> "np.ndarray":
         """Return which launches are of some kinds."""
         return np.isin(np.array(self.kind), kinds)
@@ -89,7 +97,7 @@ def slower_compute(scene: Scene) -> Iterator[Candidate]:
             continue
         more = by_inputs(scene, rank, 1 + excess / theirs)
         if more is not None:
-            yield _candidate(rank, more)
+            yield _candidate(rank, more, common)
         if more is not None or excess < _NATURAL * theirs or not _in_most_steps(common):
             continue
         # cores that compute for a rank are not what a device is: more to compute looks as lower clocks would
@@ -100,13 +108,19 @@ def slower_compute(scene: Scene) -> Iterator[Candidate]:
         if told is None and not (scene.replayer.on_cpu and is_by_chance(common)):
             told = clocks or everywhere(common) or _of_kinds(common)
         if told is not None:
-            yield _candidate(rank, told)
+            yield _candidate(rank, told, common)
 
 
-def _candidate(rank: int, told: "Reason") -> Candidate:
+def _candidate(rank: int, told: "Reason", common: InCommon) -> Candidate:
     code, cure, evidence = told
     return Candidate(
-        code=code, rank=rank, removals=(Removal("slow", rank),), evidence=evidence, remedy=Remedy(cure=cure)
+        code=code,
+        rank=rank,
+        removals=(Removal("slow", rank),),
+        # that a rank is given more is no chance, whatever its machine does besides
+        beyond_ms=() if any(row.name == INPUTS for row in evidence) else common.longer_by_step,
+        evidence=evidence,
+        remedy=Remedy(cure=cure),
     )
 
 

@@ -1,0 +1,88 @@
+"""What chance makes on cores that others use, and what no noise hides: loading, and a place where all ranks stand."""
+
+from pathlib import Path
+
+import pytest
+from host_traces import HostTrace, backward, forward, optimise
+
+from scalescope.records.statistics import is_beyond_chance, student_95, student_beyond
+from scalescope.report.text.findings import because, headline_of_all
+from scalescope.scaling.evidence.compare import compare_hosts
+from scalescope.scaling.finding import Finding, is_within_noise
+from scalescope.scaling.findings.measured import measured_findings, with_loading
+from scalescope.scaling.rank.partition import Partition
+from scalescope.scaling.ranks.read import read_ranks
+from scalescope.scaling.trace.sources import find_sources
+from scalescope.scaling.verdicts.stragglers import Late
+
+STEP_MS = 63.0
+LOOKED_AT = 8  # two ranks, and what each may seem to have
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 3, 4, 7, 12, 30])
+def test_chance_makes_the_tables_quantile_as_often_as_it_says(degrees: int) -> None:
+    assert 2 * student_beyond(student_95(degrees), degrees) == pytest.approx(0.05, abs=2e-4)
+    assert student_beyond(-1.0, degrees) == pytest.approx(1 - student_beyond(1.0, degrees))
+
+
+def test_a_rank_that_is_late_in_most_steps_of_a_noisy_machine_may_be_so_by_chance() -> None:
+    """Two ranks alike on cores that others used, and two of which one had three times the batch."""
+    assert not is_beyond_chance([14.7, 10.5, -6.0, 10.4, 25.0], LOOKED_AT)
+    assert not is_beyond_chance([3.8, 12.5], LOOKED_AT)
+    assert is_beyond_chance([38.2, 31.2, 39.9], LOOKED_AT)
+    assert is_beyond_chance([50.2, 50.4], LOOKED_AT)
+
+
+def late(*beyond_ms: float) -> Late:
+    lost = tuple(max(ms, 1.0) for ms in beyond_ms)
+    return Late(rank=0, code="slower_compute", lost_ms=lost, part="compute", excess_ms=5.0, beyond_ms=beyond_ms)
+
+
+def test_nobody_is_accused_of_what_others_do_on_its_cores() -> None:
+    chance, sure = late(9.0, 10.0, -6.0, 11.0, 12.0), late(9.0, 10.0, 9.5, 11.0, 12.0)
+    for on_cpu, one, accused in ((True, chance, False), (True, sure, True), (False, chance, True)):
+        (found,) = measured_findings([one], STEP_MS, ranks=2, on_cpu=on_cpu)
+        assert is_within_noise(found) != accused
+
+
+def partitions(*loads_ms: list[float]) -> dict[int, list[Partition]]:
+    return {
+        rank: [Partition(**dict.fromkeys(Partition.__struct_fields__, 0) | {"data": round(ms * 1e6)}) for ms in own]
+        for rank, own in enumerate(loads_ms)
+    }
+
+
+def test_what_all_ranks_load_leads_though_nothing_can_be_replayed_and_a_rank_may_be_slower() -> None:
+    doubtful = Finding(code="slower_compute", rank=1, ms=1.9, low_ms=0.0, high_ms=4.1, backed="measured")
+    found = with_loading([doubtful], partitions([41.5, 41.7, 41.6], [42.0, 42.4, 42.1]), set(), STEP_MS, on_cpu=True)
+    assert (found[0].code, found[0].rank) == ("data_loading", None) and found[0].ms == pytest.approx(41.6)
+    told, _ = headline_of_all(found, STEP_MS, 2, "")
+    assert told.startswith("loading data costs 41.6 ms")
+
+
+def test_a_loader_that_is_slow_now_and_then_is_its_ranks() -> None:
+    slow = [0.1, 0.1, 0.1, 117.0, 0.1, 0.1, 0.1, 120.0, 0.1, 0.1, 0.1, 115.0]
+    (found,) = with_loading([], partitions(slow, [2.0] * 12), set(), STEP_MS, on_cpu=True)
+    assert (found.code, found.rank) == ("data_loading", 0) and not is_within_noise(found)
+    assert found.ms == pytest.approx(sum(slow) / 12 - 2.0)
+    assert "in 3 of 12 steps" in because(found)
+    (once,) = with_loading([], partitions([0.1] * 11 + [120.0], [0.1] * 12), set(), STEP_MS, on_cpu=True)
+    assert is_within_noise(once)
+
+
+def test_ranks_that_wait_for_a_lock_by_turns_stall_at_one_place_each_as_long_as_it_does(tmp_path: Path) -> None:
+    for rank, waits_us in enumerate((3_000.0, 6_000.0)):
+
+        def step(trace: HostTrace, number: int, waits_us: float = waits_us) -> None:
+            trace.idle(waits_us)
+            forward(trace, 40.0)
+            backward(trace, 40.0)
+            optimise(trace)
+
+        HostTrace(rank, 2).steps(5, step).write(tmp_path)
+    summaries = read_ranks(find_sources(tmp_path)).summaries
+    found = compare_hosts({rank: one.host_evidence for rank, one in summaries.items() if one.host_evidence})
+    (stall,) = (one for one in found if one.code == "host_stall")
+    assert (stall.code, stall.rank) == ("host_stall", None)
+    own = dict(stall.own_ns)
+    assert own[0] == pytest.approx(3e6, rel=0.05) and own[1] == pytest.approx(6e6, rel=0.05)
