@@ -1,4 +1,4 @@
-"""gloo's records name no process group; the threads that run them, and what runs beside them on other ranks, tell it."""
+"""gloo's records name no process group: the threads that run them tell it, and what other ranks run at the time."""
 
 from dataclasses import replace
 from pathlib import Path

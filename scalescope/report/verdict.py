@@ -305,7 +305,7 @@ def _best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> str:
     if run.findings and run.findings[0].code == "profiler_cost" and run.findings[0].remedy is not None:
         return f"{cure_text(run.findings[0].remedy)}."
     first = finding_text.first_to_do(run.findings)
-    unsplit = unseen or (run.unpriced is not None and run.unpriced.code == "unsplit")
+    unsplit = unseen or (run.unpriced is not None and run.unpriced.code == "unsplit" and not run.findings)
     if unsplit or (first is None and run.quality.left_out_ranks):
         return f"{_PROFILE_ALL.format(which=_which_ranks(run))}."
     if is_doubtful(run):

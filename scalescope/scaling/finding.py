@@ -73,6 +73,9 @@ Cure = Literal[
     "profile_longer",  # so that a window meets one of the long steps
     "give_step_ms",
     "faster_kernels",
+    "exchange_once",  # gradients of several backward passes
+    "send_less",
+    "record_sizes",  # of collectives, which tell what to do about them
 ]
 
 
@@ -140,6 +143,8 @@ READ_VALUES = "read_values"
 INPUTS = "times_the_inputs"
 #: Evidence of a step without another finding: communication that nothing hides, where there is much of it.
 EXPOSED = "exposed_communication"
+#: The figure that says in how many backward passes a step the same gradients are exchanged.
+PASSES = "backward_passes"
 #: Bounds of which nearly all can be had.
 _TAKEN_AWAY: tuple[Code, ...] = ("host_bound", "copies")
 #: A cost whose interval begins below this reads as 0.00 ms.
@@ -174,6 +179,11 @@ def is_certain(finding: Finding) -> bool:
 def is_now_and_then(finding: Finding) -> bool:
     """Tell whether a cause is there in some of the steps alone, by its evidence."""
     return any(row.name == IN_STEPS for row in finding.evidence)
+
+
+def is_of_one_step(finding: Finding) -> bool:
+    """Tell whether a cause is known of one step alone, of which nobody can tell what is usual."""
+    return any(row.name == IN_STEPS and row.value == 1 for row in finding.evidence)
 
 
 def is_of_steady_steps(finding: Finding) -> bool:

@@ -7,13 +7,16 @@ from scalescope.records.steps.annotations import LOADING
 from scalescope.report.drawing.numbers import factor, figure, listing, milliseconds, percent
 from scalescope.scaling.finding import (
     BESIDE,
+    EXPOSED,
     HIDDEN,
     IN_STEPS,
     INPUTS,
+    PASSES,
     READ_VALUES,
     Code,
     EvidenceRow,
     Finding,
+    is_of_one_step,
     is_of_steady_steps,
 )
 
@@ -116,6 +119,9 @@ def _stall(finding: Finding) -> str:
     place = row.name.removeprefix("gap_before ")
     where = f" before {place}" if place != row.name else ""
     whose = "the hosts do" if finding.rank is None else "its host does"
+    if is_of_one_step(finding) or finding.backed == "bound":
+        beside = f" a step, the others' for {milliseconds(row.others_ms)} at most" if row.others_ms is not None else ""
+        return f"{whose} nothing that is recorded for {milliseconds(row.ms)}{beside}{where}"
     if (steps := _row(finding, IN_STEPS)) is not None and steps.ms is not None:
         often = f"in {steps.calls:.0f} of {steps.value:.0f} steps"
         return f"{whose} nothing that is recorded for {milliseconds(steps.ms)} {often}{where}"
@@ -182,8 +188,19 @@ def _synchronising(finding: Finding) -> str:
     )
 
 
+def _round(finding: Finding) -> str:
+    """Return what several rounds of messages take, and one at its quickest, in words; "" where that is not told."""
+    row = _row(finding, "a_round")
+    if row is None or row.ms is None or row.others_ms is None:
+        return ""
+    return f"each takes {milliseconds(row.ms)}, and {milliseconds(row.others_ms)} where nothing holds its messages up"
+
+
 def _buckets(finding: Finding, why: str) -> str:
     count, size = _row(finding, "all_reduces"), _row(finding, "median_bucket_mib")
+    why = _round(finding) or why
+    if count is not None and count.calls is not None and size is None:
+        return f"{count.calls:.0f} all-reduces a step: {why}"
     if count is None or count.calls is None or size is None or size.value is None:
         return why
     return f"{count.calls:.0f} all-reduces a step of {_mib(size.value)} in the median: {why}"
@@ -191,7 +208,9 @@ def _buckets(finding: Finding, why: str) -> str:
 
 def _small_collectives(finding: Finding) -> str:
     count, size, operation = _row(finding, "collectives"), _row(finding, "median_bytes"), _first(finding, "activity")
-    why = "each takes a round of messages, however little it carries"
+    why = _round(finding) or "each takes a round of messages, however little it carries"
+    if count is not None and count.calls is not None and size is None and operation is not None:
+        return f"{count.calls:.0f} collectives a step, most of them {operation.name}: {why}"
     if count is None or count.calls is None or size is None or size.value is None or operation is None:
         return why
     return f"{count.calls:.0f} collectives a step, most of them {operation.name}, of {_bytes(size.value)}: {why}"
@@ -206,6 +225,18 @@ def _mib(value: float) -> str:
 
 
 def _exposed(finding: Finding) -> str:
+    bare, moved = _row(finding, EXPOSED), _first(finding, "activity")
+    if bare is not None and bare.ms is not None and moved is not None and moved.calls is not None:
+        count = f"{moved.calls:.0f}" if moved.calls >= 1 else f"{moved.calls:.1f}"
+        text = (
+            f"nothing hides {milliseconds(bare.ms)} of transfer, {count} collectives a step, most of them {moved.name}"
+        )
+        if (passes := _row(finding, PASSES)) is not None and passes.calls is not None:
+            return f"{text}: gradients are exchanged in each of the step's {passes.calls:.0f} backward passes"
+        size = _row(finding, "median_bytes")
+        if size is not None and size.value is not None:
+            return f"{text}, of {_bytes(size.value)} in the median"
+        return f"{text}, whose sizes a trace without shapes does not tell"
     row = _row(finding, "gradients_mib")
     size = f"{_mib(row.value)} a step travel" if row is not None and row.value else "data travel"
     return f"{size}, and compute does not hide all of it"

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 
 from scalescope.scaling.finding import Finding, ranked
+from scalescope.scaling.findings.bounds.bare_transfer import bare_transfer
+from scalescope.scaling.findings.bounds.rounds import with_rounds
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.detectors.alternating_load import alternating_load
 from scalescope.scaling.findings.detectors.contention import contention
@@ -48,11 +50,12 @@ def find(scene: Scene) -> list[Finding]:
     """Return the findings of a run that can be replayed, most costly first; never an empty list."""
     on_hosts = FROM_LAUNCHES if scene.host is None else FROM_RECORDS
     candidates = [candidate for detect in (*DETECTORS, *on_hosts) for candidate in detect(scene)]
-    candidates = without_contained(scene, without_its_symptoms(candidates))
+    candidates = without_contained(scene, without_its_symptoms(with_rounds(scene, candidates)))
     priced = price(scene, [*candidates, *host_bound_behind(scene, candidates)])
     found = ranked(hold(scene, candidates, priced))
     unknown = profiler_cost(scene, priced)
     if unknown:  # what is known all the same comes first
         return [*found, *unknown]
     found = ranked([*found, *late_root(scene, found)])
+    found = ranked([*found, *bare_transfer(scene, found)])
     return ranked([*found, *unsteady(scene, found)]) or [nothing(scene)]

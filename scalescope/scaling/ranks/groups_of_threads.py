@@ -1,10 +1,10 @@
 """Which process group a collective on CPUs is of, where its record does not say: gloo's name none.
 
 A process group of gloo runs its collectives on threads of its own, two of them, and is made with them: of one rank,
-threads with higher numbers are of groups that were made later, which is the order in which the header lists them. Of the ways to
-deal a rank's threads out so, those are left in which all members of a group ran as many collectives of the same kinds,
-each beside the others': a member is done no sooner than the last one has begun. Where exactly one way is left, that is
-it. Where several are, the groups stay unknown.
+threads with higher numbers are of groups that were made later, which is the order in which the header lists them. Of
+the ways to deal a rank's threads out so, those are left in which all members of a group ran as many collectives of the
+same kinds, each beside the others': a member is done no sooner than the last one has begun. Where exactly one way is
+left, that is it. Where several are, the groups stay unknown.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -89,9 +89,9 @@ def _only_one(ways: Mapping[int, Sequence[_Way]]) -> dict[int, _Way]:
             tries += len(chosen) + 1
             if tries > _MOST_TRIES:
                 return False
-            if all(_fit(rank, way, other, theirs) for other, theirs in chosen.items()):
-                if not choose({**chosen, rank: way}):
-                    return False
+            fits = all(_fit(rank, way, other, theirs) for other, theirs in chosen.items())
+            if fits and not choose({**chosen, rank: way}):
+                return False
         return True
 
     return found[0] if choose({}) and len(found) == 1 else {}
