@@ -143,6 +143,8 @@ READ_VALUES = "read_values"
 INPUTS = "times_the_inputs"
 #: Evidence of a step without another finding: communication that nothing hides, where there is much of it.
 EXPOSED = "exposed_communication"
+#: The figure that says how many times what it computes in one step a rank does in another.
+LOADS = "times_the_load"
 #: The figure that says in how many backward passes a step the same gradients are exchanged.
 PASSES = "backward_passes"
 #: Bounds of which nearly all can be had.

@@ -11,6 +11,7 @@ from scalescope.scaling.finding import (
     HIDDEN,
     IN_STEPS,
     INPUTS,
+    LOADS,
     PASSES,
     READ_VALUES,
     Code,
@@ -85,6 +86,11 @@ def _longer(finding: Finding, otherwise: str) -> str:
 
 def _alternating(finding: Finding) -> str:
     ranks = [f"{row.value:g}" for row in finding.evidence if row.name == "late_rank" and row.value is not None]
+    if ranks and (loads := _row(finding, LOADS)) is not None and loads.value is not None:
+        return (
+            f"ranks {listing(ranks)} have more to compute by turns, in one step up to {factor(loads.value)} what they "
+            "have in another, in all products alike"
+        )
     row = _first(finding, "activity")
     what = f" with {row.name}" if row is not None else ""
     if (gap := next((row for row in finding.evidence if row.name.startswith("gap_before ")), None)) is not None:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from scalescope.scaling.finding import Finding, ranked
 from scalescope.scaling.findings.bounds.bare_transfer import bare_transfer
+from scalescope.scaling.findings.bounds.differing_load import with_differing_load
 from scalescope.scaling.findings.bounds.rounds import with_rounds
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.detectors.alternating_load import alternating_load
@@ -50,6 +51,7 @@ def find(scene: Scene) -> list[Finding]:
     """Return the findings of a run that can be replayed, most costly first; never an empty list."""
     on_hosts = FROM_LAUNCHES if scene.host is None else FROM_RECORDS
     candidates = [candidate for detect in (*DETECTORS, *on_hosts) for candidate in detect(scene)]
+    candidates = with_differing_load(scene, candidates)
     candidates = without_contained(scene, without_its_symptoms(with_rounds(scene, candidates)))
     priced = price(scene, [*candidates, *host_bound_behind(scene, candidates)])
     found = ranked(hold(scene, candidates, priced))
@@ -57,5 +59,5 @@ def find(scene: Scene) -> list[Finding]:
     if unknown:  # what is known all the same comes first
         return [*found, *unknown]
     found = ranked([*found, *late_root(scene, found)])
-    found = ranked([*found, *bare_transfer(scene, found)])
+    found = ranked([*found, *bare_transfer(scene.analysis, scene.replayer.records, found)])
     return ranked([*found, *unsteady(scene, found)]) or [nothing(scene)]

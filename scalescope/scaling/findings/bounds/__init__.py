@@ -1,1 +1,1 @@
-"""What the parts of the step tell by themselves, where no replay prices it: a rank apart, and what nothing explains."""
+"""What steps tell by themselves, where no replay prices it: a rank apart, rounds of messages, what nothing explains."""

@@ -6,12 +6,25 @@ of several backward passes need be exchanged in the last alone.
 
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from scalescope.records.operations import REDUCE_ON_ALL
-from scalescope.scaling.finding import EXPOSED, PASSES, Code, EvidenceRow, Finding, Remedy, weight
-from scalescope.scaling.findings.candidate import Scene
+from scalescope.scaling.answer import PARTS, RunAnalysis
+from scalescope.scaling.as_run.step import step_as_run
+from scalescope.scaling.finding import (
+    EXPOSED,
+    PASSES,
+    Code,
+    EvidenceRow,
+    Finding,
+    Remedy,
+    is_lost_in_noise,
+    weight,
+)
+from scalescope.scaling.findings.candidate import may_wait_unseen, share_ms
+from scalescope.scaling.findings.shares import bounded_steps
+from scalescope.scaling.rank.record import RankRecord
 
 #: What is less of the step is nothing to begin with; findings that cover so much of what is lost are.
 _MUCH, _COVERED = 0.1, 1 / 3
@@ -24,34 +37,39 @@ _FORWARD, _UPDATE = "DistributedDataParallel.forward", "Optimizer.step#"
 _MANY = 8
 
 
-def bare_transfer(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
+def bare_transfer(analysis: RunAnalysis, records: Mapping[int, RankRecord], found: Sequence[Finding]) -> list[Finding]:
     """Return a finding where most of what a step loses is transfer, and what was found covers little of that: a bound.
 
     On CPUs alone: on devices the replay of other buckets tells what can be had.
     """
-    if not scene.replayer.on_cpu or scene.may_wait_unseen:
+    if analysis.activity != "cpu" or may_wait_unseen(analysis):
         return []
-    bare, lost = scene.share_ms("exposed_transfer"), scene.step_ms - scene.share_ms("compute")
-    covered = sum(weight(one) for one in found)
-    told = sum(weight(one) for one in found if one.code in _OF_TRANSFERS)
-    passes = backward_passes(scene)
-    if bare < _MUCH * scene.step_ms or bare < lost / 2 or max(told, 0.0) >= _COVERED * bare:
+    step_ms = step_as_run(analysis)[0].value
+    parts = {part: share_ms(analysis, part) for part in PARTS}
+    bare, lost = parts["exposed_transfer"], step_ms - parts["compute"]
+    if (
+        bare < _MUCH * step_ms
+        or bare < _COVERED * lost
+        or bare < max(ms for part, ms in parts.items() if part != "compute")
+    ):
         return []
-    if covered >= _COVERED * lost and passes < 2:
+    told = [one for one in found if one.ms is not None and not is_lost_in_noise(one)]
+    if sum(weight(one) for one in told if one.code in _OF_TRANSFERS) >= _COVERED * bare:
         return []
-    graph = scene.replayer.graph
-    steps = [graph.step_numbers[step] for step in scene.side.steps]
-    held = [one for one in graph.transfers if one.step in set(steps)]
+    passes = backward_passes(records)
+    if passes < 2 and sum(map(weight, told)) >= _COVERED * lost:
+        return []
+    steps = {step.step for step in bounded_steps(analysis)}
+    held = [one for one in analysis.collectives if one.step in steps]
     if not held:
         return []
     operation, _ = Counter(one.operation for one in held).most_common(1)[0]
     calls = len(held) / len(steps)
     sizes = [one.bytes for one in held if one.bytes is not None]
+    took = sum(one.transfer_us or 0.0 for one in held) / len(steps) / 1e3
     rows = [
-        EvidenceRow(kind="figure", name=EXPOSED, ms=bare, share=bare / scene.step_ms),
-        EvidenceRow(
-            kind="activity", name=operation, calls=calls, ms=sum(one.traced_ns for one in held) / len(steps) / 1e6
-        ),
+        EvidenceRow(kind="figure", name=EXPOSED, ms=bare, share=bare / step_ms),
+        EvidenceRow(kind="activity", name=operation, calls=calls, ms=took),
     ]
     most = bare
     cure = Remedy(cure="send_less")
@@ -70,7 +88,7 @@ def bare_transfer(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
             ms=most,
             low_ms=0.0,
             high_ms=most,
-            fraction=most / scene.step_ms,
+            fraction=most / step_ms,
             evidence=tuple(rows),
             remedy=cure,
             backed="bound",
@@ -79,13 +97,13 @@ def bare_transfer(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
     ]
 
 
-def backward_passes(scene: Scene) -> int:
+def backward_passes(records: Mapping[int, RankRecord]) -> int:
     """Return in how many backward passes a step DDP exchanges the same gradients; 1 where that is not told.
 
     Each forward pass is followed by as many all-reduces, and the optimizer steps once for all of them.
     """
     found = set()
-    for record in scene.replayer.records.values():
+    for record in records.values():
         starts: dict[str, list[int]] = {"forward": [], "update": []}
         for begun, _, name in record.phases:
             kind = "forward" if name == _FORWARD else "update" if name.startswith(_UPDATE) else ""
