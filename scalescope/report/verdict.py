@@ -37,6 +37,7 @@ from scalescope.report.text.fusing import best_to_do
 from scalescope.report.text.longer import longer_sentence, usual_sentences
 from scalescope.report.text.mixed import mixed_sentence
 from scalescope.report.text.recurring import is_told, leads, pace, recurring_advice, recurring_clause
+from scalescope.report.text.unexplained import unexplained_loss
 from scalescope.report.views import (
     activities,
     devices,
@@ -104,7 +105,7 @@ def run_verdict(run: RunAnalysis) -> Verdict:
 def _step_verdict(run: RunAnalysis) -> Verdict:
     label, whose = run_label(run), run_label(run) + spoken_of(run)
     explained: list[str] = []
-    advice = ""
+    advice = lead = ""
     level: Level = "unknown"
     if run.ranks and run.quality.verdict != "unusable":
         ranks = step_as_run(run)[1] if run.as_run is not None else bounded_means(run)
@@ -123,7 +124,8 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
             unseen = ""
             shares = f"{share}; {listing(found)}." if found else f"{share}."
             told, doubtful = finding_text.headline_of_all(run.findings, window, run.world_size, shares)
-            headline = f"{whose}: {told}"
+            lead = unexplained_loss(run, window, compute, lost)
+            headline = f"{whose}: {lead}{told}"
             level = "unknown" if run.findings[0].code == "profiler_cost" else level
             explained += [] if told.endswith(shares) else [shares]
             explained += [doubtful] if doubtful else []
@@ -156,7 +158,8 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
             headline = f"{whose}: {recurring_clause(run, run.recurring)}. {whole}"
         if lost and 1 - compute > 0.02:
             advice = f"{_remedy(lost[0][0], run)}."
-        advice = _best_advice(run, advice, bool(unseen))
+        best = _best_advice(run, advice, bool(unseen))
+        advice = f"{advice.removesuffix('.')}; beyond that, {best}" if lead and advice else best
         if run.recurring is not None and leads(run):
             advice = f"{recurring_advice(run.recurring)}; of the profiled steps: {advice}"
     else:

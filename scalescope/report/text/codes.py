@@ -87,9 +87,10 @@ def _longer(finding: Finding, otherwise: str) -> str:
 def _alternating(finding: Finding) -> str:
     ranks = [f"{row.value:g}" for row in finding.evidence if row.name == "late_rank" and row.value is not None]
     if ranks and (loads := _row(finding, LOADS)) is not None and loads.value is not None:
+        times = figure(loads.value, 0 if loads.value >= 10 else 1)
         return (
-            f"ranks {listing(ranks)} have more to compute by turns, in one step up to {factor(loads.value)} what they "
-            "have in another, in all products alike"
+            f"ranks {listing(ranks)} have more to compute by turns, in one step up to {times} times what they have in "
+            "another, in all products alike"
         )
     row = _first(finding, "activity")
     what = f" with {row.name}" if row is not None else ""
@@ -194,6 +195,10 @@ def _synchronising(finding: Finding) -> str:
     )
 
 
+#: What a trace without shapes leaves open of collectives on gloo.
+_SIZELESS = "whose sizes record_shapes=True would tell"
+
+
 def _round(finding: Finding) -> str:
     """Return what several rounds of messages take, and one at its quickest, in words; "" where that is not told."""
     row = _row(finding, "a_round")
@@ -206,7 +211,8 @@ def _buckets(finding: Finding, why: str) -> str:
     count, size = _row(finding, "all_reduces"), _row(finding, "median_bucket_mib")
     why = _round(finding) or why
     if count is not None and count.calls is not None and size is None:
-        return f"{count.calls:.0f} all-reduces a step: {why}"
+        sizeless = f", {_SIZELESS}" if finding.at_most else ""
+        return f"{count.calls:.0f} all-reduces a step{sizeless}: {why}"
     if count is None or count.calls is None or size is None or size.value is None:
         return why
     return f"{count.calls:.0f} all-reduces a step of {_mib(size.value)} in the median: {why}"
@@ -216,7 +222,8 @@ def _small_collectives(finding: Finding) -> str:
     count, size, operation = _row(finding, "collectives"), _row(finding, "median_bytes"), _first(finding, "activity")
     why = _round(finding) or "each takes a round of messages, however little it carries"
     if count is not None and count.calls is not None and size is None and operation is not None:
-        return f"{count.calls:.0f} collectives a step, most of them {operation.name}: {why}"
+        sizeless = f", {_SIZELESS}" if finding.at_most else ""
+        return f"{count.calls:.0f} collectives a step, most of them {operation.name}{sizeless}: {why}"
     if count is None or count.calls is None or size is None or size.value is None or operation is None:
         return why
     return f"{count.calls:.0f} collectives a step, most of them {operation.name}, of {_bytes(size.value)}: {why}"
@@ -233,16 +240,15 @@ def _mib(value: float) -> str:
 def _exposed(finding: Finding) -> str:
     bare, moved = _row(finding, EXPOSED), _first(finding, "activity")
     if bare is not None and bare.ms is not None and moved is not None and moved.calls is not None:
-        count = f"{moved.calls:.0f}" if moved.calls >= 1 else f"{moved.calls:.1f}"
-        text = (
-            f"nothing hides {milliseconds(bare.ms)} of transfer, {count} collectives a step, most of them {moved.name}"
-        )
+        calls = round(moved.calls)
+        count = f"{calls} collectives a step, most of them {moved.name}" if calls > 1 else f"one {moved.name} a step"
+        text = f"nothing hides {milliseconds(bare.ms)} of transfer, in {count}"
         if (passes := _row(finding, PASSES)) is not None and passes.calls is not None:
             return f"{text}: gradients are exchanged in each of the step's {passes.calls:.0f} backward passes"
         size = _row(finding, "median_bytes")
         if size is not None and size.value is not None:
             return f"{text}, of {_bytes(size.value)} in the median"
-        return f"{text}, whose sizes a trace without shapes does not tell"
+        return f"{text}, {_SIZELESS}"
     row = _row(finding, "gradients_mib")
     size = f"{_mib(row.value)} a step travel" if row is not None and row.value else "data travel"
     return f"{size}, and compute does not hide all of it"

@@ -123,7 +123,8 @@ def todo(finding: Finding) -> str:
     size = (
         f": {cost(finding)} a step{share}{', or nothing' * is_within_noise(finding)}" if finding.ms is not None else ""
     )
-    return f"{cure_text(finding.remedy)}{size}"
+    more = "; and record more steps" if is_of_one_step(finding) else ""
+    return f"{cure_text(finding.remedy)}{size}{more}"
 
 
 def todo_elsewhere(finding: Finding) -> str:
