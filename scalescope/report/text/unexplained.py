@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.drawing.parts import Part
-from scalescope.report.shares import EXPOSED_COMMUNICATION
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import is_lost_in_noise, is_now_and_then, is_of_steady_steps
 
@@ -12,6 +11,7 @@ from scalescope.scaling.finding import is_lost_in_noise, is_now_and_then, is_of_
 _WORTH_A_LEAD, _EXPLAINED = 0.1, 1 / 3
 #: One part of the partition is what is lost where it is so much of it.
 _MOST = 0.5
+_COMMUNICATION = ("exposed_transfer", "exposed_wait", "exposed_unsplit")
 
 
 def unexplained_loss(run: RunAnalysis, step_ms: float, compute: float, lost: Sequence[tuple[Part, float]]) -> str:
@@ -29,7 +29,7 @@ def unexplained_loss(run: RunAnalysis, step_ms: float, compute: float, lost: Seq
     part, ms = lost[0]
     if explained >= _EXPLAINED * whole or ms < _MOST * whole:
         return ""
-    count = _calls(run) if part.key in EXPOSED_COMMUNICATION else ""
+    count = _calls(run) if part.key in _COMMUNICATION else ""
     return (
         f"{milliseconds(ms)} of the {milliseconds(step_ms)} step are {part.name}{count}, and what is found explains "
         f"no more than {milliseconds(explained)} of it; "
@@ -39,4 +39,5 @@ def unexplained_loss(run: RunAnalysis, step_ms: float, compute: float, lost: Seq
 def _calls(run: RunAnalysis) -> str:
     steps = {one.step for one in run.steps}
     held = sum(one.step in steps for one in run.collectives)
-    return f", of {held / len(steps):.0f} collectives a step" if held >= len(steps) > 0 else ""
+    calls = round(held / len(steps)) if steps else 0
+    return f", of {calls} collective{'s' * (calls > 1)} a step" if calls else ""
