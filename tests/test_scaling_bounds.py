@@ -27,7 +27,7 @@ PARTS: dict[str, float] = dict.fromkeys(
 
 
 def split(rank: int, step: int, **parts: float) -> StepSplit:
-    told = {f"{part}_ms": ms for part, ms in {**PARTS, "idle_launch": 0.0, **parts}.items()}
+    told: dict[str, Any] = {f"{part}_ms": ms for part, ms in {**PARTS, "idle_launch": 0.0, **parts}.items()}
     return StepSplit(rank=rank, step=step, window_ms=sum(told.values()), **told)
 
 

@@ -250,8 +250,8 @@ def _exposed(finding: Finding) -> str:
             return f"{text}, of {_bytes(size.value)} in the median"
         return f"{text}, {_SIZELESS}"
     row = _row(finding, "gradients_mib")
-    size = f"{_mib(row.value)} a step travel" if row is not None and row.value else "data travel"
-    return f"{size}, and compute does not hide all of it"
+    travel = f"{_mib(row.value)} a step travel" if row is not None and row.value else "data travel"
+    return f"{travel}, and compute does not hide all of it"
 
 
 def _slow_transfer(finding: Finding) -> str:
