@@ -7,7 +7,7 @@ from scalescope.report.drawing.parts import Part
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import is_lost_in_noise, is_now_and_then, is_of_steady_steps
 
-#: A step that loses less of its time computes for the most part; findings that cover so much of what it loses explain it.
+#: A step that loses less of its time computes for the most part; findings explain what it loses that cover so much.
 _WORTH_A_LEAD, _EXPLAINED = 0.3, 1 / 3
 #: One part of the partition is what is lost where it is so much of it.
 _MOST = 0.5
