@@ -46,6 +46,7 @@ from scalescope.report.text.recurring import (
     recurring_clause,
     recurring_sentence,
 )
+from scalescope.report.text.unexplained import unexplained_loss
 from scalescope.report.views import (
     activities,
     devices,
@@ -128,7 +129,7 @@ def run_verdict(run: RunAnalysis) -> Verdict:
 def _step_verdict(run: RunAnalysis) -> Verdict:
     label, whose = run_label(run), run_label(run) + spoken_of(run)
     explained: list[str] = []
-    advice = ""
+    advice = lead = ""
     level: Level = "unknown"
     if run.ranks and run.quality.verdict != "unusable":
         ranks = step_as_run(run)[1] if run.as_run is not None else bounded_means(run)
@@ -147,7 +148,8 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
             unseen = ""
             shares = f"{share}; {listing(found)}." if found else f"{share}."
             told, doubtful = finding_text.headline_of_all(run.findings, window, run.world_size, shares)
-            headline = f"{whose}: {told}"
+            lead = unexplained_loss(run, window, compute, lost)
+            headline = f"{whose}: {lead}{told}"
             level = "unknown" if run.findings[0].code == "profiler_cost" else level
             explained += [] if told.endswith(shares) else [shares]
             explained += [doubtful] if doubtful else []
@@ -191,7 +193,8 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
             headline = f"{whose}: {growing_clause(run.growing)}."
         if lost and 1 - compute > 0.02:
             advice = f"{_remedy(lost[0][0], run)}."
-        advice = _best_advice(run, advice, bool(unseen))
+        best = _best_advice(run, advice, bool(unseen))
+        advice = f"{advice.removesuffix('.')}; beyond that, {best}" if lead and advice else best
         if run.recurring is not None and leads(run):
             advice = f"{recurring_advice(run.recurring)}; of the profiled steps: {advice}"
         if run.growing is not None:
@@ -350,7 +353,7 @@ def _best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> str:
     if run.findings and run.findings[0].code == "profiler_cost" and run.findings[0].remedy is not None:
         return f"{cure_text(run.findings[0].remedy)}."
     first = finding_text.first_to_do(run.findings)
-    unsplit = unseen or (run.unpriced is not None and run.unpriced.code == "unsplit")
+    unsplit = unseen or (run.unpriced is not None and run.unpriced.code == "unsplit" and not run.findings)
     if run.unpriced is not None and run.unpriced.code == "several_devices":
         turns = any(one.by_turns for one in run.quality.several_devices)
         return f"{_WORK_AT_ONCE if turns else _ONE_EACH}."

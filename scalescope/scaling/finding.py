@@ -74,6 +74,9 @@ Cure = Literal[
     "profile_longer",  # so that a window meets one of the long steps
     "give_step_ms",
     "faster_kernels",
+    "exchange_once",  # gradients of several backward passes
+    "send_less",
+    "record_sizes",  # of collectives, which tell what to do about them
 ]
 
 
@@ -163,6 +166,10 @@ EXPOSED = "exposed_communication"
 LAUNCHES_DIFFER = "launches_differ"
 #: Evidence of a step without another finding: that nothing runs, for much of it.
 IDLE = "idle"
+#: The figure that says how many times what it computes in one step a rank does in another.
+LOADS = "times_the_load"
+#: The figure that says in how many backward passes a step the same gradients are exchanged.
+PASSES = "backward_passes"
 #: Bounds of which nearly all can be had.
 _TAKEN_AWAY: tuple[Code, ...] = ("host_bound", "copies")
 #: A cost whose interval begins below this reads as 0.00 ms.
@@ -218,6 +225,11 @@ def is_counted(evidence: Sequence[EvidenceRow]) -> bool:
 def is_now_and_then(finding: Finding) -> bool:
     """Tell whether a cause is there in some of the steps alone, by its evidence."""
     return any(row.name == IN_STEPS for row in finding.evidence)
+
+
+def is_of_one_step(finding: Finding) -> bool:
+    """Tell whether a cause is known of one step alone, of which nobody can tell what is usual."""
+    return any(row.name == IN_STEPS and row.value == 1 for row in finding.evidence)
 
 
 def is_of_steady_steps(finding: Finding) -> bool:

@@ -9,16 +9,20 @@ from scalescope.report.drawing.numbers import factor, figure, listing, milliseco
 from scalescope.scaling.finding import (
     BESIDE,
     BESIDES,
+    EXPOSED,
     HIDDEN,
     IN_STEPS,
     INPUTS,
     LATE,
     LAUNCHES_DIFFER,
+    LOADS,
+    PASSES,
     READ_VALUES,
     SHOWN_BY_WAITS,
     Code,
     EvidenceRow,
     Finding,
+    is_of_one_step,
     is_of_steady_steps,
 )
 
@@ -99,6 +103,12 @@ def _longer(finding: Finding, otherwise: str) -> str:
 
 def _alternating(finding: Finding) -> str:
     ranks = [f"{row.value:g}" for row in finding.evidence if row.name == "late_rank" and row.value is not None]
+    if ranks and (loads := _row(finding, LOADS)) is not None and loads.value is not None:
+        times = figure(loads.value, 0 if loads.value >= 10 else 1)
+        return (
+            f"ranks {listing(ranks)} have more to compute by turns, in one step up to {times} times what they have in "
+            "another, in all products alike"
+        )
     row = _first(finding, "activity")
     what = f" with {row.name}" if row is not None else ""
     if (gap := next((row for row in finding.evidence if row.name.startswith("gap_before ")), None)) is not None:
@@ -148,7 +158,11 @@ def _stall(finding: Finding) -> str:
     if (some := _in_steps(finding)) is not None and row.name == "idle_launch":
         hosts = "the hosts keep" if finding.rank is None else "its host keeps"
         return f"{some[0]} {hosts} nothing running for {some[1]} longer than in the others"
-    nothing = f"{whose} nothing that is recorded {_UNRECORDED} for {milliseconds(row.ms)} a step"
+    nothing = f"{whose} nothing that is recorded {_UNRECORDED} for {milliseconds(row.ms)}"
+    if is_of_one_step(finding) or finding.backed == "bound":
+        beside = f" a step, the others' for {milliseconds(row.others_ms)} at most" if row.others_ms is not None else ""
+        return f"{nothing}{beside}{where}"
+    nothing += " a step"
     if (steps := _row(finding, IN_STEPS)) is not None and steps.ms is not None:
         often = f"in {steps.calls:.0f} of {steps.value:.0f} steps"
         nothing = f"{whose} nothing that is recorded {_UNRECORDED} for {milliseconds(steps.ms)} {often}"
@@ -232,8 +246,24 @@ def _synchronising(finding: Finding) -> str:
     )
 
 
+#: What a trace without shapes leaves open of collectives on gloo.
+_SIZELESS = "whose sizes record_shapes=True would tell"
+
+
+def _round(finding: Finding) -> str:
+    """Return what several rounds of messages take, and one at its quickest, in words; "" where that is not told."""
+    row = _row(finding, "a_round")
+    if row is None or row.ms is None or row.others_ms is None:
+        return ""
+    return f"each takes {milliseconds(row.ms)}, and {milliseconds(row.others_ms)} where nothing holds its messages up"
+
+
 def _buckets(finding: Finding, why: str) -> str:
     count, size = _row(finding, "all_reduces"), _row(finding, "median_bucket_mib")
+    why = _round(finding) or why
+    if count is not None and count.calls is not None and size is None:
+        sizeless = f", {_SIZELESS}" if finding.at_most else ""
+        return f"{count.calls:.0f} all-reduces a step{sizeless}: {why}"
     if count is None or count.calls is None or size is None or size.value is None:
         return why
     return f"{counted(round(count.calls), 'all-reduce')} a step of {_mib(size.value)} in the median: {why}"
@@ -250,7 +280,10 @@ def _late_buckets(finding: Finding) -> str:
 
 def _small_collectives(finding: Finding) -> str:
     count, size, operation = _row(finding, "collectives"), _row(finding, "median_bytes"), _first(finding, "activity")
-    why = "each takes a round of messages, however little it carries"
+    why = _round(finding) or "each takes a round of messages, however little it carries"
+    if count is not None and count.calls is not None and size is None and operation is not None:
+        sizeless = f", {_SIZELESS}" if finding.at_most else ""
+        return f"{count.calls:.0f} collectives a step, most of them {operation.name}{sizeless}: {why}"
     if count is None or count.calls is None or size is None or size.value is None or operation is None:
         return why
     calls = counted(round(count.calls), "collective")
@@ -266,9 +299,20 @@ def _mib(value: float) -> str:
 
 
 def _exposed(finding: Finding) -> str:
+    bare, moved = _row(finding, EXPOSED), _first(finding, "activity")
+    if bare is not None and bare.ms is not None and moved is not None and moved.calls is not None:
+        calls = round(moved.calls)
+        count = f"{calls} collectives a step, most of them {moved.name}" if calls > 1 else f"one {moved.name} a step"
+        text = f"nothing hides {milliseconds(bare.ms)} of transfer, in {count}"
+        if (passes := _row(finding, PASSES)) is not None and passes.calls is not None:
+            return f"{text}: gradients are exchanged in each of the step's {passes.calls:.0f} backward passes"
+        size = _row(finding, "median_bytes")
+        if size is not None and size.value is not None:
+            return f"{text}, of {_bytes(size.value)} in the median"
+        return f"{text}, {_SIZELESS}"
     row = _row(finding, "gradients_mib")
-    size = f"{_mib(row.value)} a step travel" if row is not None and row.value else "data travel"
-    return f"{size}, and compute does not hide all of it"
+    travel = f"{_mib(row.value)} a step travel" if row is not None and row.value else "data travel"
+    return f"{travel}, and compute does not hide all of it"
 
 
 def _slow_transfer(finding: Finding) -> str:

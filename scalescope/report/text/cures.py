@@ -89,6 +89,18 @@ CURES: dict[Cure, CureText] = {
         "one tensor, every so many steps",
     ),
     "larger_units": CureText("shard larger units", "fully_shard(…), or FSDP(…), around blocks and not each layer"),
+    "exchange_once": CureText(
+        "exchange gradients in the last backward pass of a step alone",
+        "with model.no_sync(): around all backward passes but the last before optimizer.step()",
+    ),
+    "send_less": CureText(
+        "send less, or less often",
+        "gradients as bf16 (bf16_compress_hook), gradient accumulation under no_sync(), larger batches",
+    ),
+    "record_sizes": CureText(
+        "exchange together what is exchanged one by one, if it is small: record shapes, which tell",
+        "profile(…, record_shapes=True); many small tensors in one flat tensor for one collective",
+    ),
     "smaller_buckets": CureText("use smaller gradient buckets", "DistributedDataParallel(…, bucket_cap_mb={size:g})"),
     "hand_over_early": CureText(
         "hand gradients over while the backward pass runs",

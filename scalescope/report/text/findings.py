@@ -17,6 +17,7 @@ from scalescope.scaling.finding import (
     is_certain,
     is_lost_in_noise,
     is_now_and_then,
+    is_of_one_step,
     is_within_noise,
 )
 
@@ -86,6 +87,11 @@ def headline(finding: Finding, step_ms: float, ranks: int) -> str:
             )
         where = "between the ranks" if ranks > 1 else "around the compute"
         return f"nothing {where} is wrong: {because(finding)}."
+    if is_of_one_step(finding):
+        return (
+            f"{subject(finding)} costs {milliseconds(finding.ms)} of the {milliseconds(step_ms)} step, the only one "
+            f"that is recorded: {because(finding)}; whether it is so in others, one step does not tell."
+        )
     # what is there in some steps may be more than the typical one takes
     whole = "a step in the mean" if is_now_and_then(finding) else f"of the {milliseconds(step_ms)} step"
     if (steady := next((row.ms for row in finding.evidence if row.name == STEADY_STEPS), None)) is not None:
@@ -131,7 +137,8 @@ def todo(finding: Finding) -> str:
     size = (
         f": {cost(finding)} a step{share}{', or nothing' * is_within_noise(finding)}" if finding.ms is not None else ""
     )
-    return f"{cure_text(finding.remedy)}{size}"
+    more = "; and record more steps" if is_of_one_step(finding) else ""
+    return f"{cure_text(finding.remedy)}{size}{more}"
 
 
 def todo_elsewhere(finding: Finding) -> str:

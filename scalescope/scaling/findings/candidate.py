@@ -26,6 +26,17 @@ WORTH_A_LOOK = 0.004
 MOST_STEPS = 0.75
 
 
+def share_ms(analysis: RunAnalysis, part: str) -> float:
+    """Return a part of the mean rank's step as run, ms."""
+    _, ranks = step_as_run(analysis)
+    return sum(rank.part_ms(part) for rank in ranks) / len(ranks) if ranks else 0.0
+
+
+def may_wait_unseen(analysis: RunAnalysis) -> bool:
+    """Tell whether ranks may wait for one whose trace, or whose collectives, are not there: so much is not split."""
+    return share_ms(analysis, "exposed_unsplit") >= WORTH_SAYING * step_as_run(analysis)[0].value
+
+
 @dataclass(frozen=True)
 class Scene:
     """A run as detectors see it: the analysis, the replay of the step as run, and the ranks side by side."""
@@ -53,8 +64,7 @@ class Scene:
 
     def share_ms(self, part: str) -> float:
         """Return a part of the mean rank's step as run, ms."""
-        _, ranks = step_as_run(self.analysis)
-        return sum(rank.part_ms(part) for rank in ranks) / len(ranks) if ranks else 0.0
+        return share_ms(self.analysis, part)
 
     @property
     def longest_between_ms(self) -> float:
@@ -74,7 +84,7 @@ class Scene:
     @property
     def may_wait_unseen(self) -> bool:
         """Whether ranks may wait for one whose trace, or whose collectives, are not there: so much is not split."""
-        return self.share_ms("exposed_unsplit") >= WORTH_SAYING * self.step_ms
+        return may_wait_unseen(self.analysis)
 
     def worth_a_look(self, ms: float) -> bool:
         return ms >= WORTH_A_LOOK * self.step_ms

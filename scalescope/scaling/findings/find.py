@@ -4,6 +4,9 @@ from collections.abc import Callable, Iterator
 
 from scalescope.scaling.as_run.recording import has_operators
 from scalescope.scaling.finding import Finding, ranked
+from scalescope.scaling.findings.bounds.bare_transfer import bare_transfer
+from scalescope.scaling.findings.bounds.differing_load import with_differing_load
+from scalescope.scaling.findings.bounds.rounds import with_rounds
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.detectors.alternating_load import alternating_load
 from scalescope.scaling.findings.detectors.contention import contention
@@ -57,11 +60,13 @@ def _on_hosts(scene: Scene) -> tuple[Callable[[Scene], Iterator[Candidate]], ...
 def find(scene: Scene) -> list[Finding]:
     """Return the findings of a run that can be replayed, most costly first; never an empty list."""
     candidates = [candidate for detect in (*DETECTORS, *_on_hosts(scene)) for candidate in detect(scene)]
-    candidates = without_contained(scene, without_its_symptoms(candidates))
+    candidates = with_differing_load(scene, candidates)
+    candidates = without_contained(scene, without_its_symptoms(with_rounds(scene, candidates)))
     priced = price(scene, [*candidates, *host_bound_behind(scene, candidates)])
     found = ranked(hold(scene, candidates, priced))
     unknown = profiler_cost(scene, priced)
     if unknown:  # what is known all the same comes first
         return [*found, *unknown]
     found = ranked([*found, *late_root(scene, found)])
+    found = ranked([*found, *bare_transfer(scene.analysis, scene.replayer.records, found)])
     return ranked([*found, *unsteady(scene, found)]) or [nothing(scene)]

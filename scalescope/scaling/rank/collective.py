@@ -10,6 +10,14 @@ from scalescope.scaling.rank.roles import Role, role_of
 from scalescope.scaling.trace.trace import CommunicationArgs, Trace
 
 
+class ListedGroup(msgspec.Struct, frozen=True):
+    """A process group that a rank is in, as its trace's header lists them, in the order in which they were made."""
+
+    name: str
+    ranks: tuple[int, ...]  # global
+    role: Role | None
+
+
 class RankCollective(msgspec.Struct, kw_only=True, gc=False):
     """One collective as one rank saw it. Times are absolute ns; None where the trace is silent."""
 
@@ -75,6 +83,15 @@ def name_both_ends(one: RankCollective, rank: int) -> None:
 
 #: The group of collectives in a trace that names none: torch before 2.3 does not say which there are.
 ASSUMED_GROUP = "all ranks (assumed)"
+
+
+def listed_groups(trace: Trace) -> tuple[ListedGroup, ...]:
+    """Return the groups that a trace's header lists with their ranks."""
+    return tuple(
+        ListedGroup(str(group.pg_name), tuple(group.ranks), role_of(group.pg_desc))
+        for group in trace.header.distributed.pg_config
+        if group.ranks
+    )
 
 
 class GroupNames:

@@ -18,6 +18,8 @@ from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.ranks.alignment import align, compatible
 
 Missing = Literal["window", "member", "trace"]
+#: What a group is called that neither a record nor what stands beside it names.
+NO_GROUP = "?"
 
 
 class Match(msgspec.Struct, kw_only=True):
@@ -160,7 +162,7 @@ def _rank_sets(collectives: Mapping[int, Sequence[RankCollective]]) -> dict[str,
 
 
 def _group_of(one: RankCollective, rank: int, rank_sets: Mapping[str, set[tuple[int, ...]]]) -> _Group:
-    name, ranks = one.group or "?", one.group_ranks
+    name, ranks = one.group or NO_GROUP, one.group_ranks
     known = rank_sets.get(name, set())
     if not ranks and len(known) == 1:
         ranks = next(iter(known))

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from scalescope.records.console import counted
 from scalescope.scaling.answer import Quality, StepSource
 from scalescope.scaling.rank.collective import ASSUMED_GROUP
-from scalescope.scaling.ranks.matching import Match
+from scalescope.scaling.ranks.matching import NO_GROUP, Match
 from scalescope.scaling.ranks.summary import LOST_SHARE, RankSummary
 
 #: A larger share of unlinked activities, or of launches without an activity, makes a set of traces degraded …
@@ -41,7 +41,15 @@ def judge(
         )
     if any(match.group == ASSUMED_GROUP for match in matches):
         notes.append("the traces name no process group: their collectives are taken as those of all ranks")
-    if not missing and (groupless := sum(match.missing == "trace" for match in matches)):
+    nameless = sum(match.missing == "trace" and match.group == NO_GROUP for match in matches)
+    if not missing and nameless and any(row.groups for row in summaries.values()):
+        notes.append(
+            f"{nameless} collectives of which the traces do not say whose group they are, of the several that there "
+            "are: not split into wait and transfer"
+        )
+        nameless = 0
+    groupless = nameless + sum(match.missing == "trace" and match.group != NO_GROUP for match in matches)
+    if not missing and groupless:
         notes.append(
             f"{counted(groupless, 'collective')} whose group's ranks are not in the traces: not split into wait and "
             "transfer"

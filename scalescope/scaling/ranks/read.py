@@ -11,6 +11,7 @@ from scalescope.records.environment import usable_cores
 from scalescope.records.errors import UserError
 from scalescope.scaling.answer import Mixed
 from scalescope.scaling.rank.record import RankRecord
+from scalescope.scaling.ranks.groups_of_threads import name_groups
 from scalescope.scaling.ranks.jobs import FoundJob, copies, split_jobs
 from scalescope.scaling.ranks.processes import map_in_processes
 from scalescope.scaling.ranks.summary import RankReading, RankSummary, read_rank
@@ -82,6 +83,8 @@ def read_jobs(
     again = copies(pairs)
     refused += [Refused(name, f"{name} is {first} once more and counts once", False) for name, first in again.items()]
     found = split_jobs([(source, one) for source, one in pairs if source.path.name not in again])
+    for job in found:
+        name_groups({rank: one.summary for rank, one in job.ranks.items()})
     return [
         Ranks(
             {rank: one.summary for rank, one in job.ranks.items()},

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scalescope.scaling.answer import StepSource
 from scalescope.scaling.evidence.host_evidence import HostEvidence, collect_host_evidence
 from scalescope.scaling.evidence.pipelining import ForwardPasses, forward_passes
-from scalescope.scaling.rank.collective import RankCollective
+from scalescope.scaling.rank.collective import ListedGroup, RankCollective, listed_groups
 from scalescope.scaling.rank.communication import communication_calls
 from scalescope.scaling.rank.copy_engines import join_copies
 from scalescope.scaling.rank.cpu import CpuTimeline, build_cpu_timeline, share_out_cpu
@@ -90,6 +90,7 @@ class RankSummary:
     device_moved_ns: int = 0  # by so much its device's clock was behind its host's; taken out
     busy: tuple[float, ...] = ()  # of each of several devices, the share of the window in which a kernel runs there
     busy_any: float = 0.0  # the share in which one runs on any of them
+    groups: tuple[ListedGroup, ...] = ()
     of_file: int | None = None  # which of its file's devices it is; None where a file is of one rank
 
     @property
@@ -255,6 +256,7 @@ def _identity(trace: Trace) -> dict[str, Any]:
         "framework": trace.framework,
         "forward_passes": forward_passes(trace),
         "multiplied": trace.multiplied,
+        "groups": listed_groups(trace),
     }
 
 

@@ -117,7 +117,7 @@ def _by_step(scene: Scene, transfers: Iterable[Transfer]) -> dict[int, list[Tran
 def _rounds_lost(scene: Scene, held: Mapping[int, list[Transfer]]) -> tuple[float, float, float] | None:
     if not held or min(map(len, held.values())) < 2:
         return None
-    lost = [_lost_ms(of_step) * _as_run(scene) for of_step in held.values()]
+    lost = [_lost_ms(of_step) * as_run_share(scene) for of_step in held.values()]
     return statistics.fmean(lost), min(lost), max(lost)
 
 
@@ -133,7 +133,7 @@ def _lost_ms(transfers: list[Transfer]) -> float:
     return sum(_exposed_ms(own) * (1 - 1 / len(own)) for own in groups.values())
 
 
-def _as_run(scene: Scene) -> float:
+def as_run_share(scene: Scene) -> float:
     """Return the share of what transfers take as profiled that they take as run; at most all of it."""
     profiled = mean_step_ms(scene.analysis, "exposed_transfer")
     return min(1.0, scene.share_ms("exposed_transfer") / profiled) if profiled else 0.0

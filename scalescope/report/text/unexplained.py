@@ -1,0 +1,43 @@
+"""What a step loses where the findings explain little of it: then that comes first, and not the largest of them."""
+
+from collections.abc import Sequence
+
+from scalescope.report.drawing.numbers import milliseconds
+from scalescope.report.drawing.parts import Part
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.finding import is_lost_in_noise, is_now_and_then, is_of_steady_steps
+
+#: A step that loses less of its time computes for the most part; findings explain what it loses that cover so much.
+_WORTH_A_LEAD, _EXPLAINED = 0.3, 1 / 3
+#: One part of the partition is what is lost where it is so much of it.
+_MOST = 0.5
+_COMMUNICATION = ("exposed_transfer", "exposed_wait", "exposed_unsplit")
+
+
+def unexplained_loss(run: RunAnalysis, step_ms: float, compute: float, lost: Sequence[tuple[Part, float]]) -> str:
+    """Return what most of a step goes to beside compute, to stand before the findings; "" where they explain it.
+
+    `compute`: its share of the step. `lost`: the other parts, largest first, ms.
+    """
+    told = [one for one in run.findings if one.ms is not None and not is_lost_in_noise(one)]
+    whole = (1 - compute) * step_ms
+    if not told or not lost or whole < _WORTH_A_LEAD * step_ms or run.findings[0].ms is None:
+        return ""
+    if is_now_and_then(run.findings[0]) or is_of_steady_steps(run.findings[0]):
+        return ""  # what that costs is not in these shares
+    explained = sum(one.ms or 0.0 for one in told)
+    part, ms = lost[0]
+    if explained >= _EXPLAINED * whole or ms < _MOST * whole:
+        return ""
+    count = _calls(run) if part.key in _COMMUNICATION else ""
+    return (
+        f"{milliseconds(ms)} of the {milliseconds(step_ms)} step are {part.name}{count}, and what is found explains "
+        f"no more than {milliseconds(explained)} of it; "
+    )
+
+
+def _calls(run: RunAnalysis) -> str:
+    steps = {one.step for one in run.steps}
+    held = sum(one.step in steps for one in run.collectives)
+    calls = round(held / len(steps)) if steps else 0
+    return f", of {calls} collective{'s' * (calls > 1)} a step" if calls else ""

@@ -1,0 +1,120 @@
+"""Data that move while nothing computes, where that is most of what a step loses and no other finding explains it.
+
+What makes it shorter is another question, and the step tells some of the answer: gradients that are exchanged in each
+of several backward passes need be exchanged in the last alone.
+"""
+
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from scalescope.records.operations import REDUCE_ON_ALL
+from scalescope.scaling.answer import PARTS, RunAnalysis
+from scalescope.scaling.as_run.step import step_as_run
+from scalescope.scaling.finding import (
+    EXPOSED,
+    PASSES,
+    Code,
+    EvidenceRow,
+    Finding,
+    Remedy,
+    is_lost_in_noise,
+    weight,
+)
+from scalescope.scaling.findings.candidate import may_wait_unseen, share_ms
+from scalescope.scaling.findings.shares import bounded_steps
+from scalescope.scaling.rank.record import RankRecord
+
+#: What is less of the step is nothing to begin with; findings that cover so much of what is lost are.
+_MUCH, _COVERED = 0.1, 1 / 3
+#: What says something of how data move.
+_OF_TRANSFERS: tuple[Code, ...] = (
+    "small_buckets", "small_collectives", "late_bucket", "slow_transfer", "exposed_transfer"
+)  # fmt: skip
+_FORWARD, _UPDATE = "DistributedDataParallel.forward", "Optimizer.step#"
+#: So many collectives a step without sizes may as well be small ones.
+_MANY = 8
+
+
+def bare_transfer(analysis: RunAnalysis, records: Mapping[int, RankRecord], found: Sequence[Finding]) -> list[Finding]:
+    """Return a finding where most of what a step loses is transfer, and what was found covers little of that: a bound.
+
+    On CPUs alone: on devices the replay of other buckets tells what can be had.
+    """
+    if analysis.activity != "cpu" or may_wait_unseen(analysis):
+        return []
+    step_ms = step_as_run(analysis)[0].value
+    parts = {part: share_ms(analysis, part) for part in PARTS}
+    bare, lost = parts["exposed_transfer"], step_ms - parts["compute"]
+    if (
+        bare < _MUCH * step_ms
+        or bare < _COVERED * lost
+        or bare < max(ms for part, ms in parts.items() if part != "compute")
+    ):
+        return []
+    told = [one for one in found if one.ms is not None and not is_lost_in_noise(one)]
+    if sum(weight(one) for one in told if one.code in _OF_TRANSFERS) >= _COVERED * bare:
+        return []
+    passes = backward_passes(records)
+    if passes < 2 and sum(map(weight, told)) >= _COVERED * lost:
+        return []
+    steps = {step.step for step in bounded_steps(analysis)}
+    held = [one for one in analysis.collectives if one.step in steps]
+    if not held:
+        return []
+    operation, _ = Counter(one.operation for one in held).most_common(1)[0]
+    calls = len(held) / len(steps)
+    sizes = [one.bytes for one in held if one.bytes is not None]
+    took = sum(one.transfer_us or 0.0 for one in held) / len(steps) / 1e3
+    rows = [
+        EvidenceRow(kind="figure", name=EXPOSED, ms=bare, share=bare / step_ms),
+        EvidenceRow(kind="activity", name=operation, calls=calls, ms=took),
+    ]
+    most = bare
+    cure = Remedy(cure="send_less")
+    if passes > 1:
+        most = bare * (1 - 1 / passes)
+        rows.append(EvidenceRow(kind="figure", name=PASSES, calls=passes))
+        cure = Remedy(cure="exchange_once")
+    elif not sizes and calls >= _MANY:
+        most = bare * (1 - 1 / calls)
+        cure = Remedy(cure="record_sizes")
+    if sizes:
+        rows.append(EvidenceRow(kind="figure", name="median_bytes", value=statistics.median(sizes)))
+    return [
+        Finding(
+            code="exposed_transfer",
+            ms=most,
+            low_ms=0.0,
+            high_ms=most,
+            fraction=most / step_ms,
+            evidence=tuple(rows),
+            remedy=cure,
+            backed="bound",
+            at_most=True,
+        )
+    ]
+
+
+def backward_passes(records: Mapping[int, RankRecord]) -> int:
+    """Return in how many backward passes a step DDP exchanges the same gradients; 1 where that is not told.
+
+    Each forward pass is followed by as many all-reduces, and the optimizer steps once for all of them.
+    """
+    found = set()
+    for record in records.values():
+        starts: dict[str, list[int]] = {"forward": [], "update": []}
+        for begun, _, name in record.phases:
+            kind = "forward" if name == _FORWARD else "update" if name.startswith(_UPDATE) else ""
+            if kind:
+                starts[kind].append(begun)
+        reduces = [(one.start, one.bytes) for one in record.collectives if one.operation in REDUCE_ON_ALL]
+        for begin, end in pairwise(record.edges):
+            forwards = [one for one in starts["forward"] if begin <= one < end]
+            updates = sum(begin <= one < end for one in starts["update"])
+            spans = list(pairwise([*forwards, end]))
+            each = [[size for at, size in reduces if left <= at < right] for left, right in spans]
+            same = len(each) > 1 and bool(each[0]) and all(one == each[0] for one in each)
+            found.add(len(each) if same and updates == 1 else 1)
+    return found.pop() if len(found) == 1 else 1

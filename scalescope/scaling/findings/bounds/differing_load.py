@@ -1,0 +1,102 @@
+"""Batches that differ by rank and step: in one step a rank computes a multiple of what it does in another.
+
+Other processes on a rank's cores, or its device, make some launches longer, here and there; the others take what they
+always do. With more to compute even the quickest of a rank's products in that step are longer than elsewhere, all by
+the same factor. What that costs is the largest load of each step less the mean of the ranks: as much would be done by
+then if all had the same.
+"""
+
+import statistics
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from scalescope.records.statistics import half_of_mean
+from scalescope.scaling.finding import LOADS, EvidenceRow, Remedy
+from scalescope.scaling.findings.candidate import MOST_STEPS, WORTH_SAYING, Candidate, Scene
+from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of
+
+#: So many times as long as anywhere else are the quickest of a rank's products in a step with more to compute.
+_MORE, _QUICKEST = 1.5, 0.2
+#: A step's ranks differ where one has so many times another's load; so it is in so many of the steps.
+_DIFFER, _OFTEN = 1.3, 0.5
+#: Shorter products are mostly launches; of fewer nothing is told.
+_LEAST_NS, _PRODUCTS, _LEAST_STEPS = 20_000, 3, 3
+
+
+def with_differing_load(scene: Scene, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates with that of loads that differ, in place of ranks whose launches are longer for it."""
+    found = _differing_load(scene)
+    if found is None:
+        return list(candidates)
+    return [*(one for one in candidates if not any(removal.what == "slow" for removal in one.removals)), found]
+
+
+def _differing_load(scene: Scene) -> Candidate | None:
+    ranks, steps = list(scene.side.ranks), list(scene.side.steps)
+    if len(ranks) < 2 or len(steps) < _LEAST_STEPS:
+        return None
+    products, whole = _times(scene, ranks, steps)
+    if products.shape[-1] < _PRODUCTS:
+        return None
+    least = products.min(axis=(0, 1))
+    quickest = np.quantile(products / least, _QUICKEST, axis=-1)  # by rank and step
+    typical = np.median(products / least, axis=-1)
+    if (quickest >= _MORE).mean() < 1 / len(ranks) / 2:
+        return None
+    top, bottom = typical.max(axis=0), typical.min(axis=0)
+    differing = top >= _DIFFER * bottom
+    if differing.mean() < _OFTEN:
+        return None
+    most = [float((typical.argmax(axis=0) == at)[differing].sum()) for at in range(len(ranks))]
+    if max(most) >= MOST_STEPS * len(steps) and len(ranks) > 1 and _is_steady(typical):
+        return None  # one rank has more in each step: that is its own
+    lost = ((whole.max(axis=0) - whole.mean(axis=0)) / 1e6).tolist()
+    ms, half = statistics.fmean(lost), half_of_mean(lost)
+    if ms < WORTH_SAYING * scene.step_ms:
+        return None
+    late = [
+        EvidenceRow(kind="figure", name="late_rank", value=rank, share=most[at] / len(steps))
+        for at, rank in enumerate(ranks)
+        if most[at]
+    ]
+    return Candidate(
+        code="alternating_load",
+        gain_ms=(ms, max(0.0, ms - half), ms + half),
+        evidence=(EvidenceRow(kind="figure", name=LOADS, value=float(typical.max() / typical.min())), *late),
+        remedy=Remedy(cure="even_out"),
+    )
+
+
+def _is_steady(typical: npt.NDArray[np.float64]) -> bool:
+    """Tell whether each rank's load is the same in all steps."""
+    return bool((typical.max(axis=1) < _DIFFER * typical.min(axis=1)).all())
+
+
+def _times(
+    scene: Scene, ranks: Sequence[int], steps: Sequence[int]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Return what each product takes that all ranks run in all steps, and all that they do, by rank and step, ns."""
+    graph = scene.replayer.graph
+    taken: dict[tuple[int, str], dict[tuple[int, int], float]] = {}
+    for at, rank in enumerate(ranks):
+        for place_of_step, step in enumerate(steps):
+            own = scene.side.launches[rank, step]
+            for row, place in enumerate(own.place.tolist()):
+                name = graph.activities[own.activity[row]].name
+                if place >= 0:
+                    taken.setdefault((place, name), {})[at, place_of_step] = float(own.work_ns[row])
+    shape = (len(ranks), len(steps))
+    whole = np.zeros(shape)
+    products = []
+    for (_, name), times in taken.items():
+        if len(times) < len(ranks) * len(steps):
+            continue
+        of_one = np.zeros(shape)
+        for cell, ns in times.items():
+            of_one[cell] = ns
+        whole += of_one
+        if kind_of(name) in MULTIPLYING and np.median(of_one) >= _LEAST_NS and of_one.min() > 0:
+            products.append(of_one)
+    return (np.stack(products, axis=-1) if products else np.empty((*shape, 0))), whole

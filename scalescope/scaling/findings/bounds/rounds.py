@@ -1,0 +1,181 @@
+"""On CPUs: collectives of which the same one is over at once in one step, and in another waits for somebody's core.
+
+What such a collective carries travels within its quickest time, whatever its size, which a trace without shapes does
+not tell. The rest is the round of messages: threads that are woken on each rank, on cores that have other work. One
+collective in place of several is one round in place of several. Where the quickest times make up more than half, they
+may be data, and what is lost is a bound.
+
+Which can be put together the step tells: DDP's are cut by its buckets, and of others those between which nothing
+multiplies. A collective of activations has layers before and behind it.
+"""
+
+import statistics
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from scalescope.records.operations import MOVE_NO_DATA, PAIRWISE, named
+from scalescope.scaling.finding import Code, EvidenceRow, Remedy
+from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene
+from scalescope.scaling.findings.detectors.small_collectives import as_run_share
+from scalescope.scaling.findings.shares import mean_step_ms
+from scalescope.scaling.rank.timeline import COMPUTE
+from scalescope.scaling.replay.graph import Transfer
+from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of
+
+#: What takes longer at its quickest moves data all the while: a scheduler's turn is not much longer.
+_QUICK_NS = 1_000_000
+#: Of what several rounds cost, so much at least is no data.
+_NO_DATA = 0.5
+#: Where more of it may be data, so many collectives as quick make a bound worth a word: no bucket of DDP's own size is.
+_MANY = 8
+_NEEDED_THERE = MOVE_NO_DATA | PAIRWISE | named(lambda facts: facts.personalised)
+_SAME: tuple[Code, ...] = ("small_buckets", "small_collectives")
+#: DDP's own operators, by which a trace without shapes tells its buckets.
+_OF_DDP = ("torch.distributed.ddp.reducer::", "torch::distributed::reducer::")
+_USUAL_MIB = 25.0
+
+
+@dataclass(frozen=True)
+class _Lost:
+    """What a step loses to rounds, ns: all but one of each run, and of that what is no data for sure."""
+
+    whole: float
+    sure: float
+    calls: int
+    took: float
+    quickest: float
+
+
+def is_by_ddp(scene: Scene) -> bool:
+    """Tell whether DDP reduces the gradients, by its own operators."""
+    return any(one.name.startswith(_OF_DDP) for one in scene.replayer.graph.activities)
+
+
+def with_rounds(scene: Scene, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates with what many rounds cost, in place of what is less of the same."""
+    told = [one for one in candidates if one.code in _SAME]
+    found = list(_rounds(scene, told))
+    return [*(one for one in candidates if not found or one not in told), *found]
+
+
+def _rounds(scene: Scene, told: Sequence[Candidate]) -> Iterator[Candidate]:
+    """Yield a candidate for what many rounds cost, unless as much is `told` already."""
+    if not scene.replayer.on_cpu or scene.may_wait_unseen:
+        return
+    by_ddp = is_by_ddp(scene)
+    runs = _runs(scene, by_ddp)
+    lost = _lost(scene, runs)
+    if not lost:
+        return
+    bare_ms, summed_ms = mean_step_ms(scene.analysis, "exposed_transfer"), statistics.fmean(_bare_ms(scene))
+    # several that run at once leave bare what one would
+    scale = as_run_share(scene) / 1e6 * min(1.0, bare_ms / summed_ms if summed_ms else 1.0)
+    high, low = (
+        statistics.fmean(values) * scale for values in ((one.whole for one in lost), (one.sure for one in lost))
+    )
+    at_most = low < _NO_DATA * high
+    calls = statistics.fmean(one.calls for one in lost)
+    if high < WORTH_SAYING * scene.step_ms or (at_most and calls < _MANY):
+        return
+    ms = high if at_most else (low + high) / 2
+    if any((one.gain_ms or (0.0,))[0] >= ms for one in told):
+        return
+    held = [one for run in runs for of_step in run for one in of_step]
+    operation, _ = Counter(one.operation for one in held).most_common(1)[0]
+    sizes = [one.bytes for one in held if one.bytes is not None]
+    rows = [
+        EvidenceRow(kind="figure", name="all_reduces" if by_ddp else "collectives", calls=calls),
+        EvidenceRow(kind="activity", name=operation, ms=statistics.fmean(one.took for one in lost) / 1e6),
+        EvidenceRow(
+            kind="figure",
+            name="a_round",
+            ms=sum(one.took for one in lost) / sum(one.calls for one in lost) / 1e6,
+            others_ms=sum(one.quickest for one in lost) / sum(one.calls for one in lost) / 1e6,
+        ),
+    ]
+    if sizes:
+        rows.insert(1, EvidenceRow(kind="figure", name="median_bytes", value=statistics.median(sizes)))
+        if by_ddp:
+            rows.insert(1, EvidenceRow(kind="figure", name="median_bucket_mib", value=statistics.median(sizes) / 2**20))
+    overrides = scene.overrides(f"strategy.bucket_mib={_USUAL_MIB:g}") if by_ddp else ()
+    yield Candidate(
+        code="small_buckets" if by_ddp else "small_collectives",
+        gain_ms=(ms, low, high),
+        evidence=tuple(rows),
+        remedy=Remedy(cure="larger_buckets", overrides=overrides, size=_USUAL_MIB)
+        if by_ddp
+        else Remedy(cure="merge_tensors"),
+        at_most=at_most,
+    )
+
+
+def _bare_ms(scene: Scene) -> list[float]:
+    """Return what all collectives of a step leave bare, one by one, ms."""
+    found = {scene.replayer.graph.step_numbers[step]: 0.0 for step in scene.side.steps}
+    for one in scene.replayer.graph.transfers:
+        if one.step in found:
+            found[one.step] += one.traced_ns * (1 - one.hidden) / 1e6
+    return list(found.values())
+
+
+def _runs(scene: Scene, by_ddp: bool) -> list[list[list[Transfer]]]:
+    """Return the runs of quick collectives that could be one, each with its members by step; the same in all steps."""
+    graph = scene.replayer.graph
+    rank = graph.ranks[0]
+    chosen = {graph.step_numbers[step] for step in scene.side.steps}
+    by_step: dict[int, list[Transfer]] = {number: [] for number in chosen}
+    for one in graph.transfers:
+        if one.step in by_step and one.operation not in _NEEDED_THERE and one.whole and rank in one.members:
+            by_step[one.step].append(one)
+    if len(by_step) < 2:
+        return []
+    usual, _ = Counter(tuple(one.operation for one in own) for own in by_step.values()).most_common(1)[0]
+    steps = [own for own in by_step.values() if tuple(one.operation for one in own) == usual]
+    if len(usual) < 2 or len(steps) < max(2, len(by_step) / 2):
+        return []
+    quick = [min(own[at].traced_ns for own in steps) <= _QUICK_NS for at in range(len(usual))]
+    multiplied = sorted(
+        node.traced_start
+        for node in graph.activities
+        if node.rank == rank and node.kind == COMPUTE and kind_of(node.name) in MULTIPLYING
+    )
+
+    def together(at: int) -> bool:
+        """Whether a collective could be one with that before it."""
+        before, after = steps[0][at - 1], steps[0][at]
+        if before.operation != after.operation or set(before.members) != set(after.members):
+            return False
+        begins = [graph.activities[one.members[rank]].traced_start for one in (before, after)]
+        return by_ddp or bisect_left(multiplied, begins[0]) == bisect_left(multiplied, begins[1])
+
+    runs: list[list[int]] = []
+    for at in range(len(usual)):
+        if not quick[at]:
+            continue
+        if runs and runs[-1][-1] == at - 1 and together(at):
+            runs[-1].append(at)
+        else:
+            runs.append([at])
+    return [[[own[at] for at in run] for own in steps] for run in runs if len(run) > 1]
+
+
+def _lost(scene: Scene, runs: Sequence[Sequence[Sequence[Transfer]]]) -> list[_Lost]:
+    """Return what each step loses."""
+    found = []
+    for at in range(len(runs[0]) if runs else 0):
+        whole = sure = took = quickest = 0.0
+        calls = 0
+        for run in runs:
+            share = 1 - 1 / len(run[at])
+            for place, one in enumerate(run[at]):
+                least = min(of_step[place].traced_ns for of_step in run)
+                bare = one.traced_ns * (1 - one.hidden)
+                whole += share * bare
+                sure += share * max(0.0, bare - least)
+                took += one.traced_ns
+                quickest += least
+                calls += 1
+        found.append(_Lost(whole, sure, calls, took, quickest))
+    return found

@@ -1,0 +1,161 @@
+"""What steps tell by themselves, where no replay prices it or the largest finding is small beside what is lost."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scalescope.report.drawing.parts import BY_KEY
+from scalescope.report.text.findings import headline
+from scalescope.report.text.unexplained import unexplained_loss
+from scalescope.scaling.answer import Quality, RunAnalysis, StepSplit
+from scalescope.scaling.finding import EvidenceRow, Finding
+from scalescope.scaling.findings.bounds.bare_transfer import backward_passes
+from scalescope.scaling.findings.bounds.differing_load import with_differing_load
+from scalescope.scaling.findings.bounds.rank_apart import ranks_apart, with_ranks_apart
+from scalescope.scaling.findings.candidate import Candidate
+from scalescope.scaling.rank.collective import RankCollective
+from scalescope.scaling.rank.record import RankRecord
+from scalescope.scaling.replay.removal import Removal
+
+PARTS: dict[str, float] = dict.fromkeys(
+    ("compute", "exposed_transfer", "exposed_wait", "exposed_unsplit", "exposed_memory", "idle_data", "idle_queued"),
+    0.0,
+)
+
+
+def split(rank: int, step: int, **parts: float) -> StepSplit:
+    told: dict[str, Any] = {f"{part}_ms": ms for part, ms in {**PARTS, "idle_launch": 0.0, **parts}.items()}
+    return StepSplit(rank=rank, step=step, window_ms=sum(told.values()), **told)
+
+
+def run_of(steps: list[StepSplit]) -> RunAnalysis:
+    return RunAnalysis(
+        name="x",
+        world_size=len({one.rank for one in steps}),
+        activity="cpu",
+        quality=Quality(verdict="good"),
+        steps=steps,
+    )
+
+
+def two_ranks(steps: int, idle: float = 52.0, wait: str = "exposed_wait") -> RunAnalysis:
+    rows = []
+    for step in range(steps):
+        rows.append(split(0, step, compute=8, exposed_transfer=18, idle_launch=1, **{wait: 46.0}))
+        rows.append(split(1, step, compute=8, exposed_transfer=13, idle_launch=idle))
+    return run_of(rows)
+
+
+@pytest.mark.parametrize("wait", ["exposed_wait", "exposed_unsplit"])
+def test_a_rank_apart_is_named_also_where_waits_cannot_be_dealt_out(wait: str) -> None:
+    """Before, no rank was named, and the advice was to send less."""
+    (found,) = ranks_apart(two_ranks(4, wait=wait))
+    assert (found.code, found.rank, found.backed) == ("host_stall", 1, "bound")
+    assert found.ms == pytest.approx(46) and (found.low_ms or 0) > 40 and (found.high_ms or 0) >= 51
+
+
+def test_one_step_names_the_rank_and_says_that_it_is_one() -> None:
+    run = two_ranks(1)
+    (found,) = with_ranks_apart(run, [])
+    assert found.low_ms == 0 and found.ms == pytest.approx(46)
+    told = headline(found, 73.0, 2)
+    assert told.startswith("rank 1 costs 46.0 ms of the 73.0 ms step, the only one that is recorded")
+    assert "one step does not tell" in told
+
+
+def test_ranks_that_idle_alike_or_that_nobody_waits_for_are_not_apart() -> None:
+    assert not ranks_apart(two_ranks(4, idle=1.5))
+    alone = [split(rank, step, compute=8, idle_launch=52.0 * rank) for step in range(4) for rank in (0, 1)]
+    assert not ranks_apart(run_of(alone))
+
+
+def launching(ms: float) -> Finding:
+    row = EvidenceRow(kind="figure", name="idle_launch", ms=ms)
+    return Finding(
+        code="host_bound",
+        ms=ms,
+        low_ms=ms / 2,
+        high_ms=ms,
+        evidence=(row,),
+        backed="replay",
+        at_most=True,
+        fraction=0.04,
+    )
+
+
+@pytest.mark.parametrize(("ms", "leads"), [(5.5, True), (60.0, False)])
+def test_a_loss_that_the_findings_hardly_explain_comes_before_them(ms: float, leads: bool) -> None:
+    """Before, `launching costs at most 5.5 ms` was all that was said first of a step that loses 116."""
+    run = run_of([split(0, 0, compute=5, exposed_wait=106, idle_launch=10)])
+    run.findings = [launching(ms)]
+    lead = unexplained_loss(run, 121.0, 5 / 121, [(BY_KEY["exposed_wait"], 106.0), (BY_KEY["idle_launch"], 10.0)])
+    assert lead.startswith("106.0 ms of the 121.0 ms step are exposed wait") is leads
+    assert bool(lead) is leads
+
+
+def record(reduces: list[int], forwards: list[int], updates: list[int]) -> dict[int, RankRecord]:
+    phases = [(at, at + 5, "DistributedDataParallel.forward") for at in forwards]
+    phases += [(at, at + 2, "Optimizer.step#SGD.step") for at in updates]
+    told: dict[str, Any] = {
+        name: [] for name in ("start", "end", "kind", "stream", "step", "name", "collective", "calls", "steps")
+    }
+    collectives = [RankCollective(start=at, end=at + 4, operation="all_reduce") for at in reduces]
+    one = RankRecord(
+        rank=0, host="", device=None, activity="cpu", count=0, collectives=collectives, data=None,  # type: ignore[arg-type]
+        edges=[0, 100], phases=sorted(phases), **told,
+    )  # fmt: skip
+    return {0: one}
+
+
+@pytest.mark.parametrize(
+    ("reduces", "updates", "passes"),
+    [([12, 15, 32, 35, 52, 55, 72, 75], [90], 4), ([72, 75], [90], 1), ([12, 32, 52, 72], [20, 40, 60, 90], 1)],
+    ids=["in each of four", "in the last alone", "a step each"],
+)
+def test_gradients_that_are_exchanged_in_each_backward_pass_are_counted(
+    reduces: list[int], updates: list[int], passes: int
+) -> None:
+    assert backward_passes(record(reduces, [10, 30, 50, 70], updates)) == passes
+
+
+@dataclass
+class Launched:
+    """What one rank launched in one step, as the detector reads it."""
+
+    activity: list[int]
+    place: np.ndarray
+    work_ns: np.ndarray
+
+
+def scene_of(load: list[list[float]]) -> Any:
+    """Six products on each rank and step, that take so many times 1 ms each; one of them is interrupted everywhere."""
+    launches = {
+        (rank, step): Launched(
+            list(range(6)), np.arange(6), np.array([1e6 * times * (1.0 if at else 4.0) for at in range(6)])
+        )
+        for rank, own in enumerate(load)
+        for step, times in enumerate(own)
+    }
+    side = SimpleNamespace(ranks=[0, 1], steps=list(range(len(load[0]))), launches=launches)
+    graph = SimpleNamespace(activities=[SimpleNamespace(name="aten::mm")] * 6)
+    return SimpleNamespace(side=side, replayer=SimpleNamespace(graph=graph), step_ms=20.0)
+
+
+def by_turns() -> Candidate:
+    return Candidate(code="slower_compute", rank=0, removals=(Removal("slow", 0),))
+
+
+def test_loads_that_differ_by_rank_and_step_are_no_other_process_on_the_cores() -> None:
+    """Before, `another process has its cores by turns`: none makes all products shorter than in other steps."""
+    (found,) = with_differing_load(scene_of([[1, 4, 1, 2, 4, 1], [4, 1, 2, 1, 1, 4]]), [by_turns()])
+    assert found.code == "alternating_load" and found.remedy is not None and found.remedy.cure == "even_out"
+    assert found.gain_ms is not None and found.gain_ms[0] == pytest.approx(9 * (1.5 * 4 + 0.5 * 2) / 6, rel=0.01)
+
+
+@pytest.mark.parametrize("load", [[[1.0] * 6, [1.05] * 6], [[1.0] * 6, [3.0] * 6]], ids=["alike", "one has more"])
+def test_loads_that_are_alike_or_one_ranks_own_do_not_alternate(load: list[list[float]]) -> None:
+    told = [by_turns()]
+    assert with_differing_load(scene_of(load), told) == told
