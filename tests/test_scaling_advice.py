@@ -261,7 +261,7 @@ def test_why_a_run_has_no_advice_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(whatif, "NEAR", -1.0)
     answer = _advised("gpt_ddp_n2")
     assert is_looked_at(answer)
-    assert "nothing is predicted: a replay of the trace gives a step" in finding_text.why_nothing(answer)
+    assert "put together again from its parts, the step comes out" in finding_text.why_nothing(answer)
     monkeypatch.setattr(loading, "MOST_ACTIVITIES", 100)
     answer = _advised("gpt_ddp_n2")
     assert is_looked_at(answer) and "the step is not replayed: 8,665 activities" in finding_text.why_nothing(answer)

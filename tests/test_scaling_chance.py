@@ -65,7 +65,7 @@ def test_a_loader_that_is_slow_now_and_then_is_its_ranks() -> None:
     (found,) = with_loading([], partitions(slow, [2.0] * 12), set(), STEP_MS, on_cpu=True)
     assert (found.code, found.rank) == ("data_loading", 0) and not is_within_noise(found)
     assert found.ms == pytest.approx(sum(slow) / 12 - 2.0)
-    assert "in 3 of 12 steps" in because(found)
+    assert "in 3 of 12 profiled steps" in because(found)
     (once,) = with_loading([], partitions([0.1] * 11 + [120.0], [0.1] * 12), set(), STEP_MS, on_cpu=True)
     assert is_within_noise(once)
 

@@ -11,7 +11,6 @@ import msgspec
 
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
-from scalescope.records.frozen import read_frozen
 from scalescope.scaling.answer import DevicesOfRank, Quality, RunAnalysis, StepSource
 from scalescope.scaling.evidence.compare import compare_hosts
 from scalescope.scaling.evidence.host_cause import HostCause
@@ -345,6 +344,8 @@ def explain_steps_only(folder: RunFolder, reason: str) -> Explained:
 
 def _profiles_nothing(folder: RunFolder) -> bool:
     """Tell whether a job of ours was told to profile no step."""
+    from scalescope.records.frozen import read_frozen  # loads YAML, which no other answer takes
+
     try:
         profiler = read_frozen(folder.config).get("profiler")
     except (OSError, UserError):  # what is damaged tells nothing

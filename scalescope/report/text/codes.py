@@ -183,6 +183,8 @@ def _in_steps(finding: Finding) -> tuple[str, str] | None:
     row = _row(finding, IN_STEPS)
     if row is None or row.ms is None or row.calls is None or row.value is None or is_of_steady_steps(finding):
         return None
+    if is_of_one_step(finding):
+        return None  # beside which there are no others
     return f"in {row.calls:.0f} of {row.value:.0f} profiled steps", milliseconds(row.ms)
 
 

@@ -97,9 +97,11 @@ def clocks_agree(left: Timed, right: Timed) -> bool:
     inside = [one for one in left.own if one.start < end and one.end > begin]
     chosen = inside[:: max(1, len(inside) // _SAMPLE)]
     met = [(one, partner) for one in chosen if (partner := _partner(one, right)) is not None]
-    if len(met) < max(_TELLING, _ONE_CLOCK * len(chosen)):
-        return len(chosen) < _TELLING
     differences = np.array([one.end - partner.end for one, partner in met], np.int64)
+    if len(met) < max(_TELLING, _ONE_CLOCK * len(chosen)):
+        # of a few, one that was lost is many: ends that agree for most are no chance all the same
+        agree = int((np.abs(differences) <= CLOCK_SLACK_NS).sum())
+        return len(chosen) < _TELLING or agree >= _TOGETHER * len(chosen)
     transfer = statistics.median(min(one.end - one.start, partner.end - partner.start) for one, partner in met)
     middle = float(np.median(differences))
     spread = float(np.median(np.abs(differences - middle)))

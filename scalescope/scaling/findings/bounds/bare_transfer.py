@@ -19,6 +19,7 @@ from scalescope.scaling.finding import (
     EvidenceRow,
     Finding,
     Remedy,
+    is_known,
     is_lost_in_noise,
     weight,
 )
@@ -42,8 +43,8 @@ def bare_transfer(analysis: RunAnalysis, records: Mapping[int, RankRecord], foun
 
     On CPUs alone: on devices the replay of other buckets tells what can be had.
     """
-    if analysis.activity != "cpu" or may_wait_unseen(analysis):
-        return []
+    if analysis.activity != "cpu" or may_wait_unseen(analysis) or any(map(is_known, found)):
+        return []  # threads that take turns on too few cores move data as slowly as they compute
     step_ms = step_as_run(analysis)[0].value
     parts = {part: share_ms(analysis, part) for part in PARTS}
     bare, lost = parts["exposed_transfer"], step_ms - parts["compute"]

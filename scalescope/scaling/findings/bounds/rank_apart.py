@@ -90,7 +90,7 @@ def _finding(
     ms = statistics.fmean(cost)
     alone = len(cost) == 1  # of one step nobody can tell what is usual
     half = ms if alone else half_of_mean(cost)
-    often = (EvidenceRow(kind="figure", name=IN_STEPS, ms=row.ms, calls=1, value=1),) if alone else ()
+    often = (EvidenceRow(kind="figure", name=IN_STEPS, ms=row.ms, calls=1.0, value=1.0),) if alone else ()
     return Finding(
         code=code,
         rank=rank,
