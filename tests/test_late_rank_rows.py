@@ -12,7 +12,7 @@ from scalescope.report.text.findings import because
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.answer import PipelineRow, RunAnalysis, StepTimes
 from scalescope.scaling.evidence.host_cause import HostCause
-from scalescope.scaling.finding import EvidenceRow, Finding
+from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.detectors.host_causes import _annotated
 from scalescope.scaling.findings.of_rows.late_rank import with_late_rank
@@ -138,6 +138,27 @@ def test_a_late_rank_that_no_window_met_is_told_with_that_doubt() -> None:
     assert "no window shows why" in because(found)
     drowned = msgspec.structs.replace(LOADING, low_ms=0.0, high_ms=40.0)
     assert [one.backed for one in told([drowned]).findings] == ["measured"]
+
+
+def test_work_that_is_there_for_sure_is_why_whatever_the_windows_noise_hides_of_its_cost() -> None:
+    inputs = EvidenceRow(kind="figure", name="times_the_inputs", value=2.0)
+    longer = Finding(
+        code="more_work", rank=1, ms=90.0, low_ms=0.0, high_ms=180.0, backed="replay", evidence=(inputs,),
+        remedy=Remedy(cure="even_out"),
+    )  # fmt: skip
+    answer = told([longer])
+    late = answer.step_times.late if answer.step_times is not None else None
+    assert late is not None
+    (found,) = answer.findings
+    assert (found.code, found.ms, found.low_ms) == ("more_work", late.ms, late.low_ms)
+    headline = run_verdict(answer).headline
+    assert "2.00× as much data" in headline and " of the mean step of " in headline and "may cost" not in headline
+    for other in (
+        msgspec.structs.replace(longer, ms=20.0),  # too little to be all of it
+        msgspec.structs.replace(longer, evidence=()),  # noise may have made it
+        msgspec.structs.replace(longer, high_ms=late.low_ms - 15.0),  # less than the rank is late by
+    ):
+        assert "unsteady" in [one.code for one in told([other]).findings]
 
 
 def test_stages_of_a_pipeline_wait_for_the_first_by_their_schedule() -> None:

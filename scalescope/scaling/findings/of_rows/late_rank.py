@@ -12,6 +12,7 @@ from scalescope.scaling.finding import (
     EvidenceRow,
     Finding,
     Remedy,
+    is_certain,
     is_within_noise,
     ranked,
     weight,
@@ -23,7 +24,7 @@ _EXPLAINED = 0.6
 
 
 def with_late_rank(findings: Sequence[Finding], analysis: RunAnalysis) -> list[Finding]:
-    """Return the findings with the loading of a late rank sized by all steps, and a late rank that none names."""
+    """Return the findings with what makes a late rank late sized by all steps, and a late rank that none names."""
     late = analysis.step_times.late if analysis.step_times is not None else None
     # a pipeline's stages wait for the first of them by their schedule, which only traces tell
     if late is None or analysis.pipelines or not analysis.ranks:
@@ -32,14 +33,27 @@ def with_late_rank(findings: Sequence[Finding], analysis: RunAnalysis) -> list[F
     loading = next((one for one in named if one.code == "data_loading"), None)
     whole = sum(weight(one) for one in named)
     if loading is not None and weight(loading) >= _EXPLAINED * whole and not _agree(loading, late):
-        sized = _sized(loading, late)
-        return ranked([sized if one is loading else one for one in findings])
+        return _with_sized(findings, loading, late)
     # hosts that compute are late as well for what others do on their cores: that must be known to be left out
     if any(not is_within_noise(one) for one in named) or (analysis.activity == "cpu" and not late.delays_known):
         return list(findings)
+    known = next((one for one in named if is_certain(one) and weight(one) >= _EXPLAINED * whole), None)
+    if known is not None and _comes_to(known, late):
+        return _with_sized(findings, known, late)
     unpriced = [one for one in findings if one.ms is None and one.code != "nothing"]
     priced = [one for one in findings if one.ms is not None and not (one.code == "unsteady" and one.rank is None)]
     return [*ranked([_of_window(late, analysis), *priced]), *unpriced]
+
+
+def _with_sized(findings: Sequence[Finding], finding: Finding, late: LateInSteps) -> list[Finding]:
+    sized = _sized(finding, late)
+    return ranked([sized if one is finding else one for one in findings])
+
+
+def _comes_to(finding: Finding, late: LateInSteps) -> bool:
+    """Tell whether what is there for sure may be all that the rank is late by, as far as the window's noise tells."""
+    ms = finding.ms or 0.0
+    return _EXPLAINED * late.ms <= ms and finding.high_ms is not None and late.low_ms <= finding.high_ms
 
 
 def _agree(loading: Finding, late: LateInSteps) -> bool:
@@ -50,10 +64,10 @@ def _agree(loading: Finding, late: LateInSteps) -> bool:
     return low <= late.ms <= high
 
 
-def _sized(loading: Finding, late: LateInSteps) -> Finding:
-    evidence = (*(one for one in loading.evidence if one.name not in (LATE, STEADY_STEPS)), *_evidence(late))
+def _sized(finding: Finding, late: LateInSteps) -> Finding:
+    evidence = (*(one for one in finding.evidence if one.name not in (LATE, STEADY_STEPS)), *_evidence(late))
     return replace(
-        loading,
+        finding,
         ms=late.ms,
         low_ms=late.low_ms,
         high_ms=late.high_ms,
