@@ -96,6 +96,18 @@ def test_what_recording_does_not_cost_is_no_profiling_overhead() -> None:
             )
 
 
+def test_steps_that_cannot_be_replayed_are_longer_by_no_more_than_each_record_costs() -> None:
+    """Nothing had been taken out of such steps, and 96 ms for some hundred operators were *what profiling costs*."""
+    for at_most, doubtful in ((8.0, True), (18.0, False), (None, False)):
+        run = profiled(18.8, Interval(2.2, 0.1, 35.8))
+        assert run.step_times is not None
+        run.step_times.unsteady = False
+        run.as_run = AsRun(step_ms=30.5, source="steps", reason="not_replayed", recording_at_most_ms=at_most)
+        mark_unsteady(run)
+        assert is_doubtful(run) == doubtful
+        assert ("which profiling costs them" in unlike_sentence(run, "2 CPU ranks")) != doubtful
+
+
 def contradicted(run: RunAnalysis) -> RunAnalysis:
     run.as_run = AsRun(step_ms=60.0, low_ms=40.0, high_ms=70.0, source="steps", reason="not_reached",
                        untraced_ms=Interval(45.0, 44.0, 46.0), untraced_by="steps", contradicts="too_short",

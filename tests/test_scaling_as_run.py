@@ -66,6 +66,15 @@ def test_a_step_that_only_recording_made_host_bound_is_its_devices_as_run() -> N
         assert sum(one.part_ms(part) for part in PARTS) == pytest.approx(one.window_ms, abs=1e-6)
 
 
+def test_what_recording_can_cost_at_most_is_known_without_a_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    replayer = Replayer(read_records(SLOW_HOST))
+    told = replayer.replay.traced_ms - UNTRACED_MS
+    monkeypatch.setattr(Replayer, "is_good_for", lambda *_, **__: False)
+    found = take_recording_out(replayer, _given(UNTRACED_MS))
+    assert found is not None and (found.reason, found.recording_ms) == ("not_replayed", None)
+    assert found.recording_at_most_ms is not None and told < found.recording_at_most_ms < 20 * told
+
+
 def test_as_run_nobody_gains_from_a_rank_that_only_recording_made_late() -> None:
     replayer, _ = _as_run("gpt_slow_host_n2", UNTRACED_MS)
     late = replayer.predict(Change(no_straggler=1))

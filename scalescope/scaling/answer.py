@@ -444,6 +444,7 @@ class AsRun(msgspec.Struct, kw_only=True):
     without_recording_ms: float | None = None  # that step without all that recording can cost, where that is too short
     scale: Interval | None = None  # of the measured terms of recording's cost
     recording_ms: Interval | None = None  # by how much recording lengthens the step
+    recording_at_most_ms: float | None = None  # where the step is not replayed: all that recording can cost it
     steps: int = 0  # in each rank's window
     ranks: list[Split] = []
     efficiency: Efficiency | None = None  # of these ranks; where `source` is a range, of its likeliest step

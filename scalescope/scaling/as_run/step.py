@@ -5,13 +5,14 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 import msgspec
+import numpy as np
 
 from scalescope.records.errors import RunError
 from scalescope.records.statistics import half_of_mean
 from scalescope.records.steps.unevenness import UNLIKE
 from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis, Split, StepTimes
 from scalescope.scaling.as_run.apart import is_apart
-from scalescope.scaling.as_run.calibrate import ON_DEVICES, Calibration, Untraced, calibrate
+from scalescope.scaling.as_run.calibrate import HIGHEST_SCALE, ON_DEVICES, Calibration, Untraced, calibrate
 from scalescope.scaling.as_run.partition import partition_replayed
 from scalescope.scaling.as_run.recording import recording_cost, terms_for
 from scalescope.scaling.as_run.untraced import untraced_of_traces
@@ -116,14 +117,33 @@ def mark_unsteady(analysis: RunAnalysis) -> None:
 
 def _longer_than_recorded(as_run: AsRun, times: StepTimes) -> bool:
     """Tell whether the profiled steps are longer than the measured ones by what recording does not cost."""
-    if as_run.recording_ms is None or times.profiling_overhead_ms is None or times.measured_step_ms is None:
+    costs = as_run.recording_at_most_ms if as_run.recording_ms is None else as_run.recording_ms.value
+    if costs is None or times.profiling_overhead_ms is None or times.measured_step_ms is None:
         return False
-    return times.profiling_overhead_ms - as_run.recording_ms.value > UNLIKE * times.measured_step_ms
+    return times.profiling_overhead_ms - costs > UNLIKE * times.measured_step_ms
+
+
+def _not_replayed(replayer: Replayer, untraced: Untraced | None) -> AsRun | None:
+    """Return the untraced step alone, with what recording can cost it at most: each record, at its dearest."""
+    found = untraced_alone(untraced)
+    records = replayer.records
+    if found is None or any(one.recorded is None for one in records.values()):
+        return found
+    cost = recording_cost(records, terms_for(records))
+    ends = np.cumsum([len(records[rank].start) for rank in sorted(records)])
+    inside = np.split(cost.inside, ends[:-1]) if cost.inside.size else [np.zeros(1)] * len(records)
+    spent = [
+        (HIGHEST_SCALE * (calls.before.sum() + calls.during.sum() + own.sum())
+         + calls.before_known.sum() + calls.during_known.sum()) / max(1, len(records[rank].steps))
+        for own, (rank, calls) in zip(inside, sorted(cost.calls.items()), strict=True)
+    ]  # fmt: skip
+    found.recording_at_most_ms = float(max(spent)) / 1e6
+    return found
 
 
 def _taken_out(replayer: Replayer, untraced: Untraced | None, host: Sequence[HostCause]) -> AsRun | None:
     if not replayer.is_good_for(near=True):
-        return untraced_alone(untraced)
+        return _not_replayed(replayer, untraced)
     terms = terms_for(replayer.records)
     cost = recording_cost(replayer.records, terms, _interrupted(replayer.traced, host))
     graph = replayer.traced.under(replayer.contention)
@@ -133,11 +153,11 @@ def _taken_out(replayer: Replayer, untraced: Untraced | None, host: Sequence[Hos
             # no step is told of such a replay. But where recording moves none, its hosts hide what changes would bring
             if found.source == "not_needed":
                 replayer.take_out(found.recording)
-            return untraced_alone(untraced)
+            return _not_replayed(replayer, untraced)
         traced_ns = replayer.base_ns
         timing = replayer.take_out(found.recording)
     except RunError:
-        return untraced_alone(untraced)
+        return _not_replayed(replayer, untraced)
     parts = partition_replayed(replayer.graph, timing, on_cpu=replayer.on_cpu)
     if is_apart(replayer, cost, terms, parts, untraced.step_ms if untraced is not None else None, found.reason):
         replayer.put_back()
