@@ -18,7 +18,7 @@ from scalescope.report.text.findings import because, first_sentence, first_to_do
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
-from scalescope.scaling.finding import HIDDEN, INPUTS, EvidenceRow, Finding, Remedy, as_costly, weight
+from scalescope.scaling.finding import HIDDEN, INPUTS, EvidenceRow, Finding, Remedy, as_costly, is_certain, weight
 from scalescope.scaling.findings.add import add_findings
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.derived import advice_of, stragglers_of
@@ -210,6 +210,34 @@ def test_a_rank_whose_shapes_are_larger_has_more_work_whatever_its_times_look_li
     little = Disturbance(slower={3: 1.5})
     hardly = with_shapes(data_parallel.run(tmp_path / "hardly", little, ahead=True), {0: 100, 1: 100, 2: 100, 3: 106})
     assert [(one.code, one.rank) for one in found(hardly)] == [("slower_compute", 3)], "6% more do not take 50% longer"
+
+
+def with_calls(folder: Path, calls: dict[int, int]) -> Path:
+    """Add to each step of each rank's trace so many products inside other operators, all of one shape."""
+    for path in folder.glob("rank*.json.gz"):
+        trace = json.loads(gzip.decompress(path.read_bytes()))
+        begins = [one for one in trace["traceEvents"] if one.get("name", "").startswith("ProfilerStep")]
+        inside = {"cat": "cpu_op", "name": "aten::mm", "dur": 0.001,
+                  "args": {"Input Dims": [[32, 64], [64, 64]], "External id": 7}}  # fmt: skip
+        trace["traceEvents"] += [{**one, **inside} for one in begins for _ in range(calls[int(path.name[4])])]
+        path.write_bytes(gzip.compress(json.dumps(trace).encode()))
+    return folder
+
+
+def test_activations_that_one_rank_computes_again_inside_the_same_operators_are_more_work(tmp_path: Path) -> None:
+    """As many launches, each of them longer: that was another process's turns, or a slower device."""
+    slow = Disturbance(slower={2: 1.4})
+    again = with_calls(data_parallel.run(tmp_path / "again", slow, ahead=True), {0: 9, 1: 9, 2: 12, 3: 9})
+    (one,) = found(again)
+    assert (one.code, one.rank) == ("more_work", 2) and is_certain(one)
+    assert because(one) == (
+        "it multiplies 1.33× as much as the others, inside the same operators: aten::mm 12 times a step and not 9, "
+        "as where activations are computed again"
+    )
+    even = with_calls(data_parallel.run(tmp_path / "even", slow, ahead=True), dict.fromkeys(range(4), 9))
+    hardly = with_calls(data_parallel.run(tmp_path / "hardly", slow, ahead=True), {0: 9, 1: 9, 2: 10, 3: 9})
+    for job in (even, hardly):  # a ninth more does not take two fifths longer
+        assert [(one.code, one.rank) for one in found(job)] == [("slower_compute", 2)]
 
 
 def test_what_a_script_told_of_its_samples_tells_it_too(tmp_path: Path) -> None:

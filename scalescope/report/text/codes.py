@@ -62,6 +62,12 @@ def _own_work(finding: Finding) -> str:
 
 def _more_work(finding: Finding) -> str:
     inputs = _row(finding, INPUTS)
+    within = next((row for row in finding.evidence if row.kind == "operator"), None)
+    if inputs is not None and inputs.value is not None and within is not None and within.calls and within.value:
+        return (
+            f"it multiplies {factor(inputs.value)} as much as the others, inside the same operators: {within.name} "
+            f"{within.calls:,.0f} times a step and not {within.value:,.0f}, as where activations are computed again"
+        )
     if inputs is not None and inputs.value is not None:
         return f"it computes on {factor(inputs.value)} as much data as the others, in the same operators"
     if (some := _in_steps(finding)) is not None:

@@ -17,6 +17,7 @@ import numpy as np
 
 from scalescope.scaling.finding import INPUTS, Code, Cure, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import MOST_STEPS, Candidate, Scene
+from scalescope.scaling.findings.detectors.more_work import multiplied_within
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.ranks.extra import held_up_by
 from scalescope.scaling.replay.ranks.side_by_side import Floats
@@ -190,6 +191,9 @@ def by_inputs(scene: Scene, rank: int, times_as_long: float) -> Reason | None:
     None where that is not told, or too little to make its compute so many times as long.
     """
     ratio = times_the_inputs({one: scene.replayer.records[one].multiplied for one in scene.side.ranks}, rank)
+    within = None if ratio is not None and explains(ratio, times_as_long) else multiplied_within(scene, rank)
+    if within is not None and explains(within[0], times_as_long):
+        return "more_work", "even_out", (EvidenceRow(kind="figure", name=INPUTS, value=within[0]), within[1])
     if ratio is None:
         ratio = _times_the_samples(scene, rank)
     if ratio is None:
