@@ -22,6 +22,7 @@ from scalescope.scaling.finding import HIDDEN, INPUTS, EvidenceRow, Finding, Rem
 from scalescope.scaling.findings.add import add_findings
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.derived import advice_of, stragglers_of
+from scalescope.scaling.findings.detectors.alternating_load import alternating_load
 from scalescope.scaling.findings.detectors.slower_compute import slower_compute
 from scalescope.scaling.findings.in_range import hold
 from scalescope.scaling.findings.late_root import late_root
@@ -238,6 +239,25 @@ def test_activations_that_one_rank_computes_again_inside_the_same_operators_are_
     hardly = with_calls(data_parallel.run(tmp_path / "hardly", slow, ahead=True), {0: 9, 1: 9, 2: 10, 3: 9})
     for job in (even, hardly):  # a ninth more does not take two fifths longer
         assert [(one.code, one.rank) for one in found(job)] == [("slower_compute", 2)]
+
+
+@pytest.mark.parametrize(
+    ("calls", "cure"), [({0: 9, 1: 9}, "free_cores"), ({0: 9, 1: 10}, "even_out"), (None, "even_out")]
+)
+def test_ranks_that_take_turns_at_the_same_work_on_cores_have_others_there(
+    calls: dict[int, int] | None, cure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal batches were to be evened out."""
+    folder = data_parallel.run(tmp_path, Disturbance(longer_in_turns=1.3), world_size=2, steps=8, ahead=True)
+    if calls is not None:
+        with_calls(folder, calls)
+    explained = explain_traces(find_sources(folder), folder.name, 1, for_replay=True)
+    replayer = open_replayer(find_targets(folder)[0], explained.analysis, [], explained.records, 1)
+    monkeypatch.setattr(replayer, "on_cpu", True)
+    (one,) = alternating_load(Scene(explained.analysis, replayer, step_ms=replayer.base_ns / 1e6))
+    assert one.remedy is not None and one.remedy.cure == cure
+    told = because(Finding(code=one.code, ms=1.0, low_ms=1.0, high_ms=1.0, evidence=one.evidence, backed="replay"))
+    assert told.endswith("and multiply the same: others use their cores by turns") == (cure == "free_cores")
 
 
 def test_what_a_script_told_of_its_samples_tells_it_too(tmp_path: Path) -> None:

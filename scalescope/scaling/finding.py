@@ -158,6 +158,8 @@ INPUTS = "times_the_inputs"
 #: What goes with a cause whose bound is more than the time that it is seen to take: waits behind it, or launches that
 #: other causes hide.
 GOES_WITH_IT = "goes_with_it"
+#: The figure that says that ranks of which one takes longer by turns multiply the same, by their shapes.
+SAME_INPUTS = "same_inputs"
 #: The figure that says how many launches a step a rank makes that the others do not: as many in every step, counted.
 BESIDES = "launches_besides"
 #: Evidence of a step without another finding: communication that nothing hides, where there is much of it.

@@ -18,6 +18,7 @@ from scalescope.scaling.finding import (
     LOADS,
     PASSES,
     READ_VALUES,
+    SAME_INPUTS,
     SHOWN_BY_WAITS,
     Code,
     EvidenceRow,
@@ -119,6 +120,8 @@ def _alternating(finding: Finding) -> str:
     what = f" with {row.name}" if row is not None else ""
     if (gap := next((row for row in finding.evidence if row.name.startswith("gap_before ")), None)) is not None:
         what = f": their hosts do nothing that is recorded before {gap.name.removeprefix('gap_before ')}"
+    if _row(finding, SAME_INPUTS) is not None:
+        what += ", and multiply the same: others use their cores by turns"
     return f"ranks {listing(ranks)} are late by turns{what}" if ranks else "another rank is late in each step"
 
 
