@@ -1,5 +1,6 @@
 """What steps tell by themselves, where no replay prices it or the largest finding is small beside what is lost."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -8,11 +9,11 @@ import numpy as np
 import pytest
 
 from scalescope.report.drawing.parts import BY_KEY
-from scalescope.report.text.findings import headline
+from scalescope.report.text.findings import because, headline
 from scalescope.report.text.unexplained import unexplained_loss
-from scalescope.scaling.answer import Quality, RunAnalysis, StepSplit
+from scalescope.scaling.answer import AsRun, Collective, Quality, RunAnalysis, Split, StepSplit
 from scalescope.scaling.finding import EvidenceRow, Finding
-from scalescope.scaling.findings.bounds.bare_transfer import backward_passes
+from scalescope.scaling.findings.bounds.bare_transfer import backward_passes, bare_transfer, broadcasts_buffers
 from scalescope.scaling.findings.bounds.differing_load import with_differing_load
 from scalescope.scaling.findings.bounds.rank_apart import ranks_apart, with_ranks_apart
 from scalescope.scaling.findings.candidate import Candidate
@@ -96,13 +97,16 @@ def test_a_loss_that_the_findings_hardly_explain_comes_before_them(ms: float, le
     assert bool(lead) is leads
 
 
-def record(reduces: list[int], forwards: list[int], updates: list[int]) -> dict[int, RankRecord]:
+def record(
+    reduces: list[int], forwards: list[int], updates: list[int], broadcasts: Sequence[int] = ()
+) -> dict[int, RankRecord]:
     phases = [(at, at + 5, "DistributedDataParallel.forward") for at in forwards]
     phases += [(at, at + 2, "Optimizer.step#SGD.step") for at in updates]
     told: dict[str, Any] = {
         name: [] for name in ("start", "end", "kind", "stream", "step", "name", "collective", "calls", "steps")
     }
     collectives = [RankCollective(start=at, end=at + 4, operation="all_reduce") for at in reduces]
+    collectives += [RankCollective(start=at, end=at + 2, operation="broadcast") for at in broadcasts]
     one = RankRecord(
         rank=0, host="", device=None, activity="cpu", count=0, collectives=collectives, data=None,  # type: ignore[arg-type]
         edges=[0, 100], phases=sorted(phases), **told,
@@ -119,6 +123,45 @@ def test_gradients_that_are_exchanged_in_each_backward_pass_are_counted(
     reduces: list[int], updates: list[int], passes: int
 ) -> None:
     assert backward_passes(record(reduces, [10, 30, 50, 70], updates)) == passes
+
+
+def moved(operation: str, size: int, us: float, dtype: str = "float32") -> Collective:
+    return Collective(
+        index=0, operation=operation, bytes=size, dtype=dtype, group="0", group_size=2, step=1, transfer_us=us
+    )
+
+
+@pytest.mark.parametrize(
+    ("held", "cure", "words"),
+    [
+        ([moved("all_reduce", 27 << 20, 4e4, "float64")], "reduce_in_fp32", ", in fp64"),
+        ([moved("all_reduce", 27 << 20, 4e4)], "send_less", "in the median"),
+        ([moved("all_reduce", 4, 400.0)] * 50 + [moved("all_reduce", 1 << 20, 9e3)], "merge_collectives", "small ones"),
+        ([moved("all_reduce", 1536, 400.0)] * 50 + [moved("all_reduce", 1 << 20, 9e3)], "merge_tensors", "small ones"),
+        ([moved("all_reduce", 4, 100.0)] * 50 + [moved("all_reduce", 1 << 20, 9e4)], "send_less", "in the median"),
+        (
+            [moved("broadcast", 4 << 20, 9e3), moved("all_reduce", 1 << 20, 4e3)],
+            "broadcast_less",
+            "buffers before each",
+        ),
+        ([moved("broadcast", 4 << 20, 3e3), moved("all_reduce", 1 << 20, 9e3)], "send_less", "in the median"),
+    ],
+)
+def test_what_most_of_a_bare_transfer_is_tells_what_helps(held: list[Collective], cure: str, words: str) -> None:
+    """Gradients as bf16 were the advice for 50 all-reduces of 4 bytes, and for broadcasts of buffers."""
+    run = run_of([split(rank, step, compute=20, exposed_transfer=20) for step in range(3) for rank in (0, 1)])
+    parts: dict[str, Any] = {f"{part}_ms": ms for part, ms in {**PARTS, "compute": 20, "exposed_transfer": 20}.items()}
+    ranks = [Split(rank=rank, window_ms=40, idle_launch_ms=0, **parts) for rank in (0, 1)]
+    run.as_run, run.collectives = AsRun(step_ms=40, source="steps", steps=1, ranks=ranks), held
+    (found,) = bare_transfer(run, record([30], [10], [90], broadcasts=[12]), [])
+    assert found.remedy is not None and found.remedy.cure == cure and found.ms == pytest.approx(20)
+    assert words in because(found)
+
+
+def test_broadcasts_of_buffers_are_those_in_the_forward_passes() -> None:
+    assert broadcasts_buffers(record([30], [10, 50], [90], broadcasts=[11, 52]))
+    assert not broadcasts_buffers(record([30], [10, 50], [90], broadcasts=[11, 80]))
+    assert not broadcasts_buffers(record([30], [10, 50], [90]))
 
 
 @dataclass

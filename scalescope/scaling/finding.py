@@ -76,6 +76,8 @@ Cure = Literal[
     "faster_kernels",
     "exchange_once",  # gradients of several backward passes
     "send_less",
+    "reduce_in_fp32",  # what travels in fp64
+    "broadcast_less",  # DDP's buffers before each forward pass
     "record_sizes",  # of collectives, which tell what to do about them
 ]
 

@@ -309,6 +309,15 @@ def _mib(value: float) -> str:
     return f"{value:.1f} MiB" if value >= 1 else f"{value * 1024:.1f} KiB"
 
 
+#: What most of a bare transfer's time is, by the cure.
+_MOSTLY = {
+    "reduce_in_fp32": ", in fp64",
+    "broadcast_less": "; most of the time is broadcasts of buffers before each forward pass",
+    "merge_collectives": "; most of the time is small ones, a round of messages each",
+    "merge_tensors": "; most of the time is small ones, a round of messages each",
+}
+
+
 def _exposed(finding: Finding) -> str:
     bare, moved = _row(finding, EXPOSED), _first(finding, "activity")
     if bare is not None and bare.ms is not None and moved is not None and moved.calls is not None:
@@ -319,7 +328,9 @@ def _exposed(finding: Finding) -> str:
             return f"{text}: gradients are exchanged in each of the step's {passes.calls:.0f} backward passes"
         size = _row(finding, "median_bytes")
         if size is not None and size.value is not None:
-            return f"{text}, of {_bytes(size.value)} in the median"
+            text += f", of {_bytes(size.value)} in the median"
+            told = next((words for name, words in _MOSTLY.items() if _row(finding, name) is not None), "")
+            return f"{text}{told}"
         return f"{text}, {_SIZELESS}"
     row = _row(finding, "gradients_mib")
     travel = f"{_mib(row.value)} a step travel" if row is not None and row.value else "data travel"

@@ -97,6 +97,14 @@ CURES: dict[Cure, CureText] = {
         "send less, or less often",
         "gradients as bf16 (bf16_compress_hook), gradient accumulation under no_sync(), larger batches",
     ),
+    "reduce_in_fp32": CureText(
+        "let gradients travel as fp32, or narrower", "no .double() before all_reduce; bf16_compress_hook for less still"
+    ),
+    "broadcast_less": CureText(
+        "broadcast no buffers before each forward pass, or fewer",
+        "DistributedDataParallel(…, broadcast_buffers=False) where ranks may keep their own; tables that never change "
+        "are no buffers: a plain attribute",
+    ),
     "record_sizes": CureText(
         "exchange together what is exchanged one by one, if it is small: record shapes, which tell",
         "profile(…, record_shapes=True); many small tensors in one flat tensor for one collective",
@@ -225,6 +233,8 @@ IN_JAX: dict[Cure, CureText] = {
         "send gradients while the backward pass runs", "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true"
     ),
     "narrow_gradients": CureText("let gradients travel as bf16", "cast gradients to bfloat16 before their psum"),
+    "reduce_in_fp32": CureText("let gradients travel as fp32, or narrower", "cast gradients before their psum"),
+    "broadcast_less": CureText("broadcast less in each step", "replicated arrays that stay on their devices"),
     "faster_kernels": CureText(
         "make the kernels themselves faster", "a lower precision, larger batches, Pallas kernels"
     ),

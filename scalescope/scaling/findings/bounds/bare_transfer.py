@@ -1,7 +1,8 @@
 """Data that move while nothing computes, where that is most of what a step loses and no other finding explains it.
 
 What makes it shorter is another question, and the step tells some of the answer: gradients that are exchanged in each
-of several backward passes need be exchanged in the last alone.
+of several backward passes need be exchanged in the last alone; where most of the time is that of small collectives, of
+buffers that DDP broadcasts before each forward pass, or of numbers of eight bytes, narrower gradients help little.
 """
 
 import statistics
@@ -10,12 +11,13 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from scalescope.records.operations import REDUCE_ON_ALL
-from scalescope.scaling.answer import PARTS, RunAnalysis
+from scalescope.scaling.answer import PARTS, Collective, RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import (
     EXPOSED,
     PASSES,
     Code,
+    Cure,
     EvidenceRow,
     Finding,
     Remedy,
@@ -33,9 +35,14 @@ _MUCH, _COVERED = 0.1, 1 / 3
 _OF_TRANSFERS: tuple[Code, ...] = (
     "small_buckets", "small_collectives", "late_bucket", "slow_transfer", "exposed_transfer"
 )  # fmt: skip
+_BROADCAST, _DOUBLE = "broadcast", "float64"
 _FORWARD, _UPDATE = "DistributedDataParallel.forward", "Optimizer.step#"
 #: So many collectives a step without sizes may as well be small ones.
 _MANY = 8
+#: Small ones take as long as their rounds of messages do; of so few bytes in the median they are no gradients.
+_SMALL_BYTES, _FIGURES_BYTES = 64 << 10, 64
+#: What takes so much of the transfer's time is what it is about.
+_MOST = 0.5
 
 
 def bare_transfer(analysis: RunAnalysis, records: Mapping[int, RankRecord], found: Sequence[Finding]) -> list[Finding]:
@@ -81,6 +88,9 @@ def bare_transfer(analysis: RunAnalysis, records: Mapping[int, RankRecord], foun
     elif not sizes and calls >= _MANY:
         most = bare * (1 - 1 / calls)
         cure = Remedy(cure="record_sizes")
+    elif (kind := _mostly(held, calls, records)) is not None:
+        cure = Remedy(cure=kind[0])
+        rows.append(EvidenceRow(kind="figure", name=kind[0], share=kind[1]))  # of the transfer's time
     if sizes:
         rows.append(EvidenceRow(kind="figure", name="median_bytes", value=statistics.median(sizes)))
     return [
@@ -96,6 +106,35 @@ def bare_transfer(analysis: RunAnalysis, records: Mapping[int, RankRecord], foun
             at_most=True,
         )
     ]
+
+
+def _mostly(held: Sequence[Collective], calls: float, records: Mapping[int, RankRecord]) -> tuple[Cure, float] | None:
+    """Return what helps against that which takes most of the transfer's time, and its share; None where nothing is."""
+    whole = sum(one.transfer_us or 0.0 for one in held)
+    small = [one.bytes for one in held if one.bytes is not None and one.bytes <= _SMALL_BYTES]
+    of: dict[Cure, list[Collective]] = {
+        "reduce_in_fp32": [one for one in held if one.dtype == _DOUBLE and one.operation in REDUCE_ON_ALL],
+        "broadcast_less": [one for one in held if one.operation == _BROADCAST] if broadcasts_buffers(records) else [],
+    }
+    if calls >= _MANY and small:
+        figures = statistics.median(small) <= _FIGURES_BYTES
+        of["merge_collectives" if figures else "merge_tensors"] = [
+            one for one in held if one.bytes is not None and one.bytes <= _SMALL_BYTES
+        ]
+    for cure, some in of.items():
+        if (took := sum(one.transfer_us or 0.0 for one in some)) >= _MOST * whole > 0:
+            return cure, took / whole
+    return None
+
+
+def broadcasts_buffers(records: Mapping[int, RankRecord]) -> bool:
+    """Tell whether all broadcasts begin in DDP's forward passes, as those of its modules' buffers do."""
+    found = []
+    for record in records.values():
+        forwards = [(begin, end) for begin, end, name in record.phases if name == _FORWARD]
+        sent = [one.start for one in record.collectives if one.operation == _BROADCAST]
+        found.append(bool(sent) and all(any(begin <= at <= end for begin, end in forwards) for at in sent))
+    return bool(found) and all(found)
 
 
 def backward_passes(records: Mapping[int, RankRecord]) -> int:
