@@ -4,11 +4,12 @@ from pathlib import Path
 
 import pytest
 from host_traces import HostTrace, backward, forward, optimise
+from msgspec.structs import replace
 
 from scalescope.records.statistics import is_beyond_chance, student_95, student_beyond
-from scalescope.report.text.findings import because, headline_of_all
+from scalescope.report.text.findings import because, headline_of_all, more_steps
 from scalescope.scaling.evidence.compare import compare_hosts
-from scalescope.scaling.finding import Finding, is_within_noise
+from scalescope.scaling.finding import Finding, Remedy, is_within_noise
 from scalescope.scaling.findings.measured import measured_findings, with_loading
 from scalescope.scaling.rank.partition import Partition
 from scalescope.scaling.ranks.read import read_ranks
@@ -58,6 +59,23 @@ def test_what_all_ranks_load_leads_though_nothing_can_be_replayed_and_a_rank_may
     assert (found[0].code, found[0].rank) == ("data_loading", None) and found[0].ms == pytest.approx(41.6)
     told, _ = headline_of_all(found, STEP_MS, 2, "")
     assert told.startswith("loading data costs 41.6 ms")
+
+
+def test_where_noise_hides_most_more_steps_come_first_and_nobody_is_accused() -> None:
+    """*Launch less* was the advice beside a rank that anomaly detection made 20 of 67 ms late."""
+    may = Finding(code="slower_compute", rank=1, ms=20.7, low_ms=0.0, high_ms=43.4, backed="replay",
+                  remedy=Remedy(cure="look_at_device"))  # fmt: skip
+    launching = Finding(code="host_bound", ms=4.0, low_ms=1.0, high_ms=4.0, backed="replay", at_most=True,
+                        remedy=Remedy(cure="compile"))  # fmt: skip
+    told, doubtful = headline_of_all([may, launching], 66.8, 2, "")
+    assert told.startswith("launching costs at most 4.0 ms") and "rank 1" not in told
+    assert told.endswith("; whether a rank costs more than that, so few steps do not tell.")
+    assert doubtful.startswith("Rank 1 may cost 20.7 ms") and "or nothing" in doubtful
+    assert more_steps([may, launching]).startswith("profile more steps (active=20): these do not tell whether rank 1")
+    larger = replace(launching, ms=12.0, low_ms=10.0, high_ms=12.0)
+    sure = replace(may, low_ms=15.0)
+    for findings in ([may, larger], [sure, launching], [may], [launching]):
+        assert more_steps(findings) == "" and "few steps" not in headline_of_all(findings, 66.8, 2, "")[0]
 
 
 def test_a_loader_that_is_slow_now_and_then_is_its_ranks() -> None:

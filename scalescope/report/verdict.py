@@ -369,7 +369,7 @@ def _best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> str:
         alone = f"; of the profiled steps alone: {best_to_do(run, first)}" if first is not None else ""
         return f"{_MEASURE_AGAIN}{alone}."
     if first is not None:
-        return f"{best_to_do(run, first)}."
+        return f"{finding_text.more_steps(run.findings)}{best_to_do(run, first)}."
     if run.advice and run.advice[0].what:  # schema 1
         return f"{advice_sentence(run.advice[0])}."
     if slowed_by_profiling(run) and not _knows_as_run(run):

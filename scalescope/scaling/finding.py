@@ -178,7 +178,8 @@ PASSES = "backward_passes"
 _TAKEN_AWAY: tuple[Code, ...] = ("host_bound", "copies")
 #: A cost whose interval begins below this reads as 0.00 ms.
 _ZERO_MS = 0.005
-#: What noise may have made, and costs less than this share of what it has not, is no word worth.
+#: What noise may have made, and costs less than this share of what it has not, is no word worth; and what is less than
+#: this share of what noise may have made is not what to begin with.
 _FAR_BELOW = 0.25
 
 
@@ -209,6 +210,17 @@ def worth_telling(findings: Sequence[Finding]) -> list[Finding]:
     """Return findings without those that are lost in noise and, even so, far below the largest that is not."""
     largest = max((weight(one) for one in findings if not is_lost_in_noise(one)), default=0.0)
     return [one for one in findings if not (is_lost_in_noise(one) and weight(one) < _FAR_BELOW * largest)]
+
+
+def hidden_by_noise(findings: Sequence[Finding]) -> Finding | None:
+    """Return what a rank may cost, or not, where all that is sure is far below that; None where it is not, or nothing
+    is sure.
+    """
+    first = findings[0] if findings else None
+    if first is None or first.rank is None or not is_lost_in_noise(first):
+        return None
+    sure = max((weight(one) for one in findings if not is_lost_in_noise(one)), default=0.0)
+    return first if 0 < sure < _FAR_BELOW * weight(first) else None
 
 
 def is_known(finding: Finding) -> bool:

@@ -132,7 +132,9 @@ def _advice_panel(answer: RunAnalysis, doubt: str) -> Panel:
         of_these = (
             "Of the profiled steps alone, most" if doubt or leads(answer) or answer.growing is not None else "Most"
         )
+        more = finding_text.more_steps(answer.findings)
         told = f"{of_these} would come of: {best_to_do(answer, first)}."
+        told = f"{capitalized(more)}{best_to_do(answer, first)}." if more and not doubt else told
     text = " ".join(filter(None, (doubt, held, told)))
     table = findings_table(answer.findings)
     assumed = f"Assumed: {'; '.join(replay.assumptions)}." if replay.assumptions else ""

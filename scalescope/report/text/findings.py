@@ -13,6 +13,7 @@ from scalescope.scaling.finding import (
     STEADY_STEPS,
     Finding,
     as_costly,
+    hidden_by_noise,
     hiding,
     is_certain,
     is_lost_in_noise,
@@ -115,6 +116,9 @@ def headline_of_all(findings: Sequence[Finding], step_ms: float, ranks: int, oth
         return first_sentence(findings, step_ms, ranks), ""
     sure = next((one for one in findings if one.ms is not None and not is_within_noise(one)), None)
     doubtful = capitalized(headline(first, step_ms, ranks))
+    if sure is not None and hidden_by_noise(findings) is not None:
+        told = headline(sure, step_ms, ranks).removesuffix(".")
+        return f"{told}; whether a rank costs more than that, so few steps do not tell.", doubtful
     if sure is not None:
         return headline(sure, step_ms, ranks), doubtful
     nobody = "no rank" if first.rank is not None else "nothing"
@@ -144,6 +148,17 @@ def todo(finding: Finding) -> str:
 def todo_elsewhere(finding: Finding) -> str:
     """Return what does it in a loop of the reader's own."""
     return cure_elsewhere(finding.remedy) if finding.remedy is not None else ""
+
+
+def more_steps(findings: Sequence[Finding]) -> str:
+    """Return that more steps are to be profiled where these leave open what may be most of it; "" where not."""
+    hidden = hidden_by_noise(findings)
+    if hidden is None or hidden.ms is None:
+        return ""
+    return (
+        f"profile more steps (active=20): these do not tell whether {subject(hidden)} costs "
+        f"{milliseconds(hidden.ms)} a step or nothing; what is sure: "
+    )
 
 
 def first_to_do(findings: Sequence[Finding]) -> Finding | None:
