@@ -1,7 +1,7 @@
 """A host that stands still in some steps only: it is a stall of that host, with its place and how often, and what a
 shared core does by turns is none."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -21,12 +21,18 @@ DATA = Path(__file__).parent / "data"
 KERNEL_US = 40.0
 
 
-def causes(folder: Path, *pauses_ms: dict[int, float], steps: int = 6) -> list[HostCause]:
+def causes(
+    folder: Path,
+    *pauses_ms: dict[int, float],
+    steps: int = 6,
+    before: Callable[[HostTrace, int], None] = lambda *_: None,
+) -> list[HostCause]:
     """Return what is found where each rank pauses for so many ms in some steps, before its backward pass."""
     for rank, of_rank in enumerate(pauses_ms):
         trace, numbers = HostTrace(rank, len(pauses_ms)), count()
 
-        def step(trace: HostTrace, _: int, own: dict[int, float] = of_rank, at: Iterator[int] = numbers) -> None:
+        def step(trace: HostTrace, number: int, own: dict[int, float] = of_rank, at: Iterator[int] = numbers) -> None:
+            before(trace, number)
             forward(trace, KERNEL_US)
             trace.idle(1e3 * own.get(next(at), 0.0))
             backward(trace, KERNEL_US)
@@ -56,6 +62,19 @@ def test_unlike_ones_short_ones_and_a_single_one_that_may_be_a_turn_are_none(
     pauses_ms: dict[int, float], tmp_path: Path
 ) -> None:
     assert causes(tmp_path, {}, pauses_ms) == []
+
+
+@pytest.mark.parametrize(("stops", "told"), [(2, 1), (4, 0)])
+def test_two_alike_among_more_as_long_at_other_places_are_turns(stops: int, told: int, tmp_path: Path) -> None:
+    """A thread that holds the interpreter's lock stops a host anywhere: two of 55 stops were told, as 12 ms."""
+
+    def also_elsewhere(trace: HostTrace, number: int) -> None:
+        for place in range(stops):
+            trace.kernel(f"aten::op{place}", KERNEL_US)
+            trace.idle(5e3 if trace.rank == 1 and number == place % 3 else 0.0)
+
+    found = causes(tmp_path, {}, {1: 6.0, 4: 6.1}, before=also_elsewhere)
+    assert [one.rank for one in found] == [1] * told
 
 
 def test_a_single_long_one_is_told_and_may_cost_nothing_in_other_steps(tmp_path: Path) -> None:

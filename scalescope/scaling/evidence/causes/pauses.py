@@ -2,8 +2,9 @@
 
 A job that writes a log, collects garbage or reads a file every so many steps pauses at the same place, for about as
 long each time. A host that shares its cores stands still as well, but now here and now there, for what the scheduler's
-turns take. So pauses of two steps and more count where they are alike; a single one only where it is longer than turns
-are, and stands out from all others of the window: even so it may have been anything, and costs for sure nothing.
+turns take. So pauses of two steps and more count where they are alike, and where as long a gap is rarer at all other
+places together; a single one only where it is longer than turns are, and stands out from all others of the window: even
+so it may have been anything, and costs for sure nothing.
 """
 
 from collections.abc import Sequence
@@ -25,6 +26,8 @@ _TIMES = 10
 _MOSTLY = 0.75
 #: Pauses are alike where their standard deviation is within this share of their mean.
 _ALIKE = 0.35
+#: What a host stands still for elsewhere is as long as its pauses from this share of them on.
+_AS_LONG = 0.5
 #: Longer than the turns that a scheduler gives to others, ns; and so many times as long as all else in the window.
 _NO_TURN_NS = 20_000_000
 _STANDS_OUT = 3
@@ -52,7 +55,9 @@ def pause_causes(common: CommonSteps) -> list[HostCause]:
             others = np.delete(ns, at, axis=0)
             usual = np.median(others, axis=0).astype(np.int64) if len(others) else np.zeros_like(together)
             paused = _paused(common, ns[at], usual, max(elsewhere, float(others.max(initial=0))))
-            if paused.any():
+            if paused.any() and not _is_among_many(
+                ns[at][paused], [row[at] for one, row in longest.items() if one != place]
+            ):
                 own.append(_cause(common, rank, place, np.where(paused, ns[at] - usual, 0)))
         # ranks that take turns are late in most steps together: that is a cause of its own
         by_turns = len(own) > 1 and np.any([one.ns for one in own], axis=0).mean() >= _MOSTLY
@@ -100,6 +105,12 @@ def _paused(common: CommonSteps, ns: Ints, usual: Ints, elsewhere: float) -> np.
     else:
         sure = lengths.std() <= _ALIKE * lengths.mean()
     return paused if sure else np.zeros(ns.size, bool)
+
+
+def _is_among_many(paused: Ints, elsewhere: Sequence[Ints]) -> bool:
+    """Tell whether a host stands still as long elsewhere, more often than at this place: then those are turns, too."""
+    as_long = sum(int((ns >= _AS_LONG * paused.mean()).sum()) for ns in elsewhere)
+    return as_long > paused.size
 
 
 def _cause(common: CommonSteps, rank: int | None, place: GapLocation, ns: Ints) -> HostCause:
