@@ -6,12 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import patch
 
+import numpy as np
 import pytest
 
 from scalescope.report.text.findings import because, headline
 from scalescope.scaling.finding import BESIDES, EvidenceRow, Finding, is_certain
 from scalescope.scaling.findings.candidate import Scene
+from scalescope.scaling.findings.detectors import own_work
+from scalescope.scaling.findings.detectors.own_work import looks_for_nan
 from scalescope.scaling.findings.detectors.small_collectives import handing_over_lost_ms
 from scalescope.scaling.replay.graph import HostCall, Transfer
 from scalescope.scaling.replay.ranks.side_by_side import align, with_substitutes
@@ -74,6 +78,40 @@ def test_launches_of_a_kernel_that_the_others_run_elsewhere_are_a_ranks_own_work
     assert (one.code, one.rank) == ("own_work", 2) and one.ms == pytest.approx(2.0, rel=0.05)
     assert because(one) == "optimizer_kernel, 2.0 ms a step, in 1 launch a step that the others do not make"
     assert is_certain(one) and any(row.name == BESIDES and row.calls == 1 for row in one.evidence)
+
+
+def test_a_rank_that_looks_for_nan_behind_each_node_of_its_backward_pass_detects_anomalies(tmp_path: Path) -> None:
+    """That makes all operators longer: another process was said to have its cores by turns."""
+    spin = Disturbance(spin={2: 2 * MS}, slower={2: 1.2})
+
+    def looking(_rank: int, kernels: list[Json]) -> None:
+        for one in kernels:
+            if one["name"] == "spin_kernel":
+                one["name"] = "aten::isnan"
+            elif one["name"].startswith("backward_kernel"):
+                one["name"] = "AddmmBackward0"
+
+    def scene(looks: int, steps: int = 3, place: int = -1) -> Any:
+        names = ["aten::linear", *["AddmmBackward0"] * 20, *["aten::isnan"] * looks]
+        own = SimpleNamespace(
+            activity=list(range(len(names))), stands_in=np.array([*range(21), *[place] * looks], np.int64)
+        )
+        side = SimpleNamespace(steps=range(steps), launches={(1, step): own for step in range(steps)})
+        graph = SimpleNamespace(activities=[SimpleNamespace(name=name) for name in names])
+        return SimpleNamespace(side=side, replayer=SimpleNamespace(graph=graph))
+
+    assert looks_for_nan(scene(20), 1) == 20
+    assert looks_for_nan(scene(9), 1) == 0  # a check of some tensors, as of the loss
+    assert looks_for_nan(scene(20, place=3), 1) == 0  # the others do so as well
+    job = rewritten(data_parallel.run(tmp_path, spin, ahead=True), looking)
+    assert any(one.code == "slower_compute" for one in found(job)), "one look a step is none at each node"
+    with patch.object(own_work, "_MANY", 1), patch.object(own_work, "_BEHIND", 0.0):
+        (one,) = found(job)
+    assert (one.code, one.rank) == ("own_work", 2) and is_certain(one)
+    assert one.remedy is not None and one.remedy.cure == "no_anomaly_detection"
+    assert "torch.autograd.set_detect_anomaly" in because(one)
+    computed = data_parallel.UNDISTURBED - data_parallel.TRANSFER
+    assert one.ms == pytest.approx(2.0 * 1.2 + 0.2 * computed / MS, rel=0.1)
 
 
 def test_more_passes_of_what_all_run_are_more_work(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ CODES: tuple[Code, ...] = get_args(Code)
 #: What to do about it, in a loop of anybody's: a code, whose words are made where they are shown.
 Cure = Literal[
     "look_at_rank",  # see what launches this there
+    "no_anomaly_detection",
     "even_out",  # the ranks' batches
     "look_at_device",
     "load_ahead",
@@ -160,6 +161,8 @@ INPUTS = "times_the_inputs"
 #: What goes with a cause whose bound is more than the time that it is seen to take: waits behind it, or launches that
 #: other causes hide.
 GOES_WITH_IT = "goes_with_it"
+#: The figure that says how many of its launches a step look for NaN behind the backward pass's nodes.
+ANOMALY = "anomaly_detection"
 #: The figure that says that ranks of which one takes longer by turns multiply the same, by their shapes.
 SAME_INPUTS = "same_inputs"
 #: The figure that says how many launches a step a rank makes that the others do not: as many in every step, counted.

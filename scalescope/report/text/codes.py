@@ -7,6 +7,7 @@ from scalescope.records.console import counted
 from scalescope.records.steps.annotations import LOADING
 from scalescope.report.drawing.numbers import factor, figure, listing, milliseconds, percent
 from scalescope.scaling.finding import (
+    ANOMALY,
     BESIDE,
     BESIDES,
     EXPOSED,
@@ -53,6 +54,11 @@ def _beyond(finding: Finding, how: str, otherwise: str) -> str:
 
 
 def _own_work(finding: Finding) -> str:
+    if (looks := _row(finding, ANOMALY)) is not None and looks.calls is not None:
+        return (
+            f"it looks for NaN behind its backward pass's operators, {looks.calls:,.0f} times a step, as "
+            "torch.autograd.set_detect_anomaly has it, which makes the others longer, too"
+        )
     besides = _row(finding, BESIDES)
     otherwise = "it runs kernels that the others do not"
     if besides is None or not besides.value or besides.calls is None:

@@ -14,6 +14,9 @@ class CureText:
 
 
 CURES: dict[Cure, CureText] = {
+    "no_anomaly_detection": CureText(
+        "switch anomaly detection off", "no torch.autograd.set_detect_anomaly(True), or detect_anomaly(), but to debug"
+    ),
     "look_at_rank": CureText(
         "find what launches that on this rank alone",
         "logging, checks or validation under `if rank == …` inside the step",
@@ -234,6 +237,7 @@ IN_JAX: dict[Cure, CureText] = {
     ),
     "narrow_gradients": CureText("let gradients travel as bf16", "cast gradients to bfloat16 before their psum"),
     "reduce_in_fp32": CureText("let gradients travel as fp32, or narrower", "cast gradients before their psum"),
+    "no_anomaly_detection": CureText("look for NaN in debugging alone", "jax_debug_nans=False"),
     "broadcast_less": CureText("broadcast less in each step", "replicated arrays that stay on their devices"),
     "faster_kernels": CureText(
         "make the kernels themselves faster", "a lower precision, larger batches, Pallas kernels"

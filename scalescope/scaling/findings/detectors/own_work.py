@@ -1,13 +1,20 @@
-"""What one rank does and the others do not: kernels of its own, or launches of theirs beside their program."""
+"""What one rank does and the others do not: kernels of its own, or launches of theirs beside their program.
+
+torch's anomaly detection looks for NaN behind each node of the backward pass, and keeps where in the source each node
+comes from, which makes all operators of the forward pass longer: the one is seen, and the other is its doing as well.
+"""
 
 from collections.abc import Iterator
 
-from scalescope.scaling.finding import Remedy
+from scalescope.scaling.finding import ANOMALY, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.detectors.extra_launches import besides
 from scalescope.scaling.replay.ranks.extra import BEYOND
-from scalescope.scaling.replay.removal import Removal
+from scalescope.scaling.replay.removal import Removal, What
 
+#: What looks for NaN; behind so many of the backward pass's nodes that compute, and so many a step, it is torch itself.
+_LOOKS, _NODE = "aten::isnan", "Backward"
+_BEHIND, _MANY = 0.5, 10
 #: A kernel that one rank alone runs in every step is nobody's chance: it is told where the step feels any of it.
 _LEAST_SHARE = 0.001
 
@@ -17,11 +24,27 @@ def own_work(scene: Scene) -> Iterator[Candidate]:
     for rank in scene.side.ranks if len(scene.side.ranks) > 1 else ():
         extra = besides(scene, rank)
         if extra is not None and not extra.is_copying:
+            looks = looks_for_nan(scene, rank)
+            whats: tuple[What, ...] = (*(BEYOND if extra.known else BEYOND[:1]), *(("slow",) if looks else ()))
+            anomaly = (EvidenceRow(kind="figure", name=ANOMALY, calls=looks),) if looks else ()
             yield Candidate(
                 code="own_work",
                 rank=rank,
-                removals=tuple(Removal(what, rank) for what in (BEYOND if extra.known else BEYOND[:1])),
-                evidence=(*extra.evidence, *extra.counted),
-                remedy=Remedy(cure="look_at_rank"),
+                removals=tuple(Removal(what, rank) for what in whats),
+                evidence=(*extra.evidence, *extra.counted, *anomaly),
+                remedy=Remedy(cure="no_anomaly_detection" if looks else "look_at_rank"),
                 least_share=_LEAST_SHARE,
             )
+
+
+def looks_for_nan(scene: Scene, rank: int) -> float:
+    """Return how often a step a rank alone looks for NaN, if behind most nodes of its backward pass; 0 else."""
+    side, activities = scene.side, scene.replayer.graph.activities
+    found = []
+    for step in side.steps:
+        own = side.launches[rank, step]
+        names = [activities[at].name for at in own.activity]
+        nodes = sum(_NODE in name for name in names)
+        looks = sum(name == _LOOKS and place < 0 for name, place in zip(names, own.stands_in.tolist(), strict=True))
+        found.append(looks if looks >= max(_BEHIND * nodes, _MANY) else 0)
+    return sum(found) / len(found) if found and all(found) else 0.0

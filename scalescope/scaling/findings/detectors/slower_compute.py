@@ -18,6 +18,7 @@ import numpy as np
 from scalescope.scaling.finding import INPUTS, Code, Cure, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import MOST_STEPS, Candidate, Scene
 from scalescope.scaling.findings.detectors.more_work import multiplied_within
+from scalescope.scaling.findings.detectors.own_work import looks_for_nan
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.ranks.extra import held_up_by
 from scalescope.scaling.replay.ranks.side_by_side import Floats
@@ -91,6 +92,8 @@ class InCommon:
 def slower_compute(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate for each rank whose compute, launch by launch, takes longer than the others' in every step."""
     for rank in scene.side.ranks if len(scene.side.ranks) > 1 else ():
+        if looks_for_nan(scene, rank):
+            continue  # which makes its operators longer: that is told as its own work
         common = _in_common(scene, rank)
         theirs = float(common.theirs.sum())
         excess = float(common.longer.sum())
