@@ -7,9 +7,9 @@ from host_traces import HostTrace, backward, forward, optimise
 from msgspec.structs import replace
 
 from scalescope.records.statistics import is_beyond_chance, student_95, student_beyond
-from scalescope.report.text.findings import because, headline_of_all, more_steps
+from scalescope.report.text.findings import because, first_to_do, headline_of_all, more_steps
 from scalescope.scaling.evidence.compare import compare_hosts
-from scalescope.scaling.finding import Finding, Remedy, is_within_noise
+from scalescope.scaling.finding import BESIDES, EvidenceRow, Finding, Remedy, is_within_noise
 from scalescope.scaling.findings.measured import measured_findings, with_loading
 from scalescope.scaling.rank.partition import Partition
 from scalescope.scaling.ranks.read import read_ranks
@@ -76,6 +76,19 @@ def test_where_noise_hides_most_more_steps_come_first_and_nobody_is_accused() ->
     sure = replace(may, low_ms=15.0)
     for findings in ([may, larger], [sure, launching], [may], [launching]):
         assert more_steps(findings) == "" and "few steps" not in headline_of_all(findings, 66.8, 2, "")[0]
+
+
+def test_what_is_there_for_sure_is_said_before_what_costs_less_for_sure() -> None:
+    """A rank's own averages of its weights were what to begin with, and the first sentence was of launching."""
+    counted = EvidenceRow(kind="figure", name=BESIDES, calls=144.0)
+    own = Finding(code="own_work", rank=0, ms=4.6, low_ms=0.0, high_ms=9.0, backed="replay",
+                  evidence=(counted,), remedy=Remedy(cure="look_at_rank"))  # fmt: skip
+    launching = Finding(code="host_bound", ms=2.8, low_ms=1.0, high_ms=2.8, backed="replay", at_most=True,
+                        remedy=Remedy(cure="compile"))  # fmt: skip
+    late = Finding(code="slower_compute", rank=1, ms=12.0, low_ms=0.0, high_ms=30.0, backed="replay")
+    told, _ = headline_of_all([late, own, launching], 148.0, 2, "")
+    assert told.startswith("rank 0 may cost 4.6 ms") and "how much, the noise hides" in told
+    assert first_to_do([late, own, launching]) is own
 
 
 def test_a_loader_that_is_slow_now_and_then_is_its_ranks() -> None:

@@ -114,7 +114,8 @@ def headline_of_all(findings: Sequence[Finding], step_ms: float, ranks: int, oth
     first = findings[0]
     if not is_lost_in_noise(first):
         return first_sentence(findings, step_ms, ranks), ""
-    sure = next((one for one in findings if one.ms is not None and not is_within_noise(one)), None)
+    # what is to be done first, and what is said first, are of one finding
+    sure = next((one for one in findings if one.ms is not None and (is_certain(one) or not is_within_noise(one))), None)
     doubtful = capitalized(headline(first, step_ms, ranks))
     if sure is not None and hidden_by_noise(findings) is not None:
         told = headline(sure, step_ms, ranks).removesuffix(".")
