@@ -97,8 +97,10 @@ def test_a_kernel_that_one_rank_alone_runs_is_found_however_short_where_the_step
 def test_bounds_weigh_half_and_what_can_be_taken_away_what_is_sure_of_it() -> None:
     sure = Finding(code="host_bound", ms=4.0, low_ms=3.0, high_ms=5.0, backed="replay", at_most=True)
     doubtful = msgspec.structs.replace(sure, low_ms=-1.0)
-    copies, contention = (msgspec.structs.replace(sure, code=code) for code in ("copies", "contention"))
-    assert [weight(one) for one in (sure, doubtful, copies, contention)] == [3.5, 2.0, 3.5, 2.0]
+    copies, late, contention = (
+        msgspec.structs.replace(sure, code=code) for code in ("copies", "late_bucket", "contention")
+    )
+    assert [weight(one) for one in (sure, doubtful, copies, late, contention)] == [3.5, 2.0, 3.5, 3.5, 2.0]
 
 
 def test_the_first_sentence_names_two_causes_where_either_may_cost_more() -> None:

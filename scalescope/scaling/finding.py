@@ -170,8 +170,8 @@ IDLE = "idle"
 LOADS = "times_the_load"
 #: The figure that says in how many backward passes a step the same gradients are exchanged.
 PASSES = "backward_passes"
-#: Bounds of which nearly all can be had.
-_TAKEN_AWAY: tuple[Code, ...] = ("host_bound", "copies")
+#: Bounds of which nearly all can be had, or of which a setting brings what is sure of them.
+_TAKEN_AWAY: tuple[Code, ...] = ("host_bound", "copies", "late_bucket")
 #: A cost whose interval begins below this reads as 0.00 ms.
 _ZERO_MS = 0.005
 #: What noise may have made, and costs less than this share of what it has not, is no word worth.
@@ -246,7 +246,8 @@ def weight(finding: Finding) -> float:
     """Return what a finding weighs beside others, ms: a bound is no expectation, so half of it counts.
 
     Launching can be taken away nearly whole, by replaying a recorded step (CUDA graphs), and so can copies, by pinned
-    memory and a stream of their own: what is sure of them counts in full, and half of the rest.
+    memory and a stream of their own; of a gradient that comes last, narrower ones take away what its interval begins
+    with: what is sure of them counts in full, and half of the rest.
     """
     ms = finding.ms or 0.0
     if finding.at_most:

@@ -10,7 +10,7 @@ import numpy as np
 from scalescope.scaling.rank.timeline import COMMUNICATION, COPY
 from scalescope.scaling.replay.graph import Graph, HostCall, median
 from scalescope.scaling.replay.ranks.extra import Beyond, extra_rows, held_up_by, steps_of
-from scalescope.scaling.replay.ranks.reads import reads_of
+from scalescope.scaling.replay.ranks.reads import Read, reads_of
 from scalescope.scaling.replay.ranks.side_by_side import Launches, SideBySide
 from scalescope.scaling.replay.uneven import even_out_steps
 
@@ -57,7 +57,7 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
         if removal.what == "data":
             _free_data(graph, rank)
         elif removal.what == "copies":
-            _free_copies(graph, rank)
+            _free_copies(graph, rank, figures=removal.rank is not None)
             if removal.rank is not None and not on_cpu:
                 _free_launches_of_copies(graph, side, rank)
         elif removal.what in ("waits", "reads"):
@@ -202,7 +202,12 @@ def _shorten_longest(graph: Graph, side: SideBySide, rank: int, ns: int, *, now_
                 break
 
 
-def _free_copies(graph: Graph, rank: int) -> None:
+def _free_copies(graph: Graph, rank: int, *, figures: bool) -> None:
+    """Take copies out, with what waits for them; `figures`: also where hosts read what takes no time to copy.
+
+    A host that reads a figure waits for what computes it, which no other way of copying makes shorter.
+    """
+    read = set() if figures else {one.copy for one in reads_of(graph, rank) if _is_figure(graph, rank, one)}
     for stream in graph.order[rank]:
         for at in stream:
             if graph.activities[at].kind == COPY:
@@ -211,9 +216,14 @@ def _free_copies(graph: Graph, rank: int) -> None:
     reading = {read.wait for read in reads_of(graph, rank)}  # for what comes before the copy
     for at, call in enumerate(calls):  # a copy out of pageable memory holds the host up, too
         if call.launches >= 0 and graph.activities[call.launches].kind == COPY:
-            calls[at] = replace(call, duration_ns=min(call.duration_ns, _LAUNCH_NS), awaits=-1)
+            awaits = call.awaits if at in read else -1
+            calls[at] = replace(call, duration_ns=min(call.duration_ns, _LAUNCH_NS), awaits=awaits)
         elif _awaits_copy(graph, call) and at not in reading:
             calls[at] = replace(call, duration_ns=0.0, awaits=-1)  # there is nothing left to wait for
+
+
+def _is_figure(graph: Graph, rank: int, read: Read) -> bool:
+    return graph.work_ns[graph.calls[rank][read.copy].launches] <= _LAUNCH_NS
 
 
 def _free_launches_of_copies(graph: Graph, side: SideBySide, rank: int) -> None:
