@@ -125,7 +125,7 @@ def _taken_out(replayer: Replayer, untraced: Untraced | None, host: Sequence[Hos
     if not replayer.is_good_for(near=True):
         return untraced_alone(untraced)
     terms = terms_for(replayer.records)
-    cost = recording_cost(replayer.records, terms, _interrupted(replayer.traced, host))
+    cost = recording_cost(replayer.records, terms, _interrupted(replayer.traced, host), opening_ns(host))
     graph = replayer.traced.under(replayer.contention)
     try:
         found = calibrate(graph, replayer.base_ns, cost, terms, untraced)
@@ -162,6 +162,15 @@ def _interrupted(graph: Graph, host: Sequence[HostCause]) -> dict[int, float]:
             whole = host_work_ns(graph, cause.rank)
             if whole > 0 and any(one.kind == "interruptions" for one in cause.evidence):
                 found[cause.rank] = min(cause.typical_ns / whole, _MOST_INTERRUPTED)
+    return found
+
+
+def opening_ns(host: Sequence[HostCause]) -> dict[int | None, float]:
+    """Return by rank (None: each) for how long its host stands still where recording begins."""
+    found: dict[int | None, float] = {}
+    for cause in host:
+        if cause.opening:
+            found[cause.rank] = max(found.get(cause.rank, 0.0), float(max(cause.ns)))
     return found
 
 
