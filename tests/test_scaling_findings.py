@@ -242,6 +242,7 @@ def test_figures_that_are_exchanged_one_by_one_cost_all_rounds_but_one(tmp_path:
     analysis = analysed(data_parallel.run(tmp_path / "many", Disturbance(figures=4), ahead=True))
     (one,) = analysis.findings
     assert (one.code, one.rank) == ("small_collectives", None) and one.ms == pytest.approx(0.6, rel=0.02)
+    assert one.backed == "replay" and not one.at_most, "with what hosts take to hand them over"
     assert one.remedy is not None and one.remedy.cure == "merge_collectives"
     assert "4 collectives a step, most of them all_reduce, of 4 B" in run_verdict(analysis).headline
     (single,) = found(data_parallel.run(tmp_path / "one", Disturbance(figures=1), ahead=True))

@@ -11,6 +11,7 @@ from scalescope.scaling.rank.timeline import COMMUNICATION, COPY
 from scalescope.scaling.replay.graph import Graph, HostCall, median
 from scalescope.scaling.replay.ranks.extra import Beyond, extra_rows, held_up_by, steps_of
 from scalescope.scaling.replay.ranks.reads import Read, reads_of
+from scalescope.scaling.replay.ranks.rounds import merge_rounds
 from scalescope.scaling.replay.ranks.side_by_side import Launches, SideBySide
 from scalescope.scaling.replay.uneven import even_out_steps
 
@@ -32,6 +33,7 @@ What = Literal[
     "waits",  # the host's own waits for the device, with the copies that they are for
     "reads",  # the same, with what computes the values that are read one after another
     "uneven",  # what activities that vary by so much take longer than in their shortest step, of all ranks
+    "rounds",  # of several collectives all but one
     "pause",  # so much of the longest time that the host takes for a launch, in each step
 ]
 
@@ -43,6 +45,7 @@ class Removal(msgspec.Struct, frozen=True):
     rank: int | None = None
     ns: int = 0  # of a pause; from which on what varies is uneven
     now_and_then: bool = False  # a pause that is not there in each step
+    transfers: tuple[tuple[int, ...], ...] = ()  # of rounds: the graph's, in rows that travel as their last one
 
 
 def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = False) -> None:
@@ -52,6 +55,9 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
     """
     if removal.what == "uneven":
         even_out_steps(graph, side, removal.ns)
+        return
+    if removal.what == "rounds":
+        merge_rounds(graph, removal.transfers)
         return
     for rank in graph.ranks if removal.rank is None else [removal.rank]:
         if removal.what == "data":
