@@ -20,14 +20,17 @@ from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.finding import HIDDEN, INPUTS, EvidenceRow, Finding, Remedy, as_costly, weight
 from scalescope.scaling.findings.add import add_findings
+from scalescope.scaling.findings.bounds.many_buckets import HostPlaces, rows_of
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.derived import advice_of, stragglers_of
 from scalescope.scaling.findings.detectors.slower_compute import slower_compute
 from scalescope.scaling.findings.in_range import hold
 from scalescope.scaling.findings.late_root import late_root
 from scalescope.scaling.findings.pricing import price
+from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
 from scalescope.scaling.ranks.summary import read_rank
 from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.graph import Activity, Contention, Graph, HostCall, Transfer
 from scalescope.scaling.replay.load import find_targets, open_replayer, read_records
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.whatif import Replayer
@@ -255,6 +258,28 @@ def test_vectors_that_are_reduced_one_by_one_may_be_gradients_which_every_step_n
     assert (one.code, one.rank) == ("small_collectives", None) and one.ms == pytest.approx(0.6, rel=0.02)
     assert one.remedy is not None and one.remedy.cure == "merge_tensors"
     assert "gradients in one flat tensor" in cure_elsewhere(one.remedy) and "not in every" not in cure_text(one.remedy)
+
+
+def test_gradients_that_are_reduced_one_by_one_are_told_without_their_shapes(tmp_path: Path) -> None:
+    """20 of 16 KiB, 0.2 ms each, after one of 256 MiB: they travel as one. Launching was told."""
+    job = Disturbance(one_piece=64 << 20, figures=20, numbers=1 << 12)
+    one = next(one for one in found(data_parallel.run(tmp_path, job, ahead=True)) if one.code == "small_buckets")
+    assert one.ms == pytest.approx(19 * 0.2, rel=0.05) and one.rank is None and not one.at_most
+    assert one.remedy is not None and one.remedy.cure == "merge_tensors", "no DDP is there"
+    assert "all-reduces a step of 16.0 KiB in the median" in because(one)
+
+
+def test_activations_that_the_next_layer_needs_are_no_buckets() -> None:
+    """Of a row of all-reduces only those go together of which nothing multiplies the first before the last is there."""
+    graph = Graph([0], [], [], {}, {}, {0: []}, {0: 0.0}, [], {}, {}, {}, {}, [0], Contention())
+    for index in range(3):
+        product = graph.add(Activity(0, 7, COMPUTE, 0.0, 0, "nvjet_128x256_TNT"), 1.0)
+        if index == 1:  # the second all-reduce begins after a product of what the first one brought
+            graph.after[product] = [graph.transfers[0].members[0]]
+        member = graph.add(Activity(0, 9, COMMUNICATION, 0.0, 0, "all_reduce", collective=index), 1.0)
+        graph.calls[0] += [HostCall(1.0, 0.0, 1.0, launches=at) for at in (product, member)]
+        graph.transfers.append(Transfer({0: member}, 1.0, "all_reduce", 1 << 20, "float32", 2, 0, 1.0, 0.0))
+    assert list(rows_of(graph, [0, 1, 2], {0: HostPlaces.of(graph, 0)})) == [[0], [1, 2]]
 
 
 def test_ddps_own_tiny_buckets_are_no_figures() -> None:

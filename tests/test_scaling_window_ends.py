@@ -7,6 +7,9 @@ import pytest
 
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import PARTS, Quality, RunAnalysis, StepSplit
+from scalescope.scaling.evidence.compare import compare_hosts
+from scalescope.scaling.ranks.read import read_ranks
+from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.verdicts.now_and_then import with_now_and_then
 from tests.host_traces import HostTrace, backward, forward, optimise
 
@@ -57,3 +60,30 @@ def test_a_single_pause_where_recording_begins_is_no_stall_and_no_part_of_the_st
     assert plain.as_run is not None and opened.as_run is not None
     assert opened.as_run.step_ms == pytest.approx(plain.as_run.step_ms, rel=0.02)
     assert opened.as_run.high_ms == pytest.approx(plain.as_run.high_ms, rel=0.05)
+
+
+def ahead(trace: HostTrace) -> None:
+    forward(trace, 10.0)
+
+
+def back(trace: HostTrace) -> None:
+    backward(trace, 10.0)
+
+
+def test_a_pause_is_no_interruption_of_a_starved_host_besides(tmp_path: Path) -> None:
+    """With two short interruptions it made three, which is what a host without a core of its own has at least."""
+    for rank in (0, 1):
+        stands_still = {(0, "middle"): 45.0, (1, "before"): 0.5, (3, "after"): 0.9} if rank else {}
+        numbers = count()
+
+        def step(trace: HostTrace, _: int, own: dict[tuple[int, str], float] = stands_still) -> None:
+            at = next(numbers)  # noqa: B023 - one rank after another
+            for place, work in (("before", ahead), ("middle", back), ("after", optimise)):
+                trace.kernel(f"aten::{place}", 5.0)
+                trace.idle(1e3 * own.get((at, place), 0.0))
+                work(trace)
+
+        HostTrace(rank, 2).steps(4, step).write(tmp_path)
+    summaries = read_ranks(find_sources(tmp_path)).summaries
+    hosts = {rank: one.host_evidence for rank, one in summaries.items() if one.host_evidence is not None}
+    assert "host_starved" not in {one.code for one in compare_hosts(hosts)}

@@ -98,6 +98,11 @@ def bare_transfer(analysis: RunAnalysis, records: Mapping[int, RankRecord], foun
     ]
 
 
+def is_by_ddp(records: Mapping[int, RankRecord]) -> bool:
+    """Tell whether DDP reduces the gradients, by its annotation of the forward pass."""
+    return any(name == _FORWARD for record in records.values() for _, _, name in record.phases)
+
+
 def backward_passes(records: Mapping[int, RankRecord]) -> int:
     """Return in how many backward passes a step DDP exchanges the same gradients; 1 where that is not told.
 
