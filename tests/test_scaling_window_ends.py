@@ -16,7 +16,7 @@ from tests.host_traces import HostTrace, backward, forward, optimise
 
 def split(rank: int, step: int, *, open_ended: bool = False, **parts: float) -> StepSplit:
     taken = {f"{part}_ms": parts.get(part, 0.0) for part in PARTS}
-    return StepSplit(rank=rank, step=step, window_ms=sum(parts.values()), open_ended=open_ended, **taken)
+    return StepSplit(rank=rank, step=step, window_ms=sum(parts.values()), open_ended=open_ended, **taken)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("last", "told"), [(4.8, []), (0.0, ["host_stall"])])
