@@ -40,6 +40,9 @@ def take_recording_out(
     """
     untraced = untraced or untraced_of_traces(replayer.records)
     found = _taken_out(replayer, untraced, host)
+    if untraced is not None:
+        step = untraced.step_ms
+        replayer.known_ns = Interval(1e6 * step.value, 1e6 * step.low, 1e6 * step.high)
     if found is not None and untraced is not None:
         found.untraced_ms, found.untraced_by = untraced.step_ms, untraced.source
     return found
