@@ -283,7 +283,9 @@ class Replayer:
     def _prediction(self, change: Change, found: Mapping[int, list[float]], *, whole: bool) -> Prediction:
         center = found[0]
         middles = {which: statistics.fmean(deltas) for which, deltas in found.items()}
-        left = self._half_of_what_is_left(center) if whole else math.inf
+        # what is left of a step without a cause was run so; what other settings would leave, the model says alone
+        run_so = whole and change == Change(without=change.without)
+        left = self._half_of_what_is_left(center) if run_so else math.inf
         own = min(half_of_mean(self._own_differences(center, middles)), left)
         noise = max(own, _LEAST_SHARE * abs(middles[0]))
         # what is assumed is wrong for other reasons than those that steps differ for
