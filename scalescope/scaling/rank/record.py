@@ -147,7 +147,7 @@ def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
         mean_step_ns=_mean_step_ns(windows),
     )
     if rows:
-        result.layers = _within(device_layers(timeline, windows, result.data), result.edges)
+        result.layers = within(device_layers(timeline, windows, result.data), result.edges)
         result.phases = find_phases(trace, timeline.steps, result.edges)
     _find_awaited(result)
     _add_gradients(trace, result)
@@ -158,7 +158,8 @@ def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
     return result
 
 
-def _within(layers: Layers, edges: Sequence[int]) -> Layers:
+def within(layers: Layers, edges: Sequence[int]) -> Layers:
+    """Return what lies between the first and the last edge."""
     return Layers(*(clip(layer, edges[0], edges[-1]) for layer in layers))
 
 
@@ -303,7 +304,7 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
         mean_step_ns=_mean_step_ns(timeline.windows),
     )
     if rows and edges:
-        result.layers = _within(host_layers(timeline), edges)
+        result.layers = within(host_layers(timeline), edges)
         result.phases = find_phases(trace, timeline.steps, edges)
     _host_calls(trace, result, base, until)
     thread = timeline.thread
