@@ -170,6 +170,8 @@ IDLE = "idle"
 LOADS = "times_the_load"
 #: The figure that says in how many backward passes a step the same gradients are exchanged.
 PASSES = "backward_passes"
+#: The figure that says how many times the others' even the quickest of a rank's products take in each step.
+AT_LEAST = "times_as_long_at_least"
 #: Bounds of which nearly all can be had.
 _TAKEN_AWAY: tuple[Code, ...] = ("host_bound", "copies")
 #: A cost whose interval begins below this reads as 0.00 ms.
@@ -218,8 +220,10 @@ def is_certain(finding: Finding) -> bool:
 
 
 def is_counted(evidence: Sequence[EvidenceRow]) -> bool:
-    """Tell whether evidence counts what a rank does beyond the others: its inputs, or launches in every step."""
-    return any(row.name in (INPUTS, BESIDES) for row in evidence)
+    """Tell whether evidence says what a rank does beyond the others in every step: its inputs, launches of its own, or
+    products that are longer without exception.
+    """
+    return any(row.name in (INPUTS, BESIDES, AT_LEAST) for row in evidence)
 
 
 def is_now_and_then(finding: Finding) -> bool:
