@@ -267,7 +267,8 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
 
     Operators that hand collectives over launch them; what the run loops do is on streams of its own, a thread each.
     DDP awaits its buckets once the last one is handed over. An operator that hands a collective over or waits for one
-    in its midst, as a tensor's own backward pass may, is two activities: what lies between is no compute.
+    in its midst, as a tensor's own backward pass may, is two activities, and so is one that compiles: what lies between
+    is no compute.
     """
     base = trace.header.base_ns
     until, count = _kept(timeline.windows, timeline.operators.starts)
@@ -320,7 +321,7 @@ def _computing(trace: Trace, timeline: CpuTimeline) -> list[tuple[int, int, str]
     """Return the stretches of the loop's thread in which operators compute, with their names, ascending by start."""
     names = [trace.names[name] for name in timeline.operator_name.tolist()]
     spans = zip(timeline.operators.starts.tolist(), timeline.operators.ends.tolist(), names, strict=True)
-    left, right = timeline.handovers.starts.tolist(), timeline.handovers.ends.tolist()
+    left, right = timeline.between.starts.tolist(), timeline.between.ends.tolist()
     found: list[tuple[int, int, str]] = []
     at = 0
     for start, end, name in spans:
