@@ -7,9 +7,9 @@ import pytest
 from host_traces import HostTrace, backward, forward, optimise
 
 from scalescope.records.statistics import is_beyond_chance, student_95, student_beyond
-from scalescope.report.text.findings import because, headline_of_all
+from scalescope.report.text.findings import because, first_to_do, headline_of_all
 from scalescope.scaling.evidence.compare import compare_hosts
-from scalescope.scaling.finding import Finding, is_within_noise
+from scalescope.scaling.finding import Finding, Remedy, is_within_noise
 from scalescope.scaling.findings.detectors.slower_compute import InCommon, for_sure
 from scalescope.scaling.findings.measured import measured_findings, with_loading
 from scalescope.scaling.rank.partition import Partition
@@ -72,6 +72,23 @@ def test_a_rank_whose_quickest_products_take_several_times_as_long_is_slower_wha
     told, doubtful = headline_of_all([sure, launching], 97.0, 2, "")
     assert told.startswith("rank 1 may cost 37.8 ms (0.00 ms to 63.9 ms) of the 97.0 ms step: ") and not doubtful
     assert told.endswith("; how much, the noise hides.")
+
+
+@pytest.mark.parametrize(("sure_ms", "leads"), [(1.2, False), (30.0, True)])
+def test_what_is_sure_leads_only_where_it_is_no_trifle(sure_ms: float, leads: bool) -> None:
+    """A slow server of 18 ms, or nothing, stood behind *launching costs at most 1.0 ms of the 70.4 ms step*."""
+    doubtful = Finding(code="slower_compute", rank=1, ms=37.8, low_ms=0.0, high_ms=63.9, backed="replay",
+                       remedy=Remedy(cure="look_at_rank"))  # fmt: skip
+    sure = Finding(code="host_bound", ms=sure_ms, low_ms=sure_ms, high_ms=sure_ms, backed="replay", at_most=True,
+                   remedy=Remedy(cure="compile"))  # fmt: skip
+    told, beside = headline_of_all([doubtful, sure], 97.0, 2, "36% is compute.")
+    assert beside.startswith("Rank 1 may cost 37.8 ms") and first_to_do([doubtful, sure]) is (
+        sure if leads else doubtful
+    )
+    lead = (
+        f"launching costs at most {sure_ms:.1f} ms" if leads else "no rank stands out from the noise: 36% is compute."
+    )
+    assert told.startswith(lead)
 
 
 def partitions(*loads_ms: list[float]) -> dict[int, list[Partition]]:

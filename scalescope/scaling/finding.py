@@ -209,6 +209,17 @@ def worth_telling(findings: Sequence[Finding]) -> list[Finding]:
     return [one for one in findings if not (is_lost_in_noise(one) and weight(one) < _FAR_BELOW * largest)]
 
 
+def worth_leading(findings: Sequence[Finding]) -> Finding | None:
+    """Return the costliest finding that noise has not made; None where it is far below one that noise may have made.
+
+    What costs a hundredth of the step for sure is not what such a step is about.
+    """
+    told = [one for one in findings if one.ms is not None]
+    sure = next((one for one in told if is_certain(one) or not is_within_noise(one)), None)
+    largest = max(map(weight, told), default=0.0)
+    return sure if sure is not None and weight(sure) >= _FAR_BELOW * largest else None
+
+
 def is_known(finding: Finding) -> bool:
     """Tell whether the run itself tells a cause, and its trace but what that costs."""
     return finding.remedy is not None and finding.remedy.cure == "fewer_threads"
