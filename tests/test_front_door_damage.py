@@ -172,3 +172,23 @@ def test_a_window_in_which_nothing_ran_is_no_step(tmp_path: Path) -> None:
     code, said = said_by(["analyze", str(tmp_path)])
     assert code == 2 and "the traces do not say where its time goes" in said
     assert "nothing ran in its steps" in said and "schedule(…, repeat=1)" in said
+
+
+def test_a_file_that_holds_its_events_twice_is_refused(tmp_path: Path) -> None:
+    """*Nothing between the ranks is wrong* was told of a rank that was delayed, beside a warning of NumPy's."""
+    for rank in (0, 1):
+        (source,) = (DATA / "gpt8_ddp_delay4ms_rank1_n2").glob(f"rank{rank}*.json.gz")
+        trace = json.loads(gzip.decompress(source.read_bytes()))
+        trace["traceEvents"] *= 2
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace))
+    code, said = said_by(["analyze", str(tmp_path)])
+    assert code == 2 and "rank0.json holds its events more than once" in said and said.count("\n") == 1
+
+
+def test_an_empty_file_is_said_to_be_and_a_whatif_says_why_it_has_nothing(tmp_path: Path) -> None:
+    (tmp_path / "rank0.json").touch()
+    code, said = said_by(["analyze", str(tmp_path)])
+    assert code == 2 and "rank0.json is no Kineto trace: it is empty" in said
+    folder = rewritten(tmp_path / "x", ("kernel", "gpu_memcpy", "gpu_memset"))
+    code, said = said_by(["whatif", str(folder)])
+    assert code == 2 and "is not replayed: rank 0: rank0.json: the job ran on a device" in said
