@@ -48,6 +48,16 @@ class GlooJob:
                 self._event(one, "cpu_op", name, begin, self.now[one])
                 self.now[one] += 2_000
 
+    def compile(self, ms: float, runs_ms: float) -> None:
+        """Let all ranks run a function that is compiled first."""
+        for rank in range(self.world_size):
+            begin = self.now[rank]
+            self.sleep(rank, ms)
+            self._event(rank, "cpu_op", "compile_fx.<locals>.bw_compiler (dynamo_timed)", begin + 1_000, self.now[rank])
+            self.sleep(rank, runs_ms)
+            self._event(rank, "cpu_op", "CompiledFunctionBackward", begin, self.now[rank])
+            self.now[rank] += 2_000
+
     def all_reduce(self, transfer_ms: float, inside: str | None = None, waits: str | None = None) -> None:
         """Let all ranks meet; each waits in an operator of these names: a function of the user's own, or none."""
         began = {rank: now + 30_000 for rank, now in self.now.items()}

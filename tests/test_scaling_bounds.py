@@ -57,6 +57,17 @@ def test_a_rank_apart_is_named_also_where_waits_cannot_be_dealt_out(wait: str) -
     assert found.ms == pytest.approx(46) and (found.low_ms or 0) > 40 and (found.high_ms or 0) >= 51
 
 
+def test_a_rank_apart_is_named_also_where_another_one_is_held_up_once() -> None:
+    """Four ranks in groups that are not known: rank 3 is late in each step, and rank 2 for 30 ms in one of three."""
+    rows = []
+    for step in range(3):
+        for rank in range(4):
+            idle = 72.0 if rank == 3 else 42.0 if (rank, step) == (2, 2) else 12.0
+            rows.append(split(rank, step, compute=7, idle_launch=idle, exposed_unsplit=110.0 - idle))
+    (found,) = ranks_apart(run_of(rows))
+    assert (found.code, found.rank) == ("host_stall", 3) and 45 < (found.ms or 0) <= 60
+
+
 def test_one_step_names_the_rank_and_says_that_it_is_one() -> None:
     run = two_ranks(1)
     (found,) = with_ranks_apart(run, [])

@@ -2,16 +2,19 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from host_traces import HostTrace, backward, forward, optimise
 
 from scalescope.records.statistics import is_beyond_chance, student_95, student_beyond
-from scalescope.report.text.findings import because, headline_of_all
+from scalescope.report.text.findings import because, first_to_do, headline_of_all
 from scalescope.scaling.evidence.compare import compare_hosts
-from scalescope.scaling.finding import Finding, is_within_noise
+from scalescope.scaling.finding import Finding, Remedy, is_within_noise
+from scalescope.scaling.findings.detectors.slower_compute import InCommon, for_sure
 from scalescope.scaling.findings.measured import measured_findings, with_loading
 from scalescope.scaling.rank.partition import Partition
 from scalescope.scaling.ranks.read import read_ranks
+from scalescope.scaling.trace.kernel_kinds import MATMUL
 from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.verdicts.stragglers import Late
 
@@ -43,6 +46,49 @@ def test_nobody_is_accused_of_what_others_do_on_its_cores() -> None:
     for on_cpu, one, accused in ((True, chance, False), (True, sure, True), (False, chance, True)):
         (found,) = measured_findings([one], STEP_MS, ranks=2, on_cpu=on_cpu)
         assert is_within_noise(found) != accused
+
+
+def products(*times_as_long: list[float]) -> InCommon:
+    """Return one rank's products of 1 ms elsewhere, in steps of so many times as long each."""
+    rows = [(step, ratio) for step, own in enumerate(times_as_long) for ratio in own]
+    return InCommon(
+        name=["aten::linear"] * len(rows),
+        kind=[MATMUL] * len(rows),
+        mine=np.array([1e6 * ratio for _, ratio in rows]),
+        theirs=np.full(len(rows), 1e6),
+        steps=len(times_as_long),
+        step=[step for step, _ in rows],
+    )
+
+
+def test_a_rank_whose_quickest_products_take_several_times_as_long_is_slower_whatever_noise_hides_of_the_cost() -> None:
+    """Eight times the batch, two steps: *launching costs at most 1.2 ms* of 97 was said first."""
+    (row,) = for_sure(products([4.8, 4.2, 9.0, 5.0], [4.6, 4.9, 5.1, 30.0]))
+    assert row.value == pytest.approx(4.5, abs=0.3)
+    for by_turns in (products([1.0, 9.0, 1.1, 9.0], [8.0, 1.0, 9.0, 1.0]), products([4.8, 4.2, 9.0, 5.0])):
+        assert not list(for_sure(by_turns))
+    sure = Finding(code="slower_compute", rank=1, ms=37.8, low_ms=0.0, high_ms=63.9, backed="replay", evidence=(row,))
+    launching = Finding(code="host_bound", ms=1.2, low_ms=1.1, high_ms=1.3, backed="replay", at_most=True)
+    told, doubtful = headline_of_all([sure, launching], 97.0, 2, "")
+    assert told.startswith("rank 1 may cost 37.8 ms (0.00 ms to 63.9 ms) of the 97.0 ms step: ") and not doubtful
+    assert told.endswith("; how much, the noise hides.")
+
+
+@pytest.mark.parametrize(("sure_ms", "leads"), [(1.2, False), (30.0, True)])
+def test_what_is_sure_leads_only_where_it_is_no_trifle(sure_ms: float, leads: bool) -> None:
+    """A slow server of 18 ms, or nothing, stood behind *launching costs at most 1.0 ms of the 70.4 ms step*."""
+    doubtful = Finding(code="slower_compute", rank=1, ms=37.8, low_ms=0.0, high_ms=63.9, backed="replay",
+                       remedy=Remedy(cure="look_at_rank"))  # fmt: skip
+    sure = Finding(code="host_bound", ms=sure_ms, low_ms=sure_ms, high_ms=sure_ms, backed="replay", at_most=True,
+                   remedy=Remedy(cure="compile"))  # fmt: skip
+    told, beside = headline_of_all([doubtful, sure], 97.0, 2, "36% is compute.")
+    assert beside.startswith("Rank 1 may cost 37.8 ms") and first_to_do([doubtful, sure]) is (
+        sure if leads else doubtful
+    )
+    lead = (
+        f"launching costs at most {sure_ms:.1f} ms" if leads else "no rank stands out from the noise: 36% is compute."
+    )
+    assert told.startswith(lead)
 
 
 def partitions(*loads_ms: list[float]) -> dict[int, list[Partition]]:

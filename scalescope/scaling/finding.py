@@ -170,6 +170,8 @@ IDLE = "idle"
 LOADS = "times_the_load"
 #: The figure that says in how many backward passes a step the same gradients are exchanged.
 PASSES = "backward_passes"
+#: The figure that says how many times the others' even the quickest of a rank's products take in each step.
+AT_LEAST = "times_as_long_at_least"
 #: Bounds of which nearly all can be had, or of which a setting brings what is sure of them.
 _TAKEN_AWAY: tuple[Code, ...] = ("host_bound", "copies", "late_bucket")
 #: A cost whose interval begins below this reads as 0.00 ms.
@@ -207,6 +209,17 @@ def worth_telling(findings: Sequence[Finding]) -> list[Finding]:
     return [one for one in findings if not (is_lost_in_noise(one) and weight(one) < _FAR_BELOW * largest)]
 
 
+def worth_leading(findings: Sequence[Finding]) -> Finding | None:
+    """Return the costliest finding that noise has not made; None where it is far below one that noise may have made.
+
+    What costs a hundredth of the step for sure is not what such a step is about.
+    """
+    told = [one for one in findings if one.ms is not None]
+    sure = next((one for one in told if is_certain(one) or not is_within_noise(one)), None)
+    largest = max(map(weight, told), default=0.0)
+    return sure if sure is not None and weight(sure) >= _FAR_BELOW * largest else None
+
+
 def is_known(finding: Finding) -> bool:
     """Tell whether the run itself tells a cause, and its trace but what that costs."""
     return finding.remedy is not None and finding.remedy.cure == "fewer_threads"
@@ -218,8 +231,10 @@ def is_certain(finding: Finding) -> bool:
 
 
 def is_counted(evidence: Sequence[EvidenceRow]) -> bool:
-    """Tell whether evidence counts what a rank does beyond the others: its inputs, or launches in every step."""
-    return any(row.name in (INPUTS, BESIDES) for row in evidence)
+    """Tell whether evidence says what a rank does beyond the others in every step: its inputs, launches of its own, or
+    products that are longer without exception.
+    """
+    return any(row.name in (INPUTS, BESIDES, AT_LEAST) for row in evidence)
 
 
 def is_now_and_then(finding: Finding) -> bool:

@@ -19,6 +19,7 @@ from scalescope.scaling.finding import (
     is_now_and_then,
     is_of_one_step,
     is_within_noise,
+    worth_leading,
 )
 
 #: What a bound has beyond the time of what is named, by what that is.
@@ -108,12 +109,13 @@ def headline(finding: Finding, step_ms: float, ranks: int) -> str:
 def headline_of_all(findings: Sequence[Finding], step_ms: float, ranks: int, otherwise: str) -> tuple[str, str]:
     """Return the first sentence of a verdict by all its findings, costliest first, and what noise keeps out of it.
 
-    What is lost in noise accuses nobody there: what is sure is said, or `otherwise`, where the step goes.
+    What is lost in noise accuses nobody there: what is sure and no trifle beside it is said, or `otherwise`, where the
+    step goes.
     """
     first = findings[0]
     if not is_lost_in_noise(first):
         return first_sentence(findings, step_ms, ranks), ""
-    sure = next((one for one in findings if one.ms is not None and not is_within_noise(one)), None)
+    sure = worth_leading(findings)
     doubtful = capitalized(headline(first, step_ms, ranks))
     if sure is not None:
         return headline(sure, step_ms, ranks), doubtful
@@ -147,10 +149,11 @@ def todo_elsewhere(finding: Finding) -> str:
 
 
 def first_to_do(findings: Sequence[Finding]) -> Finding | None:
-    """Return the finding to begin with: the costliest that is there or costs something for sure, or else any."""
+    """Return the finding to begin with: the costliest that is there or costs something for sure and is no trifle beside
+    the others, or else any.
+    """
     found = following(findings)
-    sure = (one for one in found if is_certain(one) or not is_within_noise(one))
-    return next(sure, next(iter(found), None))
+    return worth_leading(found) or next(iter(found), None)
 
 
 def following(findings: Sequence[Finding]) -> list[Finding]:
