@@ -1,6 +1,7 @@
 """What steps tell by themselves, where no replay prices it or the largest finding is small beside what is lost."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,7 @@ from scalescope.scaling.findings.candidate import Candidate
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.replay.removal import Removal
+from tests.gloo_traces import GlooJob, analysed
 
 PARTS: dict[str, float] = dict.fromkeys(
     ("compute", "exposed_transfer", "exposed_wait", "exposed_unsplit", "exposed_memory", "idle_data", "idle_queued"),
@@ -146,6 +148,20 @@ def scene_of(load: list[list[float]]) -> Any:
 
 def by_turns() -> Candidate:
     return Candidate(code="slower_compute", rank=0, removals=(Removal("slow", 0),))
+
+
+def test_loads_that_differ_are_told_once_and_cost_what_evening_them_out_brings(tmp_path: Path) -> None:
+    """Before, they were unsteady steps first, at what the step would be if all had the least: 26 of 41 ms."""
+    job = GlooJob()
+    loads = [[1, 4, 1, 2, 4, 1], [4, 1, 2, 1, 1, 4]]
+    for step in range(6):
+        job.step(3 + step)
+        for rank, own in enumerate(loads):
+            job.compute(12.0 * own[step], rank=rank, calls=12)
+        job.all_reduce(2.0)
+    (found,) = analysed(job.write(tmp_path)).findings
+    told = [12.0 * abs(one - two) / 2 for one, two in zip(*loads, strict=True)][:-1]  # the last one ends with the trace
+    assert found.code == "alternating_load" and found.ms == pytest.approx(sum(told) / len(told), rel=0.02)
 
 
 def test_loads_that_differ_by_rank_and_step_are_no_other_process_on_the_cores() -> None:
