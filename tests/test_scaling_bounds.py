@@ -9,14 +9,17 @@ import numpy as np
 import pytest
 
 from scalescope.report.drawing.parts import BY_KEY
-from scalescope.report.text.findings import headline
+from scalescope.report.text.cures import cure_text
+from scalescope.report.text.findings import because, headline, todo, todo_elsewhere
 from scalescope.report.text.unexplained import unexplained_loss
-from scalescope.scaling.answer import Quality, RunAnalysis, StepSplit
+from scalescope.report.verdict import run_verdict
+from scalescope.scaling.answer import Collective, Quality, RankSplit, RunAnalysis, StepSplit
 from scalescope.scaling.finding import EvidenceRow, Finding
-from scalescope.scaling.findings.bounds.bare_transfer import backward_passes
+from scalescope.scaling.findings.bounds.bare_transfer import backward_passes, bare_transfer
 from scalescope.scaling.findings.bounds.differing_load import with_differing_load
 from scalescope.scaling.findings.bounds.rank_apart import ranks_apart, with_ranks_apart
 from scalescope.scaling.findings.candidate import Candidate
+from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.replay.removal import Removal
@@ -34,12 +37,28 @@ def split(rank: int, step: int, **parts: float) -> StepSplit:
 
 
 def run_of(steps: list[StepSplit]) -> RunAnalysis:
+    ranks = sorted({one.rank for one in steps})
     return RunAnalysis(
         name="x",
-        world_size=len({one.rank for one in steps}),
+        world_size=len(ranks),
         activity="cpu",
         quality=Quality(verdict="good"),
+        ranks=[whole_of([one for one in steps if one.rank == rank]) for rank in ranks],
         steps=steps,
+    )
+
+
+def whole_of(steps: list[StepSplit]) -> RankSplit:
+    """A rank's window of these steps."""
+    parts: dict[str, Any] = {f"{part}_ms": sum(one.part_ms(part) for one in steps) for part in (*PARTS, "idle_launch")}
+    return RankSplit(
+        rank=steps[0].rank,
+        steps=len(steps),
+        window_ms=sum(one.window_ms for one in steps),
+        communication_ms=0.0,
+        overlap_fraction=None,
+        before_window_ms=0.0,
+        **parts,
     )
 
 
@@ -175,3 +194,113 @@ def test_loads_that_differ_by_rank_and_step_are_no_other_process_on_the_cores() 
 def test_loads_that_are_alike_or_one_ranks_own_do_not_alternate(load: list[list[float]]) -> None:
     told = [by_turns()]
     assert with_differing_load(scene_of(load), told) == told
+
+
+def gloo_job(*transfers_ms: list[float], compute_ms: float = 60.0) -> GlooJob:
+    """Steps of one backward pass before all-reduces that take so long each, one list a step."""
+    job = GlooJob()
+    for number, transfers in enumerate(transfers_ms):
+        job.step(3 + number)
+        job.compute(compute_ms, calls=20)
+        for ms in transfers:
+            job.all_reduce(ms)
+        job.compute(4.0, "Optimizer.step#SGD.step")
+    return job
+
+
+def test_transfer_that_is_what_the_job_sends_is_told_as_that_and_not_as_a_fault(tmp_path: Path) -> None:
+    """Before, a job that nothing is the matter with began with `exposed transfer costs at most 30.0 ms of …`."""
+    verdict = run_verdict(analysed(gloo_job(*[[7.5] * 4] * 6).write(tmp_path)))
+    _, told = verdict.headline.split(": ", 1)
+    assert (
+        told.startswith("30.0 ms of the ") and " step are transfer that nothing hides, in 4 collectives a step" in told
+    )
+    assert told.endswith("that is what the job sends, and no fault is found in it.")
+    assert verdict.advice.startswith("send less, or less often: at most 30.0 ms a step")
+
+
+def bare_run(operations: int, transfer_ms: float, *, steps: int = 3, size: int | None = None) -> RunAnalysis:
+    """A run of which each step computes for 60 ms and sends for 30, in so many collectives that take so long each."""
+    run = run_of([split(rank, step, compute=60, exposed_transfer=30) for step in range(steps) for rank in (0, 1)])
+    run.collectives = [
+        Collective(index=at, operation="all_reduce", bytes=size, dtype=None, group="0", group_size=2, step=step,
+                   transfer_us=1e3 * transfer_ms * (1 if (step + at) % steps == 0 else 4))
+        for step in range(steps) for at in range(operations)
+    ]  # fmt: skip
+    return run
+
+
+@pytest.mark.parametrize(
+    ("operations", "transfer_ms", "size", "cure", "most_ms"),
+    [(12, 0.3, None, "record_sizes", 27.5), (12, 1.5, None, "send_less", 30.0), (4, 0.3, None, "send_less", 30.0),
+     (12, 0.3, 25 << 20, "send_less", 30.0)],
+    ids=["many that are quick at their quickest", "many that never are", "a few", "of known sizes"],
+)  # fmt: skip
+def test_only_many_quick_collectives_of_unknown_sizes_may_be_small_ones(
+    operations: int, transfer_ms: float, size: int | None, cure: str, most_ms: float
+) -> None:
+    (found,) = bare_transfer(bare_run(operations, transfer_ms, size=size), {}, [])
+    assert found.remedy is not None and (found.remedy.cure, found.at_most) == (cure, True)
+    assert (found.low_ms, found.ms, found.high_ms) == (0.0, pytest.approx(most_ms), pytest.approx(most_ms))
+    assert ("no fault is found" in because(found)) is (cure == "send_less")
+
+
+def test_gradients_of_several_backward_passes_cost_all_but_the_last_whatever_else_is_found() -> None:
+    passes = record([12, 15, 32, 35, 52, 55, 72, 75], [10, 30, 50, 70], [90])
+    (found,) = bare_transfer(bare_run(8, 1.5), passes, [launching(28.0)])
+    assert found.remedy is not None and found.remedy.cure == "exchange_once"
+    assert found.ms == pytest.approx(30 * 3 / 4)
+    assert "gradients are exchanged in each of the step's 4 backward passes" in headline(found, 90.0, 2)
+
+
+def transfer_found(ms: float) -> Finding:
+    return Finding(code="small_buckets", ms=ms, low_ms=ms, high_ms=ms, backed="replay")
+
+
+def test_bare_transfer_is_no_finding_where_others_explain_it_or_devices_replay_it() -> None:
+    run = bare_run(4, 7.5)
+    assert bare_transfer(run, {}, [transfer_found(9.0)]) and not bare_transfer(run, {}, [transfer_found(11.0)])
+    # of a bound half counts, and of launching what is sure
+    assert bare_transfer(run, {}, [launching(12.0)]) and not bare_transfer(run, {}, [launching(14.0)])
+    run.activity = "gpu"
+    assert not bare_transfer(run, {}, [])
+    waiting = run_of([split(rank, 0, compute=60, exposed_transfer=30, exposed_wait=31) for rank in (0, 1)])
+    little = run_of([split(rank, 0, compute=300, exposed_transfer=30) for rank in (0, 1)])
+    unsplit = run_of([split(rank, 0, compute=60, exposed_transfer=30, exposed_unsplit=2) for rank in (0, 1)])
+    for other in (waiting, little, unsplit):
+        other.collectives = bare_run(4, 7.5).collectives
+        assert not bare_transfer(other, {}, [])
+
+
+def test_advice_for_what_only_infers_speaks_of_no_gradients() -> None:
+    run = bare_run(4, 7.5)
+    run.trains = False
+    keep(run, bare_transfer(run, {}, []))
+    assert "gradient" not in f"{cure_text(run.findings[0].remedy)} {todo_elsewhere(run.findings[0])}"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("part", ["compute", "idle_data", "idle_launch", "exposed_memory"])
+@pytest.mark.parametrize("steps", [1, 4])
+def test_what_a_rank_apart_does_is_told_without_steps_that_are_not_there(part: str, steps: int) -> None:
+    """Before: `in 1 of 1 steps`, and all that the rank computes as what it does longer than the others."""
+    rows = [split(0, step, **{part: 2.0, "exposed_wait": 50.0}) for step in range(steps)]
+    rows += [split(1, step, **{part: 52.0}) for step in range(steps)]
+    (found,) = ranks_apart(run_of(rows))
+    told = headline(found, 52.0, 2)
+    assert "1 of 1" not in told and "+52" not in told
+    assert ("record" in todo(found)) is (steps == 1)
+    if part in ("compute", "idle_launch"):
+        assert "52.0 ms a step, the others" in told and "2.0 ms at most" in told
+
+
+def test_what_cannot_be_priced_stands_behind_ranks_apart() -> None:
+    unknown = Finding(code="profiler_cost", ms=None, low_ms=None, high_ms=None, backed="none")
+    assert [one.code for one in with_ranks_apart(two_ranks(4), [unknown])] == ["host_stall", "profiler_cost"]
+
+
+def test_advice_is_not_given_twice_where_no_finding_has_a_remedy() -> None:
+    """Before: `find the rank that comes last …; beyond that, find the rank that comes last …`."""
+    run = run_of([split(0, 0, compute=5, exposed_wait=106, idle_launch=10), split(1, 0, compute=5, exposed_wait=116)])
+    run.findings = [launching(5.5)]
+    verdict = run_verdict(run)
+    assert "exposed wait" in verdict.headline and "beyond that" not in verdict.advice

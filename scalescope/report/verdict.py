@@ -194,7 +194,8 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
         if lost and 1 - compute > 0.02:
             advice = f"{_remedy(lost[0][0], run)}."
         best = _best_advice(run, advice, bool(unseen))
-        advice = f"{advice.removesuffix('.')}; beyond that, {best}" if lead and advice else best
+        beyond = lead and advice and not best.startswith(advice)  # without another remedy it is the same
+        advice = f"{advice.removesuffix('.')}; beyond that, {best}" if beyond else best
         if run.recurring is not None and leads(run):
             advice = f"{recurring_advice(run.recurring)}; of the profiled steps: {advice}"
         if run.growing is not None:
