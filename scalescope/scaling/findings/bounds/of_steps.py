@@ -9,8 +9,8 @@ from scalescope.scaling.findings.bounds.rank_apart import with_ranks_apart
 from scalescope.scaling.findings.candidate import may_wait_unseen
 from scalescope.scaling.rank.record import RankRecord
 
-#: Where traces lack what ran, or what stands side by side is not the same, the parts of a step are not what ranks did: a
-#: rank whose collectives are lost seems to do nothing while the others wait for it.
+#: Where traces lack what ran, or what stands side by side is not the same, the parts of a step are not what ranks did:
+#: one whose collectives are lost seems to do nothing while the others wait for it.
 _NOT_WHAT_RANKS_DID = ("lost", "other_steps", "unknown_collectives", "several_devices")
 
 
