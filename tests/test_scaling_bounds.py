@@ -14,7 +14,7 @@ from scalescope.report.text.findings import because, headline, todo, todo_elsewh
 from scalescope.report.text.unexplained import unexplained_loss
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.answer import Collective, Quality, RankSplit, RunAnalysis, StepSplit
-from scalescope.scaling.finding import EvidenceRow, Finding, Reason
+from scalescope.scaling.finding import EvidenceRow, Finding, Reason, Remedy
 from scalescope.scaling.findings.bounds.bare_transfer import backward_passes, bare_transfer
 from scalescope.scaling.findings.bounds.differing_load import with_differing_load
 from scalescope.scaling.findings.bounds.of_steps import with_bounds
@@ -77,6 +77,35 @@ def test_a_rank_apart_is_named_also_where_waits_cannot_be_dealt_out(wait: str) -
     (found,) = ranks_apart(two_ranks(4, wait=wait))
     assert (found.code, found.rank, found.backed) == ("host_stall", 1, "bound")
     assert found.ms == pytest.approx(46) and (found.low_ms or 0) > 40 and (found.high_ms or 0) >= 51
+
+
+def stall(ms: float, rank: int = 1) -> Finding:
+    rows = (EvidenceRow(kind="figure", name="gap_before aten::mm", ms=ms),)
+    return Finding(code="host_stall", rank=rank, ms=ms, low_ms=ms, high_ms=ms, evidence=rows, backed="replay")
+
+
+def test_a_rank_apart_is_told_where_less_than_half_of_it_was_and_where_it_stands_still() -> None:
+    nothing = Finding(code="nothing", ms=None, low_ms=None, high_ms=None, backed="replay")
+    enough = [stall(30.0)]
+    assert with_ranks_apart(two_ranks(4), enough) == enough
+    (found,) = with_ranks_apart(two_ranks(4), [stall(10.0), nothing])
+    assert found.ms == pytest.approx(46)
+    assert [row.name for row in found.evidence] == ["gap_before aten::mm", "idle_launch"]
+    assert "before aten::mm" in because(found)
+    assert [one.rank for one in with_ranks_apart(two_ranks(4), [stall(50.0, rank=0)])] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("idle", "others_idle", "waits"),
+    [([52.0] * 4, 30.0, 22.0), ([52.0, 52.0, 1.0, 1.0], 1.0, 50.0), ([52.0] * 4, 1.0, 0.0)],
+    ids=["not twice the others'", "in half of the steps", "while it waits as long as they do"],
+)
+def test_no_rank_is_apart(idle: list[float], others_idle: float, waits: float) -> None:
+    rows = []
+    for step, ms in enumerate(idle):
+        rows.append(split(0, step, compute=8, idle_launch=others_idle, exposed_wait=50.0))
+        rows.append(split(1, step, compute=8, idle_launch=ms, exposed_wait=50.0 - waits))
+    assert not ranks_apart(run_of(rows))
 
 
 def test_one_step_names_the_rank_and_says_that_it_is_one() -> None:
@@ -162,18 +191,23 @@ class Launched:
     work_ns: np.ndarray
 
 
-def scene_of(load: list[list[float]]) -> Any:
-    """Six products on each rank and step, that take so many times 1 ms each; one of them is interrupted everywhere."""
+def scene_of(
+    load: list[list[float]], count: int = 6, name: str = "aten::mm", each_ns: float = 1e6, longer: int = 6,
+    step_ms: float = 20.0,
+) -> Any:  # fmt: skip
+    """Products on each rank and step that take so many times as long, or so many of them; one is interrupted."""
     launches = {
         (rank, step): Launched(
-            list(range(6)), np.arange(6), np.array([1e6 * times * (1.0 if at else 4.0) for at in range(6)])
+            list(range(count)),
+            np.arange(count),
+            np.array([each_ns * (times if at < longer else 1.0) * (1.0 if at else 4.0) for at in range(count)]),
         )
         for rank, own in enumerate(load)
         for step, times in enumerate(own)
     }
     side = SimpleNamespace(ranks=[0, 1], steps=list(range(len(load[0]))), launches=launches)
-    graph = SimpleNamespace(activities=[SimpleNamespace(name="aten::mm")] * 6)
-    return SimpleNamespace(side=side, replayer=SimpleNamespace(graph=graph), step_ms=20.0)
+    graph = SimpleNamespace(activities=[SimpleNamespace(name=name)] * count)
+    return SimpleNamespace(side=side, replayer=SimpleNamespace(graph=graph), step_ms=step_ms)
 
 
 def by_turns() -> Candidate:
@@ -199,6 +233,33 @@ def test_loads_that_differ_by_rank_and_step_are_no_other_process_on_the_cores() 
     (found,) = with_differing_load(scene_of([[1, 4, 1, 2, 4, 1], [4, 1, 2, 1, 1, 4]]), [by_turns()])
     assert found.code == "alternating_load" and found.remedy is not None and found.remedy.cure == "even_out"
     assert found.gain_ms is not None and found.gain_ms[0] == pytest.approx(9 * (1.5 * 4 + 0.5 * 2) / 6, rel=0.01)
+
+
+def test_a_rank_that_has_more_in_each_step_but_now_more_and_now_less_is_an_alternating_load_too() -> None:
+    (found,) = with_differing_load(scene_of([[1.0] * 6, [2.0, 4.0] * 3]), [by_turns()])
+    assert found.code == "alternating_load"
+
+
+BY_TURNS = [[1.0, 4.0, 1.0, 2.0, 4.0, 1.0], [4.0, 1.0, 2.0, 1.0, 1.0, 4.0]]
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        scene_of(BY_TURNS, longer=4),
+        scene_of([[1.0, 4.0, 1.0, 1.0, 4.0, 1.0], [1.0, 4.0, 1.0, 1.0, 4.0, 2.0]]),
+        scene_of(BY_TURNS, step_ms=10_000.0),
+        scene_of(BY_TURNS, name="aten::add_"),
+        scene_of(BY_TURNS, each_ns=5_000.0, step_ms=0.1),
+        scene_of(BY_TURNS, count=2),
+        scene_of([own[:2] for own in BY_TURNS]),
+    ],
+    ids=["some products alone, as beside another process", "on all ranks in the same steps", "of a long step",
+         "nothing that multiplies", "too short to tell", "too few products", "too few steps"],
+)  # fmt: skip
+def test_loads_are_told_by_most_products_of_most_steps_alone(scene: Any) -> None:
+    told = [by_turns()]
+    assert with_differing_load(scene, told) == told
 
 
 @pytest.mark.parametrize("load", [[[1.0] * 6, [1.05] * 6], [[1.0] * 6, [3.0] * 6]], ids=["alike", "one has more"])
@@ -273,6 +334,9 @@ def test_bare_transfer_is_no_finding_where_others_explain_it_or_devices_replay_i
     assert bare_transfer(run, {}, [transfer_found(9.0)]) and not bare_transfer(run, {}, [transfer_found(11.0)])
     # of a bound half counts, and of launching what is sure
     assert bare_transfer(run, {}, [launching(12.0)]) and not bare_transfer(run, {}, [launching(14.0)])
+    turns = Remedy(cure="fewer_threads")
+    known = Finding(code="host_starved", ms=1.0, low_ms=1.0, high_ms=1.0, remedy=turns, backed="none")
+    assert not bare_transfer(run, {}, [known])  # threads that take turns move data as slowly as they compute
     run.activity = "gpu"
     assert not bare_transfer(run, {}, [])
     waiting = run_of([split(rank, 0, compute=60, exposed_transfer=30, exposed_wait=31) for rank in (0, 1)])

@@ -156,7 +156,7 @@ def test_what_rounds_cost_takes_the_place_of_what_is_less_of_the_same() -> None:
         Rounds(may_wait_unseen=True),
         Rounds(quick_ms=0.001, slow_ms=0.01),
         Rounds(count=1),
-        Rounds(more=1),
+        Rounds(quick_ms=0.9, slow_ms=0.9, more=1),
     ],
     ids=["devices", "of which much may be waiting", "next to nothing", "a single one", "steps that are not alike"],
 )
