@@ -173,8 +173,13 @@ def record(reduces: list[int], forwards: list[int], updates: list[int]) -> dict[
 
 @pytest.mark.parametrize(
     ("reduces", "updates", "passes"),
-    [([12, 15, 32, 35, 52, 55, 72, 75], [90], 4), ([72, 75], [90], 1), ([12, 32, 52, 72], [20, 40, 60, 90], 1)],
-    ids=["in each of four", "in the last alone", "a step each"],
+    [
+        ([12, 15, 32, 35, 52, 55, 72, 75], [90], 4),
+        ([72, 75], [90], 1),
+        ([12, 32, 52, 72], [20, 40, 60, 90], 1),
+        ([12, 15, 32, 52, 55, 72, 75], [90], 1),
+    ],
+    ids=["in each of four", "in the last alone", "a step each", "now more and now less"],
 )
 def test_gradients_that_are_exchanged_in_each_backward_pass_are_counted(
     reduces: list[int], updates: list[int], passes: int
@@ -334,6 +339,11 @@ def test_bare_transfer_is_no_finding_where_others_explain_it_or_devices_replay_i
     assert bare_transfer(run, {}, [transfer_found(9.0)]) and not bare_transfer(run, {}, [transfer_found(11.0)])
     # of a bound half counts, and of launching what is sure
     assert bare_transfer(run, {}, [launching(12.0)]) and not bare_transfer(run, {}, [launching(14.0)])
+    other = bare_run(4, 7.5)
+    for one in (*other.steps, *other.ranks):  # beside what else is lost
+        one.idle_launch_ms += 29.0 * getattr(one, "steps", 1)
+        one.window_ms += 29.0 * getattr(one, "steps", 1)
+    assert bare_transfer(other, {}, [launching(14.0)]) and not bare_transfer(other, {}, [transfer_found(11.0)])
     turns = Remedy(cure="fewer_threads")
     known = Finding(code="host_starved", ms=1.0, low_ms=1.0, high_ms=1.0, remedy=turns, backed="none")
     assert not bare_transfer(run, {}, [known])  # threads that take turns move data as slowly as they compute
