@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from scalescope.scaling.rank.collective import ListedGroup, RankCollective
+from scalescope.scaling.rank.roles import Role
 from scalescope.scaling.ranks import groups_of_threads
 from scalescope.scaling.ranks.groups_of_threads import name_groups
 from scalescope.scaling.ranks.matching import match_collectives
@@ -13,21 +14,22 @@ from scalescope.scaling.ranks.summary import RankSummary, summarise
 
 DATA = Path(__file__).parent / "data"
 Ranks = tuple[int, ...]
+Spans = dict[Ranks, tuple[int, int]]
 EVERYBODY, LEFT, RIGHT, EVEN, ODD = (0, 1, 2, 3), (0, 1), (2, 3), (0, 2), (1, 3)
 DATA_PARALLEL = (EVERYBODY, EVEN, ODD)
 #: A mesh of two by two: tensor parallel in the rows, and data parallel in the columns.
 MESH = (LEFT, RIGHT, EVEN, ODD)
-AT_ODD_TIMES = {LEFT: (20, 25), RIGHT: (30, 35), EVEN: (50, 55), ODD: (60, 65)}
-AT_ONCE = {LEFT: (20, 30), RIGHT: (20, 30), EVEN: (50, 60), ODD: (50, 60)}
+AT_ODD_TIMES: Spans = {LEFT: (20, 25), RIGHT: (30, 35), EVEN: (50, 55), ODD: (60, 65)}
+AT_ONCE: Spans = {LEFT: (20, 30), RIGHT: (20, 30), EVEN: (50, 60), ODD: (50, 60)}
 STEP = 100
 
 
-def role_of(group: Ranks) -> str:
-    return "data" if group in DATA_PARALLEL else "tensor"
+def role_of(group: Ranks) -> Role:
+    return "dp" if group in DATA_PARALLEL else "tp"
 
 
 def ranks_with(
-    spans: dict[Ranks, tuple[int, int]], steps: int = 3, late: int = 2, threads: int = 2,
+    spans: Spans, steps: int = 3, late: int = 2, threads: int = 2,
     listed: tuple[Ranks, ...] = (EVERYBODY, LEFT, RIGHT), operations: dict[Ranks, str] | None = None,
 ) -> dict[int, RankSummary]:  # fmt: skip
     """Four ranks on one host: of each group, a collective at this time of a step; one rank begins them late.
@@ -83,12 +85,12 @@ def are_named(summaries: dict[int, RankSummary]) -> bool:
 
 @pytest.mark.parametrize("backwards", [False, True])
 def test_of_a_mesh_what_does_not_run_at_once_is_not_of_one_group(backwards: bool) -> None:
-    turned = {group: (95 - end, 95 - begin) for group, (begin, end) in AT_ODD_TIMES.items()}
+    turned: Spans = {group: (95 - end, 95 - begin) for group, (begin, end) in AT_ODD_TIMES.items()}
     assert are_named(ranks_with(turned if backwards else AT_ODD_TIMES, listed=(EVERYBODY, *MESH)))
 
 
 def test_what_is_of_another_kind_is_not_of_one_group() -> None:
-    other = {RIGHT: "broadcast", ODD: "broadcast"}
+    other: dict[Ranks, str] = {RIGHT: "broadcast", ODD: "broadcast"}
     assert not are_named(ranks_with(AT_ONCE, listed=(EVERYBODY, *MESH)))
     assert are_named(ranks_with(AT_ONCE, listed=(EVERYBODY, *MESH), operations=other))
 

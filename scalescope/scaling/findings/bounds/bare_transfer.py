@@ -106,7 +106,8 @@ def _are_quick(collectives: Sequence[Collective]) -> bool:
         by_step.setdefault(one.step, []).append(one.transfer_us or 0.0)
     if len({len(own) for own in by_step.values()}) > 1:
         return True  # what is the same one in other steps is not known
-    return statistics.median(map(min, zip(*by_step.values(), strict=True))) * 1e3 <= QUICK_NS
+    quickest_us: list[float] = [min(one) for one in zip(*by_step.values(), strict=True)]
+    return statistics.median(quickest_us) * 1e3 <= QUICK_NS
 
 
 def backward_passes(records: Mapping[int, RankRecord]) -> int:
