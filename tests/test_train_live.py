@@ -128,7 +128,8 @@ def test_steps_that_became_longer_open_a_window_whose_trace_shows_why(late_job: 
     assert at_the_end != folder.trace_of(0, late[0])
     found = analyze_run(folder.trace_of(0, late[0]).parent)
     assert found.stragglers[0].rank == 1
-    assert max(one.lost_ms or 0.0 for one in found.stragglers) > 500 * SLEEP_S
+    # what it costs depends on what else delays the other rank; that it sleeps does not
+    assert max(one.idle_launch_ms for one in found.steps if one.rank == 1) > 900 * SLEEP_S
 
 
 @pytest.mark.job
