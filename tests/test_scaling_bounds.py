@@ -157,6 +157,17 @@ def test_a_loss_that_the_findings_hardly_explain_comes_before_them(ms: float, le
     assert bool(lead) is leads
 
 
+def test_what_is_bare_is_said_once() -> None:
+    """Before: `40.0 ms … are exposed transfer …; exposed transfer costs at most 20.0 ms …: nothing hides 40.0 ms`."""
+    run = bare_run(8, 2.0)
+    (transfer,) = bare_transfer(run, record([12, 15, 32, 35], [10, 30], [90]), [])
+    run.findings = [transfer]
+    lost = [(BY_KEY["exposed_transfer"], 30.0), (BY_KEY["exposed_wait"], 25.0)]
+    assert transfer.ms == pytest.approx(15.0) and not unexplained_loss(run, 115.0, 60 / 115, lost)
+    run.findings = [launching(5.5)]
+    assert unexplained_loss(run, 115.0, 60 / 115, lost)
+
+
 def record(reduces: list[int], forwards: list[int], updates: list[int]) -> dict[int, RankRecord]:
     phases = [(at, at + 5, "DistributedDataParallel.forward") for at in forwards]
     phases += [(at, at + 2, "Optimizer.step#SGD.step") for at in updates]
