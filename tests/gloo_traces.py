@@ -4,6 +4,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.as_run.untraced import given_steps
+from scalescope.scaling.findings.add import add_findings
+from scalescope.scaling.run import explain_run
 from tests.synthetic import BASE_NS, write
 
 Json = dict[str, Any]
@@ -95,3 +99,11 @@ class GlooJob:
             "baseTimeNanoseconds": BASE_NS,
             "traceEvents": self.events[rank],
         }
+
+
+def analysed(folder: Path, step_ms: float | None = None) -> RunAnalysis:
+    """Return what is told of such traces, and of what a step takes without a profiler where that is given."""
+    explained = explain_run(folder, jobs=1, for_replay=True)
+    untraced = given_steps([step_ms] if step_ms is not None else [], [folder]).get(folder)
+    add_findings(folder, [explained.analysis], [], explained.records, 1, untraced, explained.host)
+    return explained.analysis

@@ -46,6 +46,7 @@ def test_nobody_is_accused_of_what_others_do_on_its_cores() -> None:
     for on_cpu, one, accused in ((True, chance, False), (True, sure, True), (False, chance, True)):
         (found,) = measured_findings([one], STEP_MS, ranks=2, on_cpu=on_cpu)
         assert is_within_noise(found) != accused
+        assert not (found.at_least and is_within_noise(found)), "what may be nothing is no least cost"
 
 
 def products(*times_as_long: list[float]) -> InCommon:
@@ -114,6 +115,15 @@ def test_a_loader_that_is_slow_now_and_then_is_its_ranks() -> None:
     assert "in 3 of 12 profiled steps" in because(found)
     (once,) = with_loading([], partitions([0.1] * 11 + [120.0], [0.1] * 12), set(), STEP_MS, on_cpu=True)
     assert is_within_noise(once)
+
+
+def test_loading_of_a_single_step_is_told_as_that_of_one_step() -> None:
+    """Before, `loading data costs 41.5 ms (41.5 ms to 41.5 ms)`: one step does not tell what is usual."""
+    for loads in ([41.5], [42.0]), ([41.5], [0.1]):
+        (found,) = with_loading([], partitions(*loads), set(), STEP_MS)
+        assert (found.low_ms, found.rank) == (0.0, None if loads[1][0] > 1 else 0)
+        told, _ = headline_of_all([found], STEP_MS, 2, "")
+        assert "the only one that is recorded whole" in told and "1 of 1" not in told
 
 
 def test_ranks_that_wait_for_a_lock_by_turns_stall_at_one_place_each_as_long_as_it_does(tmp_path: Path) -> None:

@@ -9,20 +9,10 @@ from scalescope.report.verdict import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
-from scalescope.scaling.as_run.untraced import given_steps
 from scalescope.scaling.finding import IN_STEPS
-from scalescope.scaling.findings.add import add_findings
-from scalescope.scaling.run import explain_run
-from tests.gloo_traces import GlooJob
+from tests.gloo_traces import GlooJob, analysed
 
 LAYERS = 4
-
-
-def analysed(folder: Path, step_ms: float | None = None) -> RunAnalysis:
-    explained = explain_run(folder, jobs=1, for_replay=True)
-    untraced = given_steps([step_ms] if step_ms is not None else [], [folder]).get(folder)
-    add_findings(folder, [explained.analysis], [], explained.records, 1, untraced, explained.host)
-    return explained.analysis
 
 
 def tensor_parallel(inside: str, waits: str | None, late_ms: float) -> GlooJob:

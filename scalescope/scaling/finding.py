@@ -247,6 +247,14 @@ def is_of_one_step(finding: Finding) -> bool:
     return any(row.name == IN_STEPS and row.value == 1 for row in finding.evidence)
 
 
+def is_all_of_it(finding: Finding) -> bool:
+    """Tell whether a finding is all the transfer that nothing hides, of which nothing tells that any is needless: what
+    the job is, and no fault of it.
+    """
+    bare = next((row.ms for row in finding.evidence if row.name == EXPOSED), None)
+    return finding.code == "exposed_transfer" and bare is not None and finding.ms == bare
+
+
 def is_of_steady_steps(finding: Finding) -> bool:
     """Tell whether a cause is known by the job's own timing of its steady steps, whatever its traces hold."""
     return any(row.name == STEADY_STEPS for row in finding.evidence)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from scalescope.report.drawing.numbers import capitalized, milliseconds, percent
-from scalescope.report.text.codes import CODES
+from scalescope.report.text.codes import CODES, exchanged
 from scalescope.report.text.cures import cure_elsewhere, cure_text
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import (
@@ -14,6 +14,7 @@ from scalescope.scaling.finding import (
     Finding,
     as_costly,
     hiding,
+    is_all_of_it,
     is_certain,
     is_lost_in_noise,
     is_now_and_then,
@@ -91,7 +92,12 @@ def headline(finding: Finding, step_ms: float, ranks: int) -> str:
     if is_of_one_step(finding):
         return (
             f"{subject(finding)} costs {milliseconds(finding.ms)} of the {milliseconds(step_ms)} step, the only one "
-            f"that is recorded: {because(finding)}; whether it is so in others, one step does not tell."
+            f"that is recorded whole: {because(finding)}; whether it is so in others, one step does not tell."
+        )
+    if is_all_of_it(finding):  # what the job is rather than what is the matter with it
+        return (
+            f"{milliseconds(finding.ms)} of the {milliseconds(step_ms)} step are transfer that nothing hides, "
+            f"{exchanged(finding)}."
         )
     # what is there in some steps may be more than the typical one takes
     whole = "a step in the mean" if is_now_and_then(finding) else f"of the {milliseconds(step_ms)} step"

@@ -57,11 +57,11 @@ def untraced_alone(untraced: Untraced | None) -> AsRun | None:
                  untraced_ms=step, untraced_by=untraced.source)  # fmt: skip
 
 
-def add_contradiction(analysis: RunAnalysis, uneven_ms: float = 0.0) -> None:
+def add_contradiction(analysis: RunAnalysis, off_ms: float = 0.0) -> None:
     """Say of an untraced step that was told where the traces contradict it.
 
     Where they are replayed, that says so. Else no step is longer than the traced one, nor shorter than the compute of
-    its busiest device, as far as those differ by more than devices do. `uneven_ms`: by so much may the mean of a few
+    its busiest device, as far as those differ by more than devices do. `off_ms`: by so much may the mean of a few
     steps be off that of the run, where its steps differ: that is no contradiction.
     """
     as_run = analysis.as_run
@@ -69,8 +69,8 @@ def add_contradiction(analysis: RunAnalysis, uneven_ms: float = 0.0) -> None:
         return
     short, long = as_run.reason == "not_reached", as_run.reason == "untraced_longer"
     if as_run.step_ms is not None:
-        long = long and as_run.untraced_ms.low > as_run.step_ms + uneven_ms
-        short = short and as_run.untraced_ms.high < as_run.step_ms - uneven_ms
+        long = long and as_run.untraced_ms.low > as_run.step_ms + off_ms
+        short = short and as_run.untraced_ms.high < as_run.step_ms - off_ms
     ranks = [a_step(one, one.steps) for one in analysis.ranks if one.steps]
     if as_run.reason == "not_replayed" and ranks:
         least = max(one.compute_ms for one in ranks) if analysis.activity == "gpu" else 0.0

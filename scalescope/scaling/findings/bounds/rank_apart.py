@@ -44,8 +44,7 @@ def with_ranks_apart(analysis: RunAnalysis, findings: Sequence[Finding]) -> list
             other for other in found if other.code != "nothing" and (other.rank, other.code) != (one.rank, one.code)
         ]
         found.append(replace(one, evidence=(*(replace(row, ms=one.evidence[0].ms) for row in rows), *one.evidence)))
-    told = [one for one in found if one.ms is not None]
-    return [*(one for one in found if one.ms is None), *ranked(told)]
+    return [*ranked([one for one in found if one.ms is not None]), *(one for one in found if one.ms is None)]
 
 
 def ranks_apart(analysis: RunAnalysis) -> list[Finding]:

@@ -19,9 +19,11 @@ _STANDS_STILL = 0.1
 
 def alternating_load(scene: Scene) -> Iterator[Candidate]:
     """Yield one candidate where most steps have a rank with more to do, and no rank has it in most steps."""
-    least_share: dict[What, float] = {"own": WORTH_A_LOOK, "more": WORTH_A_LOOK, "slow": _NATURAL}
+    least_share: dict[What, float] = {"own": WORTH_A_LOOK, "more": WORTH_A_LOOK}
     if scene.replayer.on_cpu:  # a device's host may stand still at no cost
         least_share["gaps"] = _STANDS_STILL
+    else:  # of ranks that share cores now one takes longer and now another: loads are told by the quickest products
+        least_share["slow"] = _NATURAL
     for what, share in least_share.items() if len(scene.side.ranks) > 1 else ():
         extras = [_beyond(scene, rank, what) for rank in scene.side.ranks]
         least = share * scene.step_ms
