@@ -4,6 +4,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.as_run.untraced import given_steps
+from scalescope.scaling.findings.add import add_findings
+from scalescope.scaling.run import explain_run
 from tests.synthetic import BASE_NS, write
 
 Json = dict[str, Any]
@@ -48,6 +52,16 @@ class GlooJob:
                 self._event(one, "cpu_op", name, begin, self.now[one])
                 self.now[one] += 2_000
 
+    def compile(self, ms: float, runs_ms: float) -> None:
+        """Let all ranks run a function that is compiled first."""
+        for rank in range(self.world_size):
+            begin = self.now[rank]
+            self.sleep(rank, ms)
+            self._event(rank, "cpu_op", "compile_fx.<locals>.bw_compiler (dynamo_timed)", begin + 1_000, self.now[rank])
+            self.sleep(rank, runs_ms)
+            self._event(rank, "cpu_op", "CompiledFunctionBackward", begin, self.now[rank])
+            self.now[rank] += 2_000
+
     def all_reduce(self, transfer_ms: float, inside: str | None = None, waits: str | None = None) -> None:
         """Let all ranks meet; each waits in an operator of these names: a function of the user's own, or none."""
         began = {rank: now + 30_000 for rank, now in self.now.items()}
@@ -85,3 +99,11 @@ class GlooJob:
             "baseTimeNanoseconds": BASE_NS,
             "traceEvents": self.events[rank],
         }
+
+
+def analysed(folder: Path, step_ms: float | None = None) -> RunAnalysis:
+    """Return what is told of such traces, and of what a step takes without a profiler where that is given."""
+    explained = explain_run(folder, jobs=1, for_replay=True)
+    untraced = given_steps([step_ms] if step_ms is not None else [], [folder]).get(folder)
+    add_findings(folder, [explained.analysis], [], explained.records, 1, untraced, explained.host)
+    return explained.analysis

@@ -17,13 +17,16 @@ from scalescope.records.steps.recording import LongerFacts, RecordingFacts, Wind
 from scalescope.report.compare.sentences import headline
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.analyze import analyze_against, analyze_run
+from scalescope.scaling.answer import PARTS
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.compare import compare_paths
+from scalescope.scaling.compare.difference import as_both_split, difference
 from scalescope.scaling.compare.environment import differing, flattened
-from scalescope.scaling.compare.measurement import Measurement
+from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat, Window, as_keys
 from scalescope.scaling.compare.noise import Sample, bounds
 from scalescope.scaling.compare.points import holm
 from scalescope.scaling.compare.read import read_side
+from scalescope.scaling.trace.kernel_kinds import KINDS
 from scalescope.scaling.trace.sources import find_windows
 from tests import data_parallel
 from tests.data_parallel import MS, Disturbance
@@ -147,6 +150,29 @@ def test_a_file_whose_name_tells_no_rank_is_missed_all_the_same(kept: float, tmp
     cut.write_bytes(cut.read_bytes()[: int(cut.stat().st_size * kept)])
     with pytest.raises(UserError, match=r"of 2 ranks' traces only 1 are whole"):
         compare_paths([DATA / "held_up_hosts" / "front"], [broken])
+
+
+def exposed(name: str, unsplit: bool) -> Measurement:
+    """Return a run of two ranks that loses 3 ms to communication, split or not."""
+    lost = {"exposed_unsplit": 3.0} if unsplit else {"exposed_transfer": 2.0, "exposed_wait": 1.0}
+    step = tuple({"compute": 50.0, **lost}.get(part, 0.0) for part in PARTS)
+    ranks = {rank: as_keys(step, [1.0, *[0.0] * (len(KINDS) - 1)]) for rank in (0, 1)}
+    window = Window(ranks=ranks, steps={rank: [step] * 3 for rank in (0, 1)}, basis="profiled", traces={})
+    identity = Identity(world_size=3 if unsplit else 2, activity="gpu", device="x")
+    return Measurement(name=name, repeats=[Repeat(name=name, path=Path(name), identity=identity, windows=[window])])
+
+
+def test_communication_that_one_side_cannot_split_is_compared_whole() -> None:
+    """*Exposed comm. (unsplit) +0.92 ms, exposed transfer −0.84 ms*, beyond noise, was told."""
+    whole, lacking = exposed("whole", False), exposed("lacking", True)
+    for sides in ((whole, lacking), (lacking, whole)):
+        found = difference(*as_both_split(*sides))
+        assert found is not None
+        parts = {one.name: one for one in found.parts}
+        assert "exposed_wait" not in parts and parts["exposed_unsplit"].change_ms == pytest.approx(0.0)
+        assert parts["exposed_unsplit"].baseline_ms == pytest.approx(3.0)
+    for same in (whole, lacking):
+        assert as_both_split(same, same) == (same, same)
 
 
 def test_a_file_that_is_no_trace_beside_them_is_in_no_comparisons_way(tmp_path: Path) -> None:

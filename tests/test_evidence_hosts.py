@@ -245,6 +245,31 @@ def test_a_host_that_is_interrupted_now_here_now_there_is_starved(tmp_path: Path
     assert found.evidence[0].share == pytest.approx(1 / 3)
 
 
+def test_a_loop_that_stands_still_at_each_pass_is_a_stall_of_a_starved_host_too(tmp_path: Path) -> None:
+    """An environment steps for 2 ms twelve times a step; the host is interrupted besides, which alone was told."""
+    kinds = ["gelu", "dropout", "layer_norm", "embedding", "softmax", "add", "cat", "mul", "sum"]
+
+    def step(trace: HostTrace, number: int, rank: int) -> None:
+        for _ in range(12):
+            trace.kernel("aten::linear", KERNEL_US)
+            trace.idle(2e3 if rank else 50)
+        for at, kind in enumerate(kinds):
+            trace.kernel(f"aten::{kind}", KERNEL_US)
+            if rank and at in (number, number + 3):
+                trace.idle(1.5e3)
+        plain_step(trace, KERNEL_US)
+
+    def quick(trace: HostTrace, number: int) -> None:
+        step(trace, number, 0)
+
+    def slow(trace: HostTrace, number: int) -> None:
+        step(trace, number, 1)
+
+    stall, starved = causes_of(tmp_path, quick, slow)
+    assert (stall.code, stall.rank, starved.code, starved.rank) == ("host_stall", 1, "host_starved", 1)
+    assert stall.typical_ns == pytest.approx(11 * 1.95e6, rel=0.05) and starved.typical_ns < 4e6
+
+
 def test_a_host_on_which_everything_takes_three_times_as_long_is_starved(tmp_path: Path) -> None:
     """Though it may be a slow one: hosts that differ by less are nobody's fault."""
     (found,) = causes_of(tmp_path, undisturbed, undisturbed, slow=(1.0, 3.0))

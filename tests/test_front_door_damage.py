@@ -1,5 +1,6 @@
 """Damaged files cost a line and exit 2; a defect of ours a line that asks for a report, and exit 3."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -120,3 +121,74 @@ def test_a_log_without_a_result_is_refused_and_leaves_no_folder(tmp_path: Path) 
     log.write_text(json.dumps({**document, "results": []}))
     code, said = said_by(["import", str(log), "--out", str(tmp_path / "out")])
     assert code == 2 and "there is no result in it" in said and not (tmp_path / "out").exists()
+
+
+def rewritten(folder: Path, without: tuple[str, ...]) -> Path:
+    """Write a job of one GPU whose trace lacks some categories of events."""
+    trace = json.loads(gzip.decompress((DATA / "gpt_ddp_n1" / "rank0.json.gz").read_bytes()))
+    trace["traceEvents"] = [one for one in trace["traceEvents"] if one.get("cat") not in without]
+    folder.mkdir(exist_ok=True)
+    (folder / "rank0.json").write_text(json.dumps(trace))
+    return folder
+
+
+@pytest.mark.parametrize("verb", ["analyze", "report"])
+def test_traces_that_tell_nothing_are_said_to_and_end_with_2(verb: str, tmp_path: Path) -> None:
+    """They ended with 0, so that no script could tell them from an answer."""
+    folder = rewritten(tmp_path / "x", ("kernel", "gpu_memcpy", "gpu_memset"))
+    code, said = said_by([verb, str(folder)])
+    line = said.strip().splitlines()[-1]
+    assert code == 2 and "x: the traces do not say where the time goes: rank 0: rank0.json: the job ran on a " in line
+    assert line.startswith("scalescope: ") and "ProfilerActivity.CUDA" in line
+    assert said_by([verb, str(DATA / "gpt_ddp_n1"), "--html", str(tmp_path / "y.html")])[0] == 0
+
+
+def test_a_rank_without_its_device_leaves_the_others_to_be_told_alone(tmp_path: Path) -> None:
+    """Half of all launches had no kernel, though one rank's were all there: nothing was told."""
+    for rank in (0, 1):
+        (source,) = (DATA / "gpt8_ddp_delay4ms_rank1_n2").glob(f"rank{rank}*.json.gz")
+        trace = json.loads(gzip.decompress(source.read_bytes()))
+        device = ("kernel", "gpu_memcpy", "gpu_memset") if rank else ()
+        trace["traceEvents"] = [one for one in trace["traceEvents"] if one.get("cat") not in device]
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace))
+    code, said = said_by(["analyze", str(tmp_path)])
+    assert code == 0 and "2 GPUs, rank 0 alone (the trace of rank 1 is not whole): 96" in said
+
+
+def test_two_that_do_not_compare_end_with_2() -> None:
+    """It was 0: *compare BEFORE AFTER && deploy* deployed."""
+    code, said = said_by(["compare", str(DATA / "gpt_ddp_n2"), str(DATA / "gather_sm_n2")])
+    assert code == 2 and "are not comparable" in said
+
+
+def test_a_window_in_which_nothing_ran_is_no_step(tmp_path: Path) -> None:
+    """A schedule without repeat=1 opens again behind the last step, and writes over the file: *0.0% of the 0.03 ms step
+    is compute* was told, and *larger batches*.
+    """
+    mark = {"ph": "X", "cat": "user_annotation", "name": "ProfilerStep#3", "pid": 1, "tid": 1, "ts": 5.0, "dur": 30.0}
+    for rank in (0, 1):
+        about = {"backend": "gloo", "rank": rank, "world_size": 2}
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps({"distributedInfo": about, "traceEvents": [mark]}))
+    code, said = said_by(["analyze", str(tmp_path)])
+    assert code == 2 and "the traces do not say where its time goes" in said
+    assert "nothing ran in its steps" in said and "schedule(…, repeat=1)" in said
+
+
+def test_a_file_that_holds_its_events_twice_is_refused(tmp_path: Path) -> None:
+    """*Nothing between the ranks is wrong* was told of a rank that was delayed, beside a warning of NumPy's."""
+    for rank in (0, 1):
+        (source,) = (DATA / "gpt8_ddp_delay4ms_rank1_n2").glob(f"rank{rank}*.json.gz")
+        trace = json.loads(gzip.decompress(source.read_bytes()))
+        trace["traceEvents"] *= 2
+        (tmp_path / f"rank{rank}.json").write_text(json.dumps(trace))
+    code, said = said_by(["analyze", str(tmp_path)])
+    assert code == 2 and "rank0.json holds its events more than once" in said and said.count("\n") == 1
+
+
+def test_an_empty_file_is_said_to_be_and_a_whatif_says_why_it_has_nothing(tmp_path: Path) -> None:
+    (tmp_path / "rank0.json").touch()
+    code, said = said_by(["analyze", str(tmp_path)])
+    assert code == 2 and "rank0.json is no Kineto trace: it is empty" in said
+    folder = rewritten(tmp_path / "x", ("kernel", "gpu_memcpy", "gpu_memset"))
+    code, said = said_by(["whatif", str(folder)])
+    assert code == 2 and "is not replayed: rank 0: rank0.json: the job ran on a device" in said

@@ -12,7 +12,7 @@ from scalescope.report.text.findings import because
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.answer import PipelineRow, RunAnalysis, StepTimes
 from scalescope.scaling.evidence.host_cause import HostCause
-from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding import IN_STEPS, EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.detectors.host_causes import _annotated
 from scalescope.scaling.findings.of_rows.late_rank import with_late_rank
@@ -121,6 +121,14 @@ def test_loading_that_a_window_sized_by_chance_is_what_all_steps_say() -> None:
     before = list(again.findings)
     keep(again, again.findings)
     assert again.findings == before
+
+
+def test_loading_in_some_of_a_windows_steps_is_sized_by_all_steps_and_not_told_as_theirs() -> None:
+    """Before, `in 1 of 12 steps its host waits 120 ms for a batch` stood for what all 120 steps cost."""
+    often = EvidenceRow(kind="figure", name=IN_STEPS, ms=120.0, calls=1.0, value=12.0)
+    once = msgspec.structs.replace(LOADING, low_ms=0.0, evidence=(*LOADING.evidence, often))
+    (found,) = told([once]).findings
+    assert "of 12 steps" not in because(found) and "and all 120 steps tell what it costs" in because(found)
 
 
 def test_a_window_that_came_to_the_same_and_other_causes_of_a_rank_stay() -> None:

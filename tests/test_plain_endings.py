@@ -10,7 +10,7 @@ from scalescope.records.errors import UserError
 from scalescope.report.sentences import loss_sentence
 from scalescope.report.verdict import run_verdict
 from scalescope.report.views import waterfall_table
-from scalescope.scaling.answer import Quality, RunAnalysis, WaterfallPart
+from scalescope.scaling.answer import GrowingSteps, Quality, RunAnalysis, WaterfallPart
 from scalescope.scaling.finding import EvidenceRow, Finding, worth_telling
 from scalescope.scaling.run import _name_of
 from scalescope.scaling.study_answer import Waterfall
@@ -44,6 +44,16 @@ def test_a_run_without_a_profiler_lacks_no_traces() -> None:
     verdict = run_verdict(RunAnalysis(name="r", world_size=1, activity="gpu", quality=quality))
     assert "no step was profiled (profiler=none)" in verdict.headline
     assert not any("unusable" in note for note in verdict.notes)
+
+
+def test_what_rows_tell_of_a_run_without_a_profiler_is_not_followed_by_that_nothing_tells_it() -> None:
+    """Before, steps that grow were told, and then that nothing tells where their time goes."""
+    growing = GrowingSteps(first=5, last=95, from_ms=30.0, to_ms=66.0, a_step_ms=0.4, low_ms=0.38, high_ms=0.42,
+                           known_by="rows")  # fmt: skip
+    quality = Quality(verdict="unusable", reasons=["no step was profiled (profiler=none)"], unprofiled=True)
+    verdict = run_verdict(RunAnalysis(name="r", world_size=1, activity="gpu", quality=quality, growing=growing))
+    assert "0.400 ms" in verdict.headline
+    assert not any("nothing tells" in told for told in (verdict.headline, *verdict.sentences))
 
 
 @pytest.mark.parametrize("folder", ["tb", "log", "profiler", "traces"])

@@ -178,7 +178,8 @@ def test_traces_alone_are_known_by_what_they_tell(tmp_path: Path) -> None:
     assert said_by(["perfetto", str(folder), "--redact", "--out", str(packed)])[0] == 0
     text = gzip.decompress(packed.read_bytes()).decode()
     assert revealing(text, tmp_path) == [] and "train.py(33): step of user-1" in text and "gemm" in text
-    assert said_by(["analyze", str(folder), "--redact", "--json", str(answer)])[0] == 0
+    # the kernel has no launch, so nothing can be told, which 2 says; the answer is written all the same
+    assert said_by(["analyze", str(folder), "--redact", "--json", str(answer)])[0] == 2
     assert revealing(answer.read_text(), tmp_path) == []
 
 

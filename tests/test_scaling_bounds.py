@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,17 +10,22 @@ import numpy as np
 import pytest
 
 from scalescope.report.drawing.parts import BY_KEY
-from scalescope.report.text.findings import because, headline
+from scalescope.report.text.cures import cure_text
+from scalescope.report.text.findings import because, headline, todo, todo_elsewhere
 from scalescope.report.text.unexplained import unexplained_loss
-from scalescope.scaling.answer import AsRun, Collective, Quality, RunAnalysis, Split, StepSplit
-from scalescope.scaling.finding import EvidenceRow, Finding
+from scalescope.report.verdict import run_verdict
+from scalescope.scaling.answer import AsRun, Collective, Quality, RankSplit, RunAnalysis, Split, StepSplit
+from scalescope.scaling.finding import EvidenceRow, Finding, Reason, Remedy
 from scalescope.scaling.findings.bounds.bare_transfer import backward_passes, bare_transfer, broadcasts_buffers
 from scalescope.scaling.findings.bounds.differing_load import with_differing_load
+from scalescope.scaling.findings.bounds.of_steps import with_bounds
 from scalescope.scaling.findings.bounds.rank_apart import ranks_apart, with_ranks_apart
 from scalescope.scaling.findings.candidate import Candidate
+from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.replay.removal import Removal
+from tests.gloo_traces import GlooJob, analysed
 
 PARTS: dict[str, float] = dict.fromkeys(
     ("compute", "exposed_transfer", "exposed_wait", "exposed_unsplit", "exposed_memory", "idle_data", "idle_queued"),
@@ -33,12 +39,28 @@ def split(rank: int, step: int, **parts: float) -> StepSplit:
 
 
 def run_of(steps: list[StepSplit]) -> RunAnalysis:
+    ranks = sorted({one.rank for one in steps})
     return RunAnalysis(
         name="x",
-        world_size=len({one.rank for one in steps}),
+        world_size=len(ranks),
         activity="cpu",
         quality=Quality(verdict="good"),
+        ranks=[whole_of([one for one in steps if one.rank == rank]) for rank in ranks],
         steps=steps,
+    )
+
+
+def whole_of(steps: list[StepSplit]) -> RankSplit:
+    """A rank's window of these steps."""
+    parts: dict[str, Any] = {f"{part}_ms": sum(one.part_ms(part) for one in steps) for part in (*PARTS, "idle_launch")}
+    return RankSplit(
+        rank=steps[0].rank,
+        steps=len(steps),
+        window_ms=sum(one.window_ms for one in steps),
+        communication_ms=0.0,
+        overlap_fraction=None,
+        before_window_ms=0.0,
+        **parts,
     )
 
 
@@ -58,6 +80,46 @@ def test_a_rank_apart_is_named_also_where_waits_cannot_be_dealt_out(wait: str) -
     assert found.ms == pytest.approx(46) and (found.low_ms or 0) > 40 and (found.high_ms or 0) >= 51
 
 
+def test_a_rank_apart_is_named_also_where_another_one_is_held_up_once() -> None:
+    """Four ranks in groups that are not known: rank 3 is late in each step, and rank 2 for 30 ms in one of three."""
+    rows = []
+    for step in range(3):
+        for rank in range(4):
+            idle = 72.0 if rank == 3 else 42.0 if (rank, step) == (2, 2) else 12.0
+            rows.append(split(rank, step, compute=7, idle_launch=idle, exposed_unsplit=110.0 - idle))
+    (found,) = ranks_apart(run_of(rows))
+    assert (found.code, found.rank) == ("host_stall", 3) and 45 < (found.ms or 0) <= 60
+
+
+def stall(ms: float, rank: int = 1) -> Finding:
+    rows = (EvidenceRow(kind="figure", name="gap_before aten::mm", ms=ms),)
+    return Finding(code="host_stall", rank=rank, ms=ms, low_ms=ms, high_ms=ms, evidence=rows, backed="replay")
+
+
+def test_a_rank_apart_is_told_where_less_than_half_of_it_was_and_where_it_stands_still() -> None:
+    nothing = Finding(code="nothing", ms=None, low_ms=None, high_ms=None, backed="replay")
+    enough = [stall(30.0)]
+    assert with_ranks_apart(two_ranks(4), enough) == enough
+    (found,) = with_ranks_apart(two_ranks(4), [stall(10.0), nothing])
+    assert found.ms == pytest.approx(46)
+    assert [row.name for row in found.evidence] == ["gap_before aten::mm", "idle_launch"]
+    assert "before aten::mm" in because(found)
+    assert [one.rank for one in with_ranks_apart(two_ranks(4), [stall(50.0, rank=0)])] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("idle", "others_idle", "waits"),
+    [([52.0] * 4, 30.0, 22.0), ([52.0, 52.0, 1.0, 1.0], 1.0, 50.0), ([52.0] * 4, 1.0, 0.0)],
+    ids=["not twice the others'", "in half of the steps", "while it waits as long as they do"],
+)
+def test_no_rank_is_apart(idle: list[float], others_idle: float, waits: float) -> None:
+    rows = []
+    for step, ms in enumerate(idle):
+        rows.append(split(0, step, compute=8, idle_launch=others_idle, exposed_wait=50.0))
+        rows.append(split(1, step, compute=8, idle_launch=ms, exposed_wait=50.0 - waits))
+    assert not ranks_apart(run_of(rows))
+
+
 def test_one_step_names_the_rank_and_says_that_it_is_one() -> None:
     run = two_ranks(1)
     (found,) = with_ranks_apart(run, [])
@@ -71,6 +133,16 @@ def test_ranks_that_idle_alike_or_that_nobody_waits_for_are_not_apart() -> None:
     assert not ranks_apart(two_ranks(4, idle=1.5))
     alone = [split(rank, step, compute=8, idle_launch=52.0 * rank) for step in range(4) for rank in (0, 1)]
     assert not ranks_apart(run_of(alone))
+
+
+@pytest.mark.parametrize("code", ["unfaithful", "lost", "other_steps", "unknown_collectives"])
+def test_no_rank_is_apart_by_what_its_trace_lacks(code: Any) -> None:
+    """Before, a rank whose collectives the profiler lost cost 46 ms a step: it seemed to do nothing meanwhile."""
+    run = two_ranks(4)
+    run.unpriced = Reason(code, "")
+    assert [one.rank for one in with_bounds(run, {}) or []] == ([1] if code == "unfaithful" else [])
+    run.quality.lossy_ranks = [1]
+    assert not with_bounds(run, {})
 
 
 def launching(ms: float) -> Finding:
@@ -97,6 +169,17 @@ def test_a_loss_that_the_findings_hardly_explain_comes_before_them(ms: float, le
     assert bool(lead) is leads
 
 
+def test_what_is_bare_is_said_once() -> None:
+    """Before: `40.0 ms … are exposed transfer …; exposed transfer costs at most 20.0 ms …: nothing hides 40.0 ms`."""
+    run = bare_run(8, 2.0)
+    (transfer,) = bare_transfer(run, record([12, 15, 32, 35], [10, 30], [90]), [])
+    run.findings = [transfer]
+    lost = [(BY_KEY["exposed_transfer"], 30.0), (BY_KEY["exposed_wait"], 25.0)]
+    assert transfer.ms == pytest.approx(15.0) and not unexplained_loss(run, 115.0, 60 / 115, lost)
+    run.findings = [launching(5.5)]
+    assert unexplained_loss(run, 115.0, 60 / 115, lost)
+
+
 def record(
     reduces: list[int], forwards: list[int], updates: list[int], broadcasts: Sequence[int] = ()
 ) -> dict[int, RankRecord]:
@@ -116,8 +199,13 @@ def record(
 
 @pytest.mark.parametrize(
     ("reduces", "updates", "passes"),
-    [([12, 15, 32, 35, 52, 55, 72, 75], [90], 4), ([72, 75], [90], 1), ([12, 32, 52, 72], [20, 40, 60, 90], 1)],
-    ids=["in each of four", "in the last alone", "a step each"],
+    [
+        ([12, 15, 32, 35, 52, 55, 72, 75], [90], 4),
+        ([72, 75], [90], 1),
+        ([12, 32, 52, 72], [20, 40, 60, 90], 1),
+        ([12, 15, 32, 52, 55, 72, 75], [90], 1),
+    ],
+    ids=["in each of four", "in the last alone", "a step each", "now more and now less"],
 )
 def test_gradients_that_are_exchanged_in_each_backward_pass_are_counted(
     reduces: list[int], updates: list[int], passes: int
@@ -173,22 +261,41 @@ class Launched:
     work_ns: np.ndarray
 
 
-def scene_of(load: list[list[float]]) -> Any:
-    """Six products on each rank and step, that take so many times 1 ms each; one of them is interrupted everywhere."""
+def scene_of(
+    load: list[list[float]], count: int = 6, name: str = "aten::mm", each_ns: float = 1e6, longer: int = 6,
+    step_ms: float = 20.0,
+) -> Any:  # fmt: skip
+    """Products on each rank and step that take so many times as long, or so many of them; one is interrupted."""
     launches = {
         (rank, step): Launched(
-            list(range(6)), np.arange(6), np.array([1e6 * times * (1.0 if at else 4.0) for at in range(6)])
+            list(range(count)),
+            np.arange(count),
+            np.array([each_ns * (times if at < longer else 1.0) * (1.0 if at else 4.0) for at in range(count)]),
         )
         for rank, own in enumerate(load)
         for step, times in enumerate(own)
     }
     side = SimpleNamespace(ranks=[0, 1], steps=list(range(len(load[0]))), launches=launches)
-    graph = SimpleNamespace(activities=[SimpleNamespace(name="aten::mm")] * 6)
-    return SimpleNamespace(side=side, replayer=SimpleNamespace(graph=graph), step_ms=20.0)
+    graph = SimpleNamespace(activities=[SimpleNamespace(name=name)] * count)
+    return SimpleNamespace(side=side, replayer=SimpleNamespace(graph=graph), step_ms=step_ms)
 
 
 def by_turns() -> Candidate:
     return Candidate(code="slower_compute", rank=0, removals=(Removal("slow", 0),))
+
+
+def test_loads_that_differ_are_told_once_and_cost_what_evening_them_out_brings(tmp_path: Path) -> None:
+    """Before, they were unsteady steps first, at what the step would be if all had the least: 26 of 41 ms."""
+    job = GlooJob()
+    loads = [[1, 4, 1, 2, 4, 1], [4, 1, 2, 1, 1, 4]]
+    for step in range(6):
+        job.step(3 + step)
+        for rank, own in enumerate(loads):
+            job.compute(12.0 * own[step], rank=rank, calls=12)
+        job.all_reduce(2.0)
+    (found,) = analysed(job.write(tmp_path)).findings
+    told = [12.0 * abs(one - two) / 2 for one, two in zip(*loads, strict=True)][:-1]  # the last one ends with the trace
+    assert found.code == "alternating_load" and found.ms == pytest.approx(sum(told) / len(told), rel=0.02)
 
 
 def test_loads_that_differ_by_rank_and_step_are_no_other_process_on_the_cores() -> None:
@@ -198,7 +305,165 @@ def test_loads_that_differ_by_rank_and_step_are_no_other_process_on_the_cores() 
     assert found.gain_ms is not None and found.gain_ms[0] == pytest.approx(9 * (1.5 * 4 + 0.5 * 2) / 6, rel=0.01)
 
 
+def test_ranks_whose_cores_others_take_now_here_and_now_there_take_no_turns(tmp_path: Path) -> None:
+    """Before, an undisturbed job on shared cores began with `alternating load costs 35.7 ms (30.7 ms to 39.3 ms)`."""
+    job = GlooJob()
+    for step, late in enumerate((0, 1, 1, 0, 1, 0)):
+        job.step(3 + step)
+        job.compute(60.0, calls=12)
+        job.compute(6.0, "aten::_fused_sgd_")
+        job.compute(18.0, "aten::_fused_sgd_", rank=late)
+        job.compute(6.0, "aten::_fused_sgd_", rank=1 - late)
+        job.all_reduce(2.0)
+    assert not {one.code for one in analysed(job.write(tmp_path)).findings} & {"alternating_load", "unsteady"}
+
+
+def test_a_rank_that_has_more_in_each_step_but_now_more_and_now_less_is_an_alternating_load_too() -> None:
+    (found,) = with_differing_load(scene_of([[1.0] * 6, [2.0, 4.0] * 3]), [by_turns()])
+    assert found.code == "alternating_load"
+
+
+BY_TURNS = [[1.0, 4.0, 1.0, 2.0, 4.0, 1.0], [4.0, 1.0, 2.0, 1.0, 1.0, 4.0]]
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        scene_of(BY_TURNS, longer=4),
+        scene_of([[1.0, 4.0, 1.0, 1.0, 4.0, 1.0], [1.0, 4.0, 1.0, 1.0, 4.0, 2.0]]),
+        scene_of(BY_TURNS, step_ms=10_000.0),
+        scene_of(BY_TURNS, name="aten::add_"),
+        scene_of(BY_TURNS, each_ns=5_000.0, step_ms=0.1),
+        scene_of(BY_TURNS, count=2),
+        scene_of([own[:2] for own in BY_TURNS]),
+    ],
+    ids=["some products alone, as beside another process", "on all ranks in the same steps", "of a long step",
+         "nothing that multiplies", "too short to tell", "too few products", "too few steps"],
+)  # fmt: skip
+def test_loads_are_told_by_most_products_of_most_steps_alone(scene: Any) -> None:
+    told = [by_turns()]
+    assert with_differing_load(scene, told) == told
+
+
 @pytest.mark.parametrize("load", [[[1.0] * 6, [1.05] * 6], [[1.0] * 6, [3.0] * 6]], ids=["alike", "one has more"])
 def test_loads_that_are_alike_or_one_ranks_own_do_not_alternate(load: list[list[float]]) -> None:
     told = [by_turns()]
     assert with_differing_load(scene_of(load), told) == told
+
+
+def gloo_job(*transfers_ms: list[float], compute_ms: float = 60.0) -> GlooJob:
+    """Steps of one backward pass before all-reduces that take so long each, one list a step."""
+    job = GlooJob()
+    for number, transfers in enumerate(transfers_ms):
+        job.step(3 + number)
+        job.compute(compute_ms, calls=20)
+        for ms in transfers:
+            job.all_reduce(ms)
+        job.compute(4.0, "Optimizer.step#SGD.step")
+    return job
+
+
+def test_transfer_that_is_what_the_job_sends_is_told_as_that_and_not_as_a_fault(tmp_path: Path) -> None:
+    """Before, a job that nothing is the matter with began with `exposed transfer costs at most 30.0 ms of …`."""
+    verdict = run_verdict(analysed(gloo_job(*[[7.5] * 4] * 6).write(tmp_path)))
+    _, told = verdict.headline.split(": ", 1)
+    assert (
+        told.startswith("30.0 ms of the ") and " step are transfer that nothing hides, in 4 collectives a step" in told
+    )
+    assert told.endswith("that is what the job sends, and no fault is found in it.")
+    assert verdict.advice.startswith("send less, or less often: at most 30.0 ms a step")
+
+
+def bare_run(operations: int, transfer_ms: float, *, steps: int = 3, size: int | None = None) -> RunAnalysis:
+    """A run of which each step computes for 60 ms and sends for 30, in so many collectives that take so long each."""
+    run = run_of([split(rank, step, compute=60, exposed_transfer=30) for step in range(steps) for rank in (0, 1)])
+    run.collectives = [
+        Collective(index=at, operation="all_reduce", bytes=size, dtype=None, group="0", group_size=2, step=step,
+                   transfer_us=1e3 * transfer_ms * (1 if (step + at) % steps == 0 else 4))
+        for step in range(steps) for at in range(operations)
+    ]  # fmt: skip
+    return run
+
+
+@pytest.mark.parametrize(
+    ("operations", "transfer_ms", "size", "cure", "most_ms"),
+    [(12, 0.3, None, "record_sizes", 27.5), (12, 1.5, None, "send_less", 30.0), (4, 0.3, None, "send_less", 30.0),
+     (12, 0.3, 25 << 20, "send_less", 30.0)],
+    ids=["many that are quick at their quickest", "many that never are", "a few", "of known sizes"],
+)  # fmt: skip
+def test_only_many_quick_collectives_of_unknown_sizes_may_be_small_ones(
+    operations: int, transfer_ms: float, size: int | None, cure: str, most_ms: float
+) -> None:
+    (found,) = bare_transfer(bare_run(operations, transfer_ms, size=size), {}, [])
+    assert found.remedy is not None and (found.remedy.cure, found.at_most) == (cure, True)
+    assert [found.low_ms, found.ms, found.high_ms] == pytest.approx([0.0, most_ms, most_ms])
+    assert ("no fault is found" in because(found)) is (cure == "send_less")
+
+
+def test_gradients_of_several_backward_passes_cost_all_but_the_last_whatever_else_is_found() -> None:
+    passes = record([12, 15, 32, 35, 52, 55, 72, 75], [10, 30, 50, 70], [90])
+    (found,) = bare_transfer(bare_run(8, 1.5), passes, [launching(28.0)])
+    assert found.remedy is not None and found.remedy.cure == "exchange_once"
+    assert found.ms == pytest.approx(30 * 3 / 4)
+    assert "gradients are exchanged in each of the step's 4 backward passes" in headline(found, 90.0, 2)
+
+
+def transfer_found(ms: float) -> Finding:
+    return Finding(code="small_buckets", ms=ms, low_ms=ms, high_ms=ms, backed="replay")
+
+
+def test_bare_transfer_is_no_finding_where_others_explain_it_or_devices_replay_it() -> None:
+    run = bare_run(4, 7.5)
+    assert bare_transfer(run, {}, [transfer_found(9.0)]) and not bare_transfer(run, {}, [transfer_found(11.0)])
+    # of a bound half counts, and of launching what is sure
+    assert bare_transfer(run, {}, [launching(12.0)]) and not bare_transfer(run, {}, [launching(14.0)])
+    other = bare_run(4, 7.5)
+    for one in (*other.steps, *other.ranks):  # beside what else is lost
+        one.idle_launch_ms += 29.0 * getattr(one, "steps", 1)
+        one.window_ms += 29.0 * getattr(one, "steps", 1)
+    assert bare_transfer(other, {}, [launching(14.0)]) and not bare_transfer(other, {}, [transfer_found(11.0)])
+    turns = Remedy(cure="fewer_threads")
+    known = Finding(code="host_starved", ms=1.0, low_ms=1.0, high_ms=1.0, remedy=turns, backed="none")
+    assert not bare_transfer(run, {}, [known])  # threads that take turns move data as slowly as they compute
+    run.activity = "gpu"
+    assert not bare_transfer(run, {}, [])
+    waiting = run_of([split(rank, 0, compute=60, exposed_transfer=30, exposed_wait=31) for rank in (0, 1)])
+    little = run_of([split(rank, 0, compute=300, exposed_transfer=30) for rank in (0, 1)])
+    unsplit = run_of([split(rank, 0, compute=60, exposed_transfer=30, exposed_unsplit=2) for rank in (0, 1)])
+    for other in (waiting, little, unsplit):
+        other.collectives = bare_run(4, 7.5).collectives
+        assert not bare_transfer(other, {}, [])
+
+
+def test_advice_for_what_only_infers_speaks_of_no_gradients() -> None:
+    run = bare_run(4, 7.5)
+    run.trains = False
+    keep(run, bare_transfer(run, {}, []))
+    assert "gradient" not in f"{cure_text(run.findings[0].remedy)} {todo_elsewhere(run.findings[0])}"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("part", ["compute", "idle_data", "idle_launch", "exposed_memory"])
+@pytest.mark.parametrize("steps", [1, 4])
+def test_what_a_rank_apart_does_is_told_without_steps_that_are_not_there(part: str, steps: int) -> None:
+    """Before: `in 1 of 1 steps`, and all that the rank computes as what it does longer than the others."""
+    rows = [split(0, step, **{part: 2.0, "exposed_wait": 50.0}) for step in range(steps)]
+    rows += [split(1, step, **{part: 52.0}) for step in range(steps)]
+    (found,) = ranks_apart(run_of(rows))
+    told = headline(found, 52.0, 2)
+    assert "1 of 1" not in told and "+52" not in told
+    assert ("record" in todo(found)) is (steps == 1)
+    if part in ("compute", "idle_launch"):
+        assert "52.0 ms a step, the others" in told and "2.0 ms at most" in told
+
+
+def test_what_cannot_be_priced_stands_behind_ranks_apart() -> None:
+    unknown = Finding(code="profiler_cost", ms=None, low_ms=None, high_ms=None, backed="none")
+    assert [one.code for one in with_ranks_apart(two_ranks(4), [unknown])] == ["host_stall", "profiler_cost"]
+
+
+def test_advice_is_not_given_twice_where_no_finding_has_a_remedy() -> None:
+    """Before: `find the rank that comes last …; beyond that, find the rank that comes last …`."""
+    run = run_of([split(0, 0, compute=5, exposed_wait=106, idle_launch=10), split(1, 0, compute=5, exposed_wait=116)])
+    run.findings = [launching(5.5)]
+    verdict = run_verdict(run)
+    assert "exposed wait" in verdict.headline and "beyond that" not in verdict.advice

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from host_traces import HostTrace, backward, forward, optimise
 from msgspec.structs import replace
@@ -10,9 +11,11 @@ from scalescope.records.statistics import is_beyond_chance, student_95, student_
 from scalescope.report.text.findings import because, first_to_do, headline_of_all, more_steps
 from scalescope.scaling.evidence.compare import compare_hosts
 from scalescope.scaling.finding import BESIDES, EvidenceRow, Finding, Remedy, is_within_noise
+from scalescope.scaling.findings.detectors.slower_compute import InCommon, for_sure
 from scalescope.scaling.findings.measured import measured_findings, with_loading
 from scalescope.scaling.rank.partition import Partition
 from scalescope.scaling.ranks.read import read_ranks
+from scalescope.scaling.trace.kernel_kinds import MATMUL
 from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.verdicts.stragglers import Late
 
@@ -44,6 +47,50 @@ def test_nobody_is_accused_of_what_others_do_on_its_cores() -> None:
     for on_cpu, one, accused in ((True, chance, False), (True, sure, True), (False, chance, True)):
         (found,) = measured_findings([one], STEP_MS, ranks=2, on_cpu=on_cpu)
         assert is_within_noise(found) != accused
+        assert not (found.at_least and is_within_noise(found)), "what may be nothing is no least cost"
+
+
+def products(*times_as_long: list[float]) -> InCommon:
+    """Return one rank's products of 1 ms elsewhere, in steps of so many times as long each."""
+    rows = [(step, ratio) for step, own in enumerate(times_as_long) for ratio in own]
+    return InCommon(
+        name=["aten::linear"] * len(rows),
+        kind=[MATMUL] * len(rows),
+        mine=np.array([1e6 * ratio for _, ratio in rows]),
+        theirs=np.full(len(rows), 1e6),
+        steps=len(times_as_long),
+        step=[step for step, _ in rows],
+    )
+
+
+def test_a_rank_whose_quickest_products_take_several_times_as_long_is_slower_whatever_noise_hides_of_the_cost() -> None:
+    """Eight times the batch, two steps: *launching costs at most 1.2 ms* of 97 was said first."""
+    (row,) = for_sure(products([4.8, 4.2, 9.0, 5.0], [4.6, 4.9, 5.1, 30.0]))
+    assert row.value == pytest.approx(4.5, abs=0.3)
+    for by_turns in (products([1.0, 9.0, 1.1, 9.0], [8.0, 1.0, 9.0, 1.0]), products([4.8, 4.2, 9.0, 5.0])):
+        assert not list(for_sure(by_turns))
+    sure = Finding(code="slower_compute", rank=1, ms=37.8, low_ms=0.0, high_ms=63.9, backed="replay", evidence=(row,))
+    launching = Finding(code="host_bound", ms=1.2, low_ms=1.1, high_ms=1.3, backed="replay", at_most=True)
+    told, doubtful = headline_of_all([sure, launching], 97.0, 2, "")
+    assert told.startswith("rank 1 may cost 37.8 ms (0.00 ms to 63.9 ms) of the 97.0 ms step: ") and not doubtful
+    assert told.endswith("; how much, the noise hides.")
+
+
+@pytest.mark.parametrize(("sure_ms", "leads"), [(1.2, False), (30.0, True)])
+def test_what_is_sure_leads_only_where_it_is_no_trifle(sure_ms: float, leads: bool) -> None:
+    """A slow server of 18 ms, or nothing, stood behind *launching costs at most 1.0 ms of the 70.4 ms step*."""
+    doubtful = Finding(code="slower_compute", rank=1, ms=37.8, low_ms=0.0, high_ms=63.9, backed="replay",
+                       remedy=Remedy(cure="look_at_rank"))  # fmt: skip
+    sure = Finding(code="host_bound", ms=sure_ms, low_ms=sure_ms, high_ms=sure_ms, backed="replay", at_most=True,
+                   remedy=Remedy(cure="compile"))  # fmt: skip
+    told, beside = headline_of_all([doubtful, sure], 97.0, 2, "36% is compute.")
+    assert beside.startswith("Rank 1 may cost 37.8 ms") and first_to_do([doubtful, sure]) is (
+        sure if leads else doubtful
+    )
+    lead = (
+        f"launching costs at most {sure_ms:.1f} ms" if leads else "no rank stands out from the noise: 36% is compute."
+    )
+    assert told.startswith(lead)
 
 
 def partitions(*loads_ms: list[float]) -> dict[int, list[Partition]]:
@@ -68,14 +115,13 @@ def test_where_noise_hides_most_more_steps_come_first_and_nobody_is_accused() ->
     launching = Finding(code="host_bound", ms=4.0, low_ms=1.0, high_ms=4.0, backed="replay", at_most=True,
                         remedy=Remedy(cure="compile"))  # fmt: skip
     told, doubtful = headline_of_all([may, launching], 66.8, 2, "")
-    assert told.startswith("launching costs at most 4.0 ms") and "rank 1" not in told
-    assert told.endswith("; whether a rank costs more than that, so few steps do not tell.")
+    assert told.startswith("no rank stands out from the noise") and "rank 1" not in told
     assert doubtful.startswith("Rank 1 may cost 20.7 ms") and "or nothing" in doubtful
     assert more_steps([may, launching]).startswith("profile more steps (active=20): these do not tell whether rank 1")
     larger = replace(launching, ms=12.0, low_ms=10.0, high_ms=12.0)
     sure = replace(may, low_ms=15.0)
     for findings in ([may, larger], [sure, launching], [may], [launching]):
-        assert more_steps(findings) == "" and "few steps" not in headline_of_all(findings, 66.8, 2, "")[0]
+        assert more_steps(findings) == ""
 
 
 def test_what_is_there_for_sure_is_said_before_what_costs_less_for_sure() -> None:
@@ -99,6 +145,15 @@ def test_a_loader_that_is_slow_now_and_then_is_its_ranks() -> None:
     assert "in 3 of 12 profiled steps" in because(found)
     (once,) = with_loading([], partitions([0.1] * 11 + [120.0], [0.1] * 12), set(), STEP_MS, on_cpu=True)
     assert is_within_noise(once)
+
+
+def test_loading_of_a_single_step_is_told_as_that_of_one_step() -> None:
+    """Before, `loading data costs 41.5 ms (41.5 ms to 41.5 ms)`: one step does not tell what is usual."""
+    for loads in ([41.5], [42.0]), ([41.5], [0.1]):
+        (found,) = with_loading([], partitions(*loads), set(), STEP_MS)
+        assert (found.low_ms, found.rank) == (0.0, None if loads[1][0] > 1 else 0)
+        told, _ = headline_of_all([found], STEP_MS, 2, "")
+        assert "the only one that is recorded whole" in told and "1 of 1" not in told
 
 
 def test_ranks_that_wait_for_a_lock_by_turns_stall_at_one_place_each_as_long_as_it_does(tmp_path: Path) -> None:

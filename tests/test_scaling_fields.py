@@ -47,7 +47,7 @@ def agrees(array: bytes) -> bool:
     found = compiled.read_fields(array)
     if found is None:
         return False
-    told = in_python(array, bool((found.start >= EXACT_FLOAT_US * 1000).any()))
+    told = in_python(array, bool((np.abs(found.start) >= EXACT_FLOAT_US * 1000).any()))
     assert found.count == told.count
     rows = rows_of(found)
     for column in WORDS:
@@ -200,6 +200,18 @@ def test_times_that_need_more_digits_than_a_float_has_are_exact_after_a_block_of
         mixed.add(text)
         plain.add_events(decode_events(text, False))
     assert mixed._operators.columns()[0].tolist() == plain._operators.columns()[0].tolist(), "the first block decides"
+
+
+@pytest.mark.parametrize("at_us", ["1700000000000000.123", "-9503523469440.019", "-1700000000000000.123"])
+def test_times_far_on_either_side_of_the_clocks_zero_are_exact_in_c_and_python(
+    at_us: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = f'[{{"ph": "X", "cat": "cpu_op", "name": "a", "ts": {at_us}, "dur": 0.001}}]'.encode()
+    for read in (compiled.read_fields, lambda array: None):
+        monkeypatch.setattr(columns, "read_fields", read)
+        found = columns.Columns()
+        found.add(text)
+        assert found._operators.columns()[0].tolist() == [int(at_us.replace(".", ""))]
 
 
 def test_columns_take_half_the_space_until_a_number_needs_the_whole() -> None:

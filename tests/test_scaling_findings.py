@@ -20,15 +20,17 @@ from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.finding import HIDDEN, INPUTS, EvidenceRow, Finding, Remedy, as_costly, is_certain, weight
 from scalescope.scaling.findings.add import add_findings
+from scalescope.scaling.findings.bounds.many_buckets import HostPlaces, rows_of
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.derived import advice_of, stragglers_of
-from scalescope.scaling.findings.detectors.alternating_load import alternating_load
 from scalescope.scaling.findings.detectors.slower_compute import slower_compute
 from scalescope.scaling.findings.in_range import hold
 from scalescope.scaling.findings.late_root import late_root
 from scalescope.scaling.findings.pricing import price
+from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
 from scalescope.scaling.ranks.summary import read_rank
 from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.graph import Activity, Contention, Graph, HostCall, Transfer
 from scalescope.scaling.replay.load import find_targets, open_replayer, read_records
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.whatif import Replayer
@@ -98,8 +100,10 @@ def test_a_kernel_that_one_rank_alone_runs_is_found_however_short_where_the_step
 def test_bounds_weigh_half_and_what_can_be_taken_away_what_is_sure_of_it() -> None:
     sure = Finding(code="host_bound", ms=4.0, low_ms=3.0, high_ms=5.0, backed="replay", at_most=True)
     doubtful = msgspec.structs.replace(sure, low_ms=-1.0)
-    copies, contention = (msgspec.structs.replace(sure, code=code) for code in ("copies", "contention"))
-    assert [weight(one) for one in (sure, doubtful, copies, contention)] == [3.5, 2.0, 3.5, 2.0]
+    copies, late, contention = (
+        msgspec.structs.replace(sure, code=code) for code in ("copies", "late_bucket", "contention")
+    )
+    assert [weight(one) for one in (sure, doubtful, copies, late, contention)] == [3.5, 2.0, 3.5, 3.5, 2.0]
 
 
 def test_the_first_sentence_names_two_causes_where_either_may_cost_more() -> None:
@@ -241,25 +245,6 @@ def test_activations_that_one_rank_computes_again_inside_the_same_operators_are_
         assert [(one.code, one.rank) for one in found(job)] == [("slower_compute", 2)]
 
 
-@pytest.mark.parametrize(
-    ("calls", "cure"), [({0: 9, 1: 9}, "free_cores"), ({0: 9, 1: 10}, "even_out"), (None, "even_out")]
-)
-def test_ranks_that_take_turns_at_the_same_work_on_cores_have_others_there(
-    calls: dict[int, int] | None, cure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Equal batches were to be evened out."""
-    folder = data_parallel.run(tmp_path, Disturbance(longer_in_turns=1.3), world_size=2, steps=8, ahead=True)
-    if calls is not None:
-        with_calls(folder, calls)
-    explained = explain_traces(find_sources(folder), folder.name, 1, for_replay=True)
-    replayer = open_replayer(find_targets(folder)[0], explained.analysis, [], explained.records, 1)
-    monkeypatch.setattr(replayer, "on_cpu", True)
-    (one,) = alternating_load(Scene(explained.analysis, replayer, step_ms=replayer.base_ns / 1e6))
-    assert one.remedy is not None and one.remedy.cure == cure
-    told = because(Finding(code=one.code, ms=1.0, low_ms=1.0, high_ms=1.0, evidence=one.evidence, backed="replay"))
-    assert told.endswith("and multiply the same: others use their cores by turns") == (cure == "free_cores")
-
-
 def test_what_a_script_told_of_its_samples_tells_it_too(tmp_path: Path) -> None:
     folder = data_parallel.run(tmp_path, Disturbance(slower={3: 1.5}), ahead=True)
     explained = explain_traces(find_sources(folder), folder.name, 1, for_replay=True)
@@ -288,6 +273,7 @@ def test_figures_that_are_exchanged_one_by_one_cost_all_rounds_but_one(tmp_path:
     analysis = analysed(data_parallel.run(tmp_path / "many", Disturbance(figures=4), ahead=True))
     (one,) = analysis.findings
     assert (one.code, one.rank) == ("small_collectives", None) and one.ms == pytest.approx(0.6, rel=0.02)
+    assert one.backed == "replay" and not one.at_most, "with what hosts take to hand them over"
     assert one.remedy is not None and one.remedy.cure == "merge_collectives"
     assert "4 collectives a step, most of them all_reduce, of 4 B" in run_verdict(analysis).headline
     (single,) = found(data_parallel.run(tmp_path / "one", Disturbance(figures=1), ahead=True))
@@ -300,6 +286,28 @@ def test_vectors_that_are_reduced_one_by_one_may_be_gradients_which_every_step_n
     assert (one.code, one.rank) == ("small_collectives", None) and one.ms == pytest.approx(0.6, rel=0.02)
     assert one.remedy is not None and one.remedy.cure == "merge_tensors"
     assert "gradients in one flat tensor" in cure_elsewhere(one.remedy) and "not in every" not in cure_text(one.remedy)
+
+
+def test_gradients_that_are_reduced_one_by_one_are_told_without_their_shapes(tmp_path: Path) -> None:
+    """20 of 16 KiB, 0.2 ms each, after one of 256 MiB: they travel as one. Launching was told."""
+    job = Disturbance(one_piece=64 << 20, figures=20, numbers=1 << 12)
+    one = next(one for one in found(data_parallel.run(tmp_path, job, ahead=True)) if one.code == "small_buckets")
+    assert one.ms == pytest.approx(19 * 0.2, rel=0.05) and one.rank is None and not one.at_most
+    assert one.remedy is not None and one.remedy.cure == "merge_tensors", "no DDP is there"
+    assert "all-reduces a step of 16.0 KiB in the median" in because(one)
+
+
+def test_activations_that_the_next_layer_needs_are_no_buckets() -> None:
+    """Of a row of all-reduces only those go together of which nothing multiplies the first before the last is there."""
+    graph = Graph([0], [], [], {}, {}, {0: []}, {0: 0.0}, [], {}, {}, {}, {}, [0], Contention())
+    for index in range(3):
+        product = graph.add(Activity(0, 7, COMPUTE, 0.0, 0, "nvjet_128x256_TNT"), 1.0)
+        if index == 1:  # the second all-reduce begins after a product of what the first one brought
+            graph.after[product] = [graph.transfers[0].members[0]]
+        member = graph.add(Activity(0, 9, COMMUNICATION, 0.0, 0, "all_reduce", collective=index), 1.0)
+        graph.calls[0] += [HostCall(1.0, 0.0, 1.0, launches=at) for at in (product, member)]
+        graph.transfers.append(Transfer({0: member}, 1.0, "all_reduce", 1 << 20, "float32", 2, 0, 1.0, 0.0))
+    assert list(rows_of(graph, [0, 1, 2], {0: HostPlaces.of(graph, 0)})) == [[0], [1, 2]]
 
 
 def test_ddps_own_tiny_buckets_are_no_figures() -> None:

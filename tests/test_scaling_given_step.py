@@ -9,6 +9,12 @@ from scalescope.report.verdict import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.untraced import given_steps
+from scalescope.scaling.costs.interval import Interval
+from scalescope.scaling.replay.change import Change
+from scalescope.scaling.replay.load import read_records
+from scalescope.scaling.replay.removal import Removal
+from scalescope.scaling.replay.whatif import Replayer
+from tests.host_traces import HostTrace, backward, forward
 
 DATA = Path(__file__).parent / "data"
 JOB = DATA / "gpt8_ddp_none_n2"  # traced 48.5 ms a step, of which its devices compute for 24.1
@@ -67,3 +73,27 @@ def test_a_small_jobs_too(step_ms: float, contradicts: str | None) -> None:
     told = with_step(DATA / "gather_sm_n2", step_ms)
     assert told.as_run is not None and told.as_run.contradicts == contradicts
     assert ("contradicts the traces" in run_verdict(told).headline) == (contradicts is not None)
+
+
+def test_of_a_known_mean_step_a_cause_is_known_as_well_as_what_it_leaves(tmp_path: Path) -> None:
+    """Copies of 1 to 3 ms in steps that are even without them: three steps told them as 2 ms (0 to 4.5)."""
+    lengths = iter((1_000.0, 3_000.0, 2_000.0, 2_000.0))
+
+    def step(trace: HostTrace, number: int) -> None:
+        forward(trace, 60.0)
+        trace.kernel("aten::copy_", next(lengths), "Memcpy DtoD (Device -> Device)", "gpu_memcpy")
+        backward(trace, 60.0)
+        trace.synchronise("DeviceSynchronize")
+
+    HostTrace().steps(4, step).write(tmp_path)
+    replayer, change = Replayer(read_records(tmp_path)), Change(without=(Removal("copies"),))
+    alone = replayer.predict(change)
+    replayer.known_ns = Interval(replayer.base_ns, 0.99 * replayer.base_ns, 1.01 * replayer.base_ns)
+    known = replayer.predict(change)
+    assert alone.low_ms is not None and known.low_ms is not None and known.high_ms is not None
+    assert known.change_ms == alone.change_ms == pytest.approx(-2.0, rel=0.02)
+    assert alone.low_ms < -4 and known.low_ms > -2.3 and known.high_ms < -1.7
+    # off by what the replayed steps are off the known mean
+    replayer.known_ns = Interval(0.9 * replayer.base_ns, 0.9 * replayer.base_ns, 0.9 * replayer.base_ns)
+    off = replayer.predict(change)
+    assert off.low_ms is not None and off.low_ms == pytest.approx(-2.0 - 0.1 * replayer.base_ns / 1e6, rel=0.05)

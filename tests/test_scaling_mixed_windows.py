@@ -112,6 +112,32 @@ def test_ranks_that_count_their_steps_differently_are_not_laid_side_by_side(step
     assert verdict.level == "unknown" and verdict.advice.startswith("profile every rank in the same steps")
 
 
+@pytest.mark.parametrize(("begins_later", "steps", "rank"), [(True, 2, 1), (False, 1, 0)])
+def test_what_one_ranks_window_lacks_is_no_work_of_the_others(
+    begins_later: bool, steps: int, rank: int, tmp_path: Path
+) -> None:
+    """Rank 1 is delayed by 4 ms: told as rank 0's work of its own, 26 ms, where rank 1 has the last step alone."""
+    mixed(tmp_path, "gpt8_ddp_delay4ms_rank1_n2")
+    file = tmp_path / f"rank{rank}.json.gz"
+    trace = json.loads(gzip.decompress(file.read_bytes()))
+    events = [one | {"args": one.get("args", {})} for one in trace["traceEvents"] if one.get("ph") == "X"]
+    marks = sorted({one["ts"] for one in events if re.fullmatch(r"ProfilerStep#\d+", one["name"])
+                    and one.get("cat") == "user_annotation"})  # fmt: skip
+    if begins_later:
+        kept = [one for one in events if one["ts"] >= marks[steps]]
+    else:  # the profiler waits for what was launched
+        late = {one["args"].get("correlation") for one in events if one["ts"] >= marks[3 - steps]
+                and "stream" not in one["args"]} - {None}  # fmt: skip
+        kept = [one for one in events if one["args"].get("correlation") not in late
+                and ("stream" in one["args"] or one["ts"] < marks[3 - steps])]  # fmt: skip
+    trace["traceEvents"] = [one for one in trace["traceEvents"] if one.get("ph") == "M"] + kept
+    file.write_bytes(gzip.compress(json.dumps(trace).encode(), 1))
+    (run,) = analyze([tmp_path], jobs=1)
+    assert isinstance(run, RunAnalysis)
+    assert [len({one.step for one in run.steps if one.rank == at}) for at in (rank, 1 - rank)] == [3 - steps, 3]
+    assert run.findings[0].rank == 1 and run.findings[0].code == "own_work" and 3 < (run.findings[0].ms or 0) < 4.2
+
+
 def test_whole_jobs_in_one_folder_are_said_to_be_several_and_need_no_other_rank(tmp_path: Path) -> None:
     for name, world in (("gather_sm_n2", "a"), ("gather_ce_n2", "b")):
         for rank in (0, 1):

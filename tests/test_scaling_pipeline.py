@@ -138,6 +138,28 @@ def test_kernels_of_sends_handed_over_together_are_what_was_called_before(tmp_pa
     assert [group.role for group in found.groups] == ["pp"]
 
 
+def test_a_server_of_parameters_is_no_stage(tmp_path: Path) -> None:
+    """It has no backward pass, and others do: *use more micro-batches* was what to do about a slow one."""
+
+    def step(trace: HostTrace, number: int, backward: bool) -> None:
+        coalesced_step(trace, number)
+        if backward:
+            with trace.backward():
+                trace.node("AddmmBackward0", 500.0)
+
+    def worker(trace: HostTrace, number: int) -> None:
+        step(trace, number, True)
+
+    def other(trace: HostTrace, number: int) -> None:
+        step(trace, number, False)
+
+    for first, stages in ((worker, 1), (other, 0)):
+        for rank, does in enumerate((first, worker)):
+            HostTrace(rank, STAGES).steps(4, does).write(tmp_path)
+        found = explain_jobs(tmp_path, 1)[0].analysis
+        assert len(found.pipelines) == stages
+
+
 def interleaved_step(trace: HostTrace, number: int) -> None:
     """What two ranks of two stages each exchange for two micro-batches: activations three times, gradients as often."""
     zero = 1_000.0 + number * 20_000.0

@@ -24,6 +24,7 @@ from scalescope.scaling.replay.graph import Activity, Contention, Graph, HostCal
 from scalescope.scaling.replay.host_cost import on_slower_devices
 from scalescope.scaling.replay.load import find_targets, open_replayer, read_records
 from scalescope.scaling.replay.node_columns import NodeColumns
+from scalescope.scaling.replay.ranks.rounds import merge_rounds
 from scalescope.scaling.replay.simulate import bounded, mean_step_ns, simulate, simulate_begins, simulate_steps
 from scalescope.scaling.replay.whatif import Replayer
 from tests.replay_oracle import settle, tick, walk
@@ -100,6 +101,30 @@ def test_side_by_side_compute_and_transfers_slow_each_other() -> None:
     assert timing.end[graph.transfers[0].members[0]] == pytest.approx(310.0)
     # rank 0's second kernel: from 100 to 310 beside the collective, which does 210 / 1.25 of its 200, then the rest
     assert timing.end[1] == pytest.approx(310 + 200 - 210 / 1.25)
+
+
+def test_rounds_that_are_made_one_take_their_hosts_one_and_move_the_same_data() -> None:
+    """Eight all-reduces, which a host takes 50 µs each to hand over and links 5 to move, the first one twice that."""
+    ranks = [0, 1]
+    graph = Graph(ranks, [], [], {}, {}, {}, {}, [], {}, {}, {}, {}, [0], Contention())
+    members: list[dict[int, int]] = [{} for _ in range(8)]
+    for rank in ranks:
+        own = []
+        graph.calls[rank], graph.begins[rank], graph.latency[rank], graph.gradients[rank] = [], 0.0, 0.0, []
+        for index in range(8):
+            at = graph.add(Activity(rank, 9, COMMUNICATION, 0.0, 0, "all_reduce", collective=index), 0.0)
+            members[index][rank] = at
+            own.append(at)
+            graph.calls[rank].append(HostCall(40_000.0, 0.0, 10_000.0, launches=at, hands_over=at))
+        graph.order[rank], graph.steps[rank], graph.edges[rank] = [own], [own[0]], [0, 1]
+    for index, one in enumerate(members):
+        moves = 10_000.0 if index == 0 else 5_000.0
+        size = int(moves) // 5_000 * MIB
+        graph.transfers.append(Transfer(one, moves, "all_reduce", size, "float32", 2, 0, moves, 0.0))
+    assert max(simulate(graph).end) == pytest.approx(8 * 50_000 - 10_000 + 5_000)
+    merged = graph.copy()
+    merge_rounds(merged, [range(8)])
+    assert max(simulate(merged).end) == pytest.approx(50_000 - 10_000 + 9 * 5_000)
 
 
 @settings(max_examples=15, deadline=None)

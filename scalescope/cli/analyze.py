@@ -82,13 +82,12 @@ def run(argv: list[str]) -> int:
     )
     load_meanwhile(_AFTER_READING)
     if not options.mpi:
-        show(asked)
-        return 0
+        return int(show(asked))
     from scalescope.scaling.ranks.mpi_executor import mpi_workers
 
     with mpi_workers() as executor:
         if executor is not None:  # MPI's rank 0; the others read what it hands out
-            show(asked, executor)
+            return int(show(asked, executor))
     return 0
 
 

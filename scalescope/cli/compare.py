@@ -72,7 +72,8 @@ def _run(options: argparse.Namespace, out: Outputs) -> int:
         from scalescope.report.compare.perfetto import write_side_by_side
 
         write_side_by_side(options.baseline, options.other, options.perfetto, redact=options.redact)
-    code = ExitCode.OK if all(line.held for line in answer.gate) else ExitCode.CHECK_FAILED
+    code = ExitCode.USER_INPUT if answer.verdict == "not_comparable" else ExitCode.OK
+    code = code if all(line.held for line in answer.gate) else ExitCode.CHECK_FAILED
     try:
         print_comparison(answer, make_console())
         for path in (options.json, options.html, options.markdown, options.perfetto):

@@ -7,10 +7,11 @@ import msgspec
 
 from scalescope.cli import compare
 from scalescope.cli.outputs import add_json, outputs
-from scalescope.cli.show import redacted_answers, write_page
-from scalescope.records.errors import UserError
+from scalescope.cli.show import redacted_answers, told, write_page
+from scalescope.records.errors import ExitCode, UserError
 from scalescope.records.folder import RunFolder
 from scalescope.scaling.analyze import analyze
+from scalescope.scaling.study_answer import Answer
 
 
 class WrittenPage(msgspec.Struct, frozen=True):
@@ -37,14 +38,17 @@ def run(argv: list[str]) -> int:
     if len(options.paths) == 2 and all((path / "run.json").is_file() for path in options.paths):
         return _compare(options)
     with outputs(json=options.json) as out:
-        page = _page(options)
+        page, answers = _page(options)
         print(page)
         out.put_json(options.json, WrittenPage(str(page)))
-    return 0
+    return int(told(answers, options.paths))
 
 
-def _page(options: argparse.Namespace) -> Path:
-    """Write the page of one run or study, or of traces. Raises UserError for any other mixture."""
+def _page(options: argparse.Namespace) -> tuple[Path, list[Answer]]:
+    """Write the page of one run or study, or of traces; return it, and what it shows of traces.
+
+    Raises UserError for any other mixture.
+    """
     paths: list[Path] = options.paths
     of_runs = [(path / "run.json").is_file() for path in paths]
     if not any(of_runs):
@@ -53,11 +57,11 @@ def _page(options: argparse.Namespace) -> Path:
         raise UserError("a report is of one run or study, of two side by side, or of traces: name one or two PATHs")
     folder = RunFolder.open(paths[0])
     if options.redact:
-        return _write_redacted(folder, options.html)
+        return _write_redacted(folder, options.html), []
     analyze([folder.path])
     from scalescope.report.html import write_report
 
-    return write_report(folder, options.html)
+    return write_report(folder, options.html), []
 
 
 def _compare(options: argparse.Namespace) -> int:
@@ -65,19 +69,24 @@ def _compare(options: argparse.Namespace) -> int:
     page = options.html or other / ("comparison-redacted.html" if options.redact else "comparison.html")
     more = ["--html", str(page), *(["--redact"] if options.redact else [])]
     if options.json is not None:
-        return compare.run([str(one), str(other), *more, "--json", str(options.json)])
+        return _written(compare.run([str(one), str(other), *more, "--json", str(options.json)]))
     print(f"report of two is: scalescope compare {' '.join([*map(str, options.paths), *more])}")
-    return compare.run([*map(str, options.paths), *more])
+    return _written(compare.run([*map(str, options.paths), *more]))
 
 
-def _report_traces(paths: list[Path], out: Path | None, *, redact: bool) -> Path:
-    """Write one page of all the traces: files given one by one are ranks of one job."""
+def _written(code: int) -> int:
+    """Return the exit code of a page of two: it is there, and says so, where the two do not compare."""
+    return int(ExitCode.OK) if code == ExitCode.USER_INPUT else code
+
+
+def _report_traces(paths: list[Path], out: Path | None, *, redact: bool) -> tuple[Path, list[Answer]]:
+    """Write one page of all the traces: files given one by one are ranks of one job; return the answers, too."""
     answers = analyze(paths, write=False)
     folder = paths[0] if paths[0].is_dir() else paths[0].parent
     if redact:
         answers = redacted_answers(answers, paths)
     name = "report-redacted.html" if redact else "report.html"
-    return write_page(answers, paths[0], out or folder / name, redact=redact)
+    return write_page(answers, paths[0], out or folder / name, redact=redact), answers
 
 
 def _write_redacted(folder: RunFolder, out: Path | None) -> Path:

@@ -1,5 +1,6 @@
 """How every verb that measures or analyses ends: with the figures on the terminal and in the report."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -7,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scalescope.cli.outputs import Outputs, outputs
-from scalescope.records.errors import UserError
+from scalescope.records.console import clean
+from scalescope.records.errors import ExitCode, UserError
 from scalescope.records.folder import RunFolder
 from scalescope.scaling.analyze import analyze, analyze_base
 from scalescope.scaling.answer import RunAnalysis
@@ -38,13 +40,26 @@ class Asked:
     roles: Mapping[str, str] = field(default_factory=dict)  # of process groups, where plain traces do not tell them
 
 
-def show(asked: Asked, executor: Executor | None = None) -> None:
-    """Analyse, print and report what was measured."""
+def show(asked: Asked, executor: Executor | None = None) -> ExitCode:
+    """Analyse, print and report what was measured; return the exit code: whether plain traces tell anything."""
     with outputs(json=asked.json, markdown=asked.markdown) as out:
-        _show(asked, executor, out)
+        answers = _show(asked, executor, out)
+    return told(answers, asked.paths)
 
 
-def _show(asked: Asked, executor: Executor | None, out: Outputs) -> None:
+def told(answers: Sequence[Answer], paths: Sequence[Path]) -> ExitCode:
+    """Return the exit code of plain traces' answers; where none tells anything, say so on stderr."""
+    runs = [one for one in answers if isinstance(one, RunAnalysis)]
+    if len(runs) < len(answers) or not runs or any(one.quality.verdict != "unusable" for one in runs):
+        return ExitCode.OK
+    why = next((reason for one in runs for reason in one.quality.reasons), "nothing can be read")
+    line = f"scalescope: {', '.join(map(str, paths))}: the traces do not say where the time goes: {why}"
+    print(clean(line), file=sys.stderr)
+    return ExitCode.USER_INPUT
+
+
+def _show(asked: Asked, executor: Executor | None, out: Outputs) -> list[Answer]:
+    """Return the answers of plain traces."""
     found = _analysed(asked, executor)
     from scalescope.report.terminal import make_console
 
@@ -73,6 +88,7 @@ def _show(asked: Asked, executor: Executor | None, out: Outputs) -> None:
             _print(answers, console)
     if report is not None:
         print(f"report: {report}")
+    return plain
 
 
 def _analysed(asked: Asked, executor: Executor | None) -> list[tuple[Path, list[Answer]]]:

@@ -8,7 +8,7 @@ class ExitCode(IntEnum):
 
     OK = 0
     CHECK_FAILED = 1  # a measured regression or a failed check
-    USER_INPUT = 2  # the command, the config or a file the user named is wrong; nothing was started
+    USER_INPUT = 2  # the command, the config or a file the user named is wrong, or tells nothing; nothing was started
     RUN_FAILED = 3  # it failed while running; what was measured is kept and named
     PREEMPTED = 75  # state saved on request: run me again
 

@@ -1,9 +1,9 @@
-"""Student's t, two-sided 95%: how much wider an interval is that knows its spread from few values only; and how many
-digits an interval leaves."""
+"""Student's t, two-sided 95%: how much wider an interval is that knows its spread from few values only; how many digits
+an interval leaves; and medians of what is known."""
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 NORMAL_95 = 1.96
 
@@ -32,6 +32,12 @@ def student_over_normal(degrees: int) -> float:
     if degrees < _SERIES_HOLDS:
         return student_95(degrees) / z
     return 1 + (z**2 + 1) / (4 * degrees) + (5 * z**4 + 16 * z**2 + 3) / (96 * degrees**2)
+
+
+def median_of_known(values: Iterable[float | None]) -> float | None:
+    """Return the median of the values that are known; None where none is."""
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
 
 
 def half_of_mean(values: Sequence[float]) -> float:

@@ -194,34 +194,42 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
         if lost and 1 - compute > 0.02:
             advice = f"{_remedy(lost[0][0], run)}."
         best = _best_advice(run, advice, bool(unseen))
-        advice = f"{advice.removesuffix('.')}; beyond that, {best}" if lead and advice else best
+        beyond = lead and advice and not best.startswith(advice)  # without another remedy it is the same
+        advice = f"{advice.removesuffix('.')}; beyond that, {best}" if beyond else best
         if run.recurring is not None and leads(run):
             advice = f"{recurring_advice(run.recurring)}; of the profiled steps: {advice}"
         if run.growing is not None:
             advice = f"{growing_advice(run.growing)}; of the profiled steps: {advice}"
     else:
-        headline = f"{whose}: the traces do not say where its time goes."
-        if run.quality.unprofiled:
-            headline = f"{whose}: no step was profiled (profiler=none), so nothing tells where its time goes."
-        if run.findings and is_of_steady_steps(run.findings[0]):
-            headline = f"{whose}: {finding_text.headline(run.findings[0], 0.0, run.world_size)}"
-            advice = _best_advice(run, "", False)
-        if run.recurring is not None and is_told(run):
-            if leads(run):
-                headline = f"{whose}: {recurring_clause(run.recurring)}."
-                advice = f"{recurring_advice(run.recurring)}."
-            else:
-                explained.append(recurring_sentence(run, run.recurring))
-        if run.growing is not None:
-            before = headline.removeprefix(f"{whose}: ")
-            explained[:0] = [] if before.startswith("the traces do not say") else [capitalized(before)]
-            headline, advice = f"{whose}: {growing_clause(run.growing)}.", f"{growing_advice(run.growing)}."
+        headline, explained, advice = _without_parts(run, whose)
     notes: list[str] = [lost_sentence(run)] if run.lost else []
     notes += _throughput_sentences(run)
     notes += _window_sentences(run)
     notes += _straggler_sentences(run, run.findings[:1])
     notes += _quality_sentences(run)
     return Verdict(label, level, headline, tuple(explained), advice, tuple(notes), _cautions([run]))
+
+
+def _without_parts(run: RunAnalysis, whose: str) -> tuple[str, list[str], str]:
+    """Return the first sentence, those after it and what to do of a run whose traces do not say where its time goes: of
+    what its rows tell.
+    """
+    explained: list[str] = []
+    told = advice = ""
+    if run.findings and is_of_steady_steps(run.findings[0]):
+        told = finding_text.headline(run.findings[0], 0.0, run.world_size)
+        advice = _best_advice(run, "", False)
+    if run.recurring is not None and is_told(run):
+        if leads(run):
+            told, advice = f"{recurring_clause(run.recurring)}.", f"{recurring_advice(run.recurring)}."
+        else:
+            explained.append(recurring_sentence(run, run.recurring))
+    if run.growing is not None:
+        explained[:0] = [capitalized(told)] if told else []
+        told, advice = f"{growing_clause(run.growing)}.", f"{growing_advice(run.growing)}."
+    if not told and run.quality.unprofiled:
+        told = "no step was profiled (profiler=none), so nothing tells where its time goes."
+    return f"{whose}: {told or 'the traces do not say where its time goes.'}", explained, advice
 
 
 def _is_outweighed(finding: Finding, unsplit_ms: float) -> bool:

@@ -1,9 +1,9 @@
 """Answers and rows as tables: what each one is made of, with the reason where a value is missing."""
 
 from collections.abc import Sequence
-from statistics import median
 
 from scalescope.records.rows import Device, StepRow, SweepRow
+from scalescope.records.statistics import median_of_known
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import listing, percent, size, span
 from scalescope.report.drawing.tables import Cell, Column, Table
@@ -177,10 +177,10 @@ def collectives_table(run: RunAnalysis) -> Table:
         kinds.setdefault((call.operation, call.bytes, call.dtype, call.group_size), []).append(call)
     rows: list[list[Cell]] = [
         [operation, count, dtype, group_size, len(calls),
-         _median([call.transfer_us for call in calls]),
-         _median([max(call.wait_us.values(), default=None) for call in calls]),
-         _median([call.bus_gb_s for call in calls]),
-         _median([call.in_situ_efficiency for call in calls])]
+         median_of_known([call.transfer_us for call in calls]),
+         median_of_known([max(call.wait_us.values(), default=None) for call in calls]),
+         median_of_known([call.bus_gb_s for call in calls]),
+         median_of_known([call.in_situ_efficiency for call in calls])]
         for (operation, count, dtype, group_size), calls in sorted(
             kinds.items(), key=lambda item: (item[0][0], item[0][3] or 0, item[0][1] or 0, item[0][2] or ""))
     ]  # fmt: skip
@@ -423,8 +423,3 @@ def sizes_of(rows: Sequence[SweepRow]) -> str:
     counts = sorted({row.bytes for row in rows})
     return listing(sorted({size(counts[0]), size(counts[-1])})) if len(counts) < 2 else (
         f"{size(counts[0])} to {size(counts[-1])}")  # fmt: skip
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None

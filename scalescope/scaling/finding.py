@@ -163,8 +163,6 @@ INPUTS = "times_the_inputs"
 GOES_WITH_IT = "goes_with_it"
 #: The figure that says how many of its launches a step look for NaN behind the backward pass's nodes.
 ANOMALY = "anomaly_detection"
-#: The figure that says that ranks of which one takes longer by turns multiply the same, by their shapes.
-SAME_INPUTS = "same_inputs"
 #: The figure that says how many launches a step a rank makes that the others do not: as many in every step, counted.
 BESIDES = "launches_besides"
 #: Evidence of a step without another finding: communication that nothing hides, where there is much of it.
@@ -177,8 +175,10 @@ IDLE = "idle"
 LOADS = "times_the_load"
 #: The figure that says in how many backward passes a step the same gradients are exchanged.
 PASSES = "backward_passes"
-#: Bounds of which nearly all can be had.
-_TAKEN_AWAY: tuple[Code, ...] = ("host_bound", "copies")
+#: The figure that says how many times the others' even the quickest of a rank's products take in each step.
+AT_LEAST = "times_as_long_at_least"
+#: Bounds of which nearly all can be had, or of which a setting brings what is sure of them.
+_TAKEN_AWAY: tuple[Code, ...] = ("host_bound", "copies", "late_bucket")
 #: A cost whose interval begins below this reads as 0.00 ms.
 _ZERO_MS = 0.005
 #: What noise may have made, and costs less than this share of what it has not, is no word worth; and what is less than
@@ -226,6 +226,17 @@ def hidden_by_noise(findings: Sequence[Finding]) -> Finding | None:
     return first if 0 < sure < _FAR_BELOW * weight(first) else None
 
 
+def worth_leading(findings: Sequence[Finding]) -> Finding | None:
+    """Return the costliest finding that noise has not made; None where it is far below one that noise may have made.
+
+    What costs a hundredth of the step for sure is not what such a step is about.
+    """
+    told = [one for one in findings if one.ms is not None]
+    sure = next((one for one in told if is_certain(one) or not is_within_noise(one)), None)
+    largest = max(map(weight, told), default=0.0)
+    return sure if sure is not None and weight(sure) >= _FAR_BELOW * largest else None
+
+
 def is_known(finding: Finding) -> bool:
     """Tell whether the run itself tells a cause, and its trace but what that costs."""
     return finding.remedy is not None and finding.remedy.cure == "fewer_threads"
@@ -237,8 +248,10 @@ def is_certain(finding: Finding) -> bool:
 
 
 def is_counted(evidence: Sequence[EvidenceRow]) -> bool:
-    """Tell whether evidence counts what a rank does beyond the others: its inputs, or launches in every step."""
-    return any(row.name in (INPUTS, BESIDES) for row in evidence)
+    """Tell whether evidence says what a rank does beyond the others in every step: its inputs, launches of its own, or
+    products that are longer without exception.
+    """
+    return any(row.name in (INPUTS, BESIDES, AT_LEAST) for row in evidence)
 
 
 def is_now_and_then(finding: Finding) -> bool:
@@ -249,6 +262,15 @@ def is_now_and_then(finding: Finding) -> bool:
 def is_of_one_step(finding: Finding) -> bool:
     """Tell whether a cause is known of one step alone, of which nobody can tell what is usual."""
     return any(row.name == IN_STEPS and row.value == 1 for row in finding.evidence)
+
+
+def is_all_of_it(finding: Finding) -> bool:
+    """Tell whether a finding is all the transfer that nothing hides, of which nothing tells that any is needless: what
+    the job is, and no fault of it.
+    """
+    bare = next((row.ms for row in finding.evidence if row.name == EXPOSED), None)
+    told = finding.remedy is None or finding.remedy.cure == "send_less"
+    return finding.code == "exposed_transfer" and bare is not None and finding.ms == bare and told
 
 
 def is_of_steady_steps(finding: Finding) -> bool:
@@ -265,7 +287,8 @@ def weight(finding: Finding) -> float:
     """Return what a finding weighs beside others, ms: a bound is no expectation, so half of it counts.
 
     Launching can be taken away nearly whole, by replaying a recorded step (CUDA graphs), and so can copies, by pinned
-    memory and a stream of their own: what is sure of them counts in full, and half of the rest.
+    memory and a stream of their own; of a gradient that comes last, narrower ones take away what its interval begins
+    with: what is sure of them counts in full, and half of the rest.
     """
     ms = finding.ms or 0.0
     if finding.at_most:

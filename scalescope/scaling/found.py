@@ -31,7 +31,8 @@ def without_found(target: Target, step_ms: float | None = None) -> WhatIf:
 def as_whatif(name: str, analysis: RunAnalysis) -> WhatIf:
     """Return an analysed run's findings as predictions. Raises UserError where it was not replayed."""
     if analysis.replay is None:
-        raise UserError(analysis.unpriced.text if analysis.unpriced is not None else f"{name} is not replayed")
+        why = next((f": {reason}" for reason in analysis.quality.reasons if analysis.quality.verdict == "unusable"), "")
+        raise UserError(analysis.unpriced.text if analysis.unpriced is not None else f"{name} is not replayed{why}")
     step = step_as_run(analysis)[0].value
     predictions = [_prediction(one, step) for one in analysis.findings]
     if analysis.unpriced is not None:

@@ -185,12 +185,13 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         why = f"what is step {other[1]} of rank {other[0]} is step {other[3]} of rank {other[2]}, by their collectives"
         analysis.unpriced = Reason("other_steps", f"nothing is predicted: {why}")
     if usable and steps_by is not None and analysis.unpriced is None:
+        same, lost_there, open_there = _same_steps(summaries, partitions, lost, open_ended)
         late = name_late_ranks(
-            partitions, lost, kernels, open_ended, {rank: summaries[rank].multiplied for rank in partitions}
+            same, lost_there, kernels, open_there, {rank: summaries[rank].multiplied for rank in partitions}
         )
         step_ms, on_cpu = mean_step_ms(analysis, "window"), analysis.activity == "cpu"
         measured = measured_findings(late, step_ms, ranks=len(partitions), on_cpu=on_cpu)
-        keep(analysis, with_loading(measured, partitions, open_ended, step_ms, on_cpu=on_cpu))
+        keep(analysis, with_loading(measured, same, open_there, step_ms, on_cpu=on_cpu))
     sizes = {one.index: one.bytes for one in analysis.collectives}
     exchanges = {
         rank: rank_exchanges(one.shares, one.collectives, ready[rank], indices[rank], sizes)
@@ -219,7 +220,7 @@ def _sound(summaries: Mapping[int, RankSummary]) -> Mapping[int, RankSummary]:
     lost = [
         rank
         for rank, one in summaries.items()
-        if lacks_its_device(one) or one.timeless or one.launchless or one.activityless
+        if lacks_its_device(one) or one.timeless or one.launchless or one.activityless or one.workless
     ]
     holding = {rank: one for rank, one in summaries.items() if rank not in lost}
     return {rank: one for rank, one in holding.items() if not one.cut_off} or holding or summaries
@@ -428,6 +429,31 @@ def _in_common(summaries: Mapping[int, RankSummary], partitions: Mapping[int, Se
         total([step for number, step in zip(held[rank], steps, strict=True) if number in shared or not shared])
         for rank, steps in partitions.items()
     ]
+
+
+def _same_steps(
+    summaries: Mapping[int, RankSummary],
+    partitions: Mapping[int, list[Partition]],
+    lost: Mapping[int, Mapping[int, list[int]]],
+    open_ended: set[int],
+) -> tuple[Mapping[int, list[Partition]], Mapping[int, Mapping[int, list[int]]], set[int]]:
+    """Return partitions, exposed waits and the ranks whose last step is open over the steps that all ranks hold.
+
+    Everything as it is where they hold the same, or share none: side by side stands one step, not one place in a list.
+    """
+    held = {rank: _numbers(summaries[rank]) for rank in partitions}
+    shared = set.intersection(*map(set, held.values())) if held else set()
+    if not shared or all(len(numbers) == len(shared) for numbers in held.values()):
+        return partitions, lost, open_ended
+    at = {rank: [place for place, number in enumerate(numbers) if number in shared] for rank, numbers in held.items()}
+    return (
+        {rank: [steps[place] for place in at[rank]] for rank, steps in partitions.items()},
+        {
+            rank: {awaited: [waits[place] for place in at[rank]] for awaited, waits in own.items()}
+            for rank, own in lost.items()
+        },
+        {rank for rank in open_ended if rank in held and held[rank][-1] in shared},
+    )
 
 
 def _numbers(summary: RankSummary) -> list[int]:

@@ -1,11 +1,10 @@
 """What of a step or of a point of a sweep becomes W&B's history, and what of all of them its summary."""
 
 import re
-from collections.abc import Iterable
-from statistics import median
 from typing import Any
 
 from scalescope.records.rows import RunStatus, StepRow, SweepRow
+from scalescope.records.statistics import median_of_known
 from scalescope.report.drawing.tables import Table
 from scalescope.report.views import sweep_table, sweep_variant
 
@@ -91,12 +90,12 @@ class Rows:
         best = max((row for row in self._sweep if row.bus_gb_s), key=lambda row: row.bus_gb_s or 0.0, default=None)
         figures: dict[str, float | str | None] = {
             "status": status,
-            "step_ms": _median(max(row.step_ms, default=None) for row in self._steady),
-            "samples_per_s": _median(row.samples_per_s for row in self._steady),
-            "tokens_per_s": _median(row.tokens_per_s for row in self._steady),
-            "mfu": _median(row.mfu for row in self._steady),
-            "hfu": _median(row.hfu for row in self._steady),
-            "joules_per_sample": _median(row.joules_per_sample for row in self._steady),
+            "step_ms": median_of_known(max(row.step_ms, default=None) for row in self._steady),
+            "samples_per_s": median_of_known(row.samples_per_s for row in self._steady),
+            "tokens_per_s": median_of_known(row.tokens_per_s for row in self._steady),
+            "mfu": median_of_known(row.mfu for row in self._steady),
+            "hfu": median_of_known(row.hfu for row in self._steady),
+            "joules_per_sample": median_of_known(row.joules_per_sample for row in self._steady),
             "loss": self._last_loss[0],
             "validation_loss": self._last_loss[1],
             "best_busbw_gb_s": best.bus_gb_s if best else None,
@@ -119,8 +118,3 @@ def sweep_metric(row: SweepRow) -> str:
     variant = sweep_variant(row)
     parts = [row.operation, str(row.group_size), row.dtype, *([variant] if variant != "in place" else [])]
     return re.sub(r"[^A-Za-z0-9_-]+", "-", "-".join(parts))
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None

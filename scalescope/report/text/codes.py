@@ -19,11 +19,11 @@ from scalescope.scaling.finding import (
     LOADS,
     PASSES,
     READ_VALUES,
-    SAME_INPUTS,
     SHOWN_BY_WAITS,
     Code,
     EvidenceRow,
     Finding,
+    is_all_of_it,
     is_of_one_step,
     is_of_steady_steps,
 )
@@ -96,6 +96,11 @@ def _slower(finding: Finding) -> str:
         return f"the same kernels take {factor(ratio.value)} what they take on the others, whatever their kind"
     if row is not None and row.ms is not None and row.others_ms is not None:
         return f"its {row.name} takes {milliseconds(row.ms)} a step, the others' {milliseconds(row.others_ms)}"
+    whole = _row(finding, "compute")
+    if whole is not None and whole.ms is not None and whole.others_ms is not None:
+        return (
+            f"it computes for {milliseconds(whole.ms)} a step, the others for {milliseconds(whole.others_ms)} at most"
+        )
     return _longer(finding, "its compute takes longer than the others'")
 
 
@@ -126,8 +131,6 @@ def _alternating(finding: Finding) -> str:
     what = f" with {row.name}" if row is not None else ""
     if (gap := next((row for row in finding.evidence if row.name.startswith("gap_before ")), None)) is not None:
         what = f": their hosts do nothing that is recorded before {gap.name.removeprefix('gap_before ')}"
-    if _row(finding, SAME_INPUTS) is not None:
-        what += ", and multiply the same: others use their cores by turns"
     return f"ranks {listing(ranks)} are late by turns{what}" if ranks else "another rank is late in each step"
 
 
@@ -144,9 +147,9 @@ def _loading(finding: Finding) -> str:
     # torch's own mark of its loader tells nothing beyond that data are loaded
     plain = row is None or row.name in ("loading", LOADING) or row.name.startswith("enumerate(DataLoader)")
     named = f" ({row.name})" if row is not None and not plain else ""
-    took = f" for {milliseconds(row.ms)} a step" if row is not None and row.ms is not None else ""
-    if (steps := _row(finding, IN_STEPS)) is not None and steps.ms is not None:
-        took = f" for {milliseconds(steps.ms)} in {steps.calls:.0f} of {steps.value:.0f} steps"
+    row = row or _row(finding, "idle_data")
+    took = f" for {milliseconds(row.ms)}" if row is not None and row.ms is not None else ""
+    took += " a step" if took and not is_of_one_step(finding) else ""
     # a worker goes on while its rank waits for another one: how slow it is shows once that other is mended
     hidden = (
         "; the others' workers go on meanwhile, and may be as slow"
@@ -324,20 +327,26 @@ _MOSTLY = {
 }
 
 
+def exchanged(finding: Finding) -> str:
+    """Return what a step exchanges while nothing computes, in words; "" where that is not told."""
+    moved, size, passes = _first(finding, "activity"), _row(finding, "median_bytes"), _row(finding, PASSES)
+    if moved is None or moved.calls is None:
+        return ""
+    calls = round(moved.calls)
+    text = f"in {calls} collectives a step, most of them {moved.name}" if calls > 1 else f"in one {moved.name} a step"
+    if passes is not None and passes.calls is not None:
+        return f"{text}: gradients are exchanged in each of the step's {passes.calls:.0f} backward passes"
+    bytes_each = size.value if size is not None else None
+    text += f", {_SIZELESS}" if bytes_each is None else f", of {_bytes(bytes_each)} in the median"
+    if told := next((words for name, words in _MOSTLY.items() if _row(finding, name) is not None), ""):
+        return text + told
+    return f"{text}; that is what the job sends, and no fault is found in it" if is_all_of_it(finding) else text
+
+
 def _exposed(finding: Finding) -> str:
-    bare, moved = _row(finding, EXPOSED), _first(finding, "activity")
-    if bare is not None and bare.ms is not None and moved is not None and moved.calls is not None:
-        calls = round(moved.calls)
-        count = f"{calls} collectives a step, most of them {moved.name}" if calls > 1 else f"one {moved.name} a step"
-        text = f"nothing hides {milliseconds(bare.ms)} of transfer, in {count}"
-        if (passes := _row(finding, PASSES)) is not None and passes.calls is not None:
-            return f"{text}: gradients are exchanged in each of the step's {passes.calls:.0f} backward passes"
-        size = _row(finding, "median_bytes")
-        if size is not None and size.value is not None:
-            text += f", of {_bytes(size.value)} in the median"
-            told = next((words for name, words in _MOSTLY.items() if _row(finding, name) is not None), "")
-            return f"{text}{told}"
-        return f"{text}, {_SIZELESS}"
+    bare = _row(finding, EXPOSED)
+    if bare is not None and bare.ms is not None and (told := exchanged(finding)):
+        return f"nothing hides {milliseconds(bare.ms)} of transfer, {told}"
     row = _row(finding, "gradients_mib")
     travel = f"{_mib(row.value)} a step travel" if row is not None and row.value else "data travel"
     return f"{travel}, and compute does not hide all of it"

@@ -98,7 +98,8 @@ CURES: dict[Cure, CureText] = {
     ),
     "send_less": CureText(
         "send less, or less often",
-        "gradients as bf16 (bf16_compress_hook), gradient accumulation under no_sync(), larger batches",
+        "gradients as bf16 (bf16_compress_hook), gradient accumulation under no_sync(), larger batches; over several "
+        "hosts GLOO_SOCKET_IFNAME names the fast interface",
     ),
     "reduce_in_fp32": CureText(
         "let gradients travel as fp32, or narrower", "no .double() before all_reduce; bf16_compress_hook for less still"
@@ -184,6 +185,9 @@ BY_BACKEND: dict[str | None, dict[Cure, CureText]] = {
     "mpi": {"look_at_links": _LINKS_OF_HOSTS},
 }
 INFERENCE: dict[Cure, CureText] = {
+    "send_less": CureText(
+        "send less for what is computed", "activations as bf16, larger batches, fewer ranks a replica"
+    ),
     "compile": CureText(
         "launch less: replay CUDA graphs", "torch.compile(model, mode='reduce-overhead'); larger batches"
     ),
@@ -234,6 +238,9 @@ IN_JAX: dict[Cure, CureText] = {
     ),
     "hand_over_early": CureText(
         "send gradients while the backward pass runs", "XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true"
+    ),
+    "send_less": CureText(
+        "send less, or less often", "cast gradients to bfloat16 before their psum; accumulate them; larger batches"
     ),
     "narrow_gradients": CureText("let gradients travel as bf16", "cast gradients to bfloat16 before their psum"),
     "reduce_in_fp32": CureText("let gradients travel as fp32, or narrower", "cast gradients before their psum"),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from scalescope.report.drawing.numbers import capitalized, milliseconds, percent
-from scalescope.report.text.codes import CODES
+from scalescope.report.text.codes import CODES, exchanged
 from scalescope.report.text.cures import cure_elsewhere, cure_text
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import (
@@ -15,11 +15,13 @@ from scalescope.scaling.finding import (
     as_costly,
     hidden_by_noise,
     hiding,
+    is_all_of_it,
     is_certain,
     is_lost_in_noise,
     is_now_and_then,
     is_of_one_step,
     is_within_noise,
+    worth_leading,
 )
 
 #: What a bound has beyond the time of what is named, by what that is.
@@ -91,7 +93,12 @@ def headline(finding: Finding, step_ms: float, ranks: int) -> str:
     if is_of_one_step(finding):
         return (
             f"{subject(finding)} costs {milliseconds(finding.ms)} of the {milliseconds(step_ms)} step, the only one "
-            f"that is recorded: {because(finding)}; whether it is so in others, one step does not tell."
+            f"that is recorded whole: {because(finding)}; whether it is so in others, one step does not tell."
+        )
+    if is_all_of_it(finding):  # what the job is rather than what is the matter with it
+        return (
+            f"{milliseconds(finding.ms)} of the {milliseconds(step_ms)} step are transfer that nothing hides, "
+            f"{exchanged(finding)}."
         )
     # what is there in some steps may be more than the typical one takes
     whole = "a step in the mean" if is_now_and_then(finding) else f"of the {milliseconds(step_ms)} step"
@@ -109,17 +116,14 @@ def headline(finding: Finding, step_ms: float, ranks: int) -> str:
 def headline_of_all(findings: Sequence[Finding], step_ms: float, ranks: int, otherwise: str) -> tuple[str, str]:
     """Return the first sentence of a verdict by all its findings, costliest first, and what noise keeps out of it.
 
-    What is lost in noise accuses nobody there: what is sure is said, or `otherwise`, where the step goes.
+    What is lost in noise accuses nobody there: what is sure and no trifle beside it is said, or `otherwise`, where the
+    step goes.
     """
     first = findings[0]
     if not is_lost_in_noise(first):
         return first_sentence(findings, step_ms, ranks), ""
-    # what is to be done first, and what is said first, are of one finding
-    sure = next((one for one in findings if one.ms is not None and (is_certain(one) or not is_within_noise(one))), None)
+    sure = worth_leading(findings)
     doubtful = capitalized(headline(first, step_ms, ranks))
-    if sure is not None and hidden_by_noise(findings) is not None:
-        told = headline(sure, step_ms, ranks).removesuffix(".")
-        return f"{told}; whether a rank costs more than that, so few steps do not tell.", doubtful
     if sure is not None:
         return headline(sure, step_ms, ranks), doubtful
     nobody = "no rank" if first.rank is not None else "nothing"
@@ -163,10 +167,11 @@ def more_steps(findings: Sequence[Finding]) -> str:
 
 
 def first_to_do(findings: Sequence[Finding]) -> Finding | None:
-    """Return the finding to begin with: the costliest that is there or costs something for sure, or else any."""
+    """Return the finding to begin with: the costliest that is there or costs something for sure and is no trifle beside
+    the others, or else any.
+    """
     found = following(findings)
-    sure = (one for one in found if is_certain(one) or not is_within_noise(one))
-    return next(sure, next(iter(found), None))
+    return worth_leading(found) or next(iter(found), None)
 
 
 def following(findings: Sequence[Finding]) -> list[Finding]:

@@ -29,6 +29,8 @@ def unexplained_loss(run: RunAnalysis, step_ms: float, compute: float, lost: Seq
     part, ms = lost[0]
     if explained >= _EXPLAINED * whole or ms < _MOST * whole:
         return ""
+    if run.findings[0].code == part.key:
+        return ""  # which says itself how much is bare, and what of that can be had
     count = _calls(run) if part.key in _COMMUNICATION else ""
     return (
         f"{milliseconds(ms)} of the {milliseconds(step_ms)} step are {part.name}{count}, and what is found explains "

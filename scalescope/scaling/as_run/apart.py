@@ -70,7 +70,8 @@ def _most_ns(record: RankRecord, cost: HostCost, terms: RecordingTerms, at: tupl
     modelled = float(own.before.sum() + own.during.sum())
     modelled += float(cost.inside[begin:end].sum()) if cost.inside.size else 0.0
     known = float(own.before_known.sum() + own.during_known.sum())
-    return (terms.high * modelled + known) / max(1, len(record.steps))
+    # what is known may be of one step alone, and the mean is over those that a next one bounds
+    return terms.high * modelled / max(1, len(record.steps)) + known / max(1, len(record.steps) - 1)
 
 
 def _computes_more(replayer: Replayer, record: RankRecord, part: Partition, slack: float) -> bool:

@@ -138,12 +138,16 @@ def _measured(fixed: RecordingTerms, bursts: Sequence[RecordingBursts]) -> Recor
 
 
 def recording_cost(
-    records: Mapping[int, RankRecord], terms: RecordingTerms, interrupted: Mapping[int, float] | None = None
+    records: Mapping[int, RankRecord],
+    terms: RecordingTerms,
+    interrupted: Mapping[int, float] | None = None,
+    opening_ns: Mapping[int | None, float] | None = None,
 ) -> HostCost:
     """Return what recording cost these ranks' hosts, at a scale of 1, by the calls and activities of their graph.
 
     `interrupted`: by rank, the share of its host's time in which others have its core or its lock. They have it while
     it records, too: interruptions are shorter in the proportion in which the host then has less to do.
+    `opening_ns`: by rank (None: each), for how long its host stands still in its first step, where recording begins.
     """
     paces = host_paces(records)
     calls, inside = {}, []
@@ -159,12 +163,31 @@ def recording_cost(
                 (interrupted or {}).get(rank, 0.0),
             ),
             during=_cost(recorded.during, weights),
-            before_known=recorded.before[:, OVERHEAD_NS].astype(np.float64),
+            before_known=_with_opening(
+                records[rank],
+                recorded.before[:, OVERHEAD_NS].astype(np.float64),
+                max((ns for of, ns in (opening_ns or {}).items() if of in (None, rank)), default=0.0),
+            ),
             during_known=recorded.during[:, OVERHEAD_NS].astype(np.float64),
         )
         inside.append(_cost(recorded.inside, weights) if recorded.inside.size else np.zeros(len(records[rank].start)))
     whole = np.concatenate(inside)
     return HostCost(calls, whole if whole.any() else np.empty(0))
+
+
+def _with_opening(record: RankRecord, known: Floats, ns: float) -> Floats:
+    """Return what is known to be recording's on the way to each call, with the stretch in which it begins."""
+    calls = record.calls
+    if not ns or not calls or len(record.edges) < 2:
+        return known
+    returned = np.maximum.accumulate([calls[0].start, *(call.end for call in calls[:-1])])
+    starts = np.array([call.start for call in calls])
+    thought = np.where(starts < record.edges[1], starts - returned, 0)
+    at = int(np.argmax(thought))
+    if thought[at] >= ns / 2:  # else the host had what it was in recorded by other threads
+        known = known.copy()
+        known[at] = max(known[at], min(float(ns), float(thought[at])))
+    return known
 
 
 def _with_interruptions(record: RankRecord, before: Floats, during: Floats, share: float) -> Floats:

@@ -41,6 +41,9 @@ def take_recording_out(
     """
     untraced = untraced or untraced_of_traces(replayer.records)
     found = _taken_out(replayer, untraced, host)
+    if untraced is not None:
+        step = untraced.step_ms
+        replayer.known_ns = Interval(1e6 * step.value, 1e6 * step.low, 1e6 * step.high)
     if found is not None and untraced is not None:
         found.untraced_ms, found.untraced_by = untraced.step_ms, untraced.source
     return found
@@ -55,11 +58,11 @@ def untraced_alone(untraced: Untraced | None) -> AsRun | None:
                  untraced_ms=step, untraced_by=untraced.source)  # fmt: skip
 
 
-def add_contradiction(analysis: RunAnalysis, uneven_ms: float = 0.0) -> None:
+def add_contradiction(analysis: RunAnalysis, off_ms: float = 0.0) -> None:
     """Say of an untraced step that was told where the traces contradict it.
 
     Where they are replayed, that says so. Else no step is longer than the traced one, nor shorter than the compute of
-    its busiest device, as far as those differ by more than devices do. `uneven_ms`: by so much may the mean of a few
+    its busiest device, as far as those differ by more than devices do. `off_ms`: by so much may the mean of a few
     steps be off that of the run, where its steps differ: that is no contradiction.
     """
     as_run = analysis.as_run
@@ -67,8 +70,8 @@ def add_contradiction(analysis: RunAnalysis, uneven_ms: float = 0.0) -> None:
         return
     short, long = as_run.reason == "not_reached", as_run.reason == "untraced_longer"
     if as_run.step_ms is not None:
-        long = long and as_run.untraced_ms.low > as_run.step_ms + uneven_ms
-        short = short and as_run.untraced_ms.high < as_run.step_ms - uneven_ms
+        long = long and as_run.untraced_ms.low > as_run.step_ms + off_ms
+        short = short and as_run.untraced_ms.high < as_run.step_ms - off_ms
     ranks = [a_step(one, one.steps) for one in analysis.ranks if one.steps]
     if as_run.reason == "not_replayed" and ranks:
         least = max(one.compute_ms for one in ranks) if analysis.activity == "gpu" else 0.0
@@ -145,7 +148,7 @@ def _taken_out(replayer: Replayer, untraced: Untraced | None, host: Sequence[Hos
     if not replayer.is_good_for(near=True):
         return _not_replayed(replayer, untraced)
     terms = terms_for(replayer.records)
-    cost = recording_cost(replayer.records, terms, _interrupted(replayer.traced, host))
+    cost = recording_cost(replayer.records, terms, _interrupted(replayer.traced, host), opening_ns(host))
     graph = replayer.traced.under(replayer.contention)
     try:
         found = calibrate(graph, replayer.base_ns, cost, terms, untraced)
@@ -182,6 +185,15 @@ def _interrupted(graph: Graph, host: Sequence[HostCause]) -> dict[int, float]:
             whole = host_work_ns(graph, cause.rank)
             if whole > 0 and any(one.kind == "interruptions" for one in cause.evidence):
                 found[cause.rank] = min(cause.typical_ns / whole, _MOST_INTERRUPTED)
+    return found
+
+
+def opening_ns(host: Sequence[HostCause]) -> dict[int | None, float]:
+    """Return by rank (None: each) for how long its host stands still where recording begins."""
+    found: dict[int | None, float] = {}
+    for cause in host:
+        if cause.opening:
+            found[cause.rank] = max(found.get(cause.rank, 0.0), float(max(cause.ns)))
     return found
 
 

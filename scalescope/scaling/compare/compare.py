@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from scalescope.scaling.compare.answer import Comparison, GapChange, GateLine, Reason, Verdict
-from scalescope.scaling.compare.difference import difference
+from scalescope.scaling.compare.difference import as_both_split, difference
 from scalescope.scaling.compare.environment import differing
 from scalescope.scaling.compare.gate import Limit, judge
 from scalescope.scaling.compare.kernels.gaps import standing_gaps
@@ -150,7 +150,7 @@ def _runs(baseline: Measurement, other: Measurement) -> Comparison:
     if work.rate is None:
         assert work.reason is not None
         return _refused(names, work.reason, work.notes, baseline, other, ())
-    found = difference(baseline, other, work.rate)
+    found = difference(*as_both_split(baseline, other), work.rate)
     if found is None:
         text = "one has steps without a profiler only, the other traces only" if _has_some(baseline, other) else ""
         return _refused(names, "not_measured", [*work.notes, *([text] if text else [])], baseline, other, ())

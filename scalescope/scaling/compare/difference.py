@@ -5,7 +5,9 @@ from statistics import median
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
+from scalescope.scaling.answer import PARTS
 from scalescope.scaling.compare.answer import Basis, Noise, PartChange, Unit
 from scalescope.scaling.compare.measurement import KEYS, Measurement, Repeat, Vector, Window, as_keys
 from scalescope.scaling.compare.noise import Bounds, Floats, Sample, bounds
@@ -24,6 +26,9 @@ from scalescope.scaling.trace.kernel_kinds import KINDS
 #: What the traces do not show of the change of the steps without a profiler.
 REST = "rest"
 _WAIT = KEYS.index("exposed_wait")
+_EXPOSED = ("exposed_transfer", "exposed_wait", "exposed_unsplit")
+#: A side whose exposed communication is unsplit for so much of it does not say what ranks wait.
+_UNSPLIT = 0.5
 #: A rank is singled out where others' waits grew by more than its own: by this share of the step, and of its change.
 _SINGLES_OUT, _EXPLAINS = 0.005, 0.1
 #: So many consecutive steps count as one, since neighbours are alike.
@@ -86,6 +91,48 @@ def difference(
             other_run_delay_ms=delays[1].step_ms,
         ),
         parts=_parts(found, here, there, rank),
+    )
+
+
+def as_both_split(baseline: Measurement, other: Measurement) -> tuple[Measurement, Measurement]:
+    """Return both sides with their communication unsplit where one side's mostly is, and the other's is not.
+
+    A rank without a trace leaves nobody's waits known: what moved from one part to another there has not changed.
+    """
+    shares = [_unsplit_share(side) for side in (baseline, other)]
+    if len({share >= _UNSPLIT for share in shares if share is not None}) < 2:
+        return baseline, other
+    return _unsplit(baseline), _unsplit(other)
+
+
+def _unsplit_share(side: Measurement) -> float | None:
+    """Return how much of the exposed communication of a side is not split; None where it has none."""
+    rows = [vector for window in side.windows for vector in window.ranks.values()]
+    unsplit = sum(vector[KEYS.index("exposed_unsplit")] for vector in rows)
+    whole = sum(vector[KEYS.index(part)] for vector in rows for part in _EXPOSED)
+    return unsplit / whole if whole else None
+
+
+def _unsplit(side: Measurement) -> Measurement:
+    return replace(side, repeats=[
+        replace(one, windows=[
+            replace(
+                window,
+                ranks={rank: _joined(vector, KEYS) for rank, vector in window.ranks.items()},
+                steps={rank: [_joined(vector, PARTS) for vector in own] for rank, own in window.steps.items()},
+            )
+            for window in one.windows
+        ])
+        for one in side.repeats
+    ])  # fmt: skip
+
+
+def _joined(vector: Vector, keys: Sequence[str]) -> Vector:
+    """Return parts with all exposed communication in the one that is not split."""
+    whole = sum(vector[keys.index(part)] for part in _EXPOSED)
+    return tuple(
+        whole if key == "exposed_unsplit" else 0.0 if key in _EXPOSED else ms
+        for key, ms in zip(keys, vector, strict=True)
     )
 
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from statistics import median
 
 import msgspec
 
@@ -11,6 +10,7 @@ from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder, find_runs
 from scalescope.records.frozen import frozen_keys, read_frozen_text
 from scalescope.records.rows import RunInfo, StepRow
+from scalescope.records.statistics import median_of_known
 from scalescope.scaling.as_run.untraced import untraced_of_run
 from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
 from scalescope.scaling.compare.windows import Profiled, read_windows
@@ -210,10 +210,10 @@ def _of_folder(folder: RunFolder, rows: Sequence[StepRow], profiled: Profiled | 
         info=info,
         facts=facts,
         config=config,
-        tokens_per_s=_median([row.tokens_per_s for row in steady]),
-        samples_per_s=_median([row.samples_per_s for row in steady]),
+        tokens_per_s=median_of_known([row.tokens_per_s for row in steady]),
+        samples_per_s=median_of_known([row.samples_per_s for row in steady]),
         memory_bytes=max((row.memory_peak_bytes for row in rows if row.memory_peak_bytes is not None), default=None),
-        joules_per_sample=_median([row.joules_per_sample for row in steady]),
+        joules_per_sample=median_of_known([row.joules_per_sample for row in steady]),
         bus_gb_s=profiled.bus_gb_s if profiled else {},
         notes=[
             *_ended(folder.path.name, info, len(steady)),
@@ -259,8 +259,3 @@ def _free(rows: Sequence[StepRow]) -> list[float]:
     """Return each step without what the rank that waited most waited for its core; none where one tells nothing."""
     told = [row.length_ms - _waited_ms(row) for row in rows if row.run_delay_ms]
     return told if len(told) == len(rows) and min(told, default=0.0) > 0 else []
-
-
-def _median(values: Sequence[float | None]) -> float | None:
-    given = [value for value in values if value is not None]
-    return median(given) if given else None

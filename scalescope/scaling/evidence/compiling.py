@@ -1,7 +1,7 @@
 """When the host compiles in a step, as Dynamo and Inductor annotate it themselves.
 
 A steady compiled step looks its code up (`TorchDynamo Cache Lookup`) and calls it (`Torch-Compiled Region: 0/0`); it
-compiles nothing. The names below stand around compilation alone, whichever torch since 2.1 wrote them.
+compiles nothing.
 """
 
 import re
@@ -11,13 +11,9 @@ import numpy as np
 
 from scalescope.scaling.evidence.host_calls import LOADING_CODE
 from scalescope.scaling.evidence.host_timeline import HostTimeline
+from scalescope.scaling.trace.families import COMPILING
 from scalescope.scaling.trace.intervals import EMPTY, Intervals, union
 
-_COMPILING = re.compile(
-    r".*\(dynamo_timed\)$|(dynamo|entire_(frame|backward)_compile|backend_compile|inductor_(compile|code_gen))$"
-    r"|(compile_attempt_\d+|aot_autograd|_recursive_(pre|joint|post)_grad_passes|async_compile\.wait)$"
-    r"|.*CachingAutotuner\.(benchmark|coordinate)"
-)
 _REGION = re.compile(r"Torch-Compiled Region")
 
 
@@ -34,7 +30,7 @@ def compiling_stretches(host: HostTimeline) -> Intervals:
     """Return when the host compiles: a disjoint set in absolute ns."""
     found = []
     for spans in (host.operators, host.annotations):
-        rows = host.named(_COMPILING)[spans.name]
+        rows = host.named(COMPILING)[spans.name]
         if rows.any():
             found.append(spans.of(rows).intervals)
     return union(*found) if found else EMPTY

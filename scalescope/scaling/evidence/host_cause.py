@@ -48,6 +48,7 @@ class HostCause(msgspec.Struct, frozen=True, kw_only=True):
     evidence: tuple[HostFigure, ...]
     place: GapLocation | None = None  # of a stall
     now_and_then: bool = False  # a stall in some steps, with 0 ns in the others; its evidence is of those that have it
+    opening: bool = False  # of those, a single one in the window's first step, where recording itself begins
     confidence: float = 1.0
     otherwise: HostCode | None = None
 

@@ -23,10 +23,9 @@ from scalescope.scaling.as_run.step import (
 from scalescope.scaling.as_run.untraced import untraced_of_run
 from scalescope.scaling.costs.points import Launch
 from scalescope.scaling.evidence.host_cause import HostCause
-from scalescope.scaling.finding import Finding, Reason, weight
-from scalescope.scaling.findings.bounds.bare_transfer import bare_transfer
-from scalescope.scaling.findings.bounds.rank_apart import with_ranks_apart
-from scalescope.scaling.findings.candidate import Scene, may_wait_unseen
+from scalescope.scaling.finding import Finding, Reason
+from scalescope.scaling.findings.bounds.of_steps import with_bounds
+from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.findings.cores import CoreShare, core_share
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.find import find
@@ -88,11 +87,7 @@ def add_findings(
             own = target.path == path
             _add(target, analysis, sweeps, records if own else None, jobs, untraced, host if own else None,
                  ready if own else None)  # fmt: skip
-            if analysis.unpriced is not None or may_wait_unseen(analysis):
-                told = with_ranks_apart(analysis, analysis.findings)
-                if analysis.unpriced is not None:
-                    told += bare_transfer(analysis, (records if own else None) or {}, told)
-                    told.sort(key=lambda one: -weight(one))
+            if (told := with_bounds(analysis, (records if own else None) or {})) is not None:
                 keep(analysis, told)
 
 

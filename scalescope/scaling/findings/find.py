@@ -6,6 +6,7 @@ from scalescope.scaling.as_run.recording import has_operators
 from scalescope.scaling.finding import Finding, ranked
 from scalescope.scaling.findings.bounds.bare_transfer import bare_transfer
 from scalescope.scaling.findings.bounds.differing_load import with_differing_load
+from scalescope.scaling.findings.bounds.many_buckets import many_buckets
 from scalescope.scaling.findings.bounds.rounds import with_rounds
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.detectors.alternating_load import alternating_load
@@ -37,6 +38,7 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     host_bound,
     copies,
     gradients,
+    many_buckets,
     small_collectives,
     slow_transfer,
     contention,

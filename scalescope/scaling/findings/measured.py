@@ -97,7 +97,10 @@ def _loading(rank: int | None, beyond_ms: Sequence[float], step_ms: float, *, su
     rows = [EvidenceRow(kind="annotation", name="loading", ms=mean)]
     half = half_of_mean(beyond_ms)
     low, high = (mean - half if surely else 0.0), min(mean + half, step_ms)
-    if len(long) < MOST_STEPS * len(beyond_ms):
+    if len(beyond_ms) == 1:  # of one step nobody can tell what is usual
+        low = 0.0
+        rows.append(EvidenceRow(kind="figure", name=IN_STEPS, ms=mean, calls=1.0, value=1.0))
+    elif len(long) < MOST_STEPS * len(beyond_ms):
         # steps of two kinds: how often they come is what is uncertain, and not how long they are
         low, high = Seen(len(long), len(beyond_ms)).bounds(mean)
         each = statistics.fmean(long)
@@ -137,5 +140,5 @@ def _finding(late: Late, step_ms: float, *, surely: bool) -> Finding:
         evidence=(*inputs, own, waited) if late.excess_ms > 0 else (waited,),
         remedy=Remedy(cure=_CURES[late.code]),
         backed="measured",
-        at_least=middle > half,  # the others' slower compute comes to it
+        at_least=surely and middle > half,  # the others' slower compute comes to it
     )

@@ -1,9 +1,9 @@
 """The partition of a rank that trains on a CPU, where collectives run on threads of their own (gloo).
 
 The timeline is the training loop's thread. Compute is what its outermost operators cover (the autograd engine's own
-frames are none), without those that hand a collective over or wait for one; communication is what the `gloo:*`
-annotations of the run-loop threads cover, several at once. What is left is data loading, or Python between operators:
-the host being late, since nothing is ever enqueued ahead.
+frames are none), without those that hand a collective over or wait for one, and without what compiles; communication is
+what the `gloo:*` annotations of the run-loop threads cover, several at once. What is left is data loading, or Python
+between operators, compiling included: the host being late, since nothing is ever enqueued ahead.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import Layers, OneRankShares, Windows, assemble
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.steps import find_steps
-from scalescope.scaling.trace.families import ENGINE_FRAMES, HANDOVER_OPS
+from scalescope.scaling.trace.families import COMPILING, ENGINE_FRAMES, HANDOVER_OPS
 from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, clip, difference, union
 from scalescope.scaling.trace.trace import CommunicationArgs, HostSpans, Trace
 
@@ -39,7 +39,8 @@ class CpuTimeline:
     communication: Intervals
     data: Intervals
     collectives: list[RankCollective]
-    handovers: Intervals  # when the loop's thread hands a collective over or waits for one, in whatever operator
+    #: when the loop's thread hands a collective over, waits for one, or compiles, in whatever operator
+    between: Intervals
     #: outermost operators of the loop's thread with their names, for laying two runs side by side
     operators: Intervals
     operator_name: Ints
@@ -66,7 +67,9 @@ def build_cpu_timeline(trace: Trace) -> CpuTimeline:
     blocking = np.array([name.startswith("c10d::") for name in trace.names], bool)[names]
     waits = _waits_inside(starts, ends, blocking, is_handover, collectives)
     handovers = union(Intervals(starts[is_handover], ends[is_handover]), waits)
-    compute = difference(own, handovers)
+    compiling = np.array([bool(COMPILING.match(name)) for name in trace.names], bool)[names]
+    between = union(handovers, union(Intervals(starts[compiling], ends[compiling])))
+    compute = difference(own, between)
     communication = union(
         Intervals(
             np.array([one.start for one in collectives], np.int64), np.array([one.end for one in collectives], np.int64)
@@ -78,7 +81,7 @@ def build_cpu_timeline(trace: Trace) -> CpuTimeline:
         communication=communication,
         data=data,
         collectives=collectives,
-        handovers=handovers,
+        between=between,
         operators=Intervals(starts[outermost], ends[outermost]),
         operator_name=names[outermost].astype(np.int64),
         thread=thread,

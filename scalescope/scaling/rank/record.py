@@ -147,7 +147,7 @@ def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
         mean_step_ns=_mean_step_ns(windows),
     )
     if rows:
-        result.layers = _within(device_layers(timeline, windows, result.data), result.edges)
+        result.layers = within(device_layers(timeline, windows, result.data), result.edges)
         result.phases = find_phases(trace, timeline.steps, result.edges)
     _find_awaited(result)
     _add_gradients(trace, result)
@@ -158,7 +158,8 @@ def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
     return result
 
 
-def _within(layers: Layers, edges: Sequence[int]) -> Layers:
+def within(layers: Layers, edges: Sequence[int]) -> Layers:
+    """Return what lies between the first and the last edge."""
     return Layers(*(clip(layer, edges[0], edges[-1]) for layer in layers))
 
 
@@ -266,7 +267,8 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
 
     Operators that hand collectives over launch them; what the run loops do is on streams of its own, a thread each.
     DDP awaits its buckets once the last one is handed over. An operator that hands a collective over or waits for one
-    in its midst, as a tensor's own backward pass may, is two activities: what lies between is no compute.
+    in its midst, as a tensor's own backward pass may, is two activities, and so is one that compiles: what lies between
+    is no compute.
     """
     base = trace.header.base_ns
     until, count = _kept(timeline.windows, timeline.operators.starts)
@@ -303,7 +305,7 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
         mean_step_ns=_mean_step_ns(timeline.windows),
     )
     if rows and edges:
-        result.layers = _within(host_layers(timeline), edges)
+        result.layers = within(host_layers(timeline), edges)
         result.phases = find_phases(trace, timeline.steps, edges)
     _host_calls(trace, result, base, until)
     thread = timeline.thread
@@ -319,7 +321,7 @@ def _computing(trace: Trace, timeline: CpuTimeline) -> list[tuple[int, int, str]
     """Return the stretches of the loop's thread in which operators compute, with their names, ascending by start."""
     names = [trace.names[name] for name in timeline.operator_name.tolist()]
     spans = zip(timeline.operators.starts.tolist(), timeline.operators.ends.tolist(), names, strict=True)
-    left, right = timeline.handovers.starts.tolist(), timeline.handovers.ends.tolist()
+    left, right = timeline.between.starts.tolist(), timeline.between.ends.tolist()
     found: list[tuple[int, int, str]] = []
     at = 0
     for start, end, name in spans:

@@ -73,12 +73,16 @@ def judge(
     blind = [
         rank
         for rank, one in summaries.items()
-        if one.shares is None or lacks_its_device(one) or one.timeless or one.mislinked
+        if one.shares is None or lacks_its_device(one) or one.timeless or one.mislinked or one.workless
     ]
     launches = sum(one.evidence.launches for one in summaries.values())
     lost = sum(one.evidence.launches_without_activity for one in summaries.values())
     too_little = max(fraction or 0.0, lost / launches if launches else 0.0) > UNUSABLE_FRACTION
-    unusable = len(blind) == len(summaries) or too_little
+    # a rank most of whose activity is lost is in no mean, and spoils nobody else's
+    kept = [
+        rank for rank, one in summaries.items() if rank not in blind and not one.launchless and not one.activityless
+    ]
+    unusable = len(blind) == len(summaries) or (too_little and not kept)
     lacking_members = any(match.missing == "member" for match in matches)
     return Quality(
         verdict="unusable" if unusable else "degraded" if degraded or lacking_members else "good",
@@ -132,6 +136,12 @@ def _faults(summary: RankSummary) -> list[str]:
         "is written as CUDA's and ROCm's is known here"
         for category, count in evidence.unread
     ]
+    if summary.shares is not None and summary.workless and not lacks_its_device(summary):
+        faults.append(
+            f"{name}: nothing ran in its steps, no operator, no kernel, no collective, as where a profiler's window "
+            "opens again behind the last step and is written over the file of the one before: schedule(…, repeat=1) "
+            "ends it"
+        )
     if lacks_its_device(summary) and not evidence.unread and not evidence.cut_off:
         faults.append(
             f"{name}: the job ran on a device, and the trace holds nothing of it; profile ProfilerActivity.CUDA too"

@@ -109,6 +109,11 @@ class RankSummary:
         return self.evidence.unlinked > _MOST_LAUNCHES * self.evidence.activities or self.mislinked
 
     @property
+    def workless(self) -> bool:
+        """Whether nothing ran in its steps: no operator, no kernel and no collective."""
+        return not self.kernels.name.size and not self.collectives and not self.evidence.activities
+
+    @property
     def mislinked(self) -> bool:
         """Whether activities are linked to launches that cannot be theirs, as where correlations are used again."""
         return self.evidence.disordered > max(_FEW, _MISLINKED * self.evidence.activities)

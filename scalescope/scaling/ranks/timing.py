@@ -70,6 +70,16 @@ class Timed:
         """Return of each the latest end of those up to it."""
         return list(accumulate((one.end for one in self.own), max))
 
+    @cached_property
+    def of_groups(self) -> list[tuple[frozenset[int] | None, int]]:
+        """Return how many there are of each group, by its ranks; None for one of which all ranks are."""
+        counts = Counter((one.group == ASSUMED_GROUP, one.group_ranks) for one in self.own)
+        return [(None if everybody else frozenset(ranks), count) for (everybody, ranks), count in counts.items()]
+
+    def shared_with(self, rank: int) -> int:
+        """Return how many are of groups that another rank is in, too."""
+        return sum(count for ranks, count in self.of_groups if ranks is None or rank in ranks)
+
 
 def token(one: RankCollective) -> _Token:
     """Return what a collective has in common with its other members."""
@@ -79,9 +89,9 @@ def token(one: RankCollective) -> _Token:
 
 def timing_of(left: Timed, right: Timed) -> Timing | None:
     """Return how two ranks' collectives ran; None where too few are in common."""
+    if min(left.shared_with(right.rank), right.shared_with(left.rank)) < _TELLING:
+        return None  # as of most pairs of a large mesh: told by their groups, not one by one
     left, right = _in_common(left, right.rank), _in_common(right, left.rank)
-    if min(len(left.own), len(right.own)) < _TELLING:
-        return None
     if _overlapping(left, right) >= _TOGETHER:
         return "together"
     if (Counter(left.tokens) & Counter(right.tokens)).total() < _TELLING:

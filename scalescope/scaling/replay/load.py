@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -11,7 +12,7 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.rows import TrainFacts
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.costs.points import Launch, launch_of
-from scalescope.scaling.rank.record import MOST_ACTIVITIES, MOST_RANKS, RankRecord
+from scalescope.scaling.rank.record import MOST_ACTIVITIES, MOST_RANKS, RankRecord, within
 from scalescope.scaling.ranks.read import read_ranks
 from scalescope.scaling.replay.times import CollectiveTimes, ModelTimes
 from scalescope.scaling.replay.whatif import Replayer
@@ -103,7 +104,39 @@ def _with_steps(records: Mapping[int, RankRecord]) -> dict[int, RankRecord]:
             f"{count:,} activities in {steps} step{'s' * (steps > 1)} of {len(found)} rank{'s' * (len(found) > 1)} are "
             f"more than the {MOST_ACTIVITIES:,} that are replayed; mark steps by profiler.step()"
         )
-    return {rank: one for rank, one in found.items() if one.start}  # a host may have done nothing but hand over
+    # a host may have done nothing but hand over
+    return _in_common({rank: one for rank, one in found.items() if one.start})
+
+
+def _in_common(records: dict[int, RankRecord]) -> dict[int, RankRecord]:
+    """Return the records over the steps that all ranks hold: what one's window lacks is no work of the others' own.
+
+    Raises UserError where there are none, or where what lies between them is in some of the traces alone.
+    """
+    if len({tuple(one.steps) for one in records.values()}) < 2:
+        return records
+    shared = set.intersection(*(set(one.steps) for one in records.values()))
+    kept = [[number for number in one.steps if number in shared] for one in records.values()]
+    if not shared:
+        raise UserError("the ranks' traces hold no step in common")
+    for one in records.values():
+        first = one.steps.index(kept[0][0])
+        if one.steps[first : first + len(shared)] != kept[0]:
+            raise UserError("the steps that the ranks' traces hold in common do not follow one another in all of them")
+    return {rank: _over(one, kept[0]) for rank, one in records.items()}
+
+
+def _over(record: RankRecord, steps: list[int]) -> RankRecord:
+    """Return a record over some of its steps, which follow one another."""
+    first = record.steps.index(steps[0])
+    edges = record.edges[first : first + len(steps) + 1]
+    return replace(
+        record,
+        edges=edges,
+        steps=steps,
+        step=[number if number in steps else -1 for number in record.step],
+        layers=within(record.layers, edges),
+    )
 
 
 def _chosen(ranks: Sequence[int], analysis: RunAnalysis | None) -> list[int]:

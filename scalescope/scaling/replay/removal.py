@@ -10,7 +10,8 @@ import numpy as np
 from scalescope.scaling.rank.timeline import COMMUNICATION, COPY
 from scalescope.scaling.replay.graph import Graph, HostCall, median
 from scalescope.scaling.replay.ranks.extra import Beyond, extra_rows, held_up_by, steps_of
-from scalescope.scaling.replay.ranks.reads import reads_of
+from scalescope.scaling.replay.ranks.reads import Read, reads_of
+from scalescope.scaling.replay.ranks.rounds import merge_rounds
 from scalescope.scaling.replay.ranks.side_by_side import Launches, SideBySide
 from scalescope.scaling.replay.uneven import even_out_steps
 
@@ -32,6 +33,7 @@ What = Literal[
     "waits",  # the host's own waits for the device, with the copies that they are for
     "reads",  # the same, with what computes the values that are read one after another
     "uneven",  # what activities that vary by so much take longer than in their shortest step, of all ranks
+    "rounds",  # of several collectives all but one
     "pause",  # so much of the longest time that the host takes for a launch, in each step
 ]
 
@@ -43,6 +45,7 @@ class Removal(msgspec.Struct, frozen=True):
     rank: int | None = None
     ns: int = 0  # of a pause; from which on what varies is uneven
     now_and_then: bool = False  # a pause that is not there in each step
+    transfers: tuple[tuple[int, ...], ...] = ()  # of rounds: the graph's, in rows that travel as their last one
 
 
 def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = False) -> None:
@@ -53,11 +56,14 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
     if removal.what == "uneven":
         even_out_steps(graph, side, removal.ns)
         return
+    if removal.what == "rounds":
+        merge_rounds(graph, removal.transfers)
+        return
     for rank in graph.ranks if removal.rank is None else [removal.rank]:
         if removal.what == "data":
             _free_data(graph, rank)
         elif removal.what == "copies":
-            _free_copies(graph, rank)
+            _free_copies(graph, rank, figures=removal.rank is not None)
             if removal.rank is not None and not on_cpu:
                 _free_launches_of_copies(graph, side, rank)
         elif removal.what in ("waits", "reads"):
@@ -202,7 +208,12 @@ def _shorten_longest(graph: Graph, side: SideBySide, rank: int, ns: int, *, now_
                 break
 
 
-def _free_copies(graph: Graph, rank: int) -> None:
+def _free_copies(graph: Graph, rank: int, *, figures: bool) -> None:
+    """Take copies out, with what waits for them; `figures`: also where hosts read what takes no time to copy.
+
+    A host that reads a figure waits for what computes it, which no other way of copying makes shorter.
+    """
+    read = set() if figures else {one.copy for one in reads_of(graph, rank) if _is_figure(graph, rank, one)}
     for stream in graph.order[rank]:
         for at in stream:
             if graph.activities[at].kind == COPY:
@@ -211,9 +222,14 @@ def _free_copies(graph: Graph, rank: int) -> None:
     reading = {read.wait for read in reads_of(graph, rank)}  # for what comes before the copy
     for at, call in enumerate(calls):  # a copy out of pageable memory holds the host up, too
         if call.launches >= 0 and graph.activities[call.launches].kind == COPY:
-            calls[at] = replace(call, duration_ns=min(call.duration_ns, _LAUNCH_NS), awaits=-1)
+            awaits = call.awaits if at in read else -1
+            calls[at] = replace(call, duration_ns=min(call.duration_ns, _LAUNCH_NS), awaits=awaits)
         elif _awaits_copy(graph, call) and at not in reading:
             calls[at] = replace(call, duration_ns=0.0, awaits=-1)  # there is nothing left to wait for
+
+
+def _is_figure(graph: Graph, rank: int, read: Read) -> bool:
+    return graph.work_ns[graph.calls[rank][read.copy].launches] <= _LAUNCH_NS
 
 
 def _free_launches_of_copies(graph: Graph, side: SideBySide, rank: int) -> None:

@@ -20,6 +20,7 @@ from scalescope.records.environment import usable_cores
 from scalescope.records.errors import RunError, UserError
 from scalescope.records.statistics import half_of_mean
 from scalescope.scaling.answer import Replay
+from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.ranks.processes import map_in_processes
 from scalescope.scaling.replay.buckets import StepBuckets, find_buckets
@@ -52,6 +53,8 @@ _LEAST_SHARE = 0.05
 _WORTH_PROCESSES, _WORTH_PROCESSES_IN_PYTHON = 1_000_000, 100_000
 #: Between the bounds of recording's scale, the step must move by so much for it to tell what follows it.
 _FOLLOWS = 0.002
+#: Of fewer steps it may be chance that they are even without a cause.
+_FEWEST_LEFT = 3
 #: A step that is known is known within this.
 _KNOWN_WITHIN = 0.03
 #: How far a transfer's rate under compute may be from the one used: where it was measured, and where it was not.
@@ -142,6 +145,7 @@ class Replayer:
         self._traced_base = self.base
         self._recording: Recording | None = None
         self.longest_ns: float | None = None  # the step as run is known to be no longer
+        self.known_ns: Interval | None = None  # the mean of many steps, of which the replayed ones are a few
 
     def take_out(self, recording: Recording) -> Timing:
         """Speak of the step as run from here on: `graph`, `base` and predictions; return when all of it runs.
@@ -265,7 +269,7 @@ class Replayer:
             if isinstance(one, str):
                 return _withheld(change, one)
         return self._prediction(change, {which: one for which, one in zip(asked, found, strict=True)
-                                         if not isinstance(one, str)})  # fmt: skip
+                                         if not isinstance(one, str)}, whole=beyond is None)  # fmt: skip
 
     def _may_be(self, which: int) -> bool:
         """Whether assumptions leave the step no longer than it is known to be."""
@@ -276,10 +280,14 @@ class Replayer:
         except RunError:
             return False
 
-    def _prediction(self, change: Change, found: Mapping[int, list[float]]) -> Prediction:
+    def _prediction(self, change: Change, found: Mapping[int, list[float]], *, whole: bool) -> Prediction:
         center = found[0]
         middles = {which: statistics.fmean(deltas) for which, deltas in found.items()}
-        noise = max(half_of_mean(self._own_differences(center, middles)), _LEAST_SHARE * abs(middles[0]))
+        # what is left of a step without a cause was run so; what other settings would leave, the model says alone
+        run_so = whole and change == Change(without=change.without)
+        left = self._half_of_what_is_left(center) if run_so else math.inf
+        own = min(half_of_mean(self._own_differences(center, middles)), left)
+        noise = max(own, _LEAST_SHARE * abs(middles[0]))
         # what is assumed is wrong for other reasons than those that steps differ for
         below, above = middles[0] - min(middles.values()), max(middles.values()) - middles[0]
         return Prediction(
@@ -313,6 +321,20 @@ class Replayer:
         if len(steps) != len(deltas):
             return deltas
         return [delta - follows * step for delta, step in zip(deltas, steps, strict=True)]
+
+    def _half_of_what_is_left(self, deltas: Sequence[float]) -> float:
+        """Return how far a change's effect may be off as the known mean step less what it leaves of each replayed one.
+
+        Steps that a cause makes uneven are even without it: of a loader that costs 1 to 3 ms, three steps tell hardly
+        what it costs in the mean, but well how long a step is without, and many untraced ones how long with it. What
+        the replayed steps are off those by may be off the effect as well.
+        """
+        steps = [statistics.fmean(of_ranks) for of_ranks in zip(*self._assumed(0).base.values(), strict=False)]
+        if self.known_ns is None or self.on_cpu or len(steps) != len(deltas) or len(steps) < _FEWEST_LEFT:
+            return math.inf
+        left = half_of_mean([step + delta for step, delta in zip(steps, deltas, strict=True)])
+        off = abs(self.base_ns - self.known_ns.value) + (self.known_ns.high - self.known_ns.low) / 2
+        return math.hypot(left, off)
 
     def work_out(self, changes: Sequence[Change], *, quick: bool = False, near: bool = False) -> None:
         """Work out what changes would do, several at a time where that pays: `predict` then has it at hand."""

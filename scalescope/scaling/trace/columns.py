@@ -79,7 +79,7 @@ class Columns:
         """Add the events of a JSON array. Raises msgspec.DecodeError, with nothing added, where it does not decode."""
         fields = read_fields(array)
         if fields is not None:
-            far = bool((fields.start >= EXACT_FLOAT_US * 1000).any())
+            far = bool((np.abs(fields.start) >= EXACT_FLOAT_US * 1000).any())
             if self._exact is None and fields.count:
                 self._exact = far
             if self._exact or not far:
@@ -88,7 +88,7 @@ class Columns:
         events = decode_events(array, self._exact is True)
         if self._exact is None and events:
             # decided on the first block: a clock that counts from 1970 needs more digits than a float holds
-            self._exact = any(isinstance(event.ts, float) and event.ts >= EXACT_FLOAT_US for event in events)
+            self._exact = any(isinstance(event.ts, float) and abs(event.ts) >= EXACT_FLOAT_US for event in events)
             if self._exact:
                 events = decode_events(array, True)
         self.add_events(events)

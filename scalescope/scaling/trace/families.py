@@ -58,6 +58,13 @@ HANDOVER_OPS = ("c10d::", "_c10d_functional::", "c10d_functional::", "_dtensor::
 #: in such hooks, blocking, and what they block is no compute.
 ENGINE_FRAMES = ("autograd::engine::evaluate_function", "RegisterPostBackwardFunctionBackward")
 
+#: What stands around compilation alone, as Dynamo and Inductor annotate it, whichever torch since 2.1 wrote it.
+COMPILING = re.compile(
+    r".*\(dynamo_timed\)$|(dynamo|entire_(frame|backward)_compile|backend_compile|inductor_(compile|code_gen))$"
+    r"|(compile_attempt_\d+|aot_autograd|_recursive_(pre|joint|post)_grad_passes|async_compile\.wait)$"
+    r"|.*CachingAutotuner\.(benchmark|coordinate)"
+)
+
 #: `record_param_comms` rows that move no data.
 NO_COLLECTIVE = frozenset({"wait", "startcoalescing", "endcoalescing", "init", "allgather_coalesced_wait"})
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from scalescope.records.errors import UserError
 from scalescope.scaling.trace.blocks import Blocks
@@ -17,7 +18,7 @@ from scalescope.scaling.trace.columns import Columns
 from scalescope.scaling.trace.header import read_header
 from scalescope.scaling.trace.onnx import is_onnx_profile, read_onnx_profile
 from scalescope.scaling.trace.splitting import NATIVE, NATIVE_END, scan
-from scalescope.scaling.trace.trace import Trace
+from scalescope.scaling.trace.trace import HostSpans, Trace
 from scalescope.scaling.trace.xla.read import is_profile, read_device
 
 _ARRAY = re.compile(rb'"traceEvents"\s*:\s*\[')
@@ -28,6 +29,8 @@ _LONGEST_EVENT = 8 << 20
 _MOST_UNREADABLE = 4
 #: What stands before and behind the events is no longer than this in any trace.
 _LONGEST_HEADER = 64 << 20
+#: So many of a file's rows are looked for once more, and so many of them are where it holds its events twice.
+_SAMPLE, _MOSTLY = 16, 0.75
 _BETWEEN_EVENTS = b" \t\r\n,"
 
 
@@ -57,7 +60,25 @@ def read_trace(path: Path, device: int | None = None) -> Trace:
         damage.append("its header does not decode")
     if header.own.bundle:
         raise UserError(f"{path} holds the traces of all ranks for ui.perfetto.dev; give the ranks' own files")
-    return columns.trace(path, header, damage, cut_off)
+    trace = columns.trace(path, header, damage, cut_off)
+    if _stands_twice(trace.operators if len(trace.operators) else trace.runtime):
+        raise UserError(
+            f"{path} holds its events more than once, as where a file is joined with its copy; give what the profiler "
+            "wrote"
+        )
+    return trace
+
+
+def _stands_twice(spans: HostSpans) -> bool:
+    """Tell whether most of what a host did is there again, to the nanosecond; by a sample."""
+    rows = np.unique(np.linspace(0, max(len(spans) - 1, 0), _SAMPLE).astype(np.int64)) if len(spans) else ()
+    again = 0
+    for row in rows:
+        same = np.flatnonzero((spans.start == spans.start[row]) & (spans.end == spans.end[row]))
+        for column in (spans.name, spans.thread, spans.correlation, spans.external):
+            same = same[column[same] == column[row]]
+        again += same.size > 1
+    return len(rows) == _SAMPLE and again >= _MOSTLY * _SAMPLE
 
 
 def _read_events(blocks: Iterator[bytes], columns: Columns, path: Path) -> tuple[bytes, bytes, bool]:
@@ -72,6 +93,8 @@ def _read_events(blocks: Iterator[bytes], columns: Columns, path: Path) -> tuple
         if text.lstrip()[:1] == b"[" and _EVENT_START.match(text.lstrip()[1:].lstrip()):
             before, text = b"", text.lstrip()[1:]  # the bare list that the oldest profilers wrote
             break
+        if not block and not text.strip():
+            raise UserError(f"{path} is no Kineto trace: it is empty; the profiler has not written it to its end")
         if not block or len(text) > _LONGEST_HEADER:
             raise UserError(f"{path} is no Kineto trace: it has no traceEvents; "
                             "give what torch.profiler's export_chrome_trace wrote")  # fmt: skip

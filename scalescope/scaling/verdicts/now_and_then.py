@@ -109,6 +109,8 @@ def _finding(analysis: RunAnalysis) -> Finding | None:
     if chosen is None:
         return None
     rank, long = chosen
+    if _has_run_dry(long, rank, analysis):
+        return None
     if long.ms < _WORTH_SAYING * mean_ms or (
         (len(long.at) == 1 or rank is None) and statistics.fmean(long.each_ms) < _LONGER_ONCE * typical_ms
     ):
@@ -128,6 +130,19 @@ def _finding(analysis: RunAnalysis) -> Finding | None:
         remedy=Remedy(cure=cure),
         backed="measured",
     )
+
+
+def _has_run_dry(long: _Long, rank: int | None, analysis: RunAnalysis) -> bool:
+    """Tell whether a device waits for launches in all of the window's last steps, its open one among them.
+
+    A window opens with what hosts launched before they were recorded. One that recording makes slower than its device
+    lives on that for some steps, and the device waits for it in all that follow. What comes now and then is over again.
+    """
+    if analysis.activity != "gpu" or long.what != "idle_launch" or long.at != tuple(range(long.at[0], long.of)):
+        return False
+    each = statistics.fmean(long.each_ms)
+    last = [one.idle_launch_ms for one in analysis.steps if one.open_ended and rank in (None, one.rank)]
+    return bool(last) and min(last) >= _MOSTLY * each
 
 
 def _in_common(steps: Sequence[StepSplit]) -> dict[int, list[StepSplit]]:

@@ -1,11 +1,11 @@
 """Pipelines: how much of a step stages stand idle, beside what the schedule itself costs, and which stage is slow.
 
-Stages are the ranks of a group that only sends and receives, in the group's order. A stage's bubble is when it neither
-computes nor moves data: it waits for a partner, or is idle. A schedule of p ranks and m micro-batches has a bubble of
-(p − 1)/(v·m + p − 1) of its own, GPipe and 1F1B alike, where stages are even. v, the stages of a rank, is 1 unless the
-schedule says otherwise, as torch's interleaved one does (rank/pipelining.py), with m; else m is how many activations a
-stage receives from the one before it in a step. A stage that computes longer than the others makes all of them wait
-beyond that.
+Stages are the ranks of a group that only sends and receives, in the group's order, where all of them or none have a
+backward pass. A stage's bubble is when it neither computes nor moves data: it waits for a partner, or is idle. A
+schedule of p ranks and m micro-batches has a bubble of (p − 1)/(v·m + p − 1) of its own, GPipe and 1F1B alike, where
+stages are even. v, the stages of a rank, is 1 unless the schedule says otherwise, as torch's interleaved one does
+(rank/pipelining.py), with m; else m is how many activations a stage receives from the one before it in a step. A stage
+that computes longer than the others makes all of them wait beyond that.
 """
 
 import statistics
@@ -17,6 +17,7 @@ from scalescope.scaling.evidence.pipelining import ForwardPasses
 from scalescope.scaling.finding import Code, EvidenceRow, Finding, Remedy
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.ranks.summary import RankSummary
+from scalescope.scaling.trace.families import ENGINE_FRAMES
 
 #: A stage that computes so much longer than the mean of the others holds them up.
 _SLOW = 1.1
@@ -43,7 +44,21 @@ def pipeline_rows(summaries: Mapping[int, RankSummary], ranks: Sequence[RankSpli
         for (name, stages), own in groups.items()
         if all(one.operation in PAIRWISE for calls in own.values() for one in calls)
         and all(rank in own and rank in by_rank for rank in stages)
+        and (_told([passes[rank] for rank in stages]) or _are_stages([summaries[rank] for rank in stages]))
     ]
+
+
+def _are_stages(summaries: Sequence[RankSummary]) -> bool:
+    """Tell whether all ranks may be stages: what trains passes backward through all of them, or through none.
+
+    One that others send gradients to, and that has no backward pass of its own, is a server of parameters.
+    """
+    backward = {
+        any(one.name.startswith(ENGINE_FRAMES) for one in summary.host_evidence.operators)
+        for summary in summaries
+        if summary.host_evidence is not None and summary.host_evidence.operators
+    }
+    return len(backward) < 2
 
 
 def _row(

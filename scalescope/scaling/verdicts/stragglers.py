@@ -200,12 +200,6 @@ def times_the_inputs(multiplied: Mapping[int, Multiplied], rank: int) -> float |
     return min(ratios, default=None)
 
 
-def multiply_alike(multiplied: Mapping[int, Multiplied], ranks: Sequence[int]) -> bool:
-    """Tell whether ranks multiply the same, call for call and element for element, as far as shapes were recorded."""
-    told = [multiplied.get(rank, {}) for rank in ranks]
-    return len(told) > 1 and bool(told[0]) and all(one == told[0] for one in told[1:])
-
-
 def explains(times_the_inputs: float, times_as_long: float) -> bool:
     """Tell whether a rank that works on so many times as much may well compute for so many times as long."""
     return times_the_inputs - 1 >= max(_LARGER, _MORE_EXPLAINS * (times_as_long - 1))

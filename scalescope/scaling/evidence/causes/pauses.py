@@ -5,6 +5,8 @@ long each time. A host that shares its cores stands still as well, but now here 
 turns take. So pauses of two steps and more count where they are alike, and where as long a gap is rarer at all other
 places together; a single one only where it is longer than turns are, and stands out from all others of the window: even
 so it may have been anything, and costs for sure nothing.
+Nor is a single one in the first step that is recorded on a device the job's: there recording begins, which loads code,
+takes memory for its records, and lets Python collect its garbage.
 """
 
 from collections.abc import Sequence
@@ -31,6 +33,8 @@ _AS_LONG = 0.5
 #: Longer than the turns that a scheduler gives to others, ns; and so many times as long as all else in the window.
 _NO_TURN_NS = 20_000_000
 _STANDS_OUT = 3
+#: Recording begins within this, ns: loading code, taking memory and collecting garbage take tens of milliseconds.
+_BEGINS_WITHIN_NS = 100_000_000
 
 
 def pause_causes(common: CommonSteps) -> list[HostCause]:
@@ -131,4 +135,11 @@ def _cause(common: CommonSteps, rank: int | None, place: GapLocation, ns: Ints) 
         evidence=(figure,),
         place=place,
         now_and_then=True,
+        opening=_is_of_recording(common, place, ns),
     )
+
+
+def _is_of_recording(common: CommonSteps, place: GapLocation, ns: Ints) -> bool:
+    """Tell whether a pause is a single one in the window's first step, before its backward pass, and of its length."""
+    first = place.phase in ("before_first", "forward") and np.flatnonzero(ns).tolist() == [0]
+    return first and not common.on_cpu and int(ns[0]) <= _BEGINS_WITHIN_NS

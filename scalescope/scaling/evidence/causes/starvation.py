@@ -39,47 +39,55 @@ def starved_causes(common: CommonSteps, pauses: Sequence[HostCause] = ()) -> lis
     found = []
     lost = without_pauses(common, pauses, common.table(lambda one: one.interruptions.ns if one.interruptions else None))
     count = common.table(lambda one: one.interruptions.count if one.interruptions else None)
+    places = [own.places if (own := one.interruptions) else 0 for one in common.by_rank.values()]
+    for cause in pauses:
+        for at in (at for at, rank in enumerate(common.ranks) if cause.rank in (None, rank)):
+            count[at] = np.maximum(count[at] - (np.array(cause.ns, np.int64) > 0), 0)
+            places[at] -= 1
+            if cause.opening:  # whatever else interrupts that step is recording's, too
+                lost[at, 0] = count[at, 0] = 0
     beyond = against_others(lost) if len(common.ranks) > 1 else lost
     more = np.maximum(beyond, 0)
     operators = _Operators(common)
     for at, rank in enumerate(common.ranks):
-        if _interrupted(common, rank, more[at], count[at]):
+        if _interrupted(common, more[at], count[at], places[at]):
             others_ns = float(np.delete(lost, at, axis=0).mean())
-            found.append(_cause(common, rank, [rank], more[at], others_ns, beyond[at]))
+            found.append(_cause(common, rank, [at], more[at], (lost, count), others_ns, beyond[at]))
         elif len(common.ranks) > 1 and (slow := _slower(common, rank, operators)) is not None:
             found.append(slow)
     base = lost.min(axis=0)
     if len(common.ranks) > 1 and base.mean() >= 2 * _SHARE * common.step_ns and (base > 0).mean() >= _STEPS:
-        found.append(_cause(common, None, common.ranks, base, None))
+        found.append(_cause(common, None, list(range(len(common.ranks))), base, (lost, count)))
     return found
 
 
-def _interrupted(common: CommonSteps, rank: int, more: Ints, count: Ints) -> bool:
-    own = common.by_rank[rank].interruptions
+def _interrupted(common: CommonSteps, more: Ints, count: Ints, places: int) -> bool:
     return (
-        own is not None
-        and len(common.ranks) > 1
-        and more.mean() >= _SHARE * common.step_ns
-        and ((more > 0) & (count > 0)).mean() >= _STEPS
-        and count.sum() >= _LEAST_COUNT
-        and own.places >= _PLACES
+        len(common.ranks) > 1
+        and bool(more.mean() >= _SHARE * common.step_ns)
+        and bool(((more > 0) & (count > 0)).mean() >= _STEPS)
+        and bool(count.sum() >= _LEAST_COUNT)
+        and places >= _PLACES
     )
 
 
 def _cause(
     common: CommonSteps,
     rank: int | None,
-    ranks: list[int],
+    rows: list[int],
     ns: Ints,
-    others_ns: float | None,
+    interruptions: tuple[Ints, Ints],
+    others_ns: float | None = None,
     beyond: Ints | None = None,
 ) -> HostCause:
-    found = [one for at in ranks if (one := common.by_rank[at].interruptions) is not None]
+    """Return the cause; `interruptions`: what they take and how many there are, by rank and step."""
+    found = [one for at in rows if (one := common.by_rank[common.ranks[at]].interruptions) is not None]
     between = float(np.mean([1 - one.inside_operators for one in found]))
+    lost, count = interruptions
     figure = HostFigure(
         kind="interruptions",
-        ns=float(np.mean([sum(one.ns) / len(one.ns) for one in found])),
-        count=float(np.mean([sum(one.count) / len(one.count) for one in found])),
+        ns=float(lost[rows].mean()),
+        count=float(count[rows].mean()),
         others_ns=others_ns,
         share=between,
     )

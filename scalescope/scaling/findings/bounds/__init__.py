@@ -1,1 +1,1 @@
-"""What steps tell by themselves, where no replay prices it: a rank apart, rounds of messages, what nothing explains."""
+"""What steps tell by themselves, where no detector of a replay does: a rank apart, rounds of messages, what is left."""

@@ -25,6 +25,7 @@ from scalescope.scaling.finding import (
     is_lost_in_noise,
     weight,
 )
+from scalescope.scaling.findings.bounds.rounds import QUICK_NS
 from scalescope.scaling.findings.candidate import may_wait_unseen, share_ms
 from scalescope.scaling.findings.shares import bounded_steps
 from scalescope.scaling.rank.record import RankRecord
@@ -85,7 +86,7 @@ def bare_transfer(analysis: RunAnalysis, records: Mapping[int, RankRecord], foun
         most = bare * (1 - 1 / passes)
         rows.append(EvidenceRow(kind="figure", name=PASSES, calls=passes))
         cure = Remedy(cure="exchange_once")
-    elif not sizes and calls >= _MANY:
+    elif not sizes and calls >= _MANY and _are_quick(held):
         most = bare * (1 - 1 / calls)
         cure = Remedy(cure="record_sizes")
     elif (kind := _mostly(held, calls, records)) is not None:
@@ -135,6 +136,22 @@ def broadcasts_buffers(records: Mapping[int, RankRecord]) -> bool:
         sent = [one.start for one in record.collectives if one.operation == _BROADCAST]
         found.append(bool(sent) and all(any(begin <= at <= end for begin, end in forwards) for at in sent))
     return bool(found) and all(found)
+
+
+def is_by_ddp(records: Mapping[int, RankRecord]) -> bool:
+    """Tell whether DDP reduces the gradients, by its annotation of the forward pass."""
+    return any(name == _FORWARD for record in records.values() for _, _, name in record.phases)
+
+
+def _are_quick(collectives: Sequence[Collective]) -> bool:
+    """Tell whether collectives may be small by what each takes at its quickest: else it is data that takes so long."""
+    by_step: dict[int | None, list[float]] = {}
+    for one in collectives:
+        by_step.setdefault(one.step, []).append(one.transfer_us or 0.0)
+    if len({len(own) for own in by_step.values()}) > 1:
+        return True  # what is the same one in other steps is not known
+    quickest_us: list[float] = [min(one) for one in zip(*by_step.values(), strict=True)]
+    return statistics.median(quickest_us) * 1e3 <= QUICK_NS
 
 
 def backward_passes(records: Mapping[int, RankRecord]) -> int:

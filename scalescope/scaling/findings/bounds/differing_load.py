@@ -15,6 +15,7 @@ import numpy.typing as npt
 from scalescope.records.statistics import half_of_mean
 from scalescope.scaling.finding import LOADS, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import MOST_STEPS, WORTH_SAYING, Candidate, Scene
+from scalescope.scaling.replay.removal import What
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of
 
 #: So many times as long as anywhere else are the quickest of a rank's products in a step with more to compute.
@@ -23,6 +24,8 @@ _MORE, _QUICKEST = 1.5, 0.2
 _DIFFER, _OFTEN = 1.3, 0.5
 #: Shorter products are mostly launches; of fewer nothing is told.
 _LEAST_NS, _PRODUCTS, _LEAST_STEPS = 20_000, 3, 3
+#: What takes out that launches are longer: of one rank, or of ranks by turns, down to the least of them.
+_LONGER: tuple[What, ...] = ("slow", "turns")
 
 
 def with_differing_load(scene: Scene, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -30,7 +33,7 @@ def with_differing_load(scene: Scene, candidates: Sequence[Candidate]) -> list[C
     found = _differing_load(scene)
     if found is None:
         return list(candidates)
-    return [*(one for one in candidates if not any(removal.what == "slow" for removal in one.removals)), found]
+    return [*(one for one in candidates if not any(removal.what in _LONGER for removal in one.removals)), found]
 
 
 def _differing_load(scene: Scene) -> Candidate | None:

@@ -15,7 +15,7 @@ from scalescope.scaling.answer import RunAnalysis, StepSplit
 from scalescope.scaling.finding import IN_STEPS, Code, Cure, EvidenceRow, Finding, Remedy, ranked, weight
 from scalescope.scaling.findings.shares import bounded_steps, mean_step_ms
 
-#: A rank is apart that has so many times as much of a part as any other, and more than it by so much of the step.
+#: A rank is apart that has so many times as much of a part as any other's usual step, and more by so much of a step.
 _TIMES, _SHARE = 2.0, 0.1
 #: In how many of the steps.
 _MOST_STEPS = 0.75
@@ -44,8 +44,7 @@ def with_ranks_apart(analysis: RunAnalysis, findings: Sequence[Finding]) -> list
             other for other in found if other.code != "nothing" and (other.rank, other.code) != (one.rank, one.code)
         ]
         found.append(replace(one, evidence=(*(replace(row, ms=one.evidence[0].ms) for row in rows), *one.evidence)))
-    told = [one for one in found if one.ms is not None]
-    return [*(one for one in found if one.ms is None), *ranked(told)]
+    return [*ranked([one for one in found if one.ms is not None]), *(one for one in found if one.ms is None)]
 
 
 def ranks_apart(analysis: RunAnalysis) -> list[Finding]:
@@ -61,13 +60,11 @@ def ranks_apart(analysis: RunAnalysis) -> list[Finding]:
     for rank, own in by_rank.items():
         others = [theirs for other, theirs in by_rank.items() if other != rank]
         for part, (code, cure) in _PARTS.items():
-            most = [max(theirs[at].part_ms(part) for theirs in others) for at in range(steps)]
+            # the others' usual step: one of them may be held up in a single one
+            most = max(statistics.median(step.part_ms(part) for step in theirs[:steps]) for theirs in others)
             mine = [step.part_ms(part) for step in own[:steps]]
-            beyond = [one - other for one, other in zip(mine, most, strict=True)]
-            apart = sum(
-                ms >= _SHARE * whole and one >= _TIMES * other
-                for ms, one, other in zip(beyond, mine, most, strict=True)
-            )
+            beyond = [one - most for one in mine]
+            apart = sum(ms >= _SHARE * whole and one >= _TIMES * most for ms, one in zip(beyond, mine, strict=True))
             if apart < _MOST_STEPS * steps:
                 continue
             waited = [
@@ -75,7 +72,7 @@ def ranks_apart(analysis: RunAnalysis) -> list[Finding]:
             ]
             cost = [min(pair) for pair in zip(beyond, waited, strict=True)]
             if statistics.fmean(cost) >= _WAITED * statistics.fmean(beyond):
-                row = EvidenceRow(kind="figure", name=part, ms=statistics.fmean(mine), others_ms=statistics.fmean(most))
+                row = EvidenceRow(kind="figure", name=part, ms=statistics.fmean(mine), others_ms=most)
                 found.append(_finding(code, cure, rank, row, cost, statistics.fmean(beyond), whole))
     return ranked(found)
 

@@ -25,7 +25,7 @@ from scalescope.scaling.replay.graph import Transfer
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of
 
 #: What takes longer at its quickest moves data all the while: a scheduler's turn is not much longer.
-_QUICK_NS = 1_000_000
+QUICK_NS = 1_000_000
 #: Of what several rounds cost, so much at least is no data.
 _NO_DATA = 0.5
 #: Where more of it may be data, so many collectives as quick make a bound worth a word: no bucket of DDP's own size is.
@@ -135,7 +135,7 @@ def _runs(scene: Scene, by_ddp: bool) -> list[list[list[Transfer]]]:
     steps = [own for own in by_step.values() if tuple(one.operation for one in own) == usual]
     if len(usual) < 2 or len(steps) < max(2, len(by_step) / 2):
         return []
-    quick = [min(own[at].traced_ns for own in steps) <= _QUICK_NS for at in range(len(usual))]
+    quick = [min(own[at].traced_ns for own in steps) <= QUICK_NS for at in range(len(usual))]
     multiplied = sorted(
         node.traced_start
         for node in graph.activities

@@ -1,18 +1,13 @@
-"""Ranks that take turns in having more to do: none is late step after step, and yet every step waits for one.
-
-Where hosts compute, and what they multiply is the same on all by its shapes, they have no more to do: others use their
-cores by turns.
-"""
+"""Ranks that take turns in having more to do: none is late step after step, and yet every step waits for one."""
 
 import statistics
 from collections.abc import Iterator
 
-from scalescope.scaling.finding import SAME_INPUTS, EvidenceRow, Remedy
+from scalescope.scaling.finding import EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
 from scalescope.scaling.findings.detectors.extra_launches import Extra, extra_launches
 from scalescope.scaling.replay.removal import Removal, What, host_excess
 from scalescope.scaling.trace.kernel_names import short_name
-from scalescope.scaling.verdicts.stragglers import multiply_alike
 
 #: Loads that alternate are alike; where they differ by more (standard deviation over mean), they come at random.
 _ALIKE = 0.35
@@ -24,9 +19,11 @@ _STANDS_STILL = 0.1
 
 def alternating_load(scene: Scene) -> Iterator[Candidate]:
     """Yield one candidate where most steps have a rank with more to do, and no rank has it in most steps."""
-    least_share: dict[What, float] = {"own": WORTH_A_LOOK, "more": WORTH_A_LOOK, "slow": _NATURAL}
+    least_share: dict[What, float] = {"own": WORTH_A_LOOK, "more": WORTH_A_LOOK}
     if scene.replayer.on_cpu:  # a device's host may stand still at no cost
         least_share["gaps"] = _STANDS_STILL
+    else:  # of ranks that share cores now one takes longer and now another: loads are told by the quickest products
+        least_share["slow"] = _NATURAL
     for what, share in least_share.items() if len(scene.side.ranks) > 1 else ():
         extras = [_beyond(scene, rank, what) for rank in scene.side.ranks]
         least = share * scene.step_ms
@@ -86,12 +83,9 @@ def _candidate(scene: Scene, what: What, extras: list[Extra], late: list[Extra])
                     share=sum(ms > 0 for ms in one.ms) / len(one.ms))
         for one in late
     ]  # fmt: skip
-    records = {rank: record.multiplied for rank, record in scene.replayer.records.items()}
-    of_cores = what == "slow" and scene.replayer.on_cpu and multiply_alike(records, scene.side.ranks)
-    alike = [EvidenceRow(kind="figure", name=SAME_INPUTS, value=1.0)] if of_cores else []
     return Candidate(
         code="alternating_load" if regular else "unsteady",
         removals=tuple(Removal("turns" if what == "slow" else what, one.rank) for one in late),
-        evidence=(*(one.evidence[0] for one in late[:1] if one.evidence), *ranks, *alike),
-        remedy=Remedy(cure="free_cores" if of_cores else "look_at_host" if what == "gaps" else "even_out"),
+        evidence=(*(one.evidence[0] for one in late[:1] if one.evidence), *ranks),
+        remedy=Remedy(cure="look_at_host" if what == "gaps" else "even_out"),
     )

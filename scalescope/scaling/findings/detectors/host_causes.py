@@ -32,6 +32,8 @@ def host_causes(scene: Scene) -> Iterator[Candidate]:
     """Yield a candidate for each code and rank among the causes on the hosts' side; launching is told by the replay."""
     by_kind: dict[tuple[HostCode, int | None], list[HostCause]] = {}
     for cause in scene.host or ():
+        if cause.opening:
+            continue  # it is recording's, and out of the step as run
         if cause.now_and_then and scene.worth_a_look(cause.typical_ns / 1e6):
             if not _is_an_interruption(cause, scene.host or ()):
                 yield from _pausing(scene, cause)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scalescope.scaling.finding import INPUTS, Code, Cure, EvidenceRow, Remedy
+from scalescope.scaling.finding import AT_LEAST, INPUTS, Code, Cure, EvidenceRow, Remedy, is_counted
 from scalescope.scaling.findings.candidate import MOST_STEPS, Candidate, Scene
 from scalescope.scaling.findings.detectors.more_work import multiplied_within
 from scalescope.scaling.findings.detectors.own_work import looks_for_nan
@@ -46,6 +46,11 @@ _HARDLY = 0.4
 _MUCH = 1.3
 #: Of what is longer on the mean, so much is in the shortest of the steps, too, where it is no chance.
 _ALWAYS = 0.5
+#: Where even the quickest of a rank's products, of this share of them, take so many times as long in each step, it has
+#: more to compute or slower cores: no other process makes all of them longer. Shorter products are mostly launches, ns;
+#: of fewer products or steps nothing is told.
+_FOR_SURE, _QUICKEST = 1.5, 0.2
+_LEAST_NS, _PRODUCTS, _LEAST_STEPS = 20_000, 3, 2
 #: So much of the compute multiplies, and moves data, at least; and so many kernels are told apart.
 _SHARE, _NAMES = 0.1, 3
 
@@ -112,7 +117,8 @@ def slower_compute(scene: Scene) -> Iterator[Candidate]:
         if told is None and not (scene.replayer.on_cpu and is_by_chance(common)):
             told = clocks or everywhere(common) or _of_kinds(common)
         if told is not None:
-            yield _candidate(rank, told, common)
+            code, cure, evidence = told
+            yield _candidate(rank, (code, cure, (*evidence, *for_sure(common))), common)
 
 
 def _candidate(rank: int, told: "Reason", common: InCommon) -> Candidate:
@@ -122,7 +128,7 @@ def _candidate(rank: int, told: "Reason", common: InCommon) -> Candidate:
         rank=rank,
         removals=(Removal("slow", rank),),
         # that a rank is given more is no chance, whatever its machine does besides
-        beyond_ms=() if any(row.name == INPUTS for row in evidence) else common.longer_by_step,
+        beyond_ms=() if is_counted(evidence) else common.longer_by_step,
         evidence=evidence,
         remedy=Remedy(cure=cure),
     )
@@ -182,6 +188,18 @@ def is_by_chance(common: InCommon) -> bool:
     mine, theirs = (sum(one[at] for one in shortest.values()) for at in (0, 1))
     always, mean = mine / theirs - 1, float(common.mine.sum() / common.theirs.sum()) - 1
     return always < max(_NATURAL, _ALWAYS * mean)
+
+
+def for_sure(common: InCommon) -> Iterator[EvidenceRow]:
+    """Yield how many times as long even a rank's quickest products take, where chance cannot make all of them so."""
+    products = common.of(MULTIPLYING) & (common.theirs >= _LEAST_NS)
+    steps = np.array(common.step)
+    of_step = [products & (steps == step) for step in sorted(set(common.step))]
+    if len(of_step) < _LEAST_STEPS or min(int(one.sum()) for one in of_step) < _PRODUCTS:
+        return
+    least = min(float(np.quantile(common.mine[one] / common.theirs[one], _QUICKEST)) for one in of_step)
+    if least >= _FOR_SURE:
+        yield EvidenceRow(kind="figure", name=AT_LEAST, value=least)
 
 
 #: The code, what to do, and the evidence.

@@ -15,6 +15,7 @@ from scalescope.scaling.finding import Cure, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.shares import mean_step_ms
 from scalescope.scaling.replay.graph import Transfer
+from scalescope.scaling.replay.removal import Removal
 
 #: Losses, norms, counts, flags: so many bytes are figures, and no layer's gradients or activations.
 _FIGURES_BYTES = 1 << 10
@@ -35,7 +36,11 @@ def small_collectives(scene: Scene) -> Iterator[Candidate]:
     if scene.analysis.trains:  # a server's small messages are activations, which cannot be put together
         kinds.append(_candidate(scene, _is_of_shards, "larger_units"))
     found = [one for one in kinds if one is not None]
-    yield from sorted(found, key=lambda one: -one.gain_ms[0] if one.gain_ms else 0.0)[:1]
+    yield from sorted(found, key=lambda one: -(_exposed_evidence_ms(one)))[:1]
+
+
+def _exposed_evidence_ms(one: Candidate) -> float:
+    return one.gain_ms[0] if one.gain_ms else sum(row.ms or 0.0 for row in one.evidence)
 
 
 def _is_of_figures(one: Transfer) -> bool:
@@ -59,6 +64,16 @@ def _candidate(scene: Scene, is_small: Callable[[Transfer], bool], cure: Cure) -
     size = statistics.median(one.bytes or 0 for one in small)
     if cure == "merge_collectives" and size > _FEW_NUMBERS_BYTES:
         cure = "merge_tensors"
+    evidence = (
+        EvidenceRow(kind="figure", name="collectives", calls=len(small) / len(held)),
+        EvidenceRow(kind="figure", name="median_bytes", value=size),
+        EvidenceRow(kind="activity", name=operation, ms=statistics.fmean(map(_exposed_ms, held.values()))),
+    )
+    if cure != "larger_units" and not scene.replayer.on_cpu:
+        # figures can travel together: what that brings, hosts that hand over one of them and all, the replay tells
+        return Candidate(
+            code="small_collectives", removals=(_as_one(scene, small),), evidence=evidence, remedy=Remedy(cure=cure)
+        )
     host_ms = 0.0 if scene.replayer.on_cpu else handing_over_lost_ms(scene, small) / len(held)
     if host_ms > 0:
         middle, low, high = gain_ms
@@ -66,15 +81,21 @@ def _candidate(scene: Scene, is_small: Callable[[Transfer], bool], cure: Cure) -
     return Candidate(
         code="small_collectives",
         gain_ms=gain_ms,
-        evidence=(
-            EvidenceRow(kind="figure", name="collectives", calls=len(small) / len(held)),
-            EvidenceRow(kind="figure", name="median_bytes", value=size),
-            EvidenceRow(kind="activity", name=operation, ms=statistics.fmean(map(_exposed_ms, held.values()))),
-        ),
+        evidence=evidence,
         remedy=Remedy(cure=cure),
         # what shards carry, little as it is, travels all the same; what a host saves, a device need not feel
         at_most=cure == "larger_units" or host_ms > 0,
     )
+
+
+def _as_one(scene: Scene, small: Sequence[Transfer]) -> Removal:
+    """Return what lets the small collectives of each step and group travel with the last of them."""
+    chosen = {id(one) for one in small}
+    rows: dict[tuple[int, tuple[int, ...]], list[int]] = defaultdict(list)
+    for at, one in enumerate(scene.replayer.graph.transfers):
+        if id(one) in chosen:
+            rows[one.step, tuple(sorted(one.members))].append(at)
+    return Removal("rounds", transfers=tuple(tuple(row) for row in rows.values() if len(row) > 1))
 
 
 def handing_over_lost_ms(scene: Scene, small: Sequence[Transfer]) -> float:

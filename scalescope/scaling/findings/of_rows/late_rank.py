@@ -7,12 +7,14 @@ from msgspec.structs import replace
 from scalescope.records.steps.annotations import LOADING
 from scalescope.scaling.answer import LateInSteps, RunAnalysis, Split
 from scalescope.scaling.finding import (
+    IN_STEPS,
     LATE,
     STEADY_STEPS,
     EvidenceRow,
     Finding,
     Remedy,
     is_certain,
+    is_of_steady_steps,
     is_within_noise,
     ranked,
     weight,
@@ -65,7 +67,9 @@ def _agree(loading: Finding, late: LateInSteps) -> bool:
 
 
 def _sized(finding: Finding, late: LateInSteps) -> Finding:
-    evidence = (*(one for one in finding.evidence if one.name not in (LATE, STEADY_STEPS)), *_evidence(late))
+    # in how many steps of a window it is there says nothing beside what all steps cost
+    told = (LATE, STEADY_STEPS) if is_of_steady_steps(finding) else (LATE, STEADY_STEPS, IN_STEPS)
+    evidence = (*(one for one in finding.evidence if one.name not in told), *_evidence(late))
     return replace(
         finding,
         ms=late.ms,

@@ -1,9 +1,10 @@
 """What a job did outside the profiler's window: its steady steps, beside those that were profiled."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from scalescope.records.rows import StepRow
+from scalescope.records.statistics import median_of_known
 from scalescope.records.steps.unevenness import UNLIKE, difference, percentile
 from scalescope.scaling.answer import LateInSteps, RecurringSteps, RunAnalysis, StepTimes, Throughput
 from scalescope.scaling.verdicts.step_rows.growing import add_part, growing_rows, without_growth
@@ -80,9 +81,9 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
     validation = [row.validation_loss for row in rows if row.validation_loss is not None]
     analysis.throughput = Throughput(
         samples_per_s=statistics.median(row.samples_per_s for row in steady),
-        tokens_per_s=_median(row.tokens_per_s for row in steady),
-        mfu=_median(row.mfu for row in steady),
-        mfu_of_measured=_median(row.mfu_of_measured for row in steady),
+        tokens_per_s=median_of_known(row.tokens_per_s for row in steady),
+        mfu=median_of_known(row.mfu for row in steady),
+        mfu_of_measured=median_of_known(row.mfu_of_measured for row in steady),
         memory_peak_bytes=max(
             (row.memory_peak_bytes for row in rows if row.memory_peak_bytes is not None), default=None
         ),
@@ -90,9 +91,9 @@ def add_steps(analysis: RunAnalysis, rows: Sequence[StepRow]) -> None:
         last_loss=losses[-1] if losses else None,
         first_validation_loss=validation[0] if validation else None,
         last_validation_loss=validation[-1] if validation else None,
-        hfu=_median(row.hfu for row in steady),
-        hfu_of_measured=_median(row.hfu_of_measured for row in steady),
-        joules_per_sample=_median(row.joules_per_sample for row in steady),
+        hfu=median_of_known(row.hfu for row in steady),
+        hfu_of_measured=median_of_known(row.hfu_of_measured for row in steady),
+        joules_per_sample=median_of_known(row.joules_per_sample for row in steady),
     )
 
 
@@ -126,8 +127,3 @@ def _recurs(analysis: RunAnalysis, step: int) -> bool:
 
 def _is_one_of(found: RecurringSteps | None, step: int) -> bool:
     return found is not None and step % found.every in found.phases
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    given = [value for value in values if value is not None]
-    return statistics.median(given) if given else None

@@ -1,0 +1,170 @@
+"""Many collectives on CPUs, each a round of messages: what a step loses to them, told without their sizes."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from scalescope.report.text.findings import because
+from scalescope.scaling.finding import Finding
+from scalescope.scaling.findings.bounds.rounds import with_rounds
+from scalescope.scaling.findings.candidate import Candidate
+from scalescope.scaling.rank.timeline import COMPUTE
+from scalescope.scaling.replay.graph import Transfer
+from tests.test_scaling_bounds import run_of, split
+
+RANKS, STEPS, COUNT = 2, 4, 12
+SLOW_MS, QUICK_MS, COMPUTE_MS = 2.0, 0.5, 60.0
+COPY = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
+
+
+@dataclass
+class Rounds:
+    """Steps of as many collectives, one after another: quick in one step of all, and slow in the others."""
+
+    count: int = COUNT
+    slow_ms: float = SLOW_MS
+    quick_ms: float = QUICK_MS
+    by_ddp: bool = True
+    products_between: bool = False
+    operations: tuple[str, ...] = ("all_reduce",)  # by turns
+    members: tuple[tuple[int, ...], ...] = ((0, 1),)  # by turns
+    hidden: float = 0.0
+    size: int | None = None
+    on_cpu: bool = True
+    may_wait_unseen: bool = False
+    at_once: int = 1  # so many run beside each other
+    more: int = 0  # so many more in each step than in the one before
+
+    def scene(self) -> Any:
+        activities, transfers = [], []
+        for step in range(STEPS):
+            for at in range(self.count + step * self.more):
+                begun = 1_000_000 * (1000 * step + at)
+                if self.products_between:
+                    activities += [_activity("aten::mm", rank, begun - 10) for rank in range(RANKS)]
+                of = self.members[at % len(self.members)]
+                places = {rank: len(activities) + place for place, rank in enumerate(of)}
+                activities += [_activity("gloo:all_reduce", rank, begun, kind=-1) for rank in of]
+                ms = self.quick_ms if at % STEPS == step else self.slow_ms
+                transfers.append(Transfer(
+                    members=places, work_ns=ms * 1e6, operation=self.operations[at % len(self.operations)],
+                    bytes=self.size, dtype=None, group_size=len(of), step=10 + step, traced_ns=ms * 1e6,
+                    hidden=self.hidden,
+                ))  # fmt: skip
+        if self.by_ddp:
+            activities.append(_activity(COPY, 0, 0))
+        graph = SimpleNamespace(ranks=[0, 1], step_numbers=[10 + step for step in range(STEPS)],
+                                activities=activities, transfers=transfers)  # fmt: skip
+        bare = sum(one.traced_ns * (1 - one.hidden) for one in transfers) / STEPS / 1e6 / self.at_once
+        analysis = run_of(
+            [split(rank, step, compute=COMPUTE_MS, exposed_transfer=bare) for step in range(STEPS) for rank in (0, 1)]
+        )
+        return SimpleNamespace(
+            replayer=SimpleNamespace(on_cpu=self.on_cpu, graph=graph),
+            side=SimpleNamespace(steps=list(range(STEPS))),
+            analysis=analysis,
+            step_ms=COMPUTE_MS + bare,
+            may_wait_unseen=self.may_wait_unseen,
+            share_ms=lambda part: bare,
+            overrides=lambda *keys: keys,
+        )
+
+
+def _activity(name: str, rank: int, begun: int, kind: int = COMPUTE) -> Any:
+    return SimpleNamespace(name=name, rank=rank, kind=kind, traced_start=begun)
+
+
+def found(rounds: Rounds) -> Candidate | None:
+    told = with_rounds(rounds.scene(), [])
+    assert len(told) <= 1
+    return next(iter(told), None)
+
+
+def because_of(one: Candidate) -> str:
+    return because(Finding(code=one.code, ms=1.0, low_ms=1.0, high_ms=1.0, evidence=one.evidence, backed="measured",
+                           at_most=one.at_most))  # fmt: skip
+
+
+def test_rounds_of_ddps_buckets_cost_what_each_takes_beyond_its_quickest_and_perhaps_that() -> None:
+    one = found(Rounds())
+    assert one is not None and one.code == "small_buckets" and one.gain_ms is not None and not one.at_most
+    bare = COUNT * (3 * SLOW_MS + QUICK_MS) / 4
+    high, low = bare * (1 - 1 / COUNT), COUNT * 3 * (SLOW_MS - QUICK_MS) / 4 * (1 - 1 / COUNT)
+    assert list(one.gain_ms) == pytest.approx([(low + high) / 2, low, high])
+    assert one.remedy is not None and one.remedy.overrides == ("strategy.bucket_mib=25",)
+    assert (
+        because_of(one) == "12 all-reduces a step: each takes 1.6 ms, and 0.50 ms where nothing holds its messages up"
+    )
+
+
+def test_of_rounds_that_are_mostly_their_quickest_time_many_are_a_bound_and_a_few_nothing() -> None:
+    many = found(Rounds(quick_ms=0.9, slow_ms=1.1))
+    assert many is not None and many.at_most and many.gain_ms is not None
+    assert many.gain_ms[0] == many.gain_ms[2] and "record_shapes=True would tell" in because_of(many)
+    assert found(Rounds(quick_ms=0.9, slow_ms=1.1, count=7)) is None
+
+
+def test_what_is_never_over_at_once_moves_data_all_the_while() -> None:
+    assert found(Rounds(quick_ms=1.1)) is None
+
+
+@pytest.mark.parametrize(
+    ("rounds", "told"),
+    [
+        (Rounds(by_ddp=False), True),
+        (Rounds(by_ddp=False, products_between=True), False),
+        (Rounds(products_between=True), True),
+        (Rounds(by_ddp=False, operations=("all_reduce", "broadcast")), False),
+        (Rounds(by_ddp=False, operations=("barrier",)), False),
+        (Rounds(by_ddp=False, operations=("all_to_all",)), False),
+        (Rounds(by_ddp=False, members=((0, 1), (0,))), False),
+    ],
+    ids=["one after another", "of activations", "DDP's own", "of other kinds", "barriers", "all-to-alls",
+         "of other ranks"],
+)  # fmt: skip
+def test_only_what_could_be_one_collective_is_rounds(rounds: Rounds, told: bool) -> None:
+    one = found(rounds)
+    assert (one is not None) is told
+    assert one is None or one.code == ("small_buckets" if rounds.by_ddp else "small_collectives")
+
+
+def test_rounds_under_compute_or_beside_each_other_cost_what_is_bare_of_them() -> None:
+    whole, hidden, beside = (found(one) for one in (Rounds(), Rounds(hidden=0.5), Rounds(at_once=2)))
+    assert whole is not None and hidden is not None and beside is not None
+    assert whole.gain_ms is not None and hidden.gain_ms is not None and beside.gain_ms is not None
+    assert hidden.gain_ms[2] == pytest.approx(whole.gain_ms[2] / 2)
+    assert beside.gain_ms[2] == pytest.approx(whole.gain_ms[2] / 2)
+
+
+def test_what_rounds_cost_takes_the_place_of_what_is_less_of_the_same() -> None:
+    def told(ms: float) -> Candidate:
+        return Candidate(code="small_buckets", gain_ms=(ms, ms, ms))
+
+    other = Candidate(code="copies")
+    less, more = told(1.0), told(30.0)
+    assert [one.code for one in with_rounds(Rounds().scene(), [less, other])] == ["copies", "small_buckets"]
+    assert less not in with_rounds(Rounds().scene(), [less, other])
+    assert with_rounds(Rounds().scene(), [more, other]) == [more, other]
+
+
+@pytest.mark.parametrize(
+    "rounds",
+    [
+        Rounds(on_cpu=False),
+        Rounds(may_wait_unseen=True),
+        Rounds(quick_ms=0.001, slow_ms=0.01),
+        Rounds(count=1),
+        Rounds(quick_ms=0.9, slow_ms=0.9, more=1),
+    ],
+    ids=["devices", "of which much may be waiting", "next to nothing", "a single one", "steps that are not alike"],
+)
+def test_no_rounds_are_told_of(rounds: Rounds) -> None:
+    assert found(rounds) is None
+
+
+def test_sizes_are_told_where_they_are_known() -> None:
+    buckets, figures = found(Rounds(size=1 << 19)), found(Rounds(size=1 << 19, by_ddp=False))
+    assert buckets is not None and "12 all-reduces a step of 512.0 KiB in the median" in because_of(buckets)
+    assert figures is not None and "most of them all_reduce, of 512.0 KiB" in because_of(figures)

@@ -1,0 +1,89 @@
+"""Where a window begins and ends, recording itself makes steps unlike the others: that is no cause of the job's."""
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import PARTS, Quality, RunAnalysis, StepSplit
+from scalescope.scaling.evidence.compare import compare_hosts
+from scalescope.scaling.ranks.read import read_ranks
+from scalescope.scaling.trace.sources import find_sources
+from scalescope.scaling.verdicts.now_and_then import with_now_and_then
+from tests.host_traces import HostTrace, backward, forward, optimise
+
+
+def split(rank: int, step: int, *, open_ended: bool = False, **parts: float) -> StepSplit:
+    taken = {f"{part}_ms": parts.get(part, 0.0) for part in PARTS}
+    return StepSplit(rank=rank, step=step, window_ms=sum(parts.values()), open_ended=open_ended, **taken)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("last", "told"), [(4.8, []), (0.0, ["host_stall"])])
+def test_a_queue_that_has_run_dry_is_no_stall_of_some_steps(last: float, told: list[str]) -> None:
+    """A rank of which recording makes the host slower than the device: it waits in all steps once its lead is used up.
+
+    *Its host stands still in 2 of 4 steps* was told first, of a rank with work of its own. What ends again is a stall.
+    """
+    run = RunAnalysis(
+        name="x", world_size=2, activity="gpu", quality=Quality(verdict="good"), steps_by="profiler"
+    )  # fmt: skip
+    for step, idle in enumerate((0.0, 0.0, 5.2, 8.4, last)):
+        run.steps.append(split(0, step, open_ended=step == 4, compute=3.3, exposed_wait=8.7 + idle))
+        run.steps.append(split(1, step, open_ended=step == 4, compute=12.0, idle_launch=idle))
+    assert [one.code for one in with_now_and_then([], run)] == told
+
+
+def run_of(folder: Path, pauses_ms: dict[int, float]) -> RunAnalysis:
+    """Return the analysis of a job bound by its host, which stands still for so many ms in the middle of some steps."""
+    numbers = count()
+
+    def step(trace: HostTrace, _: int) -> None:
+        forward(trace, 10.0)
+        trace.idle(1e3 * pauses_ms.get(next(numbers), 0.0))
+        backward(trace, 10.0)
+        optimise(trace)
+
+    HostTrace().steps(6, step).write(folder)
+    (found,) = analyze([folder], jobs=1)
+    assert isinstance(found, RunAnalysis)
+    return found
+
+
+def test_a_single_pause_where_recording_begins_is_no_stall_and_no_part_of_the_step_as_run(tmp_path: Path) -> None:
+    """43 ms in the first of four steps was *may cost 9.6 ms, or nothing*, first, of a step of 23 ms that was told."""
+    plain, opened, later = (
+        run_of(tmp_path / name, pauses) for name, pauses in (("plain", {}), ("opened", {0: 45.0}), ("later", {2: 45.0}))
+    )
+    assert "host_stall" not in {one.code for one in opened.findings}
+    assert "host_stall" in {one.code for one in later.findings}
+    assert plain.as_run is not None and opened.as_run is not None
+    assert opened.as_run.step_ms == pytest.approx(plain.as_run.step_ms, rel=0.02)
+    assert opened.as_run.high_ms == pytest.approx(plain.as_run.high_ms, rel=0.05)
+
+
+def ahead(trace: HostTrace) -> None:
+    forward(trace, 10.0)
+
+
+def back(trace: HostTrace) -> None:
+    backward(trace, 10.0)
+
+
+def test_a_pause_is_no_interruption_of_a_starved_host_besides(tmp_path: Path) -> None:
+    """With two short interruptions it made three, which is what a host without a core of its own has at least."""
+    for rank in (0, 1):
+        stands_still = {(0, "middle"): 45.0, (1, "before"): 0.5, (3, "after"): 0.9} if rank else {}
+        numbers = count()
+
+        def step(trace: HostTrace, _: int, own: dict[tuple[int, str], float] = stands_still) -> None:
+            at = next(numbers)  # noqa: B023 - one rank after another
+            for place, work in (("before", ahead), ("middle", back), ("after", optimise)):
+                trace.kernel(f"aten::{place}", 5.0)
+                trace.idle(1e3 * own.get((at, place), 0.0))
+                work(trace)
+
+        HostTrace(rank, 2).steps(4, step).write(tmp_path)
+    summaries = read_ranks(find_sources(tmp_path)).summaries
+    hosts = {rank: one.host_evidence for rank, one in summaries.items() if one.host_evidence is not None}
+    assert "host_starved" not in {one.code for one in compare_hosts(hosts)}
