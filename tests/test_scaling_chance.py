@@ -137,6 +137,20 @@ def test_what_is_there_for_sure_is_said_before_what_costs_less_for_sure() -> Non
     assert first_to_do([late, own, launching]) is own
 
 
+@pytest.mark.parametrize(("fraction", "leads"), [(0.03, True), (0.002, False)])
+def test_what_noise_may_have_made_outweighs_no_count(fraction: float, leads: bool) -> None:
+    """A late bucket of 32 ms (-22 to 59) put *nothing stands out from the noise* before launches that were counted."""
+    counted = EvidenceRow(kind="figure", name=BESIDES, calls=144.0)
+    own = Finding(code="own_work", rank=0, ms=4.6, low_ms=1.0, high_ms=9.0, fraction=fraction, backed="replay",
+                  evidence=(counted,), remedy=Remedy(cure="look_at_rank"))  # fmt: skip
+    launching = Finding(code="host_bound", ms=5.0, low_ms=5.0, high_ms=5.0, backed="replay", at_most=True)
+    bucket = Finding(code="late_bucket", ms=32.0, low_ms=-22.0, high_ms=59.0, backed="replay",
+                     remedy=Remedy(cure="hand_over_early"))  # fmt: skip
+    told, _ = headline_of_all([bucket, launching, own], 148.0, 2, "36% is compute.")
+    assert told.startswith("rank 0 costs 4.6 ms" if leads else "nothing stands out from the noise: 36%")
+    assert (first_to_do([bucket, launching, own]) is own) == leads
+
+
 def test_a_loader_that_is_slow_now_and_then_is_its_ranks() -> None:
     slow = [0.1, 0.1, 0.1, 117.0, 0.1, 0.1, 0.1, 120.0, 0.1, 0.1, 0.1, 115.0]
     (found,) = with_loading([], partitions(slow, [2.0] * 12), set(), STEP_MS, on_cpu=True)

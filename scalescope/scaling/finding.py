@@ -184,6 +184,8 @@ _ZERO_MS = 0.005
 #: What noise may have made, and costs less than this share of what it has not, is no word worth; and what is less than
 #: this share of what noise may have made is not what to begin with.
 _FAR_BELOW = 0.25
+#: What is there for sure and costs less than this share of the step is not what to begin with, either.
+_TRIFLE = 0.02
 
 
 def bounded(evidence: Sequence[EvidenceRow], ms: float) -> tuple[EvidenceRow, ...]:
@@ -227,14 +229,19 @@ def hidden_by_noise(findings: Sequence[Finding]) -> Finding | None:
 
 
 def worth_leading(findings: Sequence[Finding]) -> Finding | None:
-    """Return the costliest finding that noise has not made; None where it is far below one that noise may have made.
+    """Return the costliest finding that noise has not made; None where all are far below one that noise may have made.
 
-    What costs a hundredth of the step for sure is not what such a step is about.
+    What costs a hundredth of the step for sure is not what such a step is about. What is counted is there all the
+    same, however large noise makes another: it leads unless it is no more than that hundredth or so.
     """
     told = [one for one in findings if one.ms is not None]
-    sure = next((one for one in told if is_certain(one) or not is_within_noise(one)), None)
-    largest = max(map(weight, told), default=0.0)
-    return sure if sure is not None and weight(sure) >= _FAR_BELOW * largest else None
+    least = _FAR_BELOW * max(map(weight, told), default=0.0)
+    sure = [one for one in told if is_certain(one) or not is_within_noise(one)]
+    return next((one for one in sure if weight(one) >= least or _is_counted_and_no_trifle(one)), None)
+
+
+def _is_counted_and_no_trifle(finding: Finding) -> bool:
+    return is_certain(finding) and (finding.fraction is None or finding.fraction >= _TRIFLE)
 
 
 def is_known(finding: Finding) -> bool:
