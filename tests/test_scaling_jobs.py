@@ -128,7 +128,7 @@ def test_ranks_that_are_all_cut_off_are_said_so_in_the_first_sentence(tmp_path: 
         file.write_bytes(file.read_bytes()[: 9 * file.stat().st_size // 10])
     (cut,) = runs_of(tmp_path)
     assert cut.quality.cut_ranks == [0, 1] and len(cut.ranks) == 2
-    assert "2 GPUs (the trace of ranks 0 and 1 is cut off): " in run_verdict(cut).headline
+    assert "2 GPUs (the trace of ranks 0 and 1 is cut off; 2 whole steps left of it): " in run_verdict(cut).headline
 
 
 def test_a_rank_whose_device_was_not_recorded_steers_no_mean(tmp_path: Path) -> None:

@@ -76,6 +76,36 @@ def test_no_efficiency_factor_is_told_of_ranks_whose_trace_is_cut_off(tmp_path: 
     assert run_verdict(run).advice.startswith("profile every rank, in the same steps, rank 2 whole")
 
 
+def all_cut(folder: Path, traces: str, share: float) -> RunAnalysis:
+    """Return the analysis of real ranks of whose files so much is left each."""
+    folder.mkdir()
+    for source in (DATA / traces).glob("rank*.json.gz"):
+        text = gzip.decompress(source.read_bytes())
+        (folder / source.name).write_bytes(gzip.compress(text[: int(share * len(text))], 1))
+    return analyzed(folder)
+
+
+@pytest.mark.parametrize(("share", "steps"), [(0.65, 1), (0.85, 2)])
+def test_a_step_that_the_end_of_all_files_cuts_is_in_no_mean(share: float, steps: int, tmp_path: Path) -> None:
+    """Of 1.7 ms with a third step that counted as whole, 1.5: what a file lacks made the step short."""
+    whole = analyzed(DATA / "gather_ce_n2")
+    run = all_cut(tmp_path / "cut", "gather_ce_n2", share)
+    assert {one.steps for one in run.ranks} == {steps} and not any(one.open_ended for one in run.steps)
+    mean_ms = [sum(one.window_ms for one in each.ranks) / sum(one.steps for one in each.ranks) for each in (run, whole)]
+    assert mean_ms[0] == pytest.approx(mean_ms[1], rel=0.05)
+    headline = run_verdict(run).headline
+    assert f"is cut off; {steps} whole step{'s' * (steps > 1)} left of it)" in headline
+
+
+@pytest.mark.parametrize(("traces", "share"), [("gather_ce_n2", 0.4), ("cpu_ddp_n2", 0.7)])
+def test_where_no_step_is_left_whole_nothing_is_told(traces: str, share: float, tmp_path: Path) -> None:
+    """A first step that lacks products' kernels, and steps whose collectives stood behind the cut."""
+    run = all_cut(tmp_path / "cut", traces, share)
+    assert run.quality.verdict == "unusable" and not run.ranks
+    assert run_verdict(run).headline.endswith("the traces do not say where its time goes.")
+    assert any("no step of it is whole" in reason for reason in run.quality.reasons)
+
+
 def with_rank_1_cut(folder: Path, traces: str, kept: int) -> RunAnalysis:
     """Return the analysis of two real ranks, of the second of which the first `kept` bytes are left."""
     folder.mkdir()

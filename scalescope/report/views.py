@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from scalescope.records.console import counted as count_of
 from scalescope.records.rows import Device, StepRow, SweepRow
 from scalescope.records.statistics import median_of_known
 from scalescope.report.drawing import parts
@@ -391,7 +392,9 @@ def spoken_of(run: RunAnalysis) -> str:
     if why:
         return f", {rank_names(counted)} alone ({'; '.join(why)})" if counted else f" ({'; '.join(why)})"
     if quality.cut_ranks:
-        return f" (the trace of {rank_names(quality.cut_ranks)} is cut off)"
+        left = min((one.steps for one in run.ranks if one.rank in quality.cut_ranks), default=0)
+        whole = f"; {count_of(left, 'whole step')} left of it" if run.steps_by is not None and left else ""
+        return f" (the trace of {rank_names(quality.cut_ranks)} is cut off{whole})"
     if quality.several_devices:
         one = quality.several_devices[0]
         others = f", and so do {len(quality.several_devices) - 1} more" if len(quality.several_devices) > 1 else ""

@@ -198,7 +198,11 @@ def join(summaries: Mapping[int, RankSummary], name: str) -> Explained:
         for rank, one in summaries.items()
         if one.shares is not None
     }
-    hosts = {rank: one.host_evidence for rank, one in summaries.items() if one.host_evidence is not None}
+    hosts = {
+        rank: one.host_evidence
+        for rank, one in summaries.items()
+        if one.host_evidence is not None and one.evidence.whole_steps != 0
+    }
     if usable and analysis.framework == "torch":
         quality.reasons.extend(_calls_alone([rank for rank, one in hosts.items() if one.calls_alone]))
     return Explained(analysis, partitions, kernels, exchanges, ready=ready, host=compare_hosts(hosts) if usable else [])

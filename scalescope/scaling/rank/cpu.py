@@ -14,6 +14,7 @@ import numpy as np
 from scalescope.scaling.rank.collective import GroupNames, RankCollective, describe, name_both_ends
 from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import Layers, OneRankShares, Windows, assemble
+from scalescope.scaling.rank.step_sources.cut import whole_by_collectives
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.steps import find_steps
 from scalescope.scaling.trace.families import COMPILING, ENGINE_FRAMES, HANDOVER_OPS
@@ -46,6 +47,7 @@ class CpuTimeline:
     operator_name: Ints
     thread: int  # the loop's
     steps: Steps  # absolute ns
+    whole: int = -1  # as in rank/timeline.py
 
 
 def build_cpu_timeline(trace: Trace) -> CpuTimeline:
@@ -75,8 +77,10 @@ def build_cpu_timeline(trace: Trace) -> CpuTimeline:
             np.array([one.start for one in collectives], np.int64), np.array([one.end for one in collectives], np.int64)
         )
     )
+    whole = _whole(trace, steps, collectives)
+    held = steps.first(whole) if whole > 0 else steps
     return CpuTimeline(
-        windows=_windows(steps, base, starts, ends),
+        windows=_windows(held, base, starts, ends),
         compute=compute,
         communication=communication,
         data=data,
@@ -85,7 +89,8 @@ def build_cpu_timeline(trace: Trace) -> CpuTimeline:
         operators=Intervals(starts[outermost], ends[outermost]),
         operator_name=names[outermost].astype(np.int64),
         thread=thread,
-        steps=steps.shifted(base),
+        steps=held.shifted(base),
+        whole=whole,
     )
 
 
@@ -101,6 +106,11 @@ def host_layers(timeline: CpuTimeline) -> Layers:
     busy = union(timeline.compute, timeline.communication)
     late = difference(whole, clip(busy, int(windows.edges[0]), int(windows.edges[-1])))
     return Layers(timeline.compute, timeline.communication, EMPTY, timeline.data, late, EMPTY)
+
+
+def _whole(trace: Trace, steps: Steps, collectives: list[RankCollective]) -> int:
+    run = np.array([one.start - trace.header.base_ns for one in collectives], np.int64)
+    return whole_by_collectives(trace, steps, run)
 
 
 def _windows(steps: Steps, base: int, starts: Ints, ends: Ints) -> Windows:

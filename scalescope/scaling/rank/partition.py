@@ -78,19 +78,25 @@ def device_windows(timeline: Timeline) -> Windows:
     A step begins with the first compute kernel launched in it, on the stream that computes most. Its very first
     activity need not be that: a loader that copies the next batch on a stream of its own, or a gather that runs ahead,
     starts while the step before still computes. Only where a step computes nothing does its first activity begin it.
+    What the end of a file has cut is no step: it bounds the one before. Where no step is whole all are as they stand.
     """
     linked = timeline.linked
     numbers: list[int] = []
     edges: list[int] = []
+    whole = 0
     for index, row in _first_rows(timeline):
         first = int(timeline.start[row])
         if edges and first <= edges[-1]:
             continue  # began nothing on the device before the next step did
+        whole += index < timeline.whole
         numbers.append(int(timeline.steps.numbers[index]))
         edges.append(first)
     counted = linked if linked.any() else np.ones(timeline.start.size, bool)
     if not numbers and timeline.start.size:
         numbers, edges = [0], [int(timeline.start[counted].min())]
+    whole = min(whole, len(numbers) - 1)
+    if whole > 0:
+        return Windows(numbers[:whole], np.array(edges[: whole + 1], np.int64), False)
     if numbers:
         in_steps = timeline.step >= 0
         last = int(timeline.end[in_steps if in_steps.any() else counted].max())

@@ -99,12 +99,13 @@ class RankRecord:
     phases: list[tuple[int, int, str]] = field(default_factory=list)  # what the loop's thread says it does, ascending
 
 
-def _kept(windows: Windows, starts: Ints) -> tuple[float, int]:
+def _kept(windows: Windows, starts: Ints, whole: int) -> tuple[float, int]:
     """Return the instant from which on nothing is kept, since no effect precedes its cause, and how much begins before.
 
-    Of more than can be replayed nothing is kept.
+    Of more than can be replayed nothing is kept, and nothing of a step that is not among the `whole` ones.
     """
-    until = math.inf if len(windows) <= MOST_STEPS else int(windows.edges[MOST_STEPS])
+    is_all = len(windows) <= MOST_STEPS and whole < 0
+    until = math.inf if is_all else int(windows.edges[: MOST_STEPS + 1][-1])
     count = int((starts < until).sum())
     return (until, count) if count <= MOST_ACTIVITIES else (-math.inf, count)
 
@@ -116,7 +117,7 @@ def _mean_step_ns(windows: Windows) -> float:
 def record_device(trace: Trace, timeline: Timeline) -> RankRecord:
     """Return what a rank with a device says for a replay."""
     windows = device_windows(timeline)
-    until, count = _kept(windows, timeline.start)
+    until, count = _kept(windows, timeline.start, timeline.whole)
     rows = int((timeline.start < until).sum())  # they ascend by start
     order = np.argsort(trace.activities.start, kind="stable")[:rows]  # the timeline's own order
     numbers = [*timeline.steps.numbers.tolist(), -1]
@@ -271,7 +272,7 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
     is no compute.
     """
     base = trace.header.base_ns
-    until, count = _kept(timeline.windows, timeline.operators.starts)
+    until, count = _kept(timeline.windows, timeline.operators.starts, timeline.whole)
     ops = [one for one in _computing(trace, timeline) if one[0] < until]
     edges = timeline.windows.edges[: MOST_STEPS + 1].tolist()
     numbers = timeline.windows.numbers[:MOST_STEPS]

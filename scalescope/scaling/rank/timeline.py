@@ -9,6 +9,7 @@ from scalescope.scaling.rank.collective import GroupNames, RankCollective, descr
 from scalescope.scaling.rank.communication import NO_COMMUNICATION, communication_of, link_by_order
 from scalescope.scaling.rank.copy_engines import COPY_ENGINES
 from scalescope.scaling.rank.launches import find_launches
+from scalescope.scaling.rank.step_sources.cut import whole_by_launches
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.steps import find_steps
 from scalescope.scaling.trace.families import dtype_of_kernel, is_symmetric_kernel, operation_of_kernel
@@ -34,6 +35,9 @@ class Timeline:
     stream: Ints
     steps: Steps
     collectives: list[RankCollective]
+    whole: int = (
+        -1
+    )  # how many steps, from the first, a file that ends early holds whole; -1: the file ends where it should
 
     def of_kind(self, kind: int) -> Intervals:
         """Return the intervals of one kind, as they stand."""
@@ -93,6 +97,7 @@ def build_timeline(trace: Trace) -> Timeline:
         stream=raw.stream[order],
         steps=steps.shifted(base),
         collectives=[],
+        whole=whole_by_launches(trace, steps, launch, thread),
     )
     timeline.collectives.extend(_collectives(trace, timeline, communication))
     return timeline

@@ -7,7 +7,7 @@ from scalescope.records.console import counted
 from scalescope.scaling.answer import Quality, StepSource
 from scalescope.scaling.rank.collective import ASSUMED_GROUP
 from scalescope.scaling.ranks.matching import NO_GROUP, Match
-from scalescope.scaling.ranks.summary import LOST_SHARE, RankSummary
+from scalescope.scaling.ranks.summary import LOST_SHARE, Evidence, RankSummary
 
 #: A larger share of unlinked activities, or of launches without an activity, makes a set of traces degraded …
 DEGRADED_FRACTION = LOST_SHARE
@@ -125,10 +125,18 @@ def lacks_its_device(summary: RankSummary) -> bool:
     return summary.activity == "cpu" and worked_elsewhere
 
 
+def _left(evidence: Evidence) -> str:
+    if evidence.whole_steps is None:
+        return ""
+    return (
+        f", {counted(evidence.whole_steps, 'whole step')}" if evidence.whole_steps else ", and no step of it is whole"
+    )
+
+
 def _faults(summary: RankSummary) -> list[str]:
     evidence = summary.evidence
     name = summary.path.name
-    faults = [f"{name}: {damage}; read as far as it goes" for damage in evidence.damage]
+    faults = [f"{name}: {damage}; read as far as it goes{_left(evidence)}" for damage in evidence.damage]
     if evidence.invalid_events:
         faults.append(f"{name}: {_events(evidence.invalid_events)} no valid JSON and left out")
     faults += [
@@ -146,7 +154,7 @@ def _faults(summary: RankSummary) -> list[str]:
         faults.append(
             f"{name}: the job ran on a device, and the trace holds nothing of it; profile ProfilerActivity.CUDA too"
         )
-    elif summary.shares is None:
+    elif summary.shares is None and evidence.whole_steps != 0:
         faults.append(f"{name}: neither device activity nor operators in it")
     if evidence.without_time > DEGRADED_FRACTION * evidence.activities:
         faults.append(

@@ -65,6 +65,7 @@ class Evidence:
     disordered: int  # activities that began after one that was launched later on their stream
     steps: StepSource | None  # what told them; None where there are none
     step_kinds: tuple[str, ...]  # of a server's iterations, one each
+    whole_steps: int | None = None  # of a file that ends early, where it tells steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,9 @@ def read_rank(path: Path, device: int | None = None, *, for_replay: bool = False
     timeline = build_timeline(trace)
     if timeline.start.size:
         summary = replace(_summarise_device(trace, timeline), of_file=device, device_moved_ns=moved)
-        return RankReading(summary, record_device(trace, timeline) if for_replay else None)
+        return RankReading(
+            summary, record_device(trace, timeline) if for_replay and summary.shares is not None else None
+        )
     on_cpu = build_cpu_timeline(trace)
     summary = replace(_summarise_host(trace, on_cpu), of_file=device)
     return RankReading(summary, record_host(trace, on_cpu) if for_replay else None)
@@ -177,18 +180,22 @@ def _summarise_device(trace: Trace, timeline: Timeline) -> RankSummary:
     chosen = timeline.kind == COMPUTE
     spans = Intervals(timeline.start[chosen], timeline.end[chosen])
     unlinked = ~timeline.linked & ~early
+    whole = None
+    if timeline.whole >= 0:
+        whole = 0 if shares.windows.open_ended else len(shares.windows)
+    steps = timeline.steps.first(timeline.whole) if whole else timeline.steps
     busy, busy_any = _busy(trace, int(shares.windows.edges[0]), int(shares.windows.edges[-1]))
     return RankSummary(
         **_identity(trace),
         activity="gpu",
-        shares=shares,
+        shares=shares if whole != 0 else None,
         collectives=timeline.collectives,
         kernels=kernel_table(
             spans, timeline.name[chosen], union(spans), shares.windows, trace.names, _by_label(timeline.collectives)
         ),
         before_window_ns=length(union(Intervals(timeline.start[early], timeline.end[early]))),
-        evidence=_evidence(trace, timeline.steps, int(early.sum()), int(unlinked.sum())),
-        host_evidence=collect_host_evidence(trace, timeline.steps, loading, shares, timeline),
+        evidence=_evidence(trace, timeline.steps, int(early.sum()), int(unlinked.sum()), whole),
+        host_evidence=collect_host_evidence(trace, steps, loading, shares, timeline),
         busy=busy,
         busy_any=busy_any,
     )
@@ -215,7 +222,8 @@ def _busy(trace: Trace, opens: int, closes: int) -> tuple[tuple[float, ...], flo
 
 def _summarise_host(trace: Trace, timeline: CpuTimeline) -> RankSummary:
     empty = len(timeline.windows) == 0
-    shares = None if empty else share_out_cpu(timeline)
+    whole = timeline.whole if timeline.whole >= 0 else None
+    shares = None if empty or whole == 0 else share_out_cpu(timeline)
     return RankSummary(
         **_identity(trace),
         activity="cpu",
@@ -230,7 +238,7 @@ def _summarise_host(trace: Trace, timeline: CpuTimeline) -> RankSummary:
             _by_label(timeline.collectives),
         ),
         before_window_ns=0,
-        evidence=_evidence(trace, timeline.steps, 0, 0),
+        evidence=_evidence(trace, timeline.steps, 0, 0, whole),
         host_evidence=collect_host_evidence(
             trace, timeline.steps, timeline.data, shares, communication=timeline.communication
         ),
@@ -265,7 +273,7 @@ def _identity(trace: Trace) -> dict[str, Any]:
     }
 
 
-def _evidence(trace: Trace, steps: Steps, before_window: int, unlinked: int) -> Evidence:
+def _evidence(trace: Trace, steps: Steps, before_window: int, unlinked: int, whole_steps: int | None) -> Evidence:
     launching = np.array([is_kernel_launch(name) and "Graph" not in name for name in trace.names], bool)
     chosen = np.flatnonzero(launching[trace.runtime.name]) if len(trace.runtime) else np.empty(0, np.int64)
     chosen = chosen[~_captured(trace, chosen)]
@@ -295,6 +303,7 @@ def _evidence(trace: Trace, steps: Steps, before_window: int, unlinked: int) -> 
         disordered=disordered(trace, find_launches(trace).start) if trace.framework == "torch" else 0,
         steps=steps.source,
         step_kinds=steps.kinds,
+        whole_steps=whole_steps,
     )
 
 

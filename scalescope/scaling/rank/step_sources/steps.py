@@ -34,6 +34,11 @@ class Steps:
         index[instants > self.end[-1]] = -1
         return index.astype(np.int64)
 
+    def first(self, count: int) -> "Steps":
+        """Return so many of the steps, from the first."""
+        numbers, start, end = self.numbers[:count], self.start[:count], self.end[:count]
+        return Steps(numbers, start, end, self.thread, self.source, self.kinds[:count])
+
     def shifted(self, ns: int) -> "Steps":
         """Return the same steps on a clock that is so many ns ahead."""
         return Steps(self.numbers, self.start + ns, self.end + ns, self.thread, self.source, self.kinds)
