@@ -105,7 +105,10 @@ def _of_pipeline(case: Case, of: Pipeline, analysis: RunAnalysis, own: dict[int,
         yield Row(case.name, "… which is the schedule's own", f"{schedule:.1%}", f"{row.bubble:.1%}",
                   abs(row.bubble - schedule) <= POINTS)  # fmt: skip
     yield Row(case.name, "the slow stage", str(of.slow_stage), str(row.slow_rank), row.slow_rank == of.slow_stage)
-    yield from _first(case, analysis, "pipeline_bubble", idle * step_ms - moving_ms, POINTS * step_ms)
+    work_ms = [one.work_ms for one in own.values()]
+    # of an uneven pipeline what even stages bring, else what more micro-batches do
+    true_ms = max(work_ms) - statistics.fmean(work_ms) if of.slow_stage is not None else idle * step_ms - moving_ms
+    yield from _first(case, analysis, "pipeline_bubble", true_ms, POINTS * step_ms)
 
 
 def _of_tensor(case: Case, of: Tensor, analysis: RunAnalysis) -> Iterable[Row]:

@@ -70,6 +70,7 @@ Cure = Literal[
     "fewer_channels",
     "cool_device",
     "more_micro_batches",
+    "even_stages",  # of a pipeline
     "balance_experts",
     "measure_again",
     "profile_longer",  # so that a window meets one of the long steps

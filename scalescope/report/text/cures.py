@@ -133,6 +133,10 @@ CURES: dict[Cure, CureText] = {
     ),
     "cool_device": CureText("see to that device's power and cooling", "nvidia-smi -q -d PERFORMANCE,CLOCK,POWER"),
     "more_micro_batches": CureText("use more micro-batches", "more micro-batches a step, or an interleaved schedule"),
+    "even_stages": CureText(
+        "even the pipeline's stages out",
+        "layers moved from the slow stage to the others, so that all compute as long; the embedding and the head count",
+    ),
     "balance_experts": CureText("balance the experts", "a balancing loss, or a capacity factor"),
     "measure_again": CureText("measure for longer", "profile more steps, on a machine without other work"),
     "profile_longer": CureText(

@@ -35,9 +35,8 @@ class Timeline:
     stream: Ints
     steps: Steps
     collectives: list[RankCollective]
-    whole: int = (
-        -1
-    )  # how many steps, from the first, a file that ends early holds whole; -1: the file ends where it should
+    #: how many steps, from the first, a file that ends early holds whole; -1: it ends where it should
+    whole: int = -1
 
     def of_kind(self, kind: int) -> Intervals:
         """Return the intervals of one kind, as they stand."""

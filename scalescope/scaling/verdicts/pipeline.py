@@ -21,6 +21,8 @@ from scalescope.scaling.trace.families import ENGINE_FRAMES
 
 #: A stage that computes so much longer than the mean of the others holds them up.
 _SLOW = 1.1
+#: One that computes so much longer is what to begin with, whatever else the step is idle for.
+_MUCH_LONGER = 1.3
 #: A bubble that is a smaller share of the step is no finding.
 _WORTH_SAYING = 0.02
 #: What stages have by design, or what a bubble looks like where nobody knows that it is one.
@@ -136,25 +138,38 @@ def with_bubbles(findings: Sequence[Finding], pipelines: Sequence[PipelineRow], 
     if not worth:
         return list(findings)
     others = [one for one in findings if one.code not in _SAME_CAUSE and one.code != "pipeline_bubble"]
-    return [*(_finding(row, step_ms) for row in worth), *others]
+    return [*(one for row in worth for one in _findings(row, step_ms)), *others]
 
 
-def _finding(row: PipelineRow, step_ms: float) -> Finding:
+def _findings(row: PipelineRow, step_ms: float) -> list[Finding]:
+    """Return what may be had of a bubble: by even stages, where one is slow, and by more micro-batches, which leave the
+    step no shorter than its longest stage computes. First what brings more, and of a stage that is much longer that.
+    """
     rows = [EvidenceRow(kind="figure", name="bubble", ms=row.bubble_ms, share=row.bubble, calls=row.micro_batches)]
     if row.schedule_bubble is not None:
         rows.append(EvidenceRow(kind="figure", name="schedule", share=row.schedule_bubble, calls=len(row.stages)))
-    if row.slow_rank is not None:
-        others = statistics.fmean(ms for rank, ms in row.compute_ms.items() if rank != row.slow_rank)
-        own = row.compute_ms[row.slow_rank]
-        rows.append(EvidenceRow(kind="figure", name="slow_stage", ms=own, others_ms=others, value=row.slow_rank))
+    longest_ms = max(row.compute_ms.values())
+    beyond_ms = min(row.bubble_ms, max(0.0, row.bubble_ms / row.bubble - longest_ms))
+    if row.slow_rank is None:
+        return [_at_most(beyond_ms, step_ms, rows, Remedy(cure="more_micro_batches"))]
+    others_ms = statistics.fmean(ms for rank, ms in row.compute_ms.items() if rank != row.slow_rank)
+    rows.append(EvidenceRow(kind="figure", name="slow_stage", ms=longest_ms, others_ms=others_ms, value=row.slow_rank))
+    uneven_ms = min(row.bubble_ms, longest_ms - statistics.fmean(row.compute_ms.values()))
+    even = _at_most(uneven_ms, step_ms, rows, Remedy(cure="even_stages"))
+    batches = _at_most(beyond_ms, step_ms, rows, Remedy(cure="more_micro_batches"))
+    first = uneven_ms >= beyond_ms or longest_ms >= _MUCH_LONGER * others_ms
+    return [even, batches] if first else [batches, even]
+
+
+def _at_most(ms: float, step_ms: float, evidence: Sequence[EvidenceRow], remedy: Remedy) -> Finding:
     return Finding(
         code="pipeline_bubble",
-        ms=row.bubble_ms,
+        ms=ms,
         low_ms=0.0,
-        high_ms=row.bubble_ms,
-        fraction=row.bubble_ms / step_ms,
-        evidence=tuple(rows),
-        remedy=Remedy(cure="more_micro_batches"),
+        high_ms=ms,
+        fraction=ms / step_ms,
+        evidence=tuple(evidence),
+        remedy=remedy,
         backed="bound",
         at_most=True,
     )
