@@ -8,9 +8,9 @@ from host_traces import HostTrace, backward, forward, optimise
 from msgspec.structs import replace
 
 from scalescope.records.statistics import is_beyond_chance, student_95, student_beyond
-from scalescope.report.text.findings import because, first_to_do, headline_of_all, more_steps
+from scalescope.report.text.findings import because, first_to_do, headline_of_all, more_steps, todo
 from scalescope.scaling.evidence.compare import compare_hosts
-from scalescope.scaling.finding import BESIDES, EvidenceRow, Finding, Remedy, is_within_noise
+from scalescope.scaling.finding import BESIDES, LAUNCHES_DIFFER, Code, EvidenceRow, Finding, Remedy, is_within_noise
 from scalescope.scaling.findings.detectors.slower_compute import InCommon, for_sure
 from scalescope.scaling.findings.measured import measured_findings, with_loading
 from scalescope.scaling.rank.partition import Partition
@@ -122,6 +122,25 @@ def test_where_noise_hides_most_more_steps_come_first_and_nobody_is_accused() ->
     sure = replace(may, low_ms=15.0)
     for findings in ([may, larger], [sure, launching], [may], [launching]):
         assert more_steps(findings) == ""
+
+
+def test_what_computes_on_cpus_is_no_device_and_has_no_kernels() -> None:
+    """*While the device has nothing to do* and *10 of its kernels a step* were told of hosts that compute."""
+    codes: tuple[Code, ...] = ("data_loading", "slower_compute", "own_work", "more_work", "host_bound", "unsteady")
+    rows: dict[Code, EvidenceRow] = {
+        "data_loading": EvidenceRow(kind="figure", name="idle_data", ms=41.5),
+        "slower_compute": EvidenceRow(kind="figure", name="by_turns", calls=10.0, value=5.0),
+        "unsteady": EvidenceRow(kind="figure", name="step_spread", share=0.3),
+    }
+    unlike = EvidenceRow(kind="figure", name=LAUNCHES_DIFFER, calls=20.0, value=10.0)
+    for on_cpu in (True, False):
+        for code in codes:
+            evidence = (rows[code], unlike) if code in rows else ()
+            remedy = Remedy(cure="faster_kernels", on_cpu=on_cpu)
+            finding = Finding(code=code, rank=1, ms=5.0, low_ms=1.0, high_ms=9.0, backed="replay",
+                              evidence=evidence, remedy=remedy)  # fmt: skip
+            told = f"{because(finding)} {todo(finding)}"
+            assert ("device" in told or "kernel" in told) != on_cpu, told
 
 
 def test_what_is_there_for_sure_is_said_before_what_costs_less_for_sure() -> None:

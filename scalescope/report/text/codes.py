@@ -53,6 +53,15 @@ def _beyond(finding: Finding, how: str, otherwise: str) -> str:
     return f"{row.name}{took}, {how}"
 
 
+def _on_cpu(finding: Finding) -> bool:
+    return finding.remedy is not None and finding.remedy.on_cpu
+
+
+def _computing(finding: Finding) -> str:
+    """Return what computes: a device has kernels."""
+    return "operators" if _on_cpu(finding) else "kernels"
+
+
 def _own_work(finding: Finding) -> str:
     if (looks := _row(finding, ANOMALY)) is not None and looks.calls is not None:
         return (
@@ -60,7 +69,7 @@ def _own_work(finding: Finding) -> str:
             "torch.autograd.set_detect_anomaly has it, which makes the others longer, too"
         )
     besides = _row(finding, BESIDES)
-    otherwise = "it runs kernels that the others do not"
+    otherwise = f"it runs {_computing(finding)} that the others do not"
     if besides is None or not besides.value or besides.calls is None:
         return _beyond(finding, "which the others do not run", otherwise)
     launches = f"{besides.calls:,.0f} launch{'es' * (besides.calls != 1)}"
@@ -80,20 +89,22 @@ def _more_work(finding: Finding) -> str:
     if (some := _in_steps(finding)) is not None:
         whose = "the ranks compute" if finding.rank is None else "it computes"
         return f"{some[0]} {whose} for {some[1]} longer than in the others"
-    return _beyond(finding, "which it runs more often than the others", "it runs the common kernels more often")
+    otherwise = f"it runs the common {_computing(finding)} more often"
+    return _beyond(finding, "which it runs more often than the others", otherwise)
 
 
 def _slower(finding: Finding) -> str:
     ratio, row = _row(finding, "times_as_long"), _first(finding, "activity")
     turns = _row(finding, "by_turns")
     if turns is not None and turns.calls is not None and turns.value is not None:
-        what = "its cores" if finding.remedy is not None and finding.remedy.on_cpu else "the device"
+        what = "its cores" if _on_cpu(finding) else "the device"
         return (
-            f"{turns.calls:.0f} of its kernels a step take {milliseconds(turns.value)} longer than on the others, "
-            f"and the rest do not: another process has {what} by turns"
+            f"{turns.calls:.0f} of its {_computing(finding)} a step take {milliseconds(turns.value)} longer than on "
+            f"the others, and the rest do not: another process has {what} by turns"
         )
     if ratio is not None and ratio.value is not None:
-        return f"the same kernels take {factor(ratio.value)} what they take on the others, whatever their kind"
+        times = factor(ratio.value)
+        return f"the same {_computing(finding)} take {times} what they take on the others, whatever their kind"
     if row is not None and row.ms is not None and row.others_ms is not None:
         return f"its {row.name} takes {milliseconds(row.ms)} a step, the others' {milliseconds(row.others_ms)}"
     whole = _row(finding, "compute")
@@ -159,7 +170,8 @@ def _loading(finding: Finding) -> str:
     if (late := _row(finding, LATE)) is not None:
         told = f"and all {late.value:.0f} steps tell what it costs"
         return f"{whose} data{named}{took} in the profiled steps, {told}{hidden}"
-    return f"{whose} data{named}{took} while the device has nothing to do{hidden}"
+    meanwhile = "while nothing computes" if _on_cpu(finding) else "while the device has nothing to do"
+    return f"{whose} data{named}{took} {meanwhile}{hidden}"
 
 
 #: What a host may do that no profiler records.
@@ -234,10 +246,12 @@ def _starved(finding: Finding) -> str:
 
 def _host_bound(finding: Finding) -> str:
     row, launches = _row(finding, "idle_launch"), _row(finding, "launches")
-    if finding.remedy is not None and finding.remedy.on_cpu and row is not None and row.ms:
+    if _on_cpu(finding) and row is not None and row.ms:
         count = f"{launches.calls:,.0f} " if launches is not None and launches.calls else ""
         idle = milliseconds(row.ms)
         return f"between the {count}operators of a step the hosts do other things, such as Python, for up to {idle}"
+    if _on_cpu(finding):
+        return "between the operators of a step the hosts do other things, such as Python"
     idle = f"the devices wait {milliseconds(row.ms)} a step for launches" if row is not None and row.ms else (
         "the devices wait for launches")  # fmt: skip
     if _row(finding, HIDDEN) is not None:
@@ -412,7 +426,8 @@ def _unsteady(finding: Finding) -> str:
         if (unlike := _row(finding, LAUNCHES_DIFFER)) is not None:
             return (
                 f"steps differ by {percent(row.share, 0)} and in what they do, from {unlike.value:,.0f} to "
-                f"{unlike.calls:,.0f} kernels: of gradient accumulation, validation or a checkpoint that is no loss"
+                f"{unlike.calls:,.0f} {_computing(finding)}: of gradient accumulation, validation or a checkpoint that "
+                "is no loss"
             )
         uneven = next((one.name for one in finding.evidence if one.kind == "activity"), None)
         return f"steps differ by {percent(row.share, 0)}{f', most of all {uneven}' if uneven else ''}"

@@ -171,6 +171,9 @@ ON_CPUS: dict[Cure, CureText] = {
         "with cores left for them",
     ),
     "compile": CureText("launch less: compile the step", "torch.compile(model); larger batches"),
+    "faster_kernels": CureText(
+        "make the operators themselves faster", "torch.compile, a lower precision, fused optimisers"
+    ),
     "copy_ahead": CureText("take copies out of the step", "no .clone() or .to() in each step; views where they do"),
     "cool_device": CureText(
         "see to that host's power and cooling", "turbostat, and the governor: cpupower frequency-info"
