@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -15,7 +16,7 @@ from scalescope.report.text.findings import because, headline, todo, todo_elsewh
 from scalescope.report.text.unexplained import unexplained_loss
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.answer import AsRun, Collective, Quality, RankSplit, RunAnalysis, Split, StepSplit
-from scalescope.scaling.finding import EvidenceRow, Finding, Reason, Remedy
+from scalescope.scaling.finding import EvidenceRow, Finding, Reason, Remedy, as_costly, is_all_of_it, ranked
 from scalescope.scaling.findings.bounds.bare_transfer import backward_passes, bare_transfer, broadcasts_buffers
 from scalescope.scaling.findings.bounds.differing_load import with_differing_load
 from scalescope.scaling.findings.bounds.of_steps import with_bounds
@@ -178,6 +179,20 @@ def test_what_is_bare_is_said_once() -> None:
     assert transfer.ms == pytest.approx(15.0) and not unexplained_loss(run, 115.0, 60 / 115, lost)
     run.findings = [launching(5.5)]
     assert unexplained_loss(run, 115.0, 60 / 115, lost)
+
+
+def test_what_the_job_sends_stands_behind_a_fault_that_is_there_for_sure() -> None:
+    """Before, of a host that stands still for 12 ms a step the first sentence said that no fault was found."""
+    run = bare_run(8, 2.0)
+    (transfer,) = bare_transfer(run, record([12, 15, 32, 35], [10, 30], [90]), [])
+    bare = msgspec.structs.replace(
+        transfer, ms=30.0, high_ms=30.0, evidence=transfer.evidence[:1], remedy=Remedy(cure="send_less")
+    )
+    assert is_all_of_it(bare)
+    fault = stall(12.0)
+    assert ranked([bare, fault]) == [fault, bare] and as_costly([fault, bare]) is None
+    for other in (stall(2.0), msgspec.structs.replace(fault, low_ms=0.0)):  # far below it, or perhaps nothing
+        assert ranked([other, bare]) == [bare, other]
 
 
 def record(

@@ -148,7 +148,7 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
             unseen = ""
             shares = f"{share}; {listing(found)}." if found else f"{share}."
             told, doubtful = finding_text.headline_of_all(run.findings, window, run.world_size, shares)
-            lead = unexplained_loss(run, window, compute, lost)
+            lead = "" if told.endswith(shares) else unexplained_loss(run, window, compute, lost)
             headline = f"{whose}: {lead}{told}"
             level = "unknown" if run.findings[0].code == "profiler_cost" else level
             explained += [] if told.endswith(shares) else [shares]

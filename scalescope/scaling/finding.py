@@ -306,8 +306,20 @@ def weight(finding: Finding) -> float:
 
 
 def ranked(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings, most costly first."""
-    return sorted(findings, key=lambda one: -weight(one))
+    """Return the findings, most costly first; what the job is (`is_all_of_it`) behind faults that are there for sure.
+
+    Of all that travels, none is needless as far as is known; a rank that stands still is to be mended, if it costs
+    less. A fault that is far below it goes behind it all the same.
+    """
+    faults = [weight(one) for one in findings if not one.at_most and ((one.low_ms or 0.0) > 0 or is_certain(one))]
+
+    def key(one: Finding) -> tuple[float, bool]:
+        own = weight(one)
+        if not is_all_of_it(one):
+            return -own, False
+        return -min([own, *(ms for ms in faults if ms >= _FAR_BELOW * own)]), True
+
+    return sorted(findings, key=key)
 
 
 def hiding(findings: Sequence[Finding]) -> Finding | None:
@@ -324,6 +336,8 @@ def as_costly(findings: Sequence[Finding]) -> Finding | None:
     first, second = findings[:2]
     if is_within_noise(first) or is_within_noise(second) or (first.low_ms or 0.0) <= 0:
         return None  # that it may cost nothing says more
+    if is_all_of_it(second):
+        return None  # which is no cause
     return second if _may_cost(first, second.ms) and _may_cost(second, first.ms) else None
 
 

@@ -160,9 +160,10 @@ def more_steps(findings: Sequence[Finding]) -> str:
     hidden = hidden_by_noise(findings)
     if hidden is None or hidden.ms is None:
         return ""
+    then = "if it does" if first_to_do(findings) is hidden else "what is sure"
     return (
         f"profile more steps (active=20): these do not tell whether {subject(hidden)} costs "
-        f"{milliseconds(hidden.ms)} a step or nothing; what is sure: "
+        f"{milliseconds(hidden.ms)} a step or nothing; {then}: "
     )
 
 
