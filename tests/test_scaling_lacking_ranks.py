@@ -87,7 +87,7 @@ def all_cut(folder: Path, traces: str, share: float) -> RunAnalysis:
 
 @pytest.mark.parametrize(("share", "steps"), [(0.65, 1), (0.85, 2)])
 def test_a_step_that_the_end_of_all_files_cuts_is_in_no_mean(share: float, steps: int, tmp_path: Path) -> None:
-    """Of 1.7 ms with a third step that counted as whole, 1.5: what a file lacks made the step short."""
+    """A last step of which the file held a part counted as whole, and made the mean step short."""
     whole = analyzed(DATA / "gather_ce_n2")
     run = all_cut(tmp_path / "cut", "gather_ce_n2", share)
     assert {one.steps for one in run.ranks} == {steps} and not any(one.open_ended for one in run.steps)
