@@ -113,3 +113,16 @@ def test_markdown_for_an_issue_says_what_the_terminal_says_and_can_be_redacted(
     assert front_door.main(["analyze", str(work / "study"), "--markdown"]) == 0
     said = capsys.readouterr().out
     assert "gpt\\_tiny" in said and "where the step's growth from 1 to 2 went" in said
+
+
+@pytest.mark.parametrize("verb", ["analyze", "report", "compare"])
+def test_a_page_never_overwrites_a_trace(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace = tmp_path / "rank0.json"
+    trace.write_text('{"traceEvents": []}')
+    paths = [str(tmp_path)] * (2 if verb == "compare" else 1)
+
+    code = front_door.main([verb, *paths, "--html", str(trace)])
+
+    assert code == 2
+    assert "that is a trace, and would be overwritten" in capsys.readouterr().err
+    assert trace.read_text() == '{"traceEvents": []}'

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from scalescope.cli.outputs import Outputs, add_json, add_markdown, outputs
+from scalescope.cli.outputs import Outputs, add_json, add_markdown, outputs, refuse_page_over_trace
 from scalescope.cli.show import Asked, show
 from scalescope.records.console import clean
 from scalescope.records.errors import UserError
@@ -56,6 +56,7 @@ def run(argv: list[str]) -> int:
     )  # fmt: skip
     parser.add_argument("--mpi", action="store_true", help="read on the ranks of the MPI job that this runs in")
     options = parser.parse_args(argv)
+    refuse_page_over_trace(options.html)
     if len(options.paths) == 1 and holds_records(options.paths[0]):
         with outputs(json=options.json) as out:
             return _print_flight(options.paths[0], options.json, out)

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from scalescope.cli.outputs import Outputs, add_json, add_markdown, outputs
+from scalescope.cli.outputs import Outputs, add_json, add_markdown, outputs, refuse_page_over_trace
 from scalescope.cli.redacting import add_redact, pseudonyms_of_paths, refuse_redacting_nothing
 from scalescope.launch.bounds import Bounds, check_number
 from scalescope.records.errors import ExitCode, ReaderGone, UserError
@@ -49,6 +49,7 @@ def run(words: list[str]) -> int:
     parser.add_argument("--perfetto", type=Path, metavar="FILE", help="write both sides' traces as one file, aligned")
     add_redact(parser)
     options = parser.parse_args(words)
+    refuse_page_over_trace(options.html)
     refuse_redacting_nothing(options, "--json", "--html", "--markdown", "--perfetto")
     with outputs(json=options.json, markdown=options.markdown) as out:
         return _run(options, out)

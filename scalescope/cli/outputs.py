@@ -88,9 +88,17 @@ def _refuse_input(flag: str, target: Path) -> None:
         raise UserError(f"--{flag} {target}: that is {what}, and would be overwritten; to print, put --{flag} last")
 
 
+def refuse_page_over_trace(page: Path | None) -> None:
+    """Raise UserError for a page that would overwrite a trace: `--html PATH` takes PATH for FILE."""
+    if page is not None and _is_trace(page):
+        raise UserError(f"--html {page}: that is a trace, and would be overwritten; name another FILE for the page")
+
+
 def _is_trace(target: Path) -> bool:
     if not target.is_file():
         return False
     with target.open("rb") as file:
         head = file.read(_LOOKED_AT)
+    if head.lstrip().startswith(b"<"):  # a page may hold a trace's words
+        return False
     return head.startswith(_TRACE_MARKS[0]) or any(mark in head for mark in _TRACE_MARKS[1:])

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from scalescope.cli import compare
-from scalescope.cli.outputs import add_json, outputs
+from scalescope.cli.outputs import add_json, outputs, refuse_page_over_trace
 from scalescope.cli.show import redacted_answers, told, write_page
 from scalescope.records.errors import ExitCode, UserError
 from scalescope.records.folder import RunFolder
@@ -35,6 +35,7 @@ def run(argv: list[str]) -> int:
     )  # fmt: skip
     add_json(parser, "where the page is (of two runs: the comparison)")
     options = parser.parse_args(argv)
+    refuse_page_over_trace(options.html)
     if len(options.paths) == 2 and all((path / "run.json").is_file() for path in options.paths):
         return _compare(options)
     with outputs(json=options.json) as out:
