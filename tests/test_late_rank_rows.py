@@ -109,6 +109,27 @@ def told(findings: list[Finding], idle_data_ms: float = 0.0) -> RunAnalysis:
     return answer
 
 
+def test_waits_for_cores_behind_the_first_exchange_make_no_other_rank_late() -> None:
+    """Undisturbed ranks on shared cores: the one that waited less for them was late by 6.8 ms *by all steps*."""
+    waits = np.random.default_rng(5).normal(0.0, 1.5, (40, 2)).tolist()
+
+    def steps(more_ms: float) -> list[StepRow]:
+        own = rows([[37.0 + more_ms + left, 35.8 + right] for left, right in waits])
+        length = 52.0 + more_ms
+        return [msgspec.structs.replace(row, step_ms=[length] * 2, run_delay_ms=[12.2, 17.6]) for row in own]
+
+    assert late_rank(steps(0.0)) is None
+    found = late_rank(steps(25.0))
+    assert found is not None and found.rank == 0
+
+
+def test_ranks_that_are_late_by_turns_by_chance_are_nobody() -> None:
+    """One of two ranks that are alike is later by something in any ten steps: 21 of 200 such jobs had a late rank."""
+    noise = np.random.default_rng(11)
+    named = sum(late_rank(rows(noise.normal(40.0, 8.0, (10, 2)).tolist())) is not None for _ in range(200))
+    assert named <= 12
+
+
 def test_loading_that_a_window_sized_by_chance_is_what_all_steps_say() -> None:
     answer = told([LOADING])
     late = answer.step_times.late if answer.step_times is not None else None

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from scalescope.records.rows import StepRow
-from scalescope.records.statistics import half_of_mean
+from scalescope.records.statistics import half_of_mean, is_beyond_chance
 from scalescope.scaling.answer import LateInSteps
 
 #: Of fewer steps with every rank's own time nothing is told, nor of a rank that is late by a smaller share of the step.
@@ -38,6 +38,8 @@ def late_rank(steady: Sequence[StepRow]) -> LateInSteps | None:
     mean_step = statistics.fmean(lengths)
     if share < _SHARE or others > _ALONE * late[rank]:
         return None
+    if not is_beyond_chance([_late_at_least_ms(row, rank) for row in marked], ranks):
+        return None  # hosts that share their cores are late by turns, and each of the ranks was looked at
     half = share * _half(lengths)
     if len(marked) == len(lengths):
         half = _half([_late_ms(row, rank) for row in marked])
@@ -59,6 +61,22 @@ def _late_ms(row: StepRow, rank: int) -> float:
     delays = row.run_delay_ms if len(row.run_delay_ms) == len(row.own_ms) else [0.0] * len(row.own_ms)
     own = [max(0.0, ms - max(0.0, delay)) for ms, delay in zip(row.own_ms, delays, strict=True)]
     return max(0.0, own[rank] - max(ms for one, ms in enumerate(own) if one != rank))
+
+
+def _late_at_least_ms(row: StepRow, rank: int) -> float:
+    """Return how long after all others a rank is ready in a step, at least; below 0 where it may be ready before one.
+
+    Waits for cores are of the whole step, and a rank's own time ends where it first turns to the others: all of this
+    rank's may have been before that, and of the others' what does not fit behind it.
+    """
+    delays = row.run_delay_ms if len(row.run_delay_ms) == len(row.own_ms) else [0.0] * len(row.own_ms)
+    own = max(0.0, row.own_ms[rank] - max(0.0, delays[rank]))
+    others = [
+        ms - max(0.0, delay - max(0.0, row.length_ms - ms))
+        for one, (ms, delay) in enumerate(zip(row.own_ms, delays, strict=True))
+        if one != rank
+    ]
+    return own - max(others)
 
 
 def _half(values: Sequence[float]) -> float:
