@@ -1,9 +1,8 @@
 """`scalescope analyze`: traces → analysis.json and a table."""
 
-import argparse
 from pathlib import Path
 
-from scalescope.cli.outputs import Outputs, add_json, add_markdown, outputs, refuse_page_over_trace
+from scalescope.cli.outputs import Outputs, VerbParser, add_json, add_markdown, add_page, outputs
 from scalescope.cli.show import Asked, show
 from scalescope.records.console import clean
 from scalescope.records.errors import UserError
@@ -19,7 +18,7 @@ _AFTER_READING = ("scalescope.scaling.windows.add", "scalescope.report.terminal"
 
 def run(argv: list[str]) -> int:
     """Analyse, print and report what the paths hold."""
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="scalescope analyze",
         description="Read the traces (Kineto's, or profiles of JAX) of run folders, studies, trace folders or trace "
         "files; say where each millisecond went. Run folders and studies get an analysis.json.",
@@ -27,7 +26,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
     add_json(parser)
     add_markdown(parser, "the answer as Markdown, to be pasted into an issue,")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report here, too")
+    add_page(parser, "write the report here, too")
     parser.add_argument(
         "--against", action="append", type=Path, default=[], metavar="REFERENCE",
         help="an undisturbed run of the same job on as many ranks: what each rank's step lost against it; given again "
@@ -55,8 +54,7 @@ def run(argv: list[str]) -> int:
         help="pseudonyms for hosts, users and absolute paths in what --json, --markdown and --html write",
     )  # fmt: skip
     parser.add_argument("--mpi", action="store_true", help="read on the ranks of the MPI job that this runs in")
-    options = parser.parse_args(argv)
-    refuse_page_over_trace(options.html)
+    options = parser.read(argv)
     if len(options.paths) == 1 and holds_records(options.paths[0]):
         with outputs(json=options.json) as out:
             return _print_flight(options.paths[0], options.json, out)

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from scalescope.cli.outputs import Outputs, add_json, add_markdown, outputs, refuse_page_over_trace
+from scalescope.cli.outputs import Outputs, VerbParser, add_bundle, add_json, add_markdown, add_page, outputs
 from scalescope.cli.redacting import add_redact, pseudonyms_of_paths, refuse_redacting_nothing
 from scalescope.launch.bounds import Bounds, check_number
 from scalescope.records.errors import ExitCode, ReaderGone, UserError
@@ -16,12 +16,17 @@ from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.gate import parse
 
 _RATIO = Bounds(above=0, most=10)  # 95 is meant as 0.95
+_ONE_MORE = (
+    "compare lays two sides side by side, and {0} is a third; a repeat of one side is --baseline {0} or --other {0}, a "
+    "folder of runs is their repeats, and GPU counts are: scalescope analyze MOST --base FEWER --base FEWEST"
+)
 
 
 def run(words: list[str]) -> int:
     """Lay two measurements side by side. Returns 1 where a limit fails, else 0; raises UserError."""
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="scalescope compare",
+        one_more=_ONE_MORE,
         description="Lay two measurements side by side: is the difference real, how large is it, where does it lie? "
         "Each is a run folder, a study, a sweep, a folder of traces, a log of nccl-tests, or a folder that holds "
         "several of one kind, which are repeats.",
@@ -44,12 +49,11 @@ def run(words: list[str]) -> int:
         "bandwidth, beyond its uncertainty, or is not measured",
     )  # fmt: skip
     add_json(parser)
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page here, too")
+    add_page(parser, "write a page here, too")
     add_markdown(parser, "a summary for a pull request")
-    parser.add_argument("--perfetto", type=Path, metavar="FILE", help="write both sides' traces as one file, aligned")
+    add_bundle(parser, "--perfetto", "write both sides' traces as one file, aligned")
     add_redact(parser)
-    options = parser.parse_args(words)
-    refuse_page_over_trace(options.html)
+    options = parser.read(words)
     refuse_redacting_nothing(options, "--json", "--html", "--markdown", "--perfetto")
     with outputs(json=options.json, markdown=options.markdown) as out:
         return _run(options, out)

@@ -5,7 +5,7 @@ import math
 from collections.abc import Collection
 from pathlib import Path
 
-from scalescope.cli.outputs import Outputs, add_json, outputs
+from scalescope.cli.outputs import Outputs, VerbParser, add_json, outputs
 from scalescope.cli.redacting import add_redact, pseudonyms_of_paths, refuse_redacting_nothing
 from scalescope.records.errors import UserError
 
@@ -61,8 +61,9 @@ def _run(options: argparse.Namespace, out: Outputs) -> int:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="scalescope whatif",
+        one_more="a change is tried on one PATH, and {} is a second one; try it on each by itself",
         description="Tell what a change would do to a step, before it is made.\n\n" + _TEACH,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -83,7 +84,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--together", action="store_true", help="make all of these changes at once")
     add_json(parser, "the figures")
     add_redact(parser)
-    options = parser.parse_args(argv)
+    options = parser.read(argv)
     refuse_redacting_nothing(options, "--json")
     return options
 
