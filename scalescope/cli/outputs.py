@@ -25,8 +25,8 @@ STDOUT = Path("-")
 class OutputFile(argparse.Action):
     """An option that names a file to be written. With `nargs="?"` it may be left out, which is to print."""
 
-    def __init__(self, *args: Any, kind: OutputKind, **options: Any) -> None:
-        super().__init__(*args, type=Path, metavar="FILE", **options)
+    def __init__(self, option_strings: Sequence[str], dest: str, *, kind: OutputKind, **options: Any) -> None:
+        super().__init__(option_strings, dest, type=Path, metavar="FILE", **options)
         self.kind = kind
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
