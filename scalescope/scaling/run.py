@@ -224,7 +224,7 @@ def _sound(summaries: Mapping[int, RankSummary]) -> Mapping[int, RankSummary]:
     lost = [
         rank
         for rank, one in summaries.items()
-        if lacks_its_device(one) or one.timeless or one.launchless or one.activityless or one.workless
+        if lacks_its_device(one) or one.timeless or one.launchless or one.activityless or one.workless or one.misscaled
     ]
     holding = {rank: one for rank, one in summaries.items() if rank not in lost}
     return {rank: one for rank, one in holding.items() if not one.cut_off} or holding or summaries
@@ -262,7 +262,8 @@ def _left_out(summaries: Mapping[int, RankSummary], ranks: Sequence[int]) -> Ite
     cut = [rank for rank in ranks if summaries[rank].cut_off]
     timeless = [rank for rank in ranks if rank not in cut and summaries[rank].timeless]
     launchless = [rank for rank in ranks if summaries[rank].launchless and rank not in (*cut, *timeless)]
-    named = (*cut, *timeless, *launchless)
+    misscaled = [rank for rank in ranks if summaries[rank].misscaled and rank not in (*cut, *timeless, *launchless)]
+    named = (*cut, *timeless, *launchless, *misscaled)
     activityless = [rank for rank in ranks if summaries[rank].activityless and rank not in named]
     empty = [rank for rank in ranks if rank not in (*named, *activityless)]
     if cut:
@@ -271,6 +272,8 @@ def _left_out(summaries: Mapping[int, RankSummary], ranks: Sequence[int]) -> Ite
         yield f"left out of every mean: {_ranks_text(timeless)}, whose time stamps are lost"
     if launchless:
         yield f"left out of every mean: {_ranks_text(launchless)}, most of whose activities have lost their launch"
+    if misscaled:
+        yield f"left out of every mean: {_ranks_text(misscaled)}, whose times are in another unit"
     if activityless:
         yield f"left out of every mean: {_ranks_text(activityless)}, of whose launches most have nothing in the trace"
     if empty:
