@@ -14,9 +14,10 @@ without GPUs it trains tiny models on two CPU ranks, of which some sleep. A furt
 after one that was ended.
 `check` compares splits of the runs that did not differ, up to five a side (A/A: at most 10 of 100 may be called
 different; runs, their traces alone, single windows; where runs are many, also pairs of which no two share a run, whose
-sides lie in turns, or one after the other) and each case with `same` (A/B: the change found has to hold the difference of the
-steps of runs that it does not see, or the length of a host's delay, within 10% or in its interval; a part that the case
-names has to be among the first two that are told, or its words in the first sentence), and prints what users read.
+sides lie in turns, or one after the other) and each case with `same` (A/B: the change found has to hold the difference
+of the steps of runs that it does not see, or the length of a host's delay, within 10% or in its interval; a part that
+the case names has to be among the first two that are told, or its words in the first sentence), and prints what users
+read.
 `--kept` writes rows.jsonl.gz (steps and windows of every run, of which `check` comes to the same intervals; kernels and
 places are in traces alone, so that it judges no names), said.jsonl.gz (what was answered), tables and the lines. `pack`
 makes archives of one window a run, as many as fit. `causes` compares windows of known_causes.py: undisturbed ones in

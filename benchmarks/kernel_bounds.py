@@ -1,13 +1,16 @@
 """What each kernel of a step is bound by, as hardware counters tell.
 
+    python benchmarks/kernel_bounds.py table OUT [--beside RESULTS]
     python benchmarks/kernel_bounds.py measure OUT [--minutes 4] [--models gpt_small,resnet50] [--ncu ncu] [KEY=VALUE …]
 
 `measure` (one NVIDIA GPU on which ncu may read counters) reads the ceilings, a copy's bytes a second and a large
 product's use of the matrix units, and then of each model's step, after its warm-up, every kernel's bytes, time and
 matrix units; and records a trace of the same job, which says which operator launched which kernel. OUT holds ncu's
 answers (ceilings.memory.csv.gz, MODEL.memory.csv.gz, MODEL.cores.csv.gz; one file `all` where one pass over a kernel
-reads all), the logs, and the runs with the traces. Every part is bounded, so that what could be had comes back.
-Exits with 1 where something is missing.
+reads all), each trace's calls (MODEL.calls.json.gz), the logs, and the runs with the traces. Every part is bounded, so
+that what could be had comes back. Exits with 1 where something is missing.
+`table` joins them to comparisons of the same job on an H100 and an H200 (RESULTS/h100_beside_h200_*.json.gz) and prints
+what each kernel is bound by, and whether the ratio of its times is the one that this leads to expect, as Markdown.
 """
 
 import argparse
@@ -22,9 +25,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import msgspec
 from bounds.counters import CORES, MEMORY, command, known, passes
+from bounds.joined import COMPARISONS, SUMMARY, joined, rows_of, summary_of
 from bounds.world import ALONE
 from ending import end_with_all_below
+
+from scalescope.records.errors import UserError
+from scalescope.scaling.compare.kernels.operators import read_calls
 
 HERE = Path(__file__).resolve().parent
 _PROFILED = str(HERE / "bounds" / "profiled.py")
@@ -36,13 +44,18 @@ _CEILINGS_S, _START_S = 60.0, 60.0
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("verb", choices=("measure",))
+    parser.add_argument("verb", choices=("measure", "table"))
     parser.add_argument("out", type=Path)
     parser.add_argument("--minutes", type=float, default=4)
     parser.add_argument("--models", default="gpt_small,resnet50")
     parser.add_argument("--ncu", default="ncu")
     parser.add_argument("overrides", nargs="*", help="of every job, as for scalescope train")
+    parser.add_argument("--beside", type=Path, default=COMPARISONS, help="table: the folder of the comparisons")
     options = parser.parse_intermixed_args()
+    if options.verb == "table":
+        kernels = joined(options.out, options.beside)
+        print(f"{SUMMARY}\n\n{summary_of(kernels).markdown()}\n\n{rows_of(kernels, 0.1).markdown()}")
+        return int(not kernels)
     return measure(options.out.resolve(), options.ncu, options.models.split(","), options.overrides,
                    time.monotonic() + 60 * options.minutes)  # fmt: skip
 
@@ -100,7 +113,16 @@ def _traced(out: Path, model: str, overrides: Sequence[str], until: float) -> bo
     words = [sys.executable, "-m", "scalescope", "train", f"model={model}", *_JOB, *_TRACED, *overrides,
              f"runs={out / 'runs'}", f"name={model}"]  # fmt: skip
     _run(out, f"{model}.trace", words, 90, until)
-    return any((out / "runs" / model / "traces").glob("rank0*"))
+    traces = sorted((out / "runs" / model / "traces").glob("rank0*"))
+    if not traces:
+        return False
+    try:
+        calls = read_calls(traces[0])
+    except UserError as error:
+        print(f"{model}: {error}", flush=True)
+        return False
+    (out / f"{model}.calls.json.gz").write_bytes(gzip.compress(msgspec.json.encode(calls)))
+    return bool(calls.calls)
 
 
 def _run(out: Path, name: str, words: Sequence[str], limit_s: float, until: float) -> int:
@@ -115,6 +137,9 @@ def _run(out: Path, name: str, words: Sequence[str], limit_s: float, until: floa
         except subprocess.TimeoutExpired:
             end_with_all_below(process)
             code = "ended, since it took too long"
+        except BaseException:
+            end_with_all_below(process)
+            raise
     answer = out / f"{name}.csv"
     said = answer.read_text(encoding="utf-8", errors="replace") if answer.exists() else ""
     took = passes(said + (out / f"{name}.log").read_text(encoding="utf-8", errors="replace"))

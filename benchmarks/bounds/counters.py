@@ -57,8 +57,7 @@ def passes(said: str) -> int:
 
 def read_launches(path: Path) -> list[Launch]:
     """Return the kernels of a CSV in the order of their launches."""
-    opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
-    with opened as lines:
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
         rows = csv.DictReader(_table(lines))
         return [launch for row in rows if (launch := _launch(row)) is not None]
 
@@ -74,7 +73,7 @@ def _launch(row: Mapping[str, str]) -> Launch | None:
     if not row["ID"]:  # the units' row
         return None
     blocks = 1
-    for side in re.findall(r"\d+", row["Grid Size"]):
+    for side in re.findall(r"\d+", row.get("Grid Size") or row.get("launch__grid_size") or ""):
         blocks *= int(side)
     counted = {
         key: number

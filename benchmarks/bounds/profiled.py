@@ -21,7 +21,10 @@ _REPEATS = 4
 
 
 def profile_step(job: Sequence[str], limit_s: float) -> int:
-    """Train, alone in a world, with one step under the profiler, or the part of it that fits into the limit; return the exit code."""
+    """Train, alone in a world, with one step under the profiler, or what of it fits into the limit.
+
+    Returns the exit code.
+    """
     build: Callable[..., Any] = training.build_strategy
 
     def built(*args: object) -> Any:
