@@ -143,7 +143,7 @@ def _aligned(here: Sequence[tuple[str, int | None]], there: Sequence[tuple[str, 
 ]:  # fmt: skip
     """Yield the places of the same kernels: of one name and grid in order; between them, of one grid."""
     tokens = [[(_function(name), blocks) for name, blocks in side] for side in (here, there)]
-    matcher = difflib.SequenceMatcher(None, *tokens, autojunk=False)
+    matcher = difflib.SequenceMatcher(None, tokens[0], tokens[1], autojunk=False)
     for what, first, last, start, end in matcher.get_opcodes():
         if what == "equal" or (what == "replace" and last - first == end - start):
             for one, other in zip(range(first, last), range(start, end), strict=True):

@@ -12,6 +12,7 @@ import torch
 
 from scalescope.cli.front_door import main
 from scalescope.train import job as training
+from scalescope.train.strategies.build import build_strategy
 
 #: The step that is profiled: cuDNN has chosen its algorithms, the optimiser has its state, the allocator its memory.
 STEP = 8
@@ -25,7 +26,7 @@ def profile_step(job: Sequence[str], limit_s: float) -> int:
 
     Returns the exit code.
     """
-    build: Callable[..., Any] = training.build_strategy
+    build: Callable[..., Any] = build_strategy
 
     def built(*args: object) -> Any:
         strategy = build(*args)
@@ -50,7 +51,7 @@ def profile_step(job: Sequence[str], limit_s: float) -> int:
 
     setattr(training, "build_strategy", built)  # noqa: B010 (a function, which mypy lets nobody assign)
     sys.argv = ["scalescope", "train"]
-    return main(["train", *job, f"steps={STEP + 2}", "warmup_steps=2", "profiler=none"])
+    return main(["train", *job, f"steps={STEP + 2}", "warmup_steps=2", "profiler=none", "launch.step_limit_s=900"])
 
 
 def profile_ceilings() -> None:
