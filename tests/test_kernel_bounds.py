@@ -102,5 +102,7 @@ def test_launches_of_unlike_names_are_paired_by_their_grids_and_none_by_chance(f
 def test_ncu_is_told_to_leave_clocks_and_caches(tmp_path: Path) -> None:
     words = command("ncu", [TIME], tmp_path / "log", ["python", "x.py"])
     assert words[-2:] == ["python", "x.py"] and words[words.index("--clock-control") + 1] == "none"
-    assert passes('Profiling "a" - 0: 0%....100% - 2 passes\nProfiling "b" - 1: 0%....100% - 1 pass') == 2
+    table = '"ID","Kernel Name","Grid Size","profiler__replayer_passes"\n"","","",""\n"0","add","(1, 1, 1)","1"\n'
+    assert passes("==PROF== Connected\n" + table) == 1
+    assert passes(table + '"1","mul","(1, 1, 1)","2"\n') == 2
     assert passes("") == 0

@@ -4,7 +4,7 @@ import csv
 import gzip
 import re
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,6 +18,7 @@ ISSUED = "sm__inst_executed.avg.pct_of_peak_sustained_elapsed"
 BUSY, ELAPSED = "sm__cycles_active.avg", "sm__cycles_elapsed.max"
 WARPS = "sm__warps_active.avg.pct_of_peak_sustained_active"
 WAVES = "launch__waves_per_multiprocessor"
+_PASSES = "profiler__replayer_passes"  # ncu gives it unasked
 MEMORY = (TIME, READ, WRITTEN, L2_SECTORS)
 CORES = (TIME, TENSOR, ISSUED, BUSY, ELAPSED, WARPS)
 
@@ -51,8 +52,9 @@ def command(ncu: str, metrics: Sequence[str], log: Path, program: Sequence[str])
 
 
 def passes(said: str) -> int:
-    """Return the most passes that any kernel took; 0 where ncu profiled none."""
-    return max((int(found) for found in re.findall(r"- (\d+) pass", said)), default=0)
+    """Return the most passes that any kernel of a CSV took; 0 where ncu profiled none."""
+    found = filter(None, map(_launch, csv.DictReader(_table(iter(said.splitlines(keepends=True))))))
+    return max((int(one.counted.get(_PASSES, 1)) for one in found), default=0)
 
 
 def read_launches(path: Path) -> list[Launch]:
@@ -62,7 +64,7 @@ def read_launches(path: Path) -> list[Launch]:
         return [launch for row in rows if (launch := _launch(row)) is not None]
 
 
-def _table(lines: Iterator[str]) -> Iterator[str]:
+def _table(lines: Iterable[str]) -> Iterator[str]:
     """Yield the CSV's lines: others come before it, and between."""
     for line in lines:
         if line.startswith('"'):
