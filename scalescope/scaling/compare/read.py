@@ -17,6 +17,7 @@ from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
 from scalescope.scaling.compare.windows import Profiled, read_windows
 from scalescope.scaling.costs.points import Launch, read_launches
 from scalescope.scaling.trace.sources import find_sources
+from scalescope.scaling.trace.strangers.known import said_of_folder
 from scalescope.scaling.trace.xla.read import XPLANE
 
 #: Before the first window nothing of the profiler slows the host: so many steps there are enough to tell the step.
@@ -42,8 +43,9 @@ def read_side(paths: Sequence[Path], jobs: int | None = None, *, whole: bool = F
     for path in paths:
         runs, sweeps = _things(path)
         if not runs and not sweeps:
-            raise UserError(f"{path} holds nothing to compare; give run folders, studies, sweeps, folders of traces, "
-                            "logs of nccl-tests, or a folder that holds several of one kind")  # fmt: skip
+            said = said_of_folder(path) if path.is_dir() else None
+            raise UserError(said or f"{path} holds nothing to compare; give run folders, studies, sweeps, folders of "
+                            "traces, logs of nccl-tests, or a folder that holds several of one kind")  # fmt: skip
         repeats += [read_repeat(run, jobs) for run in runs]
         for sweep in sweeps:
             launches += read_launches(sweep)
