@@ -2,6 +2,8 @@
 
 import argparse
 import os
+import re
+import shlex
 import shutil
 from collections.abc import Sequence
 from importlib import import_module
@@ -161,3 +163,14 @@ def test_a_json_log_of_nccl_tests_is_a_sweep_to_compare_and_no_trace(capsys: pyt
     log = str(DATA / "nccl_tests" / "json.json")
     assert front_door.main(["compare", log, log]) == 0
     assert "is as fast as" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("verb", PARSERS)
+def test_each_path_is_explained_and_each_example_can_be_typed(verb: str) -> None:
+    parser = PARSERS[verb]
+    unexplained = [action.dest for action in parser._actions if not action.option_strings and not action.help]
+    assert not unexplained or verb in ("scorecard", "slurm-scripts")  # whose descriptions do
+    for line in (parser.epilog or "").splitlines()[1:]:
+        typed = shlex.split(re.split(r" {2,}(?=\S)", line.strip())[0])
+        assert typed[:2] == ["scalescope", verb]
+        assert parser.read(typed[2:])

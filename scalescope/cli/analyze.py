@@ -12,6 +12,13 @@ from scalescope.scaling.rank.roles import ROLES
 from scalescope.scaling.ranks.processes import load_meanwhile
 from scalescope.scaling.verdicts.flight import holds_records, read_records
 
+_EXAMPLES = (
+    "analyze TRACES                          where each rank's step goes, and what to do",
+    "analyze TRACES --html report.html       the same as a page",
+    "analyze TRACES --step-ms 24.7           a step took 24.7 ms without a profiler",
+    "analyze N4_TRACES --base N1_TRACES      how it scales from one GPU to four",
+    "analyze RUN --against GOOD              what it lost against the same job when all was well",
+)
 #: What every answer takes after reading.
 _AFTER_READING = ("scalescope.scaling.windows.add", "scalescope.report.terminal")
 
@@ -20,10 +27,14 @@ def run(argv: list[str]) -> int:
     """Analyse, print and report what the paths hold."""
     parser = VerbParser(
         prog="scalescope analyze",
+        examples=_EXAMPLES,
         description="Read the traces (Kineto's, or profiles of JAX) of run folders, studies, trace folders or trace "
         "files; say where each millisecond went. Run folders and studies get an analysis.json.",
     )
-    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
+    parser.add_argument(
+        "paths", nargs="+", type=Path, metavar="PATH",
+        help="a folder of traces (a file a rank), trace files of one job, a run folder, or a study",
+    )  # fmt: skip
     add_json(parser)
     add_markdown(parser, "the answer as Markdown, to be pasted into an issue,")
     add_page(parser, "write the report here, too")

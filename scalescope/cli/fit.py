@@ -35,7 +35,9 @@ def run(argv: list[str]) -> int:
         description="Fit what collectives cost, as a function of size and ranks.\n\n" + _TEACH,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("sweeps", nargs="+", type=Path, metavar="SWEEP")
+    parser.add_argument(
+        "sweeps", nargs="+", type=Path, metavar="SWEEP", help="a sweep's folder, or a log; several are launches of one"
+    )
     add_json(parser, "the fits (terms, points, intervals, test)")
     add_page(parser, "write a page: points, fitted curves, ceiling, test")
     add_redact(parser)

@@ -37,14 +37,22 @@ class _Misread(Exception):
     """What argparse does not take, before anything is said of it."""
 
 
+class _Help(argparse.HelpFormatter):
+    """Wraps a paragraph, and leaves examples, a line each, as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else super()._fill_text(text, width, indent)
+
+
 class VerbParser(argparse.ArgumentParser):
     """A verb's command line: what an option is to write must not be what somebody measured.
 
-    `one_more`: what to say of an argument too many, `{}` for it.
+    `one_more`: what to say of an argument too many, `{}` for it; `examples`: what people type most, below the help.
     """
 
-    def __init__(self, *, one_more: str | None = None, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, *, one_more: str | None = None, examples: Sequence[str] = (), **options: Any) -> None:
+        shown = "\n".join(["examples:", *(f"  scalescope {line}" for line in examples)]) if examples else None
+        super().__init__(**{"formatter_class": _Help, "epilog": shown, **options})
         self._one_more = one_more
         self._reading = False
 

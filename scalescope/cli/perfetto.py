@@ -25,6 +25,7 @@ def run(argv: list[str]) -> int:
     """Pack a run's traces and print where they are, and what could not be packed."""
     parser = VerbParser(
         prog="scalescope perfetto",
+        examples=("perfetto TRACES            TRACES/perfetto.json.gz, to be opened in ui.perfetto.dev",),
         one_more="one folder holds the ranks of one run, and {} is a second one; two runs aligned in one file are: "
         "scalescope compare A B --perfetto FILE",
         description="Pack the traces of all ranks into one file that ui.perfetto.dev opens: one clock, processes named "

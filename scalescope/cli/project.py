@@ -46,7 +46,7 @@ def run(argv: list[str]) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     # fmt: off
-    parser.add_argument("study", type=Path, metavar="STUDY")
+    parser.add_argument("study", type=Path, metavar="STUDY", help="a study's folder, as runs/STUDY")
     parser.add_argument(
         "--gpus", type=_counts, default=(), metavar="N,N,…", help="the next two doublings, if not given"
     )

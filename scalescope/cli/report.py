@@ -24,6 +24,11 @@ def run(argv: list[str]) -> int:
     """Analyse afresh, write the page and print where it is."""
     parser = VerbParser(
         prog="scalescope report",
+        examples=(
+            "report TRACES              TRACES/report.html",
+            "report runs/STUDY          runs/STUDY/report.html",
+            "report RUN OTHER           OTHER/comparison.html: both side by side",
+        ),
         description="Make report.html of a study, a run or traces: one file that needs no network. Of two runs or "
         "studies, both side by side; of several folders of traces, one page of all.",
     )

@@ -67,7 +67,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
         description="Tell what a change would do to a step, before it is made.\n\n" + _TEACH,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("path", type=Path, metavar="PATH")
+    parser.add_argument("path", type=Path, metavar="PATH", help="a study, a run, or a folder of traces")
     parser.add_argument("--bucket-mib", metavar="MIB[,…]", default="", help="DDP's gradient buckets cut anew")
     parser.add_argument("--gradients", metavar="DTYPE", help="what gradients travel as: bf16 or fp32")
     parser.add_argument("--link", metavar="K[,…]", default="", help="links that are k times as fast: 2x, 0.5x")
