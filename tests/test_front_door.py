@@ -209,6 +209,13 @@ def test_multirun_makes_a_run_folder_each(hostile: Path) -> None:
         (["study", "op=all_reduce"], "did you mean sweep.operations?"),
         (["study", "dtype=bf16"], "did you mean precision?"),
         (["trian"], "did you mean train"),
+        (["diff"], "did you mean compare?"),
+        (["profile"], "profile_steps in README.md"),
+        (["--json"], "--json stands behind a verb"),
+        (["analyze"], "analyze: the following arguments are required: PATH; scalescope analyze --help shows"),
+        (["report", "x", "-o", "y.html"], "report: there is no -o here; did you mean --html or --json?"),
+        (["compare", "x", "y", "--threshold=3"], "there is no --threshold=3 here; did you mean --fail-if?"),
+        (["analyze", "x", "--step-ms", "5ms"], "argument --step-ms: invalid float value: '5ms'"),
     ],
 )
 def test_wrong_input_is_one_clear_line_and_exit_2_with_nothing_left(
@@ -419,3 +426,10 @@ def test_each_word_of_other_tools_leads_to_keys_that_there_are() -> None:
         "study": "ngpus gpus nproc world_size",
     }.items():
         assert not [word for word in asked.split() if word not in spoken or not meant(word, known[verb])], verb
+
+
+def test_help_of_a_verb_may_be_asked_either_way(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["help", "study"], ["study", "--help"]):
+        assert front_door.main(words) == 0
+        assert capsys.readouterr().out.startswith("usage: scalescope study [KEY=VALUE …]")
+    assert front_door.main(["version"]) == 0 and capsys.readouterr().out.startswith("scalescope ")

@@ -8,6 +8,7 @@ import io
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
+from difflib import get_close_matches
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
@@ -31,6 +32,19 @@ class OutputFile(argparse.Action):
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, option: str | None = None) -> None:
         setattr(namespace, self.dest, values)
+
+
+#: What other tools call an option, and which of ours are meant.
+_MEANT = {
+    **dict.fromkeys(("-o", "--out", "--output", "--outfile"), ("--out", "--html", "--json", "--perfetto")),
+    **dict.fromkeys(("--format", "-f", "--fmt"), ("--json", "--markdown", "--html")),
+    **dict.fromkeys(("--threshold", "--tolerance", "--max-regression"), ("--fail-if",)),
+    **dict.fromkeys(("--reference", "--good"), ("--against",)),
+    **dict.fromkeys(("--bf16", "--dtype"), ("--gradients",)),
+    **dict.fromkeys(("--page", "--report"), ("--html",)),
+    "--md": ("--markdown",),
+    "--trace": ("--perfetto",),
+}
 
 
 class _Misread(Exception):
@@ -81,9 +95,17 @@ class VerbParser(argparse.ArgumentParser):
         return [action for action in self._actions if isinstance(action, OutputFile)]
 
     def error(self, message: str) -> NoReturn:
+        """Raise what is wrong, in one line."""
         if self._reading:
             raise _Misread(message)
-        super().error(message)
+        raise UserError(f"{self.prog.split()[-1]}: {message}; {self.prog} --help shows what there is")
+
+    def _near(self, flag: str) -> str:
+        """Return which option is meant by an unknown one: by its letters, or by what other tools call it."""
+        flag = flag.partition("=")[0]
+        known = [option for action in self._actions for option in action.option_strings]
+        near = [one for one in _MEANT.get(flag, ()) if one in known] or get_close_matches(flag, known, n=1)
+        return f"; did you mean {' or '.join(near)}?" if near else ""
 
     def _read(self, argv: Sequence[str]) -> argparse.Namespace:
         """Return the options. Raises _Misread, and UserError for an argument too many."""
@@ -95,7 +117,7 @@ class VerbParser(argparse.ArgumentParser):
         if rest and not rest[0].startswith("-") and self._one_more is not None:
             raise UserError(self._one_more.format(rest[0]))
         if rest:
-            raise _Misread(f"unrecognized arguments: {' '.join(rest)}")
+            raise _Misread(f"there is no {rest[0]} here{self._near(rest[0])}")
         return options
 
     def _read_printing(self, argv: Sequence[str]) -> argparse.Namespace | None:

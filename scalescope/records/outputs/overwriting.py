@@ -43,6 +43,8 @@ def refuse_to_lose(target: Path, kind: OutputKind, named: str, hint: str, inputs
 
     `named`: what the user wrote; `hint`: what to do instead; `inputs`: what the same call reads.
     """
+    if target.is_dir():
+        raise UserError(f"{named}: that is a folder, and no FILE to write; {hint}")
     if (what := what_is_lost(target, kind, inputs)) is not None:
         raise UserError(f"{named}: that is {what}, and would be overwritten; {hint}")
 
