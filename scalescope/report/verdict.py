@@ -147,12 +147,12 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
         if run.findings and not (unseen and _is_outweighed(run.findings[0], lost[0][1])):
             unseen = ""
             shares = f"{share}; {listing(found)}." if found else f"{share}."
-            told, doubtful = finding_text.headline_of_all(run.findings, window, run.world_size, shares)
-            lead = "" if told.endswith(shares) else unexplained_loss(run, window, compute, lost)
-            headline = f"{whose}: {lead}{told}"
+            first = finding_text.headline_of_all(run.findings, window, run.world_size, shares)
+            lead = "" if first.is_otherwise else unexplained_loss(run, window, compute, lost)
+            headline = f"{whose}: {lead}{first.text}"
             level = "unknown" if run.findings[0].code == "profiler_cost" else level
-            explained += [] if told.endswith(shares) else [shares]
-            explained += [doubtful] if doubtful else []
+            explained += [] if first.is_otherwise else [shares]
+            explained += [first.doubtful] if first.doubtful else []
         else:
             headline = f"{whose}: {share}; {unseen or f'{rest}.'}"
             explained += [f"That is {listing(found)}."] if found else []
