@@ -15,7 +15,7 @@ from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.steps.recording import LongerFacts, RecordingFacts, WindowFacts
 from scalescope.report.compare.sentences import headline
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_against, analyze_run
 from scalescope.scaling.answer import PARTS
 from scalescope.scaling.compare.answer import Comparison

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from scalescope.records.rows import StepRow
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import PARTS, RunAnalysis, StepSplit
 from scalescope.scaling.rank.record import RankRecord

@@ -9,7 +9,7 @@ import pytest
 
 from scalescope.records.rows import StepRow
 from scalescope.report.text.findings import because
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import PipelineRow, RunAnalysis, StepTimes
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.finding import IN_STEPS, EvidenceRow, Finding, Remedy

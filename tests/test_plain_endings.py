@@ -8,7 +8,7 @@ import pytest
 
 from scalescope.records.errors import UserError
 from scalescope.report.sentences import loss_sentence
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.report.views import waterfall_table
 from scalescope.scaling.answer import GrowingSteps, Quality, RunAnalysis, WaterfallPart
 from scalescope.scaling.finding import EvidenceRow, Finding, worth_telling

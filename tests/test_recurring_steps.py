@@ -8,7 +8,7 @@ import pytest
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RecurringSteps, RunAnalysis
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful

@@ -16,7 +16,8 @@ from scalescope.report.html import write_report
 from scalescope.report.sentences import loss_sentence
 from scalescope.report.steadiness import profiling_line, unlike_sentence
 from scalescope.report.terminal import print_run
-from scalescope.report.verdict import run_verdict, study_verdicts
+from scalescope.report.verdict.run import run_verdict
+from scalescope.report.verdict.study import study_verdicts
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import AsRun, Replay, RunAnalysis, StepTimes
 from scalescope.scaling.as_run.step import mark_unsteady

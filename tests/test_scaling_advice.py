@@ -22,7 +22,7 @@ from scalescope.report.text import findings as finding_text
 from scalescope.report.text.codes import CODES as CODE_TEXTS
 from scalescope.report.text.cures import CURES, cure_elsewhere, cure_text
 from scalescope.report.text.fusing import best_to_do, fusible_share
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze, analyze_run
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.calibrate import Untraced

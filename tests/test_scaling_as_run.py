@@ -14,7 +14,7 @@ import pytest
 from scalescope.cli import front_door
 from scalescope.records.rows import StepPhase, StepRow
 from scalescope.report.steadiness import unlike_sentence
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis, StepTimes, read_run_answer
 from scalescope.scaling.as_run.calibrate import Untraced, calibrate

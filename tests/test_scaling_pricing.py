@@ -16,7 +16,7 @@ from scalescope import analyze
 from scalescope.records.statistics import half_of_mean
 from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.text.findings import because
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.as_run.recording import recording_cost, terms_for
 from scalescope.scaling.finding import GOES_WITH_IT
 from scalescope.scaling.findings.candidate import Candidate

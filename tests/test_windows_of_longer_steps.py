@@ -9,7 +9,7 @@ import pytest
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.steps.recording import LongerFacts, RecordingFacts, UntracedSteps, WindowFacts
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_run
 from scalescope.scaling.answer import LongerSteps, Quality, Replay, RunAnalysis
 from scalescope.scaling.finding import Finding, Remedy

@@ -35,7 +35,8 @@ from scalescope.report.shares import has_kinds, iterations_table
 from scalescope.report.steadiness import profiling_line
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
-from scalescope.report.verdict import is_unsteady_series, run_verdict, study_verdicts
+from scalescope.report.verdict.run import run_verdict
+from scalescope.report.verdict.study import is_unsteady_series, study_verdicts
 from scalescope.report.views import (
     activities,
     devices,
