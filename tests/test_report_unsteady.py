@@ -15,7 +15,7 @@ from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.html import write_report
 from scalescope.report.sentences import loss_sentence
 from scalescope.report.steadiness import profiling_line, unlike_sentence
-from scalescope.report.terminal import print_run
+from scalescope.report.terminal.run import print_run
 from scalescope.report.verdict.run import run_verdict
 from scalescope.report.verdict.study import study_verdicts
 from scalescope.scaling.analyze import analyze
