@@ -19,7 +19,7 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.rows import TrainFacts
 from scalescope.report.drawing.parts import BY_KEY
 from scalescope.report.text import findings as finding_text
-from scalescope.report.text.codes import CODES as CODE_TEXTS
+from scalescope.report.text.codes.table import CODES as CODE_TEXTS
 from scalescope.report.text.cures import CURES, cure_elsewhere, cure_text
 from scalescope.report.text.fusing import best_to_do, fusible_share
 from scalescope.report.verdict.run import run_verdict

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scalescope.report.drawing.numbers import capitalized, milliseconds, percent
-from scalescope.report.text.codes import CODES, exchanged
+from scalescope.report.text.codes.exchanges import exchanged
+from scalescope.report.text.codes.table import CODES
 from scalescope.report.text.cures import cure_elsewhere, cure_text
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import (
