@@ -14,7 +14,8 @@ from scalescope.hardware.check_result import CheckResult
 from scalescope.hardware.claims.claim import JudgedClaim
 from scalescope.records.rows import SweepRow
 from scalescope.records.scorecard.row import ScorecardRow
-from scalescope.scaling.answer import LastCollective, RunAnalysis
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import LastCollective
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.costs.answer import CostAnswer
 from scalescope.scaling.projected import Projection

@@ -17,7 +17,7 @@ from scalescope.records.steps.recording import LongerFacts, RecordingFacts, Wind
 from scalescope.report.compare.sentences import headline
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_against, analyze_run
-from scalescope.scaling.answer import PARTS
+from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.difference import as_both_split, difference

@@ -16,7 +16,8 @@ from scalescope.report.text.cures import CURES, cure_elsewhere, cure_text
 from scalescope.report.verdict.run import run_verdict
 from scalescope.report.views import partition_table
 from scalescope.scaling.analyze import analyze
-from scalescope.scaling.answer import KindRow, RunAnalysis
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import KindRow
 from scalescope.scaling.finding import Cure, Remedy
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.measured import measured_findings

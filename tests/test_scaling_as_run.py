@@ -16,7 +16,9 @@ from scalescope.records.rows import StepPhase, StepRow
 from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
-from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis, StepTimes, read_run_answer
+from scalescope.scaling.answer import AsRun, RunAnalysis, read_run_answer
+from scalescope.scaling.answer_rows import PARTS
+from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.as_run.calibrate import Untraced, calibrate
 from scalescope.scaling.as_run.partition import partition_replayed
 from scalescope.scaling.as_run.recording import WITH_DEVICE, host_paces

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalescope.scaling.answer import KernelRow
+from scalescope.scaling.answer_rows import KernelRow
 from scalescope.scaling.rank.kernels import CARRIED, kernel_table
 from scalescope.scaling.rank.partition import Windows
 from scalescope.scaling.run import Explained, explain_traces

@@ -10,7 +10,7 @@ import pytest
 from scalescope.records.errors import UserError
 from scalescope.report.text import findings as finding_text
 from scalescope.scaling.analyze import analyze_against
-from scalescope.scaling.answer import PARTS
+from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.compare.lost import lost_time
 from scalescope.scaling.rank.kernels import KernelTable, kernel_table
 from scalescope.scaling.rank.partition import Partition, Windows

@@ -11,7 +11,8 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.steps.recording import LongerFacts, RecordingFacts, UntracedSteps, WindowFacts
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_run
-from scalescope.scaling.answer import LongerSteps, Quality, Replay, RunAnalysis
+from scalescope.scaling.answer import Quality, Replay, RunAnalysis
+from scalescope.scaling.answer_steps import LongerSteps
 from scalescope.scaling.finding import Finding, Remedy
 from scalescope.scaling.run import Explained, add_run_folder
 from scalescope.scaling.windows import add

@@ -10,7 +10,9 @@ import numpy as np
 from scalescope.records.errors import RunError
 from scalescope.records.statistics import half_of_mean
 from scalescope.records.steps.unevenness import UNLIKE
-from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis, Split, StepTimes
+from scalescope.scaling.answer import AsRun, RunAnalysis
+from scalescope.scaling.answer_rows import PARTS, Split
+from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.as_run.apart import is_apart
 from scalescope.scaling.as_run.calibrate import HIGHEST_SCALE, ON_DEVICES, Calibration, Untraced, calibrate
 from scalescope.scaling.as_run.partition import partition_replayed

@@ -8,7 +8,8 @@ from statistics import median
 import msgspec
 
 from scalescope.records.errors import UserError
-from scalescope.scaling.answer import PARTS, AsRun, Collective, RunAnalysis
+from scalescope.scaling.answer import AsRun, RunAnalysis
+from scalescope.scaling.answer_rows import PARTS, Collective
 from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.as_run.untraced import untraced_of_traces

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scalescope.records.errors import UserError
-from scalescope.scaling.answer import PARTS, AsRun, LongerSteps, Replay, RunAnalysis, Split
+from scalescope.scaling.answer import AsRun, Replay, RunAnalysis
+from scalescope.scaling.answer_rows import PARTS, Split
+from scalescope.scaling.answer_steps import LongerSteps
 from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.as_run.step import mark_unsteady, step_as_run
 from scalescope.scaling.as_run.untraced import untraced_of_run

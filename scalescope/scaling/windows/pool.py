@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from scalescope.scaling.answer import PARTS, Collective, KernelRow, Quality, RankSplit, RunAnalysis
+from scalescope.scaling.answer import Quality, RunAnalysis
+from scalescope.scaling.answer_rows import PARTS, Collective, KernelRow, RankSplit
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.rank.exchanges import RankExchanges
 from scalescope.scaling.rank.kernels import KernelTable
