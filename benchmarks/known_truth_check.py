@@ -20,7 +20,8 @@ from scalescope.records.errors import UserError
 from scalescope.scaling.answer_rows import PARTS, Collective
 from scalescope.scaling.compare.lost import lost_time
 from scalescope.scaling.finding import Finding
-from scalescope.scaling.run import Explained, explain_run
+from scalescope.scaling.join.explained import Explained
+from scalescope.scaling.run import explain_run
 from scalescope.scaling.verdicts.stragglers import STRAGGLER_FRACTION
 
 IDLE = ("idle_data", "idle_launch", "idle_queued")

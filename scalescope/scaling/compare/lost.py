@@ -19,7 +19,7 @@ from scalescope.scaling.answer_rows import PARTS, WaterfallPart
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.same_work import another_job
 from scalescope.scaling.compare.windows import bounded, identity_of
-from scalescope.scaling.run import Explained
+from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.verdicts.waterfall import MeanStep, compute_split, mean_step
 
 

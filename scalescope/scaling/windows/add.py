@@ -15,8 +15,8 @@ from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.costs.points import Launch
 from scalescope.scaling.findings.add import add_findings
 from scalescope.scaling.findings.derived import keep
+from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.replay.load import find_targets
-from scalescope.scaling.run import Explained
 from scalescope.scaling.step_timeline import StepTimeline
 from scalescope.scaling.windows.explain import explain_windows, single
 from scalescope.scaling.windows.findings import mean_interval, pool_findings
