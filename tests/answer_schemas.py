@@ -19,7 +19,7 @@ from scalescope.scaling.answer_rows import LastCollective
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.costs.answer import CostAnswer
 from scalescope.scaling.projected import Projection
-from scalescope.scaling.replay.whatif import WhatIf
+from scalescope.scaling.replay.whatif.prediction import WhatIf
 from scalescope.scaling.study_answer import StudyAnalysis
 from scalescope.selftest.item import SelfTest
 

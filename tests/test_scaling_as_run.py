@@ -32,7 +32,7 @@ from scalescope.scaling.replay.graph import Activity, Contention, Graph, HostCal
 from scalescope.scaling.replay.host_cost import CallCost, HostCost
 from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.replay.simulate import mean_step_ns, simulate, simulate_steps
-from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.run import explain_run
 from scalescope.scaling.trace.reader import read_trace
 from scalescope.scaling.verdicts.step_rows.steady import add_steps

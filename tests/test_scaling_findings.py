@@ -33,7 +33,7 @@ from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.graph import Activity, Contention, Graph, HostCall, Transfer
 from scalescope.scaling.replay.load import find_targets, open_replayer, read_records
 from scalescope.scaling.replay.removal import Removal
-from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.run import explain_traces
 from scalescope.scaling.study_answer import TriedAdvice, write_answer
 from scalescope.scaling.trace.sources import find_sources

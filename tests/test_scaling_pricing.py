@@ -28,7 +28,7 @@ from scalescope.scaling.replay.graph import HostCall
 from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.replay.ranks.side_by_side import lay_side_by_side
 from scalescope.scaling.replay.removal import Removal, remove
-from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.replay.whatif.replayer import Replayer
 from tests import data_parallel
 from tests.data_parallel import MS, Disturbance
 from tests.test_scaling_findings import found

@@ -23,7 +23,7 @@ from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.rank.partition import Partition
 from scalescope.scaling.replay.graph import Graph
 from scalescope.scaling.replay.simulate import host_bound_ns, host_work_ns
-from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.verdicts.efficiency import efficiency_of
 
 #: Interruptions that are found take no larger share of a host's time: what is left of it would say nothing any more.
