@@ -48,8 +48,8 @@ def known(ncu: str, metrics: Sequence[str], chip: str = "gh100") -> list[str]:
 def command(ncu: str, metrics: Sequence[str], log: Path, program: Sequence[str]) -> list[str]:
     """Return how a program is run with these counters read of each kernel between its profiler's start and stop."""
     return [ncu, "--profile-from-start", "off", "--target-processes", "all", "--clock-control", "none",
-            "--cache-control", "none", "--launch-count", str(_MOST_LAUNCHES), "--metrics", ",".join((*metrics, WAVES)), "--csv", "--page", "raw",
-            "--print-units", "base", "--log-file", str(log), *program]  # fmt: skip
+            "--cache-control", "none", "--launch-count", str(_MOST_LAUNCHES), "--metrics", ",".join((*metrics, WAVES)),
+            "--csv", "--page", "raw", "--print-units", "base", "--log-file", str(log), *program]  # fmt: skip
 
 
 def passes(said: str) -> int:
