@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_run
 from scalescope.scaling.ranks.summary import read_rank
 from scalescope.scaling.ranks.updates import said_of_updates

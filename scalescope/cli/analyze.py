@@ -20,7 +20,7 @@ _EXAMPLES = (
     "analyze RUN --against GOOD              what it lost against the same job when all was well",
 )
 #: What every answer takes after reading.
-_AFTER_READING = ("scalescope.scaling.windows.add", "scalescope.report.terminal")
+_AFTER_READING = ("scalescope.scaling.windows.add", "scalescope.report.terminal.folder")
 
 
 def run(argv: list[str]) -> int:
