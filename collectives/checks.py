@@ -3,6 +3,7 @@
 import difflib
 from collections.abc import Iterable, Sequence
 from importlib import util
+from pathlib import Path
 
 from scalescope.collectives.config import SweepConfig
 from scalescope.collectives.dtypes import DTYPES, REDUCTIONS
@@ -13,6 +14,7 @@ from scalescope.collectives.sizes import parse_sizes
 from scalescope.launch.bounds import is_whole
 from scalescope.records.errors import UserError
 from scalescope.records.operations import CTA_POLICIES
+from scalescope.records.outputs.overwriting import refuse_to_lose
 
 MODES = ("in_place", "out_of_place")
 TRANSPORTS = ("c10d", "direct", "mpi", "xla")
@@ -53,6 +55,8 @@ def check(config: SweepConfig, world_size: int) -> None:
     for sizes in (config.sizes, config.auto_sizes.gpu, config.auto_sizes.cpu):
         if sizes != "auto":
             parse_sizes(sizes)
+    if config.csv is not None:
+        refuse_to_lose(Path(config.csv), "csv", f"csv={config.csv}", "name another file")
     if config.launch.backend == "mpi":
         raise UserError("MPI is a transport of a sweep, not its backend: "
                         "mpirun -n 4 scalescope sweep transport=mpi launch.device=cpu")  # fmt: skip

@@ -7,6 +7,7 @@ import difflib
 import os
 import re
 import sysconfig
+import tomllib
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -130,7 +131,7 @@ def explain(error: Exception, verb: str) -> str:
     text = str(error)
     cause = error.__cause__
     if match := re.search(r"Could not override '([^']+)'|Key '([^']+)' is not in struct", text):
-        return _unknown(match[1] or match[2], _all_keys(verb), verb)
+        return _unknown(match[1] or match[2], all_keys(verb), verb)
     if match := re.search(r"Could not find '([^']+)'", text):
         group, _, option = match[1].rpartition("/")
         options = _choices(group) if group else []
@@ -145,7 +146,7 @@ def explain(error: Exception, verb: str) -> str:
         word = str(error.override)
         if os.path.exists(word):  # noqa: PTH110 - no word of a command line makes this one raise
             return f"{word} is a path, and settings are KEY=VALUE; scalescope analyze {word} reads it"
-        return _unreadable(word, text.splitlines()[0], _all_keys(verb))
+        return _unreadable(word, text.splitlines()[0], all_keys(verb))
     if isinstance(cause, OmegaConfBaseException):
         text = f"{text.splitlines()[0]} ({str(cause).splitlines()[0]})"
     return text.splitlines()[0]
@@ -163,9 +164,12 @@ def quoted(value: str) -> str:
 def dashed(word: str, verb: str) -> str | None:
     """Return how a setting is written that came as a flag (`--steps=5`); None where no setting has that name."""
     name, equals, value = word.lstrip("-").replace("-", "_").partition("=")
-    known = _all_keys(verb)
+    known = all_keys(verb)
     keys = [key for key in known if key == name] or [key for key in known if key.rpartition(".")[2] == name]
-    if not word.startswith("--") or not keys:
+    keys = keys or meant(name, known)
+    if not word.startswith("--"):
+        keys = meant(word.partition("=")[0], known)  # one dash and a letter, as nccl-tests' flags
+    if not keys:
         return None
     return f"{word}: settings have no dashes; write {keys[0]}={value if equals else 'VALUE'}"
 
@@ -186,24 +190,28 @@ def _unreadable(override: str, why: str, known: Sequence[str]) -> str:
     return f'cannot read {override!r}: blanks and other signs take quotes of their own: "{key}={quoted(value)}"'
 
 
-#: What one verb calls otherwise than another does.
-_ELSEWHERE = {"gpu_counts": ("group_sizes",)}
-
-
 def _wanted(said: str) -> str:
     """Return what a key takes, instead of OmegaConf's words for a value of another type."""
     return next((wanted for pattern, wanted in _WANTED if re.search(pattern, said)), said)
 
 
+def meant(word: str, known: Sequence[str]) -> list[str]:
+    """Return the keys, of those that are known, which another tool calls by a word: `lr`, `collective`, `ngpus`."""
+    word = word.lower().replace("-", "_") if not word.startswith("-") else word
+    words = tomllib.loads((CONF / "words.toml").read_text(encoding="utf-8"))
+    return [key for key, called in words.items() if word in called.split() and key in known]
+
+
 def _near(key: str, known: list[str]) -> str:
     last = key.rpartition(".")[2]
-    near = [name for name in _ELSEWHERE.get(key, ()) if name in known]
+    near = meant(key, known) or meant(last, known)
     near += [name for name in difflib.get_close_matches(key, known, n=3, cutoff=0.6) if name not in near]
     near += [name for name in known if name.rpartition(".")[2] == last and name not in near][:3]
     return f"; did you mean {' or '.join(near[:3])}?" if near else ""
 
 
-def _all_keys(verb: str) -> list[str]:
+def all_keys(verb: str) -> list[str]:
+    """Return the keys of a verb's config, with those of the choices that it makes unasked."""
     with initialize_config_dir(str(CONF), version_base="1.3", job_name=verb):
         return _keys_of(compose(verb))
 

@@ -163,7 +163,7 @@ def exposed(name: str, unsplit: bool) -> Measurement:
 
 
 def test_communication_that_one_side_cannot_split_is_compared_whole() -> None:
-    """*Exposed comm. (unsplit) +0.92 ms, exposed transfer −0.84 ms*, beyond noise, was told."""
+    """*Exposed communication (unsplit) +0.92 ms, exposed transfer −0.84 ms*, beyond noise, was told."""
     whole, lacking = exposed("whole", False), exposed("lacking", True)
     for sides in ((whole, lacking), (lacking, whole)):
         found = difference(*as_both_split(*sides))

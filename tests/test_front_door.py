@@ -6,13 +6,17 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from scalescope.cli import front_door
+from scalescope.cli import front_door, sweep, train
 from scalescope.hardware.detect import device_kind
+from scalescope.launch.compose import all_keys, meant
+from scalescope.launch.config import register
 from scalescope.records.folder import RunFolder, find_runs
+from scalescope.records.package import CONF
 from tests.faults import FAULTS
 from tests.worlds import run_world
 
@@ -193,7 +197,25 @@ def test_multirun_makes_a_run_folder_each(hostile: Path) -> None:
         (["submit", "train", "--gpus-per-node=-3", "--dry-run"], "--gpus-per-node=-3: must be at least 1"),
         (["submit", "train", "seed=1,2", "--at-once=0", "--dry-run"], "--at-once=0: must be at least 1"),
         (["dashboard", "--workspace-url", "mine"], "--workspace-url mine: give the address"),
+        (["sweep", "collective=all_reduce"], "unknown config key 'collective'; did you mean operations?"),
+        (["sweep", "-b", "8", "-e", "1G"], "-b: settings have no dashes; write sizes=VALUE"),
+        (["sweep", "--ngpus=4"], "write launch.ranks=4"),
+        (["train", "lr=3e-4"], "did you mean optimizer.learning_rate?"),
+        (["train", "--lr", "3e-4"], "write optimizer.learning_rate=VALUE"),
+        (["train", "epochs=3"], "did you mean steps?"),
+        (["study", "ngpus=4"], "did you mean gpu_counts?; scalescope study --help"),
+        (["study", "--gpus", "4"], "write gpu_counts=VALUE"),
+        (["study", "--lr", "1"], "write optimizer.learning_rate=VALUE"),
+        (["study", "op=all_reduce"], "did you mean sweep.operations?"),
+        (["study", "dtype=bf16"], "did you mean precision?"),
         (["trian"], "did you mean train"),
+        (["diff"], "did you mean compare?"),
+        (["profile"], "profile_steps in README.md"),
+        (["--json"], "--json stands behind a verb"),
+        (["analyze"], "analyze: the following arguments are required: PATH; scalescope analyze --help shows"),
+        (["report", "x", "-o", "y.html"], "report: there is no -o here; did you mean --html or --json?"),
+        (["compare", "x", "y", "--threshold=3"], "there is no --threshold=3 here; did you mean --fail-if?"),
+        (["analyze", "x", "--step-ms", "5ms"], "argument --step-ms: invalid float value: '5ms'"),
     ],
 )
 def test_wrong_input_is_one_clear_line_and_exit_2_with_nothing_left(
@@ -388,3 +410,26 @@ def test_the_batch_scripts_are_copied_once(tmp_path: Path, capsys: pytest.Captur
 def test_what_another_verb_calls_otherwise_is_told_by_its_name_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert front_door.main(["sweep", "gpu_counts=[2]"]) == 2
     assert "unknown config key 'gpu_counts'; did you mean group_sizes" in capsys.readouterr().err
+
+
+def test_each_word_of_other_tools_leads_to_keys_that_there_are() -> None:
+    words = tomllib.loads((CONF / "words.toml").read_text())
+    register()
+    train.verb()
+    sweep.verb()
+    known = {verb: all_keys(verb) for verb in ("train", "sweep", "study")}
+    assert not [key for key in words if not any(key in keys for keys in known.values())]
+    spoken = {word for called in words.values() for word in called.split()}
+    for verb, asked in {
+        "sweep": "collective collectives op dtype ngpus nproc minbytes maxbytes nthreads iters backend warmup redop",
+        "train": "ngpus nproc nthreads iters batch bs lr epochs gpus dtype backend seq_len workers output_dir amp wd",
+        "study": "ngpus gpus nproc world_size",
+    }.items():
+        assert not [word for word in asked.split() if word not in spoken or not meant(word, known[verb])], verb
+
+
+def test_help_of_a_verb_may_be_asked_either_way(capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["help", "study"], ["study", "--help"]):
+        assert front_door.main(words) == 0
+        assert capsys.readouterr().out.startswith("usage: scalescope study [KEY=VALUE …]")
+    assert front_door.main(["version"]) == 0 and capsys.readouterr().out.startswith("scalescope ")

@@ -124,7 +124,7 @@ def test_a_real_studys_page_tells_what_its_traces_say(real_study: RunFolder) -> 
     assert f"{steps} collectives of 3 kinds ran in the profiled steps on 2 GPUs and {len(pair) - steps} were" in text
     lone = read_run_answer(real_study.path / "resnet50_ddp_n4" / "analysis.json")
     assert lone.quality.verdict == "degraded", "three of four ranks have no trace"
-    assert "The traces of 4 GPUs are degraded" in text and "exposed comm. (unsplit)" in text
+    assert "The traces of 4 GPUs are degraded" in text and "exposed wait or transfer" in text
 
 
 def test_every_section_has_its_sentence_and_its_figures(study_page: Path) -> None:

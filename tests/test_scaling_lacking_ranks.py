@@ -55,7 +55,7 @@ def test_what_may_be_waiting_for_a_rank_without_trace_is_priced_as_no_transfer(
     _, ranks = step_as_run(run)
     assert all(one.exposed_unsplit_ms > 0 and one.exposed_transfer_ms == 0 for one in ranks)
     verdict = run_verdict(run)
-    assert "exposed comm. (unsplit)" in verdict.sentences[0] and "transfer" not in verdict.headline
+    assert "exposed wait or transfer" in verdict.sentences[0] and "transfer" not in verdict.headline
     assert verdict.advice.startswith("profile every rank, in the same steps, rank 2 ")
 
 

@@ -11,7 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
-from scalescope.launch.compose import compose_job, explain, freeze, thaw, typed
+from scalescope.launch.compose import all_keys, compose_job, explain, freeze, meant, thaw, typed
 from scalescope.launch.config import JobConfig, Sent, StudyConfig
 from scalescope.launch.devices import resolve
 from scalescope.launch.former_keys import with_present_names
@@ -89,7 +89,7 @@ def outline_study(overrides: Sequence[str], train: Verb, sweep: Verb, counts: li
         return kept
     mine, shared, for_sweep, for_train = _route(overrides)
     for_train, for_sweep = with_present_names(for_train, train), with_present_names(for_sweep, sweep)
-    _refuse_mistyped(for_train, train)
+    _refuse_mistyped(for_train, train, sweep)
     config = compose_job("study", [*mine, *(item for item in shared if _key(item) != "seed")])
     settings = typed(config, StudyConfig)
     if settings.gpu_counts == "auto":
@@ -177,11 +177,16 @@ def _route(overrides: Sequence[str]) -> tuple[list[str], list[str], list[str], l
     return mine, shared, for_sweep, for_train
 
 
-def _refuse_mistyped(for_train: Sequence[str], train: Verb) -> None:
+def _refuse_mistyped(for_train: Sequence[str], train: Verb, sweep: Verb) -> None:
     """Raise UserError for a key that training has not and a study nearly has: the job's own error would not name it."""
+    own = [field.name for field in fields(StudyConfig)]
     for root in (_key(override).split(".")[0] for override in for_train):
-        near = difflib.get_close_matches(root, [field.name for field in fields(StudyConfig)], n=1)
-        if near and root not in {field.name for field in fields(train.schema)}:
+        if root in {field.name for field in fields(train.schema)}:
+            continue
+        near = [key for key in meant(root, own) if key not in _SHARED] or difflib.get_close_matches(root, own, n=1)
+        if not near and not meant(root, all_keys(train.name)):
+            near = [f"sweep.{key}" for key in meant(root, all_keys(sweep.name))]
+        if near:
             raise UserError(f"unknown config key '{root}'; did you mean {near[0]}?; scalescope study --help lists them")
 
 

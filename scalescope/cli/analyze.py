@@ -1,9 +1,8 @@
 """`scalescope analyze`: traces → analysis.json and a table."""
 
-import argparse
 from pathlib import Path
 
-from scalescope.cli.outputs import Outputs, add_json, add_markdown, outputs, refuse_page_over_trace
+from scalescope.cli.outputs import Outputs, VerbParser, add_json, add_markdown, add_page, outputs
 from scalescope.cli.show import Asked, show
 from scalescope.records.console import clean
 from scalescope.records.errors import UserError
@@ -13,21 +12,32 @@ from scalescope.scaling.rank.roles import ROLES
 from scalescope.scaling.ranks.processes import load_meanwhile
 from scalescope.scaling.verdicts.flight import holds_records, read_records
 
+_EXAMPLES = (
+    "analyze TRACES                          where each rank's step goes, and what to do",
+    "analyze TRACES --html report.html       the same as a page",
+    "analyze TRACES --step-ms 24.7           a step took 24.7 ms without a profiler",
+    "analyze N4_TRACES --base N1_TRACES      how it scales from one GPU to four",
+    "analyze RUN --against GOOD              what it lost against the same job when all was well",
+)
 #: What every answer takes after reading.
 _AFTER_READING = ("scalescope.scaling.windows.add", "scalescope.report.terminal.folder")
 
 
 def run(argv: list[str]) -> int:
     """Analyse, print and report what the paths hold."""
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="scalescope analyze",
+        examples=_EXAMPLES,
         description="Read the traces (Kineto's, or profiles of JAX) of run folders, studies, trace folders or trace "
         "files; say where each millisecond went. Run folders and studies get an analysis.json.",
     )
-    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
+    parser.add_argument(
+        "paths", nargs="+", type=Path, metavar="PATH",
+        help="a folder of traces (a file a rank), trace files of one job, a run folder, or a study",
+    )  # fmt: skip
     add_json(parser)
     add_markdown(parser, "the answer as Markdown, to be pasted into an issue,")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report here, too")
+    add_page(parser, "write the report here, too")
     parser.add_argument(
         "--against", action="append", type=Path, default=[], metavar="REFERENCE",
         help="an undisturbed run of the same job on as many ranks: what each rank's step lost against it; given again "
@@ -55,8 +65,7 @@ def run(argv: list[str]) -> int:
         help="pseudonyms for hosts, users and absolute paths in what --json, --markdown and --html write",
     )  # fmt: skip
     parser.add_argument("--mpi", action="store_true", help="read on the ranks of the MPI job that this runs in")
-    options = parser.parse_args(argv)
-    refuse_page_over_trace(options.html)
+    options = parser.read(argv)
     if len(options.paths) == 1 and holds_records(options.paths[0]):
         with outputs(json=options.json) as out:
             return _print_flight(options.paths[0], options.json, out)

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from scalescope.cli.outputs import Outputs, add_json, add_markdown, outputs, refuse_page_over_trace
+from scalescope.cli.outputs import Outputs, VerbParser, add_bundle, add_json, add_markdown, add_page, outputs
 from scalescope.cli.redacting import add_redact, pseudonyms_of_paths, refuse_redacting_nothing
 from scalescope.launch.bounds import Bounds, check_number
 from scalescope.records.errors import ExitCode, ReaderGone, UserError
@@ -16,23 +16,38 @@ from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.gate import parse
 
 _RATIO = Bounds(above=0, most=10)  # 95 is meant as 0.95
+_EXAMPLES = (
+    "compare BEFORE AFTER --fail-if 'step>3%'         a gate for CI: exit code 1 where the step is surely 3% longer",
+    "compare BEFORE AFTER --other AFTER2              two repeats of AFTER, whose noise counts",
+    "compare BEFORE AFTER --html page.html            a page; --markdown: for a pull request",
+    "compare mine.log theirs.log --fail-if 'busbw<-5%'",
+)
+_ONE_MORE = (
+    "compare lays two sides side by side, and {0} is a third; a repeat of one side is --baseline {0} or --other {0}, a "
+    "folder of runs is their repeats, and GPU counts are: scalescope analyze MOST --base FEWER --base FEWEST"
+)
 
 
 def run(words: list[str]) -> int:
     """Lay two measurements side by side. Returns 1 where a limit fails, else 0; raises UserError."""
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="scalescope compare",
+        examples=_EXAMPLES,
+        one_more=_ONE_MORE,
         description="Lay two measurements side by side: is the difference real, how large is it, where does it lie? "
         "Each is a run folder, a study, a sweep, a folder of traces, a log of nccl-tests, or a folder that holds "
         "several of one kind, which are repeats.",
     )
-    parser.add_argument("baseline", type=Path, metavar="BASELINE")
-    parser.add_argument("other", type=Path, metavar="OTHER")
+    parser.add_argument("baseline", type=Path, metavar="BASELINE", help="what it was before, or should be")
+    parser.add_argument("other", type=Path, metavar="OTHER", help="what is to be judged")
     parser.add_argument(
         "--baseline", dest="more_baseline", action="append", type=Path, default=[], metavar="PATH",
-        help="one more repeat of the baseline; so with --other",
+        help="one more repeat of the baseline, as often as there are some",
     )  # fmt: skip
-    parser.add_argument("--other", dest="more_other", action="append", type=Path, default=[], metavar="PATH")
+    parser.add_argument(
+        "--other", dest="more_other", action="append", type=Path, default=[], metavar="PATH",
+        help="one more repeat of the other",
+    )  # fmt: skip
     parser.add_argument(
         "--fail-if", action="append", default=[], metavar="LIMIT",
         help="exit 1 where a change lies beyond it with its whole interval: 'step>3%%', 'throughput<-3%%', "
@@ -44,12 +59,11 @@ def run(words: list[str]) -> int:
         "bandwidth, beyond its uncertainty, or is not measured",
     )  # fmt: skip
     add_json(parser)
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page here, too")
+    add_page(parser, "write a page here, too")
     add_markdown(parser, "a summary for a pull request")
-    parser.add_argument("--perfetto", type=Path, metavar="FILE", help="write both sides' traces as one file, aligned")
+    add_bundle(parser, "--perfetto", "write both sides' traces as one file, aligned")
     add_redact(parser)
-    options = parser.parse_args(words)
-    refuse_page_over_trace(options.html)
+    options = parser.read(words)
     refuse_redacting_nothing(options, "--json", "--html", "--markdown", "--perfetto")
     with outputs(json=options.json, markdown=options.markdown) as out:
         return _run(options, out)

@@ -1,14 +1,14 @@
 """`scalescope dashboard`: a W&B workspace and report of the scaling figures, as code."""
 
-import argparse
 from pathlib import Path
 
+from scalescope.cli.outputs import VerbParser
 from scalescope.records.errors import UserError
 
 
 def run(argv: list[str]) -> int:
     """Write the models (a dry run), or make or update them at W&B, and print where they are."""
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="scalescope dashboard", description="Make or update a W&B workspace and report of the scaling figures."
     )
     parser.add_argument("--entity", default="", metavar="E", help="your W&B user or team")
@@ -17,7 +17,7 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--report-url", metavar="URL", help="update this one instead of making another")
     parser.add_argument("--dry-run", action="store_true", help="write the models as JSON files; needs no network")
     parser.add_argument("--out", type=Path, default=Path("dashboard"), help="the dry run's folder (dashboard)")
-    options = parser.parse_args(argv)
+    options = parser.read(argv)
     from scalescope.report import dashboard  # it loads wandb, which --help need not wait for
 
     if options.dry_run:

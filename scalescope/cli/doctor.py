@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from scalescope.cli.outputs import STDOUT, Outputs, add_json, outputs
+from scalescope.cli.outputs import STDOUT, Outputs, VerbParser, add_json, outputs
 from scalescope.collectives.transports.issue_library import check_library as check_issuing
 from scalescope.hardware.check_result import CheckResult
 from scalescope.hardware.doctor import examine
@@ -21,7 +21,7 @@ _SELFTEST = Path("selftest.json")
 
 def run(argv: list[str]) -> int:
     """Print the findings; exit code 1 where something is broken, or differs from what it must be."""
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="scalescope doctor",
         description="Check this machine and environment, line by line: fine, worth knowing, or broken with the fix. "
         "Exit code 1 where something is broken.",
@@ -32,7 +32,7 @@ def run(argv: list[str]) -> int:
                         "to send")  # fmt: skip
     add_json(parser, "the findings (with --selftest: all of its file, which is else selftest.json)")
     parser.add_argument("--only", help="these items of the self-test alone: fp8,trace, say")
-    options = parser.parse_args(argv)
+    options = parser.read(argv)
     with outputs(json=options.json) as out:
         return _run(options, out)
 

@@ -1,9 +1,8 @@
 """`scalescope finish`: end a study whose jobs ran one by one, as a scheduler's last job does."""
 
-import argparse
 from pathlib import Path
 
-from scalescope.cli.outputs import add_json
+from scalescope.cli.outputs import VerbParser, add_json
 from scalescope.cli.show import Asked, show
 from scalescope.records.errors import ExitCode
 from scalescope.records.folder import RunFolder
@@ -11,7 +10,7 @@ from scalescope.records.folder import RunFolder
 
 def run(argv: list[str]) -> int:
     """Set a study's status from its jobs' and show it: a study folder, then the names of the jobs it should have."""
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="scalescope finish",
         description="End a study whose jobs ran one by one: set its status from theirs, analyse, and write its report. "
         "Slurm's last job of `scalescope submit study` calls it.",
@@ -21,7 +20,7 @@ def run(argv: list[str]) -> int:
         "jobs", nargs="*", default=[], metavar="JOB", help="the jobs that it should have, by their folders' names"
     )
     add_json(parser)
-    options = parser.parse_args(argv)
+    options = parser.read(argv)
     folder = RunFolder.open_study(options.study, "only a study is finished: give the folder that it lies in")
     runs = folder.read_children()
     bad = [f"{run.path.name} is {run.read_info().status}" for run in runs if run.read_info().status != "done"]

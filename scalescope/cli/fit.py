@@ -4,7 +4,7 @@ import argparse
 from datetime import datetime
 from pathlib import Path
 
-from scalescope.cli.outputs import Outputs, add_json, outputs
+from scalescope.cli.outputs import Outputs, VerbParser, add_json, add_page, outputs
 from scalescope.cli.redacting import add_redact, pseudonyms_of_paths, refuse_redacting_nothing
 from scalescope.records.errors import UserError
 from scalescope.records.files import write_atomic
@@ -30,16 +30,18 @@ are launches of one sweep (three or more: intervals are bootstrapped over the la
 
 def run(argv: list[str]) -> int:
     """Fit, print what the fits are worth, and write them where asked."""
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="scalescope fit",
         description="Fit what collectives cost, as a function of size and ranks.\n\n" + _TEACH,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("sweeps", nargs="+", type=Path, metavar="SWEEP")
+    parser.add_argument(
+        "sweeps", nargs="+", type=Path, metavar="SWEEP", help="a sweep's folder, or a log; several are launches of one"
+    )
     add_json(parser, "the fits (terms, points, intervals, test)")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page: points, fitted curves, ceiling, test")
+    add_page(parser, "write a page: points, fitted curves, ceiling, test")
     add_redact(parser)
-    options = parser.parse_args(argv)
+    options = parser.read(argv)
     refuse_redacting_nothing(options, "--json", "--html")
     with outputs(json=options.json) as out:
         return _run(options, out)

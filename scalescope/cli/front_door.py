@@ -35,6 +35,23 @@ VERBS = {
     "doctor": "scalescope.cli.doctor",
 }
 
+#: What people call it who know other tools.
+_MEANT = {
+    **dict.fromkeys(
+        ("profile", "record"), "train, or three lines in a script of your own (profile_steps in README.md)"
+    ),
+    **dict.fromkeys(("run", "launch", "start"), "train"),
+    **dict.fromkeys(("view", "show", "open", "html", "plot", "summary"), "report"),
+    **dict.fromkeys(("trace", "traces", "stats", "read", "explain"), "analyze"),
+    **dict.fromkeys(("bench", "benchmark", "collectives", "nccl", "nccl-tests"), "sweep"),
+    **dict.fromkeys(("diff", "regression"), "compare"),
+    **dict.fromkeys(("merge", "timeline"), "perfetto"),
+    **dict.fromkeys(("predict", "extrapolate", "scale"), "project"),
+    **dict.fromkeys(("check", "info", "env", "selftest"), "doctor"),
+    "slurm": "submit",
+    "simulate": "whatif",
+}
+
 _MEASURING = ("demo", "study", "train", "sweep", "scorecard")
 _READING = ("analyze", "report", "perfetto", "import", "compare", "fit", "whatif", "project")
 
@@ -150,10 +167,12 @@ def _reported(error: Exception) -> str:
 
 def _answer(argv: list[str]) -> int:
     """Run the verb, or say what there is."""
+    if argv[:1] == ["help"] and len(argv) == 2 and argv[1] in VERBS:
+        argv = [argv[1], "--help"]
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(USAGE, end="")
         return 0
-    if argv[0] in ("-V", "--version"):
+    if argv[0] in ("-V", "--version", "version"):
         from importlib.metadata import version
 
         print(f"scalescope {version('scalescope')}")
@@ -206,6 +225,8 @@ def _module(verb: str) -> str:
 
     from scalescope.records.errors import UserError
 
-    near = difflib.get_close_matches(verb, VERBS, n=1)
+    if verb.startswith("-"):
+        raise UserError(f"{verb} stands behind a verb: scalescope VERB … {verb}; scalescope --help lists the verbs")
+    near = [_MEANT[verb]] if verb in _MEANT else difflib.get_close_matches(verb, VERBS, n=1)
     hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(VERBS)}"
     raise UserError(f"there is no verb '{verb}'; {hint}")

@@ -87,9 +87,11 @@ def _compose_and_start(verb: Verb, argv: list[str]) -> int:
                 raise  # a launcher of Hydra's runs this elsewhere: only what is raised gets back from there
 
     for word in argv:
-        if word.startswith("--") and (said := dashed(word, verb.name)) is not None:
+        if not word.startswith("-") or (not word.startswith("--") and _is_hydras(word)):
+            continue
+        if (said := dashed(word, verb.name)) is not None:
             raise UserError(said)
-        if word.startswith("-") and not _is_hydras(word):
+        if not _is_hydras(word):
             raise UserError(f"{verb.name} does not know {word}; settings are KEY=VALUE, without dashes, and "
                             f"scalescope {verb.name} --help lists them")  # fmt: skip
     # argparse, which Hydra's flags go through, takes the overrides in one piece

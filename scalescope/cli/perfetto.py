@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from scalescope.cli.outputs import Outputs, add_json, outputs
+from scalescope.cli.outputs import Outputs, VerbParser, add_bundle, add_json, outputs
 from scalescope.records.console import counted
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
@@ -23,18 +23,21 @@ class PackedTraces(msgspec.Struct, frozen=True):
 
 def run(argv: list[str]) -> int:
     """Pack a run's traces and print where they are, and what could not be packed."""
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="scalescope perfetto",
+        examples=("perfetto TRACES            TRACES/perfetto.json.gz, to be opened in ui.perfetto.dev",),
+        one_more="one folder holds the ranks of one run, and {} is a second one; two runs aligned in one file are: "
+        "scalescope compare A B --perfetto FILE",
         description="Pack the traces of all ranks into one file that ui.perfetto.dev opens: one clock, processes named "
         "by rank, marks where ranks wait.",
     )
     parser.add_argument("path", type=Path, metavar="PATH", help="a run folder or a folder of traces")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="where to write it")
+    add_bundle(parser, "--out", "where to write it (PATH/perfetto.json.gz)")
     parser.add_argument(
         "--redact", action="store_true", help="pseudonyms for hosts, users and absolute paths, for others to see"
     )
     add_json(parser, "what was packed")
-    options = parser.parse_args(argv)
+    options = parser.read(argv)
     with outputs(json=options.json) as out:
         return _run(options, out)
 

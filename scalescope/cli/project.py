@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scalescope.cli.outputs import Outputs, add_json, outputs
+from scalescope.cli.outputs import Outputs, VerbParser, add_json, add_page, outputs
 from scalescope.cli.redacting import add_redact, pseudonyms_of_paths
 from scalescope.launch.bounds import NOT_NEGATIVE, POSITIVE, check_number
 from scalescope.records.errors import ExitCode, UserError
@@ -39,13 +39,14 @@ _MOST_GPUS = 1_000_000
 
 def run(argv: list[str]) -> int:
     """Project, print, and write into the study."""
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="scalescope project",
+        one_more="a projection is of one study, and {} is a second one; project each by itself",
         description="What a study's step would take on other GPU counts.\n\n" + _TEACH,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     # fmt: off
-    parser.add_argument("study", type=Path, metavar="STUDY")
+    parser.add_argument("study", type=Path, metavar="STUDY", help="a study's folder, as runs/STUDY")
     parser.add_argument(
         "--gpus", type=_counts, default=(), metavar="N,N,…", help="the next two doublings, if not given"
     )
@@ -56,10 +57,10 @@ def run(argv: list[str]) -> int:
     parser.add_argument("--sweep", action="append", type=Path, default=[], metavar="SWEEP",
                         help="a sweep of the same devices beside the study's own; several are launches of one")
     add_json(parser, "the projection")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write the report here, not into the study")
+    add_page(parser, "write the report here, not into the study")
     # fmt: on
     add_redact(parser)
-    options = parser.parse_args(argv)
+    options = parser.read(argv)
     with outputs(json=options.json) as out:
         return _run(options, out)
 

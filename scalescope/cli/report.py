@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from scalescope.cli import compare
-from scalescope.cli.outputs import add_json, outputs, refuse_page_over_trace
+from scalescope.cli.outputs import VerbParser, add_json, add_page, outputs
 from scalescope.cli.show import redacted_answers, told, write_page
 from scalescope.records.errors import ExitCode, UserError
 from scalescope.records.folder import RunFolder
@@ -22,20 +22,24 @@ class WrittenPage(msgspec.Struct, frozen=True):
 
 def run(argv: list[str]) -> int:
     """Analyse afresh, write the page and print where it is."""
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="scalescope report",
+        examples=(
+            "report TRACES              TRACES/report.html",
+            "report runs/STUDY          runs/STUDY/report.html",
+            "report RUN OTHER           OTHER/comparison.html: both side by side",
+        ),
         description="Make report.html of a study, a run or traces: one file that needs no network. Of two runs or "
         "studies, both side by side; of several folders of traces, one page of all.",
     )
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a run, a study, traces; a second one")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="where to write it (PATH/report.html)")
+    add_page(parser, "where to write it (PATH/report.html)")
     parser.add_argument(
         "--redact", action="store_true",
         help="for others to see: pseudonyms for hosts, users and absolute paths; into PATH/report-redacted.html",
     )  # fmt: skip
     add_json(parser, "where the page is (of two runs: the comparison)")
-    options = parser.parse_args(argv)
-    refuse_page_over_trace(options.html)
+    options = parser.read(argv)
     if len(options.paths) == 2 and all((path / "run.json").is_file() for path in options.paths):
         return _compare(options)
     with outputs(json=options.json) as out:

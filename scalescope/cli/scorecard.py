@@ -11,6 +11,7 @@ import msgspec
 
 from scalescope.cli import sweep, train
 from scalescope.cli.loggers import wandb_options
+from scalescope.cli.outputs import VerbParser
 from scalescope.hardware.claims.catalog import Catalog, own_catalog, read_claims
 from scalescope.launch.compose import compose_job, freeze, typed
 from scalescope.launch.freeze import folder_below
@@ -27,12 +28,12 @@ from scalescope.scorecard.config import ScorecardConfig, register
 
 def run(argv: list[str]) -> int:
     """Measure rows and print them beside claims; without rows, the claims alone. Raises UserError and RunError."""
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="scalescope scorecard", formatter_class=argparse.RawDescriptionHelpFormatter, description=_about()
     )
     parser.add_argument("settings", nargs="*", metavar="KEY=VALUE")
     parser.add_argument("--json", action="store_true", help="claims and rows as JSON, on the terminal alone")
-    options = parser.parse_args(argv)
+    options = parser.read(argv)
     register()
     config = compose_job("scorecard", options.settings)
     settings = typed(config, ScorecardConfig)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from scalescope.cli import sweep, train
 from scalescope.cli.loggers import end_loggers, wandb_options
 from scalescope.cli.show import Asked, show
+from scalescope.launch.compose import dashed
 from scalescope.launch.config import register
 from scalescope.launch.studies.outline import outline_study
 from scalescope.launch.studies.run import PlannedStudy, follow_advice, followed, is_done, plan_study, run_study
@@ -29,12 +30,15 @@ def run(argv: list[str], before: Callable[[], None] = lambda: None) -> int:
         print(_help(), end="")
         return int(ExitCode.OK)
     argv = ["try_advice=true" if word == "--try-advice" else word for word in argv]
+    register()
     if flags := [word for word in argv if word.startswith("-")]:
+        train.verb()
+        if (said := dashed(flags[0], "study") or dashed(flags[0], "train")) is not None:
+            raise UserError(said)
         raise UserError(f"study does not know {flags[0]}; comma lists such as model=gpt_small,resnet50 need no flag")
     if (world := discover()) is not None:
         raise UserError(f"a study starts its own ranks, and this process is one of {world.size} that {world.source} "
                         "started; call it once, outside of them")  # fmt: skip
-    register()
     with outlived_console():
         return _run(argv, before)
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Collection
 from pathlib import Path
 
-from scalescope.cli.outputs import Outputs, add_json, outputs
+from scalescope.cli.outputs import Outputs, VerbParser, add_json, outputs
 from scalescope.cli.redacting import add_redact, pseudonyms_of_paths, refuse_redacting_nothing
 from scalescope.records.errors import UserError
 
@@ -62,12 +62,13 @@ def _run(options: argparse.Namespace, out: Outputs) -> int:
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
+    parser = VerbParser(
         prog="scalescope whatif",
+        one_more="a change is tried on one PATH, and {} is a second one; try it on each by itself",
         description="Tell what a change would do to a step, before it is made.\n\n" + _TEACH,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("path", type=Path, metavar="PATH")
+    parser.add_argument("path", type=Path, metavar="PATH", help="a study, a run, or a folder of traces")
     parser.add_argument("--bucket-mib", metavar="MIB[,…]", default="", help="DDP's gradient buckets cut anew")
     parser.add_argument("--gradients", metavar="DTYPE", help="what gradients travel as: bf16 or fp32")
     parser.add_argument("--link", metavar="K[,…]", default="", help="links that are k times as fast: 2x, 0.5x")
@@ -84,7 +85,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--together", action="store_true", help="make all of these changes at once")
     add_json(parser, "the figures")
     add_redact(parser)
-    options = parser.parse_args(argv)
+    options = parser.read(argv)
     refuse_redacting_nothing(options, "--json")
     return options
 

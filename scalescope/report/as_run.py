@@ -111,7 +111,8 @@ def of_other_steps(run: RunAnalysis, where: str, least: float) -> str:
         return ""
     return (
         f"What is said {'as run ' if differs(run) else ''}is of the steps that can be replayed, {milliseconds(traced)} "
-        f"as profiled: a step that no next one bounds, and a window that does not replay, are in {where} alone."
+        "as profiled: the last step of a trace, whose end it does not show, and a window that does not replay, are in "
+        f"{where} alone."
     )
 
 

@@ -20,6 +20,7 @@ from isal import igzip
 from scalescope.records.errors import UserError
 from scalescope.records.files import UNDECODABLE
 from scalescope.records.folder import RunFolder
+from scalescope.records.outputs.overwriting import BUNDLE_MARK
 from scalescope.report.drawing.numbers import size
 from scalescope.report.redaction.pseudonyms import Pseudonyms
 from scalescope.report.redaction.report_data import pseudonyms_of
@@ -115,7 +116,7 @@ def write_events(path: Path, events: Iterator[Event], known: Pseudonyms | None =
     os.close(handle)
     try:
         with igzip.open(temporary, "wb", compresslevel=1) as file:
-            file.write(b'{"displayTimeUnit":"ms","scalescope":{"bundle":true},"traceEvents":[\n')
+            file.write(b'{"displayTimeUnit":"ms",' + BUNDLE_MARK + b',"traceEvents":[\n')
             lead = b""
             for event in events:
                 file.write(lead + msgspec.json.encode(redacted(event, known) if known is not None else event))

@@ -83,8 +83,9 @@ _ALL = (
     ),
     Part(
         "exposed_unsplit",
-        "exposed comm. (unsplit)",
-        "A collective runs alone, and one rank's trace cannot tell waiting from moving.",
+        "exposed wait or transfer",
+        "A collective runs and no compute kernel does; whether it waits or moves data cannot be told, as from a single "
+        "trace.",
         "#a9744f",
         "#c99873",
         "hide the communication: start it earlier, send less (bf16 gradients), or step less often (gradient "

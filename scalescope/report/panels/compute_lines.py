@@ -23,7 +23,7 @@ _COMPUTE_ON_CPU = {
 _EXPOSED = {
     "exposed transfer": "data moves between ranks",
     "exposed wait": "a collective waits for another rank",
-    "exposed comm. (unsplit)": "one of these, which cannot be told",
+    "exposed wait or transfer": "a collective runs, and which of the two it does cannot be told",
     "exposed copies": "a copy or a fill runs",
 }
 _ON_CPUS = {"idle (host late)": "what the host does between operators, such as Python"}

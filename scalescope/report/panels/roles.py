@@ -39,7 +39,7 @@ def roles_table(run: RunAnalysis) -> Table:
         Column("communication_ms", "communication", "ms", 2),
         Column("exposed_transfer_ms", "exposed transfer", "ms", 2),
         Column("exposed_wait_ms", "exposed wait", "ms", 2),
-        Column("exposed_unsplit_ms", "exposed comm. (unsplit)", "ms", 2),
+        Column("exposed_unsplit_ms", "exposed wait or transfer", "ms", 2),
     ]
     where = {True: "inside a host", False: "between hosts", None: None}
     rows: list[list[Cell]] = [

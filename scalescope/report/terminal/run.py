@@ -111,9 +111,9 @@ def _efficiency_line(factors: Efficiency, whose: str, answer: RunAnalysis) -> st
     if _is_unsplit(answer):
         return f"{whole}; its factors are not told: most of the exposed communication is not split."
     return (
-        f"{whole} = load balance {figure(factors.load_balance, 3)} × serialisation {figure(factors.serialisation, 3)} "
-        f"× transfer {figure(factors.transfer, 3)} × memory {figure(factors.memory, 3)} "
-        f"× orchestration {figure(factors.orchestration, 3)}"
+        f"{whole} = load balance {figure(factors.load_balance, 3)} × waiting {figure(factors.serialisation, 3)} "
+        f"× transfer {figure(factors.transfer, 3)} × copies {figure(factors.memory, 3)} "
+        f"× idling {figure(factors.orchestration, 3)} (1: nothing is lost to it)"
     )
 
 

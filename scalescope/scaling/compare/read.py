@@ -9,6 +9,7 @@ import msgspec
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder, find_runs
 from scalescope.records.frozen import frozen_keys, read_frozen_text
+from scalescope.records.outputs.overwriting import is_log
 from scalescope.records.rows import RunInfo, StepRow
 from scalescope.records.statistics import median_of_known
 from scalescope.scaling.as_run.untraced import untraced_of_run
@@ -16,10 +17,13 @@ from scalescope.scaling.compare.measurement import Identity, Measurement, Repeat
 from scalescope.scaling.compare.windows import Profiled, read_windows
 from scalescope.scaling.costs.points import Launch, read_launches
 from scalescope.scaling.trace.sources import find_sources
+from scalescope.scaling.trace.strangers.known import said_of_folder
 from scalescope.scaling.trace.xla.read import XPLANE
 
 #: Before the first window nothing of the profiler slows the host: so many steps there are enough to tell the step.
 _ENOUGH_STEPS = 10
+#: So much of a log tells whose it is.
+_HEAD_BYTES = 1 << 16
 #: More repeats are not named one by one.
 _MOST_NAMED = 3
 #: A step that waits less for cores is as long as it would be without.
@@ -39,8 +43,9 @@ def read_side(paths: Sequence[Path], jobs: int | None = None, *, whole: bool = F
     for path in paths:
         runs, sweeps = _things(path)
         if not runs and not sweeps:
-            raise UserError(f"{path} holds nothing to compare; give run folders, studies, sweeps, folders of traces, "
-                            "logs of nccl-tests, or a folder that holds several of one kind")  # fmt: skip
+            said = said_of_folder(path) if path.is_dir() else None
+            raise UserError(said or f"{path} holds nothing to compare; give run folders, studies, sweeps, folders of "
+                            "traces, logs of nccl-tests, or a folder that holds several of one kind")  # fmt: skip
         repeats += [read_repeat(run, jobs) for run in runs]
         for sweep in sweeps:
             launches += read_launches(sweep)
@@ -80,7 +85,11 @@ def _name(side: str, repeats: Sequence[Repeat], jobs: int) -> str:
 def _things(path: Path) -> tuple[list[Path], list[Path]]:
     """Return the runs (or folders of traces) and the sweeps at a path."""
     if path.is_file():
-        return ([], [path]) if not path.name.endswith((".json", ".json.gz", XPLANE)) or _is_log(path) else ([path], [])
+        return (
+            ([], [path])
+            if not path.name.endswith((".json", ".json.gz", XPLANE)) or _is_json_log(path)
+            else ([path], [])
+        )
     if not path.is_dir():
         raise UserError(f"{path}: there is no such folder or file")
     if (path / "run.json").is_file():
@@ -99,9 +108,12 @@ def _things(path: Path) -> tuple[list[Path], list[Path]]:
     return runs, sweeps
 
 
-def _is_log(path: Path) -> bool:
+def _is_json_log(path: Path) -> bool:
     """Tell whether a JSON file is a log of nccl-tests, and no trace."""
-    return path.suffix == ".json" and '"nranks"' in path.read_text(encoding="utf-8", errors="replace")[:65536]
+    if path.suffix != ".json":
+        return False
+    with path.open("rb") as file:
+        return is_log(file.read(_HEAD_BYTES))
 
 
 def _of_run(folder: RunFolder) -> tuple[list[Path], list[Path]]:

@@ -21,7 +21,8 @@ def left_out(summaries: Mapping[int, RankSummary], ranks: Sequence[int]) -> Iter
     cut = [rank for rank in ranks if summaries[rank].cut_off]
     timeless = [rank for rank in ranks if rank not in cut and summaries[rank].timeless]
     launchless = [rank for rank in ranks if summaries[rank].launchless and rank not in (*cut, *timeless)]
-    named = (*cut, *timeless, *launchless)
+    misscaled = [rank for rank in ranks if summaries[rank].misscaled and rank not in (*cut, *timeless, *launchless)]
+    named = (*cut, *timeless, *launchless, *misscaled)
     activityless = [rank for rank in ranks if summaries[rank].activityless and rank not in named]
     empty = [rank for rank in ranks if rank not in (*named, *activityless)]
     if cut:
@@ -30,6 +31,8 @@ def left_out(summaries: Mapping[int, RankSummary], ranks: Sequence[int]) -> Iter
         yield f"left out of every mean: {ranks_text(timeless)}, whose time stamps are lost"
     if launchless:
         yield f"left out of every mean: {ranks_text(launchless)}, most of whose activities have lost their launch"
+    if misscaled:
+        yield f"left out of every mean: {ranks_text(misscaled)}, whose times are in another unit"
     if activityless:
         yield f"left out of every mean: {ranks_text(activityless)}, of whose launches most have nothing in the trace"
     if empty:

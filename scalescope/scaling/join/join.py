@@ -224,7 +224,7 @@ def _sound(summaries: Mapping[int, RankSummary]) -> Mapping[int, RankSummary]:
     lost = [
         rank
         for rank, one in summaries.items()
-        if lacks_its_device(one) or one.timeless or one.launchless or one.activityless or one.workless
+        if lacks_its_device(one) or one.timeless or one.launchless or one.activityless or one.workless or one.misscaled
     ]
     holding = {rank: one for rank, one in summaries.items() if rank not in lost}
     return {rank: one for rank, one in holding.items() if not one.cut_off} or holding or summaries

@@ -68,7 +68,8 @@ class _File:
         self.vendor = _vendor(reading.summary.device)
         #: Where two files' are equal, none of these tells them apart; and whether what it computes may.
         self.made_by: _MadeBy = (self.summary.world_size, self.summary.backend or None, self.vendor)
-        self.telling = not self.summary.timeless and not self.summary.cut_off and len(self.work) >= _TELLING_KERNELS
+        self.timeless = self.summary.timeless or self.summary.misscaled
+        self.telling = not self.timeless and not self.summary.cut_off and len(self.work) >= _TELLING_KERNELS
         windows = reading.summary.shares.windows if reading.summary.shares is not None else None
         self.span = (int(windows.edges[0]), int(windows.edges[-1])) if windows is not None else None
         self.numbers = set(windows.numbers) if windows is not None else set()
@@ -125,7 +126,7 @@ class _Job:
             self._least_work[one.summary.activity] = {
                 name: min(share, one.work[name]) for name, share in least.items() if name in one.work
             }
-        if one.span is not None and not one.summary.timeless:
+        if one.span is not None and not one.timeless:
             start, end = one.span[0], max(one.span)
             last_start, first_end = self._spans if self._spans is not None else (start, end)
             self._spans = max(last_start, start), min(first_end, end)
@@ -147,7 +148,7 @@ class _Job:
 
     def _overlaps(self, one: _File) -> bool:
         """Tell whether a file's window is known to share time with all the others."""
-        if self._spans is None or one.span is None or one.summary.timeless:
+        if self._spans is None or one.span is None or one.timeless:
             return True
         last_start, first_end = self._spans
         return (
@@ -246,7 +247,7 @@ def _never_run_together(one: _File, job: Sequence[_File]) -> bool:
 def _timing(one: _File, other: _File) -> Timing | None:
     if one.rank is None or other.rank is None:
         return None
-    if any(file.summary.timeless or file.summary.cut_off for file in (one, other)):
+    if any(file.timeless or file.summary.cut_off for file in (one, other)):
         return None
     return timing_of(one.timed, other.timed)
 
@@ -272,7 +273,7 @@ def _vendor(device: str | None) -> str | None:
 def _lie_apart(one: _File, other: _File) -> Apart | None:
     """Return what tells that two windows are not of the same steps: when they were, or which steps they hold."""
     left, right = one.summary, other.summary
-    if one.span is None or other.span is None or left.timeless or right.timeless:
+    if one.span is None or other.span is None or one.timeless or other.timeless:
         return None
     gap = _gap_ns(one, other)
     if left.cut_off or right.cut_off:  # what such a file lacks would be another step's, or no step's

@@ -8,11 +8,13 @@ from scalescope.scaling.answer import Quality, StepSource
 from scalescope.scaling.rank.collective import ASSUMED_GROUP
 from scalescope.scaling.ranks.matching import NO_GROUP, Match
 from scalescope.scaling.ranks.summary import LOST_SHARE, Evidence, RankSummary
+from scalescope.scaling.ranks.updates import said_of_updates
 
 #: A larger share of unlinked activities, or of launches without an activity, makes a set of traces degraded …
 DEGRADED_FRACTION = LOST_SHARE
 #: … and this one makes the partition meaningless.
 UNUSABLE_FRACTION = 0.5
+_MICROSECONDS = 10_000  # ns; calls of the host that are shorter are so by a wrong unit, and so are longer ones
 
 
 def judge(
@@ -27,6 +29,7 @@ def judge(
     for rank, summary in summaries.items():
         degraded.extend(f"rank {rank}: {reason}" for reason in _faults(summary))
     notes.extend(_step_sources(summaries))
+    notes.extend(dict.fromkeys(said for one in summaries.values() if (said := said_of_updates(one.evidence.updates))))
     windows = {tuple(one.shares.windows.numbers) for one in summaries.values() if one.shares is not None}
     if len(windows) > 1:
         notes.append("the ranks' traces do not hold the same steps")
@@ -73,7 +76,7 @@ def judge(
     blind = [
         rank
         for rank, one in summaries.items()
-        if one.shares is None or lacks_its_device(one) or one.timeless or one.mislinked or one.workless
+        if one.shares is None or lacks_its_device(one) or one.timeless or one.mislinked or one.workless or one.misscaled
     ]
     launches = sum(one.evidence.launches for one in summaries.values())
     lost = sum(one.evidence.launches_without_activity for one in summaries.values())
@@ -138,7 +141,7 @@ def _faults(summary: RankSummary) -> list[str]:
     name = summary.path.name
     faults = [f"{name}: {damage}; read as far as it goes{_left(evidence)}" for damage in evidence.damage]
     if evidence.invalid_events:
-        faults.append(f"{name}: {_events(evidence.invalid_events)} no valid JSON and left out")
+        faults.append(f"{name}: {_events(evidence.invalid_events)} no valid JSON, or of no time in µs, and left out")
     faults += [
         f"{name}: on a device's streams {_events(count)} of category {category} and not read: only activity that "
         "is written as CUDA's and ROCm's is known here"
@@ -166,6 +169,14 @@ def _faults(summary: RankSummary) -> list[str]:
         faults.append(
             f"{name}: {evidence.unlinked} of {evidence.activities} device activities have lost their launch, so their "
             "step, and whether the host was late, is a guess"
+        )
+    if (quick := evidence.quick_call_ns) is not None:
+        many, what = (True, "at least") if quick > _MICROSECONDS else (False, "at most")
+        faults.append(
+            f"{name}: its times are in another unit: the host's quickest calls, which take microseconds anywhere, take "
+            f"{what} {quick / 1e6 if many else quick / 1e3:,.3g} {'ms' if many else 'µs'} each; Kineto writes ts and "
+            f"dur in µs, so {'divide' if many else 'multiply'} both by 1,000, if a converter wrote "
+            f"{'ns' if many else 'ms'}"
         )
     if summary.mislinked:
         faults.append(

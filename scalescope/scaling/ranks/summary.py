@@ -22,6 +22,8 @@ from scalescope.scaling.rank.partition import OneRankShares, share_out
 from scalescope.scaling.rank.record import RankRecord, record_device, record_host
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.timeline import COMPUTE, Timeline, build_timeline
+from scalescope.scaling.ranks.units import impossible_call_ns
+from scalescope.scaling.ranks.updates import updates_per_step
 from scalescope.scaling.trace.intervals import Intervals, Ints, intervals, is_among, length, union
 from scalescope.scaling.trace.reader import read_trace
 from scalescope.scaling.trace.trace import KERNEL, Framework, Trace
@@ -66,6 +68,8 @@ class Evidence:
     steps: StepSource | None  # what told them; None where there are none
     step_kinds: tuple[str, ...]  # of a server's iterations, one each
     whole_steps: int | None = None  # of a file that ends early, where it tells steps
+    quick_call_ns: int | None = None  # what the host's quickest calls take, where no call takes so long or short
+    updates: tuple[int, ...] = ()  # how often the optimizer stepped in each ProfilerStep, where it is annotated
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,11 @@ class RankSummary:
     def timeless(self) -> bool:
         """Whether the file tells what ran on the device, and of most of it not when."""
         return self.evidence.without_time > _MOST_TIMES * self.evidence.activities
+
+    @property
+    def misscaled(self) -> bool:
+        """Whether its times are in another unit than Kineto's, so that none of them is a time."""
+        return self.evidence.quick_call_ns is not None
 
     @property
     def launchless(self) -> bool:
@@ -304,6 +313,8 @@ def _evidence(trace: Trace, steps: Steps, before_window: int, unlinked: int, who
         steps=steps.source,
         step_kinds=steps.kinds,
         whole_steps=whole_steps,
+        quick_call_ns=impossible_call_ns(trace),
+        updates=updates_per_step(trace, steps),
     )
 
 

@@ -18,6 +18,7 @@ from scalescope.scaling.trace.columns import Columns
 from scalescope.scaling.trace.header import read_header
 from scalescope.scaling.trace.onnx import is_onnx_profile, read_onnx_profile
 from scalescope.scaling.trace.splitting import NATIVE, NATIVE_END, scan
+from scalescope.scaling.trace.strangers.known import said_of_file
 from scalescope.scaling.trace.trace import HostSpans, Trace
 from scalescope.scaling.trace.xla.read import is_profile, read_device
 
@@ -94,10 +95,11 @@ def _read_events(blocks: Iterator[bytes], columns: Columns, path: Path) -> tuple
             before, text = b"", text.lstrip()[1:]  # the bare list that the oldest profilers wrote
             break
         if not block and not text.strip():
-            raise UserError(f"{path} is no Kineto trace: it is empty; the profiler has not written it to its end")
+            why = f"{path} is no Kineto trace: it is empty; the profiler has not written it to its end"
+            raise UserError(said_of_file(path) or why)
         if not block or len(text) > _LONGEST_HEADER:
-            raise UserError(f"{path} is no Kineto trace: it has no traceEvents; "
-                            "give what torch.profiler's export_chrome_trace wrote")  # fmt: skip
+            why = "it has no traceEvents; give what torch.profiler's export_chrome_trace wrote"
+            raise UserError(said_of_file(path) or f"{path} is no Kineto trace: {why}")
     scan_from = 0  # a long text without one whole event is scanned again when it has doubled, not at every block
     for block in blocks:
         cut = block.rfind(NATIVE)

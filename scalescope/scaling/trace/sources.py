@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from scalescope.records.errors import UserError
+from scalescope.scaling.trace.strangers.known import said_of_folder
 from scalescope.scaling.trace.xla.read import XPLANE, devices_of, is_profile
 
 #: All ranks in one file, as `scalescope perfetto` writes it.
@@ -110,6 +111,13 @@ def _workers(path: Path) -> list[_Worker]:
         names = ", ".join(str(folder) for folder in below[:_MOST_FOLDERS])
         more = f", and {len(below) - _MOST_FOLDERS} more" if len(below) > _MOST_FOLDERS else ""
         raise UserError(f"{path} holds no traces itself ({files[0].name} is none): name one of {names}{more}")
+    if (
+        all(_is_a_stranger(file) for file in files)
+        and not _holds_runs(path)
+        and not _may_lie_below(path)
+        and (said := said_of_folder(path)) is not None
+    ):
+        raise UserError(said)
     if not files:
         raise UserError(
             f"{path} holds no traces (rank<r>.<step>.pt.trace.json.gz, any Kineto .json[.gz], or jax.profiler's "
@@ -159,6 +167,17 @@ def _is_a_stranger(file: Path) -> bool:
     except (OSError, EOFError, zlib.error):
         return False  # what cannot be read says why itself
     return not any(key in head for key in _OF_TRACES)
+
+
+def _holds_runs(path: Path) -> bool:
+    """Tell whether a folder is a run of ours, or holds some: what else lies in it is ours, too."""
+    return (path / "run.json").is_file() or any(path.glob("*/run.json"))
+
+
+def _may_lie_below(path: Path) -> bool:
+    """Tell whether a folder right below holds what may be traces."""
+    found = (file for pattern in ("*/*.json.gz", "*/*.json", f"*/*{XPLANE}") for file in path.glob(pattern))
+    return bool(_folders_below(path)) or any(not _is_a_stranger(file) for file in found)
 
 
 def _folders_below(path: Path) -> list[Path]:

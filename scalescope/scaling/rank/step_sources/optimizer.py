@@ -18,16 +18,27 @@ _TOGETHER = 0.2
 
 def by_optimizer(trace: Trace) -> Steps | None:
     """Return the steps between the ends of the optimizers' own; None where there are fewer than two of those."""
+    rows = _annotated(trace)
+    if rows.size < 2:
+        return None
+    ends = optimizer_ends(trace)
+    thread = int(trace.annotations.thread[rows[0]])
+    return numbered(ends[:-1], ends[1:], thread, "optimizer") if ends.size > 1 else None
+
+
+def optimizer_ends(trace: Trace) -> Ints:
+    """Return when the optimizer's steps end, ascending; of optimizers that step together the last one's."""
+    rows = _annotated(trace)
+    return _last_of_each(trace.annotations.start[rows], trace.annotations.end[rows])
+
+
+def _annotated(trace: Trace) -> Ints:
+    """Return the rows of the optimizers' annotations on the thread that has the first of them, ascending in time."""
     spans = trace.annotations
     named = np.array([name.startswith(_ANNOTATION) for name in trace.names], bool)
     rows = np.flatnonzero(named[spans.name]) if len(spans) else np.empty(0, np.int64)
-    if rows.size < 2:
-        return None
     rows = rows[np.argsort(spans.start[rows], kind="stable")]
-    thread = int(spans.thread[rows[0]])
-    rows = rows[spans.thread[rows] == thread]
-    ends = _last_of_each(spans.start[rows], spans.end[rows])
-    return numbered(ends[:-1], ends[1:], thread, "optimizer") if ends.size > 1 else None
+    return rows[spans.thread[rows] == spans.thread[rows[0]]] if rows.size else rows
 
 
 def _last_of_each(start: Ints, end: Ints) -> Ints:

@@ -1,0 +1,119 @@
+"""Which file may be written over: what scalescope wrote there itself, and never what somebody measured.
+
+A path is easily put in the wrong place of a command line, and a trace or a run's rows cannot be made again.
+"""
+
+import os
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+from scalescope.records.errors import UserError
+
+#: What is to be written, by what tells it from other files.
+OutputKind = Literal["page", "json", "markdown", "csv", "bundle"]
+
+#: What a bundle of traces for Perfetto begins with; traces themselves have no such key.
+BUNDLE_MARK = b'"scalescope":{"bundle":true}'
+
+_LOOKED_AT = 1 << 16
+_GZIP = b"\x1f\x8b"
+_OF_TRACES = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
+_OF_LOGS = (
+    b"# nccl-tests", b"# rccl-tests", b"# nThread", b"# Collective test", b"# Using devices",
+    b'"nccl_version"', b'"rccl_version"', b'"nranks"', b'"bus_bw"', b'"busBw"', b"numCycle",
+)  # fmt: skip
+_RECORDED = frozenset(
+    {"run.json", "config.yaml", "facts.json", "recording.json", "steps.jsonl", "sweep.jsonl", "scorecard.jsonl",
+     "tried.jsonl", "jobs.jsonl"}
+)  # fmt: skip
+_FOLDERS_OF_RUNS = frozenset({"traces", "checkpoints", "flight_recorder", "logs"})
+_WHAT: dict[OutputKind, str] = {
+    "page": "no page",
+    "json": "no JSON",
+    "markdown": "no Markdown",
+    "csv": "no table of a sweep",
+    "bundle": "nothing that scalescope packed",
+}
+
+
+def refuse_to_lose(target: Path, kind: OutputKind, named: str, hint: str, inputs: Iterable[Path] = ()) -> None:
+    """Raise UserError where writing a file would lose one that is none of the kind.
+
+    `named`: what the user wrote; `hint`: what to do instead; `inputs`: what the same call reads.
+    """
+    if target.is_dir():
+        raise UserError(f"{named}: that is a folder, and no FILE to write; {hint}")
+    if (what := what_is_lost(target, kind, inputs)) is not None:
+        raise UserError(f"{named}: that is {what}, and would be overwritten; {hint}")
+
+
+def what_is_lost(target: Path, kind: OutputKind, inputs: Iterable[Path] = ()) -> str | None:
+    """Return what of somebody's would be lost if a file were written; None where nothing would be."""
+    if not os.path.exists(target):  # noqa: PTH110 - pathlib's raises where a parent is closed
+        return None
+    if target.is_dir():
+        return "a folder"
+    if not target.is_file():
+        return "a device or a pipe"
+    if any(one.is_file() and one.samefile(target) for one in inputs):
+        return "what is to be read"
+    if _is_recorded(target):
+        return "a file of a recorded run"
+    return _other_than(kind, target)
+
+
+def is_log(head: bytes) -> bool:
+    """Tell by its first bytes whether a file is a log of nccl-tests or rccl-tests, as text, JSON or CSV."""
+    return any(mark in head for mark in _OF_LOGS)
+
+
+def _is_recorded(target: Path) -> bool:
+    """Tell whether a file is one that a job wrote into its run folder, and that nothing makes anew."""
+    full = target.resolve()
+    if full.name in _RECORDED and (full.parent / "run.json").is_file():
+        return True
+    within = [folder for folder in full.parents if folder.name in _FOLDERS_OF_RUNS]
+    return any((folder.parent / "run.json").is_file() for folder in within) and not _is_bundle(_head(full))
+
+
+def _other_than(kind: OutputKind, target: Path) -> str | None:
+    """Return what a file is if it is not of a kind."""
+    head = _head(target)
+    text = head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    if not text:
+        return None
+    if _is_bundle(head):
+        return None if kind == "bundle" else "traces, packed for Perfetto"
+    is_page = text.startswith(b"<") and text[:15].lower().startswith((b"<!doctype html", b"<html"))
+    if is_page:  # it may hold a trace's words
+        return None if kind == "page" else "a page"
+    if head.startswith(_GZIP) or any(mark in head for mark in _OF_TRACES):
+        return "a trace"
+    if is_log(head):
+        return "a log of a sweep"
+    is_json = text.startswith((b"{", b"["))
+    fits = {
+        "page": False,
+        "json": is_json,
+        "markdown": not is_json and b"\0" not in head,
+        "csv": text.startswith(b"operation,"),
+        "bundle": False,
+    }[kind]
+    return None if fits else _WHAT[kind]
+
+
+def _head(target: Path) -> bytes:
+    with target.open("rb") as file:
+        return file.read(_LOOKED_AT)
+
+
+def _is_bundle(head: bytes) -> bool:
+    if not head.startswith(_GZIP):
+        return False
+    try:
+        text = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16).decompress(head, _LOOKED_AT)
+    except zlib.error:
+        return False
+    return BUNDLE_MARK in text

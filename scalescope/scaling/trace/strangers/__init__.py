@@ -1,0 +1,1 @@
+"""What lies where a trace was looked for."""

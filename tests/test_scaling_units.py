@@ -1,0 +1,96 @@
+"""What a converter did to a trace's times is said, and so are ProfilerSteps that are no iterations."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from scalescope.report.verdict.run import run_verdict
+from scalescope.scaling.analyze import analyze_run
+from scalescope.scaling.ranks.summary import read_rank
+from scalescope.scaling.ranks.updates import said_of_updates
+
+DATA = Path(__file__).parent / "data"
+
+
+def rescaled(source: Path, out: Path, factor: float, ranks: tuple[int, ...]) -> Path:
+    out.mkdir()
+    for path in sorted(source.glob("*.json.gz")):
+        trace: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+        if any(f"rank{rank}." in path.name for rank in ranks):
+            first = min(event["ts"] for event in trace["traceEvents"] if "ts" in event)
+            for event in (one for one in trace["traceEvents"] if "ts" in one):
+                event["ts"] = first + (event["ts"] - first) * factor
+                event["dur"] = event.get("dur", 0) * factor
+        (out / path.name.removesuffix(".gz")).write_text(json.dumps(trace))
+    return out
+
+
+@pytest.mark.parametrize(
+    ("job", "factor", "says"),
+    [
+        ("gather_ce_n2", 1000, "divide both by 1,000, if a converter wrote ns"),
+        ("cpu_threads_n2", 1000, "divide both by 1,000, if a converter wrote ns"),
+        ("one_channel_n2", 1e-3, "multiply both by 1,000, if a converter wrote ms"),
+        ("one_channel_n2", 1000, "divide both by 1,000, if a converter wrote ns"),
+    ],
+)
+def test_times_that_no_host_can_take_are_said_and_not_explained(
+    job: str, factor: float, says: str, tmp_path: Path
+) -> None:
+    answer = analyze_run(rescaled(DATA / job, tmp_path / "traces", factor, (0, 1)))
+    assert answer.quality.verdict == "unusable"
+    assert says in answer.quality.reasons[0]
+    assert "% of the" not in run_verdict(answer).headline and not answer.findings
+
+
+def test_one_rank_in_another_unit_is_left_out_alone(tmp_path: Path) -> None:
+    answer = analyze_run(rescaled(DATA / "cpu_threads_n2", tmp_path / "traces", 1000, (1,)))
+    assert answer.quality.verdict == "degraded"
+    assert any("rank 1, whose times are in another unit" in reason for reason in answer.quality.reasons)
+
+
+@pytest.mark.parametrize("job", ["gpt_ddp_n2", "cpu_tiny_buckets_n2", "pageable_copies_n2", "cpu_now_and_then_n2"])
+def test_times_as_profilers_write_them_are_in_no_other_unit(job: str) -> None:
+    for path in sorted((DATA / job).glob("*.json.gz")):
+        assert not read_rank(path).summary.misscaled
+
+
+@pytest.mark.parametrize(
+    ("updates", "says"),
+    [
+        (
+            (0, 1, 0, 1, 0, 1),
+            "of 6 ProfilerSteps 3 hold a step of the optimizer: where gradients are accumulated 2 Prof",
+        ),
+        ((0, 0, 0, 1, 0, 0, 0, 1), "4 ProfilerSteps make an iteration"),
+        ((0, 0, 1, 0), "of 4 ProfilerSteps 1 holds a step of the optimizer: where gradients are accumulated several"),
+        ((4, 4, 4), "each ProfilerStep holds 4 steps of the optimizer"),
+        ((1, 1, 1), None),
+        ((), None),
+        ((0, 1, 0, 0, 1, 1), None),  # a job that varies
+        ((1, 1, 1, 0, 1, 1), None),  # a scaler of gradients that left one out
+        ((0, 1), None),
+        ((1, 2, 1), None),
+    ],
+)
+def test_profiler_steps_that_are_no_iterations_are_said_to_be_none(updates: tuple[int, ...], says: str | None) -> None:
+    said = said_of_updates(updates)
+    assert said == says if said is None or says is None else says in said
+
+
+def test_an_answer_says_that_two_profiler_steps_make_an_iteration(tmp_path: Path) -> None:
+    """Every second update is taken out of a job's traces, as gradient accumulation leaves it out."""
+    (out := tmp_path / "traces").mkdir()
+    for path in sorted((DATA / "pageable_copies_n2").glob("*.json.gz")):
+        trace = json.loads(gzip.decompress(path.read_bytes()))
+        updates = [one for one in trace["traceEvents"] if str(one.get("name")).startswith("Optimizer.step#")
+                   and one.get("cat") == "user_annotation"]  # fmt: skip
+        kept = sorted(updates, key=lambda one: one["ts"])[1::2]
+        trace["traceEvents"] = [one for one in trace["traceEvents"] if one not in updates or one in kept]
+        (out / path.name.removesuffix(".gz")).write_text(json.dumps(trace))
+    answer = analyze_run(out)
+    (said,) = [reason for reason in answer.quality.reasons if "ProfilerSteps" in reason]
+    assert "2 ProfilerSteps make an iteration" in said and answer.quality.verdict == "good"
