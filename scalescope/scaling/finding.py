@@ -28,6 +28,7 @@ Code = Literal[
     "late_bucket",  # gradients are handed over when the backward pass is over, or nearly
     "slow_transfer",  # data move slower than they do alone, or than the links allow
     "exposed_transfer",  # data move as they should, and nothing hides it
+    "debug_mode",  # anomaly detection, or launches that wait for their kernels, left on
     "late_root",  # the others wait for the root of a broadcast
     "contention",  # compute is slowed by collectives beside it
     "throttled",  # a device's clocks are held down
@@ -44,6 +45,7 @@ CODES: tuple[Code, ...] = get_args(Code)
 Cure = Literal[
     "look_at_rank",  # see what launches this there
     "no_anomaly_detection",
+    "launch_without_waiting",
     "even_out",  # the ranks' batches
     "look_at_device",
     "load_ahead",

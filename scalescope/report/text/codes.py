@@ -76,6 +76,18 @@ def _own_work(finding: Finding) -> str:
     return _beyond(finding, f"in {launches} a step that the others do not make", otherwise)
 
 
+def _debug_mode(finding: Finding) -> str:
+    who, verb = ("all ranks", "") if finding.rank is None else ("it", "s")
+    if (looks := _row(finding, ANOMALY)) is not None and looks.calls is not None:
+        return (
+            f"{who} look{verb} for NaN behind the backward pass's operators, {looks.calls:,.0f} times a step, and "
+            f"keep{verb} where each operator was called, as torch.autograd.set_detect_anomaly has it"
+        )
+    launches = _row(finding, "blocking_launches")
+    count = f"{launches.calls:,.0f} " if launches is not None and launches.calls else ""
+    return f"each of the {count}launches a step waits for its kernel, as CUDA_LAUNCH_BLOCKING=1 has it"
+
+
 def _more_work(finding: Finding) -> str:
     inputs = _row(finding, INPUTS)
     within = next((row for row in finding.evidence if row.kind == "operator"), None)
@@ -468,6 +480,7 @@ CODES: dict[Code, CodeText] = {
     "late_bucket": CodeText("late buckets", _late_buckets),
     "slow_transfer": CodeText("slow transfers", _slow_transfer),
     "exposed_transfer": CodeText("exposed transfer", _exposed),
+    "debug_mode": CodeText("a mode for debugging", _debug_mode),
     "late_root": CodeText("a late root", lambda one: _longer(one, "the others wait for its broadcast")),
     "contention": CodeText(
         "contention", lambda one: _longer(one, "compute is slower while collectives run beside it")

@@ -17,6 +17,10 @@ CURES: dict[Cure, CureText] = {
     "no_anomaly_detection": CureText(
         "switch anomaly detection off", "no torch.autograd.set_detect_anomaly(True), or detect_anomaly(), but to debug"
     ),
+    "launch_without_waiting": CureText(
+        "let launches return at once",
+        "no CUDA_LAUNCH_BLOCKING, AMD_SERIALIZE_KERNEL or HIP_LAUNCH_BLOCKING in the environment, but to debug",
+    ),
     "look_at_rank": CureText(
         "find what launches that on this rank alone",
         "logging, checks or validation under `if rank == …` inside the step",

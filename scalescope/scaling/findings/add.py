@@ -87,7 +87,9 @@ def add_findings(
             own = target.path == path
             _add(target, analysis, sweeps, records if own else None, jobs, untraced, host if own else None,
                  ready if own else None)  # fmt: skip
-            if (told := with_bounds(analysis, (records if own else None) or {})) is not None:
+            if (
+                told := with_bounds(analysis, (records if own else None) or {}, (host if own else None) or ())
+            ) is not None:
                 keep(analysis, told)
 
 

@@ -9,6 +9,7 @@ from scalescope.scaling.findings.bounds.differing_load import with_differing_loa
 from scalescope.scaling.findings.bounds.many_buckets import many_buckets
 from scalescope.scaling.findings.bounds.rounds import with_rounds
 from scalescope.scaling.findings.candidate import Candidate, Scene
+from scalescope.scaling.findings.debug_modes import debug_modes, without_their_symptoms
 from scalescope.scaling.findings.detectors.alternating_load import alternating_load
 from scalescope.scaling.findings.detectors.contention import contention
 from scalescope.scaling.findings.detectors.copies import copies
@@ -43,6 +44,7 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     slow_transfer,
     contention,
     oversubscribed,
+    debug_modes,
 )
 
 #: What holds hosts up: by their own records, and where those are not at hand by what they take for the same launches.
@@ -62,9 +64,9 @@ def _on_hosts(scene: Scene) -> tuple[Callable[[Scene], Iterator[Candidate]], ...
 def find(scene: Scene) -> list[Finding]:
     """Return the findings of a run that can be replayed, most costly first; never an empty list."""
     candidates = [candidate for detect in (*DETECTORS, *_on_hosts(scene)) for candidate in detect(scene)]
-    candidates = with_differing_load(scene, candidates)
+    candidates = with_differing_load(scene, without_their_symptoms(candidates))
     candidates = without_contained(scene, without_its_symptoms(with_rounds(scene, candidates)))
-    priced = price(scene, [*candidates, *host_bound_behind(scene, candidates)])
+    priced = price(scene, without_their_symptoms([*candidates, *host_bound_behind(scene, candidates)]))
     found = ranked(hold(scene, candidates, priced))
     unknown = profiler_cost(scene, priced)
     if unknown:  # what is known all the same comes first

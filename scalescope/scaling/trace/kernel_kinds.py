@@ -4,8 +4,8 @@ The first family that is found in a name, without regard to case, gives the kind
 ones (a convolution is made of a gemm, a fused layer norm also adds). Extending one is a line. Operators, which are what
 computes on a CPU, have a table of their own. An operator's name is a word behind its library's
 (`aten::mkldnn_rnn_layer`), or that of its node in the backward pass (`MkldnnRnnLayerBackward0`). Both are one stem
-here, without case and underscores (`mkldnnrnnlayer`), and the first pattern that all of it is made of gives the kind. Of
-torch's own operators what stands in no row computes element by element, or reduces; of others' nothing is known.
+here, without case and underscores (`mkldnnrnnlayer`), and the first pattern that all of it is made of gives the kind.
+Of torch's own operators what stands in no row computes element by element, or reduces; of others' nothing is known.
 """
 
 import re
