@@ -55,6 +55,7 @@ Cure = Literal[
     "do_less_often",  # what some steps do beside training
     "free_cores",
     "fewer_threads",
+    "cheaper_workers",  # of loaders, on the cores that ranks compute on
     "compile",
     "drop_synchronisation",
     "fixed_shapes",
@@ -143,6 +144,8 @@ class Reason(msgspec.Struct, frozen=True):
     text: str
 
 
+#: The figure that says that the loaders have worker processes: what ranks wait for batches, ms.
+LOADER_WORKERS = "loader_workers"
 #: Evidence of a cause that is there in some steps alone: `ms` in each of `calls` steps, of `value`.
 IN_STEPS = "in_steps"
 #: Evidence that a finding is of the job's own steady steps, not of those that a window holds: `ms` is their mean.

@@ -16,6 +16,7 @@ from scalescope.scaling.finding import (
     INPUTS,
     LATE,
     LAUNCHES_DIFFER,
+    LOADER_WORKERS,
     LOADS,
     PASSES,
     READ_VALUES,
@@ -236,6 +237,10 @@ def _long_steps(finding: Finding) -> EvidenceRow | None:
     return row if row is not None and row.calls is not None and row.value is not None else None
 
 
+#: Shorter waits for batches are no word worth, ms.
+_A_WORD_MS = 0.5
+
+
 def _starved(finding: Finding) -> str:
     threads, cores = _row(finding, "threads"), _row(finding, "cores")
     if threads is not None and threads.value is not None and cores is not None and cores.value is not None:
@@ -245,8 +250,13 @@ def _starved(finding: Finding) -> str:
     if off is not None and off.ms is not None:
         whose, which = ("their hosts stand", "their") if finding.rank is None else ("its host stands", "its")
         beside = f" (the others' {milliseconds(off.others_ms)})" if off.others_ms is not None else ""
+        workers = _row(finding, LOADER_WORKERS)
+        waits = workers is not None and workers.ms is not None and workers.ms >= _A_WORD_MS
+        late = f", and wait {milliseconds(workers.ms)} for batches" if waits and workers is not None else ""
+        among = ", perhaps the worker processes of their own loaders" if workers is not None else ""
         return (
-            f"{whose} still for {milliseconds(off.ms)} a step{beside}, now here and now there: others use {which} cores"
+            f"{whose} still for {milliseconds(off.ms)} a step{beside}, now here and now there{late}: "
+            f"others use {which} cores{among}"
         )
     if row is None or row.ms is None or row.others_ms is None:
         return "all that its host does takes longer than on the others"

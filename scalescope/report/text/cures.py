@@ -62,6 +62,10 @@ CURES: dict[Cure, CureText] = {
         "compute with no more threads than there are cores",
         "OMP_NUM_THREADS={size:g} for each rank, or torch.set_num_threads({size:g})",
     ),
+    "cheaper_workers": CureText(
+        "leave the ranks cores of their own beside their loaders' workers",
+        "fewer of them, or cheaper batches: transforms that are made once and kept, smaller images; more cores a rank",
+    ),
     "compile": CureText(
         "launch less: compile the step",
         "torch.compile(model), with mode='reduce-overhead' for CUDA graphs; larger batches",

@@ -9,7 +9,6 @@ from scalescope.scaling.findings.bounds.differing_load import with_differing_loa
 from scalescope.scaling.findings.bounds.many_buckets import many_buckets
 from scalescope.scaling.findings.bounds.rounds import with_rounds
 from scalescope.scaling.findings.candidate import Candidate, Scene
-from scalescope.scaling.findings.debug_modes import debug_modes, without_their_symptoms
 from scalescope.scaling.findings.detectors.alternating_load import alternating_load
 from scalescope.scaling.findings.detectors.contention import contention
 from scalescope.scaling.findings.detectors.copies import copies
@@ -24,6 +23,7 @@ from scalescope.scaling.findings.detectors.own_work import own_work
 from scalescope.scaling.findings.detectors.slow_transfer import slow_transfer
 from scalescope.scaling.findings.detectors.slower_compute import slower_compute
 from scalescope.scaling.findings.detectors.small_collectives import small_collectives
+from scalescope.scaling.findings.hosts.debug_modes import debug_modes, without_their_symptoms
 from scalescope.scaling.findings.in_range import hold
 from scalescope.scaling.findings.late_root import late_root
 from scalescope.scaling.findings.nothing import nothing

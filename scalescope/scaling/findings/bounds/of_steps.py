@@ -9,7 +9,8 @@ from scalescope.scaling.finding import Finding, ranked
 from scalescope.scaling.findings.bounds.bare_transfer import bare_transfer
 from scalescope.scaling.findings.bounds.rank_apart import with_ranks_apart
 from scalescope.scaling.findings.candidate import may_wait_unseen
-from scalescope.scaling.findings.debug_modes import unpriced_modes
+from scalescope.scaling.findings.hosts.debug_modes import unpriced_modes
+from scalescope.scaling.findings.hosts.worker_cores import with_worker_cores
 from scalescope.scaling.rank.record import RankRecord
 
 #: Where traces lack what ran, or what stands side by side is not the same, the parts of a step are not what ranks did:
@@ -32,5 +33,5 @@ def with_bounds(
     if unpriced is None:
         return told
     modes = unpriced_modes(host, step_as_run(analysis)[0].value, on_cpu=analysis.activity == "cpu")
-    told = ranked([*told, *modes])
+    told = with_worker_cores(analysis, records, host, ranked([*told, *modes]))
     return ranked([*told, *bare_transfer(analysis, records, told)])
