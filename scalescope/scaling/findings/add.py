@@ -109,6 +109,13 @@ def _add(
         analysis.unpriced = Reason("not_replayed", f"the step is not replayed: {files}")
         _tell_untraced(analysis, untraced)
         return
+    if cut := sorted(rank for rank, one in (records or {}).items() if one.cut_communication):
+        ranks = f"rank{'s' * (len(cut) > 1)} {', '.join(map(str, cut))}"
+        analysis.unpriced = Reason(
+            "unsplit", f"the step is not replayed: the trace of {ranks} is cut off before what its collectives did"
+        )
+        _tell_untraced(analysis, untraced)
+        return
     if analysis.unpriced is not None and analysis.unpriced.code in ("lost", "other_steps"):
         _tell_untraced(analysis, untraced)
         return
