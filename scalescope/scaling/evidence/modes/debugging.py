@@ -53,9 +53,9 @@ def debugging(host: HostTimeline, device: Timeline | None) -> Debugging | None:
 
 
 def _anomaly_detection(host: HostTimeline) -> Debugging | None:
-    if _LOOKS not in host.names:
-        return None
     operators = host.operators
+    if _LOOKS not in host.names or (operators.name == host.names.index(_LOOKS)).sum() < _MANY * len(host):
+        return None
     names = [host.names[name] for name in operators.name.tolist()]
     spans = zip(operators.start.tolist(), operators.end.tolist(), operators.thread.tolist(), names, strict=True)
     step_of = host.step_of(operators.start).tolist()
