@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from gloo_traces import GlooJob
 
 from scalescope.report.verdict import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
+from tests.gloo_traces import GlooJob
 
 STEPS, COMPUTE_MS, LOADS_MS, TRANSFER_MS = 5, 20.0, 6.0, 3.0
 

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from host_traces import HostTrace, optimise, plain_step
 
 from scalescope.report.text.cures import cure_elsewhere
 from scalescope.report.text.findings import because, first_sentence
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import Finding
+from tests.host_traces import HostTrace, optimise, plain_step
 
 STEPS, KERNEL_US = 5, 60.0
 
@@ -57,7 +57,7 @@ def written(folder: Path, *ranks: tuple[type[HostTrace], Callable[[HostTrace, in
         trace = kind(rank, len(ranks)).steps(STEPS, step)
         trace.write(folder)
     steps = [one["ts"] for one in trace.events if one["name"].startswith("ProfilerStep#")]
-    return (steps[-1] - steps[0]) / (len(steps) - 1) / 1e3
+    return float(steps[-1] - steps[0]) / (len(steps) - 1) / 1e3
 
 
 def findings(folder: Path) -> list[Finding]:

@@ -4,11 +4,11 @@ import random
 from pathlib import Path
 
 import pytest
-from gloo_traces import GlooJob, analysed
 
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.findings import because
 from scalescope.scaling.answer import RunAnalysis
+from tests.gloo_traces import GlooJob, analysed
 
 STEPS, OPERATORS, EACH_MS = 6, 40, 0.5
 FROM_WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"

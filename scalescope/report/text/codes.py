@@ -251,8 +251,8 @@ def _starved(finding: Finding) -> str:
         whose, which = ("their hosts stand", "their") if finding.rank is None else ("its host stands", "its")
         beside = f" (the others' {milliseconds(off.others_ms)})" if off.others_ms is not None else ""
         workers = _row(finding, LOADER_WORKERS)
-        waits = workers is not None and workers.ms is not None and workers.ms >= _A_WORD_MS
-        late = f", and wait {milliseconds(workers.ms)} for batches" if waits and workers is not None else ""
+        waits_ms = (workers.ms or 0.0) if workers is not None else 0.0
+        late = f", and wait {milliseconds(waits_ms)} for batches" if waits_ms >= _A_WORD_MS else ""
         among = ", perhaps the worker processes of their own loaders" if workers is not None else ""
         return (
             f"{whose} still for {milliseconds(off.ms)} a step{beside}, now here and now there{late}: "
