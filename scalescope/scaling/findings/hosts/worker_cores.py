@@ -11,11 +11,13 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.finding import LOADER_WORKERS, EvidenceRow, Finding, Remedy, ranked
-from scalescope.scaling.findings.candidate import WORTH_SAYING, share_ms
+from scalescope.scaling.findings.candidate import share_ms
 from scalescope.scaling.rank.record import RankRecord
 
 #: Of what hosts are interrupted for in the mean, a typical step has so much at least.
 _IN_MOST = 1 / 3
+#: Where no replay tells what interruptions cost, fewer of the step may be anybody's.
+_MUCH = 0.05
 
 
 def loads_in_workers(records: Mapping[int, RankRecord]) -> bool:
@@ -51,7 +53,7 @@ def with_worker_cores(
         return list(found)
     row, loading = cause.evidence[0], workers_row(analysis)
     ms = cause.typical_ns / 1e6 + (loading.ms or 0.0)
-    if ms < WORTH_SAYING * step_ms:
+    if cause.typical_ns / 1e6 < _MUCH * step_ms:
         return list(found)
     starved = Finding(
         code="host_starved",
