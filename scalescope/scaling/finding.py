@@ -28,6 +28,7 @@ Code = Literal[
     "late_bucket",  # gradients are handed over when the backward pass is over, or nearly
     "slow_transfer",  # data move slower than they do alone, or than the links allow
     "exposed_transfer",  # data move as they should, and nothing hides it
+    "debug_mode",  # anomaly detection, or launches that wait for their kernels, left on
     "late_root",  # the others wait for the root of a broadcast
     "contention",  # compute is slowed by collectives beside it
     "throttled",  # a device's clocks are held down
@@ -44,6 +45,7 @@ CODES: tuple[Code, ...] = get_args(Code)
 Cure = Literal[
     "look_at_rank",  # see what launches this there
     "no_anomaly_detection",
+    "launch_without_waiting",
     "even_out",  # the ranks' batches
     "look_at_device",
     "load_ahead",
@@ -53,6 +55,7 @@ Cure = Literal[
     "do_less_often",  # what some steps do beside training
     "free_cores",
     "fewer_threads",
+    "cheaper_workers",  # of loaders, on the cores that ranks compute on
     "compile",
     "drop_synchronisation",
     "fixed_shapes",
@@ -141,6 +144,8 @@ class Reason(msgspec.Struct, frozen=True):
     text: str
 
 
+#: The figure that says that the loaders have worker processes: what ranks wait for batches, ms.
+LOADER_WORKERS = "loader_workers"
 #: Evidence of a cause that is there in some steps alone: `ms` in each of `calls` steps, of `value`.
 IN_STEPS = "in_steps"
 #: Evidence that a finding is of the job's own steady steps, not of those that a window holds: `ms` is their mean.

@@ -17,6 +17,10 @@ CURES: dict[Cure, CureText] = {
     "no_anomaly_detection": CureText(
         "switch anomaly detection off", "no torch.autograd.set_detect_anomaly(True), or detect_anomaly(), but to debug"
     ),
+    "launch_without_waiting": CureText(
+        "let launches return at once",
+        "no CUDA_LAUNCH_BLOCKING, AMD_SERIALIZE_KERNEL or HIP_LAUNCH_BLOCKING in the environment, but to debug",
+    ),
     "look_at_rank": CureText(
         "find what launches that on this rank alone",
         "logging, checks or validation under `if rank == …` inside the step",
@@ -57,6 +61,10 @@ CURES: dict[Cure, CureText] = {
     "fewer_threads": CureText(
         "compute with no more threads than there are cores",
         "OMP_NUM_THREADS={size:g} for each rank, or torch.set_num_threads({size:g})",
+    ),
+    "cheaper_workers": CureText(
+        "leave the ranks cores of their own beside their loaders' workers",
+        "fewer of them, or cheaper batches: transforms that are made once and kept, smaller images; more cores a rank",
     ),
     "compile": CureText(
         "launch less: compile the step",

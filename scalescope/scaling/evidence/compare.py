@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from scalescope.scaling.evidence.causes.allocation import allocation_causes
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps, beyond_others
 from scalescope.scaling.evidence.causes.compiling import compiling_causes
+from scalescope.scaling.evidence.causes.debugging import debugging_causes
 from scalescope.scaling.evidence.causes.host_bound import host_bound_causes
 from scalescope.scaling.evidence.causes.loading import loading_causes
 from scalescope.scaling.evidence.causes.pauses import pause_causes
@@ -33,6 +34,7 @@ def compare_hosts(by_rank: Mapping[int, HostEvidence]) -> list[HostCause]:
         *synchronising_causes(common),
         *compiling_causes(common),
         *allocation_causes(common),
+        *debugging_causes(common),
     ]
     causes += host_bound_causes(common, causes)
     return sorted(causes, key=lambda cause: -cause.typical_ns)

@@ -15,13 +15,14 @@ HostCode = Literal[
     "synchronising",
     "recompilation",
     "allocation",
+    "debug_mode",
 ]
 
 
 class HostFigure(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that speaks for a cause, as a mean a step. `others_ns`: what the other ranks take for the same."""
 
-    kind: Literal["operator", "call", "annotation", "gap", "interruptions", "kernels"]
+    kind: Literal["operator", "call", "annotation", "gap", "interruptions", "kernels", "mode"]
     name: str = ""
     inside: str = ""  # the operator or annotation that it lies in
     ns: float

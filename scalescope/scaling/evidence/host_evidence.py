@@ -22,6 +22,7 @@ from scalescope.scaling.evidence.gaps import (
 )
 from scalescope.scaling.evidence.host_timeline import HostTimeline, Mask, host_timeline
 from scalescope.scaling.evidence.interruptions import Interruptions, interruptions
+from scalescope.scaling.evidence.modes.debugging import Debugging, debugging
 from scalescope.scaling.evidence.pace import OperatorPace, operator_paces
 from scalescope.scaling.evidence.synchronising import Synchronisation, synchronisations
 from scalescope.scaling.evidence.waiting import held_up
@@ -72,6 +73,7 @@ class HostEvidence(msgspec.Struct, frozen=True, kw_only=True):
     allocating: tuple[Allocation, ...] = ()
     compiling: Compilation | None = None
     operators: tuple[OperatorPace, ...] = ()
+    debugging: Debugging | None = None
 
 
 def collect_host_evidence(
@@ -125,6 +127,7 @@ def collect_host_evidence(
         allocating=allocations(host, device, around) if device is not None else (),
         compiling=compilation(host, compiling),
         operators=operator_paces(host),
+        debugging=debugging(host, device),
     )
 
 

@@ -87,7 +87,9 @@ def add_findings(
             own = target.path == path
             _add(target, analysis, sweeps, records if own else None, jobs, untraced, host if own else None,
                  ready if own else None)  # fmt: skip
-            if (told := with_bounds(analysis, (records if own else None) or {})) is not None:
+            if (
+                told := with_bounds(analysis, (records if own else None) or {}, (host if own else None) or ())
+            ) is not None:
                 keep(analysis, told)
 
 
@@ -105,6 +107,13 @@ def _add(
         # a rank that lacks what ran would make the others' work their own
         files = f"the trace of rank {', '.join(map(str, unsound))} is not whole"
         analysis.unpriced = Reason("not_replayed", f"the step is not replayed: {files}")
+        _tell_untraced(analysis, untraced)
+        return
+    if cut := sorted(rank for rank, one in (records or {}).items() if one.cut_communication):
+        ranks = f"rank{'s' * (len(cut) > 1)} {', '.join(map(str, cut))}"
+        analysis.unpriced = Reason(
+            "unsplit", f"the step is not replayed: the trace of {ranks} is cut off before what its collectives did"
+        )
         _tell_untraced(analysis, untraced)
         return
     if analysis.unpriced is not None and analysis.unpriced.code in ("lost", "other_steps"):

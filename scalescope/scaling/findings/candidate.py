@@ -127,4 +127,5 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     at_most: bool = False
     at_least: bool = False  # a cause that is known to be there: removals take out what is sure of it
     most_ms: float | None = None  # a change brings no more than this, whatever a replay of it says
+    least_ms: float = 0.0  # what of it was seen to be lost in each step, whatever a replay says
     least_share: float = WORTH_SAYING  # of the step, below which it is no finding

@@ -23,6 +23,7 @@ from scalescope.scaling.findings.detectors.own_work import own_work
 from scalescope.scaling.findings.detectors.slow_transfer import slow_transfer
 from scalescope.scaling.findings.detectors.slower_compute import slower_compute
 from scalescope.scaling.findings.detectors.small_collectives import small_collectives
+from scalescope.scaling.findings.hosts.debug_modes import debug_modes, without_their_symptoms
 from scalescope.scaling.findings.in_range import hold
 from scalescope.scaling.findings.late_root import late_root
 from scalescope.scaling.findings.nothing import nothing
@@ -43,6 +44,7 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     slow_transfer,
     contention,
     oversubscribed,
+    debug_modes,
 )
 
 #: What holds hosts up: by their own records, and where those are not at hand by what they take for the same launches.
@@ -62,9 +64,9 @@ def _on_hosts(scene: Scene) -> tuple[Callable[[Scene], Iterator[Candidate]], ...
 def find(scene: Scene) -> list[Finding]:
     """Return the findings of a run that can be replayed, most costly first; never an empty list."""
     candidates = [candidate for detect in (*DETECTORS, *_on_hosts(scene)) for candidate in detect(scene)]
-    candidates = with_differing_load(scene, candidates)
+    candidates = with_differing_load(scene, without_their_symptoms(candidates))
     candidates = without_contained(scene, without_its_symptoms(with_rounds(scene, candidates)))
-    priced = price(scene, [*candidates, *host_bound_behind(scene, candidates)])
+    priced = price(scene, without_their_symptoms([*candidates, *host_bound_behind(scene, candidates)]))
     found = ranked(hold(scene, candidates, priced))
     unknown = profiler_cost(scene, priced)
     if unknown:  # what is known all the same comes first

@@ -249,7 +249,7 @@ def _with_intervals(scene: Scene, candidates: Sequence[Candidate], shares: Seque
     low, high = found.high_ms / found.change_ms, found.low_ms / found.change_ms
     sure = _sure_shares(scene, candidates)
     gains = [
-        _Gain(one, ms, 0.0 if _may_be_chance(scene, one) else ms * low * part, ms * high)
+        _Gain(one, ms, max(0.0 if _may_be_chance(scene, one) else ms * low * part, min(one.least_ms, ms)), ms * high)
         if one.seen is None
         else _now_and_then(one, ms, one.seen)
         for one, ms, part in zip(candidates, shares, sure, strict=True)

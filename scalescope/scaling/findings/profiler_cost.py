@@ -20,6 +20,8 @@ def profiler_cost(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
         return []
     if any(one.code == "host_bound" and (one.low_ms or 0.0) > 0 for one in found):
         return []
+    if any(one.code == "debug_mode" for one in found):
+        return []  # which is to be switched off first, whatever then bounds the step
     idle = mean_step_ms(scene.analysis, "idle_launch") + mean_step_ms(scene.analysis, "exposed_wait")
     return [
         Finding(

@@ -14,7 +14,7 @@ import numpy as np
 from scalescope.scaling.rank.collective import GroupNames, RankCollective, describe, name_both_ends
 from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import Layers, OneRankShares, Windows, assemble
-from scalescope.scaling.rank.step_sources.cut import whole_by_collectives
+from scalescope.scaling.rank.step_sources.cut import whole_by_collectives, whole_by_operators
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.rank.steps import find_steps
 from scalescope.scaling.trace.families import COMPILING, ENGINE_FRAMES, HANDOVER_OPS
@@ -48,6 +48,7 @@ class CpuTimeline:
     thread: int  # the loop's
     steps: Steps  # absolute ns
     whole: int = -1  # as in rank/timeline.py
+    cut_communication: bool = False  # the file ends before what collectives did: `communication` is what waits for them
 
 
 def build_cpu_timeline(trace: Trace) -> CpuTimeline:
@@ -77,7 +78,11 @@ def build_cpu_timeline(trace: Trace) -> CpuTimeline:
             np.array([one.start for one in collectives], np.int64), np.array([one.end for one in collectives], np.int64)
         )
     )
-    whole = _whole(trace, steps, collectives)
+    whole, cut = _whole(trace, steps, collectives), False
+    if whole == 0 and (told := whole_by_operators(trace, steps)):
+        # gloo's threads come last in a file: what the loop's thread computed is there all the same
+        whole, collectives, cut = told, [], True
+        communication = _waits_of_cut_steps(steps.first(whole).shifted(base), union(own, data), starts[is_handover])
     held = steps.first(whole) if whole > 0 else steps
     return CpuTimeline(
         windows=_windows(held, base, starts, ends),
@@ -91,6 +96,7 @@ def build_cpu_timeline(trace: Trace) -> CpuTimeline:
         thread=thread,
         steps=held.shifted(base),
         whole=whole,
+        cut_communication=cut,
     )
 
 
@@ -111,6 +117,23 @@ def host_layers(timeline: CpuTimeline) -> Layers:
 def _whole(trace: Trace, steps: Steps, collectives: list[RankCollective]) -> int:
     run = np.array([one.start - trace.header.base_ns for one in collectives], np.int64)
     return whole_by_collectives(trace, steps, run)
+
+
+def _waits_of_cut_steps(steps: Steps, busy: Intervals, handed: Ints) -> Intervals:
+    """Return in each step that hands collectives over the longest stretch after the first in which nothing computes.
+
+    What a file that is cut off does not hold is when they ran; the loop's thread waits for them in one place, mostly.
+    """
+    found = []
+    for begin, end in zip(steps.start.tolist(), np.append(steps.start[1:], steps.end[-1:]).tolist(), strict=True):
+        inside = handed[(handed >= begin) & (handed < end)]
+        if inside.size:
+            idle = difference(Intervals(inside[:1], np.array([end], np.int64)), busy)
+            if idle.starts.size:
+                longest = int((idle.ends - idle.starts).argmax())
+                found.append((int(idle.starts[longest]), int(idle.ends[longest])))
+    spans = np.array(found, np.int64).reshape(-1, 2)
+    return Intervals(spans[:, 0], spans[:, 1])
 
 
 def _windows(steps: Steps, base: int, starts: Ints, ends: Ints) -> Windows:

@@ -99,6 +99,11 @@ def waits_for_workers(trace: Trace, steps: Steps) -> Intervals:
     return union(Intervals(spans.start[rows] + base, spans.end[rows] + base)) if rows.any() else EMPTY
 
 
+def from_workers(name: str) -> bool:
+    """Tell whether an annotation is of waiting for a batch that a worker process makes."""
+    return _FROM_WORKERS.match(name) is not None
+
+
 def _how_clearly(trace: Trace, spans: HostSpans, name: int) -> int:
     clear = says_loading(trace.names[name])
     # torch 1.8 wrote annotations as operators: among those only a name that leaves no doubt counts

@@ -96,6 +96,7 @@ class RankRecord:
     multiplied: dict[str, tuple[int, int]] = field(default_factory=dict)  # see Trace
     blocks: list[int] = field(default_factory=list)  # by activity: of a kernel's grid, 0 where that is not told
     from_workers: Intervals = EMPTY  # of `data`, when the host waits for batches of worker processes
+    cut_communication: bool = False  # see CpuTimeline
     phases: list[tuple[int, int, str]] = field(default_factory=list)  # what the loop's thread says it does, ascending
 
 
@@ -304,6 +305,7 @@ def record_host(trace: Trace, timeline: CpuTimeline) -> RankRecord:
         edges=edges,
         steps=numbers,
         mean_step_ns=_mean_step_ns(timeline.windows),
+        cut_communication=timeline.cut_communication,
     )
     if rows and edges:
         result.layers = within(host_layers(timeline), edges)

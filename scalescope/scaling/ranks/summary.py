@@ -192,6 +192,8 @@ def _summarise_device(trace: Trace, timeline: Timeline) -> RankSummary:
     whole = None
     if timeline.whole >= 0:
         whole = 0 if shares.windows.open_ended else len(shares.windows)
+        # launches that stand behind the cut are not lost, nor told
+        unlinked &= timeline.start < shares.windows.edges[-1]
     steps = timeline.steps.first(timeline.whole) if whole else timeline.steps
     busy, busy_any = _busy(trace, int(shares.windows.edges[0]), int(shares.windows.edges[-1]))
     return RankSummary(

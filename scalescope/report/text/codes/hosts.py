@@ -5,15 +5,32 @@ from scalescope.records.steps.annotations import LOADING
 from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.text.codes.evidence import first_of, in_some_steps, is_on_cpu, long_steps_of, row_of
 from scalescope.scaling.finding import (
+    ANOMALY,
     BESIDE,
     HIDDEN,
     IN_STEPS,
     LATE,
+    LOADER_WORKERS,
     READ_VALUES,
     SHOWN_BY_WAITS,
     Finding,
     is_of_one_step,
 )
+
+#: Shorter waits for batches are no word worth, ms.
+_A_WORD_MS = 0.5
+
+
+def debug_mode(finding: Finding) -> str:
+    who, verb = ("all ranks", "") if finding.rank is None else ("it", "s")
+    if (looks := row_of(finding, ANOMALY)) is not None and looks.calls is not None:
+        return (
+            f"{who} look{verb} for NaN behind the backward pass's operators, {looks.calls:,.0f} times a step, and "
+            f"keep{verb} where each operator was called, as torch.autograd.set_detect_anomaly has it"
+        )
+    launches = row_of(finding, "blocking_launches")
+    count = f"{launches.calls:,.0f} " if launches is not None and launches.calls else ""
+    return f"each of the {count}launches a step waits for its kernel, as CUDA_LAUNCH_BLOCKING=1 has it"
 
 
 def loading(finding: Finding) -> str:
@@ -88,8 +105,13 @@ def starved(finding: Finding) -> str:
     if off is not None and off.ms is not None:
         whose, which = ("their hosts stand", "their") if finding.rank is None else ("its host stands", "its")
         beside = f" (the others' {milliseconds(off.others_ms)})" if off.others_ms is not None else ""
+        workers = row_of(finding, LOADER_WORKERS)
+        waits_ms = (workers.ms or 0.0) if workers is not None else 0.0
+        late = f", and wait {milliseconds(waits_ms)} for batches" if waits_ms >= _A_WORD_MS else ""
+        among = ", perhaps the worker processes of their own loaders" if workers is not None else ""
         return (
-            f"{whose} still for {milliseconds(off.ms)} a step{beside}, now here and now there: others use {which} cores"
+            f"{whose} still for {milliseconds(off.ms)} a step{beside}, now here and now there{late}: "
+            f"others use {which} cores{among}"
         )
     if row is None or row.ms is None or row.others_ms is None:
         return "all that its host does takes longer than on the others"

@@ -15,7 +15,7 @@ from scalescope.report.text.codes.exchanges import (
     slow_transfer,
     small_collectives,
 )
-from scalescope.report.text.codes.hosts import host_bound, loading, stall, starved, synchronising
+from scalescope.report.text.codes.hosts import debug_mode, host_bound, loading, stall, starved, synchronising
 from scalescope.scaling.finding import (
     LATE,
     LAUNCHES_DIFFER,
@@ -114,6 +114,7 @@ CODES: dict[Code, CodeText] = {
     "late_bucket": CodeText("late buckets", late_buckets),
     "slow_transfer": CodeText("slow transfers", slow_transfer),
     "exposed_transfer": CodeText("exposed transfer", exposed),
+    "debug_mode": CodeText("a mode for debugging", debug_mode),
     "late_root": CodeText("a late root", lambda one: longer(one, "the others wait for its broadcast")),
     "contention": CodeText(
         "contention", lambda one: longer(one, "compute is slower while collectives run beside it")

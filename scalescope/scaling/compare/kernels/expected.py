@@ -5,6 +5,8 @@ from scalescope.scaling.compare.answer import Bound
 from scalescope.scaling.trace import kernel_kinds
 
 _COMPUTES = (kernel_kinds.MATMUL, kernel_kinds.ATTENTION, kernel_kinds.CONVOLUTION)
+#: Of operations one after another, or of several kinds at once: none of the peaks tells.
+_NEITHER = (kernel_kinds.RECURRENT, kernel_kinds.TRANSFORMS, kernel_kinds.OTHER)
 _USUAL_PRECISION = "bf16"
 
 
@@ -14,7 +16,7 @@ def bound_of(kind: str) -> Bound:
         return "communication"
     if kind in _COMPUTES:
         return "compute"
-    return "unknown" if kind == kernel_kinds.OTHER else "memory"
+    return "unknown" if kind in _NEITHER else "memory"
 
 
 def expected_ratio(bound: Bound, here: str | None, there: str | None, precision: str | None = None) -> float | None:

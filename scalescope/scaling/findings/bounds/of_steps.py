@@ -1,12 +1,16 @@
 """What steps tell by themselves beside, or in place of, what a replay prices."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.as_run.step import step_as_run
+from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.finding import Finding, ranked
 from scalescope.scaling.findings.bounds.bare_transfer import bare_transfer
 from scalescope.scaling.findings.bounds.rank_apart import with_ranks_apart
 from scalescope.scaling.findings.candidate import may_wait_unseen
+from scalescope.scaling.findings.hosts.debug_modes import unpriced_modes
+from scalescope.scaling.findings.hosts.worker_cores import with_worker_cores
 from scalescope.scaling.rank.record import RankRecord
 
 #: Where traces lack what ran, or what stands side by side is not the same, the parts of a step are not what ranks did:
@@ -14,7 +18,9 @@ from scalescope.scaling.rank.record import RankRecord
 _NOT_WHAT_RANKS_DID = ("lost", "other_steps", "unknown_collectives", "several_devices")
 
 
-def with_bounds(analysis: RunAnalysis, records: Mapping[int, RankRecord]) -> list[Finding] | None:
+def with_bounds(
+    analysis: RunAnalysis, records: Mapping[int, RankRecord], host: Sequence[HostCause] = ()
+) -> list[Finding] | None:
     """Return a run's findings with what its steps tell where no replay prices them, or does not know what ranks wait
     for; None where one does, or steps tell nothing either.
     """
@@ -24,4 +30,8 @@ def with_bounds(analysis: RunAnalysis, records: Mapping[int, RankRecord]) -> lis
     if unpriced is None and not may_wait_unseen(analysis):
         return None
     told = with_ranks_apart(analysis, analysis.findings)
-    return told if unpriced is None else ranked([*told, *bare_transfer(analysis, records, told)])
+    if unpriced is None:
+        return told
+    modes = unpriced_modes(host, step_as_run(analysis)[0].value, on_cpu=analysis.activity == "cpu")
+    told = with_worker_cores(analysis, records, host, ranked([*told, *modes]))
+    return ranked([*told, *bare_transfer(analysis, records, told)])

@@ -4,8 +4,11 @@ from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from scalescope.scaling.evidence.host_cause import HostCause, HostCode, HostFigure
+from scalescope.scaling.evidence.interruptions import SHORTEST_NS
 from scalescope.scaling.finding import IN_STEPS, READ_VALUES, Cure, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene, Seen
+from scalescope.scaling.findings.hosts.worker_cores import is_everywhere, loads_in_workers, workers_row
+from scalescope.scaling.rank.loading import from_workers
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.ranks.reads import read_activities
 from scalescope.scaling.replay.removal import Removal, What
@@ -45,14 +48,20 @@ def host_causes(scene: Scene) -> Iterator[Candidate]:
         # what two causes of one host would take out alike is the larger one's: dealt out, each had half of it
         if scene.worth_a_look(_longest_ns(causes) / 1e6) and removals not in known:
             known.add(removals)
+            in_workers = _starved_by_workers(scene, causes)
             yield Candidate(
                 code=code,
                 rank=rank,
                 removals=removals,
+                least_ms=min(one.typical_ns for one in causes) / 1e6 if in_workers else 0.0,
                 surely=(Removal("waits", rank),) if code == "synchronising" else (),
                 beyond_ms=_beyond_ms(causes),
-                evidence=(*_evidence(causes), *(_read_values(scene, rank) if code == "synchronising" else ())),
-                remedy=_remedy(scene, code),
+                evidence=(
+                    *_evidence(causes),
+                    *(_read_values(scene, rank) if code == "synchronising" else ()),
+                    *([workers_row(scene.analysis)] if in_workers else []),
+                ),
+                remedy=Remedy(cure="cheaper_workers") if in_workers else _remedy(scene, code, causes),
             )
 
 
@@ -105,6 +114,9 @@ def _pausing(scene: Scene, cause: HostCause) -> Iterator[Candidate]:
 
 def _removals(scene: Scene, code: HostCode, rank: int | None, causes: Sequence[HostCause]) -> tuple[Removal, ...]:
     what: What
+    if _starved_by_workers(scene, causes):
+        # of all ranks alike no other one tells what it would take; what is short of cores makes batches late, too
+        return (Removal("uneven", ns=SHORTEST_NS), Removal("data"))
     if code == "host_starved":
         # hosts differ by themselves: where a host is known to be interrupted, only that is taken out
         between = rank is not None and any(one.kind == "interruptions" for cause in causes for one in cause.evidence)
@@ -118,6 +130,10 @@ def _removals(scene: Scene, code: HostCode, rank: int | None, causes: Sequence[H
     else:
         return _pauses(rank, causes)
     return (Removal(what, rank),)
+
+
+def _starved_by_workers(scene: Scene, causes: Sequence[HostCause]) -> bool:
+    return any(map(is_everywhere, causes)) and loads_in_workers(scene.replayer.records)
 
 
 def _pauses(rank: int | None, causes: Sequence[HostCause]) -> tuple[Removal, ...]:
@@ -159,9 +175,11 @@ def _annotated(scene: Scene, rank: int | None, causes: Sequence[HostCause]) -> b
     return bool(ranks) and max(known) >= 0.5 * len(ranks) * sum(cause.typical_ns for cause in causes)
 
 
-def _remedy(scene: Scene, code: HostCode) -> Remedy:
+def _remedy(scene: Scene, code: HostCode, causes: Sequence[HostCause] = ()) -> Remedy:
     if code != "data_loading":
         return Remedy(cure=_CURES[code])
+    if not scene.ours and any(from_workers(one.name) for cause in causes for one in cause.evidence):
+        return Remedy(cure="load_faster")  # ahead they are already
     # null: as many as cores are left, which decoding images can use and cutting tokens cannot
     images = scene.facts is not None and scene.facts.dataset == "image_folder"
     return Remedy(cure="load_ahead", overrides=scene.overrides("data.workers=null" if images else "data.workers=4"))

@@ -7,11 +7,13 @@ others; it costs at least what each launch takes beyond its shortest one, on any
 
 from collections.abc import Iterator, Sequence
 
-from scalescope.scaling.finding import EvidenceRow, Remedy
+from scalescope.scaling.finding import Cure, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import WORTH_A_LOOK, Candidate, Scene
 from scalescope.scaling.replay.removal import Removal
 
 _TURNS = "by_turns"
+#: What is done where the ranks' threads, or their loaders' workers, take turns on their cores.
+_TURNS_ON_CORES: frozenset[Cure] = frozenset({"fewer_threads", "cheaper_workers"})
 
 
 def oversubscribed(scene: Scene) -> Iterator[Candidate]:
@@ -32,15 +34,17 @@ def oversubscribed(scene: Scene) -> Iterator[Candidate]:
 
 
 def without_its_symptoms(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return candidates without what threads that take turns make by themselves, where they do."""
-    if not any(one.remedy is not None and one.remedy.cure == "fewer_threads" for one in candidates):
+    """Return candidates without what threads and processes that take turns make by themselves, where they do."""
+    cures = {one.remedy.cure for one in candidates if one.remedy is not None}
+    if not cures & _TURNS_ON_CORES:
         return list(candidates)
-    return [one for one in candidates if not _is_symptom(one)]
+    late = "cheaper_workers" in cures  # workers that are short of cores, too, make batches late
+    return [one for one in candidates if not _is_symptom(one) and not (late and one.code == "data_loading")]
 
 
 def _is_symptom(one: Candidate) -> bool:
     if one.code == "host_starved":
-        return one.remedy is None or one.remedy.cure != "fewer_threads"
+        return one.remedy is None or one.remedy.cure not in _TURNS_ON_CORES
     if one.code == "slower_compute":
         return any(row.name == _TURNS for row in one.evidence)
     return one.code in ("unsteady", "alternating_load") or (one.seen is not None and one.seen.steps == 1)

@@ -47,6 +47,13 @@ def whole_by_collectives(trace: Trace, steps: Steps, run: Ints) -> int:
     return min(max(0, len(steps) - 1), _before(steps, np.flatnonzero(counts[0] > counts[1])))
 
 
+def whole_by_operators(trace: Trace, steps: Steps) -> int:
+    """Return how many steps of the loop's thread are whole, whatever ran beside it: all but the last; 0 where the trace
+    names no steps, or is not cut. A profiler writes a thread's operators in the order of time.
+    """
+    return len(steps) - 1 if trace.cut_off and len(steps) > 1 else 0
+
+
 def _before(steps: Steps, broken: Ints) -> int:
     """Return how many steps come before the first that is not whole; `broken`: indices of steps, -1 for none."""
     return int(min(broken[broken >= 0], default=len(steps)))

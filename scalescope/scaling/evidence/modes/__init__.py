@@ -1,0 +1,1 @@
+"""What a host does because of a mode that its program is run in."""

@@ -1,0 +1,1 @@
+"""What hosts say that is told with a replay and without one."""

@@ -1,0 +1,99 @@
+"""Modes for debugging that are left on: told with what they cost, on devices against a host that runs without them."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scalescope.report.text.cures import cure_elsewhere
+from scalescope.report.text.findings import because, first_sentence
+from scalescope.scaling.analyze import analyze
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.finding import Finding
+from tests.host_traces import HostTrace, optimise, plain_step
+
+STEPS, KERNEL_US = 5, 60.0
+
+
+class Blocking(HostTrace):
+    """A host whose launches return when their kernels are through."""
+
+    def _on_device(self, name: str, category: str, begin: float, us: float, number: int) -> None:
+        super()._on_device(name, category, begin, us, number)
+        if category == "kernel":
+            launch = next(one for one in reversed(self.events) if one["args"].get("correlation") == number
+                          and one["cat"] == "cuda_runtime")  # fmt: skip
+            self.clock = max(self.clock, self.device_free + 2.0)
+            launch["dur"] = round(self.clock - launch["ts"], 3)
+
+
+def looking(trace: HostTrace, _number: int, each: int = 1) -> None:
+    """A step under anomaly detection; `each`: it looks behind every so many nodes."""
+    for _ in range(20):
+        with trace.inside("cpu_op", "aten::view"):
+            trace.python(100.0)  # what Python takes to format where it was called
+        trace.python()
+        trace.kernel("aten::addmm", KERNEL_US)
+        trace.kernel("aten::relu", KERNEL_US / 4)
+    with trace.backward():
+        for layer in range(20):
+            with trace.inside("cpu_op", "autograd::engine::evaluate_function: AddmmBackward0"):
+                with trace.inside("cpu_op", "AddmmBackward0"):
+                    trace.kernel("aten::mm", 2 * KERNEL_US)
+                if layer % each == 0:
+                    trace.kernel("aten::isnan", 3.0, "ne")
+                    trace.kernel("aten::any", 3.0, "any")
+                    trace.item()
+    optimise(trace)
+
+
+def plain(trace: HostTrace, _number: int) -> None:
+    plain_step(trace, KERNEL_US)
+
+
+def written(folder: Path, *ranks: tuple[type[HostTrace], Callable[[HostTrace, int], None]]) -> float:
+    """Write what each rank runs; return the last one's mean step, ms."""
+    for rank, (kind, step) in enumerate(ranks):
+        trace = kind(rank, len(ranks)).steps(STEPS, step)
+        trace.write(folder)
+    steps = [one["ts"] for one in trace.events if one["name"].startswith("ProfilerStep#")]
+    return float(steps[-1] - steps[0]) / (len(steps) - 1) / 1e3
+
+
+def findings(folder: Path) -> list[Finding]:
+    (answer,) = analyze([folder], jobs=1)
+    assert isinstance(answer, RunAnalysis)
+    return answer.findings
+
+
+def first(folder: Path) -> Finding:
+    return findings(folder)[0]
+
+
+def test_anomaly_detection_on_all_devices_is_told_and_not_the_waits_that_it_makes(tmp_path: Path) -> None:
+    took = written(tmp_path / "looks", *[(HostTrace, looking)] * 2)
+    without = written(tmp_path / "plain", *[(HostTrace, plain)] * 2)
+    one = first(tmp_path / "looks")
+    assert (one.code, one.rank, one.at_least) == ("debug_mode", None, True)
+    assert one.ms is not None and 0.3 * (took - without) <= one.ms <= 1.05 * (took - without)
+    assert "all ranks look for NaN" in because(one) and "20 times a step" in because(one)
+    assert one.remedy is not None and one.remedy.cure == "no_anomaly_detection"
+    assert all(found.code != "synchronising" for found in findings(tmp_path / "looks"))
+
+
+def test_a_look_at_few_tensors_is_no_anomaly_detection(tmp_path: Path) -> None:
+    written(tmp_path, *[(HostTrace, lambda trace, number: looking(trace, number, each=4))] * 2)
+    assert all(one.code != "debug_mode" for one in findings(tmp_path))
+
+
+def test_launches_that_wait_for_their_kernels_are_told_with_the_variable(tmp_path: Path) -> None:
+    took = written(tmp_path / "blocking", *[(Blocking, plain)] * 2)
+    hosts = written(tmp_path / "plain", *[(HostTrace, plain)] * 2)
+    kernels = 20 * (1.25 + 2) * KERNEL_US / 1e3 + 4 * 0.02
+    without = max(hosts, kernels)
+    one = first(tmp_path / "blocking")
+    assert (one.code, one.rank, one.at_most) == ("debug_mode", None, True)
+    assert one.ms == pytest.approx(took - without, rel=0.25)
+    assert "CUDA_LAUNCH_BLOCKING=1" in first_sentence([one], took, 2)
+    assert one.remedy is not None and "CUDA_LAUNCH_BLOCKING" in cure_elsewhere(one.remedy)
+    assert all(found.code != "debug_mode" for found in findings(tmp_path / "plain"))

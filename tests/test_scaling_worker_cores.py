@@ -1,0 +1,59 @@
+"""Ranks on CPUs whose loaders' workers take their cores: no trace has these processes, and so they are suspects."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from scalescope.report.text.cures import cure_text
+from scalescope.report.text.findings import because
+from scalescope.scaling.answer import RunAnalysis
+from tests.gloo_traces import GlooJob, analysed
+
+STEPS, OPERATORS, EACH_MS = 6, 40, 0.5
+FROM_WORKERS = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
+ALONE = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+def job(folder: Path, loader: str, slices: tuple[int, ...]) -> tuple[RunAnalysis, float]:
+    """Run steps in which each rank loses its core so many times for 8 ms; return the answer, and what that costs."""
+    chance, made, cost = random.Random(7), GlooJob(), 0.0
+    for number in range(STEPS):
+        made.step(number + 3)
+        longest = 0.0
+        for rank in (0, 1):
+            begin = made.now[rank]
+            made.sleep(rank, 0.3)
+            made._event(rank, "user_annotation", loader, begin, made.now[rank])
+            lost = chance.sample(range(OPERATORS), slices[number % len(slices)])
+            for at in range(OPERATORS):
+                made.compute(EACH_MS + 8.0 * (at in lost), f"aten::op{at}", rank)
+            longest = max(longest, 8.0 * len(lost))
+        cost += longest / STEPS
+        made.all_reduce(1.0)
+    return analysed(made.write(folder)), cost
+
+
+def test_cores_that_workers_take_are_told_with_the_workers_as_suspects(tmp_path: Path) -> None:
+    answer, cost = job(tmp_path, FROM_WORKERS, (2, 3))
+    one = answer.findings[0]
+    assert (one.code, one.rank) == ("host_starved", None)
+    assert one.ms == pytest.approx(cost, rel=0.25)
+    assert "perhaps the worker processes of their own loaders" in because(one)
+    assert one.remedy is not None and "loaders' workers" in cure_text(one.remedy)
+    assert all(found.code != "data_loading" for found in answer.findings)
+
+
+def test_without_worker_processes_none_is_a_suspect(tmp_path: Path) -> None:
+    answer, _ = job(tmp_path, ALONE, (2, 3))
+    assert all("worker" not in because(one) for one in answer.findings)
+
+
+def test_workers_on_quiet_cores_are_no_cause(tmp_path: Path) -> None:
+    answer, _ = job(tmp_path, FROM_WORKERS, (0,))
+    assert all(one.code != "host_starved" for one in answer.findings)
+
+
+def test_workers_that_are_started_with_each_epoch_take_the_cores_of_few_steps(tmp_path: Path) -> None:
+    answer, _ = job(tmp_path, FROM_WORKERS, (6, 0, 0))
+    assert all(one.remedy is None or one.remedy.cure != "cheaper_workers" for one in answer.findings)
