@@ -5,11 +5,13 @@ from dataclasses import dataclass
 
 from scalescope.records.console import counted
 from scalescope.records.steps.annotations import LOADING
-from scalescope.report.drawing.numbers import factor, figure, listing, milliseconds, percent
+from scalescope.report.drawing.numbers import factor, figure, listing, milliseconds, ordinal, percent
+from scalescope.report.text.host_places import each_pass, lock_waits
 from scalescope.scaling.finding import (
     ANOMALY,
     BESIDE,
     BESIDES,
+    EVERY,
     EXPOSED,
     HIDDEN,
     IN_STEPS,
@@ -17,6 +19,7 @@ from scalescope.scaling.finding import (
     LATE,
     LAUNCHES_DIFFER,
     LOADS,
+    LOCK_WAITS,
     PASSES,
     READ_VALUES,
     SHOWN_BY_WAITS,
@@ -196,6 +199,10 @@ def _stall(finding: Finding) -> str:
     if (steps := _row(finding, IN_STEPS)) is not None and steps.ms is not None:
         often = f"in {steps.calls:.0f} of {steps.value:.0f} steps"
         nothing = f"{whose} nothing that is recorded {_UNRECORDED} for {milliseconds(steps.ms)} {often}"
+    if (every := _row(finding, EVERY)) is not None and every.value is not None:
+        nothing += f", every {ordinal(round(every.value))} one,"
+    if (each := each_pass(finding, row)) is not None:
+        return f"{whose} nothing that is recorded for {milliseconds(row.ms)} a step, {each}{_shown(finding)}"
     return f"{nothing}{where}{_shown(finding)}"
 
 
@@ -229,6 +236,8 @@ def _starved(finding: Finding) -> str:
     if threads is not None and threads.value is not None and cores is not None and cores.value is not None:
         number = f"{cores.value:.0f} core{'s' if cores.value != 1 else ''}"
         return f"the ranks compute with {counted(round(threads.value), 'thread')} on {number}, which take turns"
+    if (waits := _row(finding, LOCK_WAITS)) is not None:
+        return lock_waits(finding, waits)
     row, off = _row(finding, "host_ms"), _row(finding, "interruptions")
     if off is not None and off.ms is not None:
         whose, which = ("their hosts stand", "their") if finding.rank is None else ("its host stands", "its")

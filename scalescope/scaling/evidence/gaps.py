@@ -20,8 +20,10 @@ from scalescope.scaling.evidence.host_timeline import SHORTEST_GAP_NS, HostTimel
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 from scalescope.scaling.trace.intervals import Intervals, Ints, clip, covered_before, covers, distinct, union
 
-#: So many places are kept a rank, those with the longest gaps.
-MOST_PLACES = 32
+#: So many places are kept a rank, those with the longest gaps, and of the others those that take most.
+MOST_PLACES, MANY_PLACES = 28, 4
+#: A place with so many gaps a step has several.
+SEVERAL = 3
 
 #: Where in a step a gap lies, in the order of a step.
 Phase = Literal["before_first", "forward", "backward", "optimizer", "between", "after_last"]
@@ -41,13 +43,23 @@ class GapLocation(msgspec.Struct, frozen=True, order=True):
     copies_follow: bool = False  # of a gap before the first operator: the device's next work is a copy of host memory
 
 
-class PlacedGaps(msgspec.Struct, frozen=True):
+class PlacedGaps(msgspec.Struct, frozen=True, omit_defaults=True):
     """The gaps at one place."""
 
     place: GapLocation
     ns: tuple[int, ...]  # a step, all together
     longest_ns: tuple[int, ...]  # a step, of one
     count: int  # in all steps
+    several: "SeveralGaps | None" = None  # of a place with several a step
+
+
+class SeveralGaps(msgspec.Struct, frozen=True, array_like=True):
+    """What several gaps a step at one place are like."""
+
+    counts: tuple[int, ...]  # a step
+    typical_ns: int  # of one: the median in all steps, which a few long ones do not move
+    elsewhere_ns: int  # of one at all other places, the same
+    as_long_elsewhere: int  # how many there are at least half as long as the typical one here
 
 
 class Gaps(msgspec.Struct, frozen=True):
@@ -128,9 +140,14 @@ def placed_gaps(host: HostTimeline, gaps: Located, first_copies: Mask) -> Gaps:
     longest = np.zeros_like(table)
     np.add.at(table, (gaps.place, gaps.step), length)
     np.maximum.at(longest, (gaps.place, gaps.step), length)
-    counts = np.bincount(gaps.place, minlength=table.shape[0])
+    each = np.zeros_like(table)
+    np.add.at(each, (gaps.place, gaps.step), 1)
+    counts = each.sum(axis=1)
     order = np.argsort(-longest.max(axis=1), kind="stable")
     kept, dropped = order[:MOST_PLACES], order[MOST_PLACES:]
+    # many short ones at one place may take more than the longest of another
+    many = dropped[np.argsort(-table[dropped].sum(axis=1), kind="stable")][:MANY_PLACES]
+    kept, dropped = np.concatenate((kept, many)), np.setdiff1d(dropped, many)
     name = [*host.names, NOTHING]  # -1 is the last
     places = []
     for row in kept[counts[kept] > 0].tolist():
@@ -138,8 +155,20 @@ def placed_gaps(host: HostTimeline, gaps: Located, first_copies: Mask) -> Gaps:
         copies = phase == _BEFORE and bool(first_copies.mean() > 0.5)
         place = GapLocation(PHASES[phase], name[before], name[after], name[inside], copies)
         sums, longests = tuple(table[row].tolist()), tuple(longest[row].tolist())
-        places.append(PlacedGaps(place, sums, longests, int(counts[row])))
+        several = None
+        if counts[row] >= SEVERAL * len(host):
+            here = gaps.place == row
+            several = _several(length[here], length[~here], each[row])
+        places.append(PlacedGaps(place, sums, longests, int(counts[row]), several))
     return Gaps(tuple(places), int(longest[dropped].max()) if dropped.size else 0)
+
+
+def _several(here: Ints, elsewhere: Ints, counts: Ints) -> SeveralGaps:
+    typical = int(np.median(here))
+    # what is shorter is not seen: beside many gaps here a few long ones elsewhere are not what is usual there
+    unseen = np.full(max(0, here.size - elsewhere.size), SHORTEST_GAP_NS)
+    usual = int(np.median(np.concatenate((elsewhere, unseen))))
+    return SeveralGaps(tuple(counts.tolist()), typical, usual, int((2 * elsewhere >= typical).sum()))
 
 
 def _phases(host: HostTimeline, gaps: Intervals, step: Ints, loading: Intervals) -> Ints:

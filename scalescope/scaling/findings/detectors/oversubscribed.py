@@ -32,9 +32,16 @@ def oversubscribed(scene: Scene) -> Iterator[Candidate]:
 
 
 def without_its_symptoms(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return candidates without what threads that take turns make by themselves, where they do."""
+    """Return candidates without what threads that take turns make by themselves, where they do.
+
+    On a core, or on the interpreter's lock: what the rank then computes more slowly is no cause of its own.
+    """
+    locked = {
+        one.removals[1:] for one in candidates if one.remedy is not None and one.remedy.cure == "free_interpreter"
+    }
+    candidates = [one for one in candidates if not (one.code == "slower_compute" and one.removals in locked)]
     if not any(one.remedy is not None and one.remedy.cure == "fewer_threads" for one in candidates):
-        return list(candidates)
+        return candidates
     return [one for one in candidates if not _is_symptom(one)]
 
 
