@@ -354,6 +354,44 @@ def test_a_sleep_of_5_ms_at_one_place_is_no_wait_for_the_lock(tmp_path: Path) ->
     assert {(one.code, one.rank, one.evidence[0].kind) for one in found} == {("host_stall", 1, "gap")}
 
 
+@pytest.mark.parametrize(
+    ("rank_1_us", "where"),
+    [
+        ((3e3, 0.0), "before all_gather_object, which pickles"),
+        ((0.0, 3e3), "in all_gather_object, which pickles and unpickles"),
+    ],
+)
+def test_pickling_for_a_collective_of_objects_names_it(
+    rank_1_us: tuple[float, float], where: str, tmp_path: Path
+) -> None:
+    """Two exchanges, of counts and of bytes, are all that was recorded: a stall before `aten::empty` was told."""
+
+    def gathers(trace: HostTrace, pickles_us: float, unpickles_us: float) -> None:
+        plain_step(trace, KERNEL_US)
+        trace.idle(pickles_us)
+        for name in ("empty", "set_", "to", "empty", "to", "lift_fresh", "to", "zeros", "select", "unsqueeze"):
+            with trace.inside("cpu_op", f"aten::{name}"):
+                pass
+        for read in (("gt", "is_nonzero", "item", "resize_", "empty", "slice"), ("to", "detach", "resolve_conj")):
+            for name in ("c10d::allgather_", *read):
+                with trace.inside("cpu_op", name if "::" in name else f"aten::{name}"):
+                    pass
+        trace.idle(unpickles_us)
+        trace.kernel("aten::add", KERNEL_US)
+
+    def rank_0(trace: HostTrace, number: int) -> None:
+        gathers(trace, 0.0, 0.0)
+
+    def rank_1(trace: HostTrace, number: int) -> None:
+        gathers(trace, *rank_1_us)
+
+    stall = next(one for one in causes_of(tmp_path, rank_0, rank_1) if one.code == "host_stall")
+    assert stall.rank == 1 and stall.typical_ns == pytest.approx(3e6, rel=0.05)
+    first = _first_finding(tmp_path)
+    assert where in because(first)
+    assert first.remedy is not None and first.remedy.cure == "tensors_not_objects"
+
+
 def test_a_host_on_which_everything_takes_three_times_as_long_is_starved(tmp_path: Path) -> None:
     """Though it may be a slow one: hosts that differ by less are nobody's fault."""
     (found,) = causes_of(tmp_path, undisturbed, undisturbed, slow=(1.0, 3.0))

@@ -51,6 +51,7 @@ Cure = Literal[
     "load_faster",  # ahead it is already: batches are made slower than they are taken
     "look_at_host",
     "less_python",  # at a place that a host comes to many times a step
+    "tensors_not_objects",  # are to be exchanged
     "do_less_often",  # what some steps do beside training
     "free_cores",
     "free_interpreter",  # of what another thread of the process computes in Python

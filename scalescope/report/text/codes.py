@@ -7,6 +7,7 @@ from scalescope.records.console import counted
 from scalescope.records.steps.annotations import LOADING
 from scalescope.report.drawing.numbers import factor, figure, listing, milliseconds, ordinal, percent
 from scalescope.report.text.host_places import each_pass, lock_waits
+from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.finding import (
     ANOMALY,
     BESIDE,
@@ -187,6 +188,10 @@ def _stall(finding: Finding) -> str:
         return "its host launches nothing for a while"
     place = row.name.removeprefix("gap_before ")
     where = f" before {place}" if place != row.name else ""
+    if row.name.startswith("gap_in "):
+        where = f" in {row.name.removeprefix('gap_in ')}, which pickles and unpickles"
+    elif place in OBJECT_COLLECTIVES.values():
+        where += ", which pickles"
     whose = "the hosts do" if finding.rank is None else "its host does"
     if (some := _in_steps(finding)) is not None and row.name == "idle_launch":
         hosts = "the hosts keep" if finding.rank is None else "its host keeps"

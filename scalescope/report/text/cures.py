@@ -50,6 +50,10 @@ CURES: dict[Cure, CureText] = {
         "do less in Python at that place",
         "no hook on each gradient, no callback or log after each layer: once a step for all of them, or rarely",
     ),
+    "tensors_not_objects": CureText(
+        "exchange tensors, not Python objects, and less often",
+        "dist.all_gather or all_reduce of one tensor of figures; objects once an epoch, or written by each rank",
+    ),
     "do_less_often": CureText(
         "see what those steps do beside training, and do it less often or in the background",
         "validation, saving or logging under `if step % … == 0`: rarely, shared by all ranks, or in another process",

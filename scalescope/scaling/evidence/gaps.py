@@ -16,6 +16,7 @@ from typing import Literal, get_args
 import msgspec
 import numpy as np
 
+from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.evidence.host_timeline import SHORTEST_GAP_NS, HostTimeline, Mask, Spans
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 from scalescope.scaling.trace.intervals import Intervals, Ints, clip, covered_before, covers, distinct, union
@@ -89,7 +90,8 @@ def locate(host: HostTimeline, stretches: Intervals, loading: Intervals) -> "Loc
     """Tell where quiet stretches (disjoint) lie; operators inside `loading` are no part of the step's work."""
     step = host.step_of(stretches.starts)
     phase = _phases(host, stretches, step, loading)
-    before, after = _neighbours(host.operators, stretches)
+    objects = np.array([name in OBJECT_COLLECTIVES.values() for name in host.names], bool)
+    before, after = _neighbours(host.operators, stretches, objects)
     # what another step ended or begins with is no part of the place
     before[phase == _BEFORE] = -1
     after[phase == _AFTER] = -1
@@ -198,13 +200,16 @@ def _phases(host: HostTimeline, gaps: Intervals, step: Ints, loading: Intervals)
     return phase
 
 
-def _neighbours(operators: Spans, gaps: Intervals) -> tuple[Ints, Ints]:
-    """Return the names of the operators that begin or end last before each gap, and next after it; -1 for none."""
+def _neighbours(operators: Spans, gaps: Intervals, objects: Mask) -> tuple[Ints, Ints]:
+    """Return the names of the operators that begin or end last before each gap, and next after it; -1 for none.
+
+    `objects`: by name, whether it is a collective of objects, which ends with the last operator in it.
+    """
     size = len(operators)
     nothing = np.full(gaps.starts.size, -1, np.int64)
     if not size:
         return nothing, nothing.copy()
-    by_end = np.argsort(operators.end, kind="stable")
+    by_end = np.lexsort((objects[operators.name], operators.end))
     ended = operators.end[by_end]
     far = np.iinfo(np.int64).max
     begun = np.searchsorted(operators.start, gaps.starts, side="right") - 1

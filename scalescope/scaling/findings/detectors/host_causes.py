@@ -7,6 +7,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
+from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.evidence.host_cause import HostCause, HostCode, HostFigure
 from scalescope.scaling.finding import EACH_PASS, EVERY, IN_STEPS, LOCK_WAITS, READ_VALUES, Cure, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene, Seen
@@ -187,6 +188,8 @@ def _remedy(scene: Scene, code: HostCode, causes: Sequence[HostCause]) -> Remedy
         return Remedy(cure="free_interpreter")
     if code == "host_stall" and max(causes, key=lambda cause: cause.typical_ns).each_pass_ns:
         return Remedy(cure="less_python")
+    if code == "host_stall" and _of_objects(max(causes, key=lambda cause: cause.typical_ns)):
+        return Remedy(cure="tensors_not_objects")
     if code != "data_loading":
         return Remedy(cure=_CURES[code])
     # null: as many as cores are left, which decoding images can use and cutting tokens cannot
@@ -201,6 +204,12 @@ def _evidence(causes: Sequence[HostCause]) -> tuple[EvidenceRow, ...]:
     return (*sorted(rows, key=lambda row: -(row.ms or 0.0))[:_MOST_EVIDENCE], *each)
 
 
+def _of_objects(cause: HostCause) -> bool:
+    """Tell whether a host pickles or unpickles at a stall's place, for a collective of Python objects."""
+    place = cause.place
+    return place is not None and bool({place.before, place.after, place.inside} & set(OBJECT_COLLECTIVES.values()))
+
+
 def _each_pass(cause: HostCause) -> EvidenceRow:
     before = cause.place.before if cause.place is not None else ""
     count = next((one.count for one in cause.evidence if one.kind == "gap"), None)
@@ -213,6 +222,9 @@ def _row(figure: HostFigure, cause: HostCause) -> EvidenceRow:
     name = f"{figure.name} in {figure.inside}" if figure.inside and figure.name else figure.name or figure.inside
     if figure.kind == "gap" and cause.place is not None:
         name = f"gap_before {cause.place.after or 'the end of the step'}"
+        objects = [one for one in (cause.place.inside, cause.place.before) if one in OBJECT_COLLECTIVES.values()]
+        if objects:  # which unpickles, inside or at its end
+            name = f"gap_in {objects[0]}"
     name = LOCK_WAITS if figure.kind == "lock_waits" else name
     return EvidenceRow(
         kind=_KINDS.get(figure.kind, "figure"),
