@@ -312,7 +312,8 @@ def test_a_hook_on_each_gradient_is_a_stall_at_its_place_however_other_processes
     assert stall.evidence[0].count == pytest.approx(20, abs=1)
     first = _first_finding(tmp_path)
     told = because(first)
-    assert "of the 20 times that it comes before torch::autograd::AccumulateGrad: Python there" in told
+    comes = "it comes" if alone else "they come"
+    assert f"of the 20 times that {comes} before torch::autograd::AccumulateGrad: Python there" in told
     assert first.remedy is not None and first.remedy.cure == "less_python"
 
 

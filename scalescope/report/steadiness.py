@@ -1,7 +1,8 @@
 """What is said of profiled steps beside the measured ones: what profiling costs, or that the machine was unsteady."""
 
 from scalescope.report.drawing.numbers import figure, milliseconds, percent
-from scalescope.scaling.answer import RunAnalysis, StepTimes
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.finding import is_of_steady_steps
 from scalescope.scaling.verdicts.step_rows.doubt import are_unlike, contradict, is_doubtful
 

@@ -8,7 +8,8 @@ were the shorter ones: then the machine was unsteady.
 
 import math
 
-from scalescope.scaling.answer import RunAnalysis, StepTimes
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.study_answer import Waterfall
 
 #: What recording costs of a step that hosts compute, at most: 1.6 µs an operator with its shapes, of which those of

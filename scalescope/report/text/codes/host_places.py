@@ -17,7 +17,8 @@ def each_pass(finding: Finding, gaps: EvidenceRow) -> str | None:
     # autograd's frame around a node says no more than the node
     place = f"before {after}" if before.startswith(ENGINE_FRAMES) else f"between {before} and {after}"
     each = milliseconds(row.ms)
-    return f"typically {each} each of the {row.calls:.0f} times that it comes {place}: Python there, such as a hook"
+    comes = "they come" if finding.rank is None else "it comes"
+    return f"typically {each} each of the {row.calls:.0f} times that {comes} {place}: Python there, such as a hook"
 
 
 def lock_waits(finding: Finding, waits: EvidenceRow) -> str:
