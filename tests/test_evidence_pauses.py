@@ -9,11 +9,14 @@ import pytest
 from host_traces import HostTrace, backward, forward, optimise
 
 from scalescope.records.statistics import share_95
+from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.evidence.compare import compare_hosts
 from scalescope.scaling.evidence.host_cause import HostCause
+from scalescope.scaling.finding import Finding
+from scalescope.scaling.findings.candidate import Seen
 from scalescope.scaling.ranks.read import read_ranks
 from scalescope.scaling.trace.sources import find_sources
 
@@ -50,6 +53,27 @@ def test_a_pause_in_every_third_step_is_a_stall_of_that_rank(tmp_path: Path) -> 
     assert [ns > 0 for ns in found.ns] == [False, True, False, False, True, False]
     assert found.typical_ns == pytest.approx(12.1e6 / 6, rel=0.05)
     assert found.evidence[0].share == pytest.approx(1 / 3)
+
+
+def _first_finding(folder: Path) -> Finding:
+    (answer,) = analyze([folder], jobs=1)
+    assert isinstance(answer, RunAnalysis)
+    return answer.findings[0]
+
+
+@pytest.mark.parametrize(("at", "period"), [((1, 5, 9), 4), ((1, 5, 10), None), ((1, 5), None), ((5, 7, 9), None)])
+def test_pauses_that_come_back_have_a_period_where_none_is_missing(
+    at: tuple[int, ...], period: int | None, tmp_path: Path
+) -> None:
+    pauses_ms = dict.fromkeys(at, 6.0)
+    (found,) = causes(tmp_path, pauses_ms, pauses_ms, steps=12)
+    assert found.period == period
+    first = _first_finding(tmp_path)
+    assert first.code == "host_stall"
+    assert ("every 4th one" in because(first)) == (period == 4)
+    seen = Seen(3, 12, period=found.period, error=0.15)  # how often is known of a period alone
+    low, high = seen.bounds(1.5)
+    assert (high - low < 0.5) == (period is not None)
 
 
 def test_ranks_that_pause_in_the_same_steps_do_so_together(tmp_path: Path) -> None:

@@ -52,8 +52,11 @@ Cure = Literal[
     "launch_apart",  # in a process of its own, what another thread of this one launches
     "load_faster",  # ahead it is already: batches are made slower than they are taken
     "look_at_host",
+    "less_python",  # at a place that a host comes to many times a step
+    "tensors_not_objects",  # are to be exchanged
     "do_less_often",  # what some steps do beside training
     "free_cores",
+    "free_interpreter",  # of what another thread of the process computes in Python
     "fewer_threads",
     "cheaper_workers",  # of loaders, on the cores that ranks compute on
     "compile",
@@ -148,6 +151,13 @@ class Reason(msgspec.Struct, frozen=True):
 LOADER_WORKERS = "loader_workers"
 #: Evidence of a cause that is there in some steps alone: `ms` in each of `calls` steps, of `value`.
 IN_STEPS = "in_steps"
+#: Evidence that such a cause comes back: it takes `ms` in every `value`-th step.
+EVERY = "every_so_many_steps"
+#: Evidence of gaps that are there whenever a host comes to a place: `ms` is what one of them typically takes, `calls`
+#: how many there are a step; the name ends with the operator before them.
+EACH_PASS = "each_pass_after"
+#: Evidence of waits that last Python's switch interval: `calls` a step, which take `ms`.
+LOCK_WAITS = "lock_waits"
 #: Evidence that a finding is of the job's own steady steps, not of those that a window holds: `ms` is their mean.
 STEADY_STEPS = "steady_steps"
 #: Evidence that all steps say how late a rank is, whatever its window holds: `ms` in the mean, of `value` steps.
@@ -261,10 +271,10 @@ def is_certain(finding: Finding) -> bool:
 
 
 def is_counted(evidence: Sequence[EvidenceRow]) -> bool:
-    """Tell whether evidence says what a rank does beyond the others in every step: its inputs, launches of its own, or
-    products that are longer without exception.
+    """Tell whether evidence says what a rank does beyond the others in every step: its inputs, launches of its own,
+    products that are longer without exception, or waits for the interpreter's lock.
     """
-    return any(row.name in (INPUTS, BESIDES, AT_LEAST) for row in evidence)
+    return any(row.name in (INPUTS, BESIDES, AT_LEAST, LOCK_WAITS) for row in evidence)
 
 
 def is_now_and_then(finding: Finding) -> bool:

@@ -50,6 +50,14 @@ CURES: dict[Cure, CureText] = {
         "find what holds that host up",
         "py-spy dump on that rank; gc.freeze() and gc.disable() in the loop; no I/O in the step",
     ),
+    "less_python": CureText(
+        "do less in Python at that place",
+        "no hook on each gradient, no callback or log after each layer: once a step for all of them, or rarely",
+    ),
+    "tensors_not_objects": CureText(
+        "exchange tensors, not Python objects, and less often",
+        "dist.all_gather or all_reduce of one tensor of figures; objects once an epoch, or written by each rank",
+    ),
     "do_less_often": CureText(
         "see what those steps do beside training, and do it less often or in the background",
         "validation, saving or logging under `if step % … == 0`: rarely, shared by all ranks, or in another process",
@@ -57,6 +65,10 @@ CURES: dict[Cure, CureText] = {
     "free_cores": CureText(
         "give each rank cores of its own",
         "taskset or numactl a rank, OMP_NUM_THREADS, no busy Python threads beside the loop",
+    ),
+    "free_interpreter": CureText(
+        "let another process do what a thread beside the training loop does in Python",
+        "py-spy dump on that rank names the thread; multiprocessing or loader workers for it",
     ),
     "fewer_threads": CureText(
         "compute with no more threads than there are cores",

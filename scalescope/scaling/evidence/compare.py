@@ -14,6 +14,7 @@ from scalescope.scaling.evidence.causes.starvation import starved_causes
 from scalescope.scaling.evidence.causes.synchronising import synchronising_causes
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.evidence.host_evidence import HostEvidence
+from scalescope.scaling.evidence.interruptions import is_lock_wait
 
 
 def compare_hosts(by_rank: Mapping[int, HostEvidence]) -> list[HostCause]:
@@ -40,38 +41,32 @@ def compare_hosts(by_rank: Mapping[int, HostEvidence]) -> list[HostCause]:
     return sorted(causes, key=lambda cause: -cause.typical_ns)
 
 
-#: A stall that a program makes itself is one gap a step, or a few; or one at each pass of a loop, all much alike: their
-#: mean is so much of the longest, at least, and the step with least of them has so much of what that with most has.
+#: A stall that a program makes itself is one gap a step, or a few; or one whenever the host comes to its place.
 _MOST_STALLS = 4
-_ALIKE, _STEPS_ALIKE = 0.25, 0.5
-#: And so many times as long as all that chance takes of the host.
-_TIMES_CHANCE = 2.0
 
 
 def _not_starved(common: CommonSteps, stalls: list[HostCause], starved: list[HostCause]) -> list[HostCause]:
-    """Leave out stalls that are a starved host's own: it is interrupted at some places in most steps by chance."""
+    """Leave out stalls that are a starved host's own: it is interrupted at some places in most steps by chance.
+
+    So are those of a host that waits for the interpreter's lock: it does so wherever Python runs.
+    """
     lost = {cause.rank: cause.typical_ns for cause in starved}
+    locked = {cause.rank for cause in starved if any(one.kind == "lock_waits" for one in cause.evidence)}
     return [
         one
         for one in stalls
-        if one.rank not in lost
-        or (one.typical_ns > lost[one.rank] and (one.evidence[0].count or 0) <= _MOST_STALLS)
-        or (one.typical_ns > _TIMES_CHANCE * lost[one.rank] and _at_each_pass(common, one))
+        if not (one.rank in locked and is_lock_wait(one.each_pass_ns or _mean_gap_ns(one)))
+        and (
+            one.rank not in lost
+            or one.each_pass_ns
+            or (one.typical_ns > lost[one.rank] and (one.evidence[0].count or 0) <= _MOST_STALLS)
+        )
     ]
 
 
-def _at_each_pass(common: CommonSteps, stall: HostCause) -> bool:
-    """Tell whether a rank's host stands still whenever it comes to a place, and for much the same time.
-
-    Chance makes few of a place's gaps long, and not as many in each step.
-    """
-    if stall.rank is None:
-        return False
-    row = next((one for one in common.by_rank[stall.rank].gaps.places if one.place == stall.place), None)
-    if row is None or not row.count:
-        return False
-    longest = sorted(row.longest_ns)[len(row.longest_ns) // 2]
-    return sum(row.ns) / row.count >= _ALIKE * longest and min(row.ns) >= _STEPS_ALIKE * max(row.ns)
+def _mean_gap_ns(stall: HostCause) -> float:
+    gaps = stall.evidence[0]
+    return gaps.ns / max(gaps.count or 0.0, 1.0)
 
 
 def busy_beyond_others(by_rank: Mapping[int, HostEvidence]) -> dict[int, list[int]]:

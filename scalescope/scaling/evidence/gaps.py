@@ -16,12 +16,15 @@ from typing import Literal, get_args
 import msgspec
 import numpy as np
 
+from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.evidence.host_timeline import SHORTEST_GAP_NS, HostTimeline, Mask, Spans
 from scalescope.scaling.trace.families import ENGINE_FRAMES
 from scalescope.scaling.trace.intervals import Intervals, Ints, clip, covered_before, covers, distinct, union
 
-#: So many places are kept a rank, those with the longest gaps.
-MOST_PLACES = 32
+#: So many places are kept a rank, those with the longest gaps, and of the others those that take most.
+MOST_PLACES, MANY_PLACES = 28, 4
+#: A place with so many gaps a step has several.
+SEVERAL = 3
 
 #: Where in a step a gap lies, in the order of a step.
 Phase = Literal["before_first", "forward", "backward", "optimizer", "between", "after_last"]
@@ -41,13 +44,23 @@ class GapLocation(msgspec.Struct, frozen=True, order=True):
     copies_follow: bool = False  # of a gap before the first operator: the device's next work is a copy of host memory
 
 
-class PlacedGaps(msgspec.Struct, frozen=True):
+class PlacedGaps(msgspec.Struct, frozen=True, omit_defaults=True):
     """The gaps at one place."""
 
     place: GapLocation
     ns: tuple[int, ...]  # a step, all together
     longest_ns: tuple[int, ...]  # a step, of one
     count: int  # in all steps
+    several: "SeveralGaps | None" = None  # of a place with several a step
+
+
+class SeveralGaps(msgspec.Struct, frozen=True, array_like=True):
+    """What several gaps a step at one place are like."""
+
+    counts: tuple[int, ...]  # a step
+    typical_ns: int  # of one: the median in all steps, which a few long ones do not move
+    elsewhere_ns: int  # of one at all other places, the same
+    as_long_elsewhere: int  # how many there are at least half as long as the typical one here
 
 
 class Gaps(msgspec.Struct, frozen=True):
@@ -77,7 +90,8 @@ def locate(host: HostTimeline, stretches: Intervals, loading: Intervals) -> "Loc
     """Tell where quiet stretches (disjoint) lie; operators inside `loading` are no part of the step's work."""
     step = host.step_of(stretches.starts)
     phase = _phases(host, stretches, step, loading)
-    before, after = _neighbours(host.operators, stretches)
+    objects = np.array([name in OBJECT_COLLECTIVES.values() for name in host.names], bool)
+    before, after = _neighbours(host.operators, stretches, objects)
     # what another step ended or begins with is no part of the place
     before[phase == _BEFORE] = -1
     after[phase == _AFTER] = -1
@@ -128,9 +142,14 @@ def placed_gaps(host: HostTimeline, gaps: Located, first_copies: Mask) -> Gaps:
     longest = np.zeros_like(table)
     np.add.at(table, (gaps.place, gaps.step), length)
     np.maximum.at(longest, (gaps.place, gaps.step), length)
-    counts = np.bincount(gaps.place, minlength=table.shape[0])
+    each = np.zeros_like(table)
+    np.add.at(each, (gaps.place, gaps.step), 1)
+    counts = each.sum(axis=1)
     order = np.argsort(-longest.max(axis=1), kind="stable")
     kept, dropped = order[:MOST_PLACES], order[MOST_PLACES:]
+    # many short ones at one place may take more than the longest of another
+    many = dropped[np.argsort(-table[dropped].sum(axis=1), kind="stable")][:MANY_PLACES]
+    kept, dropped = np.concatenate((kept, many)), np.setdiff1d(dropped, many)
     name = [*host.names, NOTHING]  # -1 is the last
     places = []
     for row in kept[counts[kept] > 0].tolist():
@@ -138,8 +157,20 @@ def placed_gaps(host: HostTimeline, gaps: Located, first_copies: Mask) -> Gaps:
         copies = phase == _BEFORE and bool(first_copies.mean() > 0.5)
         place = GapLocation(PHASES[phase], name[before], name[after], name[inside], copies)
         sums, longests = tuple(table[row].tolist()), tuple(longest[row].tolist())
-        places.append(PlacedGaps(place, sums, longests, int(counts[row])))
+        several = None
+        if counts[row] >= SEVERAL * len(host):
+            here = gaps.place == row
+            several = _several(length[here], length[~here], each[row])
+        places.append(PlacedGaps(place, sums, longests, int(counts[row]), several))
     return Gaps(tuple(places), int(longest[dropped].max()) if dropped.size else 0)
+
+
+def _several(here: Ints, elsewhere: Ints, counts: Ints) -> SeveralGaps:
+    typical = int(np.median(here))
+    # what is shorter is not seen: beside many gaps here a few long ones elsewhere are not what is usual there
+    unseen = np.full(max(0, here.size - elsewhere.size), SHORTEST_GAP_NS)
+    usual = int(np.median(np.concatenate((elsewhere, unseen))))
+    return SeveralGaps(tuple(counts.tolist()), typical, usual, int((2 * elsewhere >= typical).sum()))
 
 
 def _phases(host: HostTimeline, gaps: Intervals, step: Ints, loading: Intervals) -> Ints:
@@ -169,13 +200,16 @@ def _phases(host: HostTimeline, gaps: Intervals, step: Ints, loading: Intervals)
     return phase
 
 
-def _neighbours(operators: Spans, gaps: Intervals) -> tuple[Ints, Ints]:
-    """Return the names of the operators that begin or end last before each gap, and next after it; -1 for none."""
+def _neighbours(operators: Spans, gaps: Intervals, objects: Mask) -> tuple[Ints, Ints]:
+    """Return the names of the operators that begin or end last before each gap, and next after it; -1 for none.
+
+    `objects`: by name, whether it is a collective of objects, which ends with the last operator in it.
+    """
     size = len(operators)
     nothing = np.full(gaps.starts.size, -1, np.int64)
     if not size:
         return nothing, nothing.copy()
-    by_end = np.argsort(operators.end, kind="stable")
+    by_end = np.lexsort((objects[operators.name], operators.end))
     ended = operators.end[by_end]
     far = np.iinfo(np.int64).max
     begun = np.searchsorted(operators.start, gaps.starts, side="right") - 1

@@ -22,7 +22,7 @@ HostCode = Literal[
 class HostFigure(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that speaks for a cause, as a mean a step. `others_ns`: what the other ranks take for the same."""
 
-    kind: Literal["operator", "call", "annotation", "gap", "interruptions", "kernels", "mode"]
+    kind: Literal["operator", "call", "annotation", "gap", "interruptions", "lock_waits", "kernels", "mode"]
     name: str = ""
     inside: str = ""  # the operator or annotation that it lies in
     ns: float
@@ -50,6 +50,8 @@ class HostCause(msgspec.Struct, frozen=True, kw_only=True):
     place: GapLocation | None = None  # of a stall
     now_and_then: bool = False  # a stall in some steps, with 0 ns in the others; its evidence is of those that have it
     opening: bool = False  # of those, a single one in the window's first step, where recording itself begins
+    each_pass_ns: int = 0  # of a stall that is there whenever the host comes to its place: what one typically takes
+    period: int | None = None  # of a stall in some steps: it is there in every so manieth one, and in no other
     confidence: float = 1.0
     otherwise: HostCode | None = None
 

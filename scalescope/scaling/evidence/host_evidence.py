@@ -21,11 +21,12 @@ from scalescope.scaling.evidence.gaps import (
     without,
 )
 from scalescope.scaling.evidence.host_timeline import HostTimeline, Mask, host_timeline
-from scalescope.scaling.evidence.interruptions import Interruptions, interruptions
+from scalescope.scaling.evidence.interruptions import Interruptions, LockWaits, interruptions, lock_waits
 from scalescope.scaling.evidence.modes.debugging import Debugging, debugging
 from scalescope.scaling.evidence.pace import OperatorPace, operator_paces
 from scalescope.scaling.evidence.synchronising import Synchronisation, synchronisations
 from scalescope.scaling.evidence.waiting import held_up
+from scalescope.scaling.rank.cpu import WOKEN_NS
 from scalescope.scaling.rank.launches import is_kernel_launch
 from scalescope.scaling.rank.loading import copies_from_host
 from scalescope.scaling.rank.partition import OneRankShares
@@ -69,6 +70,7 @@ class HostEvidence(msgspec.Struct, frozen=True, kw_only=True):
     loading: tuple[Loading, ...] = ()
     gaps: Gaps = NO_GAPS
     interruptions: Interruptions | None = None
+    lock_waits: LockWaits | None = None
     synchronising: tuple[Synchronisation, ...] = ()
     allocating: tuple[Allocation, ...] = ()
     compiling: Compilation | None = None
@@ -83,19 +85,20 @@ def collect_host_evidence(
     shares: OneRankShares | None,
     device: Timeline | None = None,
     communication: Intervals = EMPTY,
+    ended: Ints | None = None,
 ) -> HostEvidence | None:
     """Return what a rank's trace says about its host, None where it recorded nothing of it.
 
     `steps`: the trace's. `loading`: when the loop's thread loads data; `communication`: on a CPU, when collectives
-    run; both disjoint. All in absolute ns. `shares`: the rank's partition. `device`: what ran on the device, None on a
-    CPU.
+    run; both disjoint. `ended`: when each of those does, ascending. All in absolute ns. `shares`: the rank's partition.
+    `device`: what ran on the device, None on a CPU.
     """
     host = host_timeline(trace, steps)
     if host is None:
         return None
     compiling = compiling_stretches(host)
     quiet = quiet_stretches(host)
-    waiting = held_up(host) if device is not None else intersect(union(quiet), communication)
+    waiting = held_up(host) if device is not None else _awaits(quiet, communication, ended)
     located = locate(host, without(quiet, loading, waiting, compiling, host.recording), loading)
     gaps = located if device is not None else located.of(~located.computes)
     around = Enclosing(host)
@@ -123,12 +126,25 @@ def collect_host_evidence(
         loading=_loadings(host, loading),
         gaps=placed_gaps(host, gaps, _copies_first(host, device)) if not calls_alone else NO_GAPS,
         interruptions=interruptions(located, len(host)) if not calls_alone else None,
+        lock_waits=lock_waits(located, len(host)) if not calls_alone else None,
         synchronising=synchronisations(host, device, around) if device is not None else (),
         allocating=allocations(host, device, around) if device is not None else (),
         compiling=compilation(host, compiling),
         operators=operator_paces(host),
         debugging=debugging(host, device),
     )
+
+
+def _awaits(quiet: Intervals, communication: Intervals, ended: Ints | None) -> Intervals:
+    """Return when a host that computes waits for a collective: it goes on when one ends.
+
+    A host that goes on while they run, as in hooks of the backward pass, did other things, and not wait.
+    """
+    if ended is not None and ended.size:
+        following = np.searchsorted(ended, quiet.starts)
+        soon = ended[np.minimum(following, ended.size - 1)] <= quiet.ends + WOKEN_NS
+        quiet = Intervals(quiet.starts[soon & (following < ended.size)], quiet.ends[soon & (following < ended.size)])
+    return intersect(union(quiet), communication)
 
 
 def _late(host: HostTimeline, shares: OneRankShares | None) -> PerStep:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from scalescope.scaling.evidence.host_calls import object_collectives
 from scalescope.scaling.rank.recorded import standstill
 from scalescope.scaling.rank.step_sources.profiler import PROFILER_STEP
 from scalescope.scaling.rank.step_sources.steps import Steps
@@ -95,6 +96,7 @@ def host_timeline(trace: Trace, steps: Steps) -> HostTimeline | None:
     if not len(operators) and not len(calls):
         return None
     annotations = _spans(trace.annotations, threads[:1], base)
+    names, operators = _with_object_collectives(trace.names, operators, threads[0])
     own = np.array([PROFILER_STEP.match(name) is None for name in trace.names], bool)
     instants = np.concatenate([operators.start, operators.end, calls.start, calls.end])
     instants.sort()
@@ -115,7 +117,7 @@ def host_timeline(trace: Trace, steps: Steps) -> HostTimeline | None:
         edges = np.array([instants[0], instants[-1] + 1], np.int64)
         numbers = (0,)
     return HostTimeline(
-        names=trace.names,
+        names=names,
         numbers=numbers,
         edges=edges,
         recording=recording,
@@ -126,6 +128,26 @@ def host_timeline(trace: Trace, steps: Steps) -> HostTimeline | None:
         beside=_launched_beside(trace, threads) + base,
         still=_long_enough(instants),
     )
+
+
+def _with_object_collectives(names: list[str], operators: Spans, loop: int) -> tuple[list[str], Spans]:
+    """Return names and operators with an operator around what each collective of Python objects makes."""
+    own = operators.of(operators.thread == loop)
+    found = object_collectives(own.start, own.end, own.name, names)
+    if not found:
+        return names, operators
+    added = sorted({name for _, _, name in found})
+    number = {name: len(names) + at for at, name in enumerate(added)}
+    outer = Spans(
+        np.array([start for start, _, _ in found], np.int64),
+        np.array([end for _, end, _ in found], np.int64),
+        np.array([number[name] for _, _, name in found], operators.name.dtype),
+        np.full(len(found), loop, operators.thread.dtype),
+        np.full(len(found), -1, operators.correlation.dtype),
+    )
+    columns = ("start", "end", "name", "thread", "correlation")
+    both = Spans(*(np.concatenate((getattr(outer, one), getattr(operators, one))) for one in columns))
+    return [*names, *added], both.of(np.argsort(both.start, kind="stable"))
 
 
 def _long_enough(instants: Ints) -> Intervals:

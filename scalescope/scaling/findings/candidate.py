@@ -96,16 +96,20 @@ class Seen(msgspec.Struct, frozen=True):
     steps: int
     of: int
     replayed: float = 0.0  # the share of the replayed steps that have it
+    period: int | None = None  # it is in every so manieth step, and in no other
+    error: float = 0.0  # of a period's: within what share of itself its length in one step is known
 
     @property
     def share(self) -> float:
-        return self.steps / self.of
+        return 1 / self.period if self.period else self.steps / self.of
 
     def bounds(self, ms: float) -> tuple[float, float]:
         """Return between what a cost that is so much in these steps lies in others, by how often the cause is there.
 
-        Once may be chance.
+        Once may be chance. How often a period's cause is there is known.
         """
+        if self.period:
+            return ms * max(0.0, 1 - self.error), ms * (1 + self.error)
         low, high = share_95(self.steps, self.of)
         return (0.0 if self.steps == 1 else ms * low / self.share), ms * high / self.share
 

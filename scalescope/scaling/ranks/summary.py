@@ -251,7 +251,12 @@ def _summarise_host(trace: Trace, timeline: CpuTimeline) -> RankSummary:
         before_window_ns=0,
         evidence=_evidence(trace, timeline.steps, 0, 0, whole),
         host_evidence=collect_host_evidence(
-            trace, timeline.steps, timeline.data, shares, communication=timeline.communication
+            trace,
+            timeline.steps,
+            timeline.data,
+            shares,
+            communication=timeline.communication,
+            ended=np.sort(np.array([one.end for one in timeline.collectives], np.int64)),
         ),
     )
 

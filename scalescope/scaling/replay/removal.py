@@ -43,7 +43,7 @@ class Removal(msgspec.Struct, frozen=True):
 
     what: What
     rank: int | None = None
-    ns: int = 0  # of a pause; from which on what varies is uneven
+    ns: int = 0  # of a pause; from which on what varies is uneven, or a gap is one where not GAP_NS
     now_and_then: bool = False  # a pause that is not there in each step
     transfers: tuple[tuple[int, ...], ...] = ()  # of rounds: the graph's, in rows that travel as their last one
 
@@ -77,7 +77,7 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
             _remove_extra(graph, side, rank, removal.what)
         else:
             for step in steps_of(side):
-                for row, excess in host_excess(side, rank, step, gaps_only=removal.what == "gaps"):
+                for row, excess in host_excess(side, rank, step, gaps_only=removal.what == "gaps", gap_ns=removal.ns):
                     _shorten_host(graph, rank, side.launches[rank, step], row, excess)
 
 
@@ -106,7 +106,7 @@ def _remove_slowness(graph: Graph, side: SideBySide, rank: int, *, by_turns: boo
         _even_out_dispatch(graph, side, rank, step)
 
 
-def host_excess(side: SideBySide, rank: int, step: int, *, gaps_only: bool) -> list[tuple[int, float]]:
+def host_excess(side: SideBySide, rank: int, step: int, *, gaps_only: bool, gap_ns: int = 0) -> list[tuple[int, float]]:
     """Return (launch, ns) where a rank's host takes longer than the others' does; loading data is left out of it.
 
     A gap may lie before a launch that the others do not make: a rank that writes a log reads its loss after it.
@@ -115,7 +115,7 @@ def host_excess(side: SideBySide, rank: int, step: int, *, gaps_only: bool) -> l
     if gaps_only:
         own = side.launches[rank, step]
         longer = np.where(own.stands_in < 0, own.host_ns - own.data_ns, longer)
-    chosen = np.flatnonzero(longer > (GAP_NS if gaps_only else 0))
+    chosen = np.flatnonzero(longer > ((gap_ns or GAP_NS) if gaps_only else 0))
     return list(zip(chosen.tolist(), longer[chosen].tolist(), strict=True))
 
 

@@ -2,15 +2,19 @@
 
 from scalescope.records.console import counted
 from scalescope.records.steps.annotations import LOADING
-from scalescope.report.drawing.numbers import milliseconds
+from scalescope.report.drawing.numbers import milliseconds, ordinal
 from scalescope.report.text.codes.evidence import first_of, in_some_steps, is_on_cpu, long_steps_of, row_of
+from scalescope.report.text.codes.host_places import each_pass, lock_waits
+from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.finding import (
     ANOMALY,
     BESIDE,
+    EVERY,
     HIDDEN,
     IN_STEPS,
     LATE,
     LOADER_WORKERS,
+    LOCK_WAITS,
     READ_VALUES,
     SHOWN_BY_WAITS,
     Finding,
@@ -72,6 +76,10 @@ def stall(finding: Finding) -> str:
         return "its host launches nothing for a while"
     place = row.name.removeprefix("gap_before ")
     where = f" before {place}" if place != row.name else ""
+    if row.name.startswith("gap_in "):
+        where = f" in {row.name.removeprefix('gap_in ')}, which pickles and unpickles"
+    elif place in OBJECT_COLLECTIVES.values():
+        where += ", which pickles"
     whose = "the hosts do" if finding.rank is None else "its host does"
     if (some := in_some_steps(finding)) is not None and row.name == "idle_launch":
         hosts = "the hosts keep" if finding.rank is None else "its host keeps"
@@ -84,6 +92,10 @@ def stall(finding: Finding) -> str:
     if (steps := row_of(finding, IN_STEPS)) is not None and steps.ms is not None:
         often = f"in {steps.calls:.0f} of {steps.value:.0f} steps"
         nothing = f"{whose} nothing that is recorded {_UNRECORDED} for {milliseconds(steps.ms)} {often}"
+    if (every := row_of(finding, EVERY)) is not None and every.value is not None:
+        nothing += f", every {ordinal(round(every.value))} one,"
+    if (each := each_pass(finding, row)) is not None:
+        return f"{whose} nothing that is recorded for {milliseconds(row.ms)} a step, {each}{_shown(finding)}"
     return f"{nothing}{where}{_shown(finding)}"
 
 
@@ -101,6 +113,8 @@ def starved(finding: Finding) -> str:
     if threads is not None and threads.value is not None and cores is not None and cores.value is not None:
         number = f"{cores.value:.0f} core{'s' if cores.value != 1 else ''}"
         return f"the ranks compute with {counted(round(threads.value), 'thread')} on {number}, which take turns"
+    if (waits := row_of(finding, LOCK_WAITS)) is not None:
+        return lock_waits(finding, waits)
     row, off = row_of(finding, "host_ms"), row_of(finding, "interruptions")
     if off is not None and off.ms is not None:
         whose, which = ("their hosts stand", "their") if finding.rank is None else ("its host stands", "its")

@@ -33,6 +33,8 @@ _AS_LONG = 0.5
 #: Longer than the turns that a scheduler gives to others, ns; and so many times as long as all else in the window.
 _NO_TURN_NS = 20_000_000
 _STANDS_OUT = 3
+#: So many pauses tell a period: two have one whatever made them.
+_LEAST_TIMES = 3
 #: Recording begins within this, ns: loading code, taking memory and collecting garbage take tens of milliseconds.
 _BEGINS_WITHIN_NS = 100_000_000
 
@@ -135,8 +137,21 @@ def _cause(common: CommonSteps, rank: int | None, place: GapLocation, ns: Ints) 
         evidence=(figure,),
         place=place,
         now_and_then=True,
+        period=_period(common, ns),
         opening=_is_of_recording(common, place, ns),
     )
+
+
+def _period(common: CommonSteps, ns: Ints) -> int | None:
+    """Return after how many steps a pause comes back, where it has done so at least twice and never otherwise."""
+    numbers = np.array(common.steps)
+    paused = numbers[ns > 0]
+    if paused.size < _LEAST_TIMES or numbers[-1] - numbers[0] != numbers.size - 1:
+        return None
+    period = int(paused[1] - paused[0])
+    regular = period > 1 and bool((np.diff(paused) == period).all())
+    whole = paused[0] - period < numbers[0] and paused[-1] + period > numbers[-1]
+    return period if regular and whole else None
 
 
 def _is_of_recording(common: CommonSteps, place: GapLocation, ns: Ints) -> bool:

@@ -6,6 +6,10 @@ operators, or, where a rank runs something of its own there, one before or after
 ranks stay at for long is told where it takes a large share of the step; such a stall is nobody's own, though one of
 them may be there for longer, as where ranks wait for a lock by turns.
 
+Many short gaps are a stall as well where a host stands still nearly whenever it comes to a place, as in a hook on each
+gradient or in logging after each layer: however far apart the longest of them are, which other processes on its cores
+make longer by chance, the typical one is long, and each step has about as many.
+
 A gap before a step's first operator may be loading that nobody annotated. It is, probably, where what the host then
 gives to the device first is a batch: a copy out of the host's memory.
 """
@@ -16,7 +20,7 @@ import msgspec
 import numpy as np
 
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps
-from scalescope.scaling.evidence.gaps import GapLocation, Gaps, PlacedGaps
+from scalescope.scaling.evidence.gaps import SEVERAL, GapLocation, Gaps, PlacedGaps
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
 from scalescope.scaling.evidence.host_timeline import SHORTEST_GAP_NS
 from scalescope.scaling.trace.intervals import Ints
@@ -28,6 +32,11 @@ _LEAST_OF_ALL_NS = 500_000
 #: One gap of a stall is at least so long, ns, and so many times as long as the others' longest at that place.
 _LEAST_NS = 60_000
 _TIMES = 3.0
+#: A host stands still whenever it comes to a place where the step with fewest such gaps has as many as the one with
+#: most, or nearly; or, as waits for a collective may hide some, so much of them, and no more as long are elsewhere.
+_AS_MANY, _SOME = 0.9, 0.25
+#: Of all ranks, such gaps are so many times as long as those at other places: else it is Python, or launching.
+_TIMES_ELSEWHERE = 5.0
 
 
 def stall_causes(common: CommonSteps) -> list[HostCause]:
@@ -75,10 +84,34 @@ class _Place:
             )
             ns = np.maximum(self.ns[at] - usual, 0)
             stalls = _mostly(self.longest[at]) >= max(_TIMES * usual_one, _LEAST_NS)
-            if stalls and _mostly(ns) >= _SHARE * self.common.step_ns:
+            least = max(_LEAST_NS, round(_TIMES * slow * self._typical_near_others(at)))
+            each_pass = self._at_each_pass(at, row, least, _SHARE)
+            if (stalls or each_pass) and _mostly(ns) >= _SHARE * self.common.step_ns:
                 beyond = np.rint(self.ns[at] - usual).astype(np.int64)
-                found.append(_cause(self, rank, [row], np.rint(ns).astype(np.int64), usual, beyond))
+                cause = _cause(self, rank, [row], np.rint(ns).astype(np.int64), usual, beyond)
+                found.append(msgspec.structs.replace(cause, each_pass_ns=_typical_ns(row) if each_pass else 0))
         return found
+
+    def _typical_near_others(self, at: int) -> float:
+        """Return what a gap that has a neighbour in common typically takes on the other ranks; the longest of those."""
+        others = (other for other in self.common.ranks if other != self.common.ranks[at])
+        near = (
+            one for other in others for one in self.common.by_rank[other].gaps.places if _near(one.place, self.place)
+        )
+        return float(max((_typical_ns(one) for one in near), default=0) or SHORTEST_GAP_NS)
+
+    def _at_each_pass(self, at: int, row: PlacedGaps, least_ns: int, share: float) -> bool:
+        """Tell whether a rank's host stands still for so long, typically, whenever it comes here, in steps alike."""
+        if row.several is None:
+            return False
+        counts = self.common.row(self.common.ranks[at], row.several.counts)
+        concentrated = row.count >= row.several.as_long_elsewhere
+        return (
+            row.several.typical_ns >= least_ns
+            and counts.mean() >= SEVERAL
+            and (counts.min() >= _AS_MANY * counts.max() or (concentrated and counts.min() >= _SOME * counts.max()))
+            and _mostly(counts * row.several.typical_ns) >= share * self.common.step_ns
+        )
 
     def _may_stall(self, at: int) -> bool:
         """Tell whether a rank's gaps are long enough for a stall whatever the others' are, which takes long to tell."""
@@ -90,13 +123,24 @@ class _Place:
         large = _mostly(base) >= _SHARE_OF_ALL * self.common.step_ns
         single = _mostly(self.longest.min(axis=0)) >= max(_SHARE_OF_ALL / 2 * self.common.step_ns, _LEAST_OF_ALL_NS)
         rows = [row for row in self.rows if row is not None]
-        if not (large and single):
+        each_pass = len(rows) == len(self.rows) and all(
+            self._at_each_pass(
+                at, row, round(_TIMES_ELSEWHERE * (row.several.elsewhere_ns if row.several else 0)), _SHARE_OF_ALL / 2
+            )
+            for at, row in enumerate(rows)
+        )
+        if not (large and (single or each_pass)):
             return []
         own = tuple(
             (rank, round(float((base if rank in alone else self.ns[at]).mean())))
             for at, rank in enumerate(self.common.ranks)
         )
-        return [msgspec.structs.replace(_cause(self, None, rows, base, None), own_ns=own)]
+        each_ns = min(map(_typical_ns, rows)) if each_pass else 0
+        return [msgspec.structs.replace(_cause(self, None, rows, base, None), own_ns=own, each_pass_ns=each_ns)]
+
+
+def _typical_ns(gaps: PlacedGaps) -> int:
+    return gaps.several.typical_ns if gaps.several is not None else 0
 
 
 def _mostly(ns: Ints) -> float:

@@ -5,6 +5,9 @@ microseconds in the other steps; undisturbed hosts are never. And a host on whic
 the other ranks by much the same factor. Hosts of one kind differ by up to twice for nobody's doing, and more while a
 profiler records, so the second sign needs more than that where a device computes; operators that compute on the host
 itself differ less.
+
+Where interruptions last Python's switch interval, it is no core that is lacking: another thread of the process holds
+the interpreter's lock, and the host waits for it wherever Python runs.
 """
 
 from bisect import bisect_left
@@ -49,16 +52,47 @@ def starved_causes(common: CommonSteps, pauses: Sequence[HostCause] = ()) -> lis
     beyond = against_others(lost) if len(common.ranks) > 1 else lost
     more = np.maximum(beyond, 0)
     operators = _Operators(common)
+    locked = _locked(common)
+    found += locked
     for at, rank in enumerate(common.ranks):
+        if any(one.rank in (None, rank) for one in locked):
+            continue
         if _interrupted(common, more[at], count[at], places[at]):
             others_ns = float(np.delete(lost, at, axis=0).mean())
             found.append(_cause(common, rank, [at], more[at], (lost, count), others_ns, beyond[at]))
         elif len(common.ranks) > 1 and (slow := _slower(common, rank, operators)) is not None:
             found.append(slow)
     base = lost.min(axis=0)
+    if any(one.rank is None for one in locked):
+        return found
     if len(common.ranks) > 1 and base.mean() >= 2 * _SHARE * common.step_ns and (base > 0).mean() >= _STEPS:
         found.append(_cause(common, None, list(range(len(common.ranks))), base, (lost, count)))
     return found
+
+
+def _locked(common: CommonSteps) -> list[HostCause]:
+    """Return a cause for each rank whose host waits for the interpreter's lock, or one for all where all do.
+
+    `ns`: all that it stands still beyond the others; of all ranks, the waits alone.
+    """
+    waits = common.table(lambda one: one.lock_waits.ns if one.lock_waits else None)
+    those = [at for at in range(len(common.ranks)) if waits[at].mean() >= _SHARE * common.step_ns]
+    idle = common.table(lambda one: one.gap_ns)
+    if len(those) == len(common.ranks):
+        own = tuple((rank, round(float(waits[at].mean()))) for at, rank in enumerate(common.ranks))
+        return [_of_lock(common, None if len(those) > 1 else common.ranks[0], those, waits.min(axis=0), own_ns=own)]
+    more = np.maximum(against_others(idle), 0)
+    return [_of_lock(common, common.ranks[at], [at], np.maximum(more[at], waits[at])) for at in those]
+
+
+def _of_lock(
+    common: CommonSteps, rank: int | None, rows: list[int], ns: Ints, own_ns: tuple[tuple[int, int], ...] = ()
+) -> HostCause:
+    count = common.table(lambda one: one.lock_waits.count if one.lock_waits else None)
+    figure = HostFigure(kind="lock_waits", ns=float(ns.mean()), count=float(count[rows].mean()))
+    return HostCause(
+        code="host_starved", rank=rank, steps=common.steps, ns=tuple(ns.tolist()), own_ns=own_ns, evidence=(figure,)
+    )
 
 
 def _interrupted(common: CommonSteps, more: Ints, count: Ints, places: int) -> bool:

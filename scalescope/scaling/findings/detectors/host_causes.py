@@ -1,17 +1,22 @@
 """What the hosts' own records say, made candidates: each cause with what takes it out of the replayed step."""
 
+import math
+import statistics
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from msgspec.structs import replace
+
+from scalescope.scaling.evidence.host_calls import OBJECT_COLLECTIVES
 from scalescope.scaling.evidence.host_cause import HostCause, HostCode, HostFigure
 from scalescope.scaling.evidence.interruptions import SHORTEST_NS
-from scalescope.scaling.finding import IN_STEPS, READ_VALUES, Cure, EvidenceRow, Remedy
+from scalescope.scaling.finding import EACH_PASS, EVERY, IN_STEPS, LOCK_WAITS, READ_VALUES, Cure, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene, Seen
 from scalescope.scaling.findings.hosts.worker_cores import is_everywhere, loads_in_workers, workers_row
 from scalescope.scaling.rank.loading import from_workers
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.ranks.reads import read_activities
-from scalescope.scaling.replay.removal import Removal, What
+from scalescope.scaling.replay.removal import GAP_NS, Removal, What
 
 _CURES: dict[HostCode, Cure] = {
     "data_loading": "load_ahead",
@@ -29,6 +34,8 @@ _KINDS: dict[str, Literal["operator", "annotation"]] = {
 _MOST_EVIDENCE = 3
 #: A stall so many times as long as a host's interruptions are in the mean is one of them: half of them are longer.
 _ONE_OF_THEM = 2.0
+#: How far off a mean is, in its standard errors; and the least error of what a few steps tell.
+_TWO_SIGMA, _LEAST_ERROR = 2.0, 0.15
 
 
 def host_causes(scene: Scene) -> Iterator[Candidate]:
@@ -42,12 +49,14 @@ def host_causes(scene: Scene) -> Iterator[Candidate]:
                 yield from _pausing(scene, cause)
         elif cause.code in _CURES and not cause.now_and_then:
             by_kind.setdefault((cause.code, cause.rank), []).append(cause)
-    known: set[tuple[Removal, ...]] = set()
+    known: set[tuple[tuple[What, int | None], ...]] = set()
     for (code, rank), causes in sorted(by_kind.items(), key=lambda item: -_longest_ns(item[1])):
         removals = _removals(scene, code, rank, causes)
         # what two causes of one host would take out alike is the larger one's: dealt out, each had half of it
-        if scene.worth_a_look(_longest_ns(causes) / 1e6) and removals not in known:
-            known.add(removals)
+        alike = tuple((one.what, one.rank) for one in removals)
+        if scene.worth_a_look(_longest_ns(causes) / 1e6) and alike not in known:
+            if code != "host_stall" or rank is not None:  # of all ranks, each stall is taken out for what it takes
+                known.add(alike)
             in_workers = _starved_by_workers(scene, causes)
             yield Candidate(
                 code=code,
@@ -89,6 +98,8 @@ def _pausing(scene: Scene, cause: HostCause) -> Iterator[Candidate]:
     long = [ns for ns in cause.ns if ns > 0]
     seen = Seen(len(long), len(cause.ns))
     each_ms = sum(long) / len(long) / 1e6
+    spread = statistics.stdev(long) / statistics.fmean(long) / math.sqrt(len(long)) if len(long) > 1 else 0.0
+    seen = replace(seen, period=cause.period, error=max(_LEAST_ERROR, _TWO_SIGMA * spread))
     numbers = scene.replayer.graph.step_numbers
     bounded = {numbers[at] for at in scene.side.steps}
     # what comes before a step's first launch makes the one before it longer
@@ -103,12 +114,13 @@ def _pausing(scene: Scene, cause: HostCause) -> Iterator[Candidate]:
         rank=cause.rank,
         removals=(removal,) if held else (),
         gain_ms=None if held else (gain, *seen.bounds(gain)),
-        seen=Seen(len(long), len(cause.ns), held / len(bounded) if bounded else 0.0),
+        seen=replace(seen, replayed=held / len(bounded) if bounded else 0.0),
         evidence=(
             *_evidence([cause]),
             EvidenceRow(kind="figure", name=IN_STEPS, ms=each_ms, calls=float(len(long)), value=float(len(cause.ns))),
+            *([EvidenceRow(kind="figure", name=EVERY, ms=each_ms, value=cause.period)] if cause.period else []),
         ),
-        remedy=Remedy(cure="look_at_host"),
+        remedy=Remedy(cure="do_less_often" if cause.period else "look_at_host"),
     )
 
 
@@ -119,7 +131,10 @@ def _removals(scene: Scene, code: HostCode, rank: int | None, causes: Sequence[H
         return (Removal("uneven", ns=SHORTEST_NS), Removal("data"))
     if code == "host_starved":
         # hosts differ by themselves: where a host is known to be interrupted, only that is taken out
-        between = rank is not None and any(one.kind == "interruptions" for cause in causes for one in cause.evidence)
+        if rank is None and any(cause.own_ns for cause in causes):
+            return _pauses(rank, causes)
+        kinds = {one.kind for cause in causes for one in cause.evidence}
+        between = rank is not None and not kinds.isdisjoint(("interruptions", "lock_waits"))
         what = "gaps" if between else "host"
     elif code == "synchronising":
         what = "reads"
@@ -129,7 +144,16 @@ def _removals(scene: Scene, code: HostCode, rank: int | None, causes: Sequence[H
         what = "gaps"
     else:
         return _pauses(rank, causes)
-    return (Removal(what, rank),)
+    found = Removal(what, rank, _gap_ns(causes) if what == "gaps" else 0)
+    # an operator in which Python runs waits for the interpreter's lock as well, and its thread takes a core
+    locked = any(one.kind == "lock_waits" for cause in causes for one in cause.evidence)
+    return (found, Removal("slow", rank)) if locked and scene.replayer.on_cpu else (found,)
+
+
+def _gap_ns(causes: Sequence[HostCause]) -> int:
+    """Return from which length on a gap is one of these, ns; 0 where they are as long as any."""
+    short = [cause.each_pass_ns for cause in causes if 0 < cause.each_pass_ns < 2 * GAP_NS]
+    return min(short) // 2 if short else 0
 
 
 def _starved_by_workers(scene: Scene, causes: Sequence[HostCause]) -> bool:
@@ -175,7 +199,14 @@ def _annotated(scene: Scene, rank: int | None, causes: Sequence[HostCause]) -> b
     return bool(ranks) and max(known) >= 0.5 * len(ranks) * sum(cause.typical_ns for cause in causes)
 
 
-def _remedy(scene: Scene, code: HostCode, causes: Sequence[HostCause] = ()) -> Remedy:
+def _remedy(scene: Scene, code: HostCode, causes: Sequence[HostCause]) -> Remedy:
+    if any(one.kind == "lock_waits" for cause in causes for one in cause.evidence):
+        return Remedy(cure="free_interpreter")
+    longest = max(causes, key=lambda cause: cause.typical_ns)
+    if code == "host_stall" and longest.each_pass_ns:
+        return Remedy(cure="less_python")
+    if code == "host_stall" and _of_objects(longest):
+        return Remedy(cure="tensors_not_objects")
     if code != "data_loading":
         return Remedy(cure=_CURES[code])
     if not scene.ours and any(from_workers(one.name) for cause in causes for one in cause.evidence):
@@ -187,13 +218,33 @@ def _remedy(scene: Scene, code: HostCode, causes: Sequence[HostCause] = ()) -> R
 
 def _evidence(causes: Sequence[HostCause]) -> tuple[EvidenceRow, ...]:
     rows = [_row(figure, cause) for cause in causes for figure in cause.evidence]
-    return tuple(sorted(rows, key=lambda row: -(row.ms or 0.0))[:_MOST_EVIDENCE])
+    largest = max(causes, key=lambda cause: cause.typical_ns)
+    each = [_each_pass(largest)] if largest.each_pass_ns else []
+    return (*sorted(rows, key=lambda row: -(row.ms or 0.0))[:_MOST_EVIDENCE], *each)
+
+
+def _of_objects(cause: HostCause) -> bool:
+    """Tell whether a host pickles or unpickles at a stall's place, for a collective of Python objects."""
+    place = cause.place
+    return place is not None and bool({place.before, place.after, place.inside} & set(OBJECT_COLLECTIVES.values()))
+
+
+def _each_pass(cause: HostCause) -> EvidenceRow:
+    before = cause.place.before if cause.place is not None else ""
+    count = next((one.count for one in cause.evidence if one.kind == "gap"), None)
+    return EvidenceRow(
+        kind="figure", name=f"{EACH_PASS} {before or 'the begin of the step'}", ms=cause.each_pass_ns / 1e6, calls=count
+    )
 
 
 def _row(figure: HostFigure, cause: HostCause) -> EvidenceRow:
     name = f"{figure.name} in {figure.inside}" if figure.inside and figure.name else figure.name or figure.inside
     if figure.kind == "gap" and cause.place is not None:
         name = f"gap_before {cause.place.after or 'the end of the step'}"
+        objects = [one for one in (cause.place.inside, cause.place.before) if one in OBJECT_COLLECTIVES.values()]
+        if objects:  # which unpickles, inside or at its end
+            name = f"gap_in {objects[0]}"
+    name = LOCK_WAITS if figure.kind == "lock_waits" else name
     return EvidenceRow(
         kind=_KINDS.get(figure.kind, "figure"),
         name=name or figure.kind,

@@ -34,10 +34,17 @@ def oversubscribed(scene: Scene) -> Iterator[Candidate]:
 
 
 def without_its_symptoms(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return candidates without what threads and processes that take turns make by themselves, where they do."""
+    """Return candidates without what threads and processes that take turns make by themselves, where they do.
+
+    On cores, or on the interpreter's lock: what the rank then computes more slowly is no cause of its own.
+    """
+    locked = {
+        one.removals[1:] for one in candidates if one.remedy is not None and one.remedy.cure == "free_interpreter"
+    }
+    candidates = [one for one in candidates if not (one.code == "slower_compute" and one.removals in locked)]
     cures = {one.remedy.cure for one in candidates if one.remedy is not None}
     if not cures & _TURNS_ON_CORES:
-        return list(candidates)
+        return candidates
     late = "cheaper_workers" in cures  # workers that are short of cores, too, make batches late
     return [one for one in candidates if not _is_symptom(one) and not (late and one.code == "data_loading")]
 

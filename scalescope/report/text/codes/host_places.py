@@ -1,0 +1,32 @@
+"""What hosts do step after step at one place of the code, or wherever Python runs, in words."""
+
+from scalescope.report.drawing.numbers import milliseconds
+from scalescope.scaling.evidence.interruptions import SWITCH_INTERVAL_NS
+from scalescope.scaling.finding import EACH_PASS, EvidenceRow, Finding
+from scalescope.scaling.trace.families import ENGINE_FRAMES
+
+_BEFORE = "gap_before "
+
+
+def each_pass(finding: Finding, gaps: EvidenceRow) -> str | None:
+    """Return how often a host stands still where, if it does so whenever it comes there; None otherwise."""
+    row = next((one for one in finding.evidence if one.name.startswith(EACH_PASS)), None)
+    if row is None or row.ms is None or row.calls is None:
+        return None
+    before, after = row.name.removeprefix(EACH_PASS).strip(), gaps.name.removeprefix(_BEFORE)
+    # autograd's frame around a node says no more than the node
+    place = f"before {after}" if before.startswith(ENGINE_FRAMES) else f"between {before} and {after}"
+    each = milliseconds(row.ms)
+    comes = "they come" if finding.rank is None else "it comes"
+    return f"typically {each} each of the {row.calls:.0f} times that {comes} {place}: Python there, such as a hook"
+
+
+def lock_waits(finding: Finding, waits: EvidenceRow) -> str:
+    """Return that hosts wait for the interpreter's lock, and by what that is known."""
+    whose, which = ("the hosts wait", "each") if finding.rank is None else ("its host waits", "this")
+    quantum = milliseconds(SWITCH_INTERVAL_NS / 1e6)
+    often = f"{waits.calls:.0f} times a step" if waits.calls is not None else "again and again"
+    return (
+        f"{whose} {often}, now here and now there, for just over {quantum}, Python's switch interval: another thread "
+        f"of {which} process holds the interpreter's lock"
+    )
