@@ -139,6 +139,20 @@ def test_a_study_whose_largest_runs_own_steps_contradict_its_traces_says_so_firs
     assert any("own steps contradict its traces" in text for text in verdict.cautions)
 
 
+def test_a_study_whose_smallest_run_was_profiled_in_a_bad_moment_says_so_first() -> None:
+    """All that grew is told from there: 21% longer than measured, and nothing but a folded note said so."""
+    runs = [run_answer(f"gpt_small-n{n}", n) for n in (1, 2, 4)]
+    study = study_answer("s", [run.name for run in runs])
+    times = runs[0].step_times
+    assert times is not None
+    runs[0].step_times = msgspec.structs.replace(
+        times, profiling_overhead_ms=13.0, profiling_overhead_fraction=0.21, placebo_ms=20.0, unsteady=True
+    )
+    verdict = study_verdicts(study, runs)[0]
+    assert verdict.headline.startswith("gpt_small: the machine was unsteady. ") and verdict.level == "unknown"
+    assert [text for text in verdict.cautions if "On 1 GPU the machine was unsteady" in text]
+
+
 def test_an_answer_from_before_the_field_tells_unsteadiness_all_the_same() -> None:
     old = b'{"measured_step_ms":90,"measured_step_p95_ms":91,"measured_steps":24,"window_step_ms":50,'
     old += b'"profiling_overhead_ms":-40,"profiling_overhead_fraction":-0.44,"placebo_ms":1}'

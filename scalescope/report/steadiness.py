@@ -1,9 +1,14 @@
 """What is said of profiled steps beside the measured ones: what profiling costs, or that the machine was unsteady."""
 
-from scalescope.report.drawing.numbers import figure, milliseconds, percent
+from collections.abc import Sequence
+
+from scalescope.report.drawing.numbers import figure, listing, milliseconds, percent
 from scalescope.scaling.answer import RunAnalysis, StepTimes
 from scalescope.scaling.finding import is_of_steady_steps
 from scalescope.scaling.verdicts.step_rows.doubt import are_unlike, contradict, is_doubtful
+
+#: A drawn step that is so near the measured one needs no word beside it.
+_AS_MEASURED = 0.01
 
 _MISLEADS = "so where the time goes, which comes from traces, need not hold for the measured throughput"
 
@@ -47,6 +52,42 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
         return f"On {where} the machine was unsteady: {apart}, {_why(times)}, {_MISLEADS}."
     why = ", which profiling costs them" if not times.unsteady and _longer(times) == "longer" else ""
     return f"On {where} {apart}{why}, {_MISLEADS}."
+
+
+def beside_measured(drawn: Sequence[tuple[RunAnalysis, str, float]]) -> str:
+    """Return what drawn steps take without a profiler, each where it was drawn, in ms; "" where they are no others.
+
+    Each as (run, what ran it, its step as drawn, ms). A page that shows both figures says by how much they may differ.
+    """
+    told, apart = [], []
+    for run, where, drawn_ms in drawn:
+        times = run.step_times
+        if times is None or times.measured_step_ms is None or run.growing is not None:
+            continue
+        off_ms = drawn_ms - times.measured_step_ms
+        if abs(off_ms) <= _AS_MEASURED * times.measured_step_ms:
+            continue
+        spread = f" (± {milliseconds(times.placebo_ms)})" if times.placebo_ms is not None else ""
+        told.append(f"{milliseconds(times.measured_step_ms)}{spread}{f' on {where}' if where else ''}")
+        if times.placebo_ms is not None and abs(off_ms) > times.placebo_ms:
+            apart.append((where, off_ms > 0))
+    if not told:
+        return ""
+    text = f"Without a profiler the median step took {listing(told)}"
+    if any("±" in one for one in told):
+        text += "; stretches of as many steps as were profiled differ by ± so much by themselves"
+    why = [f"{_on(where)}{_made_so(longer)}" for where, longer in apart]
+    return f"{text}.{''.join(f' {one}.' for one in why)}"
+
+
+def _on(where: str) -> str:
+    return f"On {where} the profiled ones are " if where else "The profiled ones are "
+
+
+def _made_so(longer: bool) -> str:
+    if longer:
+        return "longer by more than that: recording lengthens them, or something else ran meanwhile"
+    return "shorter by more than that: something else ran during the others"
 
 
 def _longer(times: StepTimes) -> str:
