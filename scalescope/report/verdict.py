@@ -71,7 +71,7 @@ from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfa
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 from scalescope.scaling.verdicts.step_rows.steady import slowed_by_profiling
 
-_MEASURE_AGAIN = "measure again on a quiet machine, or in more windows (repeat)"
+_MEASURE_AGAIN = "measure again on a quiet machine, or in more windows (the profiler's repeat)"
 _PROFILE_AGAIN = "profile again, later or for more steps: what these profiled steps wait for, the measured ones do not"
 
 _PROFILE_ALL = "profile every rank, in the same steps{which}: only together do their traces tell who waits for whom"

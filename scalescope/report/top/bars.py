@@ -47,7 +47,7 @@ def series_bars(runs: Sequence[RunAnalysis]) -> Bars | None:
 def _measured(by_run: Sequence[tuple[RunAnalysis, str, Sequence[tuple[str, Sequence[Split]]]]]) -> str:
     """Return what the steps took without a profiler, where the bars nearest to them are of other lengths; else ""."""
     nearest = [
-        (run, where, statistics.fmean(one.window_ms for one in bars[-1][1]))
+        (run, where, statistics.fmean(one.window_ms for one in bars[-1][1]), len(bars) > 1)
         for run, where, bars in by_run
         if run.steps_by is not None
     ]
