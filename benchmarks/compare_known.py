@@ -1,7 +1,7 @@
 """Comparisons with a known answer: the same thing twice is the same, a known difference is found and sized.
 
     python benchmarks/compare_known.py make OUT [--repeats 3] [--changed 2] [--models gpt_small,resnet50]
-                                            [--cases same,tf32] [--minutes 9] [KEY=VALUE …]
+                                            [--cases same,tf32] [--minutes 9] [--short] [KEY=VALUE …]
     python benchmarks/compare_known.py check OUT [--kept RESULTS]
     python benchmarks/compare_known.py check RESULTS/rows.jsonl.gz
     python benchmarks/compare_known.py pack OUT FOLDER [--mib 45]
@@ -9,13 +9,15 @@
 
 `make` trains the jobs of comparisons/cases.py in turns: `same`, twice a turn, and each job that differs from it in one
 known way, in so many of the turns (default: all), profiled in five windows after thirty steps without a profiler;
-overrides hold for all of them. On a machine
+overrides hold for all of them. `--short`: one window after twenty smaller steps, for many runs. On a machine
 without GPUs it trains tiny models on two CPU ranks, of which some sleep. A further call makes what is missing, also
 after one that was ended.
-`check` compares every run-by-run split of what did not differ (A/A: at most 10 of 100 may be called different; runs,
-their traces alone, single windows) and each case with `same` (A/B: the change found has to hold the difference of the
-steps of runs that it does not see, or the length of a host's delay, within 10% or in its interval; a part that the case
-names has to be among the first two that are told, or its words in the first sentence), and prints what users read.
+`check` compares splits of the runs that did not differ, up to five a side (A/A: at most 10 of 100 may be called
+different; runs, their traces alone, single windows; where runs are many, also pairs of which no two share a run, whose
+sides lie in turns, or one after the other) and each case with `same` (A/B: the change found has to hold the difference
+of the steps of runs that it does not see, or the length of a host's delay, within 10% or in its interval; a part that
+the case names has to be among the first two that are told, or its words in the first sentence), and prints what users
+read.
 `--kept` writes rows.jsonl.gz (steps and windows of every run, of which `check` comes to the same intervals; kernels and
 places are in traces alone, so that it judges no names), said.jsonl.gz (what was answered), tables and the lines. `pack`
 makes archives of one window a run, as many as fit. `causes` compares windows of known_causes.py: undisturbed ones in
@@ -54,6 +56,7 @@ def main() -> int:
     parser.add_argument("--models", default=None)
     parser.add_argument("--cases", default=None, help=f"make: of {', '.join(names)}")
     parser.add_argument("--minutes", type=float, default=9, help="make: begin nothing that would end later")
+    parser.add_argument("--short", action="store_true", help="make: of each job fewer steps, smaller, and one window")
     parser.add_argument("--kept", type=Path, help="check: the folder for what is kept")
     parser.add_argument("--mib", type=float, default=45, help="pack: of all archives")
     parser.add_argument("overrides", nargs="*", help="make: of every job, as for scalescope train; pack: the folder")
@@ -62,7 +65,7 @@ def main() -> int:
         chosen = None if options.cases is None else options.cases.split(",")
         changed = options.repeats if options.changed is None else min(options.changed, options.repeats)
         return make(options.out, options.repeats, changed, options.models, chosen, options.overrides,
-                    60 * options.minutes)  # fmt: skip
+                    60 * options.minutes, short=options.short)  # fmt: skip
     if options.verb == "pack":
         return pack(options.out, Path(options.overrides[0]), options.mib * 2**20)
     right = True

@@ -142,15 +142,17 @@ def test_the_clock_tells_how_long_another_process_had_the_ranks_core() -> None:
         try:
             assert other.stdout is not None and other.stdout.readline()
             os.sched_setaffinity(0, {core})
-            clock, until = CpuClock(), time.perf_counter() + 0.2
-            while time.perf_counter() < until:
-                pass
+            clock, begin = CpuClock(), time.perf_counter()
+            while time.perf_counter() < begin + 0.2:
+                if time.perf_counter() >= begin + 0.1:
+                    clock.arrive()
             clock.lap(torch.zeros(()))
         finally:
             os.sched_setaffinity(0, allowed)
             other.kill()
     lap = clock.read()
     assert 0.2 * lap.step_ms < lap.run_delay_ms < lap.step_ms
+    assert 0.2 * lap.own_ms < lap.own_run_delay_ms < min(lap.own_ms, 0.9 * lap.run_delay_ms)
 
 
 def test_where_the_kernel_tells_no_run_delay_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ sys.path.append(str(ROOT / "benchmarks"))
 from comparisons import making  # noqa: E402
 from comparisons.cases import ON_CPU, ON_GPUS, SAME, Case, Run, case_of, runs_in_turns  # noqa: E402
 from comparisons.rows import ROWS, read_rows, side, traces_alone, write_rows  # noqa: E402
-from comparisons.scoring import same_twice, scored  # noqa: E402
+from comparisons.scoring import apart, same_twice, scored  # noqa: E402
 
 from scalescope.scaling.compare.answer import AmountChange, Comparison, KernelChange, PartChange  # noqa: E402
 from scalescope.scaling.compare.compare import compare  # noqa: E402
@@ -51,6 +51,17 @@ def test_windows_of_one_run_a_side_do_not_tell_how_runs_differ() -> None:
     assert 0.5 < twice.half_interval_percent < 2
     pairs = same_twice("runs", undisturbed, 4)
     assert pairs is not None and pairs.right and pairs.half_interval_percent < 0.5, "several runs a side tell more"
+
+
+def test_of_many_runs_pairs_are_drawn_and_those_that_share_none_are_told_apart() -> None:
+    """Of 30 runs there are 10¹⁰ splits into five and five, and three pairs without a run in common."""
+    own = [row.repeat for row in read_rows(ON_H200 / ROWS) if row.case == SAME and row.model == "gpt_small"]
+    drawn = same_twice("runs", 3 * own, 5)
+    assert drawn is not None and (drawn.of, drawn.a_side) == (100, 5) and drawn.narrow == 100
+    for in_turns in (True, False):
+        alone = apart("runs", own, 5, in_turns=in_turns)
+        assert alone is not None and alone.of == 1 and alone.right
+    assert apart("runs", own[:9], 5, in_turns=True) is None
 
 
 def known(name: str) -> Case:

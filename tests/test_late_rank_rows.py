@@ -225,3 +225,12 @@ def test_what_is_loaded_before_the_bounding_step_counts_as_loading() -> None:
     for edge, known in ((1, True), (None, False)):
         side = SimpleNamespace(ranks=[0, 1], steps=[0], edge=edge, launches=launches)
         assert _annotated(SimpleNamespace(side=side), 1, [cause]) == known  # type: ignore[arg-type]
+
+
+def test_waits_for_cores_until_the_exchange_are_taken_where_they_are_known() -> None:
+    """A rank that is late by 25 ms waits for cores behind its exchange alone; by the whole step's it is nobody."""
+    own = rows([[62.0, 37.0]] * 20)
+    whole = [msgspec.structs.replace(row, step_ms=[80.0] * 2, run_delay_ms=[30.0, 2.0]) for row in own]
+    assert late_rank(whole) is None
+    found = late_rank([msgspec.structs.replace(row, own_run_delay_ms=[0.0, 2.0]) for row in whole])
+    assert found is not None and found.rank == 0 and found.ms == pytest.approx(27.0)

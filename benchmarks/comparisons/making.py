@@ -30,6 +30,10 @@ _JOB_ON_CPU = ("steps=105", "launch.device=cpu", "launch.threads_per_rank=1", "m
 _JOB_ON_GPUS = ("compile=false",)
 #: Batches of which the device, and not the host, decides how long a step is, also while it is recorded.
 _BATCHES = {"gpt_small": ("model.batch_size=24",), "resnet50": ("model.batch_size=256",)}
+#: Many short jobs instead: twenty steps without a profiler and one window, of which the device still decides how long a
+#: step is.
+_SHORT_JOB = ("steps=35", "profiler.repeat=1")
+_SHORT_BATCHES = {"gpt_small": ("model.batch_size=16",), "resnet50": ("model.batch_size=192",)}
 _PATIENCE_S = 150.0
 
 
@@ -62,6 +66,8 @@ def make(
     names: Sequence[str] | None,
     overrides: Sequence[str],
     limit_s: float,
+    *,
+    short: bool = False,
 ) -> int:
     """Train all cases in turns. Returns 1 where one failed. Begins nothing that would end after the limit."""
     until, count, failed = time.monotonic() + limit_s, gpus(), 0
@@ -82,7 +88,8 @@ def make(
         device = _JOB_ON_GPUS if count else _JOB_ON_CPU
         # what a case sets comes last, and stands
         words = [f"model={run.model}", f"launch.ranks={ranks}", *_JOB, *device, *_BATCHES.get(run.model, ()),
-                 *overrides, *run.case.overrides]  # fmt: skip
+                 *((*_SHORT_JOB, *_SHORT_BATCHES.get(run.model, ())) if short else ()), *overrides,
+                 *run.case.overrides]  # fmt: skip
         began = time.monotonic()
         error = _train(starter, out / run.model, run, words, ranks, on_device=count > 0)
         took = time.monotonic() - began

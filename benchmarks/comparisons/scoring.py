@@ -5,7 +5,7 @@ import itertools
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from math import sqrt
+from math import comb, sqrt
 from pathlib import Path
 from statistics import fmean, median, variance
 
@@ -23,6 +23,10 @@ from scalescope.scaling.compare.measurement import Repeat
 MOST_CALLED_DIFFERENT = 0.1
 NEAR = 0.1
 MOST_PAIRS = 100  # of one kind and size of split
+_MOST_A_SIDE = 5
+#: Of more splits than these, pairs are drawn, in rounds in which no run comes twice.
+_MOST_SPLITS = 5000
+NARROW_PERCENT = 0.5
 SAID, LINES = "said.jsonl.gz", "compare_known.txt"
 TWICE, KNOWN = "same_twice.tsv", "known_differences.tsv"
 _MOST_KERNELS = 40  # of one comparison, in what is kept
@@ -37,6 +41,7 @@ class Twice(msgspec.Struct, frozen=True):
     of: int
     a_part_in: int
     half_interval_percent: float
+    narrow: int  # pairs whose interval is no wider than ± 0.5% of the step
 
     @property
     def right(self) -> bool:
@@ -44,7 +49,8 @@ class Twice(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return (f"A/A {self.what}, {self.a_side} a side: {self.called_different} of {self.of} called different, a part "
-                f"in {self.a_part_in}; intervals ± {self.half_interval_percent:.2f}%")  # fmt: skip
+                f"in {self.a_part_in}; intervals ± {self.half_interval_percent:.2f}%, {self.narrow} of them within "
+                f"± {NARROW_PERCENT}%")  # fmt: skip
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -115,11 +121,16 @@ def _of_model(
     found_cases = {name: case for name in by_case if (case := case_of(name, model)) is not None and same}
     known = [case for case in dict.fromkeys(each.name for each in CASES) if case in found_cases and case != SAME]
     error = _between_runs_ms(by_case)
-    sizes = range(1, len(same) // 2 + 1)
+    most = min(len(same) // 2, _MOST_A_SIDE)
+    sizes = range(1, most + 1)
     with ProcessPoolExecutor(workers()) as pool:
         alike = [pool.submit(same_twice, f"{model} {SAME}", same, size) for size in sizes]
         alike += [pool.submit(same_twice, f"{model} {what}", of, 1) for what, of in (("traces", traced),
                                                                                     ("windows", windows))]  # fmt: skip
+        if len(same) >= 4 * _MOST_A_SIDE:  # two pairs of the largest size that share no run
+            alike += [pool.submit(same_twice, f"{model} traces", traced, _MOST_A_SIDE)]
+            alike += [pool.submit(apart, f"{model} {SAME}", same, size, in_turns=in_turns)
+                      for size, in_turns in ((1, True), (_MOST_A_SIDE, True), (_MOST_A_SIDE, False))]  # fmt: skip
         differing = [pool.submit(_known, f"{model} {name}", by_case[SAME], by_case[name], found_cases[name], error)
                      for name in known]  # fmt: skip
         yield from (twice for one in alike if (twice := one.result()) is not None)
@@ -131,19 +142,51 @@ def _of_model(
 
 def same_twice(what: str, repeats: Sequence[Repeat], size: int) -> Twice | None:
     """Return how many interleaved splits of undisturbed repeats are called different; None where there is none."""
-    splits = list(_splits(len(repeats), size))
+    return _twice(what, repeats, size, _chosen(len(repeats), size))
+
+
+def apart(what: str, repeats: Sequence[Repeat], size: int, *, in_turns: bool) -> Twice | None:
+    """Return the same of pairs that share no run, in the order in which runs were made.
+
+    `in_turns`: the runs of a pair belong to its sides by turns; else one side's all come before the other's.
+    """
+    pairs = []
+    for first in range(0, len(repeats) - 2 * size + 1, 2 * size):
+        own = range(first, first + 2 * size)
+        pairs.append((tuple(own[::2]), tuple(own[1::2])) if in_turns else (tuple(own[:size]), tuple(own[size:])))
+    return _twice(f"{what}, {'in turns' if in_turns else 'one after the other'}", repeats, size, pairs)
+
+
+_Split = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+def _twice(what: str, repeats: Sequence[Repeat], size: int, splits: Sequence[_Split]) -> Twice | None:
     if not splits:
         return None
-    random.Random(size).shuffle(splits)
-    found = [_compared([repeats[at] for at in one], [repeats[at] for at in other])
-             for one, other in splits[:MOST_PAIRS]]  # fmt: skip
+    found = [_compared([repeats[at] for at in one], [repeats[at] for at in other]) for one, other in splits]
     wrong = sum(not one.low_ms <= 0 <= one.high_ms for one in found)
     parts = sum(any(not part.within_noise for part in one.parts) for one in found)
-    half = median((one.high_ms - one.low_ms) / 2 / one.baseline_ms for one in found)
-    return Twice(what, size, wrong, len(found), parts, 100 * half)
+    halves = [100 * (one.high_ms - one.low_ms) / 2 / one.baseline_ms for one in found]
+    return Twice(what, size, wrong, len(found), parts, median(halves), sum(half <= NARROW_PERCENT for half in halves))
 
 
-def _splits(count: int, size: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
+def _chosen(count: int, size: int) -> list[_Split]:
+    """Return splits of so many repeats: all of them, of too many 100, which overlap as little as can be."""
+    dice = random.Random(size)
+    if comb(count, size) * comb(max(0, count - size), size) // 2 <= _MOST_SPLITS:
+        splits = list(_splits(count, size))
+        dice.shuffle(splits)
+        return splits[:MOST_PAIRS]
+    found: list[_Split] = []
+    while len(found) < MOST_PAIRS:
+        order = dice.sample(range(count), count)
+        for first in range(0, count - 2 * size + 1, 2 * size):
+            one, other = sorted(order[first : first + size]), sorted(order[first + size : first + 2 * size])
+            found.append((tuple(one), tuple(other)))
+    return found[:MOST_PAIRS]
+
+
+def _splits(count: int, size: int) -> Iterator[_Split]:
     for one in itertools.combinations(range(count), size):
         for other in itertools.combinations([at for at in range(count) if at not in one], size):
             if one < other:

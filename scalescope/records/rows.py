@@ -185,6 +185,7 @@ class StepRow(msgspec.Struct, frozen=True):
     own_ms: list[float] = []  # every rank's time until it first waits for the others, by rank; empty: not marked
     run_delay_ms: list[float] = []  # of step_ms, by rank, ready to run while others had its core; empty: nothing tells
     loading_ms: list[float] = []  # how long every rank's host was in its loader, by rank; empty: not timed
+    own_run_delay_ms: list[float] = []  # as run_delay_ms, of own_ms
 
     @property
     def length_ms(self) -> float:

@@ -34,6 +34,7 @@ class Accounting:
         own_ms: Sequence[float] = (),
         run_delay_ms: Sequence[float] = (),
         loading_ms: Sequence[float] = (),
+        own_run_delay_ms: Sequence[float] = (),
     ) -> StepRow:
         """Return a step's row; its loss is the mean over all samples.
 
@@ -61,6 +62,7 @@ class Accounting:
             own_ms=list(own_ms) if all(map(math.isfinite, own_ms)) else [],
             run_delay_ms=list(run_delay_ms) if all(map(math.isfinite, run_delay_ms)) else [],
             loading_ms=list(loading_ms) if all(map(math.isfinite, loading_ms)) else [],
+            own_run_delay_ms=list(own_run_delay_ms) if all(map(math.isfinite, own_run_delay_ms)) else [],
         )
 
     def _utilisation(self, samples_per_s: float, flops_per_sample: float | None, tflops: float | None) -> float | None:

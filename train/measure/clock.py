@@ -23,6 +23,7 @@ class Reading(NamedTuple):
     own_ms: float
     run_delay_ms: float = math.nan  # of them the loop's thread was ready to run, and another had its core
     loading_ms: float = math.nan
+    own_run_delay_ms: float = math.nan  # as run_delay_ms, of own_ms
 
 
 _SCHEDSTAT = Path("/proc/thread-self/schedstat")
@@ -74,7 +75,7 @@ class CpuClock:
 
     def __init__(self) -> None:
         self._run_delay = RunDelay()
-        self._own_ms = math.nan
+        self._own_ms = self._own_delay_ms = math.nan
         self._loader = _LoaderTime()
         self._laps: deque[Reading] = deque()
         self.restart()
@@ -83,7 +84,7 @@ class CpuClock:
         """Begin a new lap here: what came before (validation, an export) is no step's time."""
         self._delayed_ms = self._run_delay.ms()
         self._mark_s = time.perf_counter()
-        self._own_ms = math.nan
+        self._own_ms = self._own_delay_ms = math.nan
         self._loader.take()
 
     def arrive(self) -> None:
@@ -93,6 +94,7 @@ class CpuClock:
         """
         if math.isnan(self._own_ms):
             self._own_ms = (time.perf_counter() - self._mark_s) * 1e3
+            self._own_delay_ms = self._run_delay.ms() - self._delayed_ms
 
     def loaded(self, ms: float) -> None:
         """Say that the host was in the loader for so long, in this step."""
@@ -108,9 +110,10 @@ class CpuClock:
         delayed_ms = self._run_delay.ms()
         step_ms = (now_s - self._mark_s) * 1e3
         delay_ms = delayed_ms - self._delayed_ms
-        self._laps.append(Reading(step_ms, float(loss), self._own_ms, delay_ms, self._loader.take()))
+        own = self._own_ms, self._own_delay_ms
+        self._laps.append(Reading(step_ms, float(loss), own[0], delay_ms, self._loader.take(), own[1]))
         self._mark_s, self._delayed_ms = now_s, delayed_ms
-        self._own_ms = math.nan
+        self._own_ms = self._own_delay_ms = math.nan
 
     def ready(self) -> int:
         """Return how many unread laps can be read without waiting."""

@@ -129,7 +129,17 @@ class StepRecorder:
         watts = self._power.watts([lap.step_ms for lap in read])
         own = torch.tensor(
             [
-                (lap.step_ms, lap.loss, memory, stop, watts, lap.own_ms, lap.run_delay_ms, lap.loading_ms)
+                (
+                    lap.step_ms,
+                    lap.loss,
+                    memory,
+                    stop,
+                    watts,
+                    lap.own_ms,
+                    lap.run_delay_ms,
+                    lap.loading_ms,
+                    lap.own_run_delay_ms,
+                )
                 for lap in read
             ],
             dtype=torch.float64,
@@ -175,6 +185,7 @@ class StepRecorder:
                     own_ms=laps[:, 5].tolist(),
                     run_delay_ms=laps[:, 6].tolist(),
                     loading_ms=laps[:, 7].tolist(),
+                    own_run_delay_ms=laps[:, 8].tolist(),
                 )
             )
 

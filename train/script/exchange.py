@@ -26,8 +26,9 @@ class Lap(msgspec.Struct, frozen=True, array_like=True):
     ms: float
     loss: float | None
     own_ms: float | None = None  # until it first waited for the others; None where that was not marked
-    run_delay_ms: float | None = None  # of it ready to run without a core; None where nothing tells
+    run_delay_ms: float | None = None  # of `ms` ready to run without a core; None where nothing tells
     loading_ms: float | None = None  # in the loader; None where that is not timed
+    own_run_delay_ms: float | None = None  # as run_delay_ms, of own_ms
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):

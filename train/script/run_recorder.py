@@ -159,6 +159,7 @@ class RunRecorder:
             own_ms=_all_told([lap.own_ms for lap in known]),
             run_delay_ms=_all_told([lap.run_delay_ms for lap in known]),
             loading_ms=_all_told([lap.loading_ms for lap in known]),
+            own_run_delay_ms=_all_told([lap.own_run_delay_ms for lap in known]),
         )
         self._writer.append(row)
         self._sinks.log(row)

@@ -58,7 +58,7 @@ def late_rank(steady: Sequence[StepRow]) -> LateInSteps | None:
 
 def _late_ms(row: StepRow, rank: int) -> float:
     """Return how long after all others a rank is ready in a step, but for what each waited for a core."""
-    delays = row.run_delay_ms if len(row.run_delay_ms) == len(row.own_ms) else [0.0] * len(row.own_ms)
+    delays = _own_delays(row) or _delays(row)
     own = [max(0.0, ms - max(0.0, delay)) for ms, delay in zip(row.own_ms, delays, strict=True)]
     return max(0.0, own[rank] - max(ms for one, ms in enumerate(own) if one != rank))
 
@@ -66,17 +66,24 @@ def _late_ms(row: StepRow, rank: int) -> float:
 def _late_at_least_ms(row: StepRow, rank: int) -> float:
     """Return how long after all others a rank is ready in a step, at least; below 0 where it may be ready before one.
 
-    Waits for cores are of the whole step, and a rank's own time ends where it first turns to the others: all of this
-    rank's may have been before that, and of the others' what does not fit behind it.
+    Where waits for cores are known of the whole step alone, and a rank's own time ends where it first turns to the
+    others: all of this rank's may have been before that, and of the others' what does not fit behind it.
     """
-    delays = row.run_delay_ms if len(row.run_delay_ms) == len(row.own_ms) else [0.0] * len(row.own_ms)
-    own = max(0.0, row.own_ms[rank] - max(0.0, delays[rank]))
-    others = [
-        ms - max(0.0, delay - max(0.0, row.length_ms - ms))
-        for one, (ms, delay) in enumerate(zip(row.own_ms, delays, strict=True))
-        if one != rank
-    ]
-    return own - max(others)
+    if known := _own_delays(row):
+        least, most = known, known
+    else:
+        least = most = _delays(row)
+        least = [max(0.0, delay) - max(0.0, row.length_ms - ms) for ms, delay in zip(row.own_ms, least, strict=True)]
+    own = max(0.0, row.own_ms[rank] - max(0.0, most[rank]))
+    return own - max(ms - max(0.0, least[one]) for one, ms in enumerate(row.own_ms) if one != rank)
+
+
+def _own_delays(row: StepRow) -> list[float]:
+    return row.own_run_delay_ms if len(row.own_run_delay_ms) == len(row.own_ms) else []
+
+
+def _delays(row: StepRow) -> list[float]:
+    return row.run_delay_ms if len(row.run_delay_ms) == len(row.own_ms) else [0.0] * len(row.own_ms)
 
 
 def _half(values: Sequence[float]) -> float:

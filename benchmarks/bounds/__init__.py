@@ -1,0 +1,1 @@
+"""What each kernel of a step is bound by: hardware counters, read under ncu, and what they lead to expect elsewhere."""
