@@ -53,8 +53,8 @@ def loss_before(fall: Waterfall, part: Part, ms: float, run: RunAnalysis, remedy
         beside_it = f" ({milliseconds(beside)} of that beside collectives, whose threads need cores, too)"
         told = (
             f"more cores or memory bandwidth a rank: {of_growth} are {part.name}{beside_it if beside > 0 else ''}, and "
-            "ranks on one machine share its cores, caches and memory bandwidth, with whatever else runs there, which no "
-            "setting makes more of"
+            "ranks on one machine share its cores, caches and memory bandwidth, with whatever else runs there, which "
+            "no setting makes more of"
         )
         return f"{told}; of what one can change: {then}" if then else f"{told}."
     if not remedy:
