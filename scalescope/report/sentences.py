@@ -105,8 +105,8 @@ def loss_sentence(fall: Waterfall) -> str:
     if fall.unsteady and abs(fall.growth_ms - measured) <= noise <= abs(measured):
         return (
             f"The machine was unsteady: on {fall.from_world_size} or {fall.to_world_size} ranks the profiled steps are "
-            f"far from the measured ones, though both grew by as much, {milliseconds(measured)} measured and "
-            f"{milliseconds(fall.growth_ms)} profiled. Of the profiled steps alone: {parts[0].lower()}{parts[1:]}"
+            f"far from the measured ones, though the growths agree within ± {milliseconds(noise)}: "
+            f"{milliseconds(measured)} measured and {milliseconds(fall.growth_ms)} profiled. Of the profiled steps alone: {parts[0].lower()}{parts[1:]}"
         )
     if fall.unsteady:
         return (
