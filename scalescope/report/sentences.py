@@ -106,7 +106,8 @@ def loss_sentence(fall: Waterfall) -> str:
         return (
             f"The machine was unsteady: on {fall.from_world_size} or {fall.to_world_size} ranks the profiled steps are "
             f"far from the measured ones, though the growths agree within ± {milliseconds(noise)}: "
-            f"{milliseconds(measured)} measured and {milliseconds(fall.growth_ms)} profiled. Of the profiled steps alone: {parts[0].lower()}{parts[1:]}"
+            f"{milliseconds(measured)} measured and {milliseconds(fall.growth_ms)} profiled. "
+            f"Of the profiled steps alone: {parts[0].lower()}{parts[1:]}"
         )
     if fall.unsteady:
         return (
