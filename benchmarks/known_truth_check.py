@@ -17,10 +17,11 @@ from known_truth_cases import DATA, INJECTED, LATE_ROOT, SLOW_COMPUTE, SLOW_DATA
 from known_truth_reader import idle_before_collectives, read_pace, read_truth
 
 from scalescope.records.errors import UserError
-from scalescope.scaling.answer import PARTS, Collective
+from scalescope.scaling.answer_rows import PARTS, Collective
 from scalescope.scaling.compare.lost import lost_time
 from scalescope.scaling.finding import Finding
-from scalescope.scaling.run import Explained, explain_run
+from scalescope.scaling.join.explained import Explained
+from scalescope.scaling.run import explain_run
 from scalescope.scaling.verdicts.stragglers import STRAGGLER_FRACTION
 
 IDLE = ("idle_data", "idle_launch", "idle_queued")

@@ -26,7 +26,8 @@ from jobs import ROOT, JobFailed, figure, markdown, runs_folder, train
 from scalescope.records.folder import RunFolder
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import Target, find_targets, open_replayer
-from scalescope.scaling.replay.whatif import Prediction, Replayer
+from scalescope.scaling.replay.whatif.prediction import Prediction
+from scalescope.scaling.replay.whatif.replayer import Replayer
 
 HEADER = ("change", "step ms", "predicted ms", "95% interval", "measured ms", "off by", "right")
 CHANGE_SHARE, STEP_SHARE = 0.30, 0.01

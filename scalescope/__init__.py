@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from scalescope.scaling.costs.model import CostModel
     from scalescope.scaling.costs.topology import Topology
     from scalescope.scaling.replay.change import Change
-    from scalescope.scaling.replay.whatif import WhatIf
+    from scalescope.scaling.replay.whatif.prediction import WhatIf
     from scalescope.scaling.study_answer import StudyAnalysis
     from scalescope.scaling.trace.trace import Trace
     from scalescope.train.script.profiler import StepProfiler
@@ -81,7 +81,7 @@ _HOMES = {
     "Topology": "scalescope.scaling.costs.topology",
     "Trace": "scalescope.scaling.trace.trace",
     "UserError": "scalescope.records.errors",
-    "WhatIf": "scalescope.scaling.replay.whatif",
+    "WhatIf": "scalescope.scaling.replay.whatif.prediction",
 }
 
 

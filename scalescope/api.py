@@ -28,7 +28,7 @@ from scalescope.scaling.found import without_found
 from scalescope.scaling.projection.outlook import Outlook
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import find_targets
-from scalescope.scaling.replay.whatif import WhatIf
+from scalescope.scaling.replay.whatif.prediction import WhatIf
 from scalescope.scaling.study_answer import StudyAnalysis
 from scalescope.scaling.trace import reader
 from scalescope.scaling.trace.trace import Trace

@@ -14,11 +14,12 @@ from scalescope.hardware.check_result import CheckResult
 from scalescope.hardware.claims.claim import JudgedClaim
 from scalescope.records.rows import SweepRow
 from scalescope.records.scorecard.row import ScorecardRow
-from scalescope.scaling.answer import LastCollective, RunAnalysis
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import LastCollective
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.costs.answer import CostAnswer
 from scalescope.scaling.projected import Projection
-from scalescope.scaling.replay.whatif import WhatIf
+from scalescope.scaling.replay.whatif.prediction import WhatIf
 from scalescope.scaling.study_answer import StudyAnalysis
 from scalescope.selftest.item import SelfTest
 

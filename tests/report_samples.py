@@ -10,18 +10,9 @@ import numpy as np
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import Ceilings, Device, Environment, StepPhase, StepRow, SweepRow, TrainFacts, Versions
 from scalescope.scaling.analyze import analyze
-from scalescope.scaling.answer import (
-    Collective,
-    Efficiency,
-    KernelRow,
-    Quality,
-    RankSplit,
-    RunAnalysis,
-    StepSplit,
-    StepTimes,
-    Throughput,
-    WaterfallPart,
-)
+from scalescope.scaling.answer import Efficiency, Quality, RunAnalysis
+from scalescope.scaling.answer_rows import Collective, KernelRow, RankSplit, StepSplit, WaterfallPart
+from scalescope.scaling.answer_steps import StepTimes, Throughput
 from scalescope.scaling.run import explain_run
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall, write_answer
 

@@ -15,10 +15,10 @@ from scalescope.scaling.rank import record as recording
 from scalescope.scaling.rank.record import MOST_STEPS
 from scalescope.scaling.ranks.summary import read_rank
 from scalescope.scaling.replay import load as loading
-from scalescope.scaling.replay import whatif
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import read_records
-from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.replay.whatif import unchanged
+from scalescope.scaling.replay.whatif.replayer import Replayer
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "benchmarks"))
@@ -78,8 +78,8 @@ def test_what_later_steps_are_left_out_changes_nothing_before(name: str, monkeyp
     assert gain.change_ms is not None and gain.low_ms is not None and gain.high_ms is not None and own is not None
     assert gain.low_ms <= own <= gain.high_ms < 0
     # what rests on structure alone: how much collectives slow compute is known better from more steps
-    monkeypatch.setattr(whatif, "measure_contention", lambda *_: whole.contention)
-    monkeypatch.setattr(whatif, "measured_between_ranks", lambda *_: whole.contention)
+    monkeypatch.setattr(unchanged, "measure_contention", lambda *_: whole.contention)
+    monkeypatch.setattr(unchanged, "measured_between_ranks", lambda *_: whole.contention)
     alike = Replayer(read_records(DATA / name)).predict(change, quick=True).change_ms
     assert alike is not None and alike == pytest.approx(gain.change_ms, rel=0.15)
 

@@ -15,9 +15,9 @@ from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.steps.recording import LongerFacts, RecordingFacts, WindowFacts
 from scalescope.report.compare.sentences import headline
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_against, analyze_run
-from scalescope.scaling.answer import PARTS
+from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.difference import as_both_split, difference

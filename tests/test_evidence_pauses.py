@@ -9,7 +9,7 @@ import pytest
 from host_traces import HostTrace, backward, forward, optimise
 
 from scalescope.records.statistics import share_95
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.evidence.compare import compare_hosts

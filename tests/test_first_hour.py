@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from scalescope.records.folder import RunFolder
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_run
 from scalescope.scaling.finding import Finding
 from tests.first_hour_job import SETTLED

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from scalescope.records.rows import StepRow
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
-from scalescope.scaling.answer import PARTS, RunAnalysis, StepSplit
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import PARTS, StepSplit
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.trace.intervals import EMPTY
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful

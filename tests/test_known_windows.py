@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scalescope import RunAnalysis, analyze
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 
 DATA = Path(__file__).parent / "data"
 

@@ -9,8 +9,10 @@ import pytest
 
 from scalescope.records.rows import StepRow
 from scalescope.report.text.findings import because
-from scalescope.report.verdict import run_verdict
-from scalescope.scaling.answer import PipelineRow, RunAnalysis, StepTimes
+from scalescope.report.verdict.run import run_verdict
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import PipelineRow
+from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.finding import IN_STEPS, EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep

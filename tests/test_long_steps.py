@@ -9,7 +9,7 @@ import pytest
 from scalescope.records.rows import StepRow
 from scalescope.report.text.findings import because
 from scalescope.report.top.cards import _run_figures
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import EvidenceRow, Finding

@@ -8,9 +8,11 @@ import pytest
 
 from scalescope.records.errors import UserError
 from scalescope.report.sentences import loss_sentence
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.report.views import waterfall_table
-from scalescope.scaling.answer import GrowingSteps, Quality, RunAnalysis, WaterfallPart
+from scalescope.scaling.answer import Quality, RunAnalysis
+from scalescope.scaling.answer_rows import WaterfallPart
+from scalescope.scaling.answer_steps import GrowingSteps
 from scalescope.scaling.finding import EvidenceRow, Finding, worth_telling
 from scalescope.scaling.run import _name_of
 from scalescope.scaling.study_answer import Waterfall

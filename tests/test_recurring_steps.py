@@ -8,9 +8,10 @@ import pytest
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
-from scalescope.scaling.answer import RecurringSteps, RunAnalysis
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_steps import RecurringSteps
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps
 from tests.report_samples import run_with_traces, write_run

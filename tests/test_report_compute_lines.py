@@ -11,12 +11,13 @@ from rich.console import Console
 
 from scalescope.report.drawing.parts import BY_KEY
 from scalescope.report.panels.compute_lines import compute_lines, legend_lines
-from scalescope.report.terminal import print_run
+from scalescope.report.terminal.run import print_run
 from scalescope.report.text.cures import CURES, cure_elsewhere, cure_text
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.report.views import partition_table
 from scalescope.scaling.analyze import analyze
-from scalescope.scaling.answer import KindRow, RunAnalysis
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import KindRow
 from scalescope.scaling.finding import Cure, Remedy
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.findings.measured import measured_findings

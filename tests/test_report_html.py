@@ -25,7 +25,8 @@ from scalescope.report.html import page_of, write_report
 from scalescope.report.page import inline_json, table_csv, unbroken
 from scalescope.report.report_data import read_report_data
 from scalescope.report.sentences import loss_sentence
-from scalescope.scaling.answer import Collective, KernelRow, Quality, Straggler, read_run_answer
+from scalescope.scaling.answer import Quality, Straggler, read_run_answer
+from scalescope.scaling.answer_rows import Collective, KernelRow
 from scalescope.scaling.study_answer import read_study_answer, write_answer
 from tests import report_samples
 from tests.made_once import made_once

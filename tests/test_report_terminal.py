@@ -12,7 +12,9 @@ from rich.console import Console
 
 from scalescope.records.rows import SweepRow
 from scalescope.report.drawing.tables import Column, Table
-from scalescope.report.terminal import print_run, print_study, print_sweep
+from scalescope.report.terminal.run import print_run
+from scalescope.report.terminal.study import print_study
+from scalescope.report.terminal.sweep import print_sweep
 from scalescope.report.views import partition_table, waterfall_table
 from tests.report_samples import run_answer, study_answer, sweep_rows
 
@@ -120,7 +122,8 @@ def test_a_pipe_gets_plain_lines_and_no_color_is_obeyed() -> None:
     script = (
         "import sys; sys.path.insert(0, '.')\n"
         "from tests.report_samples import run_answer\n"
-        "from scalescope.report.terminal import make_console, print_run\n"
+        "from scalescope.report.terminal.console import make_console\n"
+        "from scalescope.report.terminal.run import print_run\n"
         "print_run(run_answer('r', 4), make_console())\n"
         "assert 'torch' not in sys.modules and 'altair' not in sys.modules and 'wandb' not in sys.modules\n"
     )

@@ -12,7 +12,9 @@ from scalescope.report.html import page_of, write_report
 from scalescope.report.page import Bars
 from scalescope.report.report_data import ReportData, read_report_data
 from scalescope.report.top.bars import run_bars, series_bars
-from scalescope.scaling.answer import PARTS, AsRun, Quality, Replay, RunAnalysis, Split, StepTimes
+from scalescope.scaling.answer import AsRun, Quality, Replay, RunAnalysis
+from scalescope.scaling.answer_rows import PARTS, Split
+from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import EvidenceRow, Finding, Reason, Remedy
 from scalescope.scaling.study_answer import write_answer

@@ -16,10 +16,12 @@ from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.html import write_report
 from scalescope.report.sentences import loss_sentence
 from scalescope.report.steadiness import profiling_line, unlike_sentence
-from scalescope.report.terminal import print_run
-from scalescope.report.verdict import run_verdict, study_verdicts
+from scalescope.report.terminal.run import print_run
+from scalescope.report.verdict.run import run_verdict
+from scalescope.report.verdict.study import study_verdicts
 from scalescope.scaling.analyze import analyze
-from scalescope.scaling.answer import AsRun, Replay, RunAnalysis, StepTimes
+from scalescope.scaling.answer import AsRun, Replay, RunAnalysis
+from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.as_run.step import mark_unsteady
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import STEADY_STEPS, EvidenceRow, Finding

@@ -8,9 +8,11 @@ import pytest
 from scalescope.records.rows import SweepRow
 from scalescope.report.drawing.numbers import figure, milliseconds, rate, size
 from scalescope.report.sentences import loss_sentence, sweep_verdict
-from scalescope.report.verdict import run_verdict, study_verdicts
+from scalescope.report.verdict.run import run_verdict
+from scalescope.report.verdict.study import study_verdicts
 from scalescope.report.views import waterfall_steps, waterfall_table
-from scalescope.scaling.answer import Quality, Replay, RunAnalysis, Straggler, WaterfallPart
+from scalescope.scaling.answer import Quality, Replay, RunAnalysis, Straggler
+from scalescope.scaling.answer_rows import WaterfallPart
 from scalescope.scaling.finding import IN_STEPS, EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep
 from scalescope.scaling.study_answer import KindGrowth, ScalingPoint, StudyAnalysis, Waterfall

@@ -19,10 +19,10 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.rows import TrainFacts
 from scalescope.report.drawing.parts import BY_KEY
 from scalescope.report.text import findings as finding_text
-from scalescope.report.text.codes import CODES as CODE_TEXTS
+from scalescope.report.text.codes.table import CODES as CODE_TEXTS
 from scalescope.report.text.cures import CURES, cure_elsewhere, cure_text
 from scalescope.report.text.fusing import best_to_do, fusible_share
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze, analyze_run
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.calibrate import Untraced
@@ -31,14 +31,14 @@ from scalescope.scaling.finding import CODES, Cure, EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.add import add_findings, find_in, is_looked_at
 from scalescope.scaling.findings.tried import gain_half_ms
 from scalescope.scaling.replay import load as loading
-from scalescope.scaling.replay import whatif
 from scalescope.scaling.replay.buckets import find_buckets
 from scalescope.scaling.replay.bursts import comes_in_bursts
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.graph import Graph
 from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.replay.simulate import mean_step_ns, simulate_steps
-from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.replay.whatif import unchanged
+from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.study_answer import read_study_answer
 from tests.test_front_door import TINY
 
@@ -257,8 +257,8 @@ def test_why_a_run_has_no_advice_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
         and finding_text.why_nothing(answer) == "nothing that a setting could change is worth trying"
     )
     assert not is_looked_at(analyze_run(DATA / "gpt_ddp_n2"))  # as a study's smaller runs, which nobody replays
-    monkeypatch.setattr(whatif, "FAITHFUL", -1.0)
-    monkeypatch.setattr(whatif, "NEAR", -1.0)
+    monkeypatch.setattr(unchanged, "FAITHFUL", -1.0)
+    monkeypatch.setattr(unchanged, "NEAR", -1.0)
     answer = _advised("gpt_ddp_n2")
     assert is_looked_at(answer)
     assert "put together again from its parts, the step comes out" in finding_text.why_nothing(answer)

@@ -14,9 +14,11 @@ import pytest
 from scalescope.cli import front_door
 from scalescope.records.rows import StepPhase, StepRow
 from scalescope.report.steadiness import unlike_sentence
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
-from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis, StepTimes, read_run_answer
+from scalescope.scaling.answer import AsRun, RunAnalysis, read_run_answer
+from scalescope.scaling.answer_rows import PARTS
+from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.as_run.calibrate import Untraced, calibrate
 from scalescope.scaling.as_run.partition import partition_replayed
 from scalescope.scaling.as_run.recording import WITH_DEVICE, host_paces, terms_for
@@ -30,7 +32,7 @@ from scalescope.scaling.replay.graph import Activity, Contention, Graph, HostCal
 from scalescope.scaling.replay.host_cost import CallCost, HostCost
 from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.replay.simulate import mean_step_ns, simulate, simulate_steps
-from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.run import explain_run
 from scalescope.scaling.trace.reader import read_trace
 from scalescope.scaling.verdicts.step_rows.steady import add_steps

@@ -14,8 +14,9 @@ from scalescope.report.drawing.parts import BY_KEY
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.findings import because, headline, todo, todo_elsewhere
 from scalescope.report.text.unexplained import unexplained_loss
-from scalescope.report.verdict import run_verdict
-from scalescope.scaling.answer import AsRun, Collective, Quality, RankSplit, RunAnalysis, Split, StepSplit
+from scalescope.report.verdict.run import run_verdict
+from scalescope.scaling.answer import AsRun, Quality, RunAnalysis
+from scalescope.scaling.answer_rows import Collective, RankSplit, Split, StepSplit
 from scalescope.scaling.finding import EvidenceRow, Finding, Reason, Remedy, as_costly, is_all_of_it, ranked
 from scalescope.scaling.findings.bounds.bare_transfer import backward_passes, bare_transfer, broadcasts_buffers
 from scalescope.scaling.findings.bounds.differing_load import with_differing_load

@@ -71,7 +71,8 @@ def test_a_rank_whose_quickest_products_take_several_times_as_long_is_slower_wha
         assert not list(for_sure(by_turns))
     sure = Finding(code="slower_compute", rank=1, ms=37.8, low_ms=0.0, high_ms=63.9, backed="replay", evidence=(row,))
     launching = Finding(code="host_bound", ms=1.2, low_ms=1.1, high_ms=1.3, backed="replay", at_most=True)
-    told, doubtful = headline_of_all([sure, launching], 97.0, 2, "")
+    found = headline_of_all([sure, launching], 97.0, 2, "")
+    told, doubtful = found.text, found.doubtful
     assert told.startswith("rank 1 may cost 37.8 ms (0.00 ms to 63.9 ms) of the 97.0 ms step: ") and not doubtful
     assert told.endswith("; how much, the noise hides.")
 
@@ -83,7 +84,8 @@ def test_what_is_sure_leads_only_where_it_is_no_trifle(sure_ms: float, leads: bo
                        remedy=Remedy(cure="look_at_rank"))  # fmt: skip
     sure = Finding(code="host_bound", ms=sure_ms, low_ms=sure_ms, high_ms=sure_ms, backed="replay", at_most=True,
                    remedy=Remedy(cure="compile"))  # fmt: skip
-    told, beside = headline_of_all([doubtful, sure], 97.0, 2, "36% is compute.")
+    found = headline_of_all([doubtful, sure], 97.0, 2, "36% is compute.")
+    told, beside = found.text, found.doubtful
     assert beside.startswith("Rank 1 may cost 37.8 ms") and first_to_do([doubtful, sure]) is (
         sure if leads else doubtful
     )
@@ -104,7 +106,7 @@ def test_what_all_ranks_load_leads_though_nothing_can_be_replayed_and_a_rank_may
     doubtful = Finding(code="slower_compute", rank=1, ms=1.9, low_ms=0.0, high_ms=4.1, backed="measured")
     found = with_loading([doubtful], partitions([41.5, 41.7, 41.6], [42.0, 42.4, 42.1]), set(), STEP_MS, on_cpu=True)
     assert (found[0].code, found[0].rank) == ("data_loading", None) and found[0].ms == pytest.approx(41.6)
-    told, _ = headline_of_all(found, STEP_MS, 2, "")
+    told = headline_of_all(found, STEP_MS, 2, "").text
     assert told.startswith("loading data costs 41.6 ms")
 
 
@@ -114,7 +116,8 @@ def test_where_noise_hides_most_more_steps_come_first_and_nobody_is_accused() ->
                   remedy=Remedy(cure="look_at_device"))  # fmt: skip
     launching = Finding(code="host_bound", ms=4.0, low_ms=1.0, high_ms=4.0, backed="replay", at_most=True,
                         remedy=Remedy(cure="compile"))  # fmt: skip
-    told, doubtful = headline_of_all([may, launching], 66.8, 2, "")
+    found = headline_of_all([may, launching], 66.8, 2, "")
+    told, doubtful = found.text, found.doubtful
     assert told.startswith("no rank stands out from the noise") and "rank 1" not in told
     assert doubtful.startswith("Rank 1 may cost 20.7 ms") and "or nothing" in doubtful
     assert more_steps([may, launching]).startswith("profile more steps (active=20): these do not tell whether rank 1")
@@ -152,7 +155,7 @@ def test_what_is_there_for_sure_is_said_before_what_costs_less_for_sure() -> Non
     launching = Finding(code="host_bound", ms=2.8, low_ms=1.0, high_ms=2.8, backed="replay", at_most=True,
                         remedy=Remedy(cure="compile"))  # fmt: skip
     late = Finding(code="slower_compute", rank=1, ms=12.0, low_ms=0.0, high_ms=30.0, backed="replay")
-    told, _ = headline_of_all([late, own, launching], 148.0, 2, "")
+    told = headline_of_all([late, own, launching], 148.0, 2, "").text
     assert told.startswith("rank 0 may cost 4.6 ms") and "how much, the noise hides" in told
     assert first_to_do([late, own, launching]) is own
 
@@ -166,7 +169,7 @@ def test_what_noise_may_have_made_outweighs_no_count(fraction: float, leads: boo
     launching = Finding(code="host_bound", ms=5.0, low_ms=5.0, high_ms=5.0, backed="replay", at_most=True)
     bucket = Finding(code="late_bucket", ms=32.0, low_ms=-22.0, high_ms=59.0, backed="replay",
                      remedy=Remedy(cure="hand_over_early"))  # fmt: skip
-    told, _ = headline_of_all([bucket, launching, own], 148.0, 2, "36% is compute.")
+    told = headline_of_all([bucket, launching, own], 148.0, 2, "36% is compute.").text
     assert told.startswith("rank 0 costs 4.6 ms" if leads else "nothing stands out from the noise: 36%")
     assert (first_to_do([bucket, launching, own]) is own) == leads
 
@@ -186,7 +189,7 @@ def test_loading_of_a_single_step_is_told_as_that_of_one_step() -> None:
     for loads in ([41.5], [42.0]), ([41.5], [0.1]):
         (found,) = with_loading([], partitions(*loads), set(), STEP_MS)
         assert (found.low_ms, found.rank) == (0.0, None if loads[1][0] > 1 else 0)
-        told, _ = headline_of_all([found], STEP_MS, 2, "")
+        told = headline_of_all([found], STEP_MS, 2, "").text
         assert "the only one that is recorded whole" in told and "1 of 1" not in told
 
 

@@ -14,7 +14,8 @@ import pytest
 
 from scalescope.report.panels.insitu import in_situ_sentence
 from scalescope.scaling.analyze import analyze
-from scalescope.scaling.answer import InSitu, RunAnalysis
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import InSitu
 from scalescope.scaling.costs.points import read_launches
 from scalescope.scaling.projection.outlook import Outlook
 from scalescope.scaling.rank.copy_engines import join_copies

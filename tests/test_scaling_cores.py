@@ -8,7 +8,7 @@ import pytest
 from scalescope.records.environment import core_list, cores_of
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import Device, Environment, RunInfo, Versions
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.findings.cores import CoreShare, core_share

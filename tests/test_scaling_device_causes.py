@@ -15,7 +15,7 @@ from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.replay.ranks.between_ranks import cells_between_ranks
 from scalescope.scaling.replay.ranks.launch_inflation import slowing_of_launches
 from scalescope.scaling.replay.removal import Removal
-from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING, kind_of
 from tests import data_parallel
 from tests.data_parallel import MS, Disturbance

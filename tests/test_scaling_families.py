@@ -10,7 +10,8 @@ import pytest
 
 from scalescope.records.dtypes import canonical_dtype, element_bytes
 from scalescope.records.operations import bus_factor, canonical_operation
-from scalescope.scaling.run import Explained, explain_traces
+from scalescope.scaling.join.explained import Explained
+from scalescope.scaling.run import explain_traces
 from scalescope.scaling.trace.families import is_communication_kernel
 from scalescope.scaling.trace.sources import find_sources
 

@@ -15,7 +15,7 @@ from scalescope.report.panels.advice import tried_sentence, tried_table
 from scalescope.report.panels.ranks import partition_panels, wait_panels
 from scalescope.report.text.cures import cure_elsewhere, cure_text
 from scalescope.report.text.findings import because, first_sentence, first_to_do, headline
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.finding import HIDDEN, INPUTS, EvidenceRow, Finding, Remedy, as_costly, is_certain, weight
@@ -33,7 +33,7 @@ from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.graph import Activity, Contention, Graph, HostCall, Transfer
 from scalescope.scaling.replay.load import find_targets, open_replayer, read_records
 from scalescope.scaling.replay.removal import Removal
-from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.run import explain_traces
 from scalescope.scaling.study_answer import TriedAdvice, write_answer
 from scalescope.scaling.trace.sources import find_sources

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.untraced import given_steps
@@ -13,7 +13,7 @@ from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.replay.removal import Removal
-from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.replay.whatif.replayer import Replayer
 from tests.host_traces import HostTrace, backward, forward
 
 DATA = Path(__file__).parent / "data"

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from scalescope.scaling.analyze import analyze_run
-from scalescope.scaling.answer import Collective, RunAnalysis
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import Collective
 from tests.gloo_root_job import ELEMENTS, ROOT
 from tests.made_once import made_once
 from tests.worlds import run_world

@@ -10,7 +10,7 @@ import pytest
 from scalescope.records.errors import UserError
 from scalescope.report.markdown import for_an_issue
 from scalescope.report.perfetto import write_perfetto
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.run import explain_run

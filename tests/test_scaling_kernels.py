@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalescope.scaling.answer import KernelRow
+from scalescope.scaling.answer_rows import KernelRow
+from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.rank.kernels import CARRIED, kernel_table
 from scalescope.scaling.rank.partition import Windows
-from scalescope.scaling.run import Explained, explain_traces
+from scalescope.scaling.run import explain_traces
 from scalescope.scaling.trace.intervals import Intervals, Ints, covers, intervals, union
 from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.verdicts.top_kernels import kernel_label

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from scalescope.report.panels.kinds import inflation_sentence
-from scalescope.scaling.run import Explained, explain_traces
+from scalescope.scaling.join.explained import Explained
+from scalescope.scaling.run import explain_traces
 from scalescope.scaling.study_answer import KindGrowth, Waterfall
 from scalescope.scaling.trace.families import FAMILIES as COMMUNICATION_FAMILIES
 from scalescope.scaling.trace.families import is_communication_kernel

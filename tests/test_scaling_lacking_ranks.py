@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from scalescope.report.terminal import print_run
-from scalescope.report.verdict import run_verdict
+from scalescope.report.terminal.run import print_run
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run

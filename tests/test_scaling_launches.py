@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from scalescope.scaling.answer import RankSplit
+from scalescope.scaling.answer_rows import RankSplit
 from scalescope.scaling.run import explain_traces
 from scalescope.scaling.trace.sources import find_sources
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 

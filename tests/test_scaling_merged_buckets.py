@@ -11,7 +11,7 @@ from scalescope.scaling.replay.bursts import Bursts
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.replay.other_collectives import OtherCollectives
-from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.replay.whatif.replayer import Replayer
 
 DATA = Path(__file__).parent / "data"
 

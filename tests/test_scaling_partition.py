@@ -7,8 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from scalescope.scaling.answer import PARTS
-from scalescope.scaling.run import Explained, explain_traces
+from scalescope.scaling.answer_rows import PARTS
+from scalescope.scaling.join.explained import Explained
+from scalescope.scaling.run import explain_traces
 from scalescope.scaling.trace.sources import find_sources
 from tests import oracle, synthetic
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.run import explain_jobs
 from tests.host_traces import HostTrace

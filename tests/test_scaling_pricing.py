@@ -16,7 +16,7 @@ from scalescope import analyze
 from scalescope.records.statistics import half_of_mean
 from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.text.findings import because
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.as_run.recording import recording_cost, terms_for
 from scalescope.scaling.finding import GOES_WITH_IT
 from scalescope.scaling.findings.candidate import Candidate
@@ -28,7 +28,7 @@ from scalescope.scaling.replay.graph import HostCall
 from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.replay.ranks.side_by_side import lay_side_by_side
 from scalescope.scaling.replay.removal import Removal, remove
-from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.replay.whatif.replayer import Replayer
 from tests import data_parallel
 from tests.data_parallel import MS, Disturbance
 from tests.test_scaling_findings import found

@@ -14,7 +14,7 @@ from scalescope.scaling.as_run.calibrate import ON_DEVICES
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import read_records
 from scalescope.scaling.replay.removal import Removal, What
-from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.replay.whatif.replayer import Replayer
 from tests.host_traces import HostTrace, backward, forward, optimise
 
 KERNEL_US, NORM_US = 60.0, 8.0

@@ -26,7 +26,7 @@ from scalescope.scaling.replay.load import find_targets, open_replayer, read_rec
 from scalescope.scaling.replay.node_columns import NodeColumns
 from scalescope.scaling.replay.ranks.rounds import merge_rounds
 from scalescope.scaling.replay.simulate import bounded, mean_step_ns, simulate, simulate_begins, simulate_steps
-from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.replay.whatif.replayer import Replayer
 from tests.replay_oracle import settle, tick, walk
 
 DATA = Path(__file__).parent / "data"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from scalescope.scaling.replay.load import read_records
-from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.replay.whatif.replayer import Replayer
 from tests.synthetic import OPERATIONS, Activity, Job, trace_of, write
 
 MS = 1_000_000

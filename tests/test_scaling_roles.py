@@ -8,7 +8,7 @@ from rich.console import Console
 
 from scalescope.cli.analyze import run as analyze_verb
 from scalescope.records.errors import UserError
-from scalescope.report.terminal import print_run
+from scalescope.report.terminal.run import print_run
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.rank.roles import role_of
 from scalescope.scaling.run import explain_jobs

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scalescope.report.shares import iterations_table, shares_table
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.rank.step_sources.iterations import kind_of_iteration

@@ -10,11 +10,12 @@ import pytest
 from scalescope.records.errors import UserError
 from scalescope.report.text import findings as finding_text
 from scalescope.scaling.analyze import analyze_against
-from scalescope.scaling.answer import PARTS
+from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.compare.lost import lost_time
+from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.rank.kernels import KernelTable, kernel_table
 from scalescope.scaling.rank.partition import Partition, Windows
-from scalescope.scaling.run import Explained, explain_traces
+from scalescope.scaling.run import explain_traces
 from scalescope.scaling.trace.intervals import Intervals
 from scalescope.scaling.trace.kernel_names import short_name
 from scalescope.scaling.trace.sources import find_sources

@@ -18,7 +18,9 @@ from scalescope.report.html import page_of
 from scalescope.report.report_data import read_report_data
 from scalescope.report.sentences import loss_sentence
 from scalescope.scaling.analyze import analyze, analyze_run, analyze_study
-from scalescope.scaling.answer import PARTS, Quality, RunAnalysis, StepTimes, read_run_answer
+from scalescope.scaling.answer import Quality, RunAnalysis, read_run_answer
+from scalescope.scaling.answer_rows import PARTS
+from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.rank.partition import total
 from scalescope.scaling.run import explain_traces
 from scalescope.scaling.study_answer import StudyAnalysis, Waterfall, read_study_answer, without_timeline, write_answer

@@ -11,8 +11,10 @@ import pytest
 
 from scalescope.records.errors import UserError
 from scalescope.scaling.analyze import analyze
-from scalescope.scaling.answer import PARTS, RunAnalysis, Straggler
-from scalescope.scaling.run import Explained, explain_run
+from scalescope.scaling.answer import RunAnalysis, Straggler
+from scalescope.scaling.answer_rows import PARTS
+from scalescope.scaling.join.explained import Explained
+from scalescope.scaling.run import explain_run
 from scalescope.scaling.step_timeline import Calls, LaneSpans, RankTimeline, StepTimeline, read_timeline, write_timeline
 from scalescope.scaling.study_answer import write_answer
 from scalescope.scaling.timelines.merge import MOST_SPANS, bounded, lanes_of, merged

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from scalescope.scaling.analyze import analyze
-from scalescope.scaling.answer import PARTS, Quality, RunAnalysis, StepSplit
+from scalescope.scaling.answer import Quality, RunAnalysis
+from scalescope.scaling.answer_rows import PARTS, StepSplit
 from scalescope.scaling.evidence.compare import compare_hosts
 from scalescope.scaling.ranks.read import read_ranks
 from scalescope.scaling.trace.sources import find_sources

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from scalescope.scaling.analyze import analyze, analyze_run
-from scalescope.scaling.answer import PARTS, RunAnalysis
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.finding import Code, Finding
 from scalescope.scaling.trace.sources import find_windows
 from scalescope.scaling.windows.explain import MOST_REPLAYED, explain_windows

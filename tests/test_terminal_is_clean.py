@@ -42,7 +42,7 @@ def test_nothing_that_a_verb_prints_carries_an_escape(tmp_path: Path) -> None:
 def test_a_terminal_still_gets_its_colours(tmp_path: Path) -> None:
     script = (
         "from scalescope.records.console import cleaned_console\n"
-        "from scalescope.report.terminal import make_console\n"
+        "from scalescope.report.terminal.console import make_console\n"
         "with cleaned_console(): make_console().print('[red]x\\x1b[2Jy[/red]')\n"
     )
     checkout = str(Path(__file__).resolve().parent.parent)

@@ -9,11 +9,13 @@ import pytest
 
 from scalescope.records.folder import RunFolder
 from scalescope.records.steps.recording import LongerFacts, RecordingFacts, UntracedSteps, WindowFacts
-from scalescope.report.verdict import run_verdict
+from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_run
-from scalescope.scaling.answer import LongerSteps, Quality, Replay, RunAnalysis
+from scalescope.scaling.answer import Quality, Replay, RunAnalysis
+from scalescope.scaling.answer_steps import LongerSteps
 from scalescope.scaling.finding import Finding, Remedy
-from scalescope.scaling.run import Explained, add_run_folder
+from scalescope.scaling.join.explained import Explained
+from scalescope.scaling.run import add_run_folder
 from scalescope.scaling.windows import add
 from scalescope.scaling.windows.add import add_findings_of_windows
 from scalescope.scaling.windows.kinds import by_kind

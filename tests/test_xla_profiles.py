@@ -14,7 +14,8 @@ from scalescope.records.errors import UserError
 from scalescope.report.perfetto import read_events, write_perfetto
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.compare.compare import compare_paths
-from scalescope.scaling.run import Explained, explain_traces
+from scalescope.scaling.join.explained import Explained
+from scalescope.scaling.run import explain_traces
 from scalescope.scaling.trace.reader import read_trace
 from scalescope.scaling.trace.sources import find_sources
 from tests import oracle, xspace

@@ -14,7 +14,7 @@ from scalescope.scaling.ranks.processes import load_meanwhile
 from scalescope.scaling.verdicts.flight import holds_records, read_records
 
 #: What every answer takes after reading.
-_AFTER_READING = ("scalescope.scaling.windows.add", "scalescope.report.terminal")
+_AFTER_READING = ("scalescope.scaling.windows.add", "scalescope.report.terminal.folder")
 
 
 def run(argv: list[str]) -> int:

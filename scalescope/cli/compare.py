@@ -10,7 +10,7 @@ from scalescope.launch.bounds import Bounds, check_number
 from scalescope.records.errors import ExitCode, ReaderGone, UserError
 from scalescope.report.compare.markdown import summary
 from scalescope.report.compare.terminal import print_comparison
-from scalescope.report.terminal import make_console
+from scalescope.report.terminal.console import make_console
 from scalescope.scaling.compare.answer import Comparison
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.gate import parse

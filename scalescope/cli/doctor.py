@@ -11,7 +11,7 @@ from scalescope.collectives.transports.issue_library import check_library as che
 from scalescope.hardware.check_result import CheckResult
 from scalescope.hardware.doctor import examine
 from scalescope.records.errors import ExitCode, UserError
-from scalescope.report.terminal import make_console
+from scalescope.report.terminal.console import make_console
 from scalescope.report.text.doctor_lines import print_findings, print_item
 from scalescope.scaling.replay.engine.compiled import check_library as check_replaying
 from scalescope.scaling.trace.fields.compiled import check_library as check_reading

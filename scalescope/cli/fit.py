@@ -50,7 +50,8 @@ def _run(options: argparse.Namespace, out: Outputs) -> int:
     from scalescope.report.page import Card, Page, render
     from scalescope.report.panels.costs import cost_panels, fit_sentence, holdout_sentence
     from scalescope.report.sentences import Verdict
-    from scalescope.report.terminal import make_console, print_panel
+    from scalescope.report.terminal.console import make_console
+    from scalescope.report.terminal.tables import print_panel
     from scalescope.scaling.costs.answer import cost_answer
     from scalescope.scaling.costs.model import CostModel, NotKnown
     from scalescope.scaling.costs.points import read_launches

@@ -69,7 +69,8 @@ def _run(options: argparse.Namespace, out: Outputs) -> int:
     from scalescope.report.panels.projection import projection_panels
     from scalescope.report.redaction.structs import redacted_twice
     from scalescope.report.report_data import read_report_data
-    from scalescope.report.terminal import make_console, print_panel
+    from scalescope.report.terminal.console import make_console
+    from scalescope.report.terminal.tables import print_panel
     from scalescope.scaling.analyze import analyze
     from scalescope.scaling.costs.points import read_launches
     from scalescope.scaling.projection.outlook import Outlook

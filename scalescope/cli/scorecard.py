@@ -20,7 +20,8 @@ from scalescope.records.errors import ExitCode, UserError
 from scalescope.records.folder import RunFolder, new_name
 from scalescope.records.package import CONF
 from scalescope.report.scorecard import claims_panel, judged_claims, scorecard_panels
-from scalescope.report.terminal import make_console, print_panel
+from scalescope.report.terminal.console import make_console
+from scalescope.report.terminal.tables import print_panel
 from scalescope.scorecard.config import ScorecardConfig, register
 
 

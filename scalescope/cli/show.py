@@ -61,7 +61,7 @@ def told(answers: Sequence[Answer], paths: Sequence[Path]) -> ExitCode:
 def _show(asked: Asked, executor: Executor | None, out: Outputs) -> list[Answer]:
     """Return the answers of plain traces."""
     found = _analysed(asked, executor)
-    from scalescope.report.terminal import make_console
+    from scalescope.report.terminal.console import make_console
 
     for run in (one for _, answers in found for one in answers if isinstance(one, RunAnalysis)):
         run.groups = named_roles(run.groups, asked.roles)
@@ -130,7 +130,7 @@ def _show_run_folder(path: Path, asked: Asked, console: "Console") -> None:
     # a page's templates and charts: plain traces need not wait for them
     from scalescope.report.html import write_redacted_report, write_report
     from scalescope.report.report_data import read_report_data
-    from scalescope.report.terminal import print_report_data
+    from scalescope.report.terminal.folder import print_report_data
 
     folder = RunFolder(path)
     # before the tables: whoever reads those may stop early
@@ -142,7 +142,8 @@ def _show_run_folder(path: Path, asked: Asked, console: "Console") -> None:
 
 def _print(answers: Sequence[Answer], console: "Console") -> None:
     """Print the answers of plain traces; of several world sizes how they compare, then the largest run."""
-    from scalescope.report.terminal import print_run, print_study
+    from scalescope.report.terminal.run import print_run
+    from scalescope.report.terminal.study import print_study
 
     runs = [one for one in answers if isinstance(one, RunAnalysis)]
     for study in (one for one in answers if isinstance(one, StudyAnalysis)):

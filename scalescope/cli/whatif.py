@@ -34,7 +34,8 @@ def run(argv: list[str]) -> int:
 
 def _run(options: argparse.Namespace, out: Outputs) -> int:
     from scalescope.report.panels.whatif import replay_panel
-    from scalescope.report.terminal import make_console, print_panel
+    from scalescope.report.terminal.console import make_console
+    from scalescope.report.terminal.tables import print_panel
     from scalescope.scaling.as_run.predict import open_as_run, predict
     from scalescope.scaling.found import without_found
     from scalescope.scaling.replay.load import find_targets

@@ -5,7 +5,8 @@ import statistics
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, figure, milliseconds
 from scalescope.report.drawing.tables import Cell, Column, Table
-from scalescope.scaling.answer import PARTS, Efficiency, RunAnalysis
+from scalescope.scaling.answer import Efficiency, RunAnalysis
+from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.as_run.step import step_as_run
 
 #: A step as run that differs by less from the one as profiled is not shown beside it.

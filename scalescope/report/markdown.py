@@ -10,7 +10,8 @@ from scalescope.report.panels.compute_lines import compute_lines
 from scalescope.report.sentences import Verdict
 from scalescope.report.text import findings as text
 from scalescope.report.text.cures import cure_text
-from scalescope.report.verdict import run_verdict, study_verdicts
+from scalescope.report.verdict.run import run_verdict
+from scalescope.report.verdict.study import study_verdicts
 from scalescope.report.views import efficiency_table, partition_table, run_label, waterfall_table
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.study_answer import Answer, StudyAnalysis

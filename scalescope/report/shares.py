@@ -4,7 +4,8 @@ import statistics
 
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.tables import Cell, Column, Table
-from scalescope.scaling.answer import PARTS, RunAnalysis, StepSplit
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import PARTS, StepSplit
 
 #: A server's iterations, in the order in which they are shown.
 _KINDS = ("prefill", "mixed", "decode")

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from scalescope.report.drawing.numbers import figure, listing, milliseconds, percent
-from scalescope.scaling.answer import AsRun, RunAnalysis, StepTimes
+from scalescope.scaling.answer import AsRun, RunAnalysis
+from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.finding import is_of_steady_steps
 from scalescope.scaling.verdicts.step_rows.doubt import are_unlike, contradict, is_doubtful, is_of_other_steps
 

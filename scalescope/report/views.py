@@ -9,7 +9,9 @@ from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import listing, percent, size, span
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.shares import shares_table
-from scalescope.scaling.answer import PARTS, Collective, RankLoss, RunAnalysis, Throughput
+from scalescope.scaling.answer import RankLoss, RunAnalysis
+from scalescope.scaling.answer_rows import PARTS, Collective
+from scalescope.scaling.answer_steps import Throughput
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
 
 _NO_PEAK = "no peak is known for this device, or no FLOP count for this model"

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.projection.outlook import NO_OUTLOOK, Outlook
-from scalescope.scaling.run import Explained, explain_traces
+from scalescope.scaling.run import explain_traces
 from scalescope.scaling.study_answer import Answer, StudyAnalysis, write_answer
 from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.windows.explain import explain_jobs_windows, explain_windows

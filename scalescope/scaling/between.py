@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from scalescope.records.console import counted
 from scalescope.records.errors import UserError
+from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.rank.kernels import KernelTable
-from scalescope.scaling.run import Explained
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis
 from scalescope.scaling.verdicts.scaling import Scaling, compute_factor, scaling_of, speedup_of
 from scalescope.scaling.verdicts.waterfall import MeanStep, mean_step, waterfall

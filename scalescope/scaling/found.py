@@ -12,7 +12,7 @@ from scalescope.scaling.finding import Finding
 from scalescope.scaling.findings.add import add_findings
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import Target
-from scalescope.scaling.replay.whatif import Prediction, WhatIf
+from scalescope.scaling.replay.whatif.prediction import Prediction, WhatIf
 from scalescope.scaling.run import explain_run
 
 

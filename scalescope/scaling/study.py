@@ -13,12 +13,13 @@ from scalescope.scaling.costs.answer import cost_answer
 from scalescope.scaling.costs.model import CostModel, NotKnown
 from scalescope.scaling.costs.points import Launch, launch_of
 from scalescope.scaling.findings.tried import compare_tried
+from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.projection.basis import Basis, MeasuredRun
 from scalescope.scaling.projection.noise import repeat_half_ms
 from scalescope.scaling.projection.outcomes import projection_of
 from scalescope.scaling.projection.outlook import Outlook
 from scalescope.scaling.rank.kernels import KernelTable
-from scalescope.scaling.run import Explained, explain_steps_only
+from scalescope.scaling.run import explain_steps_only
 from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis
 from scalescope.scaling.verdicts.growth import add_measured_growth
 from scalescope.scaling.verdicts.insitu import add_in_situ

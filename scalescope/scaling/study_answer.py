@@ -10,7 +10,8 @@ import msgspec
 
 from scalescope.records.files import write_atomic
 from scalescope.records.folder import RunFolder
-from scalescope.scaling.answer import SCHEMA, RunAnalysis, WaterfallPart, read_as
+from scalescope.scaling.answer import SCHEMA, RunAnalysis, read_as
+from scalescope.scaling.answer_rows import WaterfallPart
 from scalescope.scaling.costs.answer import CostAnswer
 from scalescope.scaling.projected import Projection
 from scalescope.scaling.step_timeline import write_timeline

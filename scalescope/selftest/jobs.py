@@ -12,7 +12,8 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.package import COMMAND, importable
 from scalescope.records.rows import RunInfo, SweepRow
 from scalescope.scaling.analyze import analyze_run
-from scalescope.scaling.answer import PARTS, RankSplit, RunAnalysis
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import PARTS, RankSplit
 from scalescope.selftest.item import CannotError, DiffersError, Figure
 
 _LIMIT_S = 150.0

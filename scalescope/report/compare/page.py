@@ -20,7 +20,7 @@ from scalescope.report.drawing.palette import category
 from scalescope.report.drawing.panel import Key, Panel, Section, drawing
 from scalescope.report.page import Card, Figure, Page, render
 from scalescope.report.sentences import Level, Verdict
-from scalescope.scaling.answer import PARTS
+from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.compare.answer import Comparison, PartChange, PointChange
 
 _LEVELS: dict[str, Level] = {"slower": "poor", "faster": "good", "same": "unknown", "not_comparable": "unknown"}

@@ -6,7 +6,7 @@ from scalescope.records.console import counted
 from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import capitalized, figure, listing, milliseconds, ordinal, percent
-from scalescope.scaling.answer import PARTS
+from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.compare.answer import (
     Amount,
     AmountChange,

@@ -16,7 +16,7 @@ from scalescope.report.compare.sentences import (
 from scalescope.report.compare.tables import kernels_table, parts_table, points_table, settings_table
 from scalescope.report.drawing.panel import Panel
 from scalescope.report.drawing.tables import Table
-from scalescope.report.terminal import print_panel
+from scalescope.report.terminal.tables import print_panel
 from scalescope.scaling.compare.answer import Comparison
 
 #: A terminal shows so many rows of what a page and --json have whole.

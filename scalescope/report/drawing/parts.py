@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from scalescope.scaling.answer import PARTS
+from scalescope.scaling.answer_rows import PARTS
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from scalescope.report.report_data import ReportData
 from scalescope.report.sentences import sentence
 from scalescope.report.steadiness import unlike_sentence
 from scalescope.report.text import findings as finding_text
-from scalescope.report.text.codes import CODES
+from scalescope.report.text.codes.table import CODES
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.fusing import best_to_do
 from scalescope.report.text.recurring import leads

@@ -8,7 +8,8 @@ from scalescope.report.drawing.panel import Key, Panel, drawing
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.report_data import ReportData
 from scalescope.report.views import devices, run_label
-from scalescope.scaling.answer import InSitu, RunAnalysis
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import InSitu
 
 #: The parts of what a rank sees of a collective: field, name, colour, meaning.
 _PARTS = (

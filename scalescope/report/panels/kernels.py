@@ -7,7 +7,8 @@ from scalescope.report.drawing.tables import Table, stacked
 from scalescope.report.panels.ranks import labels_of
 from scalescope.report.report_data import ReportData
 from scalescope.report.views import devices, kernels_table
-from scalescope.scaling.answer import KernelRow, RunAnalysis
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import KernelRow
 
 _MOST_BARS = 12
 _COMPUTE, _COMMUNICATION = parts.BY_KEY["compute"], parts.BY_KEY["exposed_transfer"]

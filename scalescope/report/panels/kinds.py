@@ -7,7 +7,8 @@ from scalescope.report.drawing.tables import Cell, Column, Table, stacked
 from scalescope.report.panels.ranks import labels_of
 from scalescope.report.report_data import ReportData
 from scalescope.report.views import activities, devices, points_of
-from scalescope.scaling.answer import KindRow, RunAnalysis
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import KindRow
 from scalescope.scaling.study_answer import StudyAnalysis, Waterfall
 from scalescope.scaling.trace.kernel_kinds import COMMUNICATION
 

@@ -9,7 +9,8 @@ from scalescope.report.drawing.panel import Key, Panel, drawing, of_run
 from scalescope.report.drawing.tables import Table, stacked
 from scalescope.report.report_data import ReportData
 from scalescope.report.views import devices, partition_table, run_label, step_split_table
-from scalescope.scaling.answer import RunAnalysis, Split
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import Split
 from scalescope.scaling.as_run.step import step_as_run
 
 _MOST_BARS = 160  # ranks in one chart

@@ -5,7 +5,8 @@ from scalescope.report.drawing.panel import Panel
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.report_data import ReportData
 from scalescope.report.views import run_label
-from scalescope.scaling.answer import GroupRow, RunAnalysis
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import GroupRow
 from scalescope.scaling.verdicts.groups import by_role
 
 _NAMES = {

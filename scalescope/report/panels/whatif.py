@@ -3,7 +3,7 @@
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.drawing.panel import Panel
 from scalescope.report.drawing.tables import Cell, Column, Table
-from scalescope.scaling.replay.whatif import Prediction, WhatIf
+from scalescope.scaling.replay.whatif.prediction import Prediction, WhatIf
 
 _COLUMNS = (
     Column("change", "change"),

@@ -24,7 +24,8 @@ from scalescope.report.sentences import Verdict, sweep_verdict
 from scalescope.report.sinks.wandb import WandbSink
 from scalescope.report.sinks.wandb_rows import wandb_table
 from scalescope.report.text.findings import straggler_text
-from scalescope.report.verdict import run_verdict, study_verdicts
+from scalescope.report.verdict.run import run_verdict
+from scalescope.report.verdict.study import study_verdicts
 from scalescope.report.views import (
     collectives_table,
     efficiency_table,

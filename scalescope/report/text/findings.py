@@ -1,9 +1,11 @@
 """Findings as sentences: what costs the step most, what else does, and what to do about it."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from scalescope.report.drawing.numbers import capitalized, milliseconds, percent
-from scalescope.report.text.codes import CODES, exchanged
+from scalescope.report.text.codes.exchanges import exchanged
+from scalescope.report.text.codes.table import CODES
 from scalescope.report.text.cures import cure_elsewhere, cure_text
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.finding import (
@@ -27,6 +29,15 @@ from scalescope.scaling.finding import (
 #: What a bound has beyond the time of what is named, by what that is.
 _GOES_WITH = {"host_bound": "where other causes, or queued kernels, hide it"}
 _WAITS = "that waits for it"
+
+
+@dataclass(frozen=True)
+class Lead:
+    """What a verdict's first sentence says by all findings."""
+
+    text: str
+    doubtful: str = ""  # what noise keeps out of it, in a sentence of its own
+    is_otherwise: bool = False  # no finding is said: it says where the step goes
 
 
 def cost(finding: Finding) -> str:
@@ -113,7 +124,7 @@ def headline(finding: Finding, step_ms: float, ranks: int) -> str:
     return f"{subject(finding)} {verb} {cost(finding)} {whole}: {because(finding)}."
 
 
-def headline_of_all(findings: Sequence[Finding], step_ms: float, ranks: int, otherwise: str) -> tuple[str, str]:
+def headline_of_all(findings: Sequence[Finding], step_ms: float, ranks: int, otherwise: str) -> Lead:
     """Return the first sentence of a verdict by all its findings, costliest first, and what noise keeps out of it.
 
     What is lost in noise accuses nobody there: what is sure and no trifle beside it is said, or `otherwise`, where the
@@ -121,13 +132,13 @@ def headline_of_all(findings: Sequence[Finding], step_ms: float, ranks: int, oth
     """
     first = findings[0]
     if not is_lost_in_noise(first):
-        return first_sentence(findings, step_ms, ranks), ""
+        return Lead(first_sentence(findings, step_ms, ranks))
     sure = worth_leading(findings)
     doubtful = capitalized(headline(first, step_ms, ranks))
     if sure is not None:
-        return headline(sure, step_ms, ranks), doubtful
+        return Lead(headline(sure, step_ms, ranks), doubtful)
     nobody = "no rank" if first.rank is not None else "nothing"
-    return f"{nobody} stands out from the noise: {otherwise}", doubtful
+    return Lead(f"{nobody} stands out from the noise: {otherwise}", doubtful, is_otherwise=True)
 
 
 def line(finding: Finding) -> str:

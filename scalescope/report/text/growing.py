@@ -3,7 +3,8 @@
 from scalescope.records.statistics import digits_of
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import figure, milliseconds, rate
-from scalescope.scaling.answer import GrowingSteps, RunAnalysis
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_steps import GrowingSteps
 
 #: What is less a step is told in µs.
 _SMALL_MS = 0.1

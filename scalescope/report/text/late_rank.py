@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from scalescope.scaling.answer import RunAnalysis, Split
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import Split
 from scalescope.scaling.as_run.step import a_step, step_as_run
 from scalescope.scaling.finding import Code, Finding, is_within_noise
 

@@ -2,7 +2,8 @@
 
 from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.text import findings as finding_text
-from scalescope.scaling.answer import LongerSteps, RunAnalysis
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_steps import LongerSteps
 
 
 def longer_sentence(longer: LongerSteps) -> str:

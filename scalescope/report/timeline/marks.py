@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from scalescope.report.text.late_rank import LateRank
 from scalescope.report.timeline.layout import Lane, Layout
-from scalescope.scaling.answer import PARTS
+from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.step_timeline import Calls, StepTimeline
 
 

@@ -10,7 +10,8 @@ from scalescope.report.page import Bar, Bars, Stretch
 from scalescope.report.steadiness import beside_measured
 from scalescope.report.text.late_rank import LateRank, late_rank, splits_of
 from scalescope.report.views import devices
-from scalescope.scaling.answer import RunAnalysis, Split
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import Split
 from scalescope.scaling.as_run.step import a_step, step_as_run
 
 #: More rank counts than these are not drawn: the smallest, and the largest ones.

@@ -11,7 +11,8 @@ from scalescope.report.scorecard import catalog_of, scorecard_sentence
 from scalescope.report.sentences import Verdict, sweep_verdict
 from scalescope.report.text.recurring import is_told
 from scalescope.report.top.bars import run_bars, series_bars
-from scalescope.report.verdict import run_verdict, study_verdicts
+from scalescope.report.verdict.run import run_verdict
+from scalescope.report.verdict.study import study_verdicts
 from scalescope.report.views import in_tokens, of_what, points_of, series_names, waterfall_steps
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.as_run.step import step_as_run

@@ -16,7 +16,7 @@ from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.rank.partition import Partition
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.replay.host_cost import HostCost
-from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.trace.intervals import covered_before
 
 #: Of a step: what a replay's may be off by for other reasons, such as its first step's.

@@ -6,7 +6,8 @@ from scalescope.scaling.as_run.step import take_recording_out
 from scalescope.scaling.as_run.untraced import given_steps, untraced_of_run
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.load import Target, open_replayer
-from scalescope.scaling.replay.whatif import Replayer, WhatIf
+from scalescope.scaling.replay.whatif.prediction import WhatIf
+from scalescope.scaling.replay.whatif.replayer import Replayer
 
 
 def open_as_run(target: Target, step_ms: float | None = None) -> Replayer:

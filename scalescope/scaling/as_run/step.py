@@ -10,7 +10,9 @@ import numpy as np
 from scalescope.records.errors import RunError
 from scalescope.records.statistics import half_of_mean
 from scalescope.records.steps.unevenness import UNLIKE
-from scalescope.scaling.answer import PARTS, AsRun, RunAnalysis, Split, StepTimes
+from scalescope.scaling.answer import AsRun, RunAnalysis
+from scalescope.scaling.answer_rows import PARTS, Split
+from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.as_run.apart import is_apart
 from scalescope.scaling.as_run.calibrate import HIGHEST_SCALE, ON_DEVICES, Calibration, Untraced, calibrate
 from scalescope.scaling.as_run.partition import partition_replayed
@@ -21,7 +23,7 @@ from scalescope.scaling.evidence.host_cause import HostCause
 from scalescope.scaling.rank.partition import Partition
 from scalescope.scaling.replay.graph import Graph
 from scalescope.scaling.replay.simulate import host_bound_ns, host_work_ns
-from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.verdicts.efficiency import efficiency_of
 
 #: Interruptions that are found take no larger share of a host's time: what is left of it would say nothing any more.

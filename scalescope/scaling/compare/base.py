@@ -4,7 +4,7 @@ from scalescope.records.errors import UserError
 from scalescope.scaling.compare.kernels.matching import another_size
 from scalescope.scaling.compare.same_work import another_job
 from scalescope.scaling.compare.windows import identity_of
-from scalescope.scaling.run import Explained
+from scalescope.scaling.join.explained import Explained
 
 #: Work that is shared out gives each rank its share of the blocks within this: grids are rounded up.
 _SHARED_OUT = 0.1

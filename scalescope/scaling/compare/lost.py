@@ -14,11 +14,12 @@ from pathlib import Path
 import msgspec
 
 from scalescope.records.errors import UserError
-from scalescope.scaling.answer import PARTS, RankLoss, WaterfallPart
+from scalescope.scaling.answer import RankLoss
+from scalescope.scaling.answer_rows import PARTS, WaterfallPart
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.same_work import another_job
 from scalescope.scaling.compare.windows import bounded, identity_of
-from scalescope.scaling.run import Explained
+from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.verdicts.waterfall import MeanStep, compute_split, mean_step
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 from scalescope.records.rows import RunInfo, TrainFacts
-from scalescope.scaling.answer import PARTS
+from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.costs.points import Launch
 from scalescope.scaling.trace.kernel_kinds import KINDS
 from scalescope.scaling.trace.sources import Source

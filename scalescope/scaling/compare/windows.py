@@ -8,15 +8,17 @@ from statistics import median
 import msgspec
 
 from scalescope.records.errors import UserError
-from scalescope.scaling.answer import PARTS, AsRun, Collective, RunAnalysis
+from scalescope.scaling.answer import AsRun, RunAnalysis
+from scalescope.scaling.answer_rows import PARTS, Collective
 from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.as_run.step import step_as_run, take_recording_out
 from scalescope.scaling.as_run.untraced import untraced_of_traces
 from scalescope.scaling.compare.measurement import Identity, Vector, Window, as_keys
+from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.rank.kernels import CARRIED, KernelTable
 from scalescope.scaling.rank.partition import Partition
 from scalescope.scaling.replay.load import Target, open_replayer
-from scalescope.scaling.run import Explained, explain_traces
+from scalescope.scaling.run import explain_traces
 from scalescope.scaling.trace.kernel_kinds import KINDS, kind_of
 from scalescope.scaling.trace.sources import Source, find_windows
 from scalescope.scaling.windows.kinds import by_kind

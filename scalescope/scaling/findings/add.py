@@ -33,7 +33,7 @@ from scalescope.scaling.findings.measured import with_loading_now_and_then
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.replay.load import Target, find_targets, open_replayer
 from scalescope.scaling.replay.ranks.ending_together import ending_together
-from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.timelines.one_step import Ready, step_timeline
 from scalescope.scaling.trace.kernel_names import short_name
 

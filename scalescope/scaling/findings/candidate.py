@@ -16,7 +16,7 @@ from scalescope.scaling.findings.cores import CoreShare
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.ranks.side_by_side import SideBySide
 from scalescope.scaling.replay.removal import Removal
-from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.replay.whatif.replayer import Replayer
 
 #: What costs less than this share of the step is no finding.
 WORTH_SAYING = 0.008

@@ -26,7 +26,7 @@ from scalescope.scaling.finding import (
 from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene, Seen
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
-from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING
 
 #: A cause that brings so much of the step is a finding however much steps differ.

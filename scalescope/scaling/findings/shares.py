@@ -3,7 +3,8 @@
 import statistics
 from collections.abc import Sequence
 
-from scalescope.scaling.answer import PARTS, RunAnalysis, Split, StepSplit
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import PARTS, Split, StepSplit
 
 
 def bounded_steps(analysis: RunAnalysis) -> list[StepSplit]:

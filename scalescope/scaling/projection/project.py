@@ -15,7 +15,7 @@ by itself, and goes in by squares.
 import math
 from collections.abc import Sequence
 
-from scalescope.scaling.answer import PARTS
+from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.costs.model import CostModel, NotKnown
 from scalescope.scaling.projected import Projected, ProjectedPart

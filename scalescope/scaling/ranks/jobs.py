@@ -14,7 +14,7 @@ together (timing.py).
 A file that is there twice counts once: two ranks never do the same in the same nanoseconds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -42,6 +42,10 @@ _OF_JOBS: tuple[Apart, ...] = ("world_size", "backend", "vendor", "work", "rank"
 _OF_WINDOWS: tuple[Apart, ...] = ("times", "steps", "collectives")
 
 
+#: World size, backend and vendor, None where a file does not say.
+_MadeBy = tuple[int | None, str | None, str | None]
+
+
 @dataclass(frozen=True)
 class FoundJob:
     """The files of one job: each with the rank it is of."""
@@ -63,7 +67,7 @@ class _File:
         self.rank = rank_of(source, reading.summary)
         self.vendor = _vendor(reading.summary.device)
         #: Where two files' are equal, none of these tells them apart; and whether what it computes may.
-        self.made_by = (self.summary.world_size, self.summary.backend, self.vendor)
+        self.made_by: _MadeBy = (self.summary.world_size, self.summary.backend or None, self.vendor)
         self.telling = not self.summary.timeless and not self.summary.cut_off and len(self.work) >= _TELLING_KERNELS
         windows = reading.summary.shares.windows if reading.summary.shares is not None else None
         self.span = (int(windows.edges[0]), int(windows.edges[-1])) if windows is not None else None
@@ -96,30 +100,86 @@ class _File:
         return dict(sorted(((name, share / total) for name, share in found.items()), key=lambda one: -one[1]))
 
 
+class _Job:
+    """The files found to be of one job so far, with what tells of all of them at once that one more fits.
+
+    Where it does not tell, the file is laid beside each of them: ranks of one job, however many, tell at once.
+    """
+
+    def __init__(self, first: _File) -> None:
+        self.members: list[_File] = []
+        self._made_by: set[_MadeBy] = set()
+        self._ranks: set[int] = set()
+        self._least_work: dict[str, dict[str, float]] = {}  # of each kernel, by activity, what each telling file has
+        self._spans: tuple[int, int] | None = None  # when the last of them begins, and the first ends
+        self._absolute = True  # all of these times are
+        self.add(first)
+
+    def add(self, one: _File) -> None:
+        self.members.append(one)
+        self._made_by.add(one.made_by)
+        if one.rank is not None:
+            self._ranks.add(one.rank)
+        if one.telling:
+            least = self._least_work.get(one.summary.activity, one.work)
+            self._least_work[one.summary.activity] = {
+                name: min(share, one.work[name]) for name, share in least.items() if name in one.work
+            }
+        if one.span is not None and not one.summary.timeless:
+            start, end = one.span[0], max(one.span)
+            last_start, first_end = self._spans if self._spans is not None else (start, end)
+            self._spans = max(last_start, start), min(first_end, end)
+            self._absolute &= start >= _ABSOLUTE_NS
+
+    def may_have(self, one: _File) -> bool:
+        """Tell whether nothing contradicts that a file is of this job."""
+        if one.rank is not None and one.rank in self._ranks:
+            return False
+        if any(_made_apart(one.made_by, made_by) is not None for made_by in self._made_by):
+            return False
+        fits = self._has_work_like(one) and self._overlaps(one)
+        fits = fits or all(_apart(one, member) is None for member in self.members)
+        return fits and not _never_run_together(one, self.members)
+
+    def _has_work_like(self, one: _File) -> bool:
+        least = self._least_work.get(one.summary.activity)
+        return not one.telling or least is None or _is_same_work(one.work, least)
+
+    def _overlaps(self, one: _File) -> bool:
+        """Tell whether a file's window is known to share time with all the others."""
+        if self._spans is None or one.span is None or one.summary.timeless:
+            return True
+        last_start, first_end = self._spans
+        return (
+            self._absolute and one.span[0] >= _ABSOLUTE_NS and one.span[0] <= first_end and last_start <= max(one.span)
+        )
+
+
 def split_jobs(read: Sequence[tuple[Source, RankReading]]) -> list[FoundJob]:
     """Return the jobs that files are of, in the order of their first files; ranks ascend within each.
 
     A rank is what the header says, else the file's name, else the next that is free, in the order of the names.
     """
-    found: list[list[_File]] = []
+    jobs: list[_Job] = []
     for one in [_File(source, reading) for source, reading in read]:
-        fitting = [job for job in found if _may_be_of(one, job)]
-        alike = [job for job in fitting if job[0].source.prefix == one.source.prefix]
+        fitting = [job for job in jobs if job.may_have(one)]
+        alike = [job for job in fitting if job.members[0].source.prefix == one.source.prefix]
         chosen = next(iter(alike or fitting), None)
         if chosen is None:
-            found.append([one])
+            jobs.append(_Job(one))
         else:
-            chosen.append(one)
+            chosen.add(one)
+    found = [job.members for job in jobs]
     if len(found) == 1:
         return [FoundJob(_by_rank(found[0]), _sources(found[0]))]
     windows = all(_between(one, other) in _OF_WINDOWS for at, one in enumerate(found) for other in found[at + 1 :])
-    jobs = []
+    told = []
     for at, members in enumerate(found):
         apart = _between(found[0] if at else found[1], members)
         gap = _gap_ns(found[0 if at else 1][0], members[0])
         later = gap if gap is not None and gap > 0 else None
-        jobs.append(FoundJob(_by_rank(members), _sources(members), windows, apart, later))
-    return jobs
+        told.append(FoundJob(_by_rank(members), _sources(members), windows, apart, later))
+    return told
 
 
 def copies(read: Sequence[tuple[Source, RankReading]]) -> dict[str, str]:
@@ -151,10 +211,6 @@ def rank_of(source: Source, summary: RankSummary) -> int | None:
     return summary.rank if summary.rank is not None else source.rank
 
 
-def _may_be_of(one: _File, job: Sequence[_File]) -> bool:
-    return all(_apart(one, member) is None for member in job) and not _never_run_together(one, job)
-
-
 def _between(one: Sequence[_File], other: Sequence[_File]) -> Apart:
     """Return what tells two jobs or windows apart: of several things the one that tells most."""
     found = {_apart(left, right) for left in one[:_COMPARED] for right in other[:_COMPARED]}
@@ -166,14 +222,8 @@ def _between(one: Sequence[_File], other: Sequence[_File]) -> Apart:
 
 def _apart(one: _File, other: _File) -> Apart | None:
     """Return what contradicts that two files are of one window of one job, but for when their collectives ran."""
-    left, right = one.summary, other.summary
-    if one.made_by != other.made_by:
-        if _differ(left.world_size, right.world_size):
-            return "world_size"
-        if _differ(left.backend or None, right.backend or None):
-            return "backend"
-        if _differ(one.vendor, other.vendor):
-            return "vendor"
+    if (made := _made_apart(one.made_by, other.made_by)) is not None:
+        return made
     if _compute_different_things(one, other):
         return "work"
     if one.rank is not None and one.rank == other.rank:
@@ -186,7 +236,10 @@ def _never_run_together(one: _File, job: Sequence[_File]) -> bool:
 
     The first of the job's ranks that has enough in common with it says so: of a mesh not every one shares a group.
     """
-    timings = (_timing(one, member) for member in job)
+    if one.rank is None:
+        return False
+    near = one.timed.partners
+    timings = (_timing(one, member) for member in job if near is None or member.rank in near)
     return next((timing for timing in timings if timing is not None), None) == "apart"
 
 
@@ -198,8 +251,13 @@ def _timing(one: _File, other: _File) -> Timing | None:
     return timing_of(one.timed, other.timed)
 
 
-def _differ(left: object, right: object) -> bool:
-    return left is not None and right is not None and left != right
+def _made_apart(one: _MadeBy, other: _MadeBy) -> Apart | None:
+    """Return what tells two files apart by what made them."""
+    if one == other:
+        return None
+    kinds: tuple[Apart, ...] = ("world_size", "backend", "vendor")
+    both = zip(kinds, one, other, strict=True)
+    return next((kind for kind, own, its in both if own is not None and its is not None and own != its), None)
 
 
 def _vendor(device: str | None) -> str | None:
@@ -264,12 +322,16 @@ def _compute_different_things(one: _File, other: _File) -> bool:
         return False  # of a job on devices, one trace may hold the host alone
     if not one.telling or not other.telling:
         return False
+    return not _is_same_work(one.work, other.work)
+
+
+def _is_same_work(work: Mapping[str, float], other: Mapping[str, float]) -> bool:
     common = 0.0
-    for name, share in one.work.items():
-        common += min(share, other.work.get(name, 0.0))
+    for name, share in work.items():
+        common += min(share, other.get(name, 0.0))
         if common >= _SAME_WORK:  # of ranks of one job, after a kernel or two
-            return False
-    return True
+            return True
+    return False
 
 
 def _by_rank(members: Sequence[_File]) -> dict[int, RankReading]:

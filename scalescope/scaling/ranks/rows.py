@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from scalescope.records.operations import bus_factor
-from scalescope.scaling.answer import Collective, RankSplit, StepSplit
+from scalescope.scaling.answer_rows import Collective, RankSplit, StepSplit
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.partition import Partition
 from scalescope.scaling.ranks.matching import Match

@@ -76,6 +76,12 @@ class Timed:
         counts = Counter((one.group == ASSUMED_GROUP, one.group_ranks) for one in self.own)
         return [(None if everybody else frozenset(ranks), count) for (everybody, ranks), count in counts.items()]
 
+    @cached_property
+    def partners(self) -> frozenset[int] | None:
+        """The ranks of all its groups; None where all ranks are."""
+        groups = [ranks for ranks, _ in self.of_groups]
+        return None if None in groups else frozenset().union(*(ranks for ranks in groups if ranks is not None))
+
     def shared_with(self, rank: int) -> int:
         """Return how many are of groups that another rank is in, too."""
         return sum(count for ranks, count in self.of_groups if ranks is None or rank in ranks)

@@ -15,7 +15,7 @@ from scalescope.scaling.costs.points import Launch, launch_of
 from scalescope.scaling.rank.record import MOST_ACTIVITIES, MOST_RANKS, RankRecord, within
 from scalescope.scaling.ranks.read import read_ranks
 from scalescope.scaling.replay.times import CollectiveTimes, ModelTimes
-from scalescope.scaling.replay.whatif import Replayer
+from scalescope.scaling.replay.whatif.replayer import Replayer
 from scalescope.scaling.trace.sources import find_sources
 
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from scalescope.scaling.answer import PARTS, RunAnalysis
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, COPY

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from scalescope.records.operations import EXCHANGES
-from scalescope.scaling.answer import ExpertRow
+from scalescope.scaling.answer_rows import ExpertRow
 from scalescope.scaling.finding import EvidenceRow, Finding, Remedy
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.ranks.matching import Match

@@ -18,7 +18,7 @@ from scalescope.records.errors import UserError
 from scalescope.records.files import refuse_special
 from scalescope.records.folder import RunFolder
 from scalescope.records.operations import WHOLE_ON_EVERY_RANK, canonical_operation
-from scalescope.scaling.answer import LastCollective
+from scalescope.scaling.answer_rows import LastCollective
 
 #: Ours, what torch's own watchdog writes (`nccl_trace_rank_3`, `comm_lib_trace_rank_3`), and people's own names for it.
 _NAME = re.compile(r"^(?:.*[^a-zA-Z])?rank[_-]?(\d+)(?:\.(?:pickle|pkl))?$")

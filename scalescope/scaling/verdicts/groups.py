@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from scalescope.scaling.answer import GroupRow
+from scalescope.scaling.answer_rows import GroupRow
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.ranks.summary import RankSummary
 from scalescope.scaling.trace.intervals import Intervals, intersect, intervals, length, union

@@ -9,7 +9,8 @@ far from the measured ones, even if the two growths agree by that.
 
 import math
 
-from scalescope.scaling.answer import RunAnalysis, StepTimes
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.study_answer import Waterfall
 from scalescope.scaling.verdicts.step_rows.doubt import are_unlike
 

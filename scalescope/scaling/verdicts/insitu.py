@@ -25,7 +25,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from scalescope.records.operations import bus_factor, runs_on_copy_engines
 from scalescope.records.rows import SweepRow
-from scalescope.scaling.answer import Collective, InSitu, RanOn, RunAnalysis
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import Collective, InSitu, RanOn
 from scalescope.scaling.costs.points import Launch, is_alone
 from scalescope.scaling.rank.exchanges import RankExchanges
 from scalescope.scaling.sweeps.names import REDUCING

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from scalescope.scaling.answer import KindRow, RankSplit
+from scalescope.scaling.answer_rows import KindRow, RankSplit
 from scalescope.scaling.rank.kernels import CARRIED, KernelTable
 from scalescope.scaling.trace.kernel_kinds import COMMUNICATION, KINDS, kind_of
 

@@ -13,7 +13,8 @@ from itertools import pairwise
 from typing import Literal
 
 from scalescope.records.statistics import half_of_mean, share_95
-from scalescope.scaling.answer import RunAnalysis, StepSplit
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import StepSplit
 from scalescope.scaling.finding import (
     IN_STEPS,
     Code,

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from scalescope.records.operations import PAIRWISE
-from scalescope.scaling.answer import PipelineRow, RankSplit
+from scalescope.scaling.answer_rows import PipelineRow, RankSplit
 from scalescope.scaling.evidence.pipelining import ForwardPasses
 from scalescope.scaling.finding import Code, EvidenceRow, Finding, Remedy
 from scalescope.scaling.rank.collective import RankCollective

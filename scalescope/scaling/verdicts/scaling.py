@@ -6,7 +6,7 @@ the parallel efficiency. Strong scaling (all have as much to do together): T₁/
 
 from typing import Literal
 
-from scalescope.scaling.answer import PARTS
+from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.verdicts.waterfall import MeanStep
 
 Scaling = Literal["weak", "strong"]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from scalescope.scaling.answer import KernelRow
+from scalescope.scaling.answer_rows import KernelRow
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.kernels import CARRIED, KernelTable
 from scalescope.scaling.trace.kernel_kinds import COMMUNICATION, kind_of

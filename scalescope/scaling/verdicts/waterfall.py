@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import msgspec
 
-from scalescope.scaling.answer import PARTS, WaterfallPart
+from scalescope.scaling.answer_rows import PARTS, WaterfallPart
 from scalescope.scaling.rank.kernels import KernelTable
 from scalescope.scaling.rank.partition import Partition
 from scalescope.scaling.study_answer import Waterfall

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from scalescope.records.errors import UserError
-from scalescope.scaling.answer import PARTS, AsRun, LongerSteps, Replay, RunAnalysis, Split
+from scalescope.scaling.answer import AsRun, Replay, RunAnalysis
+from scalescope.scaling.answer_rows import PARTS, Split
+from scalescope.scaling.answer_steps import LongerSteps
 from scalescope.scaling.as_run.calibrate import Untraced
 from scalescope.scaling.as_run.step import mark_unsteady, step_as_run
 from scalescope.scaling.as_run.untraced import untraced_of_run
@@ -13,8 +15,8 @@ from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.costs.points import Launch
 from scalescope.scaling.findings.add import add_findings
 from scalescope.scaling.findings.derived import keep
+from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.replay.load import find_targets
-from scalescope.scaling.run import Explained
 from scalescope.scaling.step_timeline import StepTimeline
 from scalescope.scaling.windows.explain import explain_windows, single
 from scalescope.scaling.windows.findings import mean_interval, pool_findings

@@ -13,7 +13,7 @@ import msgspec
 from scalescope.records.errors import UserError
 from scalescope.records.folder import RunFolder
 from scalescope.records.steps.recording import LongerFacts, WindowFacts
-from scalescope.scaling.run import Explained
+from scalescope.scaling.join.explained import Explained
 
 #: Steps are longer from this many times their level on, as for those that open a window.
 _LONGER = 1.2

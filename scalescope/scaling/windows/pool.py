@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 import numpy as np
 
-from scalescope.scaling.answer import PARTS, Collective, KernelRow, Quality, RankSplit, RunAnalysis
+from scalescope.scaling.answer import Quality, RunAnalysis
+from scalescope.scaling.answer_rows import PARTS, Collective, KernelRow, RankSplit
 from scalescope.scaling.findings.derived import keep
+from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.rank.exchanges import RankExchanges
 from scalescope.scaling.rank.kernels import KernelTable
 from scalescope.scaling.rank.partition import total
-from scalescope.scaling.run import Explained
 from scalescope.scaling.verdicts.efficiency import efficiency_of
 from scalescope.scaling.verdicts.kinds import kernel_kinds
 from scalescope.scaling.verdicts.top_kernels import MOST, top_kernels

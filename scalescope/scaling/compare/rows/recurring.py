@@ -12,7 +12,7 @@ import msgspec
 
 from scalescope.records.rows import StepRow
 from scalescope.records.statistics import half_of_mean
-from scalescope.scaling.answer import RecurringSteps
+from scalescope.scaling.answer_steps import RecurringSteps
 from scalescope.scaling.compare.answer import RecurringChange
 from scalescope.scaling.compare.measurement import Measurement, Repeat
 from scalescope.scaling.verdicts.step_rows.recurring import recurring_steps

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from scalescope.records.operations import REDUCE_ON_ALL
-from scalescope.scaling.answer import PARTS, Collective, RunAnalysis
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import PARTS, Collective
 from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import (
     EXPOSED,

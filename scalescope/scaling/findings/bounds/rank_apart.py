@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from scalescope.records.statistics import half_of_mean
-from scalescope.scaling.answer import RunAnalysis, StepSplit
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import StepSplit
 from scalescope.scaling.finding import IN_STEPS, Code, Cure, EvidenceRow, Finding, Remedy, ranked, weight
 from scalescope.scaling.findings.shares import bounded_steps, mean_step_ms
 

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from scalescope.records.steps.annotations import LOADING
-from scalescope.scaling.answer import LateInSteps, RunAnalysis, Split
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import Split
+from scalescope.scaling.answer_steps import LateInSteps
 from scalescope.scaling.finding import (
     IN_STEPS,
     LATE,

@@ -1,7 +1,8 @@
 """Whether a run's profiled steps stand for those that it ran: where they do not, its traces' shares need not hold."""
 
 from scalescope.records.steps.unevenness import UNLIKE
-from scalescope.scaling.answer import RunAnalysis, StepTimes
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.finding import is_known, is_of_steady_steps
 
 #: Of the measured step: a step as run that is so near is the same one.

@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 
 from scalescope.records.rows import StepRow
 from scalescope.records.statistics import NORMAL_95
-from scalescope.scaling.answer import PARTS, GrowingSteps, RunAnalysis, StepSplit
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_rows import PARTS, StepSplit
+from scalescope.scaling.answer_steps import GrowingSteps
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.trace.kernel_names import short_name
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from scalescope.records.rows import StepRow
 from scalescope.records.statistics import half_of_mean, is_beyond_chance
-from scalescope.scaling.answer import LateInSteps
+from scalescope.scaling.answer_steps import LateInSteps
 
 #: Of fewer steps with every rank's own time nothing is told, nor of a rank that is late by a smaller share of the step.
 _LEAST = 8

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from scalescope.records.rows import StepRow
 from scalescope.records.statistics import NORMAL_95, half_of_mean
-from scalescope.scaling.answer import LongSteps
+from scalescope.scaling.answer_steps import LongSteps
 
 #: So many times as long as a typical one is a long step; of fewer of them nothing is told, nor of a smaller share of
 #: the mean step.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scalescope.records.rows import StepRow
-from scalescope.scaling.answer import RecurringSteps
+from scalescope.scaling.answer_steps import RecurringSteps
 
 #: Longer by less than this share is not worth a word.
 _LEAST_SHARE = 0.1

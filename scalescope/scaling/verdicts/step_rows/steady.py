@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from scalescope.records.rows import StepRow
 from scalescope.records.statistics import median_of_known
 from scalescope.records.steps.unevenness import UNLIKE, difference, percentile
-from scalescope.scaling.answer import LateInSteps, RecurringSteps, RunAnalysis, StepTimes, Throughput
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer_steps import LateInSteps, RecurringSteps, StepTimes, Throughput
 from scalescope.scaling.verdicts.step_rows.growing import add_part, growing_rows, without_growth
 from scalescope.scaling.verdicts.step_rows.late import late_rank
 from scalescope.scaling.verdicts.step_rows.long_steps import long_steps

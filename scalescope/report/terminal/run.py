@@ -1,0 +1,125 @@
+"""One run on a terminal: its verdict, where its step goes, what that costs, and what to begin with."""
+
+from rich.console import Console
+from rich.text import Text
+
+from scalescope.report.as_run import (
+    as_run_sentence,
+    as_run_table,
+    as_run_title,
+    differs,
+    of_other_steps,
+    shown_efficiency,
+)
+from scalescope.report.drawing import parts
+from scalescope.report.drawing.numbers import figure, percent
+from scalescope.report.panels.compute_lines import compute_lines, legend_lines
+from scalescope.report.panels.lost import lost_table
+from scalescope.report.panels.roles import roles_table, worth_showing
+from scalescope.report.shares import has_kinds, iterations_table
+from scalescope.report.steadiness import profiling_line
+from scalescope.report.terminal.console import print_line
+from scalescope.report.terminal.tables import print_table
+from scalescope.report.terminal.verdicts import print_findings, print_notes, print_verdict
+from scalescope.report.text import findings as finding_text
+from scalescope.report.verdict.run import run_verdict
+from scalescope.report.views import (
+    lacking_ranks,
+    partition_table,
+)
+from scalescope.scaling.answer import Efficiency, RunAnalysis
+from scalescope.scaling.as_run.step import step_as_run
+from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
+
+#: Less communication than this share of the step, unsplit, moves no efficiency factor by a figure that is shown.
+_UNSPLIT = 0.005
+#: Steps that sentences are of, and which are longer or shorter by this share than those of the table, are told apart.
+_OTHER_STEPS = 0.01
+
+
+def print_run(answer: RunAnalysis, console: Console) -> None:
+    """Print one run: its verdict, the mean step's partition a rank, and the efficiency that follows."""
+    verdict = run_verdict(answer)
+    print_verdict(console, verdict)
+    if answer.ranks and answer.quality.verdict != "unusable":
+        table = partition_table(answer)
+        table, gone = table.without_zero_columns([*(f"{part.key}_ms" for part in parts.ALL[1:]), "before_window_ms"])
+        where = "Where a step goes, a rank" if answer.steps_by is not None else "What was recorded, a rank"
+        print_table(console, table, where)
+        if gone:
+            print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
+        for line in [*legend_lines(answer, table), of_other_steps(answer, "this table", _OTHER_STEPS)]:
+            if line:
+                print_line(console, line, "dim")
+        _print_compute(console, answer)
+        if has_kinds(answer):
+            print_table(console, iterations_table(answer), "The server's iterations by kind, means over ranks")
+    if worth_showing(answer):
+        table, _ = roles_table(answer).without_zero_columns(["exposed_unsplit_ms"])
+        print_table(console, table, "Communication by what its groups are for, on the mean rank", blank_absent=True)
+    if differs(answer):
+        table, gone = as_run_table(answer).without_zero_columns([f"{part.key}_ms" for part in parts.ALL[1:]])
+        print_table(console, table, as_run_title(answer))
+        if gone:
+            print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
+    if told := as_run_sentence(answer):
+        print_line(console, told)
+    if answer.lost:
+        table, gone = lost_table(answer.lost)
+        print_table(console, table, f"What a step lost against {answer.lost[0].reference}, a rank")
+        if gone:
+            print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
+    print_findings(console, answer, unsteady=is_doubtful(answer))
+    factors, whose = shown_efficiency(answer)
+    if factors is not None and answer.world_size > 1:
+        print_line(console, _efficiency_line(factors, whose, answer))
+    print_notes(console, verdict)
+    reasons = answer.quality.reasons if answer.quality.verdict == "good" else []  # else the verdict says them
+    for reason in [*reasons, *([answer.unpriced.text] if answer.unpriced is not None else [])]:
+        print_line(console, f"Noted: {reason}.", "dim")
+    if line := profiling_line(answer):
+        print_line(console, line)
+    if verdict.advice and answer.ranks and answer.quality.verdict != "unusable":  # the end is what is read first there
+        console.print()
+        print_line(console, _begin_with(answer, verdict.advice), "bold")
+
+
+def _begin_with(answer: RunAnalysis, advice: str) -> str:
+    """Return what to do first, and on which rank, where it is one's alone."""
+    first = finding_text.first_to_do(answer.findings)
+    alone = first is not None and first.rank is not None and advice.startswith(finding_text.todo(first))
+    return f"Begin with{f' rank {first.rank}' if first is not None and alone else ''}: {advice}"
+
+
+def _print_compute(console: Console, run: RunAnalysis) -> None:
+    """Print what the compute is."""
+    lines = compute_lines(run)
+    if lines:
+        console.print()
+        console.print(Text("What the compute is", style="bold"), soft_wrap=not console.is_terminal)
+    for line in lines:
+        print_line(console, line)
+
+
+def _efficiency_line(factors: Efficiency, whose: str, answer: RunAnalysis) -> str:
+    """Return the efficiency with its factors; without those where ranks are missing, which they compare, or where more
+    of the communication is unsplit than is told apart: transfer and serialisation are cut out of it.
+    """
+    whole = f"Parallel efficiency{f' {whose}' if whose else ''} {percent(factors.parallel)}"
+    if lacking_ranks(answer):
+        return f"{whole} of the ranks traced; how they balance, only traces of all {answer.world_size} ranks can tell."
+    if _is_unsplit(answer):
+        return f"{whole}; its factors are not told: most of the exposed communication is not split."
+    return (
+        f"{whole} = load balance {figure(factors.load_balance, 3)} × serialisation {figure(factors.serialisation, 3)} "
+        f"× transfer {figure(factors.transfer, 3)} × memory {figure(factors.memory, 3)} "
+        f"× orchestration {figure(factors.orchestration, 3)}"
+    )
+
+
+def _is_unsplit(answer: RunAnalysis) -> bool:
+    """Tell whether more of the exposed communication is unsplit than is told apart, and enough to matter."""
+    _, ranks = step_as_run(answer)
+    unsplit = sum(one.exposed_unsplit_ms for one in ranks)
+    told = sum(one.exposed_transfer_ms + one.exposed_wait_ms for one in ranks)
+    return unsplit > max(told, _UNSPLIT * sum(one.window_ms for one in ranks))

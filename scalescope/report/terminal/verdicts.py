@@ -1,0 +1,57 @@
+"""A verdict, its notes and its findings on a terminal."""
+
+from rich.console import Console
+from rich.text import Text
+
+from scalescope.report.drawing.numbers import capitalized
+from scalescope.report.panels.advice import advice_sentence
+from scalescope.report.sentences import Level, Verdict
+from scalescope.report.terminal.console import print_line
+from scalescope.report.text import findings as finding_text
+from scalescope.report.text.cures import cure_text
+from scalescope.scaling.answer import RunAnalysis
+
+_STYLES: dict[Level, str] = {"good": "green", "fair": "yellow", "poor": "red", "unknown": "bold"}
+
+
+def print_verdict(console: Console, verdict: Verdict) -> None:
+    console.print()
+    console.print(Text(verdict.headline, style=_STYLES[verdict.level]), soft_wrap=not console.is_terminal)
+    for sentence in verdict.sentences:
+        print_line(console, sentence)
+    if verdict.advice:
+        print_line(console, f"What may help most: {verdict.advice}")
+
+
+def print_notes(console: Console, verdict: Verdict) -> None:
+    if verdict.notes:
+        console.print()
+    for note in verdict.notes:
+        print_line(console, note)
+
+
+def print_findings(console: Console, run: RunAnalysis, *, unsteady: bool) -> None:
+    """Print what costs the step, most costly first, and what to do about each."""
+    findings = finding_text.following(run.findings)
+    if not findings:
+        _print_older_advice(console, run)
+        return
+    console.print()
+    doubt = ": of the profiled steps alone, for the machine was unsteady" if unsteady else ""
+    console.print(Text(f"What costs the step, and what to do{doubt}", style="bold"), soft_wrap=not console.is_terminal)
+    for number, one in enumerate(findings, 1):
+        print_line(console, f"{number}. {finding_text.line(one)}.")
+        assert one.remedy is not None
+        here, elsewhere = capitalized(cure_text(one.remedy)), finding_text.todo_elsewhere(one)
+        print_line(console, f"   {here}. In a loop of your own: {elsewhere}.", "dim")
+
+
+def _print_older_advice(console: Console, run: RunAnalysis) -> None:
+    """Print the advice of an answer of schema 1, which holds its words."""
+    older = [one for one in run.advice if one.what]
+    if older:
+        console.print()
+        console.print(Text("What to do next, by the replayed step", style="bold"), soft_wrap=not console.is_terminal)
+    for number, advice in enumerate(older, 1):
+        print_line(console, f"{number}. {advice_sentence(advice)}.")
+        print_line(console, f"   Because {advice.because}. In a script of your own: {advice.elsewhere}.", "dim")

@@ -1,0 +1,87 @@
+"""Why a rank computes longer, or what else a device does alone, in words."""
+
+from scalescope.report.drawing.numbers import factor, milliseconds
+from scalescope.report.text.codes.evidence import (
+    beyond,
+    computing,
+    first_of,
+    in_some_steps,
+    is_on_cpu,
+    longer,
+    row_of,
+)
+from scalescope.scaling.finding import (
+    ANOMALY,
+    BESIDES,
+    INPUTS,
+    Finding,
+)
+
+
+def own_work(finding: Finding) -> str:
+    if (looks := row_of(finding, ANOMALY)) is not None and looks.calls is not None:
+        return (
+            f"it looks for NaN behind its backward pass's operators, {looks.calls:,.0f} times a step, as "
+            "torch.autograd.set_detect_anomaly has it, which makes the others longer, too"
+        )
+    besides = row_of(finding, BESIDES)
+    otherwise = f"it runs {computing(finding)} that the others do not"
+    if besides is None or not besides.value or besides.calls is None:
+        return beyond(finding, "which the others do not run", otherwise)
+    launches = f"{besides.calls:,.0f} launch{'es' * (besides.calls != 1)}"
+    return beyond(finding, f"in {launches} a step that the others do not make", otherwise)
+
+
+def more_work(finding: Finding) -> str:
+    inputs = row_of(finding, INPUTS)
+    within = next((row for row in finding.evidence if row.kind == "operator"), None)
+    if inputs is not None and inputs.value is not None and within is not None and within.calls and within.value:
+        return (
+            f"it multiplies {factor(inputs.value)} as much as the others, inside the same operators: {within.name} "
+            f"{within.calls:,.0f} times a step and not {within.value:,.0f}, as where activations are computed again"
+        )
+    if inputs is not None and inputs.value is not None:
+        return f"it computes on {factor(inputs.value)} as much data as the others, in the same operators"
+    if (some := in_some_steps(finding)) is not None:
+        whose = "the ranks compute" if finding.rank is None else "it computes"
+        return f"{some[0]} {whose} for {some[1]} longer than in the others"
+    otherwise = f"it runs the common {computing(finding)} more often"
+    return beyond(finding, "which it runs more often than the others", otherwise)
+
+
+def slower(finding: Finding) -> str:
+    ratio, row = row_of(finding, "times_as_long"), first_of(finding, "activity")
+    turns = row_of(finding, "by_turns")
+    if turns is not None and turns.calls is not None and turns.value is not None:
+        what = "its cores" if is_on_cpu(finding) else "the device"
+        return (
+            f"{turns.calls:.0f} of its {computing(finding)} a step take {milliseconds(turns.value)} longer than on "
+            f"the others, and the rest do not: another process has {what} by turns"
+        )
+    if ratio is not None and ratio.value is not None:
+        times = factor(ratio.value)
+        return f"the same {computing(finding)} take {times} what they take on the others, whatever their kind"
+    if row is not None and row.ms is not None and row.others_ms is not None:
+        return f"its {row.name} takes {milliseconds(row.ms)} a step, the others' {milliseconds(row.others_ms)}"
+    whole = row_of(finding, "compute")
+    if whole is not None and whole.ms is not None and whole.others_ms is not None:
+        return (
+            f"it computes for {milliseconds(whole.ms)} a step, the others for {milliseconds(whole.others_ms)} at most"
+        )
+    return longer(finding, "its compute takes longer than the others'")
+
+
+def throttled(finding: Finding) -> str:
+    ratio, moving = row_of(finding, "times_as_long"), row_of(finding, "what_moves_data_times_as_long")
+    if ratio is None or ratio.value is None or moving is None or moving.value is None:
+        return "its clocks are held down"
+    return (
+        f"multiplications take {factor(ratio.value)} what they take on the others, and what moves data "
+        f"{factor(moving.value)}: its clocks are held down"
+    )
+
+
+def copies(finding: Finding) -> str:
+    row = row_of(finding, "exposed_copies")
+    return f"copies and fills run alone for {milliseconds(row.ms)} a step" if row is not None and row.ms else (
+        "copies and fills run alone")  # fmt: skip

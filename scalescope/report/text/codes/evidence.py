@@ -1,0 +1,60 @@
+"""A finding's evidence, row by row, for the sentences made of it."""
+
+from scalescope.report.drawing.numbers import milliseconds
+from scalescope.scaling.finding import (
+    IN_STEPS,
+    EvidenceRow,
+    Finding,
+    is_of_one_step,
+    is_of_steady_steps,
+)
+
+
+def row_of(finding: Finding, name: str) -> EvidenceRow | None:
+    """Return a finding's row of a name."""
+    return next((row for row in finding.evidence if row.name == name), None)
+
+
+def first_of(finding: Finding, kind: str) -> EvidenceRow | None:
+    """Return a finding's first row of a kind."""
+    return next((row for row in finding.evidence if row.kind == kind), None)
+
+
+def beyond(finding: Finding, how: str, otherwise: str) -> str:
+    """Return the activity that a finding names, with its time and `how` it is beyond the others'."""
+    row = first_of(finding, "activity")
+    if row is None:
+        return otherwise
+    took = f", {milliseconds(row.ms)} a step" if row.ms is not None else ""
+    return f"{row.name}{took}, {how}"
+
+
+def is_on_cpu(finding: Finding) -> bool:
+    return finding.remedy is not None and finding.remedy.on_cpu
+
+
+def computing(finding: Finding) -> str:
+    """Return what computes: a device has kernels."""
+    return "operators" if is_on_cpu(finding) else "kernels"
+
+
+def longer(finding: Finding, otherwise: str) -> str:
+    """Return `otherwise` with what the first row takes beyond the others."""
+    row = finding.evidence[0] if finding.evidence else None
+    return f"{otherwise}: +{milliseconds(row.ms)} a step" if row is not None and row.ms is not None else otherwise
+
+
+def in_some_steps(finding: Finding) -> tuple[str, str] | None:
+    """Return in which profiled steps a cause is there, and by how much those are longer, in words."""
+    row = row_of(finding, IN_STEPS)
+    if row is None or row.ms is None or row.calls is None or row.value is None or is_of_steady_steps(finding):
+        return None
+    if is_of_one_step(finding):
+        return None  # beside which there are no others
+    return f"in {row.calls:.0f} of {row.value:.0f} profiled steps", milliseconds(row.ms)
+
+
+def long_steps_of(finding: Finding) -> EvidenceRow | None:
+    """Return the row of long steps where a finding is of the job's own steady ones."""
+    row = row_of(finding, IN_STEPS) if is_of_steady_steps(finding) else None
+    return row if row is not None and row.calls is not None and row.value is not None else None

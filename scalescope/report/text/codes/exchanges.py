@@ -1,0 +1,129 @@
+"""What ranks exchange and wait for, in words: collectives, pipelines, experts."""
+
+from scalescope.records.console import counted
+from scalescope.report.drawing.numbers import factor, figure, milliseconds, percent
+from scalescope.report.text.codes.evidence import first_of, row_of
+from scalescope.scaling.finding import (
+    EXPOSED,
+    PASSES,
+    Finding,
+    is_all_of_it,
+)
+
+#: What a trace without shapes leaves open of collectives on gloo.
+_SIZELESS = "whose sizes record_shapes=True would tell"
+
+
+def _round(finding: Finding) -> str:
+    """Return what several rounds of messages take, and one at its quickest, in words; "" where that is not told."""
+    row = row_of(finding, "a_round")
+    if row is None or row.ms is None or row.others_ms is None:
+        return ""
+    return f"each takes {milliseconds(row.ms)}, and {milliseconds(row.others_ms)} where nothing holds its messages up"
+
+
+def buckets(finding: Finding, why: str) -> str:
+    count, size = row_of(finding, "all_reduces"), row_of(finding, "median_bucket_mib")
+    why = _round(finding) or why
+    if count is not None and count.calls is not None and size is None:
+        sizeless = f", {_SIZELESS}" if finding.at_most else ""
+        return f"{count.calls:.0f} all-reduces a step{sizeless}: {why}"
+    if count is None or count.calls is None or size is None or size.value is None:
+        return why
+    return f"{counted(round(count.calls), 'all-reduce')} a step of {_mib(size.value)} in the median: {why}"
+
+
+def late_buckets(finding: Finding) -> str:
+    last, whole = row_of(finding, "last_bucket_mib"), row_of(finding, "gradients_mib")
+    if last is None or last.value is None or whole is None or whole.value is None:
+        return buckets(finding, "the last ones begin too late to hide")
+    return (
+        f"{_mib(last.value)} of {_mib(whole.value)} of gradients come in one piece at the end, where nothing hides them"
+    )
+
+
+def small_collectives(finding: Finding) -> str:
+    count, size, operation = (
+        row_of(finding, "collectives"),
+        row_of(finding, "median_bytes"),
+        first_of(finding, "activity"),
+    )
+    why = _round(finding) or "each takes a round of messages, however little it carries"
+    if count is not None and count.calls is not None and size is None and operation is not None:
+        sizeless = f", {_SIZELESS}" if finding.at_most else ""
+        return f"{count.calls:.0f} collectives a step, most of them {operation.name}{sizeless}: {why}"
+    if count is None or count.calls is None or size is None or size.value is None or operation is None:
+        return why
+    calls = counted(round(count.calls), "collective")
+    return f"{calls} a step, most of them {operation.name}, of {_bytes(size.value)}: {why}"
+
+
+def _bytes(value: float) -> str:
+    return _mib(value / (1 << 20)) if value >= 1 << 10 else f"{value:.0f} B"
+
+
+def _mib(value: float) -> str:
+    return f"{value:.1f} MiB" if value >= 1 else f"{value * 1024:.1f} KiB"
+
+
+#: What most of a bare transfer's time is, by the cure.
+_MOSTLY = {
+    "reduce_in_fp32": ", in fp64",
+    "broadcast_less": "; most of the time is broadcasts of buffers before each forward pass",
+    "merge_collectives": "; most of the time is small ones, a round of messages each",
+    "merge_tensors": "; most of the time is small ones, a round of messages each",
+}
+
+
+def exchanged(finding: Finding) -> str:
+    """Return what a step exchanges while nothing computes, in words; "" where that is not told."""
+    moved, size, passes = first_of(finding, "activity"), row_of(finding, "median_bytes"), row_of(finding, PASSES)
+    if moved is None or moved.calls is None:
+        return ""
+    calls = round(moved.calls)
+    text = f"in {calls} collectives a step, most of them {moved.name}" if calls > 1 else f"in one {moved.name} a step"
+    if passes is not None and passes.calls is not None:
+        return f"{text}: gradients are exchanged in each of the step's {passes.calls:.0f} backward passes"
+    bytes_each = size.value if size is not None else None
+    text += f", {_SIZELESS}" if bytes_each is None else f", of {_bytes(bytes_each)} in the median"
+    if told := next((words for name, words in _MOSTLY.items() if row_of(finding, name) is not None), ""):
+        return text + told
+    return f"{text}; that is what the job sends, and no fault is found in it" if is_all_of_it(finding) else text
+
+
+def exposed(finding: Finding) -> str:
+    bare = row_of(finding, EXPOSED)
+    if bare is not None and bare.ms is not None and (told := exchanged(finding)):
+        return f"nothing hides {milliseconds(bare.ms)} of transfer, {told}"
+    row = row_of(finding, "gradients_mib")
+    travel = f"{_mib(row.value)} a step travel" if row is not None and row.value else "data travel"
+    return f"{travel}, and compute does not hide all of it"
+
+
+def slow_transfer(finding: Finding) -> str:
+    row = row_of(finding, "bus_gb_s")
+    if row is None or row.value is None or row.share is None:
+        return "data move slower than they could"
+    moved = figure(row.value, 0 if row.value >= 10 else 2)
+    return f"collectives move {moved} GB/s, {percent(row.share, 0)} of what they could"
+
+
+def bubble(finding: Finding) -> str:
+    row, own, slow = row_of(finding, "bubble"), row_of(finding, "schedule"), row_of(finding, "slow_stage")
+    if row is None or row.share is None:
+        return "stages wait for each other"
+    text = f"stages stand idle for {percent(row.share)} of the step"
+    if own is not None and own.share is not None and own.calls is not None and row.calls is not None:
+        batches = counted(round(row.calls), "micro-batch", "micro-batches")
+        text += f", the schedule's own with {batches} on {own.calls:.0f} stages is "
+        text += percent(own.share)
+    if slow is not None and slow.value is not None and slow.ms is not None and slow.others_ms:
+        text += f"; rank {slow.value:.0f}'s stage computes {factor(slow.ms / slow.others_ms)} as long as the others'"
+    return text
+
+
+def experts(finding: Finding) -> str:
+    row = row_of(finding, "tokens")
+    if row is None or row.share is None or row.value is None:
+        return "some experts have more tokens than others"
+    return f"its experts have {percent(row.share, 0)} of the tokens, {factor(row.value)} the mean rank's"

@@ -1,0 +1,135 @@
+"""What hosts do while their devices wait, in words."""
+
+from scalescope.records.console import counted
+from scalescope.records.steps.annotations import LOADING
+from scalescope.report.drawing.numbers import milliseconds
+from scalescope.report.text.codes.evidence import first_of, in_some_steps, is_on_cpu, long_steps_of, row_of
+from scalescope.scaling.finding import (
+    BESIDE,
+    HIDDEN,
+    IN_STEPS,
+    LATE,
+    READ_VALUES,
+    SHOWN_BY_WAITS,
+    Finding,
+    is_of_one_step,
+)
+
+
+def loading(finding: Finding) -> str:
+    if (long := long_steps_of(finding)) is not None:
+        whose = "the hosts wait" if finding.rank is None else "its host waits"
+        often = f"in {long.calls:.0f} of {long.value:.0f} steps"
+        return f"{often} {whose} {milliseconds(long.ms or 0.0)} for a batch, which its loader makes too slowly"
+    if (some := in_some_steps(finding)) is not None:
+        whose = "the hosts load" if finding.rank is None else "its host loads"
+        return f"{some[0]} {whose} data for {some[1]} longer than in the others"
+    row = first_of(finding, "annotation")
+    whose = "the hosts load" if finding.rank is None else "its host loads"
+    # torch's own mark of its loader tells nothing beyond that data are loaded
+    plain = row is None or row.name in ("loading", LOADING) or row.name.startswith("enumerate(DataLoader)")
+    named = f" ({row.name})" if row is not None and not plain else ""
+    row = row or row_of(finding, "idle_data")
+    took = f" for {milliseconds(row.ms)}" if row is not None and row.ms is not None else ""
+    took += " a step" if took and not is_of_one_step(finding) else ""
+    # a worker goes on while its rank waits for another one: how slow it is shows once that other is mended
+    hidden = (
+        "; the others' workers go on meanwhile, and may be as slow"
+        if finding.rank is not None and row is not None and "MultiProcessingDataLoader" in row.name
+        else ""
+    )
+    if (late := row_of(finding, LATE)) is not None:
+        told = f"and all {late.value:.0f} steps tell what it costs"
+        return f"{whose} data{named}{took} in the profiled steps, {told}{hidden}"
+    meanwhile = "while nothing computes" if is_on_cpu(finding) else "while the device has nothing to do"
+    return f"{whose} data{named}{took} {meanwhile}{hidden}"
+
+
+#: What a host may do that no profiler records.
+_UNRECORDED = "(sleep, I/O, Python, a lock)"
+
+
+def stall(finding: Finding) -> str:
+    row = first_of(finding, "figure")
+    if row is None or row.ms is None:
+        return "its host launches nothing for a while"
+    place = row.name.removeprefix("gap_before ")
+    where = f" before {place}" if place != row.name else ""
+    whose = "the hosts do" if finding.rank is None else "its host does"
+    if (some := in_some_steps(finding)) is not None and row.name == "idle_launch":
+        hosts = "the hosts keep" if finding.rank is None else "its host keeps"
+        return f"{some[0]} {hosts} nothing running for {some[1]} longer than in the others"
+    nothing = f"{whose} nothing that is recorded {_UNRECORDED} for {milliseconds(row.ms)}"
+    if is_of_one_step(finding) or finding.backed == "bound":
+        beside = f" a step, the others' for {milliseconds(row.others_ms)} at most" if row.others_ms is not None else ""
+        return f"{nothing}{beside}{where}"
+    nothing += " a step"
+    if (steps := row_of(finding, IN_STEPS)) is not None and steps.ms is not None:
+        often = f"in {steps.calls:.0f} of {steps.value:.0f} steps"
+        nothing = f"{whose} nothing that is recorded {_UNRECORDED} for {milliseconds(steps.ms)} {often}"
+    return f"{nothing}{where}{_shown(finding)}"
+
+
+def _shown(finding: Finding) -> str:
+    """Return why a stall shows at all, where hosts that ran ahead would hide it."""
+    waits = row_of(finding, SHOWN_BY_WAITS)
+    if waits is None:
+        return ""
+    often = f" {waits.calls:.0f} times a step" if waits.calls is not None and waits.calls >= 1.5 else " in each step"
+    return f", which nothing hides, as all hosts wait for their devices{often}"
+
+
+def starved(finding: Finding) -> str:
+    threads, cores = row_of(finding, "threads"), row_of(finding, "cores")
+    if threads is not None and threads.value is not None and cores is not None and cores.value is not None:
+        number = f"{cores.value:.0f} core{'s' if cores.value != 1 else ''}"
+        return f"the ranks compute with {counted(round(threads.value), 'thread')} on {number}, which take turns"
+    row, off = row_of(finding, "host_ms"), row_of(finding, "interruptions")
+    if off is not None and off.ms is not None:
+        whose, which = ("their hosts stand", "their") if finding.rank is None else ("its host stands", "its")
+        beside = f" (the others' {milliseconds(off.others_ms)})" if off.others_ms is not None else ""
+        return (
+            f"{whose} still for {milliseconds(off.ms)} a step{beside}, now here and now there: others use {which} cores"
+        )
+    if row is None or row.ms is None or row.others_ms is None:
+        return "all that its host does takes longer than on the others"
+    return (
+        f"its host takes {milliseconds(row.ms)} for the launches that take the others' {milliseconds(row.others_ms)}: "
+        "its cores or its interpreter are shared"
+    )
+
+
+def host_bound(finding: Finding) -> str:
+    row, launches = row_of(finding, "idle_launch"), row_of(finding, "launches")
+    if is_on_cpu(finding) and row is not None and row.ms:
+        count = f"{launches.calls:,.0f} " if launches is not None and launches.calls else ""
+        idle = milliseconds(row.ms)
+        return f"between the {count}operators of a step the hosts do other things, such as Python, for up to {idle}"
+    if is_on_cpu(finding):
+        return "between the operators of a step the hosts do other things, such as Python"
+    idle = f"the devices wait {milliseconds(row.ms)} a step for launches" if row is not None and row.ms else (
+        "the devices wait for launches")  # fmt: skip
+    if row_of(finding, HIDDEN) is not None:
+        idle = "without what devices do beyond that, they wait for launches"
+    if launches is None or not launches.calls:
+        return idle
+    beside = row_of(finding, BESIDE)
+    turns = (
+        f", while another thread of the process, which runs no operators, launches {beside.calls:,.0f}: they take turns"
+        if beside is not None and beside.calls
+        else ""
+    )
+    return f"{idle}, {launches.calls:,.0f} of them{turns}"
+
+
+def synchronising(finding: Finding) -> str:
+    row = first_of(finding, "operator")
+    what = f" in {row.name}" if row is not None else ""
+    times = f", {row.calls:,.0f} times a step" if row is not None and row.calls else ""
+    waits = f"the host waits for the device{what}{times}, and the device then for the host"
+    values = row_of(finding, READ_VALUES)
+    if values is None or not values.ms:
+        return waits
+    return (
+        f"{waits}; {milliseconds(values.ms)} of kernels compute what is read, and go with it if nothing else needs it"
+    )

@@ -1,0 +1,127 @@
+"""What each code is called, and what says why it was found. One entry a code; a test sees to that."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from scalescope.report.drawing.numbers import figure, listing, milliseconds, percent
+from scalescope.report.text.codes.compute import copies, more_work, own_work, slower, throttled
+from scalescope.report.text.codes.evidence import computing, first_of, long_steps_of, longer, row_of
+from scalescope.report.text.codes.exchanges import (
+    bubble,
+    buckets,
+    experts,
+    exposed,
+    late_buckets,
+    slow_transfer,
+    small_collectives,
+)
+from scalescope.report.text.codes.hosts import host_bound, loading, stall, starved, synchronising
+from scalescope.scaling.finding import (
+    LATE,
+    LAUNCHES_DIFFER,
+    LOADS,
+    Code,
+    Finding,
+)
+
+
+@dataclass(frozen=True)
+class CodeText:
+    """What a code is called, and a clause that says why it was found."""
+
+    name: str
+    because: Callable[[Finding], str]
+
+
+def _alternating(finding: Finding) -> str:
+    ranks = [f"{row.value:g}" for row in finding.evidence if row.name == "late_rank" and row.value is not None]
+    if ranks and (loads := row_of(finding, LOADS)) is not None and loads.value is not None:
+        times = figure(loads.value, 0 if loads.value >= 10 else 1)
+        return (
+            f"ranks {listing(ranks)} have more to compute by turns, in one step up to {times} times what they have in "
+            "another, in all products alike"
+        )
+    row = first_of(finding, "activity")
+    what = f" with {row.name}" if row is not None else ""
+    if (gap := next((row for row in finding.evidence if row.name.startswith("gap_before ")), None)) is not None:
+        what = f": their hosts do nothing that is recorded before {gap.name.removeprefix('gap_before ')}"
+    return f"ranks {listing(ranks)} are late by turns{what}" if ranks else "another rank is late in each step"
+
+
+def _nothing(finding: Finding) -> str:
+    kinds = [row for row in finding.evidence if row.kind == "activity" and row.share is not None]
+    if not kinds:
+        return "what is left is the compute itself"
+    kinds_text = listing([f"{percent(row.share or 0.0, 0)} {row.name}" for row in kinds])
+    peak, mfu = row_of(finding, "multiplying_of_peak"), row_of(finding, "mfu")
+    reached = ""
+    if peak is not None and peak.share is not None:
+        reached = f"; multiplications run at {percent(peak.share, 0)} of the data sheet's peak"
+    elif mfu is not None and mfu.share is not None:
+        reached = f"; the step reaches {percent(mfu.share, 0)} of the data sheet's peak"
+    return f"the compute is {kinds_text}{reached}"
+
+
+def _unsteady(finding: Finding) -> str:
+    if (long := long_steps_of(finding)) is not None:
+        each = milliseconds(long.ms or 0.0)
+        return f"{long.calls:.0f} of {long.value:.0f} steps take {each} longer than the others, and no window shows why"
+    if (late := row_of(finding, LATE)) is not None:
+        return f"by all {late.value:.0f} steps it comes so much later than the others, and no window shows why"
+    row = row_of(finding, "step_spread")
+    if row is not None and row.share is not None:
+        if (unlike := row_of(finding, LAUNCHES_DIFFER)) is not None:
+            return (
+                f"steps differ by {percent(row.share, 0)} and in what they do, from {unlike.value:,.0f} to "
+                f"{unlike.calls:,.0f} {computing(finding)}: of gradient accumulation, validation or a checkpoint that "
+                "is no loss"
+            )
+        uneven = next((one.name for one in finding.evidence if one.kind == "activity"), None)
+        return f"steps differ by {percent(row.share, 0)}{f', most of all {uneven}' if uneven else ''}"
+    turns = row_of(finding, "late_rank") is not None
+    return _alternating(finding) if turns else "it arrives late, and no part of its step is longer"
+
+
+def _profiler_cost(finding: Finding) -> str:
+    low, high = row_of(finding, "recording_low"), row_of(finding, "recording_high")
+    idle = row_of(finding, "idle_launch")
+    if low is None or high is None or low.ms is None or high.ms is None:
+        return "recording slows the host, and by how much this trace does not tell"
+    waits = f" of the {milliseconds(idle.ms)} that the device idles" if idle is not None and idle.ms else ""
+    return (
+        f"GPU-bound or host-bound: cannot be told from this trace, since recording may cost {milliseconds(low.ms)} to "
+        f"{milliseconds(high.ms)}{waits}"
+    )
+
+
+CODES: dict[Code, CodeText] = {
+    "own_work": CodeText("work of its own", own_work),
+    "more_work": CodeText("more work", more_work),
+    "slower_compute": CodeText("slower compute", slower),
+    "alternating_load": CodeText("alternating load", _alternating),
+    "data_loading": CodeText("loading data", loading),
+    "host_stall": CodeText("a stalled host", stall),
+    "host_starved": CodeText("a starved host", starved),
+    "host_bound": CodeText("launching", host_bound),
+    "synchronising": CodeText("synchronising", synchronising),
+    "recompilation": CodeText("recompilation", lambda one: longer(one, "code is compiled in the step")),
+    "allocation": CodeText("allocation", lambda one: longer(one, "memory is taken from the driver in the step")),
+    "copies": CodeText("exposed copies", copies),
+    "small_buckets": CodeText(
+        "small buckets", lambda one: buckets(one, "each costs a launch and a round of messages")
+    ),
+    "small_collectives": CodeText("small collectives", small_collectives),
+    "late_bucket": CodeText("late buckets", late_buckets),
+    "slow_transfer": CodeText("slow transfers", slow_transfer),
+    "exposed_transfer": CodeText("exposed transfer", exposed),
+    "late_root": CodeText("a late root", lambda one: longer(one, "the others wait for its broadcast")),
+    "contention": CodeText(
+        "contention", lambda one: longer(one, "compute is slower while collectives run beside it")
+    ),
+    "throttled": CodeText("throttling", throttled),
+    "pipeline_bubble": CodeText("a pipeline bubble", bubble),
+    "expert_imbalance": CodeText("uneven experts", experts),
+    "unsteady": CodeText("unsteady steps", _unsteady),
+    "profiler_cost": CodeText("recording", _profiler_cost),
+    "nothing": CodeText("nothing", _nothing),
+}  # fmt: skip

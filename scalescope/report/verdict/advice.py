@@ -1,0 +1,79 @@
+"""What to do about a run: the remedy of its costliest finding, or what its traces lack to name one."""
+
+from scalescope.report.panels.advice import advice_sentence
+from scalescope.report.text import findings as finding_text
+from scalescope.report.text.cures import cure_text
+from scalescope.report.text.fusing import best_to_do
+from scalescope.report.views import (
+    lacking_ranks,
+    rank_names,
+)
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
+from scalescope.scaling.verdicts.step_rows.steady import slowed_by_profiling
+
+MEASURE_AGAIN = "measure again on a quiet machine, or in more windows (the profiler's repeat)"
+_PROFILE_AGAIN = "profile again, later or for more steps: what these profiled steps wait for, the measured ones do not"
+PROFILE_ALL = "profile every rank, in the same steps{which}: only together do their traces tell who waits for whom"
+_PROFILE_LESS = "profile again, for fewer steps at a time: the profiler lost activity, as where its buffers overflow"
+_ONE_EACH = "profile one process a device: only so is each device's own idle time told"
+_WORK_AT_ONCE = (
+    "let the devices work at once: each idles while another has its turn; a process a device with a copy or a shard of "
+    "the model (DDP, FSDP), or micro-batches through a pipeline"
+)
+_SAME_STEPS = "profile every rank in the same steps, and let each call the profiler's step() at the same place"
+_NAME_LIBRARY = (
+    "profile with the communication library that torch.distributed has (NCCL, RCCL), or add this one's kernels to "
+    "scalescope's table of families: what waits in them is told only then"
+)
+#: More ranks than this are not named once more.
+_FEW_RANKS = 8
+
+
+def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> str:
+    """Return what to do about a run's costliest finding; without any the remedy, with what the replay says of it.
+
+    `unseen`: most of what it loses may be waiting for ranks without a trace.
+    """
+    if run.findings and run.findings[0].code == "profiler_cost" and run.findings[0].remedy is not None:
+        return f"{cure_text(run.findings[0].remedy)}."
+    first = finding_text.first_to_do(run.findings)
+    unsplit = unseen or (run.unpriced is not None and run.unpriced.code == "unsplit" and not run.findings)
+    if run.unpriced is not None and run.unpriced.code == "several_devices":
+        turns = any(one.by_turns for one in run.quality.several_devices)
+        return f"{_WORK_AT_ONCE if turns else _ONE_EACH}."
+    if run.unpriced is not None and run.unpriced.code == "other_steps":
+        return f"{_SAME_STEPS}."
+    if run.quality.unknown_collectives:
+        return f"{_NAME_LIBRARY}."
+    if run.quality.lossy_ranks and (first is None or run.unpriced is not None):
+        return f"{_PROFILE_LESS}."
+    if unsplit or (first is None and run.quality.left_out_ranks):
+        return f"{PROFILE_ALL.format(which=which_ranks(run))}."
+    if is_doubtful(run):
+        alone = f"; of the profiled steps alone: {best_to_do(run, first)}" if first is not None else ""
+        return f"{MEASURE_AGAIN}{alone}."
+    if first is not None:
+        return f"{finding_text.more_steps(run.findings)}{best_to_do(run, first)}."
+    if run.advice and run.advice[0].what:  # schema 1
+        return f"{advice_sentence(run.advice[0])}."
+    if slowed_by_profiling(run) and not _knows_as_run(run):
+        return f"{_PROFILE_AGAIN}."
+    if run.findings and run.findings[0].remedy is not None:
+        return f"{cure_text(run.findings[0].remedy)}; {finding_text.todo_elsewhere(run.findings[0])}."
+    if remedy and run.replay is not None and run.replay.faithful:
+        return f"{remedy} No setting that the replay can try is sure to bring 0.5% of the step."
+    return remedy
+
+
+def which_ranks(run: RunAnalysis) -> str:
+    """Return which ranks are to be profiled once more, after a comma; "" where none lacks, or too many to name."""
+    lacking = lacking_ranks(run)
+    if not 0 < len(lacking) <= _FEW_RANKS:
+        return ""
+    return f", {rank_names(lacking)} {'whole' if run.quality.left_out_ranks else 'too'}"
+
+
+def _knows_as_run(run: RunAnalysis) -> bool:
+    """Tell whether what recording cost is taken out of what is said: then it need not be measured again."""
+    return run.as_run is not None and bool(run.as_run.ranks) and run.as_run.source != "range"

@@ -1,0 +1,98 @@
+"""What is to be known beside a verdict's headline: throughput, windows, late ranks, how good its traces are."""
+
+from collections.abc import Sequence
+
+from scalescope.report.drawing.numbers import (
+    milliseconds,
+    percent,
+    rate,
+)
+from scalescope.report.sentences import (
+    sentence,
+)
+from scalescope.report.steadiness import unlike_sentence
+from scalescope.report.text import findings as finding_text
+from scalescope.report.text.growing import growing_rates
+from scalescope.report.text.recurring import (
+    is_told,
+    pace,
+)
+from scalescope.report.views import (
+    devices,
+    of_what,
+)
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.finding import Finding, is_within_noise, weight
+
+#: A rank that costs less than this share of the costliest finding is in the table of them, and not named once more.
+_WORTH_NAMING = 0.25
+
+
+def throughput_sentences(run: RunAnalysis) -> list[str]:
+    done = run.throughput
+    if done is None and run.model is None:
+        return []  # traces of anybody's job: nobody expects one
+    if done is None:
+        return ["Its throughput is not known: there are no steady steps outside the profiler's window."]
+    a_second, unit = (done.tokens_per_s, "tokens") if done.tokens_per_s else (done.samples_per_s, of_what(done))
+    text = f"It does {rate(a_second)} {unit}/s"
+    times = run.step_times
+    overall = a_second * (times.overall if times is not None else 1.0)
+    if run.growing is not None:
+        text = growing_rates(run, a_second, unit) or text
+    elif run.recurring is not None and is_told(run):
+        text += f" between the longer steps, {rate(pace(run.recurring) * overall)} with them"
+    elif times is not None and times.long_steps is not None:
+        text = (
+            f"It does {rate(overall)} {unit}/s, long steps included, and {rate(a_second * times.between_long)} in a "
+            "typical one"
+        )
+    return [f"{text}, {percent(done.mfu)} MFU." if done.mfu is not None else f"{text}."]
+
+
+def window_sentences(run: RunAnalysis) -> list[str]:
+    """Return a warning where the profiled steps are not like the measured ones, so that shares of them may mislead."""
+    told = unlike_sentence(run, devices(run.world_size, run.activity))
+    return [told] if told else []
+
+
+def straggler_sentences(run: RunAnalysis, said: Sequence[Finding] = ()) -> list[str]:
+    """Return a sentence for each rank that costs the others time, but for what was said already."""
+    where = devices(run.world_size, run.activity)
+    least = _WORTH_NAMING * max((weight(one) for one in run.findings if one.ms is not None), default=0.0)
+    named = [
+        one
+        for one in run.findings
+        if one.rank is not None and one.ms is not None and one not in said and weight(one) >= least
+    ]
+    found = [f"Rank {one.rank} of {where} {_costs(one)}: {sentence(finding_text.because(one))}" for one in named]
+    return found or [
+        f"Rank {one.rank} of {where} costs the others {milliseconds(one.lost_ms)} of exposed wait a step: "
+        f"{sentence(one.verdict)}"
+        for one in run.stragglers
+        if one.verdict  # schema 1
+    ]
+
+
+def _costs(finding: Finding) -> str:
+    cost = finding_text.cost(finding)
+    return f"may cost {cost} a step, or nothing" if is_within_noise(finding) else f"costs {cost} a step"
+
+
+def quality_sentences(run: RunAnalysis) -> list[str]:
+    if run.quality.verdict == "good" or run.quality.unprofiled:
+        return []
+    if run.quality.unsteady and not run.quality.reasons:
+        return []  # that the machine was unsteady is said by itself
+    unsteady = ["the machine was unsteady"] if run.quality.unsteady else []
+    reasons = "; ".join([*unsteady, *run.quality.reasons]) or "no reason was given"
+    return [f"The traces of {devices(run.world_size, run.activity)} are {run.quality.verdict}: {sentence(reasons)}"]
+
+
+def cautions_of(runs: Sequence[RunAnalysis], alike: Sequence[RunAnalysis] | None = None) -> tuple[str, ...]:
+    """Return what makes figures doubtful: traces that are not whole, and steps that are not alike.
+
+    `alike`: the runs whose steps count for that; None: all.
+    """
+    unlike = [text for run in (runs if alike is None else alike) for text in window_sentences(run)]
+    return (*unlike, *(text for run in runs for text in quality_sentences(run)))

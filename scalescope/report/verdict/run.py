@@ -1,0 +1,292 @@
+"""A run's answer in plain sentences: what costs its step most, where the rest goes, what to do. Pure functions."""
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from scalescope.report.as_run import contradiction, is_likely
+from scalescope.report.drawing.numbers import (
+    capitalized,
+    listing,
+    milliseconds,
+    percent,
+)
+from scalescope.report.drawing.parts import ALL, Part
+from scalescope.report.panels.lost import lost_sentence
+from scalescope.report.sentences import (
+    WORTH_SAYING,
+    Level,
+    Verdict,
+    level_of,
+)
+from scalescope.report.shares import EXPOSED_COMMUNICATION
+from scalescope.report.text import findings as finding_text
+from scalescope.report.text.growing import growing_advice, growing_clause
+from scalescope.report.text.longer import longer_sentence, usual_sentences
+from scalescope.report.text.mixed import mixed_sentence
+from scalescope.report.text.recurring import (
+    is_told,
+    leads,
+    recorded_of,
+    recurring_advice,
+    recurring_clause,
+    recurring_sentence,
+)
+from scalescope.report.text.unexplained import unexplained_loss
+from scalescope.report.verdict.advice import PROFILE_ALL, best_advice, which_ranks
+from scalescope.report.verdict.notes import (
+    cautions_of,
+    quality_sentences,
+    straggler_sentences,
+    throughput_sentences,
+    window_sentences,
+)
+from scalescope.report.views import (
+    lacking_ranks,
+    rank_names,
+    run_label,
+    spoken_of,
+)
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.as_run.step import step_as_run
+from scalescope.scaling.finding import Finding, is_of_steady_steps, weight
+from scalescope.scaling.findings.derived import is_compiled
+from scalescope.scaling.findings.shares import bounded_means
+from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
+
+#: What cannot be split into wait and transfer is partly transfer, and no loss: so many times a finding it comes first.
+_OUTWEIGHS = 2.0
+
+
+def run_verdict(run: RunAnalysis) -> Verdict:
+    """Return what one run's traces say: what costs its step most, where the rest of it goes, and what to do.
+
+    Of a folder that mixes windows or jobs that comes first.
+    """
+    stepless = run.steps_by is None and run.ranks and run.quality.verdict != "unusable"
+    own = _stepless_verdict(run) if stepless else _step_verdict(run)
+    if run.quality.mixed is None:
+        return own
+    whose = run_label(run) + spoken_of(run)
+    lacks = bool(lacking_ranks(run))
+    return replace(
+        own,
+        level="unknown",
+        headline=f"{whose}: {mixed_sentence(run.quality.mixed, lacks_ranks=lacks)}",
+        sentences=(f"By itself: {own.headline.removeprefix(f'{whose}: ')}", *own.sentences),
+        advice=f"{PROFILE_ALL.format(which=which_ranks(run))}." if lacks else own.advice,
+    )
+
+
+@dataclass(frozen=True)
+class _Loss:
+    """Where the mean step goes."""
+
+    step_ms: float
+    compute_ms: float
+    lost: Sequence[tuple[Part, float]]  # the other parts of which there is any, ms, largest first
+
+    @property
+    def compute(self) -> float:
+        """Its share of the step."""
+        return self.compute_ms / self.step_ms if self.step_ms else 0.0
+
+    @property
+    def ms(self) -> float:
+        """All that is not compute."""
+        return self.step_ms - self.compute_ms
+
+    @property
+    def parts(self) -> list[str]:
+        """What of it is worth saying, in words."""
+        return [f"{milliseconds(ms)} {part.name}" for part, ms in self.lost if ms >= WORTH_SAYING * self.ms]
+
+
+@dataclass
+class _Told:
+    """What is told of a run, but for its name and the notes; each further thing that is known of it changes this."""
+
+    level: Level
+    headline: str
+    explained: list[str]
+    advice: str = ""
+    has_lead: bool = False  # what the findings leave unexplained comes first
+
+
+def _step_verdict(run: RunAnalysis) -> Verdict:
+    knows = run.ranks and run.quality.verdict != "unusable"
+    told = _of_parts(run) if knows else _without_parts(run)
+    notes: list[str] = [lost_sentence(run)] if run.lost else []
+    notes += throughput_sentences(run)
+    notes += window_sentences(run)
+    notes += straggler_sentences(run, run.findings[:1])
+    notes += quality_sentences(run)
+    headline = f"{run_label(run)}{spoken_of(run)}: {told.headline}"
+    return Verdict(
+        run_label(run), told.level, headline, tuple(told.explained), told.advice, tuple(notes), cautions_of([run])
+    )
+
+
+def _of_parts(run: RunAnalysis) -> _Told:
+    """Return what is told of a run whose traces say where its time goes."""
+    loss = _loss(run)
+    unseen = _unseen_wait(run, loss.lost)
+    if run.findings and not (unseen and _is_outweighed(run.findings[0], loss.lost[0][1])):
+        unseen = ""
+        told = _by_findings(run, loss)
+    else:
+        told = _by_parts(run, loss, unseen)
+    _add_windows(run, told)
+    doubt = _add_doubt(run, told)
+    _add_rows(run, told, doubt=doubt)
+    _add_advice(run, told, loss, unseen=bool(unseen))
+    return told
+
+
+def _loss(run: RunAnalysis) -> _Loss:
+    ranks = step_as_run(run)[1] if run.as_run is not None else bounded_means(run)
+    window = statistics.fmean(rank.window_ms for rank in ranks)
+    means = [(part, statistics.fmean(rank.part_ms(part.key) for rank in ranks)) for part in ALL]
+    lost = sorted(((part, ms) for part, ms in means[1:] if ms > 0), key=lambda item: -item[1])
+    return _Loss(window, means[0][1], lost)
+
+
+def _share_of_compute(run: RunAnalysis, loss: _Loss) -> str:
+    share = f"{percent(loss.compute)} of the {milliseconds(loss.step_ms)} step is compute"
+    return f"If recording costs what it usually does, {share}" if is_likely(run) and run.findings else share
+
+
+def _by_findings(run: RunAnalysis, loss: _Loss) -> _Told:
+    """Return what is told first where findings say what costs the step."""
+    share, found = _share_of_compute(run, loss), loss.parts
+    shares = f"{share}; {listing(found)}." if found else f"{share}."
+    first = finding_text.headline_of_all(run.findings, loss.step_ms, run.world_size, shares)
+    lead = "" if first.is_otherwise else unexplained_loss(run, loss.step_ms, loss.compute, loss.lost)
+    explained = [] if first.is_otherwise else [shares]
+    explained += [first.doubtful] if first.doubtful else []
+    level: Level = "unknown" if run.findings[0].code == "profiler_cost" else level_of(loss.compute)
+    return _Told(level, f"{lead}{first.text}", explained, has_lead=bool(lead))
+
+
+def _by_parts(run: RunAnalysis, loss: _Loss, unseen: str) -> _Told:
+    """Return what is told first where nothing is found, or where that is little beside what may be `unseen`."""
+    found = loss.parts
+    explained = [f"That is {listing(found)}."] if found else []
+    beside = [finding_text.line(one) for one in run.findings[:1] if one.ms is not None]
+    explained += [f"What these traces tell: {one}." for one in beside]
+    rest = unseen or f"{milliseconds(loss.ms)} are not."
+    return _Told(level_of(loss.compute), f"{_share_of_compute(run, loss)}; {rest}", explained)
+
+
+def _add_windows(run: RunAnalysis, told: _Told) -> None:
+    """Say that the steps had become longer, or that some are so now and then."""
+    if run.longer is not None:
+        told.headline = f"{longer_sentence(run.longer)} {told.headline}"
+        told.explained += usual_sentences(run)
+    if run.recurring is not None and is_told(run) and not leads(run):
+        told.explained.append(recurring_sentence(run, run.recurring))
+
+
+def _add_doubt(run: RunAnalysis, told: _Told) -> bool:
+    """Say what makes all of it doubtful; return whether the machine was unsteady, which then comes first."""
+    doubt = False
+    if (against := contradiction(run)) and run.as_run is not None and run.as_run.untraced_by == "given":
+        told.level = "unknown"  # all that is said of the step as run rests on what was given
+        told.explained.insert(0, f"By the traces: {told.headline}")
+        told.headline = against
+    elif doubt := is_doubtful(run):
+        told.level = "unknown"
+        told.headline = f"the machine was unsteady. Of the profiled steps alone: {told.headline}"
+        told.explained[:0] = [capitalized(against)] if against else []
+    elif against:
+        told.explained.append(capitalized(against))
+    odd = run.unpriced is not None and run.unpriced.code == "other_steps"
+    if odd or run.quality.unknown_collectives or run.quality.lossy_ranks or run.quality.several_devices:
+        told.level = "unknown"
+    return doubt
+
+
+def _add_rows(run: RunAnalysis, told: _Told, *, doubt: bool) -> None:
+    """Put first what all steps tell, where the profiled ones are not like them."""
+    if run.recurring is not None and leads(run):
+        told.level = "unknown"  # a few profiled steps hold none of it, or too much
+        recorded = capitalized(recorded_of(run, run.recurring))
+        whole = capitalized(told.headline) if doubt else f"Of the profiled steps: {told.headline}"
+        told.explained.insert(0, f"{recorded}. {whole}")
+        told.headline = f"{recurring_clause(run.recurring)}."
+    if run.growing is not None:
+        told.level = "unknown"  # no step is like another
+        of_steps = not doubt and (run.recurring is None or not leads(run)) and run.growing.known_by == "rows"
+        told.explained.insert(0, f"Of the profiled steps: {told.headline}" if of_steps else capitalized(told.headline))
+        told.headline = f"{growing_clause(run.growing)}."
+
+
+def _add_advice(run: RunAnalysis, told: _Told, loss: _Loss, *, unseen: bool) -> None:
+    advice = f"{_remedy(loss.lost[0][0], run)}." if loss.lost and 1 - loss.compute > 0.02 else ""
+    best = best_advice(run, advice, unseen)
+    beyond = told.has_lead and advice and not best.startswith(advice)  # without another remedy it is the same
+    advice = f"{advice.removesuffix('.')}; beyond that, {best}" if beyond else best
+    if run.recurring is not None and leads(run):
+        advice = f"{recurring_advice(run.recurring)}; of the profiled steps: {advice}"
+    if run.growing is not None:
+        advice = f"{growing_advice(run.growing)}; of the profiled steps: {advice}"
+    told.advice = advice
+
+
+def _without_parts(run: RunAnalysis) -> _Told:
+    """Return what is told of a run whose traces do not say where its time goes: what its rows tell."""
+    explained: list[str] = []
+    told = advice = ""
+    if run.findings and is_of_steady_steps(run.findings[0]):
+        told = finding_text.headline(run.findings[0], 0.0, run.world_size)
+        advice = best_advice(run, "", False)
+    if run.recurring is not None and is_told(run):
+        if leads(run):
+            told, advice = f"{recurring_clause(run.recurring)}.", f"{recurring_advice(run.recurring)}."
+        else:
+            explained.append(recurring_sentence(run, run.recurring))
+    if run.growing is not None:
+        explained[:0] = [capitalized(told)] if told else []
+        told, advice = f"{growing_clause(run.growing)}.", f"{growing_advice(run.growing)}."
+    if not told and run.quality.unprofiled:
+        told = "no step was profiled (profiler=none), so nothing tells where its time goes."
+    return _Told("unknown", told or "the traces do not say where its time goes.", explained, advice)
+
+
+def _is_outweighed(finding: Finding, unsplit_ms: float) -> bool:
+    """Tell whether far more may be waiting for ranks without a trace than the costliest finding comes to."""
+    return finding.ms is not None and unsplit_ms > _OUTWEIGHS * weight(finding)
+
+
+def _unseen_wait(run: RunAnalysis, lost: Sequence[tuple[Part, float]]) -> str:
+    """Return what is most of what a step loses, where that may be waiting for ranks without a trace; else ""."""
+    lacking = lacking_ranks(run)
+    if not lacking or not lost or lost[0][0].key != "exposed_unsplit":
+        return ""
+    # split or not: with a rank whose trace is cut off it is split in the steps that are left of it
+    spent = milliseconds(sum(ms for part, ms in lost if part.key in EXPOSED_COMMUNICATION))
+    return f"{spent} are communication; whether ranks wait for {rank_names(lacking)} in it, these traces cannot tell."
+
+
+def _stepless_verdict(run: RunAnalysis) -> Verdict:
+    """Return what traces say in which nothing tells steps: shares of what was recorded, and no step's time."""
+    label = run_label(run)
+    window = sum(rank.window_ms for rank in run.ranks)
+    shares = [(part, sum(rank.part_ms(part.key) for rank in run.ranks) / window if window else 0.0) for part in ALL]
+    compute = shares[0][1]
+    lost = sorted(((part, share) for part, share in shares[1:]), key=lambda item: -item[1])
+    told = [f"{percent(share)} {part.name}" for part, share in lost if share >= WORTH_SAYING * (1 - compute) > 0]
+    recorded = milliseconds(window / len(run.ranks))
+    headline = (
+        f"{label}{spoken_of(run)}: no steps in the trace. Of the {recorded} recorded, {percent(compute)} is compute."
+    )
+    explained = (f"The rest is {listing(told)}.",) if told else ()
+    remedy = _remedy(lost[0][0], run) if lost and 1 - compute > 0.02 else ""
+    advice = f"{remedy}." if remedy else ""
+    doubts = cautions_of([run])
+    return Verdict(label, level_of(compute), headline, explained, advice, doubts, doubts)
+
+
+def _remedy(part: Part, run: RunAnalysis) -> str:
+    """Return what may help a run against a part."""
+    return part.remedy_for(run.activity, trains=run.trains, framework=run.framework, compiled=is_compiled(run))

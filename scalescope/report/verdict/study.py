@@ -1,0 +1,160 @@
+"""A study's answers in plain sentences: a verdict a series, by its throughput and its waterfall. Pure functions."""
+
+from collections.abc import Sequence
+
+from scalescope.records.rows import SweepRow
+from scalescope.report.drawing.numbers import (
+    factor,
+    milliseconds,
+    percent,
+    rate,
+)
+from scalescope.report.panels.insitu import in_situ_sentence
+from scalescope.report.panels.projection import expectation_sentence
+from scalescope.report.sentences import (
+    PERFECT,
+    Level,
+    Verdict,
+    level_of,
+    loss_sentence,
+    sentence,
+    sweep_verdict,
+)
+from scalescope.report.text.scaling_loss import largest_part, loss_before, loss_clause
+from scalescope.report.verdict.advice import MEASURE_AGAIN, best_advice
+from scalescope.report.verdict.notes import cautions_of, quality_sentences, straggler_sentences, window_sentences
+from scalescope.report.verdict.run import run_verdict
+from scalescope.report.views import (
+    activities,
+    devices,
+    grew_within_noise,
+    in_tokens,
+    points_of,
+    series_names,
+    waterfall_steps,
+)
+from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.findings.derived import is_compiled
+from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
+from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
+
+
+def study_verdicts(
+    study: StudyAnalysis, runs: Sequence[RunAnalysis], sweep_rows: Sequence[SweepRow] = ()
+) -> list[Verdict]:
+    """Return a verdict a series, then one for the sweep where there is one; never an empty list."""
+    verdicts = [_series_verdict(study, name, runs) for name in series_names(study)]
+    if not verdicts:
+        verdicts = [run_verdict(run) for run in runs]
+    if sweep_rows:
+        verdicts.append(sweep_verdict(sweep_rows))
+    why = tuple(sentence(reason) for reason in study.reasons)
+    return verdicts or [Verdict(study.name, "unknown", "This study holds no analysed run yet.", why)]
+
+
+def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> Verdict:
+    points = points_of(study, series)
+    kinds = activities(runs)
+    if not points:
+        return Verdict(series, "unknown", f"{series}: no throughput was measured.", ())
+    first, last = points[0], points[-1]
+    of_series = [run for point in points for run in runs if run.name == point.run]
+    kind = kinds.get(last.run)
+    sentences: list[str] = []
+    notes: list[str] = []
+    advice = ""
+    if len(points) == 1:
+        done = _throughput(last, points)
+        headline = f"{series}: {devices(last.world_size, kind)} do {done}; there is no other count to compare with."
+        level: Level = "unknown"
+    else:
+        of_one = "one" if first.world_size == 1 else devices(first.world_size, kind)
+        headline = (
+            f"{series}: {devices(last.world_size, kind)} do {factor(last.speedup)} the work of {of_one}: "
+            f"{percent(last.efficiency)} {last.scaling} scaling efficiency."
+        )
+        level = level_of(last.efficiency)
+        if last.efficiency > PERFECT:
+            level = "unknown"
+            notes.append(
+                "More than perfect scaling means that the smaller run was slower than it need be, or that the machine "
+                "had other work: measure again on a quiet machine before believing it."
+            )
+        falls = [fall for fall in study.waterfall if fall.series == series and fall.to_world_size == last.world_size]
+        largest = next((run for run in of_series if run.name == last.run), None)
+        unsteady = is_unsteady_series(study, series, runs)
+        if unsteady:
+            headline = f"{series}: the machine was unsteady. {headline.partition(': ')[2]}"
+            level = "unknown"
+        if falls and last.scaling == "weak":
+            sentences.append(loss_sentence(falls[0]))
+            advice = _advice(falls[0], kind, of_series)
+        elif last.scaling == "strong":
+            ideal = first.step_ms * first.world_size / last.world_size
+            sentences.append(
+                f"A step takes {milliseconds(last.step_ms)} where {milliseconds(ideal)} would be a perfect split "
+                f"of {milliseconds(first.step_ms)}."
+            )
+        else:
+            sentences.append("Where the loss goes is not known: there are no analysed traces at both counts.")
+        if unsteady:
+            advice = f"{MEASURE_AGAIN}."
+        elif largest is not None:
+            remedy, advice = advice, best_advice(largest, advice)
+            most = largest_part(falls[0], waterfall_steps(falls[0])) if falls and last.scaling == "weak" else None
+            if most is not None and not grew_within_noise(falls[0]):
+                headline = f"{headline.removesuffix('.')}; {loss_clause(falls[0], *most)}."
+                advice = loss_before(falls[0], *most, largest, remedy, advice)
+        if last.samples_per_s is not None:
+            notes.append(f"Together they do {_throughput(last, points)}.")
+    notes += _outlook_sentences(study, series, of_series)
+    if last.mfu is not None:
+        notes.append(f"Each reaches {percent(last.mfu)} of its data-sheet peak (MFU).")
+    for run in of_series:
+        notes += window_sentences(run)
+        notes += straggler_sentences(run)
+        notes += quality_sentences(run)
+    ends = of_series[-1:]
+    if not any(map(window_sentences, ends)):
+        ends = [run for run in of_series[:1] if is_doubtful(run)]
+    return Verdict(series, level, headline, tuple(sentences), advice, tuple(notes), cautions_of(of_series, alike=ends))
+
+
+def is_unsteady_series(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> bool:
+    """Tell whether the machine was unsteady while a series that has points was measured: its traces' growth contradicts
+    the measured one, or its smallest or largest run's profiled steps the measured ones.
+    """
+    points = points_of(study, series)
+    grown = [one for one in study.waterfall if one.series == series and one.to_world_size == points[-1].world_size]
+    ends = {points[0].run, points[-1].run}
+    return any(fall.unsteady for fall in grown) or any(is_doubtful(run) for run in runs if run.name in ends)
+
+
+def _advice(fall: Waterfall, activity: str | None, runs: Sequence[RunAnalysis]) -> str:
+    """Return what helps against the largest part of a growth that is worth a word."""
+    if grew_within_noise(fall):
+        return ""
+    worst, ms = max(waterfall_steps(fall), key=lambda step: step[1])
+    framework = next((run.framework for run in runs), "torch")
+    remedy = worst.remedy_for(activity, framework=framework, compiled=any(is_compiled(run) for run in runs))
+    return f"{remedy}." if fall.growth_ms > 0.01 * fall.from_step_ms and ms > 0 and remedy else ""
+
+
+def _outlook_sentences(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> list[str]:
+    """Return what the sweep says: of the largest run's collectives, and of more GPUs."""
+    sentences = []
+    largest = max(runs, key=lambda run: run.world_size, default=None)
+    if largest is not None and any(row.efficiency is not None for row in largest.in_situ):
+        sentences.append(in_situ_sentence(largest))
+    if study.projection is not None:
+        expected = expectation_sentence(
+            [one for one in study.projection.points if one.series == series], largest.activity if largest else None
+        )
+        sentences += [expected] if expected else []
+    return sentences
+
+
+def _throughput(point: ScalingPoint, points: Sequence[ScalingPoint]) -> str:
+    if in_tokens(points) and point.tokens_per_s is not None:
+        return f"{rate(point.tokens_per_s)} tokens/s"
+    return f"{rate(point.samples_per_s or 0.0)} samples/s"

@@ -1,0 +1,141 @@
+"""What a run's answer says of the job's own steps, profiled or not: their times, which are longer, what they did.
+
+Conventions are those of answer.py.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from scalescope.records.steps.unevenness import is_unsteady
+from scalescope.scaling.finding import Finding
+
+
+class LongSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """Steady steps that are far longer than a typical one, now and then: by how much, and what for."""
+
+    count: int
+    each_ms: float  # a long one beyond a typical one, in the mean
+    ms: float  # the same, in the mean of all steady steps, with its 95% interval
+    low_ms: float
+    high_ms: float
+    mean_step_ms: float
+    cause: Literal["loading"] | None = None  # that their hosts were in their loaders for it; None: not known
+    rank: int | None = None  # whose host was; None: several, or not known
+
+
+class LateInSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """The rank that the others wait for, by all steady steps in which each rank's own time is known."""
+
+    rank: int
+    ms: float  # in the mean step, with its 95% interval
+    low_ms: float
+    high_ms: float
+    mean_step_ms: float
+    steps: int
+    delays_known: bool = False  # what ranks waited for cores is known, and left out
+
+
+class StepTimes(msgspec.Struct, kw_only=True):
+    """The step outside the profiler's window beside the step inside: their difference is what profiling costs.
+
+    Unless the machine was unsteady: then no more is known.
+    """
+
+    measured_step_ms: float | None  # median over the steady steps of their length (records/rows.py)
+    measured_step_p95_ms: float | None
+    measured_steps: int
+    window_step_ms: float | None  # mean over ranks of window / steps
+    profiling_overhead_ms: float | None  # median profiled step less median steady step
+    profiling_overhead_fraction: float | None
+    placebo_ms: float | None = None  # by so much do medians of as many steady steps in a row differ, 95 of 100
+    #: Steps differ as much by themselves, or the profiled ones are shorter, or no cost of recording makes the traced
+    #: steps of those beside them (see `AsRun.contradicts`): the machine's doing.
+    unsteady: bool = False
+    long_steps: LongSteps | None = None  # None: there are none worth a word
+    late: LateInSteps | None = None  # whom the others wait for; None: nobody alone, or rows do not tell
+
+    def __post_init__(self) -> None:
+        """Tell it of answers that were written before it was a field of theirs, too."""
+        if self.profiling_overhead_ms is not None and self.measured_step_ms is not None:
+            self.unsteady |= is_unsteady(self.profiling_overhead_ms, self.measured_step_ms, self.placebo_ms)
+
+    @property
+    def overall(self) -> float:
+        """What all steady steps did a second over what the median one does: less than 1 where a few are long."""
+        if self.long_steps is None or self.measured_step_ms is None or self.long_steps.mean_step_ms <= 0:
+            return 1.0
+        return self.measured_step_ms / self.long_steps.mean_step_ms
+
+    @property
+    def between_long(self) -> float:
+        """What steps that are not long did a second over what the median one does."""
+        if self.long_steps is None or self.measured_step_ms is None:
+            return 1.0
+        typical = self.long_steps.mean_step_ms - self.long_steps.ms
+        return self.measured_step_ms / typical if typical > 0 else 1.0
+
+    @property
+    def profiled_step_ms(self) -> float | None:
+        """The median profiled step, by the same clock as the steady ones: their median and the overhead."""
+        if self.measured_step_ms is None or self.profiling_overhead_ms is None:
+            return self.window_step_ms
+        return self.measured_step_ms + self.profiling_overhead_ms
+
+
+class LongerSteps(msgspec.Struct, kw_only=True):
+    """Steps that became longer while the job ran, and are what its answer is of; the windows before are beside it."""
+
+    since: int  # the first of them
+    step_ms: float
+    level_ms: float  # of the steps before
+    usual_windows: int = 0  # at that level, none of which is in any other figure
+    usual_step_ms: float | None = None  # as run, there
+    usual: list[Finding] = []  # theirs
+
+
+class RecurringSteps(msgspec.Struct, kw_only=True):
+    """Steps that are longer every so often, as a job's own rows tell: a validation, a checkpoint, a log."""
+
+    every: int  # steps from one to the next
+    phase: int  # the step's number, modulo `every`, that begins it
+    phases: list[int]  # of all the longer steps: what one rank does late in a step makes the others' next one longer
+    rank: int | None  # whose it is, where the others wait for it in the step after; None: the rows do not tell
+    longer_ms: float  # than the others
+    usual_ms: float  # median length of the others
+    mean_ms: float  # `longer_ms` over `every`: what it costs a step in the mean
+
+
+class GrowingSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps of which each is a little longer than the one before, all the time: by how much, and what grows."""
+
+    first: int  # the steps from which to which they are known to: the middle ones of the first and the last stretch
+    last: int
+    from_ms: float  # what a step takes there, by the medians near it
+    to_ms: float
+    a_step_ms: float  # Theil and Sen's slope, with its 95% interval
+    low_ms: float
+    high_ms: float
+    known_by: Literal["rows", "traces"]  # the job's own timing of its steps, or the profiled ones
+    part: str | None = None  # of PARTS: which grows; None: not known
+    rank: int | None = None  # whose; None: several, or not known
+    name: str | None = None  # the activity that is launched more often in each step than in the one before
+    more_calls: float | None = None  # by so much, on the mean rank
+
+
+class Throughput(msgspec.Struct, kw_only=True):
+    """What the job did, from the steady steps of steps.jsonl (medians)."""
+
+    samples_per_s: float
+    tokens_per_s: float | None = None
+    mfu: float | None = None
+    mfu_of_measured: float | None = None
+    memory_peak_bytes: int | None = None
+    first_loss: float | None = None
+    last_loss: float | None = None
+    first_validation_loss: float | None = None
+    last_validation_loss: float | None = None
+    hfu: float | None = None
+    hfu_of_measured: float | None = None
+    joules_per_sample: float | None = None
+    counts_batches: bool = False  # a sample is a rank's whole batch, whose samples nobody told

@@ -1,0 +1,1 @@
+"""The ranks of one job, joined: what their summaries say together."""
