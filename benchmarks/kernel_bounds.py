@@ -1,11 +1,13 @@
 """What each kernel of a step is bound by, as hardware counters tell.
 
     python benchmarks/kernel_bounds.py table OUT [--beside RESULTS]
-    python benchmarks/kernel_bounds.py measure OUT [--minutes 4] [--models gpt_small,resnet50] [--ncu ncu] [KEY=VALUE …]
+    python benchmarks/kernel_bounds.py measure OUT [--minutes 4] [--models gpt_small,resnet50] [--ncu ncu]
+        [--parts counters,traces] [KEY=VALUE …]
 
 `measure` (one NVIDIA GPU on which ncu may read counters) reads the ceilings, a copy's bytes a second and a large
-product's use of the matrix units, and then of each model's step, after its warm-up, every kernel's bytes, time and
-matrix units; and records a trace of the same job, which says which operator launched which kernel. OUT holds ncu's
+product's use of the matrix units, and then of a step of each model with two blocks of each kind (more launch the same
+kernels, and ncu takes a tenth of a second for each), after its warm-up, every kernel's bytes, time and matrix units;
+and records a trace of the whole job, which says which operator launched which kernel. OUT holds ncu's
 answers (ceilings.memory.csv.gz, MODEL.memory.csv.gz, MODEL.cores.csv.gz; one file `all` where one pass over a kernel
 reads all), each trace's calls (MODEL.calls.json.gz), the logs, and the runs with the traces. Every part is bounded, so
 that what could be had comes back. Exits with 1 where something is missing.
@@ -49,6 +51,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=4)
     parser.add_argument("--models", default="gpt_small,resnet50")
     parser.add_argument("--ncu", default="ncu")
+    parser.add_argument("--parts", default="counters,traces", help="measure: of these")
     parser.add_argument("overrides", nargs="*", help="of every job, as for scalescope train")
     parser.add_argument("--beside", type=Path, default=COMPARISONS, help="table: the folder of the comparisons")
     options = parser.parse_intermixed_args()
@@ -57,24 +60,20 @@ def main() -> int:
         print(f"{SUMMARY}\n\n{summary_of(kernels).markdown()}\n\n{rows_of(kernels, 0.1).markdown()}")
         return int(not kernels)
     return measure(options.out.resolve(), options.ncu, options.models.split(","), options.overrides,
-                   time.monotonic() + 60 * options.minutes)  # fmt: skip
+                   options.parts.split(","), time.monotonic() + 60 * options.minutes)  # fmt: skip
 
 
-def measure(out: Path, ncu: str, models: Sequence[str], overrides: Sequence[str], until: float) -> int:
+def measure(
+    out: Path, ncu: str, models: Sequence[str], overrides: Sequence[str], parts: Sequence[str], until: float
+) -> int:
     """Measure all of it, the most wanted first; return 1 where something is missing."""
     out.mkdir(parents=True, exist_ok=True)
-    groups = _groups(out, ncu, until)
-    if not groups:
-        return 1
-    found = []
-    first, *others = groups.items()
-    for model in models:
-        found.append(_counted(out, ncu, model, overrides, *first, until))
-    for model in models:
-        found.append(_traced(out, model, overrides, until))
-    for name, metrics in others:
-        for model in models:
-            found.append(_counted(out, ncu, model, overrides, name, metrics, until))
+    groups = list(_groups(out, ncu, until).items()) if "counters" in parts else []
+    found = [bool(groups) or "counters" not in parts]
+    found += [_counted(out, ncu, model, overrides, *group, until) for group in groups[:1] for model in models]
+    if "traces" in parts:
+        found += [_traced(out, model, overrides, until) for model in models]
+    found += [_counted(out, ncu, model, overrides, *group, until) for group in groups[1:] for model in models]
     return int(not all(found))
 
 

@@ -18,6 +18,7 @@ ISSUED = "sm__inst_executed.avg.pct_of_peak_sustained_elapsed"
 BUSY, ELAPSED = "sm__cycles_active.avg", "sm__cycles_elapsed.max"
 WARPS = "sm__warps_active.avg.pct_of_peak_sustained_active"
 WAVES = "launch__waves_per_multiprocessor"
+_MOST_LAUNCHES = 450
 _PASSES = "profiler__replayer_passes"  # ncu gives it unasked
 MEMORY = (TIME, READ, WRITTEN, L2_SECTORS)
 CORES = (TIME, TENSOR, ISSUED, BUSY, ELAPSED, WARPS)
@@ -47,8 +48,8 @@ def known(ncu: str, metrics: Sequence[str], chip: str = "gh100") -> list[str]:
 def command(ncu: str, metrics: Sequence[str], log: Path, program: Sequence[str]) -> list[str]:
     """Return how a program is run with these counters read of each kernel between its profiler's start and stop."""
     return [ncu, "--profile-from-start", "off", "--target-processes", "all", "--clock-control", "none",
-            "--cache-control", "none", "--metrics", ",".join((*metrics, WAVES)), "--csv", "--page", "raw",
-            "--print-units", "base", "--log-file", str(log), *program]  # fmt: skip
+            "--cache-control", "none", "--launch-count", str(_MOST_LAUNCHES), "--metrics", ",".join((*metrics, WAVES)),
+            "--csv", "--page", "raw", "--print-units", "base", "--log-file", str(log), *program]  # fmt: skip
 
 
 def passes(said: str) -> int:
