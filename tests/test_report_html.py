@@ -22,7 +22,7 @@ from scalescope.records.rows import SweepRow
 from scalescope.report.drawing.tables import Column, Table
 from scalescope.report.drawing.vega_library import vega_library
 from scalescope.report.html import page_of, write_report
-from scalescope.report.page import inline_json, table_csv
+from scalescope.report.page import inline_json, table_csv, unbroken
 from scalescope.report.report_data import read_report_data
 from scalescope.report.sentences import loss_sentence
 from scalescope.scaling.answer import Quality, Straggler, read_run_answer
@@ -378,3 +378,8 @@ def test_the_labels_beside_the_growth_s_bars_have_their_room_on_every_page(width
     plot = 2 * next(float(x) for x, text in texts if text == "ms added to the step")  # the title stands in its middle
     (last,) = [float(x) for x, text in texts if text == "+221.9 ms · 100%"]
     assert 112 <= plot - last < 125, "a figure is cut, or the bars have less room than they could"
+
+
+def test_no_line_breaks_between_a_figure_and_its_unit_or_its_plus_minus() -> None:
+    told = unbroken("took 151.2 ms (± 49.5 ms) on 2 CPU ranks")
+    assert told.replace("\N{NO-BREAK SPACE}", "_") == "took 151.2_ms (±_49.5_ms) on 2_CPU ranks"

@@ -85,6 +85,37 @@ def test_the_step_as_run_is_drawn_beside_the_one_as_profiled_on_one_scale() -> N
     assert run_bars(msgspec.structs.replace(run, quality=Quality(verdict="unusable"))) is None
 
 
+def test_a_step_as_run_that_only_noise_sets_apart_is_not_drawn() -> None:
+    run = replayed(50.0)
+    assert run.as_run is not None and run.as_run.recording_ms is not None
+    run.as_run.recording_ms = Interval(run.as_run.recording_ms.value, 0.0, run.as_run.recording_ms.high)
+    assert [label for label, _ in widths(run_bars(run))] == ["as profiled"], "nor is it what the step is as run"
+
+
+@pytest.mark.parametrize(
+    ("measured_ms", "placebo_ms", "told"),
+    [
+        (67.7, 5.0, ""),  # as drawn
+        (60.0, 10.0, "Without a profiler the median step took 60.0 ms (± 10.0 ms) on 4 GPUs; ± is by how much"),
+        (60.0, 2.0, "On 4 GPUs the profiled ones are longer by more than that: recording lengthens them"),
+        (75.0, 2.0, "On 4 GPUs the profiled ones are shorter by more than that: something else ran"),
+        (60.0, None, "Without a profiler the median step took 60.0 ms on 4 GPUs."),
+    ],
+)
+def test_a_measured_step_beside_a_bar_of_another_length_says_by_how_much_they_may_differ(
+    measured_ms: float, placebo_ms: float | None, told: str
+) -> None:
+    runs = [run_answer(f"n{count}", count) for count in (1, 4)]
+    for run in runs:
+        assert run.step_times is not None
+        run.step_times.measured_step_ms = run.ranks[0].window_ms / run.ranks[0].steps
+    assert runs[-1].step_times is not None
+    runs[-1].step_times.measured_step_ms, runs[-1].step_times.placebo_ms = measured_ms, placebo_ms
+    drawn = series_bars(runs)
+    assert drawn is not None and told in drawn.title
+    assert ("Without a profiler" in drawn.title) == bool(told) and "1 GPU;" not in drawn.title
+
+
 def test_a_bar_of_other_steps_than_the_sentence_says_so() -> None:
     """A sentence of a step of 29.8 ms stood above a bar of 52.3: one of three steps was longer, and is not replayed."""
     run = replayed(50.0)

@@ -2,6 +2,7 @@
 
 from io import StringIO
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 import pytest
@@ -83,7 +84,9 @@ def test_what_recording_does_not_cost_is_no_profiling_overhead() -> None:
     """One page said that recording costs 2.2 ms, and another line of it that profiling does 18.8."""
     run = profiled(18.8, Interval(2.2, 0.1, 35.8))
     told = unlike_sentence(run, "2 GPUs")
-    assert "unsteady: the profiled steps are 62% longer than the measured ones (49.3 ms for 30.5 ms)" in told
+    assert (
+        "unsteady: the profiled steps are 62% longer than the measured ones (in the median 49.3 ms for 30.5 ms)" in told
+    )
     assert "more than recording can make them" in told and profiling_line(run) == ""  # lengths are told once
     assert is_doubtful(run) and "the machine was unsteady" in run_verdict(run).headline
     for overhead_ms, recording in ((18.8, Interval(17.0, 14.0, 20.0)), (4.5, Interval(2.2, 0.1, 35.8))):
@@ -93,8 +96,9 @@ def test_what_recording_does_not_cost_is_no_profiling_overhead() -> None:
             assert f"profiling overhead {overhead_ms:.2f} ms" in profiling_line(dear)
         else:
             longer = milliseconds(30.5 + overhead_ms)
-            assert f"than the measured ones ({longer} for 30.5 ms), which profiling costs them, " in unlike_sentence(
-                dear, "2 GPUs"
+            assert (
+                f"than the measured ones (in the median {longer} for 30.5 ms), which profiling costs them, "
+                in unlike_sentence(dear, "2 GPUs")
             )
 
 
@@ -139,6 +143,48 @@ def test_a_study_whose_largest_runs_own_steps_contradict_its_traces_says_so_firs
     verdict = study_verdicts(study, runs)[0]
     assert verdict.headline.startswith("gpt_small: the machine was unsteady. ") and verdict.level == "unknown"
     assert any("own steps contradict its traces" in text for text in verdict.cautions)
+
+
+def test_a_study_whose_smallest_run_was_profiled_in_a_bad_moment_says_so_first() -> None:
+    """All that grew is told from there: 21% longer than measured, and nothing but a folded note said so."""
+    runs = [run_answer(f"gpt_small-n{n}", n) for n in (1, 2, 4)]
+    study = study_answer("s", [run.name for run in runs])
+    times = runs[0].step_times
+    assert times is not None
+    runs[0].step_times = msgspec.structs.replace(
+        times, profiling_overhead_ms=13.0, profiling_overhead_fraction=0.21, placebo_ms=20.0, unsteady=True
+    )
+    verdict = study_verdicts(study, runs)[0]
+    assert verdict.headline.startswith("gpt_small: the machine was unsteady. ") and verdict.level == "unknown"
+    assert [text for text in verdict.cautions if "On 1 GPU the machine was unsteady" in text]
+
+
+@pytest.mark.parametrize(
+    ("as_run", "activity", "doubtful"),
+    [
+        (Interval(323.7, 318.0, 330.0), "cpu", True),
+        (Interval(323.7, 318.0, 350.0), "cpu", False),  # as far as that is known, it is the measured one
+        (Interval(340.0, 338.0, 342.0), "cpu", False),  # near enough
+        (Interval(323.7, 318.0, 330.0), "gpu", False),  # a window leaves slower steps behind it
+    ],
+)
+def test_a_step_as_run_that_is_not_the_measured_one_makes_the_run_unsteady(
+    as_run: Interval, activity: Literal["cpu", "gpu"], doubtful: bool
+) -> None:
+    """343.4 ms were measured, and 323.7 drawn as run, without a word beside it."""
+    run = msgspec.structs.replace(run_answer("r", 2), activity=activity)
+    run.step_times = StepTimes(measured_step_ms=343.4, measured_step_p95_ms=350.0, measured_steps=7,
+                               window_step_ms=335.0, profiling_overhead_ms=-3.0, profiling_overhead_fraction=-0.01,
+                               placebo_ms=6.0)  # fmt: skip
+    run.as_run = AsRun(step_ms=as_run.value, low_ms=as_run.low, high_ms=as_run.high, source="steps",
+                       untraced_ms=as_run, untraced_by="steps")  # fmt: skip
+    assert is_doubtful(run) == doubtful
+    told = unlike_sentence(run, "2 CPU ranks")
+    assert told.startswith(
+        "On 2 CPU ranks the machine was unsteady: by the steps beside the profiled ones a step takes 323.7 ms "
+        "(318.0 ms to 330.0 ms) as run, by all of them 343.4 ms, "
+    ) == doubtful  # fmt: skip
+    assert ("the machine was unsteady" in run_verdict(run).headline) == doubtful
 
 
 def test_an_answer_from_before_the_field_tells_unsteadiness_all_the_same() -> None:

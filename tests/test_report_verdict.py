@@ -1,5 +1,7 @@
 """The verdict is plain sentences with the study's own figures."""
 
+from typing import Literal
+
 import msgspec
 import pytest
 
@@ -13,7 +15,7 @@ from scalescope.scaling.answer import Quality, Replay, RunAnalysis, Straggler
 from scalescope.scaling.answer_rows import WaterfallPart
 from scalescope.scaling.finding import IN_STEPS, EvidenceRow, Finding, Remedy
 from scalescope.scaling.findings.derived import keep
-from scalescope.scaling.study_answer import ScalingPoint, StudyAnalysis, Waterfall
+from scalescope.scaling.study_answer import KindGrowth, ScalingPoint, StudyAnalysis, Waterfall
 from tests.report_samples import run_answer, study_answer, sweep_rows
 
 RUNS = ["gpt_small-n1", "gpt_small-n2", "gpt_small-n4"]
@@ -65,6 +67,68 @@ def test_ranks_on_cpus_are_not_called_gpus() -> None:
     verdict = study_verdicts(study(), runs)[0]
     assert "4 CPU ranks do 3.77× the work of one" in verdict.headline
     assert "share its cores" in verdict.advice and "GPU" not in verdict.text and "NCCL" not in verdict.text
+
+
+def grown_study(inflation_ms: float) -> StudyAnalysis:
+    """Return a study of one and two ranks whose step of 80 ms grew by 76 ms, mostly by slower compute."""
+    parts = [WaterfallPart(part="compute", ms=inflation_ms), WaterfallPart(part="exposed_wait", ms=76.0 - inflation_ms)]
+    kinds = [KindGrowth(kind="matmul", from_ms=60.0, to_ms=60.0 + inflation_ms, inflation_ms=inflation_ms,
+                        more_work_ms=0.0, inflation_beside_ms=29.0, beside_ms={})]  # fmt: skip
+    fall = Waterfall(series="gpt_small", from_world_size=1, to_world_size=4, from_step_ms=80.0, to_step_ms=156.0,
+                     growth_ms=76.0, parts=parts, measured_growth_ms=75.0, noise_ms=20.0, kinds=kinds,
+                     compute_inflation_ms=inflation_ms, compute_more_work_ms=0.0)  # fmt: skip
+    return msgspec.structs.replace(study(), waterfall=[fall])
+
+
+LAUNCHING = Finding(code="host_bound", ms=2.8, low_ms=1.8, high_ms=3.7, fraction=0.019, backed="bound", at_most=True,
+                    remedy=Remedy(cure="compile", on_cpu=True))  # fmt: skip
+SLOW_LINK = Finding(code="slow_transfer", ms=30.0, low_ms=20.0, high_ms=40.0, fraction=0.2, backed="replay",
+                    remedy=Remedy(cure="look_at_links"))  # fmt: skip
+
+
+def with_findings(activity: Literal["cpu", "gpu"], *findings: Finding) -> list[RunAnalysis]:
+    runs = [msgspec.structs.replace(run, activity=activity) for run in answers()]
+    keep(runs[-1], list(findings))
+    return runs
+
+
+def test_what_a_study_grew_by_comes_before_a_finding_that_brings_far_less() -> None:
+    """*Launch less: at most 4%* was the advice where half of the growth was ranks that share two cores."""
+    verdict = study_verdicts(grown_study(52.7), with_findings("cpu", LAUNCHING))[0]
+    assert verdict.headline.endswith("weak scaling efficiency; 69% of the step's growth is slower compute.")
+    assert verdict.advice.startswith(
+        "more cores or memory bandwidth a rank: 52.7 ms of the 76.0 ms by which a step grew are slower compute "
+        "(29.0 ms of that beside collectives, whose threads need cores, too)"
+    )
+    assert "no setting makes more of; of what one can change: launch less" in verdict.advice
+    on_gpus = study_verdicts(grown_study(52.7), with_findings("gpu", LAUNCHING))[0].advice
+    assert on_gpus.startswith(
+        "52.7 ms of the 76.0 ms by which a step grew are slower compute: collectives that overlap"
+    )
+    assert "beyond that, launch less" in on_gpus and "cores" not in on_gpus
+
+
+def test_a_finding_that_may_bring_as_much_as_half_of_the_growth_stays_first() -> None:
+    verdict = study_verdicts(grown_study(52.7), with_findings("cpu", SLOW_LINK))[0]
+    assert verdict.advice.startswith("see over which interface") and "slower compute." in verdict.headline
+
+
+def test_no_noise_follows_what_a_study_grew_by() -> None:
+    noise = msgspec.structs.replace(LAUNCHING, rank=1, code="slower_compute", low_ms=0.0, at_most=False)
+    verdict = study_verdicts(grown_study(52.7), with_findings("cpu", noise))[0]
+    assert verdict.advice.endswith("which no setting makes more of.")
+
+
+@pytest.mark.parametrize("inflation_ms", [30.0, 37.9])
+def test_a_growth_that_no_part_is_most_of_is_not_summed_up_by_one(inflation_ms: float) -> None:
+    spread = grown_study(inflation_ms)
+    (fall,) = spread.waterfall
+    fall.parts[1:] = [
+        WaterfallPart(part="exposed_wait", ms=30.0),
+        WaterfallPart(part="idle_launch", ms=46 - inflation_ms),
+    ]
+    verdict = study_verdicts(spread, with_findings("cpu", LAUNCHING))[0]
+    assert verdict.headline.endswith("efficiency.") and verdict.advice.startswith("launch less")
 
 
 def test_strong_scaling_names_the_perfect_split_instead_of_a_growth() -> None:

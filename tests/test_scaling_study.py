@@ -16,6 +16,7 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow, SweepRow, TrainFacts
 from scalescope.report.html import page_of
 from scalescope.report.report_data import read_report_data
+from scalescope.report.sentences import loss_sentence
 from scalescope.scaling.analyze import analyze, analyze_run, analyze_study
 from scalescope.scaling.answer import Quality, RunAnalysis, read_run_answer
 from scalescope.scaling.answer_rows import PARTS
@@ -138,6 +139,25 @@ def test_growths_too_far_apart_are_an_unsteady_machines(
     assert fall.measured_growth_ms == 10.0
     assert fall.noise_ms == pytest.approx(18**0.5 + (2.0 if activity == "cpu" else 0.0))
     assert fall.unsteady == unsteady
+
+
+@pytest.mark.parametrize(("activity", "unsteady"), [("cpu", True), ("gpu", False)])
+def test_growths_agree_in_vain_where_both_ends_were_profiled_in_a_bad_moment(
+    activity: Literal["cpu", "gpu"], unsteady: bool
+) -> None:
+    """On one rank the profiled steps took 92 ms for 76 and on two 184 for 171: the growths were alike."""
+
+    def run(measured: float, window: float) -> RunAnalysis:
+        times = StepTimes(measured_step_ms=measured, measured_step_p95_ms=measured, measured_steps=30,
+                          window_step_ms=window, profiling_overhead_ms=window - measured,
+                          profiling_overhead_fraction=window / measured - 1, placebo_ms=20.0)  # fmt: skip
+        return RunAnalysis(name="r", world_size=1, activity=activity, quality=Quality(verdict="good"), step_times=times)
+
+    fall = Waterfall(series="s", from_world_size=1, to_world_size=2, from_step_ms=92, to_step_ms=184, growth_ms=92,
+                     parts=[])  # fmt: skip
+    add_measured_growth(fall, run(76.0, 92.0), run(171.0, 184.0))
+    assert fall.unsteady == unsteady
+    assert ("on 1 or 2 ranks the profiled steps are far from the measured ones" in loss_sentence(fall)) == unsteady
 
 
 def test_a_growth_that_is_lost_in_what_steps_differ_by_is_not_claimed() -> None:

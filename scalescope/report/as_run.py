@@ -22,10 +22,23 @@ _WHOSE = {
 
 
 def differs(run: RunAnalysis) -> bool:
-    """Tell whether a run's step as run is known, and another than the one as profiled."""
+    """Tell whether a run's step as run is known, and another than the one as profiled, by more than noise."""
     if run.as_run is None or run.as_run.step_ms is None or not run.as_run.ranks or run.replay is None:
         return False
+    if differs_by_noise(run):
+        return False
     return abs(run.as_run.step_ms - run.replay.traced_ms) > WORTH_SHOWING * run.replay.traced_ms
+
+
+def differs_by_noise(run: RunAnalysis) -> bool:
+    """Tell whether the job's own steps differ by so much that recording may cost nothing, as far as they tell.
+
+    Then a step as run beside the one as profiled would be a third figure for the same step.
+    """
+    as_run = run.as_run
+    if as_run is None or as_run.recording_ms is None or as_run.contradicts is not None:
+        return False
+    return as_run.source == "steps" and as_run.recording_ms.low <= 0
 
 
 def is_likely(run: RunAnalysis) -> bool:

@@ -259,8 +259,8 @@ def _template() -> jinja2.Template:
 
 
 def unbroken(text: str) -> str:
-    """Return prose in which no line breaks between a figure and its unit."""
-    return _FIGURE_AND_UNIT.sub("\\1\N{NO-BREAK SPACE}\\2", text)
+    """Return prose in which no line breaks between a figure and its unit, or its ±."""
+    return _FIGURE_AND_UNIT.sub("\\1\N{NO-BREAK SPACE}\\2", text).replace("± ", "±\N{NO-BREAK SPACE}")
 
 
 def inline_json(value: object) -> str:

@@ -102,6 +102,13 @@ def loss_sentence(fall: Waterfall) -> str:
             f"{milliseconds(measured)} (± {milliseconds(noise)})."
         )
     parts = _growth_sentence(fall)
+    if fall.unsteady and abs(fall.growth_ms - measured) <= noise <= abs(measured):
+        return (
+            f"The machine was unsteady: on {fall.from_world_size} or {fall.to_world_size} ranks the profiled steps are "
+            f"far from the measured ones, though the growths agree within ± {milliseconds(noise)}: "
+            f"{milliseconds(measured)} measured and {milliseconds(fall.growth_ms)} profiled. "
+            f"Of the profiled steps alone: {parts[0].lower()}{parts[1:]}"
+        )
     if fall.unsteady:
         return (
             f"The machine was unsteady: the measured step grew by {milliseconds(measured)} and the profiled one by "

@@ -1,10 +1,15 @@
 """What is said of profiled steps beside the measured ones: what profiling costs, or that the machine was unsteady."""
 
-from scalescope.report.drawing.numbers import figure, milliseconds, percent
-from scalescope.scaling.answer import RunAnalysis
+from collections.abc import Sequence
+
+from scalescope.report.drawing.numbers import figure, listing, milliseconds, percent
+from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.finding import is_of_steady_steps
-from scalescope.scaling.verdicts.step_rows.doubt import are_unlike, contradict, is_doubtful
+from scalescope.scaling.verdicts.step_rows.doubt import are_unlike, contradict, is_doubtful, is_of_other_steps
+
+#: A drawn step that is so near the measured one needs no word beside it.
+_AS_MEASURED = 0.01
 
 _MISLEADS = "so where the time goes, which comes from traces, need not hold for the measured throughput"
 
@@ -37,17 +42,69 @@ def unlike_sentence(run: RunAnalysis, where: str) -> str:
         return ""
     if any(is_of_steady_steps(one) for one in run.findings[:1]):  # whose mean is told, and is no median of either
         return f"On {where} the profiled steps are not like the mean one, {_MISLEADS}."
+    if not are_unlike(times) and not contradict(run) and run.as_run is not None and run.as_run.step_ms is not None:
+        beside = f"{milliseconds(run.as_run.step_ms)} ({_bounds(run.as_run)})"
+        whole = milliseconds(times.measured_step_ms or 0.0)
+        return (
+            f"On {where} the machine was unsteady: by the steps beside the profiled ones a step takes {beside} as run, "
+            f"by all of them {whole}, {_MISLEADS}."
+        )
     if not are_unlike(times):
         return f"On {where} the machine was unsteady: the job's own steps contradict its traces, {_MISLEADS}."
     share = percent(abs(times.profiling_overhead_fraction or 0.0), 0)
     lengths = ""
     if times.measured_step_ms is not None and times.profiled_step_ms is not None:
-        lengths = f" ({milliseconds(times.profiled_step_ms)} for {milliseconds(times.measured_step_ms)})"
+        lengths = f" (in the median {milliseconds(times.profiled_step_ms)} for {milliseconds(times.measured_step_ms)})"
     apart = f"the profiled steps are {share} {_longer(times)} than the measured ones{lengths}"
     if is_doubtful(run):
         return f"On {where} the machine was unsteady: {apart}, {_why(times)}, {_MISLEADS}."
     why = ", which profiling costs them" if not times.unsteady and _longer(times) == "longer" else ""
     return f"On {where} {apart}{why}, {_MISLEADS}."
+
+
+def beside_measured(drawn: Sequence[tuple[RunAnalysis, str, float, bool]]) -> str:
+    """Return what drawn steps take without a profiler, each where it was drawn, in ms; "" where they are no others.
+
+    Each as (run, what ran it, its step as drawn, ms, whether that is the one as run). A page that shows both figures
+    says by how much they may differ.
+    """
+    told, apart = [], []
+    for run, where, drawn_ms, as_run in drawn:
+        times = run.step_times
+        if times is None or times.measured_step_ms is None or run.growing is not None:
+            continue
+        off_ms = drawn_ms - times.measured_step_ms
+        if abs(off_ms) <= _AS_MEASURED * times.measured_step_ms:
+            continue
+        spread = f" (± {milliseconds(times.placebo_ms)})" if times.placebo_ms is not None else ""
+        told.append(f"{milliseconds(times.measured_step_ms)}{spread}{f' on {where}' if where else ''}")
+        if times.placebo_ms is not None and abs(off_ms) > times.placebo_ms:
+            apart.append(
+                f"{f'On {where} the' if where else 'The'} {_apart(run.as_run if as_run else None, off_ms > 0)}"
+            )
+    if not told:
+        return ""
+    text = f"Without a profiler the median step took {listing(told)}"
+    if any("±" in one for one in told):
+        text += "; ± is by how much stretches of so few steps as were profiled differ by themselves"
+    return f"{text}.{''.join(f' {one}.' for one in apart)}"
+
+
+def _apart(as_run: AsRun | None, longer: bool) -> str:
+    than = "longer" if longer else "shorter"
+    if as_run is not None and as_run.source == "steps":
+        return (
+            f"step as run is {than} by more than that: it is by the steps beside the profiled ones, which were {than}"
+        )
+    if as_run is not None:
+        return f"step as run is {than} by more than that: what recording costs is not known so well"
+    if longer:
+        return "profiled ones are longer by more than that: recording lengthens them, or something else ran meanwhile"
+    return "profiled ones are shorter by more than that: something else ran during the others"
+
+
+def _bounds(as_run: AsRun) -> str:
+    return f"{milliseconds(as_run.low_ms or 0.0)} to {milliseconds(as_run.high_ms or 0.0)}"
 
 
 def _longer(times: StepTimes) -> str:
@@ -56,7 +113,11 @@ def _longer(times: StepTimes) -> str:
 
 def _is_unlike(run: RunAnalysis) -> bool:
     """Tell whether the profiled steps are not like the measured ones; of steps that grow none is like another."""
-    return run.step_times is not None and run.growing is None and (are_unlike(run.step_times) or contradict(run))
+    return (
+        run.step_times is not None
+        and run.growing is None
+        and (are_unlike(run.step_times) or contradict(run) or is_of_other_steps(run))
+    )
 
 
 def _why(times: StepTimes) -> str:
@@ -67,5 +128,5 @@ def _why(times: StepTimes) -> str:
 
 
 def _no_more(times: StepTimes) -> str:
-    spread = f" (± {figure(times.placebo_ms, 2)} ms)" if times.placebo_ms is not None else ""
+    spread = f" (± {milliseconds(times.placebo_ms)})" if times.placebo_ms is not None else ""
     return f"no more than stretches of steps without a profiler differ by themselves{spread}"

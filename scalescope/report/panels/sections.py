@@ -23,11 +23,13 @@ def sections(data: ReportData, *, legends: bool = False) -> list[Section]:
     `legends` puts a legend into each chart, for pictures that stand without the page around them.
     """
     study = data.study
+    on_cpus = bool(data.answers) and all(run.activity == "cpu" for run in data.answers)
+    counts = "rank" if on_cpus else "GPU"
     inflation = inflation_panels(study, data.answers) if study else []
     built = [
         Section("scorecard", "The scorecard", scorecard_panels(data.scorecard, catalog_of(data.folder))),
         Section("scaling", "How it scales", scaling_panels(data)),
-        Section("projection", "What to expect on other GPU counts", projection_panels(data)),
+        Section("projection", f"What to expect on other {counts} counts", projection_panels(data)),
         Section("growth", "Where the step's growth went", [*growth_panels(data), *inflation]),
         Section("advice", "What to do next", advice_panels(data)),
         Section("lost", "What was lost against a reference", lost_panels(data)),

@@ -44,5 +44,10 @@ def best_to_do(run: RunAnalysis, first: Finding) -> str:
     )
 
 
+def expected_of_compiling(run: RunAnalysis) -> float:
+    """Return what compiling a run's eager step may be expected to bring, ms; 0 where there is nothing to say."""
+    return _EXPECTED * _fusible_ms(run) if fusible_share(run) else 0.0
+
+
 def _fusible_ms(run: RunAnalysis) -> float:
     return sum(row.ms for row in run.kinds if row.kind in _FUSIBLE)

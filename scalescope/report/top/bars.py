@@ -3,10 +3,11 @@
 import statistics
 from collections.abc import Sequence
 
-from scalescope.report.as_run import differs, is_likely, of_other_steps
+from scalescope.report.as_run import differs, differs_by_noise, is_likely, of_other_steps
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import milliseconds, percent
 from scalescope.report.page import Bar, Bars, Stretch
+from scalescope.report.steadiness import beside_measured
 from scalescope.report.text.late_rank import LateRank, late_rank, splits_of
 from scalescope.report.views import devices
 from scalescope.scaling.answer import RunAnalysis
@@ -25,8 +26,9 @@ def run_bars(run: RunAnalysis) -> Bars | None:
     """Return the mean rank's step, as profiled and, where that is another, as run; None where the traces tell none."""
     if not run.ranks or run.quality.verdict == "unusable":
         return None
-    drawn = _drawn(_bars_of(run, ""))
-    drawn = Bars(drawn.bars, drawn.legend, f"{drawn.title}{_of_others(run)}")
+    bars = _bars_of(run, "")
+    drawn = _drawn(bars)
+    drawn = Bars(drawn.bars, drawn.legend, f"{drawn.title}{_of_others(run)}{_measured([(run, '', bars)])}")
     late = late_rank(run)
     return drawn if late is None else _with_late_rank(drawn, late, splits_of(run))
 
@@ -36,8 +38,22 @@ def series_bars(runs: Sequence[RunAnalysis]) -> Bars | None:
     known = [run for run in runs if run.ranks and run.steps_by is not None and run.quality.verdict != "unusable"]
     known.sort(key=lambda run: run.world_size)
     chosen = known if len(known) <= _MOST_COUNTS else [known[0], *known[1 - _MOST_COUNTS :]]
-    bars = [bar for run in chosen for bar in _bars_of(run, devices(run.world_size, run.activity))]
-    return _drawn(bars) if bars else None
+    by_run = [(run, where, _bars_of(run, where)) for run in chosen for where in [devices(run.world_size, run.activity)]]
+    if not by_run:
+        return None
+    drawn = _drawn([bar for _, _, bars in by_run for bar in bars])
+    return Bars(drawn.bars, drawn.legend, f"{drawn.title}{_measured(by_run)}")
+
+
+def _measured(by_run: Sequence[tuple[RunAnalysis, str, Sequence[tuple[str, Sequence[Split]]]]]) -> str:
+    """Return what the steps took without a profiler, where the bars nearest to them are of other lengths; else ""."""
+    nearest = [
+        (run, where, statistics.fmean(one.window_ms for one in bars[-1][1]), len(bars) > 1)
+        for run, where, bars in by_run
+        if run.steps_by is not None
+    ]
+    told = beside_measured(nearest)
+    return f" {told}" if told else ""
 
 
 def _of_others(run: RunAnalysis) -> str:
@@ -69,7 +85,7 @@ def _bars_of(run: RunAnalysis, where: str) -> list[tuple[str, list[Split]]]:
         return [(where or "all that was recorded", profiled)]
     if not differs(run):
         known = run.as_run is not None and run.as_run.step_ms is not None and bool(run.as_run.ranks)
-        known = known and not _of_others(run)
+        known = known and not _of_others(run) and not differs_by_noise(run)
         return [(_label(where, "as profiled and as run" if known else "as profiled"), profiled)]
     likely = "as run, likely" if is_likely(run) else "as run"
     return [(_label(where, "as profiled"), profiled), (_label(where, likely), step_as_run(run)[1])]

@@ -12,7 +12,7 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 from scalescope.scaling.verdicts.step_rows.steady import slowed_by_profiling
 
-MEASURE_AGAIN = "measure again on a quiet machine, or in more windows (repeat)"
+MEASURE_AGAIN = "measure again on a quiet machine, or in more windows (the profiler's repeat)"
 _PROFILE_AGAIN = "profile again, later or for more steps: what these profiled steps wait for, the measured ones do not"
 PROFILE_ALL = "profile every rank, in the same steps{which}: only together do their traces tell who waits for whom"
 _PROFILE_LESS = "profile again, for fewer steps at a time: the profiler lost activity, as where its buffers overflow"

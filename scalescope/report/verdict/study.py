@@ -20,6 +20,7 @@ from scalescope.report.sentences import (
     sentence,
     sweep_verdict,
 )
+from scalescope.report.text.scaling_loss import largest_part, loss_before, loss_clause
 from scalescope.report.verdict.advice import MEASURE_AGAIN, best_advice
 from scalescope.report.verdict.notes import cautions_of, quality_sentences, straggler_sentences, window_sentences
 from scalescope.report.verdict.run import run_verdict
@@ -99,7 +100,11 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         if unsteady:
             advice = f"{MEASURE_AGAIN}."
         elif largest is not None:
-            advice = best_advice(largest, advice)
+            remedy, advice = advice, best_advice(largest, advice)
+            most = largest_part(falls[0], waterfall_steps(falls[0])) if falls and last.scaling == "weak" else None
+            if most is not None and not grew_within_noise(falls[0]):
+                headline = f"{headline.removesuffix('.')}; {loss_clause(falls[0], *most)}."
+                advice = loss_before(falls[0], *most, largest, remedy, advice)
         if last.samples_per_s is not None:
             notes.append(f"Together they do {_throughput(last, points)}.")
     notes += _outlook_sentences(study, series, of_series)
@@ -109,18 +114,20 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         notes += window_sentences(run)
         notes += straggler_sentences(run)
         notes += quality_sentences(run)
-    return Verdict(
-        series, level, headline, tuple(sentences), advice, tuple(notes), cautions_of(of_series, alike=of_series[-1:])
-    )
+    ends = of_series[-1:]
+    if not any(map(window_sentences, ends)):
+        ends = [run for run in of_series[:1] if is_doubtful(run)]
+    return Verdict(series, level, headline, tuple(sentences), advice, tuple(notes), cautions_of(of_series, alike=ends))
 
 
 def is_unsteady_series(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> bool:
     """Tell whether the machine was unsteady while a series that has points was measured: its traces' growth contradicts
-    the measured one, or its largest run's profiled steps the measured ones.
+    the measured one, or its smallest or largest run's profiled steps the measured ones.
     """
     points = points_of(study, series)
     grown = [one for one in study.waterfall if one.series == series and one.to_world_size == points[-1].world_size]
-    return any(fall.unsteady for fall in grown) or any(is_doubtful(run) for run in runs if run.name == points[-1].run)
+    ends = {points[0].run, points[-1].run}
+    return any(fall.unsteady for fall in grown) or any(is_doubtful(run) for run in runs if run.name in ends)
 
 
 def _advice(fall: Waterfall, activity: str | None, runs: Sequence[RunAnalysis]) -> str:

@@ -202,6 +202,10 @@ def _fit(
     replays: _Replays, terms: RecordingTerms, untraced: Untraced, traced_ns: float, shortest: float
 ) -> Calibration:
     untraced_ms = untraced.step_ms
+    if _terms_tell_more(replays, terms, untraced_ms, traced_ns, shortest):
+        step = replays.at(terms.likely)
+        recording = replays.recording(Interval(terms.likely, terms.low, terms.high))
+        return Calibration(recording, _covering(step, untraced_ms), untraced.source)
     least, most = (min(max(1e6 * one, 0.0), traced_ns) for one in (untraced_ms.low, untraced_ms.high))
     at_device = shortest * (1 + _NEAR / 2)  # from here on its devices bound the step
     slower = shortest * (1 + (_NEAR / 2 if replays.cost.inside.size else ON_DEVICES))
@@ -217,6 +221,21 @@ def _fit(
     why = _why_off(step, untraced_ms)
     recording = replays.recording(scale, fitted=fitted and why is None)
     return Calibration(recording, _covering(step, untraced_ms), untraced.source, why)
+
+
+def _terms_tell_more(
+    replays: _Replays, terms: RecordingTerms, untraced_ms: Interval, traced_ns: float, shortest: float
+) -> bool:
+    """Tell whether ranks on CPUs know what recording costs by its terms, and not by untraced steps.
+
+    Those differ by more on shared cores. What they differ by would pass for the cost where they happen to be the
+    shorter ones, and never where they are the longer ones: over several windows the step as run would be shorter than
+    the mean of the traced ones and of the untraced ones alike.
+    """
+    least, most = 1e6 * untraced_ms.low, 1e6 * untraced_ms.high
+    if not replays.cost.inside.size or not least < traced_ns < most:
+        return False
+    return shortest > least or replays.at(terms.high) > least
 
 
 def _at_pace(replays: _Replays, scale: float, goal: float) -> _Replays:

@@ -3,7 +3,8 @@
 A window is a few steps. By how much a stretch of as many steps differs from all the others of its run is known (the
 placebo of `step_times`), so it is known how far the two growths may lie apart on a machine that runs evenly. Beyond
 that, recording may have lengthened the steps, unless hosts compute, where it costs 2% at most, or the profiled steps
-were the shorter ones: then the machine was unsteady.
+were the shorter ones: then the machine was unsteady. So it was where hosts compute and either end's profiled steps are
+far from the measured ones, even if the two growths agree by that.
 """
 
 import math
@@ -11,6 +12,7 @@ import math
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.study_answer import Waterfall
+from scalescope.scaling.verdicts.step_rows.doubt import are_unlike
 
 #: What recording costs of a step that hosts compute, at most: 1.6 µs an operator with its shapes, of which those of
 #: 100 µs on average are as small as they get.
@@ -32,6 +34,8 @@ def add_measured_growth(fall: Waterfall, small: RunAnalysis, large: RunAnalysis)
     fall.noise_ms = math.hypot(before.placebo_ms, after.placebo_ms) + recording
     if abs(fall.growth_ms - fall.measured_growth_ms) > fall.noise_ms:
         fall.unsteady = on_cpu or _shorter(before) or _shorter(after)
+    elif on_cpu and (are_unlike(before) or are_unlike(after)):
+        fall.unsteady = True  # both are off, and by as much: what of the growth is whose, such steps do not tell
     elif fall.noise_ms > max(abs(fall.measured_growth_ms), _UNEVEN * after.measured_step_ms):
         fall.unsteady = True  # they agree, since any two would
 

@@ -5,6 +5,9 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_steps import StepTimes
 from scalescope.scaling.finding import is_known, is_of_steady_steps
 
+#: Of the measured step: a step as run that is so near is the same one.
+_APART = 0.02
+
 
 def is_doubtful(run: RunAnalysis) -> bool:
     """Tell whether profiled steps are unlike the measured ones for no recording's sake: the machine was unsteady.
@@ -20,12 +23,27 @@ def is_doubtful(run: RunAnalysis) -> bool:
         return False  # what makes its steps differ is known
     if run.recurring is not None and any(one.step % run.recurring.every in run.recurring.phases for one in run.steps):
         return False  # the window met one of those that are longer every so often
-    return times.unsteady and (are_unlike(times) or contradict(run))
+    return (times.unsteady and (are_unlike(times) or contradict(run))) or is_of_other_steps(run)
 
 
 def are_unlike(times: StepTimes) -> bool:
     """Tell whether profiled steps are much longer or shorter than the measured ones."""
     return times.profiling_overhead_fraction is not None and abs(times.profiling_overhead_fraction) >= UNLIKE
+
+
+def is_of_other_steps(run: RunAnalysis) -> bool:
+    """Tell whether the step as run of ranks on CPUs, by the steps beside its windows, is none that the whole run had.
+
+    Where hosts compute, a window leaves nothing behind that would slow the steps after it.
+    """
+    as_run, times = run.as_run, run.step_times
+    if run.activity != "cpu" or as_run is None or as_run.source != "steps" or as_run.step_ms is None:
+        return False
+    if times is None or times.measured_step_ms is None or as_run.low_ms is None or as_run.high_ms is None:
+        return False
+    measured = times.measured_step_ms
+    apart = abs(as_run.step_ms - measured) > max(times.placebo_ms or 0.0, _APART * measured)
+    return apart and not as_run.low_ms <= measured <= as_run.high_ms
 
 
 def contradict(run: RunAnalysis) -> bool:
