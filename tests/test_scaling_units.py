@@ -11,6 +11,7 @@ from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_run
 from scalescope.scaling.ranks.summary import read_rank
 from scalescope.scaling.ranks.updates import said_of_updates
+from tests.gloo_traces import GlooJob
 
 DATA = Path(__file__).parent / "data"
 
@@ -94,3 +95,26 @@ def test_an_answer_says_that_two_profiler_steps_make_an_iteration(tmp_path: Path
     answer = analyze_run(out)
     (said,) = [reason for reason in answer.quality.reasons if "ProfilerSteps" in reason]
     assert "2 ProfilerSteps make an iteration" in said and answer.quality.verdict == "good"
+
+
+@pytest.mark.parametrize(
+    ("view_ms", "misscaled"),
+    [
+        (None, False),  # a compiled step: what computes is all that is recorded, and takes milliseconds
+        (0.002, False),
+        (2.0, True),
+    ],
+)
+def test_operators_that_compute_may_take_long_and_views_may_not(
+    view_ms: float | None, misscaled: bool, tmp_path: Path
+) -> None:
+    job = GlooJob(world_size=1)
+    for number in range(3):
+        job.step(number)
+        job.compute(60.0, "aten::addmm", calls=30)
+        if view_ms is not None:
+            job.compute(4 * view_ms, "aten::view", calls=4)
+        job.all_reduce(1.0)
+    (path,) = job.write(tmp_path / "traces").glob("*.json*")
+    assert read_rank(path).summary.misscaled is misscaled
+    assert ("another unit" in " ".join(analyze_run(path.parent).quality.reasons)) is misscaled
