@@ -9,7 +9,10 @@ from scalescope.report.text.cures import cure_elsewhere
 from scalescope.report.text.findings import because, first_sentence
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.evidence.causes.debugging import ANOMALY, BLOCKING
+from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
 from scalescope.scaling.finding import Finding
+from scalescope.scaling.findings.hosts.debug_modes import unpriced_modes
 from tests.host_traces import HostTrace, optimise, plain_step
 
 STEPS, KERNEL_US = 5, 60.0
@@ -97,3 +100,17 @@ def test_launches_that_wait_for_their_kernels_are_told_with_the_variable(tmp_pat
     assert "CUDA_LAUNCH_BLOCKING=1" in first_sentence([one], took, 2)
     assert one.remedy is not None and "CUDA_LAUNCH_BLOCKING" in cure_elsewhere(one.remedy)
     assert all(found.code != "debug_mode" for found in findings(tmp_path / "plain"))
+
+
+@pytest.mark.parametrize("mode", [ANOMALY, BLOCKING])
+def test_a_mode_takes_no_more_than_the_step_as_run(mode: str) -> None:
+    """What a recorded step takes for it may be longer than the step without a profiler."""
+    figure = HostFigure(kind="mode", name=mode, ns=8e6, count=20.0)
+    cause = HostCause(code="debug_mode", rank=None, steps=(1, 2, 3), ns=(8_000_000,) * 3, evidence=(figure,))
+    (found,) = unpriced_modes([cause], 5.0, on_cpu=True)
+    assert found.low_ms is not None and found.ms is not None and found.high_ms is not None
+    assert found.low_ms <= found.ms <= found.high_ms <= 5.0 and found.fraction == 1.0
+    assert (found.low_ms > 0) is (mode == ANOMALY)
+    assert unpriced_modes([cause], 0.0, on_cpu=True) == []
+    assert unpriced_modes([cause], 1_100.0, on_cpu=True) == [], "too little to be worth a word"
+    assert len(unpriced_modes([cause], 900.0, on_cpu=True)) == 1
