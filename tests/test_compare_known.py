@@ -16,6 +16,8 @@ from comparisons.scoring import apart, same_twice, scored  # noqa: E402
 
 from scalescope.scaling.compare.answer import AmountChange, Comparison, KernelChange, PartChange  # noqa: E402
 from scalescope.scaling.compare.compare import compare  # noqa: E402
+from scalescope.scaling.compare.measurement import KEYS  # noqa: E402
+from scalescope.scaling.trace.kernel_kinds import KINDS, RECURRENT  # noqa: E402
 
 KEPT = ROOT / "benchmarks" / "results" / "2026-11-23_2_cores" / ROWS
 ON_H200 = ROOT / "benchmarks" / "results" / "2026-11-23_2xH200_H"
@@ -40,6 +42,16 @@ def test_a_comparison_of_kept_rows_is_that_of_the_runs(tmp_path: Path) -> None:
     assert found == back and found.parts
     twice = same_twice("same", [row.repeat for row in rows if row.case == SAME][:4], 1)
     assert twice is not None and twice.of == 6 and twice.right and same_twice("same", [], 1) is None
+
+
+def test_rows_of_former_kinds_of_kernels_are_read_by_their_names() -> None:
+    """A window's figures have no names of their own: two kinds more put the products' time under others."""
+    for row in read_rows(ON_H200 / ROWS)[:3]:
+        window = row.repeat.windows[0]
+        told = dict(zip(KEYS, window.ranks[0], strict=True))
+        compute = sum(told[kind] for kind in KINDS)
+        assert told["optimiser"] / compute == pytest.approx(row.repeat.identity.kinds["optimiser"], rel=0.1)
+        assert told[RECURRENT] == 0 and told["exposed_transfer"] > 0 and len(window.calls[0]) == len(KINDS)
 
 
 def test_windows_of_one_run_a_side_do_not_tell_how_runs_differ() -> None:
