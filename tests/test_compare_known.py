@@ -16,8 +16,8 @@ from comparisons.scoring import apart, same_twice, scored  # noqa: E402
 
 from scalescope.report.compare.sentences import noise_sentence  # noqa: E402
 from scalescope.scaling.compare.answer import AmountChange, Comparison, KernelChange, PartChange  # noqa: E402
+from scalescope.scaling.compare.chosen import change_by_choice  # noqa: E402
 from scalescope.scaling.compare.compare import compare  # noqa: E402
-from scalescope.scaling.compare.kernels.chosen import change_by_choice  # noqa: E402
 from scalescope.scaling.compare.measurement import KEYS  # noqa: E402
 from scalescope.scaling.trace.kernel_kinds import KINDS, RECURRENT  # noqa: E402
 

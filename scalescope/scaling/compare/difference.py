@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.compare.answer import Basis, Noise, PartChange, Unit
-from scalescope.scaling.compare.kernels.chosen import change_by_choice
+from scalescope.scaling.compare.chosen import change_by_choice
 from scalescope.scaling.compare.measurement import KEYS, Measurement, Repeat, Vector, Window, as_keys
 from scalescope.scaling.compare.noise import Bounds, Floats, Sample, bounds
 from scalescope.scaling.compare.rows.run_delay import run_delay_of, with_run_delay
