@@ -268,13 +268,17 @@ def _times_the_blocks_in(scene: Scene, rank: int, step: int) -> float | None:
 
 
 def by_turns(common: InCommon) -> Reason | None:
-    """Return the finding of another process that has the device by turns: some launches are longer by a stretch."""
+    """Return the finding of another process that has the device by turns: some launches are longer by a stretch.
+
+    The rest are not: neither by their time, nor where each counts once, so that what was disturbed on the others,
+    and takes them long, does not outweigh all that takes them as long as ever.
+    """
     turns = common.longer > np.maximum(_TURN_NS, common.theirs / 2)
     whole = float(np.maximum(common.longer, 0).sum())
     taken = float(common.longer[turns].sum())
     if taken < _TURNS * whole or common.ratio(np.ones(turns.size, bool)) > 1 + _NATURAL:
         return None
-    if _recur(common, turns):
+    if _recur(common, turns) or _typical_ratio(common) >= _MUCH:
         return None
     row = EvidenceRow(
         kind="figure",
@@ -284,6 +288,12 @@ def by_turns(common: InCommon) -> Reason | None:
         value=float(np.median(common.longer[turns])) / 1e6,
     )
     return "slower_compute", "look_at_device", (row, *_rows(common, sorted(set(common.kind))))
+
+
+def _typical_ratio(common: InCommon) -> float:
+    """Return how many times as long a launch is, each counted once but those that are mostly launching; 1: no such."""
+    chosen = common.theirs >= _LEAST_NS
+    return float(np.median(common.mine[chosen] / common.theirs[chosen])) if chosen.any() else 1.0
 
 
 def _recur(common: InCommon, turns: "np.ndarray") -> bool:
