@@ -166,7 +166,9 @@ class CudaClock:
         self._device = device
         self._laps: deque[_CudaLap] = deque()
         self._loader = _LoaderTime()
-        self._forget_own()
+        self._arrived: torch.cuda.Event | None = None
+        self._waits_since: torch.cuda.Event | None = None
+        self._waits: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         self._mark = self._record()
 
     def restart(self) -> None:
@@ -217,9 +219,8 @@ class CudaClock:
         return Reading(lap.start.elapsed_time(lap.end), float(lap.loss), own_ms, loading_ms=lap.loading_ms)
 
     def _forget_own(self) -> None:
-        self._arrived: torch.cuda.Event | None = None
-        self._waits_since: torch.cuda.Event | None = None
-        self._waits: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self._arrived = self._waits_since = None
+        self._waits = []
 
     def _record(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)
