@@ -307,7 +307,7 @@ def test_loads_that_differ_are_told_once_and_cost_what_evening_them_out_brings(t
     for step in range(6):
         job.step(3 + step)
         for rank, own in enumerate(loads):
-            job.compute(12.0 * own[step], rank=rank, calls=24)  # no host calls 1 ms at the quickest
+            job.compute(12.0 * own[step], rank=rank, calls=12)
         job.all_reduce(2.0)
     (found,) = analysed(job.write(tmp_path)).findings
     told = [12.0 * abs(one - two) / 2 for one, two in zip(*loads, strict=True)][:-1]  # the last one ends with the trace
