@@ -201,6 +201,19 @@ def test_growths_that_recording_sets_apart_say_so() -> None:
     assert "recording" not in loss_sentence(even)
 
 
+def test_a_step_that_was_given_and_that_no_cost_of_recording_explains_is_not_what_the_run_is_told_to_take() -> None:
+    """`as run it takes 165.2 ms, by the step that was given` was told where 103 ms had been given."""
+    run = run_answer("r", 2)
+    run.replay = Replay(traced_ms=184.0, replayed_ms=184.0, error=0.0, unexplained_ms=0.0, faithful=True)
+    run.as_run = AsRun(step_ms=165.2, low_ms=102.0, high_ms=165.2, source="given", reason="not_reached",
+                       untraced_ms=Interval(103.0, 102.0, 104.0), recording_ms=Interval(19.0, 19.0, 82.3),
+                       ranks=list(run.ranks), steps=3)  # fmt: skip
+    assert as_run_sentence(run).startswith("Recording costs 19.0 ms of the 184.0 ms step: as run it takes 165.2 ms")
+    assert "as near as it gets to the 103.0 ms of a step without a profiler" in as_run_sentence(run)
+    run.as_run.reason = None
+    assert "by the step that was given" in as_run_sentence(run)
+
+
 def test_each_step_length_is_told_once_and_as_what_it_is(tmp_path: Path) -> None:
     """A cost of recording of 0.00 ms does not make a step longer; nor are medians told beside a mean of all steps."""
     even = run_answer("r", 2)

@@ -337,6 +337,8 @@ def test_ranks_whose_cores_others_take_now_here_and_now_there_take_no_turns(tmp_
 def test_a_rank_that_has_more_in_each_step_but_now_more_and_now_less_is_an_alternating_load_too() -> None:
     (found,) = with_differing_load(scene_of([[1.0] * 6, [2.0, 4.0] * 3]), [by_turns()])
     assert found.code == "alternating_load"
+    ranks = [row.value for row in found.evidence if row.name == "late_rank"]
+    assert ranks == [1], "which the sentence says in the singular"
 
 
 def test_a_rank_that_has_more_in_each_step_has_so_though_others_take_the_cores_in_one() -> None:
@@ -370,7 +372,11 @@ def test_loads_are_told_by_most_products_of_most_steps_alone(scene: Any) -> None
     assert with_differing_load(scene, told) == told
 
 
-@pytest.mark.parametrize("load", [[[1.0] * 6, [1.05] * 6], [[1.0] * 6, [3.0] * 6]], ids=["alike", "one has more"])
+@pytest.mark.parametrize(
+    "load",
+    [[[1.0] * 6, [1.05] * 6], [[1.0] * 6, [3.0] * 6], [[1.8] + [1.0] * 5, [3.0] * 6]],
+    ids=["alike", "one has more", "one has more, and a step of the other's was disturbed"],
+)
 def test_loads_that_are_alike_or_one_ranks_own_do_not_alternate(load: list[list[float]]) -> None:
     told = [by_turns()]
     assert with_differing_load(scene_of(load), told) == told

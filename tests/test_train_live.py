@@ -5,6 +5,7 @@ import gc
 import io
 import re
 import statistics
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,9 +25,10 @@ from scalescope.records.folder import RunFolder
 from scalescope.records.rows import StepRow
 from scalescope.scaling.analyze import analyze_run
 from scalescope.train.measure.anomaly import Anomaly, AnomalyWatch
+from scalescope.train.measure.clock import CpuClock
 from scalescope.train.measure.lateness import Lateness, LateRank
 from scalescope.train.measure.schedule import Schedule, Window
-from scalescope.train.script.exchange_marks import mark_exchanges
+from scalescope.train.script.exchange_marks import Waits, mark_exchanges
 from tests.anomaly_script_job import GROWS_FROM as SCRIPT_GROWS_FROM
 from tests.late_rank_job import SLEEP_S, SLEEPS_FROM
 from tests.late_script_job import SLEEPS_FROM as SCRIPT_SLEEPS_FROM
@@ -180,6 +182,41 @@ def test_a_ranks_own_time_lasts_until_its_gradients_are_computed_and_no_part_of_
     marks.remove()
     model(torch.ones(2, 8)).sum().backward()
     assert len(seen) == 1
+
+
+def test_what_a_rank_waits_for_rank_0s_batch_statistics_is_no_time_of_its_own(
+    alone: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DDP sends rank 0's buffers before each forward pass: a rank that waits there for a late rank 0 is not late."""
+    model = DistributedDataParallel(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)))
+    clock = CpuClock()
+    monkeypatch.setattr(model, "_sync_buffers", lambda: time.sleep(0.2))
+    marks = mark_exchanges(clock.arrive, Waits(clock.begin_wait, clock.end_wait))
+    readings = []
+    for _ in range(2):
+        loss = model(torch.ones(4, 8)).sum()
+        time.sleep(0.05)
+        loss.backward()
+        clock.lap(loss.detach())
+        readings.append(clock.read())
+    model.module(torch.ones(4, 8))  # around DDP: nothing is awaited
+    marks.remove()
+    assert not model._forward_pre_hooks
+    assert not model.module._forward_pre_hooks
+    for reading in readings:
+        assert 50 <= reading.own_ms <= reading.step_ms - 199
+        assert 0 <= reading.own_run_delay_ms <= reading.run_delay_ms
+
+
+def test_where_a_module_inside_ddp_is_compiled_its_own_time_ends_before_it_waits_for_buffers(alone: None) -> None:
+    model = DistributedDataParallel(nn.BatchNorm1d(8))
+    model.module.compile(backend="eager")
+    seen: list[str] = []
+    marks = mark_exchanges(lambda: seen.append("mark"), Waits(lambda: seen.append("wait"), lambda: seen.append("on")))
+    model.register_forward_pre_hook(lambda *_: seen.append("forward"))
+    model(torch.ones(4, 8))
+    marks.remove()
+    assert seen == ["mark", "forward"]
 
 
 def test_short_steps_are_marked_so_seldom_that_it_costs_them_a_five_hundredth(alone: None) -> None:

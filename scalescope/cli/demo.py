@@ -12,7 +12,7 @@ usage: scalescope demo [KEY=VALUE …]
 
 Measure this machine with GPT and ResNet-50 at device counts from one to all, sweep all-reduce, and say where the time
 goes. It is `scalescope study` with a preset that fits the machine (conf/preset/demo_*.yaml), in runs/demo; an earlier
-runs/demo is put aside. KEY=VALUE are the study's: scalescope study --help.
+runs/demo is put aside, and runs=FOLDER chooses another place. KEY=VALUE are the study's: scalescope study --help.
 """
 
 _FULL_SIZE = 40e9  # bytes of device memory that both models' default batches fit in, with room to spare
@@ -26,11 +26,12 @@ def run(argv: list[str]) -> int:
     memory = smallest_memory_bytes()
     preset = "demo_cpu" if memory is None else "demo_gpu" if memory >= _FULL_SIZE else "demo_small_gpu"
     print(f"scalescope demo = scalescope study preset={preset} name=demo {' '.join(argv)}".rstrip())
-    return study.run([f"preset={preset}", "name=demo", *argv, "runs=runs"], _put_aside)
+    given = dict(one.split("=", 1) for one in argv if "=" in one)
+    folder = Path(given.get("runs", "runs")) / "demo"
+    return study.run([f"preset={preset}", "name=demo", "runs=runs", *argv], lambda: _put_aside(folder))
 
 
-def _put_aside() -> None:
-    previous = Path("runs/demo")
+def _put_aside(previous: Path) -> None:
     if previous.exists():
         changed = datetime.fromtimestamp(previous.stat().st_mtime)
         previous.rename(previous.with_name(f"demo-{changed:%Y%m%d-%H%M%S}"))

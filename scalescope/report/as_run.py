@@ -103,6 +103,9 @@ def as_run_sentence(run: RunAnalysis) -> str:
             "ms. A step without a profiler tells: --step-ms."
         )
     whose = _WHOSE[as_run.source] if as_run.contradicts is None else "which is as near as it gets to the one told"
+    if as_run.contradicts is None and as_run.reason == "not_reached" and as_run.untraced_ms is not None:
+        untraced = milliseconds(as_run.untraced_ms.value)
+        whose = f"which is as near as it gets to the {untraced} of a step without a profiler"
     if abs(as_run.recording_ms.value) < READS_AS_ZERO_MS:
         return f"As run a step takes {milliseconds(as_run.step_ms)}, {whose}: it is not recording that makes it differ."
     return (

@@ -76,6 +76,8 @@ class CpuClock:
     def __init__(self) -> None:
         self._run_delay = RunDelay()
         self._own_ms = self._own_delay_ms = math.nan
+        self._waits_since: tuple[float, float] | None = None
+        self._waited_ms = self._waited_delay_ms = 0.0
         self._loader = _LoaderTime()
         self._laps: deque[Reading] = deque()
         self.restart()
@@ -84,7 +86,7 @@ class CpuClock:
         """Begin a new lap here: what came before (validation, an export) is no step's time."""
         self._delayed_ms = self._run_delay.ms()
         self._mark_s = time.perf_counter()
-        self._own_ms = self._own_delay_ms = math.nan
+        self._forget_own()
         self._loader.take()
 
     def arrive(self) -> None:
@@ -93,8 +95,20 @@ class CpuClock:
         Synchronised steps take equally long on all ranks, whoever is late; the time until here does not.
         """
         if math.isnan(self._own_ms):
-            self._own_ms = (time.perf_counter() - self._mark_s) * 1e3
-            self._own_delay_ms = self._run_delay.ms() - self._delayed_ms
+            self._own_ms = (time.perf_counter() - self._mark_s) * 1e3 - self._waited_ms
+            self._own_delay_ms = self._run_delay.ms() - self._delayed_ms - self._waited_delay_ms
+
+    def begin_wait(self) -> None:
+        """Say that until `end_wait` the rank waits for the others before it has arrived: that time is not its own."""
+        self._waits_since = (time.perf_counter(), self._run_delay.ms())
+
+    def end_wait(self) -> None:
+        """Say that the wait is over; nothing where none began."""
+        if self._waits_since is not None:
+            since_s, delayed_ms = self._waits_since
+            self._waited_ms += (time.perf_counter() - since_s) * 1e3
+            self._waited_delay_ms += self._run_delay.ms() - delayed_ms
+            self._waits_since = None
 
     def loaded(self, ms: float) -> None:
         """Say that the host was in the loader for so long, in this step."""
@@ -113,7 +127,7 @@ class CpuClock:
         own = self._own_ms, self._own_delay_ms
         self._laps.append(Reading(step_ms, float(loss), own[0], delay_ms, self._loader.take(), own[1]))
         self._mark_s, self._delayed_ms = now_s, delayed_ms
-        self._own_ms = self._own_delay_ms = math.nan
+        self._forget_own()
 
     def ready(self) -> int:
         """Return how many unread laps can be read without waiting."""
@@ -122,6 +136,22 @@ class CpuClock:
     def read(self) -> Reading:
         """Return the oldest unread lap."""
         return self._laps.popleft()
+
+    def _forget_own(self) -> None:
+        self._own_ms = self._own_delay_ms = math.nan
+        self._waits_since = None
+        self._waited_ms = self._waited_delay_ms = 0.0
+
+
+class _CudaLap(NamedTuple):
+    """A lap whose events the device may not have passed yet."""
+
+    start: torch.cuda.Event
+    end: torch.cuda.Event
+    loss: Tensor
+    arrived: torch.cuda.Event | None
+    waits: list[tuple[torch.cuda.Event, torch.cuda.Event]]  # before it arrived
+    loading_ms: float
 
 
 class CudaClock:
@@ -134,20 +164,32 @@ class CudaClock:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._laps: deque[tuple[torch.cuda.Event, torch.cuda.Event, Tensor, torch.cuda.Event | None, float]] = deque()
+        self._laps: deque[_CudaLap] = deque()
         self._loader = _LoaderTime()
         self._arrived: torch.cuda.Event | None = None
+        self._waits_since: torch.cuda.Event | None = None
+        self._waits: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
         self._mark = self._record()
 
     def restart(self) -> None:
         self._mark = self._record()
-        self._arrived = None
+        self._forget_own()
         self._loader.take()
 
     def arrive(self) -> None:
         """As a CpuClock's, on the device's time line: one event more a step."""
         if self._arrived is None:
             self._arrived = self._record()
+
+    def begin_wait(self) -> None:
+        """As a CpuClock's, on the device's time line."""
+        self._waits_since = self._record() if self._arrived is None else None
+
+    def end_wait(self) -> None:
+        """As a CpuClock's."""
+        if self._waits_since is not None:
+            self._waits.append((self._waits_since, self._record()))
+            self._waits_since = None
 
     def loaded(self, ms: float) -> None:
         """As a CpuClock's: by the host's clock, which may load while the device computes."""
@@ -160,19 +202,25 @@ class CudaClock:
         host_loss = torch.empty((), dtype=torch.float32, pin_memory=True)
         host_loss.copy_(loss, non_blocking=True)
         end = self._record()
-        self._laps.append((self._mark, end, host_loss, self._arrived, self._loader.take()))
+        self._laps.append(_CudaLap(self._mark, end, host_loss, self._arrived, self._waits, self._loader.take()))
         self._mark = end
-        self._arrived = None
+        self._forget_own()
 
     def ready(self) -> int:
         """Return how many unread laps the device has passed."""
-        return next((index for index, (_, end, _, _, _) in enumerate(self._laps) if not end.query()), len(self._laps))
+        return next((index for index, lap in enumerate(self._laps) if not lap.end.query()), len(self._laps))
 
     def read(self) -> Reading:
-        start, end, loss, arrived, loading_ms = self._laps.popleft()
-        end.synchronize()
-        own_ms = start.elapsed_time(arrived) if arrived is not None else math.nan
-        return Reading(start.elapsed_time(end), float(loss), own_ms, loading_ms=loading_ms)
+        lap = self._laps.popleft()
+        lap.end.synchronize()
+        own_ms = math.nan
+        if lap.arrived is not None:
+            own_ms = lap.start.elapsed_time(lap.arrived) - sum(since.elapsed_time(to) for since, to in lap.waits)
+        return Reading(lap.start.elapsed_time(lap.end), float(lap.loss), own_ms, loading_ms=lap.loading_ms)
+
+    def _forget_own(self) -> None:
+        self._arrived = self._waits_since = None
+        self._waits = []
 
     def _record(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)

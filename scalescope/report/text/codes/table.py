@@ -37,6 +37,11 @@ def _alternating(finding: Finding) -> str:
     ranks = [f"{row.value:g}" for row in finding.evidence if row.name == "late_rank" and row.value is not None]
     if ranks and (loads := row_of(finding, LOADS)) is not None and loads.value is not None:
         times = figure(loads.value, 0 if loads.value >= 10 else 1)
+        if len(ranks) == 1:
+            return (
+                f"rank {ranks[0]} has more to compute, now more and now less: up to {times} times what the rank with "
+                "the least has in the step with the least, in all products alike"
+            )
         return (
             f"ranks {listing(ranks)} have more to compute by turns, in one step up to {times} times what they have in "
             "another, in all products alike"

@@ -53,7 +53,8 @@ def _differing_load(scene: Scene) -> Candidate | None:
     if differing.mean() < _OFTEN:
         return None
     most = [float((typical.argmax(axis=0) == at)[differing].sum()) for at in range(len(ranks))]
-    if max(most) >= MOST_STEPS * len(steps) and len(ranks) > 1 and _is_steady(quickest):
+    own = most.index(max(most))
+    if max(most) >= MOST_STEPS * len(steps) and len(ranks) > 1 and (_is_steady(quickest) or _is_own(typical, own)):
         return None  # one rank has more in each step: that is its own
     lost = ((whole.max(axis=0) - whole.mean(axis=0)) / 1e6).tolist()
     ms, half = statistics.fmean(lost), half_of_mean(lost)
@@ -77,6 +78,15 @@ def _is_steady(quickest: npt.NDArray[np.float64]) -> bool:
     of a step's products longer at times, and hardly all of them.
     """
     return bool((quickest.max(axis=1) < _DIFFER * quickest.min(axis=1)).all())
+
+
+def _is_own(typical: npt.NDArray[np.float64], at: int) -> bool:
+    """Tell whether a rank's load is the same in all steps, and beyond what any other has in any.
+
+    The others' need not be steady: a process on one's cores makes a step of it longer, and no load of that rank's.
+    """
+    own, others = typical[at], np.delete(typical, at, axis=0)
+    return bool(own.max() < _DIFFER * own.min() and own.min() >= _DIFFER * others.max())
 
 
 def _times(

@@ -287,7 +287,11 @@ def _times_the_blocks_in(scene: Scene, rank: int, step: int) -> float | None:
 
 
 def by_turns(common: InCommon) -> Reason | None:
-    """Return the finding of another process that has the device by turns: some launches are longer by a stretch."""
+    """Return the finding of another process that has the device by turns: some launches are longer by a stretch.
+
+    The rest are not: neither by their time, nor where each counts once, so that what was disturbed on the others,
+    and takes them long, does not outweigh all that takes them as long as ever.
+    """
     turns = common.longer > np.maximum(_TURN_NS, common.theirs / 2)
     whole = float(np.maximum(common.longer, 0).sum())
     taken = float(common.longer[turns].sum())

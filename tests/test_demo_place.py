@@ -1,0 +1,30 @@
+"""Where `scalescope demo` writes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from scalescope.cli import demo, study
+
+
+def test_the_demo_goes_where_it_is_told_and_puts_an_earlier_one_there_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`scalescope demo runs=/scratch` wrote into ./runs/demo without a word."""
+    seen: list[list[str]] = []
+
+    def run(argv: list[str], put_aside: Callable[[], None]) -> int:
+        seen.append(argv)
+        put_aside()
+        return 0
+
+    monkeypatch.setattr(study, "run", run)
+    monkeypatch.chdir(tmp_path)
+    for folder in ("runs/demo", "elsewhere/demo"):
+        (tmp_path / folder).mkdir(parents=True)
+    assert demo.run(["runs=elsewhere"]) == 0
+    assert [one for one in seen[0] if one.startswith("runs=")][-1] == "runs=elsewhere"
+    assert (tmp_path / "runs/demo").exists()
+    assert not (tmp_path / "elsewhere/demo").exists()
+    assert len(list((tmp_path / "elsewhere").iterdir())) == 1
