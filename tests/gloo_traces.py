@@ -75,6 +75,15 @@ class GlooJob:
             self._event(rank, "user_annotation", "gloo:all_reduce", began[rank], end, _RUN_LOOP)
             self.now[rank] = end + 2 * _WOKEN + 1_000
 
+    def transfer(self, sender: int, transfer_ms: float) -> None:
+        """Let one of two ranks send to the other, as pipelines do without recorded shapes."""
+        end = max(self.now.values()) + round(transfer_ms * 1e6)
+        for rank, begin in self.now.items():
+            operator, annotated = ("c10d::send", "gloo:send") if rank == sender else ("c10d::recv_", "gloo:recv")
+            self._event(rank, "cpu_op", operator, begin + 10_000, begin + 25_000)
+            self._event(rank, "user_annotation", annotated, begin + 30_000, end, _RUN_LOOP)
+            self.now[rank] = end + 2 * _WOKEN + 1_000
+
     def write(self, folder: Path) -> Path:
         self.end_step()
         return write({rank: self._trace(rank) for rank in range(self.world_size)}, folder)

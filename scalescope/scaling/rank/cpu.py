@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from scalescope.records.operations import PAIRWISE
 from scalescope.scaling.rank.collective import GroupNames, RankCollective, describe, name_both_ends
 from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import Layers, OneRankShares, Windows, assemble
@@ -25,6 +26,8 @@ _ON_RUN_LOOPS = ("gloo:", "mpi:")
 #: Operators with a list of lists on one side, whose shapes the profiler does not write: the other side is one rank's
 #: share of it.
 _TELL_A_SHARE = frozenset({"c10d::allgather_", "c10d::reduce_scatter_", "c10d::gather_", "c10d::scatter_"})
+
+_TWO = 2
 
 #: A collective's end is written down so much before or after the thread that waits for it goes on at most, or by such
 #: a share of it: they share cores, and a lock.
@@ -199,10 +202,11 @@ def _collectives(trace: Trace, steps: Steps) -> list[RankCollective]:
     groups = GroupNames(trace)
     base = trace.header.base_ns
     handed_over = _HandedOver(trace)
-    found, shares = [], []
+    found, shares, ways = [], [], []
     rows = sorted(trace.annotation_communication.items(), key=lambda item: int(trace.annotations.start[item[0]]))
     for row, index in rows:
-        if not trace.names[trace.annotations.name[row]].startswith(_ON_RUN_LOOPS):
+        name = trace.names[trace.annotations.name[row]]
+        if not name.startswith(_ON_RUN_LOOPS):
             continue
         start = int(trace.annotations.start[row])
         annotated = trace.communications[index]
@@ -213,14 +217,22 @@ def _collectives(trace: Trace, steps: Steps) -> list[RankCollective]:
         one.stream = int(trace.annotations.thread[row])
         one.step = int(steps.numbers[step]) if step >= 0 else None
         found.append(one)
+        if one.operation in PAIRWISE and one.source is one.destination is None:
+            ways.append((one, name.endswith("send")))
         if operator in _TELL_A_SHARE:
             shares.append(one)
     found.sort(key=lambda one: one.start)
     groups.complete(found, by_stream=False)
     for one in shares:
         _make_whole(one)
+    rank = trace.header.distributed.rank
+    for one, goes in ways:
+        if len(one.group_ranks) == _TWO and rank in one.group_ranks:
+            # without shapes the partner is not told either: of two, it is the other one
+            own = one.group_ranks.index(rank)
+            one.source, one.destination = (own, 1 - own) if goes else (1 - own, own)
     for one in found:
-        name_both_ends(one, trace.header.distributed.rank)
+        name_both_ends(one, rank)
     return found
 
 

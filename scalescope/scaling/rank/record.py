@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from scalescope.records.operations import FROM_ROOT, TO_ROOT
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.communication import communication_calls
 from scalescope.scaling.rank.cpu import WOKEN_NS, WOKEN_SHARE, CpuTimeline, host_layers
@@ -40,6 +41,9 @@ _QUICK_NS = 20_000
 _WAITS_NS = 150_000
 #: … for the one collective that runs for so much of that.
 _MOSTLY = 0.8
+
+#: Collectives of which one rank is the root.
+_ROOTED = FROM_ROOT | TO_ROOT
 
 _SYNCHRONISING = ("DeviceSynchronize", "StreamSynchronize", "EventSynchronize")
 
@@ -421,8 +425,8 @@ def _awaited_collectives(record: RankRecord, handover_of: dict[int, int], ddp: b
     before = dict(zip(compute[1:], compute[:-1], strict=True))
     bounds = np.array(record.edges, np.int64)
     last: dict[int, int] = {}  # by step: when its last collective is handed over
-    # what DDP broadcasts has a root, its buckets have none
-    buckets = {at for at in handover_of if ddp and record.collectives[record.collective[at]].root is None}
+    # what DDP broadcasts has a root, told or not; its buckets have none
+    buckets = {at for at in handover_of if ddp and record.collectives[record.collective[at]].operation not in _ROOTED}
     for handed_over in (handover_of[at] for at in buckets):
         step = _step_of(handed_over, bounds, record.steps)
         last[step] = max(handed_over, last.get(step, 0))
