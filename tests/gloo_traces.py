@@ -84,6 +84,18 @@ class GlooJob:
             self._event(rank, "user_annotation", annotated, begin + 30_000, end, _RUN_LOOP)
             self.now[rank] = end + 2 * _WOKEN + 1_000
 
+    def monitored_barrier(self) -> None:
+        """Let two ranks meet in a barrier on their own threads, whose messages name no partner."""
+        begun, last = dict(self.now), max(self.now.values())
+        for rank, begin in begun.items():
+            ends = last + 300_000 + 100_000 * rank
+            self._event(rank, "cpu_op", "aten::empty", begin, begin + 2_000)
+            self._event(rank, "cpu_op", "c10d::monitored_barrier_", begin + 4_000, ends)
+            asked, answered = ("gloo:recv", "gloo:send") if rank == 0 else ("gloo:send", "gloo:recv")
+            self._event(rank, "user_annotation", asked, begin + 50_000, last + 200_000)
+            self._event(rank, "user_annotation", answered, last + 210_000, ends - 10_000)
+            self.now[rank] = ends + 2_000
+
     def write(self, folder: Path) -> Path:
         self.end_step()
         return write({rank: self._trace(rank) for rank in range(self.world_size)}, folder)

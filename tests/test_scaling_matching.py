@@ -11,7 +11,7 @@ from scalescope.scaling.ranks.clocks import host_offsets
 from scalescope.scaling.ranks.matching import Match, match_collectives
 from scalescope.scaling.ranks.summary import RankSummary, summarise
 from scalescope.scaling.ranks.waits import wait_of
-from tests.gloo_traces import GlooJob
+from tests.gloo_traces import GlooJob, analysed
 
 DATA = Path(__file__).parent / "data"
 
@@ -281,3 +281,20 @@ def test_of_two_ranks_a_send_says_to_whom_though_shapes_were_not_recorded(tmp_pa
     assert [(one.source, one.destination) for one in ranks[0]] == [(0, 1), (1, 0)] * 4
     matches = match_collectives(ranks)
     assert [(match.members, match.missing) for match in matches] == [({0: at, 1: at}, None) for at in range(8)]
+
+
+def test_a_monitored_barrier_is_one_barrier_and_names_the_rank_that_comes_last(tmp_path: Path) -> None:
+    """Its messages were told as transfers without partners, and the rank's sleep as hosts that others starve."""
+    job = GlooJob()
+    for number in range(8):
+        job.step(number)
+        job.sleep(1, 15.0)
+        job.monitored_barrier()
+        job.compute(0.2, "aten::view", calls=40)
+        job.compute(20.0, calls=4)
+        job.all_reduce(1.0)
+    analysis = analysed(job.write(tmp_path))
+    assert {one.operation for one in analysis.collectives} == {"barrier", "all_reduce"}
+    first = analysis.findings[0]
+    assert (first.code, first.rank) == ("host_stall", 1) and first.ms == pytest.approx(15, abs=1.0), first
+    assert all(one.exposed_unsplit_ms == 0 for one in analysis.ranks)

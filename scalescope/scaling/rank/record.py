@@ -398,7 +398,9 @@ def _host_calls(trace: Trace, record: RankRecord, base: int, until: float) -> No
         if taken is not None:
             waiting.remove(taken)
             handover_of[taken] = start
-            calls.append(RecordedCall(start, max(start, end), LAUNCH, 0, taken, in_collective=True))
+            # what runs in the very call that hands it over lasts as long as that; the call itself takes nothing
+            end = start if start == record.start[taken] else max(start, end)
+            calls.append(RecordedCall(start, end, LAUNCH, 0, taken, in_collective=True))
     for at, kind in enumerate(record.kind):
         if kind == COMPUTE:
             calls.append(RecordedCall(record.start[at], record.end[at], LAUNCH, 0, at, awaits=at))
