@@ -421,7 +421,9 @@ def _awaited_collectives(record: RankRecord, handover_of: dict[int, int], ddp: b
     """Return where the loop's thread awaits the collectives: before the first operator that needs what they bring.
 
     DDP awaits all of a step's buckets once the last one is handed over, but the buffers that it broadcasts before a
-    forward pass at once. Else that is the first operator after an idle stretch in which the collective ended.
+    forward pass at once. Else that is the first operator after an idle stretch in which the collective ended. A thread
+    that hands others over meanwhile does not wait yet: an optimiser that shares its states broadcasts what it has
+    updated parameter by parameter, and awaits them all in the end.
     """
     compute = [at for at, kind in enumerate(record.kind) if kind == COMPUTE]
     before = dict(zip(compute[1:], compute[:-1], strict=True))
@@ -433,6 +435,7 @@ def _awaited_collectives(record: RankRecord, handover_of: dict[int, int], ddp: b
         step = _step_of(handed_over, bounds, record.steps)
         last[step] = max(handed_over, last.get(step, 0))
     starts = np.array([record.start[at] for at in compute], np.int64)
+    handed = sorted(handover_of.values())
     calls = []
     for at in sorted(handover_of, key=lambda at: record.end[at]):
         end, handed_over = record.end[at], handover_of[at]
@@ -442,7 +445,8 @@ def _awaited_collectives(record: RankRecord, handover_of: dict[int, int], ddp: b
         user = next((one for one in after if bucket or record.end[before.get(one, one)] <= end), None)
         if user is None:
             continue
-        idle = max(record.end[before[user]] if user in before else end, handed_over)
+        busy = handed[bisect_left(handed, end) - 1]  # with the last one handed over before it ended
+        idle = max(record.end[before[user]] if user in before else end, busy + 1 if busy > handed_over else handed_over)
         # it ended while the thread had nothing else to do, which then waited; else it was there already
         begin, back = (idle, end) if idle < end else (record.start[user] - 1, record.start[user] - 1)
         # what runs before it on its run loop was handed over, too, when it ended
