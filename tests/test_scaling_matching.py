@@ -84,8 +84,8 @@ def test_a_broadcast_whose_root_no_trace_tells_is_split_by_who_came_before_the_e
     operation: str, spans: dict[int, tuple[int, int]], awaited: dict[int, int], waiting: dict[int, int]
 ) -> None:
     """Without record_shapes nobody says which rank sends DDP's buffers."""
-    three = {"operation": operation, "elements": None, "group_ranks": (0, 1, 2), "group_size": 3}
-    ranks = {rank: [one(*span, **three)] for rank, span in spans.items()}
+    three: dict[str, object] = {"operation": operation, "elements": None, "group_ranks": (0, 1, 2), "group_size": 3}
+    ranks = {rank: [one(span[0], span[1], **three)] for rank, span in spans.items()}
     wait = wait_of(Match(group="0", group_size=3, members=dict.fromkeys(ranks, 0)), ranks)
     assert wait is not None and wait.awaited == awaited
     assert {rank: wait.ready[rank] - spans[rank][0] for rank in ranks} == waiting

@@ -54,11 +54,11 @@ def wait_of(
         due = dict.fromkeys(members, arrival[last])
     elif operation in FROM_ROOT or operation in TO_ROOT:
         root = _root(members)
-        if root is None and operation not in THROUGH_MEMBERS:
-            return None
         if operation in THROUGH_MEMBERS:
             end = {rank: one.end + shift.get(rank, 0) for rank, one in members.items()}
             awaited = {rank: _last_before(end[rank], arrival, root, rank, operation) for rank in members}
+        elif root is None:
+            return None
         elif operation in FROM_ROOT:
             awaited = dict.fromkeys(members, root)
         else:
