@@ -49,6 +49,7 @@ class GlooJob:
             for _ in range(calls):
                 begin = self.now[one]
                 self.now[one] = begin + round(ms * 1e6 / calls)
+                self._event(one, "cpu_op", "aten::view", begin + 1, begin + 1_001)  # any host has quick ones
                 self._event(one, "cpu_op", name, begin, self.now[one])
                 self.now[one] += 2_000
 
@@ -74,6 +75,38 @@ class GlooJob:
                 self._event(rank, "cpu_op", waits, begin + 50_000, end + _WOKEN)
             self._event(rank, "user_annotation", "gloo:all_reduce", began[rank], end, _RUN_LOOP)
             self.now[rank] = end + 2 * _WOKEN + 1_000
+
+    def transfer(self, sender: int, transfer_ms: float) -> None:
+        """Let one of two ranks send to the other, as pipelines do without recorded shapes."""
+        end = max(self.now.values()) + round(transfer_ms * 1e6)
+        for rank, begin in self.now.items():
+            operator, annotated = ("c10d::send", "gloo:send") if rank == sender else ("c10d::recv_", "gloo:recv")
+            self._event(rank, "cpu_op", operator, begin + 10_000, begin + 25_000)
+            self._event(rank, "user_annotation", annotated, begin + 30_000, end, _RUN_LOOP)
+            self.now[rank] = end + 2 * _WOKEN + 1_000
+
+    def broadcasts_in_a_row(self, count: int, each_ms: float) -> None:
+        """Hand over so many, 1 ms apart, and then wait for all: the first takes as long as the others together."""
+        for rank, begin in self.now.items():
+            for at in range(count):
+                handed = begin + at * 1_000_000
+                took = each_ms * (count if at == 0 else 1)
+                self._event(rank, "cpu_op", "c10d::broadcast_", handed + 10_000, handed + 25_000)
+                self._event(rank, "user_annotation", "gloo:broadcast", handed + 30_000,
+                            handed + 30_000 + round(took * 1e6), _RUN_LOOP + min(at, 1))  # fmt: skip
+            self.now[rank] = begin + 30_000 + round(count * max(each_ms, 1.0) * 1e6) + 2 * _WOKEN
+
+    def monitored_barrier(self) -> None:
+        """Let two ranks meet in a barrier on their own threads, whose messages name no partner."""
+        begun, last = dict(self.now), max(self.now.values())
+        for rank, begin in begun.items():
+            ends = last + 300_000 + 100_000 * rank
+            self._event(rank, "cpu_op", "aten::empty", begin, begin + 2_000)
+            self._event(rank, "cpu_op", "c10d::monitored_barrier_", begin + 4_000, ends)
+            asked, answered = ("gloo:recv", "gloo:send") if rank == 0 else ("gloo:send", "gloo:recv")
+            self._event(rank, "user_annotation", asked, begin + 50_000, last + 200_000)
+            self._event(rank, "user_annotation", answered, last + 210_000, ends - 10_000)
+            self.now[rank] = ends + 2_000
 
     def write(self, folder: Path) -> Path:
         self.end_step()

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.ranks.clocks import host_offsets
-from scalescope.scaling.ranks.matching import match_collectives
+from scalescope.scaling.ranks.matching import Match, match_collectives
 from scalescope.scaling.ranks.summary import RankSummary, summarise
 from scalescope.scaling.ranks.waits import wait_of
+from tests.gloo_traces import GlooJob, analysed
 
 DATA = Path(__file__).parent / "data"
 
@@ -69,6 +70,65 @@ def test_broadcasts_that_do_not_overlap_are_paired_between_the_all_reduces_aroun
     wait = wait_of(broadcast, {0: rank(0), 1: rank(400_000)})
     assert wait is not None and wait.awaited == {0: 0, 1: 1}
     assert wait.ready == {0: 10_000, 1: 410_000}  # the root was there long before: no wait at all
+
+
+@pytest.mark.parametrize(
+    ("operation", "spans", "awaited", "waiting"),
+    [
+        ("broadcast", {0: (0, 50), 1: (20, 60), 2: (55, 70)}, {0: 1, 1: 2, 2: 2}, {0: 20, 1: 35, 2: 0}),
+        ("broadcast", {0: (0, 10), 1: (30, 40), 2: (5, 12)}, {0: 2, 1: 1, 2: 2}, {0: 5, 1: 0, 2: 0}),
+        ("reduce", {0: (0, 10), 1: (30, 40), 2: (5, 42)}, {0: 2, 1: 1, 2: 1}, {0: 5, 1: 0, 2: 25}),
+    ],
+)
+def test_a_broadcast_whose_root_no_trace_tells_is_split_by_who_came_before_the_end(
+    operation: str, spans: dict[int, tuple[int, int]], awaited: dict[int, int], waiting: dict[int, int]
+) -> None:
+    """Without record_shapes nobody says which rank sends DDP's buffers."""
+    three: dict[str, object] = {"operation": operation, "elements": None, "group_ranks": (0, 1, 2), "group_size": 3}
+    ranks = {rank: [one(span[0], span[1], **three)] for rank, span in spans.items()}
+    wait = wait_of(Match(group="0", group_size=3, members=dict.fromkeys(ranks, 0)), ranks)
+    assert wait is not None and wait.awaited == awaited
+    assert {rank: wait.ready[rank] - spans[rank][0] for rank in ranks} == waiting
+
+
+@pytest.mark.parametrize("operation", ["gather", "scatter"])
+def test_what_the_root_alone_waits_for_or_sends_is_not_split_without_it(operation: str) -> None:
+    ranks = {rank: [one(0, 10 + rank, operation=operation)] for rank in (0, 1)}
+    assert wait_of(Match(group="0", group_size=2, members={0: 0, 1: 0}), ranks) is None
+
+
+def test_two_broadcasts_in_a_row_are_paired_by_order_though_the_ones_first_runs_beside_the_others_second() -> None:
+    """As DDP's buffers are: gloo's two threads begin them when the host has cores for them."""
+
+    def rank(at: int, *broadcasts: tuple[int, int]) -> list[RankCollective]:
+        small = {"operation": "broadcast", "elements": None}
+        steps = range(at, at + 3_000_000, 1_000_000)
+        return [
+            call for begin in steps
+            for call in (one(begin, begin + 500_000, elements=None),
+                         *(one(begin + start, begin + end, **small) for start, end in broadcasts))
+        ]  # fmt: skip
+
+    ranks = {
+        0: rank(0, (600_000, 800_000), (770_000, 806_000)),
+        1: rank(0, (613_000, 617_000), (782_000, 796_000)),
+        2: rank(0, (766_000, 800_000), (790_000, 800_000)),
+    }
+    matches = match_collectives(ranks)
+    assert [match.members for match in matches] == [dict.fromkeys(range(3), at) for at in range(9)]
+
+
+def test_of_two_that_are_handed_over_in_a_row_either_may_begin_first() -> None:
+    """A bucket and the map of the parameters used behind it: gloo's two threads begin them as the scheduler likes."""
+    ranks = {
+        0: [one(0, 1_000_000), one(6_360_000, 52_910_000), one(6_600_000, 49_380_000), one(60_000_000, 61_000_000)],
+        1: [one(0, 1_000_000), one(49_070_000, 49_430_000), one(49_440_000, 54_360_000), one(60_000_000, 61_000_000)],
+    }
+    for order in ((0, 1), (1, 0)):
+        matches = match_collectives({rank: ranks[own] for rank, own in enumerate(order)})
+        assert [match.missing for match in matches] == [None] * 4
+        pairs = {tuple(match.members[rank] for rank in order) for match in matches}
+        assert pairs == {(0, 0), (1, 2), (2, 1), (3, 3)}
 
 
 def test_a_rank_that_lacks_a_collective_amid_others_is_named() -> None:
@@ -204,3 +264,50 @@ def test_transfers_that_say_nothing_in_a_group_of_several_are_left_alone() -> No
     assert [(list(match.members), match.missing) for match in matches] == [
         *(([rank], "window") for rank in stages), ([0, 1], None)
     ]  # fmt: skip
+
+
+def test_of_two_ranks_a_send_says_to_whom_though_shapes_were_not_recorded(tmp_path: Path) -> None:
+    job = GlooJob()
+    for number in range(4):
+        job.step(number)
+        job.compute(0.02, calls=60)
+        job.transfer(0, 1.0)
+        job.compute(3.0, rank=1)
+        job.transfer(1, 2.0)
+    folder = job.write(tmp_path)
+    ranks = {
+        one.rank: one.collectives for path in sorted(folder.iterdir()) if (one := summarise(path)).rank is not None
+    }
+    assert [(one.source, one.destination) for one in ranks[0]] == [(0, 1), (1, 0)] * 4
+    matches = match_collectives(ranks)
+    assert [(match.members, match.missing) for match in matches] == [({0: at, 1: at}, None) for at in range(8)]
+
+
+def test_a_monitored_barrier_is_one_barrier_and_names_the_rank_that_comes_last(tmp_path: Path) -> None:
+    """Its messages were told as transfers without partners, and the rank's sleep as hosts that others starve."""
+    job = GlooJob()
+    for number in range(8):
+        job.step(number)
+        job.sleep(1, 15.0)
+        job.monitored_barrier()
+        job.compute(0.2, "aten::view", calls=40)
+        job.compute(20.0, calls=4)
+        job.all_reduce(1.0)
+    analysis = analysed(job.write(tmp_path))
+    assert {one.operation for one in analysis.collectives} == {"barrier", "all_reduce"}
+    first = analysis.findings[0]
+    assert (first.code, first.rank) == ("host_stall", 1) and first.ms == pytest.approx(15, abs=1.0), first
+    assert all(one.exposed_unsplit_ms == 0 for one in analysis.ranks)
+
+
+def test_a_thread_that_hands_over_more_collectives_does_not_wait_for_those_that_it_has(tmp_path: Path) -> None:
+    """As an optimiser does that shares its states: the replay made the step a fifth longer than it was."""
+    job = GlooJob()
+    for number in range(6):
+        job.step(number)
+        job.compute(0.2, "aten::view", calls=40)
+        job.compute(10.0, calls=4)
+        job.broadcasts_in_a_row(5, 0.9)
+        job.compute(2.0, calls=4)
+    replay = analysed(job.write(tmp_path)).replay
+    assert replay is not None and abs(replay.error) < 0.01

@@ -130,6 +130,14 @@ def test_only_what_could_be_one_collective_is_rounds(rounds: Rounds, told: bool)
     assert one is None or one.code == ("small_buckets" if rounds.by_ddp else "small_collectives")
 
 
+def test_what_an_optimiser_broadcasts_beside_ddp_is_no_bucket_of_its() -> None:
+    """ZeroRedundancyOptimizer's 24 broadcasts were 24 all-reduces, and larger buckets the advice."""
+    one = found(Rounds(operations=("broadcast",)))
+    assert one is not None and one.code == "small_collectives"
+    assert "12 collectives a step, most of them broadcast" in because_of(one)
+    assert one.remedy is not None and not one.remedy.overrides
+
+
 def test_rounds_under_compute_or_beside_each_other_cost_what_is_bare_of_them() -> None:
     whole, hidden, beside = (found(one) for one in (Rounds(), Rounds(hidden=0.5), Rounds(at_once=2)))
     assert whole is not None and hidden is not None and beside is not None

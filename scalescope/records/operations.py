@@ -90,7 +90,7 @@ OPERATION_FACTS = {
         OperationFacts("gather", Waiting.MEMBERS, _others, sharded=True, personalised=True),
         OperationFacts("scatter", Waiting.ROOT, _others, sharded=True, personalised=True),
         OperationFacts("send_recv", Waiting.PARTNER, _whole, spellings=("send", "recv", "recvanysource")),
-        OperationFacts("barrier", Waiting.ALL, None, rounds=2, spellings=("allreducebarrier",)),
+        OperationFacts("barrier", Waiting.ALL, None, rounds=2, spellings=("allreducebarrier", "monitoredbarrier")),
     )
 }  # fmt: skip
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import msgspec
 import numpy as np
 
+from scalescope.records.operations import PAIRWISE
 from scalescope.scaling.rank.collective import GroupNames, RankCollective, describe, name_both_ends
 from scalescope.scaling.rank.loading import data_loading
 from scalescope.scaling.rank.partition import Layers, OneRankShares, Windows, assemble
@@ -25,6 +26,10 @@ _ON_RUN_LOOPS = ("gloo:", "mpi:")
 #: Operators with a list of lists on one side, whose shapes the profiler does not write: the other side is one rank's
 #: share of it.
 _TELL_A_SHARE = frozenset({"c10d::allgather_", "c10d::reduce_scatter_", "c10d::gather_", "c10d::scatter_"})
+
+_TWO = 2
+#: A barrier that runs on the caller's own thread.
+_MONITORED = "c10d::monitored_barrier_"
 
 #: A collective's end is written down so much before or after the thread that waits for it goes on at most, or by such
 #: a share of it: they share cores, and a lock.
@@ -199,28 +204,60 @@ def _collectives(trace: Trace, steps: Steps) -> list[RankCollective]:
     groups = GroupNames(trace)
     base = trace.header.base_ns
     handed_over = _HandedOver(trace)
-    found, shares = [], []
+    found, shares, ways = [], [], []
     rows = sorted(trace.annotation_communication.items(), key=lambda item: int(trace.annotations.start[item[0]]))
+    for span, one in _monitored_barriers(trace, groups):
+        monitored = trace.annotations
+        rows = [(row, index) for row, index in rows
+                if not (monitored.thread[row] == span[2] and span[0] <= monitored.start[row] < span[1])]  # fmt: skip
+        _place(one, steps, base, *span)
+        found.append(one)
     for row, index in rows:
-        if not trace.names[trace.annotations.name[row]].startswith(_ON_RUN_LOOPS):
+        name = trace.names[trace.annotations.name[row]]
+        if not name.startswith(_ON_RUN_LOOPS):
             continue
         start = int(trace.annotations.start[row])
         annotated = trace.communications[index]
         operator, args = handed_over.take(annotated, start) or ("", annotated)
         one = describe(args, groups)
-        step = int(steps.of(np.array([start], np.int64))[0])
-        one.start, one.end = start + base, int(trace.annotations.end[row]) + base
-        one.stream = int(trace.annotations.thread[row])
-        one.step = int(steps.numbers[step]) if step >= 0 else None
+        _place(one, steps, base, start, int(trace.annotations.end[row]), int(trace.annotations.thread[row]))
         found.append(one)
+        if one.operation in PAIRWISE and one.source is one.destination is None:
+            ways.append((one, name.endswith("send")))
         if operator in _TELL_A_SHARE:
             shares.append(one)
     found.sort(key=lambda one: one.start)
     groups.complete(found, by_stream=False)
     for one in shares:
         _make_whole(one)
+    rank = trace.header.distributed.rank
+    for one, goes in ways:
+        if len(one.group_ranks) == _TWO and rank in one.group_ranks:
+            # without shapes the partner is not told either: of two, it is the other one
+            own = one.group_ranks.index(rank)
+            one.source, one.destination = (own, 1 - own) if goes else (1 - own, own)
     for one in found:
-        name_both_ends(one, trace.header.distributed.rank)
+        name_both_ends(one, rank)
+    return found
+
+
+def _place(one: RankCollective, steps: Steps, base: int, start: int, end: int, thread: int) -> None:
+    step = int(steps.of(np.array([start], np.int64))[0])
+    one.start, one.end, one.stream = start + base, end + base, thread
+    one.step = int(steps.numbers[step]) if step >= 0 else None
+
+
+def _monitored_barriers(trace: Trace, groups: GroupNames) -> list[tuple[tuple[int, int, int], RankCollective]]:
+    """Return the barriers that say who is missing, with start, end and thread of each on the file's clock.
+
+    What is annotated in them are the messages that rank 0 asks of each rank in turn, and its answers: they say nothing
+    of their partners, and nobody is let go before the last one has come.
+    """
+    operators, found = trace.operators, []
+    for row, index in trace.operator_communication.items():
+        if trace.names[operators.name[row]] == _MONITORED:
+            span = int(operators.start[row]), int(operators.end[row]), int(operators.thread[row])
+            found.append((span, describe(trace.communications[index], groups)))
     return found
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from scalescope.records.operations import FROM_ROOT, TO_ROOT
 from scalescope.scaling.rank.collective import RankCollective
 from scalescope.scaling.rank.communication import communication_calls
 from scalescope.scaling.rank.cpu import WOKEN_NS, WOKEN_SHARE, CpuTimeline, host_layers
@@ -40,6 +41,9 @@ _QUICK_NS = 20_000
 _WAITS_NS = 150_000
 #: … for the one collective that runs for so much of that.
 _MOSTLY = 0.8
+
+#: Collectives of which one rank is the root.
+_ROOTED = FROM_ROOT | TO_ROOT
 
 _SYNCHRONISING = ("DeviceSynchronize", "StreamSynchronize", "EventSynchronize")
 
@@ -394,7 +398,9 @@ def _host_calls(trace: Trace, record: RankRecord, base: int, until: float) -> No
         if taken is not None:
             waiting.remove(taken)
             handover_of[taken] = start
-            calls.append(RecordedCall(start, max(start, end), LAUNCH, 0, taken, in_collective=True))
+            # what runs in the very call that hands it over lasts as long as that; the call itself takes nothing
+            end = start if start == record.start[taken] else max(start, end)
+            calls.append(RecordedCall(start, end, LAUNCH, 0, taken, in_collective=True))
     for at, kind in enumerate(record.kind):
         if kind == COMPUTE:
             calls.append(RecordedCall(record.start[at], record.end[at], LAUNCH, 0, at, awaits=at))
@@ -415,18 +421,21 @@ def _awaited_collectives(record: RankRecord, handover_of: dict[int, int], ddp: b
     """Return where the loop's thread awaits the collectives: before the first operator that needs what they bring.
 
     DDP awaits all of a step's buckets once the last one is handed over, but the buffers that it broadcasts before a
-    forward pass at once. Else that is the first operator after an idle stretch in which the collective ended.
+    forward pass at once. Else that is the first operator after an idle stretch in which the collective ended. A thread
+    that hands others over meanwhile does not wait yet: an optimiser that shares its states broadcasts what it has
+    updated parameter by parameter, and awaits them all in the end.
     """
     compute = [at for at, kind in enumerate(record.kind) if kind == COMPUTE]
     before = dict(zip(compute[1:], compute[:-1], strict=True))
     bounds = np.array(record.edges, np.int64)
     last: dict[int, int] = {}  # by step: when its last collective is handed over
-    # what DDP broadcasts has a root, its buckets have none
-    buckets = {at for at in handover_of if ddp and record.collectives[record.collective[at]].root is None}
+    # what DDP broadcasts has a root, told or not; its buckets have none
+    buckets = {at for at in handover_of if ddp and record.collectives[record.collective[at]].operation not in _ROOTED}
     for handed_over in (handover_of[at] for at in buckets):
         step = _step_of(handed_over, bounds, record.steps)
         last[step] = max(handed_over, last.get(step, 0))
     starts = np.array([record.start[at] for at in compute], np.int64)
+    handed = sorted(handover_of.values())
     calls = []
     for at in sorted(handover_of, key=lambda at: record.end[at]):
         end, handed_over = record.end[at], handover_of[at]
@@ -436,7 +445,8 @@ def _awaited_collectives(record: RankRecord, handover_of: dict[int, int], ddp: b
         user = next((one for one in after if bucket or record.end[before.get(one, one)] <= end), None)
         if user is None:
             continue
-        idle = max(record.end[before[user]] if user in before else end, handed_over)
+        busy = handed[bisect_left(handed, end) - 1]  # with the last one handed over before it ended
+        idle = max(record.end[before[user]] if user in before else end, busy + 1 if busy > handed_over else handed_over)
         # it ended while the thread had nothing else to do, which then waited; else it was there already
         begin, back = (idle, end) if idle < end else (record.start[user] - 1, record.start[user] - 1)
         # what runs before it on its run loop was handed over, too, when it ended

@@ -3,7 +3,9 @@
 What anchors an alignment is time: no member of a symmetric collective ends before the last one has started, so its
 members overlap. Among all pairs that overlap and agree in operation, elements and dtype, the heaviest chain that keeps
 both orders is taken; pairs of rooted collectives, which need not overlap, are filled in between anchors, in order, as
-far as the root's times allow: nobody receives before it sends, and it is not through before all have sent.
+far as the root's times allow: nobody receives before it sends, and it is not through before all have sent. Where as
+many of them lie between two symmetric ones on both sides, their order alone tells them apart, and no overlap: of two
+broadcasts in a row, a rank's first may well run beside another's second.
 """
 
 from bisect import bisect_left
@@ -57,6 +59,7 @@ def _slot(rank: int, index: int, one: RankCollective, offset: int) -> Slot:
 def _merge(slots: list[Slot], new: list[Slot]) -> list[Slot]:
     """Merge one rank's sequence into the slots; what finds no partner becomes a slot of its own, in its place."""
     pairs = _pair_up(slots, new)
+    new, pairs = _taken_up_in_another_order(slots, new, pairs)
     merged: list[Slot] = []
     at_slot = at_new = 0
     for left, right in [*pairs, (len(slots), len(new))]:
@@ -87,7 +90,7 @@ def _pair_up(slots: list[Slot], new: list[Slot]) -> list[tuple[int, int]]:
     if (offset := _in_order(slots, new)) is not None:
         both = range(max(0, -offset), min(len(slots), len(new) - offset))
         return [(position, position + offset) for position in both]
-    anchors = _heaviest_chain(sorted(_candidates(slots, new)))
+    anchors = _by_order_between(slots, new, _heaviest_chain(sorted(_candidates(slots, new))))
     pairs: list[tuple[int, int]] = []
     at_slot = at_new = 0
     for left, right in [*anchors, (len(slots), len(new))]:
@@ -96,6 +99,55 @@ def _pair_up(slots: list[Slot], new: list[Slot]) -> list[tuple[int, int]]:
             pairs.append((left, right))
         at_slot, at_new = left + 1, right + 1
     return pairs
+
+
+def _taken_up_in_another_order(
+    slots: list[Slot], new: list[Slot], pairs: list[tuple[int, int]]
+) -> tuple[list[Slot], list[tuple[int, int]]]:
+    """Return the new sequence with neighbours exchanged that then both have partners, and the pairs.
+
+    gloo's threads take up what was handed over in a row at once: which of two begins first is another on each rank.
+    """
+    paired_left, paired_new = {left for left, _ in pairs}, {right for _, right in pairs}
+    new, found = list(new), []
+    for left, right in pairs:
+        found.append((left, right))
+        for step in (1, -1):
+            one, other = left + step, right + step
+            if (
+                0 <= one < len(slots) and 0 <= other < len(new)
+                and one not in paired_left and other not in paired_new
+                and all(slot.model.sequence is None and slot.model.operation in SYMMETRIC
+                        for slot in (slots[left], slots[one], new[right], new[other]))
+                and min(_weight(slots[left], new[other]), _weight(slots[one], new[right])) >= 1.0
+            ):  # fmt: skip
+                new[right], new[other] = new[other], new[right]
+                paired_left.add(one)
+                paired_new.add(other)
+                found.append((one, other))
+                break
+    return new, sorted(found)
+
+
+def _by_order_between(slots: list[Slot], new: list[Slot], anchors: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the anchors, with rooted collectives paired by order between symmetric ones that hold as many of them."""
+    fixed = [(left, right) for left, right in anchors if slots[left].model.operation in SYMMETRIC]
+    if not fixed or any(slot.model.sequence is not None for slot in (*slots, *new)):
+        return anchors
+    found: list[tuple[int, int]] = []
+    before_slot = before_new = -1
+    for left, right in [*fixed, (len(slots), len(new))]:
+        between = list(zip(range(before_slot + 1, left), range(before_new + 1, right), strict=False))
+        alike = left - before_slot == right - before_new and all(
+            slots[one].model.operation not in SYMMETRIC
+            and compatible(slots[one].model, new[other].model)
+            and not _against_its_root(slots[one], new[other])
+            for one, other in between
+        )
+        found += between if alike else [pair for pair in anchors if before_slot < pair[0] < left]
+        found += [(left, right)] if left < len(slots) else []
+        before_slot, before_new = left, right
+    return found
 
 
 def _in_order(slots: list[Slot], new: list[Slot]) -> int | None:

@@ -4,9 +4,11 @@ For all_reduce, all_gather, reduce_scatter, all_to_all and barrier that is when 
 when the root does; for gather, at the root, when the last does; for a send or receive when the partner does. The data
 of a broadcast or a reduce pass through every member of a ring: of those that arrive before one's own end, the last one
 counts (and for a broadcast the root, for a reduce at its root all). A member that comes after one's own end held up
-nothing. gloo's record of a send lasts until somebody waits for it, long after its partner has the data: such a one is
-waiting, and the receive alone tells the transfer. On copy engines all that a trace holds is transfer: what was waited
-for before the first copy it does not tell.
+nothing. So a broadcast or a reduce is told even where a trace without shapes does not say which rank is its root:
+nobody has the root's data before it has begun, and the root of a reduce is not done before all have. gloo's record of a
+send lasts until somebody waits for it, long after its partner has the data: such a one is waiting, and the receive
+alone tells the transfer. On copy engines all that a trace holds is transfer: what was waited for before the first copy
+it does not tell.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,11 +54,11 @@ def wait_of(
         due = dict.fromkeys(members, arrival[last])
     elif operation in FROM_ROOT or operation in TO_ROOT:
         root = _root(members)
-        if root is None:
-            return None
         if operation in THROUGH_MEMBERS:
             end = {rank: one.end + shift.get(rank, 0) for rank, one in members.items()}
             awaited = {rank: _last_before(end[rank], arrival, root, rank, operation) for rank in members}
+        elif root is None:
+            return None
         elif operation in FROM_ROOT:
             awaited = dict.fromkeys(members, root)
         else:
@@ -73,13 +75,13 @@ def wait_of(
     return MatchedWait(ready=ready, awaited=awaited, last=last)
 
 
-def _last_before(end: int, arrival: Mapping[int, int], root: int, rank: int, operation: str | None) -> int:
+def _last_before(end: int, arrival: Mapping[int, int], root: int | None, rank: int, operation: str | None) -> int:
     """Return the last member to arrive before a rank's own end; at least the root of a broadcast, all at a reduce's."""
     if operation in TO_ROOT and rank == root:
         counting = set(arrival)
     else:
         counting = {other for other, at in arrival.items() if at < end} | {rank}
-        if operation in FROM_ROOT:
+        if operation in FROM_ROOT and root is not None:
             counting.add(root)
     return max(counting, key=lambda other: (arrival[other], other))
 

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from scalescope.records.operations import MOVE_NO_DATA, PAIRWISE, named
+from scalescope.records.operations import MOVE_NO_DATA, PAIRWISE, REDUCE_ON_ALL, named
 from scalescope.scaling.finding import Code, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene
 from scalescope.scaling.findings.detectors.small_collectives import as_run_share
@@ -66,6 +66,9 @@ def _rounds(scene: Scene, told: Sequence[Candidate]) -> Iterator[Candidate]:
         return
     by_ddp = is_by_ddp(scene)
     runs = _runs(scene, by_ddp)
+    held = [one for run in runs for of_step in run for one in of_step]
+    operation = Counter(one.operation for one in held).most_common(1)[0][0] if held else ""
+    by_ddp = by_ddp and operation in REDUCE_ON_ALL  # an optimiser that shares its states broadcasts beside DDP
     lost = _lost(scene, runs)
     if not lost:
         return
@@ -82,8 +85,6 @@ def _rounds(scene: Scene, told: Sequence[Candidate]) -> Iterator[Candidate]:
     ms = high if at_most else (low + high) / 2
     if any((one.gain_ms or (0.0,))[0] >= ms for one in told):
         return
-    held = [one for run in runs for of_step in run for one in of_step]
-    operation, _ = Counter(one.operation for one in held).most_common(1)[0]
     sizes = [one.bytes for one in held if one.bytes is not None]
     rows = [
         EvidenceRow(kind="figure", name="all_reduces" if by_ddp else "collectives", calls=calls),
@@ -148,7 +149,9 @@ def _runs(scene: Scene, by_ddp: bool) -> list[list[list[Transfer]]]:
         if before.operation != after.operation or set(before.members) != set(after.members):
             return False
         begins = [graph.activities[one.members[rank]].traced_start for one in (before, after)]
-        return by_ddp or bisect_left(multiplied, begins[0]) == bisect_left(multiplied, begins[1])
+        if by_ddp and after.operation in REDUCE_ON_ALL:
+            return True
+        return bisect_left(multiplied, begins[0]) == bisect_left(multiplied, begins[1])
 
     runs: list[list[int]] = []
     for at in range(len(usual)):
