@@ -12,7 +12,8 @@ from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.evidence.causes.debugging import ANOMALY, BLOCKING
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
 from scalescope.scaling.finding import Finding
-from scalescope.scaling.findings.hosts.debug_modes import unpriced_modes
+from scalescope.scaling.findings.candidate import Candidate
+from scalescope.scaling.findings.hosts.debug_modes import unpriced_modes, without_their_symptoms
 from scalescope.scaling.ranks.summary import read_rank
 from tests.host_traces import HostTrace, optimise, plain_step
 
@@ -147,3 +148,24 @@ def test_where_an_operator_was_called_is_kept_for_each_node_of_the_forward_pass(
     assert evidence is not None and evidence.debugging is not None
     assert evidence.debugging.looks == (20,) * STEPS
     assert evidence.debugging.stacks_ns == pytest.approx([20 * stacks_us * 1e3] * STEPS, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("mode_on", "left"),
+    [
+        (None, [("debug_mode", None), ("slower_compute", 0)]),
+        (1, [("debug_mode", 1), ("synchronising", 0), ("host_bound", 0), ("slower_compute", 0)]),
+    ],
+)
+def test_a_mode_makes_waits_and_launching_itself_on_the_ranks_that_are_in_it(
+    mode_on: int | None, left: list[tuple[str, int | None]]
+) -> None:
+    others = [
+        Candidate(code="synchronising", rank=0, removals=()),
+        Candidate(code="synchronising", rank=1, removals=()),
+        Candidate(code="host_bound", rank=0, removals=()),
+        Candidate(code="slower_compute", rank=0, removals=()),
+    ]
+    candidates = [Candidate(code="debug_mode", rank=mode_on, removals=()), *others]
+    assert [(one.code, one.rank) for one in without_their_symptoms(candidates)] == left
+    assert without_their_symptoms(others) == others, "no mode, no symptom of one"

@@ -4,10 +4,13 @@ import random
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from scalescope.report.text.cures import cure_text
 from scalescope.report.text.findings import because
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.findings.hosts.worker_cores import with_worker_cores
+from scalescope.scaling.run import explain_run
 from tests.gloo_traces import GlooJob, analysed
 
 STEPS, OPERATORS, EACH_MS = 6, 40, 0.5
@@ -57,3 +60,19 @@ def test_workers_on_quiet_cores_are_no_cause(tmp_path: Path) -> None:
 def test_workers_that_are_started_with_each_epoch_take_the_cores_of_few_steps(tmp_path: Path) -> None:
     answer, _ = job(tmp_path, FROM_WORKERS, (6, 0, 0))
     assert all(one.remedy is None or one.remedy.cure != "cheaper_workers" for one in answer.findings)
+
+
+@pytest.mark.parametrize(("of_the_cause", "told"), [(1.0, True), (0.02, False)])
+def test_without_a_replay_workers_are_told_where_much_of_a_step_is_interrupted(
+    of_the_cause: float, told: bool, tmp_path: Path
+) -> None:
+    job(tmp_path, FROM_WORKERS, (2, 3))
+    known = explain_run(tmp_path, jobs=1, for_replay=True)
+    host = [replace(one, ns=tuple(round(ns * of_the_cause) for ns in one.ns)) for one in known.host]
+    found = with_worker_cores(known.analysis, known.records, host, [])
+    assert [one.code for one in found] == ["host_starved"] * told
+    for one in found:
+        assert one.low_ms is not None and one.ms is not None and one.high_ms is not None and one.fraction is not None
+        assert 0 < one.low_ms <= one.ms <= one.high_ms and one.fraction <= 1
+    assert with_worker_cores(known.analysis, {}, host, []) == [], "no loader with workers"
+    assert with_worker_cores(known.analysis, known.records, [], []) == []

@@ -4,6 +4,7 @@ import copy
 import gc
 import io
 import re
+import shutil
 import statistics
 import time
 import weakref
@@ -116,7 +117,9 @@ def test_a_late_rank_is_said_live_and_in_every_row(late_job: tuple[RunFolder, st
 
 
 @pytest.mark.job
-def test_steps_that_became_longer_open_a_window_whose_trace_shows_why(late_job: tuple[RunFolder, str]) -> None:
+def test_steps_that_became_longer_open_a_window_whose_trace_shows_why(
+    late_job: tuple[RunFolder, str], tmp_path: Path
+) -> None:
     folder, said = late_job
     told = re.findall(r"since step \d+ steps take .* were usual: recording steps (\d+) to \d+", said)
     late = [first for first in map(int, told) if first > SLEEPS_FROM]
@@ -128,8 +131,11 @@ def test_steps_that_became_longer_open_a_window_whose_trace_shows_why(late_job: 
     assert why is not None and why.step_ms > 1.2 * why.level_ms and why.since < late[0]
     at_the_end = max(folder.find_traces()[0])
     assert at_the_end != folder.trace_of(0, late[0])
-    found = analyze_run(folder.trace_of(0, late[0]).parent)
-    assert found.stragglers[0].rank == 1
+    # the window by itself: noise may have opened another one before any rank slept, which holds no such thing
+    for rank in (0, 1):
+        shutil.copy(folder.trace_of(rank, late[0]), tmp_path)
+    found = analyze_run(tmp_path)
+    assert any((one.rank, one.code) == (1, "host_stall") for one in found.findings), found.findings
     # what it costs depends on what else delays the other rank; that it sleeps does not
     assert max(one.idle_launch_ms for one in found.steps if one.rank == 1) > 900 * SLEEP_S
 

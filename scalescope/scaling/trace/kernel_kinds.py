@@ -9,7 +9,7 @@ Of torch's own operators what stands in no row computes element by element, or r
 """
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 MATMUL = "matmul"
@@ -203,7 +203,6 @@ OPERATORS = (
              r"|paddeddenseto\w*"
              r"|nested(to|from|view|tensor|get)\w*"),
 )  # fmt: skip
-_OPERATORS_COMPILED = tuple((kind, re.compile(pattern)) for kind, pattern in OPERATORS)
 
 #: An operator: a library's name and its own. Kernels' names have templates or arguments.
 _OPERATOR = re.compile(r"(\w+)::(\w+)")
@@ -217,6 +216,12 @@ _BACKWARD = re.compile(r"(double)?backward(data|input|weights|overrideable|impl|
 _TORCHS = frozenset({"aten", "prims", "quantized", "_quantized", "onednn", "mkldnn", "torchvision"})
 #: Libraries whose operators hand collectives over.
 _COMMUNICATES = re.compile("c10d|symm_mem|_dtensor")
+
+
+@cache
+def _operators() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """Return the operators' table, compiled: that takes some ms, and kernels' names need none of it."""
+    return tuple((kind, re.compile(pattern)) for kind, pattern in OPERATORS)
 
 
 @lru_cache(maxsize=65536)
@@ -241,5 +246,5 @@ def _kind_of_operator(name: str) -> str | None:
     else:
         return None
     stem = _BACKWARD.sub("", stem.replace("_", "").lower())
-    known = next((kind for kind, pattern in _OPERATORS_COMPILED if pattern.fullmatch(stem)), None)
+    known = next((kind for kind, pattern in _operators() if pattern.fullmatch(stem)), None)
     return known if known is not None or not torchs else ELEMENTWISE
