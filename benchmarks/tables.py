@@ -42,6 +42,7 @@ COMPUTED: Mapping[str, Maker] = {
     "tensor": training.pairs_of_jobs("tensor.eager", "tensor.compiled"),
     "devices": training.devices,
     "device_kinds": training.device_kinds,
+    "kernel_steps": training.kernel_steps,
     "gpt": training.side_by_side("gpt_side_by_side.log"),
     "resnet": training.side_by_side("resnet_side_by_side.log"),
     "all_reduce": collectives.all_reduce,
