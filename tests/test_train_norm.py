@@ -83,6 +83,16 @@ def test_values_and_gradients_are_those_of_fp64(kind: str, twice: bool, dtype: t
         assert module.num_batches_tracked == twin.num_batches_tracked == 1
 
 
+@pytest.mark.parametrize("side", [1, 4])
+def test_strides_are_those_that_a_compiler_is_told(side: int) -> None:
+    x = torch.randn(4, CHANNELS, side, side, device=DEVICE, requires_grad=True)
+    torch.library.opcheck(torch.ops.scalescope.norm_relu, (x.detach(), torch.ones(2, CHANNELS, device=DEVICE),
+                          *(torch.ones(CHANNELS, device=DEVICE) for _ in range(2)), None, None, None, None),
+                          test_utils=("test_schema", "test_faketensor"))  # fmt: skip
+    y = norm_relu(norm(torch.float32), x)
+    assert y.stride() == (CHANNELS * side * side, 1, CHANNELS * side, CHANNELS)
+
+
 @pytest.mark.parametrize("unread", [0, 1])
 def test_a_reader_that_hands_nothing_back_is_left_out(unread: int) -> None:
     torch.manual_seed(0)

@@ -140,6 +140,11 @@ def _empty(like: Tensor) -> Tensor:
     return torch.empty_like(like, memory_format=torch.channels_last)
 
 
+def _like(values: Tensor, x: Tensor) -> Tensor:
+    """Return values in x's type and channels last, also by its strides where one pixel leaves the layout open."""
+    return _empty(x).copy_(values)
+
+
 @torch.library.custom_op("scalescope::batch_moments", mutates_args=("running_mean", "running_variance"))
 def _batch_moments(
     x: Tensor, running_mean: Tensor, running_variance: Tensor, epsilon: float, momentum: float
@@ -190,7 +195,7 @@ def _apply(
             total += _normed(shortcut, shortcut_moments) * _over(shortcut_weight) + _over(shortcut_bias)
         elif shortcut is not None:
             total += shortcut
-        return _last(total.relu().to(x.dtype))
+        return _like(total.relu(), x)
     x = _last(x)
     y = _empty(x)
     rows, channels = x.numel() // x.shape[1], x.shape[1]
@@ -318,13 +323,13 @@ def _plain_gradient(
         normal = _normed(values, its_moments)
         product = (through * normal).sum((0, 2, 3))
         inner = through - _over(total) / rows - normal * _over(product) / rows
-        return _last((inner * _over(its_weight * its_moments[1])).to(x.dtype)), product
+        return _like(inner * _over(its_weight * its_moments[1]), x), product
 
     dx, product = behind(x, moments, weight)
     if shortcut is None:
         return dx, x.new_empty(0), torch.stack([total, product])
     if shortcut_moments is None or shortcut_weight is None:
-        return dx, _last(through.to(x.dtype)), torch.stack([total, product])
+        return dx, _like(through, x), torch.stack([total, product])
     to_shortcut, shortcut_product = behind(shortcut, shortcut_moments, shortcut_weight)
     return dx, to_shortcut, torch.stack([total, product, shortcut_product])
 
