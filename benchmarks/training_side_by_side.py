@@ -184,7 +184,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--out", type=Path, required=True, help="every step's time, as JSON lines")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for our side, after --")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()  # or the model alone would end the positionals
     options.sides = options.sides.split(",")
     options.batch_sizes = options.batch_sizes or ([32, 64] if options.model == "gpt" else [256, 512])
     if options.model == "gpt" and options.nanogpt is None:

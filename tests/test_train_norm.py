@@ -1,7 +1,9 @@
 """Fused batch norms are torch's: values, gradients, running statistics, names; eager and compiled; on every device."""
 
+import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +16,10 @@ from scalescope.train.models.network import Network, build_model
 from scalescope.train.models.resnet.config import ResNetConfig
 from scalescope.train.models.resnet.network import Bottleneck, FusedBottleneck
 from tests.train_runs import compose
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
+
+import training_side_by_side  # noqa: E402 - the folder is no package
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CPU = torch.device("cpu")
@@ -213,3 +219,18 @@ def test_the_keys_are_off_and_say_what_they_take() -> None:
 def test_only_the_last_block_has_one_reader() -> None:
     blocks = [block for block in resnet("fused").blocks if isinstance(block, FusedBottleneck)]
     assert [one.has_next for one, _ in pairwise(blocks)] == [True] * 15 and not blocks[-1].has_next
+
+
+def test_side_by_side_runs_ours_with_what_is_on_trial(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = ["--sides", "scalescope,scalescope fused", "--out", "steps.jsonl", "--", "model.image_size=64"]
+    monkeypatch.setattr(sys, "argv", ["training_side_by_side.py", "resnet", *wanted])
+    options = training_side_by_side._options()
+    assert options.overrides == ["model.image_size=64"]
+    assert options.sides == ["scalescope", "scalescope fused"]
+    assert {name.partition("/")[0] for name, _ in training_side_by_side._sides(options)} >= set(options.sides)
+    for model, key in (("gpt_small", "gpt"), ("resnet50", "resnet")):
+        plain, trial = (
+            compose(f"model={model}").model,
+            compose(f"model={model}", training_side_by_side.TRIAL[key]).model,
+        )
+        assert trial != plain
