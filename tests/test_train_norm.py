@@ -19,7 +19,7 @@ from tests.train_runs import compose
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "benchmarks"))
 
-import training_side_by_side  # noqa: E402 - the folder is no package
+import training_side_by_side
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 CPU = torch.device("cpu")
