@@ -14,6 +14,8 @@ mean far from zero costs no precision. All sums are fp32. Where Triton builds no
 Shapes: x (B, C, H, W) with M = B·H·W rows of C channels; moments (2, C), mean and 1/√(variance + ε).
 """
 
+from typing import Any
+
 import torch
 import torch._dynamo
 from torch import Tensor, nn
@@ -110,7 +112,7 @@ class _NormRelu(torch.autograd.Function):
         dx, to_shortcut, sums = _gradient(
             first, rest[0] if rest else None, x, y, moments, weight, bias, kept, shortcut_moments, shortcut_weight
         )
-        of_shortcut = (None, None, None)
+        of_shortcut: tuple[Tensor | None, ...] = (None, None, None)
         if kept is not None:
             of_shortcut = (to_shortcut, None, None)
         if shortcut_moments is not None:  # its bias gets what the other's does, as a tensor of its own
@@ -118,9 +120,11 @@ class _NormRelu(torch.autograd.Function):
         return dx, sums[1], sums[0], None, *of_shortcut, None, None
 
 
-@torch._dynamo.allow_in_graph
-def _norm_relu(*arguments: Tensor | bool | None) -> object:
+def _norm_relu(*arguments: Tensor | bool | None) -> Any:
     return _NormRelu.apply(*arguments)
+
+
+torch._dynamo.allow_in_graph(_norm_relu)  # traced below autograd, as a custom operator's gradient is
 
 
 def _fits(x: Tensor) -> bool:
