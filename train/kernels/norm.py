@@ -84,8 +84,8 @@ class _NormRelu(torch.autograd.Function):
     """Its gradient takes the moments' part in, so that they are given without one of their own."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
-        ctx: torch.autograd.function.FunctionCtx,
+    def forward(
+        ctx: Any,
         x: Tensor,
         weight: Tensor,
         bias: Tensor,
@@ -104,10 +104,8 @@ class _NormRelu(torch.autograd.Function):
         return (y, y.view_as(y)) if twice else y
 
     @staticmethod
-    def backward(  # type: ignore[override]
-        ctx: torch.autograd.function.FunctionCtx, *upstream: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
-        x, y, moments, weight, bias, kept, shortcut_moments, shortcut_weight = ctx.saved_tensors  # type: ignore[attr-defined]
+    def backward(ctx: Any, *upstream: Tensor | None) -> tuple[Tensor | None, ...]:
+        x, y, moments, weight, bias, kept, shortcut_moments, shortcut_weight = ctx.saved_tensors
         first, *rest = [one for one in upstream if one is not None]
         dx, to_shortcut, sums = _gradient(
             first, rest[0] if rest else None, x, y, moments, weight, bias, kept, shortcut_moments, shortcut_weight

@@ -57,7 +57,8 @@ class FusedBottleneck(Bottleneck):
             return y, y
         y = norm_relu(self.bn1, self.conv1(x))  # (B, width, S, S)
         y = self.conv3(norm_relu(self.bn2, self.conv2(y)))  # (B, 4·width, S/stride, S/stride)
-        shortcut, shortcut_norm = again, None
+        shortcut = again
+        shortcut_norm: nn.BatchNorm2d | None = None
         if self.downsample is not None:
             shortcut, shortcut_norm = self.downsample[0](again), cast(nn.BatchNorm2d, self.downsample[1])
         if self.has_next:
