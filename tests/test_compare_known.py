@@ -4,6 +4,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -81,6 +82,9 @@ def test_kernels_that_a_library_chose_anew_are_told_as_such_and_other_products_a
     assert change_by_choice(side("a", same[:1]), side("b", tf32)) == {}, "all of them take longer"
     gpt = [row.repeat for row in read_rows(ON_H200 / ROWS) if row.model == "gpt_small" and row.case == SAME]
     assert change_by_choice(side("a", gpt[:1]), side("b", gpt[1:2])) == {}, "its products are chosen by rule"
+    identity = msgspec.structs.replace(same[2].identity, device="NVIDIA H100 80GB HBM3")
+    elsewhere = [msgspec.structs.replace(same[2], identity=identity)]
+    assert change_by_choice(side("a", same[:1]), side("b", elsewhere)) == {}, "the device makes kernels faster, too"
     several = compare([side("a", same[:4])], [side("b", same[4:])])
     assert all(one.chosen_ms is None for one in several.parts), "four runs a side tell how the choice falls"
 

@@ -339,6 +339,15 @@ def test_a_rank_that_has_more_in_each_step_but_now_more_and_now_less_is_an_alter
     assert found.code == "alternating_load"
 
 
+def test_a_rank_that_has_more_in_each_step_has_so_though_others_take_the_cores_in_one() -> None:
+    """Before, *ranks 1 have more to compute by turns*: most products of one step were longer on another rank, too."""
+    scene = scene_of([[1.0] * 6, [2.6] * 6])
+    scene.side.launches[0, 2].work_ns[2:] *= 1.6  # the quickest of them are as ever
+    scene.side.launches[1, 4].work_ns[2:] *= 1.5
+    own = by_turns()
+    assert with_differing_load(scene, [own]) == [own]
+
+
 BY_TURNS = [[1.0, 4.0, 1.0, 2.0, 4.0, 1.0], [4.0, 1.0, 2.0, 1.0, 1.0, 4.0]]
 
 

@@ -104,6 +104,24 @@ def test_the_same_launches_that_are_longer_in_each_step_are_no_other_process() -
     assert told is not None and told[2][0].name == "by_turns"
 
 
+def test_launches_that_are_longer_in_the_typical_step_are_no_other_process_though_some_are_held_up_on_the_others() -> (
+    None
+):
+    """A rank of graphs twice as large takes twice as long for all of them, in steps of unlike graphs on busy cores."""
+    theirs = np.full((5, 10), 200_000.0)
+    mine = 2 * theirs
+    mine[range(5), range(5)] += 3e6  # held up, here and there
+    theirs[:, 9] = 8e6  # at one place the others mostly stand still, for longer than all they compute
+    places = [f"kernel_{at}" for at in range(10)] * 5, list(range(10)) * 5
+    steps = [step for step in range(5) for _ in range(10)]
+    larger = InCommon(places[0], ["matmul"] * 50, mine.ravel(), theirs.ravel(), 5, places[1], steps)
+    assert larger.ratio(np.ones(50, bool)) < 1, "the one place outweighs the others"
+    assert larger.typical_ratio == pytest.approx(2.0) and by_turns(larger) is None
+    alike = InCommon(places[0], ["matmul"] * 50, (mine - 200_000).ravel(), theirs.ravel(), 5, places[1], steps)
+    told = by_turns(alike)
+    assert told is not None and told[2][0].name == "by_turns"
+
+
 def test_inflation_is_of_the_time_that_is_not_slowed_yet() -> None:
     """A kernel of 1 ms that takes 2 beside a collective is longer by half of the time that one is beside it."""
     assert inflation_of(0.5) == pytest.approx(1.0)

@@ -8,6 +8,8 @@ import statistics
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -18,9 +20,9 @@ from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.as_run.recording import recording_cost, terms_for
-from scalescope.scaling.finding import GOES_WITH_IT
-from scalescope.scaling.findings.candidate import Candidate
-from scalescope.scaling.findings.pricing import first_and_last
+from scalescope.scaling.finding import GOES_WITH_IT, Code
+from scalescope.scaling.findings.candidate import Candidate, Scene
+from scalescope.scaling.findings.pricing import first_and_last, without_contained
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.rank.recorded import FRAME_EDGES, OPERATOR_EDGES, Recorded
 from scalescope.scaling.replay.change import Change
@@ -44,6 +46,26 @@ def test_what_one_rank_has_beyond_all_is_taken_out_before_what_all_have() -> Non
     alone, nothing = Change(without=(Removal("data", 1),)), Change()
     assert first_and_last([everywhere, there], there) == ((nothing, alone), (nothing, alone))
     assert first_and_last([everywhere, there], everywhere) == ((alone, both), (alone, both))
+
+
+def _left_of(code: Code, ms: float, in_gaps_ms: float) -> list[Code]:
+    """Return which candidates are left of a cause of rank 1, which takes so long, and of all gaps of its host."""
+    recorded = Candidate(code=code, rank=1, removals=(Removal("pause", 1, round(ms * MS)),))
+    starved = Candidate(code="host_starved", rank=1, removals=(Removal("gaps", 1),))
+
+    def predict(change: Change, **_: object) -> SimpleNamespace:
+        return SimpleNamespace(change_ms=-(in_gaps_ms if starved.removals[0] in change.without else ms))
+
+    replayer = SimpleNamespace(predict=predict, work_out=lambda *_, **__: None)
+    scene = cast(Scene, SimpleNamespace(replayer=replayer, step_ms=100.0))
+    return [one.code for one in without_contained(scene, [recorded, starved])]
+
+
+def test_what_a_host_compiles_is_no_interruption_of_it() -> None:
+    """All gaps of a host hold what it compiles, too: interrupted for a moment it had all of that as well."""
+    assert _left_of("recompilation", 60.0, 62.0) == ["recompilation"]
+    assert _left_of("host_stall", 60.0, 62.0) == ["host_starved"], "a stall may be an interruption"
+    assert "host_starved" in _left_of("recompilation", 5.0, 62.0), "most of it is something else"
 
 
 def test_of_causes_that_do_not_hold_each_other_either_may_go_first() -> None:

@@ -12,6 +12,8 @@ from scalescope.report.text import findings as finding_text
 from scalescope.scaling.analyze import analyze_against
 from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.compare.lost import lost_time
+from scalescope.scaling.finding import is_certain
+from scalescope.scaling.findings.measured import measured_findings
 from scalescope.scaling.join.explained import Explained
 from scalescope.scaling.rank.kernels import KernelTable, kernel_table
 from scalescope.scaling.rank.partition import Partition, Windows
@@ -162,6 +164,31 @@ def test_a_kernel_that_a_rank_runs_more_often_is_its_own_work() -> None:
     second = kernels_of(("mm", 4 * MS), ("mm", 4 * MS), ("gelu", 3 * MS))
     late = what_is_late(first, second, (10 * MS, 11 * MS), MS)
     assert (late.code, late.kernel) == ("more_work", "mm") and late.excess_ms == pytest.approx(3.0)
+
+
+def test_what_a_rank_does_besides_is_told_by_all_its_kernels_together() -> None:
+    """An average of the weights, by products and sums: neither is half of what makes the rank's compute longer."""
+    first = kernels_of(("mm", 10 * MS), ("mul", MS))
+    second = kernels_of(("mm", 10 * MS), *[("mul", MS), ("add", MS)] * 4)
+    late = what_is_late(first, second, (11 * MS, 18 * MS), 7 * MS)
+    assert (late.code, late.kernel, late.besides, late.besides_known) == ("own_work", "add", 7, 3)
+    assert late.excess_ms == pytest.approx(4.0), "of the kernel that is named"
+
+
+def test_what_is_counted_beside_a_rank_that_is_slower_is_told_by_itself() -> None:
+    """Its machine may make all its compute longer or not; that it does more, chance does not make."""
+    first = kernels_of(("mm", 10 * MS), ("mul", MS))
+    second = kernels_of(("mm", 20 * MS), *[("mul", MS)] * 4)
+    partitions = {0: steps_of(11 * MS, 10 * MS), 1: steps_of(24 * MS, 0)}
+    slower = [9 * MS, 12 * MS, 12 * MS]
+    own, rest = sorted(
+        name_late_ranks(partitions, {0: {1: slower}}, {0: first, 1: second}), key=lambda late: late.excess_ms
+    )
+    assert (own.code, own.rank, own.besides) == ("own_work", 1, 3) and own.lost_ms == pytest.approx((3.0,) * 3)
+    assert (rest.code, rest.kernel) == ("slower_compute", None) and rest.excess_ms == pytest.approx(10.0)
+    assert [one + other for one, other in zip(own.lost_ms, rest.lost_ms, strict=True)] == pytest.approx([9, 12, 12])
+    (_, told) = measured_findings([rest, own], 30.0, ranks=2, on_cpu=True)
+    assert is_certain(told) and "in 3 launches a step that the others do not make" in finding_text.because(told)
 
 
 def test_another_kernel_for_the_same_work_is_no_delay_but_slower_compute() -> None:

@@ -55,7 +55,7 @@ from scalescope.scaling.findings.shares import bounded_means
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 
 #: What cannot be split into wait and transfer is partly transfer, and no loss: so many times a finding it comes first.
-_OUTWEIGHS = 2.0
+_OUTWEIGHS = 2.5
 
 
 def run_verdict(run: RunAnalysis) -> Verdict:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence, Set
 
 from scalescope.records.statistics import half_of_mean, is_beyond_chance
 from scalescope.scaling.finding import (
+    BESIDES,
     IN_STEPS,
     INPUTS,
     Code,
@@ -129,6 +130,11 @@ def _finding(late: Late, step_ms: float, *, surely: bool) -> Finding:
     middle = statistics.fmean(late.lost_ms)
     own = EvidenceRow(kind="activity" if late.kernel else "figure", name=late.kernel or late.part, ms=late.excess_ms)
     waited = EvidenceRow(kind="figure", name="exposed_wait_of_others", ms=middle, share=middle / step_ms)
+    besides = (
+        ()
+        if not late.besides
+        else (EvidenceRow(kind="figure", name=BESIDES, calls=float(late.besides), value=float(late.besides_known)),)
+    )
     inputs = () if late.inputs is None else (EvidenceRow(kind="figure", name=INPUTS, value=late.inputs),)
     return Finding(
         code=late.code,
@@ -137,7 +143,7 @@ def _finding(late: Late, step_ms: float, *, surely: bool) -> Finding:
         low_ms=max(0.0, middle - half) if surely else 0.0,
         high_ms=max(middle, min(middle + half, step_ms)),
         fraction=middle / step_ms,
-        evidence=(*inputs, own, waited) if late.excess_ms > 0 else (waited,),
+        evidence=(*inputs, own, *besides, waited) if late.excess_ms > 0 else (waited,),
         remedy=Remedy(cure=_CURES[late.code]),
         backed="measured",
         at_least=surely and middle > half,  # the others' slower compute comes to it

@@ -35,6 +35,8 @@ _LARGE = 0.03
 _HIDDEN = 0.1
 #: What holds one host up.
 _OF_ONE_HOST: tuple[Code, ...] = ("host_stall", "host_starved", "data_loading")
+#: What the records of a host name, beside operators, that no interruption makes.
+_RECORDED: tuple[Code, ...] = ("recompilation", "allocation")
 #: What waits of all hosts bring vanishes with a cause of one of them where no more than this share of it is left.
 _VANISHES = 0.5
 #: What devices that compute, and multiply, for so much of their step give back once a cause on a device is gone: at
@@ -123,9 +125,18 @@ def without_contained(scene: Scene, candidates: Sequence[Candidate]) -> list[Can
         by_part, by_whole = (_gain_ms(scene.replayer, alone[one.removals]) for one in (part, whole))
         by_both = _gain_ms(scene.replayer, both[part.removals, whole.removals])
         adds = by_both - by_part >= least
-        if by_part >= least > by_both - by_whole and (adds or _is_one_cause(whole, part)):
+        if _is_recorded(part, whole) and by_part >= least and by_both - by_part < by_part:
+            left = [one for one in left if one is not whole]  # most of what it would bring is what was recorded
+        elif by_part >= least > by_both - by_whole and (adds or _is_one_cause(whole, part)):
             left = [one for one in left if one is not part]
     return left
+
+
+def _is_recorded(part: Candidate, whole: Candidate) -> bool:
+    """Whether a host's own records name one cause of its gaps, and the other is that it is interrupted: whatever that
+    takes out of its gaps, it makes no host compile.
+    """
+    return part.code in _RECORDED and whole.code == "host_starved" and part.rank == whole.rank is not None
 
 
 def _is_one_cause(copies: Candidate, waits: Candidate) -> bool:

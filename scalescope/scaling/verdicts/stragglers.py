@@ -15,6 +15,7 @@ averaged over the other steps. Nor does the last step take part in the count whe
 import statistics
 from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -36,6 +37,10 @@ STRAGGLER_STEPS = 0.75
 _EXPLAINS = 0.2
 #: A rank's batches are larger from this share on, and are why its compute is longer by up to twice as much.
 _LARGER, _MORE_EXPLAINS = 0.035, 0.5
+#: Where the others run as much of something instead, of what a rank runs beyond them, ranks chose unlike kernels.
+_INSTEAD = 0.1
+#: More of what all ranks do, as another micro-batch is, is more of kernels that make up this share of the step.
+_OF_PROGRAM = 0.5
 #: Steps that a verdict needs.
 _LEAST_STEPS = 2
 
@@ -87,7 +92,20 @@ class Late(msgspec.Struct, frozen=True, kw_only=True):
     excess_ms: float  # by so much, a step
     beyond_ms: tuple[float, ...] = ()  # of that part in each step, below 0 where it is the others' that is longer
     kernel: str | None = None  # that it runs and the others do not, or less often
+    besides: int | None = None  # launches that it makes and the others do not, as many in every step
+    besides_known: int = 0  # of them, those of kernels that the others run, too
     inputs: float | None = None  # of a rank with more work by its shapes: how many times the others'
+
+
+class OwnWork(msgspec.Struct, frozen=True):
+    """What one rank computes that the others do not."""
+
+    name: str  # of the kernel that most of it is
+    of_name_ms: float  # a step, of this kernel
+    milliseconds: float  # of all of them
+    alone: bool  # no other rank runs such kernels at all, for most of that time, or they are few of what it runs
+    besides: int | None  # launches that the others do not make, where they are as many in every step
+    known: int  # of them, those of kernels that the others run
 
 
 def name_late_ranks(
@@ -125,8 +143,39 @@ def name_late_ranks(
         late = sum(ns >= STRAGGLER_FRACTION * step_ns for ns in loss[rank])
         if not steps or late < STRAGGLER_STEPS * steps or statistics.median(loss[rank]) < STRAGGLER_FRACTION * step_ns:
             continue
-        found.append(_late(rank, tuple(ns / 1e6 for ns in loss[rank]), bounded, kernels, multiplied))
+        lost_ms = tuple(ns / 1e6 for ns in loss[rank])
+        found += _parted(_late(rank, lost_ms, bounded, kernels, multiplied), _work_of_its_own(rank, kernels), step_ns)
     return sorted(found, key=lambda late: -statistics.fmean(late.lost_ms))
+
+
+def _parted(late: Late, own: OwnWork | None, step_ns: float) -> list[Late]:
+    """Return a late rank whose compute is longer, and by itself what of that it was counted to do beyond the others.
+
+    Machines make compute longer by chance, and by more than what a rank has to do; that it does, chance does not make.
+    """
+    if late.part != "compute" or late.kernel is not None or late.inputs is not None or own is None or not own.besides:
+        return [late]
+    if own.milliseconds * 1e6 < STRAGGLER_FRACTION * step_ns:
+        return [late]
+    waited = tuple(min(lost, own.milliseconds) for lost in late.lost_ms)
+    rest = tuple(lost - one for lost, one in zip(late.lost_ms, waited, strict=True))
+    beyond = tuple(ms - own.milliseconds for ms in late.beyond_ms)
+    excess = max(late.excess_ms - own.milliseconds, 0.0)
+    counted = _of_its_own(late.rank, waited, own)
+    return [counted, msgspec.structs.replace(late, lost_ms=rest, excess_ms=excess, beyond_ms=beyond)]
+
+
+def _of_its_own(rank: int, lost_ms: tuple[float, ...], own: OwnWork) -> Late:
+    return Late(
+        rank=rank,
+        code="own_work" if own.alone else "more_work",
+        lost_ms=lost_ms,
+        part="compute",
+        excess_ms=own.of_name_ms,
+        kernel=short_name(own.name),
+        besides=own.besides,
+        besides_known=own.known,
+    )
 
 
 def bounded_only(partitions: Mapping[int, Sequence[Partition]], open_ended: Set[int]) -> dict[int, list[Partition]]:
@@ -170,9 +219,7 @@ def _late(
     if excess[part] <= _EXPLAINS * statistics.fmean(lost_ms):
         return Late(rank=rank, code="unsteady", lost_ms=lost_ms, part="", excess_ms=0.0)
     if part == "compute" and own is not None and own.milliseconds > slower / 2:
-        code: Code = "own_work" if own.alone else "more_work"
-        kernel = short_name(own.name)
-        return Late(rank=rank, code=code, lost_ms=lost_ms, part=part, excess_ms=own.milliseconds, kernel=kernel)
+        return _of_its_own(rank, lost_ms, own)
     beyond = tuple(
         (getattr(step, part) - statistics.fmean(getattr(bounded[other][at], part) for other in others)) / 1e6
         for at, step in enumerate(bounded[rank][: len(lost_ms)])
@@ -205,16 +252,8 @@ def explains(times_the_inputs: float, times_as_long: float) -> bool:
     return times_the_inputs - 1 >= max(_LARGER, _MORE_EXPLAINS * (times_as_long - 1))
 
 
-class OwnWork(msgspec.Struct, frozen=True):
-    """What one rank computes that the others do not."""
-
-    name: str  # of the kernel that most of it is
-    milliseconds: float  # a step, of this kernel
-    alone: bool  # no other rank runs it at all
-
-
 def _work_of_its_own(rank: int, kernels: Mapping[int, KernelTable]) -> OwnWork | None:
-    """Return the kernel that a rank runs more often than every other one does, and longest; None if there is none.
+    """Return what a rank runs more often than every other one does, by the kernel that is longest; None if nothing.
 
     Ranks may choose different kernels for the same work, so what all others run more often than this rank is taken off.
     """
@@ -222,34 +261,61 @@ def _work_of_its_own(rank: int, kernels: Mapping[int, KernelTable]) -> OwnWork |
     theirs = [_by_name(table) for other, table in kernels.items() if other != rank and table.steps]
     if not mine or not theirs:
         return None
-    nothing = (0.0, 0.0)
+    nothing = _Runs(0.0, 0.0, True)
     more: dict[str, float] = {}
     instead = 0.0
+    counts = [0, 0]  # of kernels that the others do not run, that they do
+    as_many = True
     for name in mine.keys() | {name for one in theirs for name in one}:
-        runs, time = mine.get(name, nothing)
-        other_runs = [one.get(name, nothing)[0] for one in theirs]
-        excess = time - statistics.fmean(one.get(name, nothing)[1] for one in theirs)
-        if runs > max(other_runs):
+        own, others = mine.get(name, nothing), [one.get(name, nothing) for one in theirs]
+        most = max(one.runs for one in others)
+        excess = own.ms - statistics.fmean(one.ms for one in others)
+        if own.runs > most:
             more[name] = excess
-        elif runs < min(other_runs):
+            counts[most > 0] += round(own.runs - most)
+            as_many = as_many and all(one.as_many for one in (own, *others))
+        elif own.runs < min(one.runs for one in others):
             instead -= excess
     if not more:
         return None
-    name = max(more, key=lambda name: more[name])
-    time = more[name] - max(instead, 0.0)
-    if time <= 0:
+    longest = max(more, key=lambda name: more[name])
+    whole, off = sum(max(ms, 0.0) for ms in more.values()), max(instead, 0.0)
+    if more[longest] - off <= 0:
         return None
-    return OwnWork(name, time, not any(name in one for one in theirs))
+    alone = sum(max(ms, 0.0) for name, ms in more.items() if not any(name in one for one in theirs))
+    program = sum(runs.ms for one in theirs for runs in one.values())
+    of_program = sum(one.get(name, nothing).ms for one in theirs for name in more)
+    counted = as_many and off <= _INSTEAD * whole
+    return OwnWork(
+        name=longest,
+        of_name_ms=more[longest] - off,
+        milliseconds=whole - off,
+        alone=alone > whole / 2 or (counted and of_program < _OF_PROGRAM * program),
+        besides=sum(counts) if counted else None,
+        known=counts[1],
+    )
 
 
-def _by_name(table: KernelTable | None) -> dict[str, tuple[float, float]]:
-    """Return of each kernel how often it runs in a step, and for how many ms."""
+class _Runs(NamedTuple):
+    """How often a kernel runs in a step, for how many ms, and whether as often in every one."""
+
+    runs: float
+    ms: float
+    as_many: bool
+
+
+def _by_name(table: KernelTable | None) -> dict[str, _Runs]:
+    """Return how often each kernel runs in a step, and for how long."""
     if table is None or table.steps == 0:
         return {}
-    found: dict[str, tuple[float, float]] = {}
+    found: dict[str, _Runs] = {}
     for (name, _), kernel in table.items():
         if name == CARRIED:
             continue
-        runs, time = found.get(name, (0.0, 0.0))
-        found[name] = (runs + kernel.steps / table.steps, time + kernel.total_ns / table.steps / 1e6)
+        runs, ms, as_many = found.get(name, _Runs(0.0, 0.0, True))
+        found[name] = _Runs(
+            runs + kernel.steps / table.steps,
+            ms + kernel.total_ns / table.steps / 1e6,
+            as_many and kernel.steps == table.steps,
+        )
     return found

@@ -53,7 +53,7 @@ def _differing_load(scene: Scene) -> Candidate | None:
     if differing.mean() < _OFTEN:
         return None
     most = [float((typical.argmax(axis=0) == at)[differing].sum()) for at in range(len(ranks))]
-    if max(most) >= MOST_STEPS * len(steps) and len(ranks) > 1 and _is_steady(typical):
+    if max(most) >= MOST_STEPS * len(steps) and len(ranks) > 1 and _is_steady(quickest):
         return None  # one rank has more in each step: that is its own
     lost = ((whole.max(axis=0) - whole.mean(axis=0)) / 1e6).tolist()
     ms, half = statistics.fmean(lost), half_of_mean(lost)
@@ -72,9 +72,11 @@ def _differing_load(scene: Scene) -> Candidate | None:
     )
 
 
-def _is_steady(typical: npt.NDArray[np.float64]) -> bool:
-    """Tell whether each rank's load is the same in all steps."""
-    return bool((typical.max(axis=1) < _DIFFER * typical.min(axis=1)).all())
+def _is_steady(quickest: npt.NDArray[np.float64]) -> bool:
+    """Tell whether each rank's load is the same in all steps, by its quickest products: others on its cores make most
+    of a step's products longer at times, and hardly all of them.
+    """
+    return bool((quickest.max(axis=1) < _DIFFER * quickest.min(axis=1)).all())
 
 
 def _times(

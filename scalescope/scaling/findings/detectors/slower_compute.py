@@ -55,6 +55,12 @@ _LEAST_NS, _PRODUCTS, _LEAST_STEPS = 20_000, 3, 2
 _SHARE, _NAMES = 0.1, 3
 
 
+def weighted_quantile(values: Floats, weights: Floats, quantile: float) -> float:
+    order = np.argsort(values)
+    passed = np.cumsum(weights[order])
+    return float(values[order][int(np.searchsorted(passed, quantile * passed[-1]))])
+
+
 @dataclass(frozen=True)
 class InCommon:
     """A rank's launches that the others run too and that have no collective beside them, in all steps. Times in ns."""
@@ -88,10 +94,23 @@ class InCommon:
         """Return how many times as long the chosen launches are: a quantile, each launch weighed by its time."""
         if not chosen.any():
             return 1.0
-        ratios, weights = self.mine[chosen] / self.theirs[chosen], self.theirs[chosen]
-        order = np.argsort(ratios)
-        passed = np.cumsum(weights[order])
-        return float(ratios[order][int(np.searchsorted(passed, quantile * passed[-1]))])
+        return weighted_quantile(self.mine[chosen] / self.theirs[chosen], self.theirs[chosen], quantile)
+
+    @property
+    def typical_ratio(self) -> float:
+        """How many times as long the typical launch is in the typical step.
+
+        Of each launch the median over the steps, here and there, and each weighed by where it is the shorter: one that
+        was held up for longer than all others take, on whichever rank, is not what launches are like.
+        """
+        found: dict[tuple[str, int], tuple[list[float], list[float]]] = {}
+        for key, *times in zip(
+            zip(self.name, self.place, strict=True), self.mine.tolist(), self.theirs.tolist(), strict=True
+        ):
+            for own, one in zip(found.setdefault(key, ([], [])), times, strict=True):
+                own.append(one)
+        mine, theirs = (np.array([statistics.median_low(one[at]) for one in found.values()]) for at in (0, 1))
+        return weighted_quantile(mine / theirs, np.minimum(mine, theirs), 0.5)
 
 
 def slower_compute(scene: Scene) -> Iterator[Candidate]:
@@ -274,7 +293,7 @@ def by_turns(common: InCommon) -> Reason | None:
     taken = float(common.longer[turns].sum())
     if taken < _TURNS * whole or common.ratio(np.ones(turns.size, bool)) > 1 + _NATURAL:
         return None
-    if _recur(common, turns):
+    if _recur(common, turns) or common.typical_ratio > 1 + _NATURAL:
         return None
     row = EvidenceRow(
         kind="figure",
