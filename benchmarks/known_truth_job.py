@@ -94,6 +94,7 @@ class Job:
             context=size.context,
             vocabulary=size.vocabulary,
             attention="auto",
+            loss_kernel="singles",
         )
         with device:
             network = Gpt(config)

@@ -43,6 +43,7 @@ COMPUTED: Mapping[str, Maker] = {
     "tensor": training.pairs_of_jobs("tensor.eager", "tensor.compiled"),
     "devices": training.devices,
     "device_kinds": training.device_kinds,
+    "kernel_steps": training.kernel_steps,
     "kernel_bounds": lambda folder: joined.rows_of(joined.joined(folder), 0.1),
     "kernel_bounds_by_kind": lambda folder: joined.summary_of(joined.joined(folder)),
     "kernel_bounds_covered": lambda folder: joined.covered_of(joined.joined(folder)),

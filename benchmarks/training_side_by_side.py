@@ -9,6 +9,7 @@ Everything else is the same on both sides: the batch and its data, bf16 autocast
 clipping (fused SGD for ResNet), one process, one GPU. Ours runs as a training job runs it: composed from conf/,
 strategy and all. Every repeat runs a block of steps of each side, in turn, at each side's batch sizes; what counts is
 a side's best batch size. Steps are timed by events on the device. Writes every step's time, and prints the medians.
+`--sides "scalescope,scalescope fused"` has ours beside ours with the kernels that are on trial.
 """
 
 import argparse
@@ -37,6 +38,8 @@ from scalescope.train.models.network import build_model
 from scalescope.train.models.precision import Precision
 from scalescope.train.strategies.build import build_strategy
 
+#: The keys that put kernels on trial in.
+TRIAL = {"gpt": "model.loss_kernel=eights", "resnet": "model.norm=fused"}
 DEVICE = torch.device("cuda", 0)
 WARMUP = 5  # steps of each block that are not timed: clocks and the allocator settle
 Step = Callable[[], None]
@@ -69,6 +72,7 @@ def _sides(options: argparse.Namespace) -> Iterator[tuple[str, Callable[[], Step
             yield f"{name}/{batch}", partial(_published, name, batch, options)
     for batch in options.our_batch_sizes or options.batch_sizes:
         yield f"scalescope/{batch}", partial(_ours, batch, options)
+        yield f"scalescope fused/{batch}", partial(_ours, batch, options, (TRIAL[options.model],))
 
 
 def _published(name: str, batch: int, options: argparse.Namespace) -> Step:
@@ -110,10 +114,10 @@ def _published(name: str, batch: int, options: argparse.Namespace) -> Step:
     return step
 
 
-def _ours(batch: int, options: argparse.Namespace) -> Step:
+def _ours(batch: int, options: argparse.Namespace, trial: tuple[str, ...] = ()) -> Step:
     register()
     model = {"gpt": "gpt_small", "resnet": "resnet50"}[options.model]
-    overrides = [f"model={model}", f"model.batch_size={batch}", "logger=none", *options.overrides]
+    overrides = [f"model={model}", f"model.batch_size={batch}", "logger=none", *trial, *options.overrides]
     config = typed(compose_job("train", overrides), TrainConfig)
     torch.manual_seed(1)
     precision = Precision(config.precision, DEVICE)
@@ -180,7 +184,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--out", type=Path, required=True, help="every step's time, as JSON lines")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for our side, after --")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()  # or the model alone would end the positionals
     options.sides = options.sides.split(",")
     options.batch_sizes = options.batch_sizes or ([32, 64] if options.model == "gpt" else [256, 512])
     if options.model == "gpt" and options.nanogpt is None:

@@ -32,10 +32,11 @@ def gap(ours: Tensor | None, theirs: Tensor | None) -> float:
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_loss_and_gradients_are_torchs(dtype: torch.dtype, tolerance: float, compiled: bool) -> None:
+@pytest.mark.parametrize("by_eights", [False, True])
+def test_loss_and_gradients_are_torchs(by_eights: bool, compiled: bool, dtype: torch.dtype, tolerance: float) -> None:
     x, weight, targets = made(dtype)
     function = torch.compile(linear_cross_entropy, backend=BACKEND) if compiled else linear_cross_entropy
-    loss = function(x, weight, targets)
+    loss = function(x, weight, targets, by_eights)
     (loss * 3).backward()  # what comes from above is not 1
     expected = reference(x.detach().requires_grad_(), weight.detach().requires_grad_(), targets)
     twins = [tensor.detach().requires_grad_() for tensor in (x, weight)]
@@ -45,9 +46,12 @@ def test_loss_and_gradients_are_torchs(dtype: torch.dtype, tolerance: float, com
     assert gap(weight.grad, twins[1].grad) < tolerance
 
 
-def test_rows_without_a_target_add_nothing() -> None:
-    x, weight, _ = made(torch.float32)
-    loss = linear_cross_entropy(x, weight, torch.full((ROWS,), IGNORED, device=DEVICE))
+@pytest.mark.parametrize(
+    ("dtype", "by_eights"), [(torch.float32, False), (torch.bfloat16, False), (torch.bfloat16, True)]
+)
+def test_rows_without_a_target_add_nothing(dtype: torch.dtype, by_eights: bool) -> None:
+    x, weight, _ = made(dtype)
+    loss = linear_cross_entropy(x, weight, torch.full((ROWS,), IGNORED, device=DEVICE), by_eights)
     loss.backward()
     assert loss.item() == 0
     assert x.grad is not None and not x.grad.any()

@@ -39,6 +39,7 @@ def gpt(context: int, vocabulary: int = 65_536) -> GptConfig:
         context=context,
         vocabulary=vocabulary,
         attention="auto",
+        loss_kernel="singles",
     )
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import scalescope.train.kernels
-from scalescope.scaling.trace.kernel_kinds import ELEMENTWISE, LOSS, kind_of
+from scalescope.scaling.trace.kernel_kinds import ELEMENTWISE, LOSS, NORMALISATION, kind_of
 from scalescope.train.kernels import devices
 from scalescope.train.kernels.cross_entropy import can_fuse
 from scalescope.train.kernels.max_pool import max_pool
@@ -63,9 +63,13 @@ def test_gelu_compiled_is_gelus_tanh_form() -> None:
 INTERPRETED = """
 import torch
 from torch.nn import functional as F
-from scalescope.train.kernels import cross_entropy, max_pool
+from torch import nn
+from scalescope.train.kernels import cross_entropy, max_pool, norm
 cross_entropy.can_fuse = lambda device, dtype: True
 cross_entropy._BLOCK = 256  # several to a row
+cross_entropy._EIGHTS = 32
+norm.triton_takes = lambda device, dtype: True
+norm._PLANS = {name: (64, 4, 6) for name in norm._PLANS}  # several tiles to a program, several programs
 close = torch.testing.assert_close
 torch.manual_seed(0)
 for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
@@ -73,10 +77,12 @@ for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
     targets = torch.randint(1001, (24,))
     targets[::5] = cross_entropy.IGNORED
     twins = [tensor.detach().double().requires_grad_() for tensor in (x, weight)]
-    (cross_entropy.linear_cross_entropy(x, weight, targets) * 2).backward()
     (F.cross_entropy(twins[0] @ twins[1].t(), targets) * 2).backward()
-    for ours, theirs in zip((x, weight), twins):
-        assert (ours.grad - theirs.grad).norm() < tolerance * theirs.grad.norm()
+    for by_eights in (False, True):
+        x.grad = weight.grad = None
+        (cross_entropy.linear_cross_entropy(x, weight, targets, by_eights) * 2).backward()
+        for ours, theirs in zip((x, weight), twins):
+            assert (ours.grad - theirs.grad).norm() < tolerance * theirs.grad.norm()
 for shape in ((2, 64, 8, 12), (3, 5, 16, 6)):
     ours = torch.randn(shape).relu().to(memory_format=torch.channels_last).requires_grad_()
     theirs = ours.detach().clone().requires_grad_()
@@ -86,6 +92,33 @@ for shape in ((2, 64, 8, 12), (3, 5, 16, 6)):
     expected.backward(upstream)
     close(pooled, expected, rtol=0, atol=0)
     close(ours.grad, theirs.grad)
+for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 1e-2)):
+    for kind, channels, twice in ((k, c, t) for k in range(3) for c in (24, 16) for t in (False, True)):
+        made = lambda: (torch.randn(2, channels, 3, 5) * 2 + 3).to(dtype).to(memory_format=torch.channels_last)
+        inputs, upstream = [made().requires_grad_() for _ in range(2)], [made() for _ in range(1 + twice)]
+        exact = [tensor.detach().double().requires_grad_() for tensor in inputs]
+        norms = [nn.BatchNorm2d(channels) for _ in range(2)]
+        for one in norms:
+            nn.init.uniform_(one.weight, 0.5, 1.5), nn.init.uniform_(one.bias, -1, 1)
+        twins = [nn.BatchNorm2d(channels, dtype=torch.float64) for _ in norms]
+        for one, twin in zip(norms, twins):
+            twin.load_state_dict(one.state_dict())
+        given = (norms[0], inputs[0], *(() if kind == 0 else (inputs[1],) if kind == 1 else (inputs[1], norms[1])))
+        outputs = norm.norm_relu_twice(*given) if twice else (norm.norm_relu(*given),)
+        torch.autograd.backward(outputs, upstream)
+        total = twins[0](exact[0])
+        if kind:
+            total = total + (exact[1] if kind == 1 else twins[1](exact[1]))
+        total.relu().backward(sum(one.double() for one in upstream))
+        pairs = [(outputs[0], total.relu())] + [(a.grad, b.grad) for a, b in zip(inputs[:1 + (kind > 0)], exact)]
+        for one, twin in list(zip(norms, twins))[:1 + (kind == 2)]:
+            pairs += [(a.grad, b.grad) for a, b in zip(one.parameters(), twin.parameters())]
+            pairs += list(zip(one.buffers(), twin.buffers()))
+        for ours, theirs in pairs:
+            assert (ours - theirs).double().norm() <= tolerance * theirs.double().norm(), (dtype, kind, channels, twice)
+broken = torch.randn(3, 24, 4, 4).to(memory_format=torch.channels_last)
+broken[0, 3, 0, 0] = torch.nan
+assert norm.norm_relu(nn.BatchNorm2d(24), broken)[:, 3].isnan().all()
 print("right")
 """
 
@@ -102,6 +135,13 @@ def test_a_trace_tells_the_kind_of_our_own_kernels_by_their_names() -> None:
     sources = "".join(path.read_text() for path in Path(scalescope.train.kernels.__path__[0]).glob("*.py"))
     launched = re.findall(r"^ +(\w+)\[.+\]\(", sources, re.MULTILINE)
     assert {name: kind_of(name) for name in launched} == {
+        "batch_norm_apply": NORMALISATION,
+        "batch_norm_gradient": NORMALISATION,
+        "batch_norm_moments": NORMALISATION,
+        "batch_norm_statistics": NORMALISATION,
+        "batch_norm_sums": NORMALISATION,
+        "batch_norm_totals": NORMALISATION,
+        "cross_entropy_eights": LOSS,
         "cross_entropy_rows": LOSS,
         "max_pool_forward": ELEMENTWISE,
         "max_pool_backward": ELEMENTWISE,

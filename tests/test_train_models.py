@@ -26,11 +26,11 @@ CPU = torch.device("cpu")
 
 def gpt(**changes: int) -> GptConfig:
     values = {"layers": 2, "heads": 2, "width": 64, "context": 64, "vocabulary": 256, "batch_size": 2, **changes}
-    return GptConfig(kind="gpt", name="gpt", attention="auto", **values)
+    return GptConfig(kind="gpt", name="gpt", attention="auto", loss_kernel="singles", **values)
 
 
 def resnet(image_size: int) -> ResNetConfig:
-    return ResNetConfig(kind="resnet", name="resnet50", batch_size=2, classes=1000, image_size=image_size)
+    return ResNetConfig(kind="resnet", name="resnet50", batch_size=2, classes=1000, image_size=image_size, norm="torch")
 
 
 @pytest.mark.parametrize(

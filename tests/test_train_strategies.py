@@ -58,7 +58,9 @@ RESNET: dict[str, Case] = {
     "fsdp2": {"network": "resnet", **SAME["fsdp2"]},
     "zero 3": {"network": "resnet", **SAME["zero 3"]},
     "fsdp2, bf16": {"network": "resnet", **ROUNDED["fsdp2, bf16"]},
-}
+    **{f"{kind}, fused norms": {"network": "resnet", "model.norm": "fused", **SAME[kind]}
+       for kind in ("ddp", "fsdp2", "zero 2", "zero 3")},
+}  # fmt: skip
 RESUMED: dict[str, Case] = {
     name: {**SAME[name], "resumed": True} for name in ("ddp", "fsdp2", "zero 2", "zero 3", "tensor", "gpipe")
 }

@@ -2,6 +2,7 @@
 
 import re
 import statistics
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,20 @@ def device_kinds(folder: Path) -> Table:
         for (kind, job), (one, other) in sorted(totals.items(), key=lambda item: item[1][1] / item[1][0])
     ]  # fmt: skip
     return Table(("kind", "job", "H100 ms", "H200 ms", "ratio", "to be expected"), rows)
+
+
+def kernel_steps(folder: Path) -> Table:
+    """Steps with kernels of our own put in: the median of the rounds' medians, beside the job as it is."""
+    medians: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for row in read_rows(folder / "kernels_steps.jsonl.gz"):
+        medians[row["model"], row["side"]].append(statistics.median(row["step_ms"]))
+    middle = {key: statistics.median(of) for key, of in medians.items()}
+    rows = [
+        (model, side, f"{middle[model, side]:.2f} ({min(of):.2f} to {max(of):.2f})", str(len(of)),
+         f"{middle[model, 'as it is'] / middle[model, side]:.3f} ×")
+        for (model, side), of in medians.items()
+    ]  # fmt: skip
+    return Table(("model", "side", "step ms (median; lowest and highest round)", "rounds", "as fast as it is"), rows)
 
 
 def side_by_side(log: str) -> Maker:

@@ -8,6 +8,7 @@ backward pass needs exists by the end of the forward pass, and is multiplied str
 The arithmetic within a row is fp32. Shapes: M rows (samples times tokens), C width, V vocabulary.
 """
 
+import math
 import warnings
 
 import torch
@@ -19,6 +20,9 @@ from scalescope.train.kernels.devices import triton_takes
 try:
     import triton
     import triton.language as tl
+
+    _LOG2E = tl.constexpr(math.log2(math.e))
+    _LN2 = tl.constexpr(math.log(2))
 except ImportError:  # torch for CPUs comes without
     triton = None
 
@@ -28,6 +32,9 @@ warnings.filterwarnings("ignore", message="Attempting to run cuBLAS, but there w
 IGNORED = -100  # torch's: such a target adds nothing to the mean
 _BLOCK = 8192  # elements of a row at a time
 _WARPS = 16
+_EIGHTS = 1024  # groups of a row's elements at a time, of `_WIDTH` neighbours each
+_WIDTH = 8
+_EIGHTS_WARPS = 32
 
 
 def can_fuse(device: torch.device, dtype: torch.dtype) -> bool:
@@ -35,17 +42,18 @@ def can_fuse(device: torch.device, dtype: torch.dtype) -> bool:
     return dtype is torch.bfloat16 and triton_takes(device, dtype)
 
 
-def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+def linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, by_eights: bool = False) -> Tensor:
     """Return the mean cross entropy in nats of logits x·weightᵀ: x (M, C), weight (V, C), targets (M,) -> ().
 
-    Rows whose target is IGNORED count for nothing; without any other the loss is 0.
+    Rows whose target is IGNORED count for nothing; without any other the loss is 0. `by_eights` chooses the kernel that
+    rescales a sum once for eight logits, not for each.
     """
-    loss, _ = _linear_cross_entropy(x, weight, targets)
+    loss, _ = _linear_cross_entropy(x, weight, targets, by_eights)
     return loss
 
 
 @torch.library.custom_op("scalescope::linear_cross_entropy", mutates_args=())
-def _linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def _linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor, by_eights: bool) -> tuple[Tensor, Tensor]:
     """Return the mean loss () in fp32, and its gradient with respect to the logits (M, V) in their type."""
     logits = x @ weight.t()  # (M, V)
     counted = (targets != IGNORED).sum().clamp(min=1)  # stays on the device
@@ -53,14 +61,20 @@ def _linear_cross_entropy(x: Tensor, weight: Tensor, targets: Tensor) -> tuple[T
         return _plain(logits, targets, counted)
     losses = torch.empty(len(logits), dtype=torch.float32, device=logits.device)
     scale = counted.reciprocal()
-    cross_entropy_rows[(len(logits),)](
-        logits, targets, losses, scale, logits.shape[1], IGNORED=IGNORED, BLOCK=_BLOCK, num_warps=_WARPS
-    )
+    if by_eights:
+        cross_entropy_eights[(len(logits),)](
+            logits, targets, losses, scale, logits.shape[1],
+            IGNORED=IGNORED, GROUPS=_EIGHTS, WIDTH=_WIDTH, num_warps=_EIGHTS_WARPS
+        )  # fmt: skip
+    else:
+        cross_entropy_rows[(len(logits),)](
+            logits, targets, losses, scale, logits.shape[1], IGNORED=IGNORED, BLOCK=_BLOCK, num_warps=_WARPS
+        )
     return losses.sum() * scale, logits  # the gradient has taken the logits' place
 
 
 @_linear_cross_entropy.register_fake
-def _(x: Tensor, weight: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def _(x: Tensor, weight: Tensor, targets: Tensor, by_eights: bool) -> tuple[Tensor, Tensor]:
     return x.new_empty((), dtype=torch.float32), x.new_empty((len(x), len(weight)))
 
 
@@ -70,10 +84,12 @@ def _save(ctx: torch.autograd.function.FunctionCtx, inputs: tuple[Tensor, ...], 
     ctx.save_for_backward(inputs[0], inputs[1], output[1])
 
 
-def _backward(context: torch.autograd.function.FunctionCtx, upstream: Tensor, _: object) -> tuple[Tensor, Tensor, None]:
+def _backward(
+    context: torch.autograd.function.FunctionCtx, upstream: Tensor, _: object
+) -> tuple[Tensor, Tensor, None, None]:
     """Scale the two small products, not the gradient of the logits, by what comes from above."""
     x, weight, gradient = context.saved_tensors  # type: ignore[attr-defined]
-    return _scaled(gradient @ weight, upstream), _scaled(gradient.t() @ x, upstream), None
+    return _scaled(gradient @ weight, upstream), _scaled(gradient.t() @ x, upstream), None, None
 
 
 def _scaled(product: Tensor, upstream: Tensor) -> Tensor:
@@ -126,3 +142,43 @@ if triton is not None:
             x = tl.load(logits + start + lane, mask=inside, other=lowest, eviction_policy="evict_first").to(tl.float32)
             gradient = tl.exp(x - top) * share - tl.where(start + lane == target, factor, 0.0)
             tl.store(logits + start + lane, gradient.to(logits.dtype.element_ty), mask=inside)
+
+    @triton.jit
+    def cross_entropy_eights(
+        logits, targets, losses, scale, vocabulary, IGNORED: tl.constexpr, GROUPS: tl.constexpr, WIDTH: tl.constexpr
+    ):
+        """The same with one rescaling for WIDTH neighbours, powers of two, and the target's gradient put right last.
+
+        A group takes an exponential more than it has elements, where each element by itself takes a comparison and two
+        selections: 65,536 rows of 50,304 took 3.7 ms on an H200, and 5.9 ms so (5.2 ms with as many warps).
+        """
+        row = tl.program_id(0).to(tl.int64)
+        logits += row * vocabulary
+        target = tl.load(targets + row)
+        offset = tl.arange(0, GROUPS)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
+        lowest = -1.0e30  # finite, so that lanes beyond the end make no NaN
+        highest = tl.full([GROUPS], lowest, tl.float32)
+        total = tl.zeros([GROUPS], tl.float32)
+        for start in tl.range(0, vocabulary, GROUPS * WIDTH, num_stages=1):
+            at = logits + start + offset
+            x = tl.load(at, mask=start + offset < vocabulary, other=lowest, eviction_policy="evict_last")
+            x = x.to(tl.float32) * _LOG2E
+            seen = tl.maximum(highest, tl.max(x, 1))
+            total = total * tl.exp2(highest - seen) + tl.sum(tl.exp2(x - seen[:, None]), 1)
+            highest = seen
+        top = tl.max(highest)
+        normaliser = tl.sum(total * tl.exp2(highest - top))
+        kept = target != IGNORED
+        at_target = tl.load(logits + target, mask=kept, other=0.0).to(tl.float32)
+        tl.store(losses + row, tl.where(kept, (top + tl.log2(normaliser)) * _LN2 - at_target, 0.0))
+        factor = tl.where(kept, tl.load(scale), 0.0)
+        shift = top - tl.log2(factor / normaliser)  # infinite for a row that does not count: its gradient is 0
+        tl.debug_barrier()  # the target's logit is read by all before one overwrites it
+        for start in tl.range(0, vocabulary, GROUPS * WIDTH, num_stages=1):
+            at = logits + start + offset
+            inside = start + offset < vocabulary
+            x = tl.load(at, mask=inside, other=lowest, eviction_policy="evict_first").to(tl.float32)
+            tl.store(at, tl.exp2(x * _LOG2E - shift).to(logits.dtype.element_ty), mask=inside)
+        tl.debug_barrier()  # and its gradient is written before it is put right
+        own = tl.exp2(at_target * _LOG2E - shift) - factor
+        tl.store(logits + target, own.to(logits.dtype.element_ty), mask=kept)

@@ -28,10 +28,12 @@ class GptConfig(TextModelConfig):
     heads: int = key()
     width: int = key()
     attention: str = key()
+    loss_kernel: str = key(added_as="singles")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         choose("model.attention", self.attention, ("auto", "flash", "cudnn", "efficient", "math"))
+        choose("model.loss_kernel", self.loss_kernel, ("singles", "eights"))
         check_numbers(self, "model.", layers=COUNT, heads=COUNT, width=COUNT)
         if self.width % self.heads:
             raise UserError(f"model.width={self.width} is not a multiple of model.heads={self.heads}")

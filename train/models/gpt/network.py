@@ -92,6 +92,7 @@ class Gpt(Network):
 
     def __init__(self, config: GptConfig) -> None:
         super().__init__()
+        self.loss_by_eights = config.loss_kernel == "eights"
         self.transformer = nn.ModuleDict(
             {
                 "wte": nn.Embedding(config.vocabulary, config.width),
@@ -166,7 +167,7 @@ class Gpt(Network):
         """Return the mean loss without autograd's passes over the logits; validation, too, then keeps them but once."""
         weight = self.lm_head.weight
         rows = x.reshape(-1, x.shape[-1]).to(torch.bfloat16)  # (B·T, C)
-        return linear_cross_entropy(rows, weight.to(torch.bfloat16), targets.reshape(-1))
+        return linear_cross_entropy(rows, weight.to(torch.bfloat16), targets.reshape(-1), self.loss_by_eights)
 
     def _initialise(self, layers: int) -> None:
         """GPT-2's: normal(0.02), the layers that write to the residual stream scaled down by √(2·layers)."""

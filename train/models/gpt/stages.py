@@ -19,6 +19,7 @@ class GptStage(Stage, Gpt):
     def __init__(self, whole: Gpt, stage: int, stages: int) -> None:
         nn.Module.__init__(self)  # its parts are the whole network's
         self.recompute, self.fuses_loss = whole.recompute, whole.fuses_loss
+        self.loss_by_eights = whole.loss_by_eights
         self._context, self._width = cast(tuple[int, int], whole.transformer["wpe"].weight.shape)
         self._first, self._last = stage == 0, stage == stages - 1
         each, more = divmod(len(whole.blocks), stages)

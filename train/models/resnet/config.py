@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from scalescope.launch.keys import key
 from scalescope.train.models.config import ImageModelConfig
 from scalescope.train.models.flops import Flops, nothing_twice
+from scalescope.train.settings import choose
 
 _PARAMETERS, _CLASSES = 25_557_032, 1000  # torchvision's; a class more is a row of the last layer and its bias
 STAGES = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))  # width, blocks, stride of the first block
@@ -17,6 +19,12 @@ class ResNetConfig(ImageModelConfig):
     own_kind: ClassVar[str] = "resnet"
     network: ClassVar[str] = "scalescope.train.models.resnet.network:ResNet50"
     gathers_in_bf16: ClassVar[bool] = False  # batch norms, whose statistics stay fp32
+
+    norm: str = key(added_as="torch")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        choose("model.norm", self.norm, ("torch", "fused"))
 
     @property
     def mlperf_benchmark(self) -> str | None:

@@ -3,11 +3,14 @@
 Shapes on the lines: B images, C channels, S the side of the feature map.
 """
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from scalescope.train.kernels.max_pool import max_pool
+from scalescope.train.kernels.norm import norm_relu, norm_relu_twice
 from scalescope.train.models.network import Network
 from scalescope.train.models.resnet.config import STAGES, ResNetConfig
 from scalescope.train.models.resnet.stem import folded_convolution
@@ -40,6 +43,30 @@ class Bottleneck(nn.Module):
         return F.relu(self.bn3(self.conv3(y)) + shortcut, inplace=True)
 
 
+class FusedBottleneck(Bottleneck):
+    """The same, with each norm, its ReLU and the sum in one; takes and returns one tensor twice, for its two readers.
+
+    Its norms are not called: parameters and statistics are theirs, so that a checkpoint of either form is the other's.
+    """
+
+    has_next = True  # else one reader is left, the classifier
+
+    def forward(self, x: Tensor, again: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        if not self.training:  # the running statistics, which no reduction over the batch is needed for
+            y = super().forward(x)
+            return y, y
+        y = norm_relu(self.bn1, self.conv1(x))  # (B, width, S, S)
+        y = self.conv3(norm_relu(self.bn2, self.conv2(y)))  # (B, 4·width, S/stride, S/stride)
+        shortcut = again
+        shortcut_norm: nn.BatchNorm2d | None = None
+        if self.downsample is not None:
+            shortcut, shortcut_norm = self.downsample[0](again), cast(nn.BatchNorm2d, self.downsample[1])
+        if self.has_next:
+            return norm_relu_twice(self.bn3, y, shortcut, shortcut_norm)
+        y = norm_relu(self.bn3, y, shortcut, shortcut_norm)
+        return y, y
+
+
 class ResNet50(Network):
     """The classifier; channels_last, since tensor cores and oneDNN read that layout without a transpose."""
 
@@ -48,12 +75,17 @@ class ResNet50(Network):
         self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
         inputs = 64
+        self.fuses_norms = config.norm == "fused"
+        kind = FusedBottleneck if self.fuses_norms else Bottleneck
         for number, (width, blocks, stride) in enumerate(STAGES, 1):
             stage = nn.Sequential()
             for index in range(blocks):
-                stage.append(Bottleneck(inputs, width, stride if index == 0 else 1))
+                stage.append(kind(inputs, width, stride if index == 0 else 1))
                 inputs = width * EXPANSION
             setattr(self, f"layer{number}", stage)
+        last = self.blocks[-1]
+        if isinstance(last, FusedBottleneck):
+            last.has_next = False
         self.fc = nn.Linear(inputs, config.classes)
         self._initialise()
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload] # torch's stub lacks it
@@ -71,9 +103,18 @@ class ResNet50(Network):
 
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return the logits (B, classes) of images (B, 3, S, S); with labels (B,) the mean cross entropy in nats."""
-        x = max_pool(F.relu(self.bn1(self._stem(images)), inplace=True))  # (B, 64, S/4, S/4)
-        for block in self.blocks:
-            x = block(x)  # … (B, 2048, S/32, S/32)
+        x = self._stem(images)
+        if self.fuses_norms and self.training:
+            x = max_pool(norm_relu(self.bn1, x))  # (B, 64, S/4, S/4)
+        else:
+            x = max_pool(F.relu(self.bn1(x), inplace=True))
+        if self.fuses_norms:
+            again = x
+            for block in self.blocks:
+                x, again = block(x, again)
+        else:
+            for block in self.blocks:
+                x = block(x)  # … (B, 2048, S/32, S/32)
         logits = self.fc(x.mean(dim=(2, 3)))
         if labels is None:
             return logits
