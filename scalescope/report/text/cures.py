@@ -171,6 +171,18 @@ CURES: dict[Cure, CureText] = {
         "make the kernels themselves faster",
         "torch.compile, a lower precision, larger batches, fused optimisers",
     ),
+    "matrix_units": CureText(
+        "let products run on the matrix units",
+        "torch.autocast(…, torch.bfloat16), or torch.set_float32_matmul_precision('high') for tf32",
+    ),
+    "channels_last": CureText(
+        "compute in the layout that convolutions have",
+        "model and inputs .to(memory_format=torch.channels_last)",
+    ),
+    "pad_sides": CureText(
+        "pad what is multiplied to sides that are multiples of 8, better 64",
+        "a vocabulary of 50,304 instead of 50,257; classes, heads' sizes and sequence lengths likewise",
+    ),
 }  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from scalescope.report.views import (
     rank_names,
 )
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.finding import Finding
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 from scalescope.scaling.verdicts.step_rows.steady import slowed_by_profiling
 
@@ -53,6 +54,8 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> str:
     if is_doubtful(run):
         alone = f"; of the profiled steps alone: {best_to_do(run, first)}" if first is not None else ""
         return f"{MEASURE_AGAIN}{alone}."
+    if first is not None and run.findings[0].code == "nothing":
+        return f"{_of_compute(run.findings[0])}; beyond that, {best_to_do(run, first)}."
     if first is not None:
         return f"{finding_text.more_steps(run.findings)}{best_to_do(run, first)}."
     if run.advice and run.advice[0].what:  # schema 1
@@ -60,10 +63,15 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> str:
     if slowed_by_profiling(run) and not _knows_as_run(run):
         return f"{_PROFILE_AGAIN}."
     if run.findings and run.findings[0].remedy is not None:
-        return f"{cure_text(run.findings[0].remedy)}; {finding_text.todo_elsewhere(run.findings[0])}."
+        return f"{_of_compute(run.findings[0])}."
     if remedy and run.replay is not None and run.replay.faithful:
         return f"{remedy} No setting that the replay can try is sure to bring 0.5% of the step."
     return remedy
+
+
+def _of_compute(finding: Finding) -> str:
+    told = f"{cure_text(finding.remedy)}; " if finding.remedy is not None else ""
+    return f"{told}{finding_text.todo_elsewhere(finding)}"
 
 
 def which_ranks(run: RunAnalysis) -> str:
