@@ -216,6 +216,7 @@ _FAR_BELOW = 0.25
 _TRIFLE = 0.02
 #: Bounds that weigh less than this share of the step are not what it is about.
 _LITTLE = 0.03
+_AROUND_COMPUTE: tuple[Code, ...] = ("copies", "host_bound", "synchronising")
 
 
 def bounded(evidence: Sequence[EvidenceRow], ms: float) -> tuple[EvidenceRow, ...]:
@@ -336,12 +337,15 @@ def weight(finding: Finding) -> float:
 
 def are_little_at_most(findings: Sequence[Finding], step_ms: float) -> bool:
     """Tell whether all that was found are bounds that weigh little, or nothing was: what such a step is about is its
-    compute, and a bound of a hundredth or two, of which nobody knows how much can be had, goes behind that. What one
-    rank has, or is counted, is there all the same.
+    compute, and a bound of a hundredth or two around that, of which nobody knows how much can be had, goes behind it.
+    What one rank has, or is counted, or ranks send, is there all the same.
     """
-    return all(
-        one.at_most and one.rank is None and not is_certain(one) and weight(one) < _LITTLE * step_ms for one in findings
-    )
+    return all(_is_little(one, step_ms) for one in findings)
+
+
+def _is_little(one: Finding, step_ms: float) -> bool:
+    bound = one.at_most and one.code in _AROUND_COMPUTE and one.rank is None and not is_certain(one)
+    return bound and weight(one) < _LITTLE * step_ms
 
 
 def ranked(findings: Sequence[Finding]) -> list[Finding]:
