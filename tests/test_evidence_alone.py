@@ -2,11 +2,13 @@
 
 import numpy as np
 
+from scalescope.report.text.findings import because
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps
 from scalescope.scaling.evidence.causes.starvation import starved_causes
 from scalescope.scaling.evidence.gaps import Located
 from scalescope.scaling.evidence.host_evidence import HostEvidence
 from scalescope.scaling.evidence.interruptions import interruptions, interruptions_alone
+from scalescope.scaling.finding import EvidenceRow, Finding
 
 MS = 1_000_000
 STEPS, PLACES, PASSES = 5, 10, 20
@@ -56,3 +58,9 @@ def test_what_a_program_does_at_its_own_place_is_no_interruption() -> None:
     assert not causes({(1, place, 3): 2.0 for place in range(8)})  # one bad step
     assert not causes({(step, step, 3): 4.0 for step in range(STEPS)})  # once a step, as undisturbed hosts may be
     assert not causes(EVERYWHERE, step_ms=10_000.0)  # too little of the step
+
+
+def test_loading_that_nobody_annotated_is_told_with_how_long_it_takes() -> None:
+    gap = EvidenceRow(kind="figure", name="gap_before aten::empty", ms=11.6, calls=1.0)
+    finding = Finding(code="data_loading", ms=11.4, low_ms=8.1, high_ms=14.7, backed="replay", evidence=(gap,))
+    assert because(finding).startswith("the hosts load data for 11.6 ms a step while the device")

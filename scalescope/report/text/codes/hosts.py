@@ -50,7 +50,9 @@ def loading(finding: Finding) -> str:
     # torch's own mark of its loader tells nothing beyond that data are loaded
     plain = row is None or row.name in ("loading", LOADING) or row.name.startswith("enumerate(DataLoader)")
     named = f" ({row.name})" if row is not None and not plain else ""
+    # without an annotation it is a gap before the step's first batch is copied
     row = row or row_of(finding, "idle_data")
+    row = row or next((one for one in finding.evidence if one.name.startswith("gap_before ")), None)
     took = f" for {milliseconds(row.ms)}" if row is not None and row.ms is not None else ""
     took += " a step" if took and not is_of_one_step(finding) else ""
     # a worker goes on while its rank waits for another one: how slow it is shows once that other is mended
