@@ -19,6 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bounds import joined
 from measured import claims, collectives, training
 from measured.table import Maker, Table, read_tsv
 
@@ -42,6 +43,9 @@ COMPUTED: Mapping[str, Maker] = {
     "tensor": training.pairs_of_jobs("tensor.eager", "tensor.compiled"),
     "devices": training.devices,
     "device_kinds": training.device_kinds,
+    "kernel_bounds": lambda folder: joined.rows_of(joined.joined(folder), 0.1),
+    "kernel_bounds_by_kind": lambda folder: joined.summary_of(joined.joined(folder)),
+    "kernel_bounds_covered": lambda folder: joined.covered_of(joined.joined(folder)),
     "gpt": training.side_by_side("gpt_side_by_side.log"),
     "resnet": training.side_by_side("resnet_side_by_side.log"),
     "all_reduce": collectives.all_reduce,

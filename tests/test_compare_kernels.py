@@ -15,7 +15,7 @@ from scalescope.report.compare.tables import parts_table
 from scalescope.scaling.compare.answer import Comparison, CountedWork, PartChange
 from scalescope.scaling.compare.compare import compare_paths
 from scalescope.scaling.compare.kernels.alignment import align
-from scalescope.scaling.compare.kernels.expected import expected_ratio
+from scalescope.scaling.compare.kernels.expected import bound_of, expected_ratio
 from scalescope.scaling.compare.kernels.matching import match_tables
 from scalescope.scaling.compare.kernels.operators import Call, CallTable, Kernel, read_calls
 from scalescope.scaling.compare.kernels.work import rank_with_other_work, with_work
@@ -61,7 +61,7 @@ def test_two_vendors_kernels_stand_side_by_side_by_operator() -> None:
     assert product.matched_by == "operator" and product.ratio == pytest.approx(1.5) and product.bound == "compute"
     assert product.expected_ratio == pytest.approx(989 / 1307)
     assert by["ScaledDotProductFlashAttentionBackward0"].other_name == "FmhaFwdKernel_bwd"
-    assert by["aten::layer_norm"].expected_ratio == pytest.approx(3.35 / 5.3)
+    assert by["aten::layer_norm"].bound == "unknown" and by["aten::layer_norm"].expected_ratio is None
     assert by["collective all_reduce"].other_name == "rcclGenericKernel"
     assert sum(row.share or 0 for row in found.rows) == pytest.approx(1.0)
 
@@ -281,6 +281,35 @@ def test_pairs_ascend_where_steps_are_aligned_as_a_whole() -> None:
     assert same == sorted(same) and [right for _, right in same] == sorted(right for _, right in same)
     assert all(one[left].token == other[right].token for left, right in same)
     assert len({left for left, _ in [*same, *placed]}) == len(same) + len(placed)
+
+
+@pytest.mark.parametrize(
+    ("operator", "name", "us", "bound"),
+    [
+        ("aten::relu_", "void at::native::vectorized_elementwise_kernel<4, launch_clamp_scalar>", 90, "memory"),
+        ("SplitBackward0", "void at::native::CatArrayBatchedCopy_vectorized<OpaqueType<2>>", 150, "memory"),
+        ("aten::_fused_adamw_", "void multi_tensor_apply_kernel<FusedAdamMathFunctor<float, 4>>", 1000, "memory"),
+        ("aten::linear", "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", 400, "compute"),
+        ("collective all_reduce", "ncclDevKernel_AllReduce_Sum_f32_RING_LL", 30, "communication"),
+        ("aten::gelu", "void at::native::vectorized_elementwise_kernel<4, GeluCUDAKernelImpl>", 235, "unknown"),
+        ("ToCopyBackward0", "void at::native::unrolled_elementwise_kernel<direct_copy_kernel_cuda>", 150, "unknown"),
+        ("aten::batch_norm", "void batch_norm_collect_statistics_channels_last_kernel<float, 4>", 800, "unknown"),
+        ("aten::conv2d", "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_TNN", 170, "unknown"),
+        ("ConvolutionBackward0", "sm90_xmma_dgrad_implicit_gemm_bf16bf16_bf16f32", 340, "unknown"),
+        ("aten::relu_", "void at::native::vectorized_elementwise_kernel<4, launch_clamp_scalar>", 6, "unknown"),
+    ],
+)
+def test_a_data_sheet_is_asked_of_kernels_that_counters_showed_to_be_bound_by_it(
+    operator: str, name: str, us: float, bound: str
+) -> None:
+    """Normalisation was to take 0.70 of its time on an H200, and took 0.89: it moves half of what a copy does."""
+    assert bound_of([call(operator, (name, us)), call(operator, (name, 0.9 * us + 5))]) == bound
+
+
+def test_what_only_a_part_of_a_call_or_one_side_is_bound_by_is_not_expected() -> None:
+    add, other = "vectorized_elementwise_kernel<add>", "unrolled_elementwise_kernel<add>"
+    assert bound_of([call("aten::add", (add, 100.0)), call("aten::add", (other, 100.0))]) == "unknown"
+    assert bound_of([call("ConvolutionBackward0", (add, 60.0), ("sm90_xmma_dgrad_implicit_gemm", 40.0))]) == "unknown"
 
 
 def test_what_is_not_in_the_data_sheets_is_not_expected() -> None:

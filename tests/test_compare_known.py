@@ -14,8 +14,12 @@ from comparisons.cases import ON_CPU, ON_GPUS, SAME, Case, Run, case_of, runs_in
 from comparisons.rows import ROWS, read_rows, side, traces_alone, write_rows  # noqa: E402
 from comparisons.scoring import apart, same_twice, scored  # noqa: E402
 
+from scalescope.report.compare.sentences import noise_sentence  # noqa: E402
 from scalescope.scaling.compare.answer import AmountChange, Comparison, KernelChange, PartChange  # noqa: E402
+from scalescope.scaling.compare.chosen import change_by_choice  # noqa: E402
 from scalescope.scaling.compare.compare import compare  # noqa: E402
+from scalescope.scaling.compare.measurement import KEYS  # noqa: E402
+from scalescope.scaling.trace.kernel_kinds import KINDS, RECURRENT  # noqa: E402
 
 KEPT = ROOT / "benchmarks" / "results" / "2026-11-23_2_cores" / ROWS
 ON_H200 = ROOT / "benchmarks" / "results" / "2026-11-23_2xH200_H"
@@ -42,6 +46,16 @@ def test_a_comparison_of_kept_rows_is_that_of_the_runs(tmp_path: Path) -> None:
     assert twice is not None and twice.of == 6 and twice.right and same_twice("same", [], 1) is None
 
 
+def test_rows_of_former_kinds_of_kernels_are_read_by_their_names() -> None:
+    """A window's figures have no names of their own: two kinds more put the products' time under others."""
+    for row in read_rows(ON_H200 / ROWS)[:3]:
+        window = row.repeat.windows[0]
+        told = dict(zip(KEYS, window.ranks[0], strict=True))
+        compute = sum(told[kind] for kind in KINDS)
+        assert told["optimiser"] / compute == pytest.approx(row.repeat.identity.kinds["optimiser"], rel=0.1)
+        assert told[RECURRENT] == 0 and told["exposed_transfer"] > 0 and len(window.calls[0]) == len(KINDS)
+
+
 def test_windows_of_one_run_a_side_do_not_tell_how_runs_differ() -> None:
     """Their own five windows differ by 0.05%, the runs by 0.14%: 22 of these 28 pairs were called different."""
     rows = read_rows(ON_H200 / ROWS)
@@ -49,8 +63,26 @@ def test_windows_of_one_run_a_side_do_not_tell_how_runs_differ() -> None:
     twice = same_twice("traces", [traces_alone(one) for one in undisturbed], 1)
     assert twice is not None and twice.of == 28 and twice.right
     assert 0.5 < twice.half_interval_percent < 2
+    assert twice.a_part_in <= 2, "of 17 products or convolutions were called different: cuDNN had chosen other kernels"
     pairs = same_twice("runs", undisturbed, 4)
     assert pairs is not None and pairs.right and pairs.half_interval_percent < 0.5, "several runs a side tell more"
+
+
+def test_kernels_that_a_library_chose_anew_are_told_as_such_and_other_products_as_a_change() -> None:
+    """Products' 13% and convolutions' 5% between runs of one job were beyond noise in 59 of 100 pairs on one H200."""
+    rows = [row for row in read_rows(ON_H200 / ROWS) if row.model == "resnet50"]
+    same = [row.repeat for row in rows if row.case == SAME]
+    answer = compare([side("a", same[:1])], [side("b", same[2:3])])
+    chosen = {one.name: one for one in answer.parts if one.chosen_ms is not None}
+    assert chosen.keys() == {"matmul", "convolution"} and all(one.within_noise for one in chosen.values())
+    assert chosen["matmul"].change_ms == pytest.approx(chosen["matmul"].chosen_ms, abs=0.1)
+    assert "other kernels do the same operators' work" in noise_sentence(answer)
+    tf32 = [row.repeat for row in rows if row.case == "tf32"][:1]
+    assert change_by_choice(side("a", same[:1]), side("b", tf32)) == {}, "all of them take longer"
+    gpt = [row.repeat for row in read_rows(ON_H200 / ROWS) if row.model == "gpt_small" and row.case == SAME]
+    assert change_by_choice(side("a", gpt[:1]), side("b", gpt[1:2])) == {}, "its products are chosen by rule"
+    several = compare([side("a", same[:4])], [side("b", same[4:])])
+    assert all(one.chosen_ms is None for one in several.parts), "four runs a side tell how the choice falls"
 
 
 def test_of_many_runs_pairs_are_drawn_and_those_that_share_none_are_told_apart() -> None:

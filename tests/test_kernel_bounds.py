@@ -13,7 +13,18 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "benchmarks"))
 
 from bounds.counters import READ, TENSOR, TIME, WRITTEN, command, passes, read_launches  # noqa: E402
-from bounds.joined import MEMORY_RATIO, Kernel, counters_of, joined, rows_of, summary_of  # noqa: E402
+from bounds.joined import (  # noqa: E402
+    MEMORY_BOUND,
+    MEMORY_RATIO,
+    NEAR,
+    PRODUCT_BOUND,
+    PRODUCT_RATIO,
+    Kernel,
+    counters_of,
+    joined,
+    rows_of,
+    summary_of,
+)
 
 from scalescope.scaling.compare.kernels.operators import Call, CallTable  # noqa: E402
 from scalescope.scaling.compare.kernels.operators import Kernel as Traced  # noqa: E402
@@ -97,6 +108,30 @@ def test_launches_of_unlike_names_are_paired_by_their_grids_and_none_by_chance(f
     found = counters_of(calls, [launches])
     assert [one is not None for one in found] == [True, True, False, True, False]
     assert counters_of(calls, []) == [None] * 5
+
+
+def test_a_kernel_of_another_size_under_ncu_tells_nothing(folder: Path) -> None:
+    """A batch norm of many sizes launches one grid: one of 350 µs was taken for one of 1,170."""
+    launches = read_launches(folder / "gpt_small.all.csv.gz")
+    calls = [call("aten::add", ADD, 1000), call("aten::mm", PRODUCT, 3000), call("aten::layer_norm", NORM, 900)]
+    assert [one is not None for one in counters_of(calls, [launches])] == [True, False, True]
+
+
+def test_shares_that_say_bound_leave_a_ratio_near_the_one_expected() -> None:
+    assert pytest.approx(1 / (1 - NEAR) - 1, rel=0.02) == (1 - PRODUCT_BOUND) * (1 / MEMORY_RATIO - 1)
+    assert pytest.approx((1 + NEAR) * MEMORY_RATIO) == MEMORY_RATIO / MEMORY_BOUND
+    assert PRODUCT_RATIO > 0.99
+
+
+def test_what_counters_say_is_bound_by_memory_has_the_ratio_of_the_copies() -> None:
+    """The claim of benchmarks.md, on what was measured on an H100 and H200s."""
+    found = [one for one in joined(ROOT / "benchmarks" / "results" / "2026-11-23_H200_J")
+             if one.before_ms >= 0.1 * one.calls]  # fmt: skip
+    memory = [one for one in found if one.bound == "memory"]
+    assert len(memory) == 12 and all(one.near for one in memory)
+    ratio = sum(one.after_ms for one in memory) / sum(one.before_ms for one in memory)
+    assert ratio == pytest.approx(MEMORY_RATIO, rel=0.01)
+    assert all(abs(one.counted_us / one.traced_us - 1) < 0.15 for one in found)
 
 
 def test_ncu_is_told_to_leave_clocks_and_caches(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_bound_of_a_hundredth_or_two_stands_behind_what_the_compute_is() -> No
     keep(run, [compute(), at_most(0.02 * mean_step_ms(run, "window"))])
     assert [one.code for one in run.findings] == ["nothing", "copies"]
     assert first_sentence(run.findings, 100.0, 1).startswith("nothing around the compute is wrong")
-    advice = best_advice(run, "")
+    advice = best_advice(run, "").text
     assert advice.startswith("compute in the layout") and "beyond that, take copies out of the step" in advice
 
 

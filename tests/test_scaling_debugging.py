@@ -9,7 +9,11 @@ from scalescope.report.text.cures import cure_elsewhere
 from scalescope.report.text.findings import because, first_sentence
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.evidence.causes.debugging import ANOMALY, BLOCKING
+from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
 from scalescope.scaling.finding import Finding
+from scalescope.scaling.findings.hosts.debug_modes import unpriced_modes
+from scalescope.scaling.ranks.summary import read_rank
 from tests.host_traces import HostTrace, optimise, plain_step
 
 STEPS, KERNEL_US = 5, 60.0
@@ -97,3 +101,49 @@ def test_launches_that_wait_for_their_kernels_are_told_with_the_variable(tmp_pat
     assert "CUDA_LAUNCH_BLOCKING=1" in first_sentence([one], took, 2)
     assert one.remedy is not None and "CUDA_LAUNCH_BLOCKING" in cure_elsewhere(one.remedy)
     assert all(found.code != "debug_mode" for found in findings(tmp_path / "plain"))
+
+
+@pytest.mark.parametrize("mode", [ANOMALY, BLOCKING])
+def test_a_mode_takes_no_more_than_the_step_as_run(mode: str) -> None:
+    """What a recorded step takes for it may be longer than the step without a profiler."""
+    figure = HostFigure(kind="mode", name=mode, ns=8e6, count=20.0)
+    cause = HostCause(code="debug_mode", rank=None, steps=(1, 2, 3), ns=(8_000_000,) * 3, evidence=(figure,))
+    (found,) = unpriced_modes([cause], 5.0, on_cpu=True)
+    assert found.low_ms is not None and found.ms is not None and found.high_ms is not None
+    assert found.low_ms <= found.ms <= found.high_ms <= 5.0 and found.fraction == 1.0
+    assert (found.low_ms > 0) is (mode == ANOMALY)
+    assert unpriced_modes([cause], 0.0, on_cpu=True) == []
+    assert unpriced_modes([cause], 1_100.0, on_cpu=True) == [], "too little to be worth a word"
+    assert len(unpriced_modes([cause], 900.0, on_cpu=True)) == 1
+
+
+@pytest.mark.parametrize(("views", "stacks_us"), [(5, 99.0), (4, 0.0)])
+def test_where_an_operator_was_called_is_kept_for_each_node_of_the_forward_pass(
+    views: int, stacks_us: float, tmp_path: Path
+) -> None:
+    """What a view takes beyond microseconds tells what that costs; of nodes that accumulate gradients none is kept."""
+    left = [views]
+
+    def step(trace: HostTrace, _number: int) -> None:
+        for _ in range(20):
+            if left[0]:
+                left[0] -= 1
+                with trace.inside("cpu_op", "aten::view"):
+                    trace.python(100.0)
+            trace.kernel("aten::addmm", KERNEL_US)
+        with trace.backward():
+            for _ in range(20):
+                with trace.inside("cpu_op", "autograd::engine::evaluate_function: AddmmBackward0"):
+                    trace.kernel("aten::mm", 2 * KERNEL_US)
+                    trace.kernel("aten::isnan", 3.0, "ne")
+                    trace.kernel("aten::any", 3.0, "any")
+                with trace.inside("cpu_op", "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"):
+                    trace.python()
+        optimise(trace)
+
+    HostTrace(0, 1).steps(STEPS, step).write(tmp_path)
+    (path,) = tmp_path.glob("*.json*")
+    evidence = read_rank(path).summary.host_evidence
+    assert evidence is not None and evidence.debugging is not None
+    assert evidence.debugging.looks == (20,) * STEPS
+    assert evidence.debugging.stacks_ns == pytest.approx([20 * stacks_us * 1e3] * STEPS, rel=0.01)

@@ -10,7 +10,10 @@ import pytest
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze_run
 from scalescope.scaling.ranks.summary import read_rank
+from scalescope.scaling.ranks.units import impossible_call_ns
 from scalescope.scaling.ranks.updates import said_of_updates
+from scalescope.scaling.trace.reader import read_trace
+from tests.gloo_traces import GlooJob
 
 DATA = Path(__file__).parent / "data"
 
@@ -94,3 +97,60 @@ def test_an_answer_says_that_two_profiler_steps_make_an_iteration(tmp_path: Path
     answer = analyze_run(out)
     (said,) = [reason for reason in answer.quality.reasons if "ProfilerSteps" in reason]
     assert "2 ProfilerSteps make an iteration" in said and answer.quality.verdict == "good"
+
+
+@pytest.mark.parametrize(
+    ("view_ms", "misscaled"),
+    [
+        (None, False),  # a compiled step: what computes is all that is recorded, and takes milliseconds
+        (0.002, False),
+        (2.0, True),
+    ],
+)
+def test_operators_that_compute_may_take_long_and_views_may_not(
+    view_ms: float | None, misscaled: bool, tmp_path: Path
+) -> None:
+    job = GlooJob(world_size=1)
+    for number in range(3):
+        job.step(number)
+        job.compute(60.0, "aten::addmm", calls=30)
+        if view_ms is not None:
+            job.compute(4 * view_ms, "aten::view", calls=4)
+        job.all_reduce(1.0)
+    (path,) = job.write(tmp_path / "traces").glob("*.json*")
+    assert read_rank(path).summary.misscaled is misscaled
+    assert ("another unit" in " ".join(analyze_run(path.parent).quality.reasons)) is misscaled
+
+
+@pytest.mark.parametrize(
+    ("launches_us", "views_us", "others", "told_ns"),
+    [
+        ([400] * 60, [60] * 20, 0, 400_000),
+        ([290] * 60, [60] * 20, 0, None),
+        ([400] * 60, [40] * 20, 0, None),
+        ([400] * 49, [60] * 20, 0, 60_000),  # too few launches tell nothing
+        ([400] * 60, [60] * 9, 0, None),  # nor do too few views
+        ([400] * 60, [], 60, None),  # a full queue, and operators that compute
+        ([400] * 60, [], 0, 400_000),
+        ([400] * 51 + [5] * 9, [60] * 20, 0, None),
+        ([0.09] * 60, [], 0, 90),
+        ([0.11] * 60, [], 0, None),
+        ([0.09] * 49, [], 0, None),
+        ([0.09] * 51 + [5] * 9, [], 0, None),
+    ],
+)
+def test_in_which_unit_times_are_launches_and_views_tell_where_there_are_enough(
+    launches_us: list[float], views_us: list[float], others: int, told_ns: int | None, tmp_path: Path
+) -> None:
+    calls = [
+        *(("cuda_runtime", "cudaLaunchKernel", us) for us in launches_us),
+        *(("cpu_op", "aten::transpose", us) for us in views_us),
+        *(("cpu_op", "aten::mm", 400) for _ in range(others)),
+    ]
+    events = [
+        {"ph": "X", "cat": category, "name": name, "pid": 1, "tid": 1, "ts": 1e6 + at * 1e3, "dur": us, "args": {}}
+        for at, (category, name, us) in enumerate(calls)
+    ]
+    path = tmp_path / "rank0.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": [], "traceEvents": events}))
+    assert impossible_call_ns(read_trace(path)) == told_ns

@@ -1,12 +1,15 @@
 """Each kernel's counters beside its recorded times on two devices: what it is bound by, and what that leads to expect.
 
-A kernel is bound by memory where its DRAM bytes a second are 85% of those of a plain copy under the same counters, by
-products where its matrix units are busy for 80% of what a large product keeps them busy, else by neither alone.
+A kernel is bound by memory where its bytes, at the rate of a plain copy under the same counters, take 91% of its time
+in the job's trace; by products where its matrix units are busy for 73% of what a large product keeps them busy; else by
+neither alone. Time is the trace's: under ncu a kernel runs alone, at the clocks of a device that is cool.
 
 What is expected of the other device, where only the memory is faster: of a kernel bound by memory the ratio r of the
 two measured copy bandwidths, of one bound by products that of the measured products. Of one that is bound by neither,
 whose bytes take the share u of its time at the copy's rate here, its ratio lies between two: where moving bytes and the
-rest of its work follow one another, 1 / (1 - u + u / r); where they overlap wholly, min(1, r / u).
+rest of its work follow one another, 1 / (1 - u + u / r); where they overlap wholly, min(1, r / u). The shares that say
+bound are those from which on these lie within 10% of the ratio expected: r / u of r from u = 1 / 1.1 on; and where what
+products leave of the time is all spent with memory, within 10% of the products' ratio from 73% on.
 """
 
 import difflib
@@ -18,11 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from measured.table import Table, figure, percent
+from measured.table import Table, figure, percent, signed
 
 from bounds.counters import BUSY, ELAPSED, ISSUED, READ, TENSOR, TIME, WAVES, WRITTEN, Launch, read_launches
 from scalescope.scaling.compare.kernels.operators import Call, CallTable
 from scalescope.scaling.compare.kernels.sizes import size_classes
+from scalescope.scaling.trace.kernel_kinds import COMMUNICATION
 from scalescope.scaling.trace.kernel_names import short_name
 from scalescope.scaling.verdicts.top_kernels import kernel_label
 
@@ -31,10 +35,14 @@ JOBS = {"gpt_small": ("gpt", "GPT"), "resnet50": ("resnet50", "ResNet-50")}
 #: What `scalescope scorecard` measured on the two devices of these comparisons: TB/s of copies, TFLOP/s of products.
 _COPY_TB_S, _PRODUCT_TFLOPS = (2.93, 4.12), (775.0, 781.0)
 MEMORY_RATIO, PRODUCT_RATIO = _COPY_TB_S[0] / _COPY_TB_S[1], _PRODUCT_TFLOPS[0] / _PRODUCT_TFLOPS[1]
-MEMORY_BOUND, PRODUCT_BOUND = 0.85, 0.8
 NEAR = 0.1
-#: A row of the comparison and a group of calls are the same only if they take about as long.
+MEMORY_BOUND = 1 / (1 + NEAR)
+PRODUCT_BOUND = 1 - NEAR / (1 - NEAR) / (1 / MEMORY_RATIO - 1)
+#: A row of the comparison and a group of calls, a kernel here and under ncu, and the calls of a group that were counted
+#: and all of it are the same only if they take about as long: a normalisation's grid is that of many sizes.
 _ALIKE = 0.25
+#: Kernels as short as this differ by more.
+_SHORT_US = 20.0
 SUMMARY = "Kernels of at least 0.1 ms a call, by what they are bound by:"
 
 
@@ -61,7 +69,7 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     after_ms: float
     traced_us: float  # a call, in the trace that was recorded with the counters
     counted_us: float  # a call, under ncu
-    memory: float  # its bytes a second, as a share of a copy's
+    memory: float  # its bytes over its time in the trace, as a share of a copy's
     tensor: float | None  # of a large product's
     issued: float | None  # percent
     busy: float | None
@@ -125,15 +133,17 @@ def counters_of(calls: Sequence[Call], runs: Sequence[Sequence[Launch]]) -> list
 
     `runs`: the kernels of the same step, launched in the same order, each run with other counters.
     """
-    kernels = [(at, kernel.name, kernel.blocks) for at, call in enumerate(calls) for kernel in call.kernels
+    kernels = [(at, kernel) for at, call in enumerate(calls) for kernel in call.kernels
                if not kernel.name.startswith(("Memcpy", "Memset"))]  # fmt: skip
     merged: list[dict[str, float]] = [{} for _ in kernels]
     for launches in runs:
-        for one, other in _aligned([(name, blocks) for _, name, blocks in kernels],
+        for one, other in _aligned([(kernel.name, kernel.blocks) for _, kernel in kernels],
                                    [(launch.name, launch.blocks) for launch in launches]):  # fmt: skip
-            merged[one] = {**launches[other].counted, **merged[one]}
+            counted, us = launches[other].counted, kernels[one][1].us
+            if us < _SHORT_US or abs(counted.get(TIME, 0.0) / 1e3 / us - 1) <= _ALIKE:
+                merged[one] = {**counted, **merged[one]}
     by_call: list[list[dict[str, float]]] = [[] for _ in calls]
-    for (at, _, _), counted in zip(kernels, merged, strict=True):
+    for (at, _), counted in zip(kernels, merged, strict=True):
         by_call[at].append(counted)
     return [_counted(own) for own in by_call]
 
@@ -191,9 +201,11 @@ def _of_job(
     pairs = sorted(_candidates(calls, groups, rows), key=lambda pair: pair[0])
     taken: set[object] = set()
     for _, at, key in pairs:
-        own = [counters[place] for place in groups[key]]
-        known = [one for one in own if one is not None]
-        if at in taken or key in taken or not known:
+        own = groups[key]
+        known = [one for place in own if (one := counters[place]) is not None]
+        in_trace = sum(calls[place].us for place in own if counters[place] is not None)
+        whole = sum(calls[place].us for place in own)
+        if at in taken or key in taken or not known or abs(in_trace * len(own) / len(known) / whole - 1) > _ALIKE:
             continue
         taken |= {at, key}
         row, us = rows[at], sum(one.us for one in known)
@@ -201,8 +213,8 @@ def _of_job(
         yield Kernel(
             job=job, operator=row["operator"] or "", kind=row["kind"], name=row["other_name"],
             calls=row["other_calls"], before_ms=row["baseline_us"] / 1e3, after_ms=row["other_us"] / 1e3,
-            traced_us=sum(calls[place].us for place in groups[key]) / len(own), counted_us=us / len(known),
-            memory=sum(one.bytes for one in known) / (1e3 * us) / copy,
+            traced_us=whole / len(own), counted_us=us / len(known),
+            memory=sum(one.bytes for one in known) / (1e3 * in_trace) / copy,
             tensor=tensor / product if tensor is not None and product else None,
             issued=_mean_of([one.issued for one in known], known), busy=_mean_of([one.busy for one in known], known),
             waves=max(one.waves for one in known),
@@ -271,3 +283,20 @@ def summary_of(kernels: Sequence[Kernel], least_ms: float = 0.1) -> Table:
                      f"{len(near)} of {len(own)}",
                      percent(sum(one.before_ms for one in near) / before, 0)))  # fmt: skip
     return Table(("bound by", "kind", "H100 ms", "H200 ms", "ratio", "expected", "within 10%", "of their time"), rows)
+
+
+def covered_of(kernels: Sequence[Kernel], beside: Path = COMPARISONS, least_ms: float = 0.1) -> Table:
+    """Return how much of the compute, and of its change, the kernels make up whose counters were read."""
+    rows = []
+    for short, job in JOBS.values():
+        with gzip.open(beside / f"h100_beside_h200_{short}.json.gz", "rt", encoding="utf-8") as text:
+            every = [row for row in json.load(text)["kernels"] if row["kind"] != COMMUNICATION]
+        before, after = (sum(row[f"{side}_us"] for row in every) / 1e3 for side in ("baseline", "other"))
+        for what, own in (("all", [one for one in kernels if one.job == job]),
+                          (f"{least_ms} ms a call or more", [one for one in kernels if one.job == job
+                                                             and one.before_ms >= least_ms * one.calls])):  # fmt: skip
+            here, there = (sum(getattr(one, side) for one in own) for side in ("before_ms", "after_ms"))
+            rows.append((job, what, figure(before, 1), figure(here, 1), percent(here / before, 0),
+                         signed(after - before, 2), signed(there - here, 2)))  # fmt: skip
+    return Table(("job", "kernels", "H100's compute ms", "of it counted ms", "share", "its change ms",
+                  "of it counted, ms"), rows)  # fmt: skip

@@ -13,6 +13,7 @@ import torch
 from scalescope.cli.front_door import main
 from scalescope.train import job as training
 from scalescope.train.models.resnet import network
+from scalescope.train.models.resnet.config import STAGES
 from scalescope.train.strategies.build import build_strategy
 
 #: The step that is profiled: cuDNN has chosen its algorithms, the optimiser has its state, the allocator its memory.
@@ -53,7 +54,7 @@ def profile_step(job: Sequence[str], limit_s: float) -> int:
         return strategy
 
     setattr(training, "build_strategy", built)  # noqa: B010 (a function, which mypy lets nobody assign)
-    setattr(network, "STAGES", [(width, _BLOCKS, stride) for width, _, stride in network.STAGES])  # noqa: B010
+    setattr(network, "STAGES", [(width, _BLOCKS, stride) for width, _, stride in STAGES])  # noqa: B010
     shallow = [f"model.layers={_BLOCKS}"] if any(word.startswith("model=gpt") for word in job) else []
     sys.argv = ["scalescope", "train"]
     return main(["train", *job, *shallow, f"steps={STEP + 2}", "warmup_steps=2", "profiler=none",

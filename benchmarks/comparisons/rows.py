@@ -6,15 +6,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from comparisons.making import finished
 from scalescope.scaling.compare.measurement import Measurement, Repeat, Window
 from scalescope.scaling.compare.read import read_repeat
+from scalescope.scaling.trace.kernel_kinds import KINDS, RECURRENT, TRANSFORMS
+
+_T = TypeVar("_T")
 
 ROWS = "rows.jsonl.gz"
+#: What the figures of a window were before rows said it.
+_FORMER_KINDS = tuple(kind for kind in KINDS if kind not in (RECURRENT, TRANSFORMS))
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +29,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     case: str
     number: int
     late_ms: dict[int, float] = {}  # by rank, what a step's delay took in truth
+    kinds: tuple[str, ...] = _FORMER_KINDS  # of kernels: the first figures of a window's ranks, and of its calls
     repeat: Repeat
 
     @property
@@ -40,10 +46,31 @@ def read_rows(out: Path) -> list[Row]:
     """Return the finished jobs of a folder, or those of a file of rows."""
     if out.is_file():
         with gzip.open(out, "rb") as file:
-            return [msgspec.json.decode(line, type=Row, dec_hook=_decoded) for line in file]
+            return [_as_now(msgspec.json.decode(line, type=Row, dec_hook=_decoded)) for line in file]
     folders = [path for path in sorted(out.glob("*/*-*")) if finished(path)]
     with ProcessPoolExecutor(workers()) as pool:
         return list(pool.map(_read, folders))
+
+
+def _as_now(row: Row) -> Row:
+    """Return a row with its windows' figures in the order of today's kinds, of which there may be more."""
+    if row.kinds == KINDS:
+        return row
+    windows = [
+        msgspec.structs.replace(
+            window,
+            ranks={rank: (*_placed(vector, row.kinds, 0.0), *vector[len(row.kinds) :])
+                   for rank, vector in window.ranks.items()},
+            calls={rank: tuple(_placed(calls, row.kinds, 0)) for rank, calls in window.calls.items()},
+        )
+        for window in row.repeat.windows
+    ]  # fmt: skip
+    return msgspec.structs.replace(row, kinds=KINDS, repeat=msgspec.structs.replace(row.repeat, windows=windows))
+
+
+def _placed(figures: Sequence[_T], kinds: Sequence[str], none: _T) -> list[_T]:
+    by_kind = dict(zip(kinds, figures, strict=False))
+    return [by_kind.get(kind, none) for kind in KINDS]
 
 
 def workers() -> int:
@@ -54,7 +81,8 @@ def workers() -> int:
 def _read(folder: Path) -> Row:
     case, _, number = folder.name.rpartition("-")
     late = {int(path.stem.removeprefix("rank")): float(path.read_text()) for path in folder.glob("rank*.late")}
-    return Row(model=folder.parent.name, case=case, number=int(number), late_ms=late, repeat=read_repeat(folder, 1))
+    return Row(model=folder.parent.name, case=case, number=int(number), late_ms=late, kinds=KINDS,
+               repeat=read_repeat(folder, 1))  # fmt: skip
 
 
 def write_rows(path: Path, rows: Iterable[Row]) -> None:

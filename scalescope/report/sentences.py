@@ -34,7 +34,7 @@ class Verdict:
     """One subject's verdict: a headline, the sentences that explain it, what may help most, and what else is to know.
 
     A terminal shows the notes after the tables. A page folds them, but for `cautions`, which are among them: what the
-    headline must not be read without.
+    headline must not be read without. `begins_on`: on which rank the advice begins, where it is for one alone.
     """
 
     subject: str
@@ -44,6 +44,7 @@ class Verdict:
     advice: str = ""
     notes: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
+    begins_on: int | None = None
 
     @property
     def text(self) -> str:

@@ -297,7 +297,8 @@ def noise_sentence(answer: Comparison) -> str:
     noise = answer.noise
     if noise is None:
         return ""
-    return f"{capitalized(_basis(answer))}; {_rests_on(noise)}; {_at_once(noise)}{_run_delay(answer, noise)}"
+    besides = f"{_run_delay(answer, noise)}{_chosen(answer)}"
+    return f"{capitalized(_basis(answer))}; {_rests_on(noise)}; {_at_once(noise)}{besides}"
 
 
 def _run_delay(answer: Comparison, noise: Noise) -> str:
@@ -310,6 +311,22 @@ def _run_delay(answer: Comparison, noise: Noise) -> str:
         f"; a rank waits for a core for so long of a step: {there} there, {here} here (other processes had it, or more "
         "threads of the job than cores): the bounds hold that, and a machine left alone gives narrower ones"
     )
+
+
+def _chosen(answer: Comparison) -> str:
+    """Return what other kernels make of a change, which a library may have chosen: it is in the bounds."""
+    told = [one for one in answer.parts if one.chosen_ms is not None and abs(one.chosen_ms) > _chosen_least(answer)]
+    if not told:
+        return ""
+    words = listing([f"{part_name(one)} {signed(one.chosen_ms or 0.0, one.low_ms, one.high_ms)}" for one in told])
+    return (
+        f"; other kernels do the same operators' work ({words}), as libraries choose them anew in each run by which is "
+        "quickest: the bounds hold that, and four runs a side tell how it falls"
+    )
+
+
+def _chosen_least(answer: Comparison) -> float:
+    return _WORTH_NAMING * (answer.baseline_ms or 0.0)
 
 
 def _basis(answer: Comparison) -> str:

@@ -77,7 +77,7 @@ def kernels_table(answer: Comparison, most: int | None = None) -> Table:
     ]  # fmt: skip
     reasons = {
         "ratio": "one side has no such kernel",
-        "expected_ratio": "a device's data sheet, or what bounds the kernel, is not known",
+        "expected_ratio": "neither memory nor products alone bind it, nothing tells that they do, or no data sheet",
         "share": "the kernels' changes add up to nothing",
     }
     return Table(columns, rows, reasons)

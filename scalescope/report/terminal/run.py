@@ -21,7 +21,6 @@ from scalescope.report.steadiness import profiling_line
 from scalescope.report.terminal.console import print_line
 from scalescope.report.terminal.tables import print_table
 from scalescope.report.terminal.verdicts import print_findings, print_notes, print_verdict
-from scalescope.report.text import findings as finding_text
 from scalescope.report.verdict.run import run_verdict
 from scalescope.report.views import (
     lacking_ranks,
@@ -81,14 +80,8 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         print_line(console, line)
     if verdict.advice and answer.ranks and answer.quality.verdict != "unusable":  # the end is what is read first there
         console.print()
-        print_line(console, _begin_with(answer, verdict.advice), "bold")
-
-
-def _begin_with(answer: RunAnalysis, advice: str) -> str:
-    """Return what to do first, and on which rank, where it is one's alone."""
-    first = finding_text.first_to_do(answer.findings)
-    alone = first is not None and first.rank is not None and advice.startswith(finding_text.todo(first))
-    return f"Begin with{f' rank {first.rank}' if first is not None and alone else ''}: {advice}"
+        where = f" rank {verdict.begins_on}" if verdict.begins_on is not None else ""
+        print_line(console, f"Begin with{where}: {verdict.advice}", "bold")
 
 
 def _print_compute(console: Console, run: RunAnalysis) -> None:

@@ -1,5 +1,7 @@
 """What to do about a run: the remedy of its costliest finding, or what its traces lack to name one."""
 
+from dataclasses import dataclass
+
 from scalescope.report.panels.advice import advice_sentence
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.cures import cure_text
@@ -31,42 +33,53 @@ _NAME_LIBRARY = (
 _FEW_RANKS = 8
 
 
-def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> str:
+@dataclass(frozen=True)
+class BestAdvice:
+    """What to do first, in words, and by what it is that."""
+
+    text: str
+    is_remedy: bool = False  # against the largest part: nothing else is known
+    on_rank: int | None = None  # where it begins with what one rank alone is to do
+
+
+def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvice:
     """Return what to do about a run's costliest finding; without any the remedy, with what the replay says of it.
 
     `unseen`: most of what it loses may be waiting for ranks without a trace.
     """
-    if run.findings and run.findings[0].code == "profiler_cost" and run.findings[0].remedy is not None:
-        return f"{cure_text(run.findings[0].remedy)}."
     first = finding_text.first_to_do(run.findings)
+    if run.findings and run.findings[0].code == "profiler_cost" and run.findings[0].remedy is not None:
+        return BestAdvice(f"{cure_text(run.findings[0].remedy)}.")
     unsplit = unseen or (run.unpriced is not None and run.unpriced.code == "unsplit" and not run.findings)
     if run.unpriced is not None and run.unpriced.code == "several_devices":
         turns = any(one.by_turns for one in run.quality.several_devices)
-        return f"{_WORK_AT_ONCE if turns else _ONE_EACH}."
+        return BestAdvice(f"{_WORK_AT_ONCE if turns else _ONE_EACH}.")
     if run.unpriced is not None and run.unpriced.code == "other_steps":
-        return f"{_SAME_STEPS}."
+        return BestAdvice(f"{_SAME_STEPS}.")
     if run.quality.unknown_collectives:
-        return f"{_NAME_LIBRARY}."
+        return BestAdvice(f"{_NAME_LIBRARY}.")
     if run.quality.lossy_ranks and (first is None or run.unpriced is not None):
-        return f"{_PROFILE_LESS}."
+        return BestAdvice(f"{_PROFILE_LESS}.")
     if unsplit or (first is None and run.quality.left_out_ranks):
-        return f"{PROFILE_ALL.format(which=which_ranks(run))}."
+        return BestAdvice(f"{PROFILE_ALL.format(which=which_ranks(run))}.")
     if is_doubtful(run):
         alone = f"; of the profiled steps alone: {best_to_do(run, first)}" if first is not None else ""
-        return f"{MEASURE_AGAIN}{alone}."
+        return BestAdvice(f"{MEASURE_AGAIN}{alone}.")
     if first is not None and run.findings[0].code == "nothing":
-        return f"{_of_compute(run.findings[0])}; beyond that, {best_to_do(run, first)}."
+        return BestAdvice(f"{_of_compute(run.findings[0])}; beyond that, {best_to_do(run, first)}.")
     if first is not None:
-        return f"{finding_text.more_steps(run.findings)}{best_to_do(run, first)}."
+        more = finding_text.more_steps(run.findings)
+        return BestAdvice(f"{more}{best_to_do(run, first)}.", on_rank=None if more else first.rank)
     if run.advice and run.advice[0].what:  # schema 1
-        return f"{advice_sentence(run.advice[0])}."
+        return BestAdvice(f"{advice_sentence(run.advice[0])}.")
     if slowed_by_profiling(run) and not _knows_as_run(run):
-        return f"{_PROFILE_AGAIN}."
+        return BestAdvice(f"{_PROFILE_AGAIN}.")
     if run.findings and run.findings[0].remedy is not None:
-        return f"{_of_compute(run.findings[0])}."
+        return BestAdvice(f"{_of_compute(run.findings[0])}.")
     if remedy and run.replay is not None and run.replay.faithful:
-        return f"{remedy} No setting that the replay can try is sure to bring 0.5% of the step."
-    return remedy
+        tried = "No setting that the replay can try is sure to bring 0.5% of the step."
+        return BestAdvice(f"{remedy} {tried}", is_remedy=True)
+    return BestAdvice(remedy, is_remedy=True)
 
 
 def _of_compute(finding: Finding) -> str:

@@ -65,16 +65,17 @@ def run_verdict(run: RunAnalysis) -> Verdict:
     """
     stepless = run.steps_by is None and run.ranks and run.quality.verdict != "unusable"
     own = _stepless_verdict(run) if stepless else _step_verdict(run)
-    if run.quality.mixed is None:
-        return own
     whose = run_label(run) + spoken_of(run)
+    if run.quality.mixed is None:
+        return replace(own, headline=f"{whose}: {own.headline}")
     lacks = bool(lacking_ranks(run))
     return replace(
         own,
         level="unknown",
         headline=f"{whose}: {mixed_sentence(run.quality.mixed, lacks_ranks=lacks)}",
-        sentences=(f"By itself: {own.headline.removeprefix(f'{whose}: ')}", *own.sentences),
+        sentences=(f"By itself: {own.headline}", *own.sentences),
         advice=f"{PROFILE_ALL.format(which=which_ranks(run))}." if lacks else own.advice,
+        begins_on=None if lacks else own.begins_on,
     )
 
 
@@ -111,9 +112,11 @@ class _Told:
     explained: list[str]
     advice: str = ""
     has_lead: bool = False  # what the findings leave unexplained comes first
+    begins_on: int | None = None  # see Verdict
 
 
 def _step_verdict(run: RunAnalysis) -> Verdict:
+    """Return what a run's steps tell, without whose they are."""
     knows = run.ranks and run.quality.verdict != "unusable"
     told = _of_parts(run) if knows else _without_parts(run)
     notes: list[str] = [lost_sentence(run)] if run.lost else []
@@ -121,9 +124,15 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
     notes += window_sentences(run)
     notes += straggler_sentences(run, run.findings[:1])
     notes += quality_sentences(run)
-    headline = f"{run_label(run)}{spoken_of(run)}: {told.headline}"
     return Verdict(
-        run_label(run), told.level, headline, tuple(told.explained), told.advice, tuple(notes), cautions_of([run])
+        run_label(run),
+        told.level,
+        told.headline,
+        tuple(told.explained),
+        told.advice,
+        tuple(notes),
+        cautions_of([run]),
+        told.begins_on,
     )
 
 
@@ -224,33 +233,42 @@ def _add_rows(run: RunAnalysis, told: _Told, *, doubt: bool) -> None:
 def _add_advice(run: RunAnalysis, told: _Told, loss: _Loss, *, unseen: bool) -> None:
     advice = f"{_remedy(loss.lost[0][0], run)}." if loss.lost and 1 - loss.compute > 0.02 else ""
     best = best_advice(run, advice, unseen)
-    beyond = told.has_lead and advice and not best.startswith(advice)  # without another remedy it is the same
-    advice = f"{advice.removesuffix('.')}; beyond that, {best}" if beyond else best
+    beyond = told.has_lead and advice and not best.is_remedy
+    advice = f"{advice.removesuffix('.')}; beyond that, {best.text}" if beyond else best.text
+    whole = not beyond
     if run.recurring is not None and leads(run):
+        whole = False
         advice = f"{recurring_advice(run.recurring)}; of the profiled steps: {advice}"
     if run.growing is not None:
+        whole = False
         advice = f"{growing_advice(run.growing)}; of the profiled steps: {advice}"
     told.advice = advice
+    told.begins_on = best.on_rank if whole else None  # else something of all ranks comes before
 
 
 def _without_parts(run: RunAnalysis) -> _Told:
     """Return what is told of a run whose traces do not say where its time goes: what its rows tell."""
     explained: list[str] = []
     told = advice = ""
+    begins_on: int | None = None
     if run.findings and is_of_steady_steps(run.findings[0]):
         told = finding_text.headline(run.findings[0], 0.0, run.world_size)
-        advice = best_advice(run, "", False)
+        best = best_advice(run, "", False)
+        advice, begins_on = best.text, best.on_rank
     if run.recurring is not None and is_told(run):
         if leads(run):
             told, advice = f"{recurring_clause(run.recurring)}.", f"{recurring_advice(run.recurring)}."
+            begins_on = None
         else:
             explained.append(recurring_sentence(run, run.recurring))
     if run.growing is not None:
         explained[:0] = [capitalized(told)] if told else []
         told, advice = f"{growing_clause(run.growing)}.", f"{growing_advice(run.growing)}."
+        begins_on = None
     if not told and run.quality.unprofiled:
         told = "no step was profiled (profiler=none), so nothing tells where its time goes."
-    return _Told("unknown", told or "the traces do not say where its time goes.", explained, advice)
+    headline = told or "the traces do not say where its time goes."
+    return _Told("unknown", headline, explained, advice, begins_on=begins_on)
 
 
 def _is_outweighed(finding: Finding, unsplit_ms: float) -> bool:
@@ -274,7 +292,9 @@ _MARK_STEPS = "for figures a step, call the profiler's step() after each iterati
 
 
 def _stepless_verdict(run: RunAnalysis) -> Verdict:
-    """Return what traces say in which nothing tells steps: shares of what was recorded, and no step's time."""
+    """Return what traces say in which nothing tells steps: shares of what was recorded, and no step's time; without
+    whose they are.
+    """
     label = run_label(run)
     window = sum(rank.window_ms for rank in run.ranks)
     shares = [(part, sum(rank.part_ms(part.key) for rank in run.ranks) / window if window else 0.0) for part in ALL]
@@ -288,7 +308,7 @@ def _stepless_verdict(run: RunAnalysis) -> Verdict:
         count = f", while {launched:,} kernels are launched" if lost[0][0].key == "idle_launch" and launched else ""
         where = f"{percent(lost[0][1])} is {lost[0][0].name}{count}, recording and all, and {where}"
         told = told[1:]
-    headline = f"{label}{spoken_of(run)}: no steps in the trace. Of the {recorded} recorded, {where}."
+    headline = f"no steps in the trace. Of the {recorded} recorded, {where}."
     explained = (f"The rest is {listing(told)}.",) if told else ()
     remedy = _remedy(lost[0][0], run) if lost and 1 - compute > 0.02 else ""
     steps = _MARK_STEPS if run.framework == "torch" else ""

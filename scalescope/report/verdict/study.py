@@ -65,12 +65,12 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
     advice = ""
     if len(points) == 1:
         done = _throughput(last, points)
-        headline = f"{series}: {devices(last.world_size, kind)} do {done}; there is no other count to compare with."
+        headline = f"{devices(last.world_size, kind)} do {done}; there is no other count to compare with."
         level: Level = "unknown"
     else:
         of_one = "one" if first.world_size == 1 else devices(first.world_size, kind)
         headline = (
-            f"{series}: {devices(last.world_size, kind)} do {factor(last.speedup)} the work of {of_one}: "
+            f"{devices(last.world_size, kind)} do {factor(last.speedup)} the work of {of_one}: "
             f"{percent(last.efficiency)} {last.scaling} scaling efficiency."
         )
         level = level_of(last.efficiency)
@@ -84,7 +84,7 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         largest = next((run for run in of_series if run.name == last.run), None)
         unsteady = is_unsteady_series(study, series, runs)
         if unsteady:
-            headline = f"{series}: the machine was unsteady. {headline.partition(': ')[2]}"
+            headline = f"the machine was unsteady. {headline}"
             level = "unknown"
         if falls and last.scaling == "weak":
             sentences.append(loss_sentence(falls[0]))
@@ -100,7 +100,7 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
         if unsteady:
             advice = f"{MEASURE_AGAIN}."
         elif largest is not None:
-            remedy, advice = advice, best_advice(largest, advice)
+            remedy, advice = advice, best_advice(largest, advice).text
             most = largest_part(falls[0], waterfall_steps(falls[0])) if falls and last.scaling == "weak" else None
             if most is not None and not grew_within_noise(falls[0]):
                 headline = f"{headline.removesuffix('.')}; {loss_clause(falls[0], *most)}."
@@ -117,7 +117,8 @@ def _series_verdict(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysi
     ends = of_series[-1:]
     if not any(map(window_sentences, ends)):
         ends = [run for run in of_series[:1] if is_doubtful(run)]
-    return Verdict(series, level, headline, tuple(sentences), advice, tuple(notes), cautions_of(of_series, alike=ends))
+    cautions = cautions_of(of_series, alike=ends)
+    return Verdict(series, level, f"{series}: {headline}", tuple(sentences), advice, tuple(notes), cautions)
 
 
 def is_unsteady_series(study: StudyAnalysis, series: str, runs: Sequence[RunAnalysis]) -> bool:

@@ -65,6 +65,9 @@ class PartChange(msgspec.Struct, kw_only=True, frozen=True):
     baseline_ms: float
     other_ms: float
     rank: int | None = None  # whose partition this is; None: the mean rank's
+    #: Of the change, what other convolutions and products make, which libraries choose anew in each run; the bounds
+    #: hold it. None: nothing, or it is no such choice, or several runs a side tell how it falls.
+    chosen_ms: float | None = None
     work: CountedWork | None = (
         None  # of a kernel kind; None: steps launch more at one time than at another, or are not traced
     )

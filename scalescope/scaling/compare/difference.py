@@ -1,6 +1,6 @@
 """The step's change between two measurements of the same work, and the parts that add up to it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 import msgspec
@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from scalescope.scaling.answer_rows import PARTS
 from scalescope.scaling.compare.answer import Basis, Noise, PartChange, Unit
+from scalescope.scaling.compare.chosen import change_by_choice
 from scalescope.scaling.compare.measurement import KEYS, Measurement, Repeat, Vector, Window, as_keys
 from scalescope.scaling.compare.noise import Bounds, Floats, Sample, bounds
 from scalescope.scaling.compare.rows.run_delay import run_delay_of, with_run_delay
@@ -31,6 +32,8 @@ _EXPOSED = ("exposed_transfer", "exposed_wait", "exposed_unsplit")
 _UNSPLIT = 0.5
 #: A rank is singled out where others' waits grew by more than its own: by this share of the step, and of its change.
 _SINGLES_OUT, _EXPLAINS = 0.005, 0.1
+#: Fewer runs a side do not tell which algorithms a library chooses each time, and which only now.
+_TELL_CHOICES = 4
 #: So many consecutive steps count as one, since neighbours are alike.
 _STRETCH = 10
 
@@ -73,6 +76,8 @@ def difference(
         free = bounds(*(_sample(side, unit, basis, rank, activity, scale, free=True)
                         for side, scale in ((baseline, 1.0), (other, rate))))  # fmt: skip
     found = with_run_delay(found, free, (here.mean, there.mean), delays)
+    few = activity == "gpu" and min(len(side.repeats) for side in (baseline, other)) < _TELL_CHOICES
+    chosen = change_by_choice(baseline, other, rate) if few and traced else {}
     counts = [len(side.windows) if unit == "windows" else len(side.repeats) for side in (baseline, other)]
     return Difference(
         change_ms=found.step,
@@ -90,7 +95,7 @@ def difference(
             baseline_run_delay_ms=delays[0].step_ms,
             other_run_delay_ms=delays[1].step_ms,
         ),
-        parts=_parts(found, here, there, rank),
+        parts=_parts(found, here, there, rank, chosen),
     )
 
 
@@ -257,7 +262,10 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _parts(found: Bounds, here: Sample, there: Sample, rank: int | None) -> list[PartChange]:
+def _parts(
+    found: Bounds, here: Sample, there: Sample, rank: int | None, chosen: Mapping[str, float]
+) -> list[PartChange]:
+    """Return the parts; `chosen`: see change_by_choice. The next run may choose as before, so bounds hold both."""
     names = (*KEYS, REST)
     before, after = here.mean, there.mean
     level = float(np.abs(before).sum() + np.abs(after).sum())
@@ -265,11 +273,12 @@ def _parts(found: Bounds, here: Sample, there: Sample, rank: int | None) -> list
         PartChange(
             name=name,
             change_ms=float(found.parts[at]),
-            low_ms=float(found.low[at]),
-            high_ms=float(found.high[at]),
+            low_ms=float(found.low[at]) - max(0.0, chosen.get(name, 0.0)),
+            high_ms=float(found.high[at]) - min(0.0, chosen.get(name, 0.0)),
             baseline_ms=float(before[at]),
             other_ms=float(after[at]),
             rank=rank,
+            chosen_ms=chosen.get(name),
         )
         for at, name in enumerate(names)
         if abs(before[at]) + abs(after[at]) > 1e-9 * level

@@ -62,7 +62,7 @@ def object_collectives(starts: Ints, ends: Ints, name: Ids, names: Sequence[str]
     """
     known = {text: at for at, text in enumerate(names)}
     laid, empty = known.get(_LAID_OVER), known.get(_EMPTY)
-    if laid is None or empty is None:
+    if laid is None or empty is None or known.keys().isdisjoint(OBJECT_COLLECTIVES):
         return []
     first = np.flatnonzero((name[1:] == laid) & (name[:-1] == empty))
     found: list[tuple[int, int, str]] = []

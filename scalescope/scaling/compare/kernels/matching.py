@@ -99,10 +99,10 @@ def match_tables(here: CallTable, there: CallTable, rate: float = 1.0, precision
         return Matched([], None, [])
     pairs, notes = _pairs(here, there)
     rows = _rows(pairs, rate)
-    for row in rows:
-        bound = bound_of(row.kind) if here.device is not None else "unknown"  # of a CPU's caches no data sheet says
+    for at, row in enumerate(rows):
+        bound = row.bound if here.device is not None else "unknown"  # of a CPU's caches no data sheet says
         expected = expected_ratio(bound, here.device, there.device, precision)
-        rows[rows.index(row)] = msgspec.structs.replace(row, bound=bound, expected_ratio=expected)
+        rows[at] = msgspec.structs.replace(row, bound=bound, expected_ratio=expected)
     ratio = _work_ratio(pairs) if here.device == there.device else None
     return Matched(rows, matched_share(pairs), notes, ratio, _alone(pairs, rate))
 
@@ -264,4 +264,5 @@ def _row(pairs: Sequence[_Pair], rate: float, share: float | None) -> KernelChan
         other_us=after,
         ratio=per_call[1] / per_call[0] if per_call[0] and per_call[1] is not None else None,
         share=share,
+        bound="unknown" if whole else bound_of([one for calls in sides for one in calls]),
     )

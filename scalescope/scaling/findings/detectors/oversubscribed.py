@@ -39,9 +39,17 @@ def without_its_symptoms(candidates: Sequence[Candidate]) -> list[Candidate]:
     On cores, or on the interpreter's lock: what the rank then computes more slowly is no cause of its own.
     """
     locked = {
-        one.removals[1:] for one in candidates if one.remedy is not None and one.remedy.cure == "free_interpreter"
+        removal
+        for one in candidates
+        if one.remedy is not None and one.remedy.cure == "free_interpreter"
+        for removal in one.removals
+        if removal.what == "slow"
     }
-    candidates = [one for one in candidates if not (one.code == "slower_compute" and one.removals in locked)]
+    candidates = [
+        one
+        for one in candidates
+        if not (one.code == "slower_compute" and one.removals and locked.issuperset(one.removals))
+    ]
     cures = {one.remedy.cure for one in candidates if one.remedy is not None}
     if not cures & _TURNS_ON_CORES:
         return candidates

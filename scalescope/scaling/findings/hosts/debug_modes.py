@@ -51,8 +51,8 @@ def unpriced_modes(host: Sequence[HostCause], step_ms: float, *, on_cpu: bool) -
     """Return the findings of modes that all ranks are in, where no replay tells what anything costs."""
     found = []
     for cause in host:
-        mode, ms = mode_of(cause), cause.typical_ns / 1e6
-        if mode is None or cause.rank is not None or ms < WORTH_SAYING * step_ms:
+        mode, ms = mode_of(cause), min(cause.typical_ns / 1e6, step_ms)  # as run it is shorter than recorded
+        if mode is None or cause.rank is not None or not step_ms or ms < WORTH_SAYING * step_ms:
             continue
         at_least = mode == ANOMALY and on_cpu
         found.append(
@@ -61,7 +61,7 @@ def unpriced_modes(host: Sequence[HostCause], step_ms: float, *, on_cpu: bool) -
                 ms=ms,
                 low_ms=ms if at_least else 0.0,
                 high_ms=ms,
-                fraction=ms / step_ms if step_ms else None,
+                fraction=ms / step_ms,
                 evidence=_evidence(cause, mode, known=on_cpu),
                 remedy=_remedy(mode),
                 backed="bound",

@@ -52,7 +52,7 @@ def with_worker_cores(
     if cause is None or not step_ms or not loads_in_workers(records):
         return list(found)
     row, loading = cause.evidence[0], workers_row(analysis)
-    ms = cause.typical_ns / 1e6 + (loading.ms or 0.0)
+    ms = min(cause.typical_ns / 1e6 + (loading.ms or 0.0), step_ms)  # a step as run is shorter than the recorded one
     if cause.typical_ns / 1e6 < _MUCH * step_ms:
         return list(found)
     starved = Finding(
