@@ -81,6 +81,16 @@ def one_step(trace: Json) -> Json:
     return trace | {"traceEvents": hosts + device}
 
 
+def test_without_steps_the_first_sentence_says_what_most_was_lost_to(recorded: Json, tmp_path: Path) -> None:
+    """Two calls of generate(), 86% of them launching, were told *6.6% is compute* alone."""
+    found = analyse(without(one_step(recorded), *ANNOTATED), tmp_path)
+    (rank,) = found.ranks
+    rank.compute_ms, rank.idle_launch_ms = 0.1 * rank.window_ms, 0.8 * rank.window_ms
+    headline = run_verdict(found).headline
+    assert "80.0% is idle (host late), while" in headline and "kernels are launched" in headline
+    assert headline.endswith("and 10.0% is compute.")
+
+
 def test_layers_are_no_steps(recorded: Json, tmp_path: Path) -> None:
     alone = without(one_step(recorded), *ANNOTATED)
     found = analyse(alone, tmp_path)
@@ -88,6 +98,7 @@ def test_layers_are_no_steps(recorded: Json, tmp_path: Path) -> None:
     assert any(reason.startswith("no steps in the traces") for reason in found.quality.reasons)
     verdict = run_verdict(found)
     assert "no steps in the trace" in verdict.headline and " step is" not in verdict.text
+    assert verdict.advice.endswith("call the profiler's step() after each iteration, or each call of generate().")
     table = shares_table(found)
     (row,) = table.rows
     shares = [cell for column, cell in zip(table.columns, row, strict=True) if column.key.endswith("_ms")][1:9]

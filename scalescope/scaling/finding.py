@@ -82,6 +82,9 @@ Cure = Literal[
     "profile_longer",  # so that a window meets one of the long steps
     "give_step_ms",
     "faster_kernels",
+    "matrix_units",  # for products that run in fp32 without them
+    "channels_last",  # the layout that convolutions compute in
+    "pad_sides",  # of products, to multiples of eight elements
     "exchange_once",  # gradients of several backward passes
     "send_less",
     "reduce_in_fp32",  # what travels in fp64
@@ -187,6 +190,15 @@ EXPOSED = "exposed_communication"
 LAUNCHES_DIFFER = "launches_differ"
 #: Evidence of a step without another finding: that nothing runs, for much of it.
 IDLE = "idle"
+#: Evidence of a step without another finding, by its kernels' names: what they take that multiply in fp32 without the
+#: matrix units, in fp64, or sides that are no multiples of eight elements; that turn layouts around convolutions; that
+#: sum up gradients by sorted positions; that are an optimizer's single operations, or a network's. Shares: of compute.
+FULL_PRECISION, DOUBLE_PRECISION, UNALIGNED_PRODUCTS = "full_precision", "double_precision", "unaligned_products"
+LAYOUT_CONVERSIONS, SORTED_SCATTERS = "layout_conversions", "sorted_scatters"
+UNFUSED_OPTIMISER, UNFUSED = "unfused_optimiser", "unfused"
+#: Evidence of launches that take longer than the same ones in other steps, now here and now there: `calls` a step, by
+#: `value` ms each.
+OWN_TURNS = "by_turns_of_others"
 #: The figure that says how many times what it computes in one step a rank does in another.
 LOADS = "times_the_load"
 #: The figure that says in how many backward passes a step the same gradients are exchanged.
@@ -202,6 +214,9 @@ _ZERO_MS = 0.005
 _FAR_BELOW = 0.25
 #: What is there for sure and costs less than this share of the step is not what to begin with, either.
 _TRIFLE = 0.02
+#: Bounds that weigh less than this share of the step are not what it is about.
+_LITTLE = 0.03
+_AROUND_COMPUTE: tuple[Code, ...] = ("copies", "host_bound", "synchronising")
 
 
 def bounded(evidence: Sequence[EvidenceRow], ms: float) -> tuple[EvidenceRow, ...]:
@@ -318,6 +333,19 @@ def weight(finding: Finding) -> float:
         sure = max(0.0, finding.low_ms or 0.0) if finding.code in _TAKEN_AWAY else 0.0
         return (ms + min(sure, ms)) / 2
     return ms
+
+
+def are_little_at_most(findings: Sequence[Finding], step_ms: float) -> bool:
+    """Tell whether all that was found are bounds that weigh little, or nothing was: what such a step is about is its
+    compute, and a bound of a hundredth or two around that, of which nobody knows how much can be had, goes behind it.
+    What one rank has, or is counted, or ranks send, is there all the same.
+    """
+    return all(_is_little(one, step_ms) for one in findings)
+
+
+def _is_little(one: Finding, step_ms: float) -> bool:
+    bound = one.at_most and one.code in _AROUND_COMPUTE and one.rank is None and not is_certain(one)
+    return bound and weight(one) < _LITTLE * step_ms
 
 
 def ranked(findings: Sequence[Finding]) -> list[Finding]:

@@ -171,6 +171,18 @@ CURES: dict[Cure, CureText] = {
         "make the kernels themselves faster",
         "torch.compile, a lower precision, larger batches, fused optimisers",
     ),
+    "matrix_units": CureText(
+        "let products run on the matrix units",
+        "torch.autocast(…, torch.bfloat16), or torch.set_float32_matmul_precision('high') for tf32",
+    ),
+    "channels_last": CureText(
+        "compute in the layout that convolutions have",
+        "model and inputs .to(memory_format=torch.channels_last)",
+    ),
+    "pad_sides": CureText(
+        "pad what is multiplied to sides that are multiples of 8, better 64",
+        "a vocabulary of 50,304 instead of 50,257; classes, heads' sizes and sequence lengths likewise",
+    ),
 }  # fmt: skip
 
 
@@ -273,6 +285,10 @@ IN_JAX: dict[Cure, CureText] = {
     "reduce_in_fp32": CureText("let gradients travel as fp32, or narrower", "cast gradients before their psum"),
     "no_anomaly_detection": CureText("look for NaN in debugging alone", "jax_debug_nans=False"),
     "broadcast_less": CureText("broadcast less in each step", "replicated arrays that stay on their devices"),
+    "matrix_units": CureText(
+        "let products run on the matrix units", "bfloat16 arrays, or jax.default_matmul_precision('tensorfloat32')"
+    ),
+    "channels_last": CureText("compute in the layout that convolutions have", "NHWC in lax.conv_general_dilated"),
     "faster_kernels": CureText(
         "make the kernels themselves faster", "a lower precision, larger batches, Pallas kernels"
     ),

@@ -11,6 +11,7 @@ from scalescope.report.views import (
     rank_names,
 )
 from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.finding import Finding
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 from scalescope.scaling.verdicts.step_rows.steady import slowed_by_profiling
 
@@ -64,6 +65,8 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvi
     if is_doubtful(run):
         alone = f"; of the profiled steps alone: {best_to_do(run, first)}" if first is not None else ""
         return BestAdvice(f"{MEASURE_AGAIN}{alone}.")
+    if first is not None and run.findings[0].code == "nothing":
+        return BestAdvice(f"{_of_compute(run.findings[0])}; beyond that, {best_to_do(run, first)}.")
     if first is not None:
         more = finding_text.more_steps(run.findings)
         return BestAdvice(f"{more}{best_to_do(run, first)}.", on_rank=None if more else first.rank)
@@ -72,11 +75,16 @@ def best_advice(run: RunAnalysis, remedy: str, unseen: bool = False) -> BestAdvi
     if slowed_by_profiling(run) and not _knows_as_run(run):
         return BestAdvice(f"{_PROFILE_AGAIN}.")
     if run.findings and run.findings[0].remedy is not None:
-        return BestAdvice(f"{cure_text(run.findings[0].remedy)}; {finding_text.todo_elsewhere(run.findings[0])}.")
+        return BestAdvice(f"{_of_compute(run.findings[0])}.")
     if remedy and run.replay is not None and run.replay.faithful:
         tried = "No setting that the replay can try is sure to bring 0.5% of the step."
         return BestAdvice(f"{remedy} {tried}", is_remedy=True)
     return BestAdvice(remedy, is_remedy=True)
+
+
+def _of_compute(finding: Finding) -> str:
+    told = f"{cure_text(finding.remedy)}; " if finding.remedy is not None else ""
+    return f"{told}{finding_text.todo_elsewhere(finding)}"
 
 
 def which_ranks(run: RunAnalysis) -> str:

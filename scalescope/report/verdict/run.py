@@ -286,6 +286,11 @@ def _unseen_wait(run: RunAnalysis, lost: Sequence[tuple[Part, float]]) -> str:
     return f"{spent} are communication; whether ranks wait for {rank_names(lacking)} in it, these traces cannot tell."
 
 
+#: What is lost to one thing alone is said first where it is so much of what was recorded.
+_MOST_OF_IT = 0.5
+_MARK_STEPS = "for figures a step, call the profiler's step() after each iteration, or each call of generate()"
+
+
 def _stepless_verdict(run: RunAnalysis) -> Verdict:
     """Return what traces say in which nothing tells steps: shares of what was recorded, and no step's time; without
     whose they are.
@@ -297,10 +302,17 @@ def _stepless_verdict(run: RunAnalysis) -> Verdict:
     lost = sorted(((part, share) for part, share in shares[1:]), key=lambda item: -item[1])
     told = [f"{percent(share)} {part.name}" for part, share in lost if share >= WORTH_SAYING * (1 - compute) > 0]
     recorded = milliseconds(window / len(run.ranks))
-    headline = f"no steps in the trace. Of the {recorded} recorded, {percent(compute)} is compute."
+    where = f"{percent(compute)} is compute"
+    if lost and lost[0][1] >= _MOST_OF_IT:  # what most of it is comes first, and what that comes with
+        launched = round(sum(row.calls for row in run.kinds if row.share_of_compute is not None))
+        count = f", while {launched:,} kernels are launched" if lost[0][0].key == "idle_launch" and launched else ""
+        where = f"{percent(lost[0][1])} is {lost[0][0].name}{count}, recording and all, and {where}"
+        told = told[1:]
+    headline = f"no steps in the trace. Of the {recorded} recorded, {where}."
     explained = (f"The rest is {listing(told)}.",) if told else ()
     remedy = _remedy(lost[0][0], run) if lost and 1 - compute > 0.02 else ""
-    advice = f"{remedy}." if remedy else ""
+    steps = _MARK_STEPS if run.framework == "torch" else ""
+    advice = f"{'; '.join(one for one in (remedy, steps) if one)}." if remedy or steps else ""
     doubts = cautions_of([run])
     return Verdict(label, level_of(compute), headline, explained, advice, doubts, doubts)
 

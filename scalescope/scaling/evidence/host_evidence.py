@@ -21,7 +21,13 @@ from scalescope.scaling.evidence.gaps import (
     without,
 )
 from scalescope.scaling.evidence.host_timeline import HostTimeline, Mask, host_timeline
-from scalescope.scaling.evidence.interruptions import Interruptions, LockWaits, interruptions, lock_waits
+from scalescope.scaling.evidence.interruptions import (
+    Interruptions,
+    LockWaits,
+    interruptions,
+    interruptions_alone,
+    lock_waits,
+)
 from scalescope.scaling.evidence.modes.debugging import Debugging, debugging
 from scalescope.scaling.evidence.pace import OperatorPace, operator_paces
 from scalescope.scaling.evidence.synchronising import Synchronisation, synchronisations
@@ -70,6 +76,7 @@ class HostEvidence(msgspec.Struct, frozen=True, kw_only=True):
     loading: tuple[Loading, ...] = ()
     gaps: Gaps = NO_GAPS
     interruptions: Interruptions | None = None
+    interruptions_alone: Interruptions | None = None  # of a device's host, as one without others tells them
     lock_waits: LockWaits | None = None
     synchronising: tuple[Synchronisation, ...] = ()
     allocating: tuple[Allocation, ...] = ()
@@ -126,6 +133,9 @@ def collect_host_evidence(
         loading=_loadings(host, loading),
         gaps=placed_gaps(host, gaps, _copies_first(host, device)) if not calls_alone else NO_GAPS,
         interruptions=interruptions(located, len(host)) if not calls_alone else None,
+        interruptions_alone=(
+            interruptions_alone(located, len(host)) if device is not None and not calls_alone else None
+        ),
         lock_waits=lock_waits(located, len(host)) if not calls_alone else None,
         synchronising=synchronisations(host, device, around) if device is not None else (),
         allocating=allocations(host, device, around) if device is not None else (),

@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 
 from scalescope.scaling.evidence.gaps import Located
+from scalescope.scaling.trace.intervals import Ints
 
 #: A stretch is an interruption from this length on, ns, and from so many times what its place takes in most steps.
 SHORTEST_NS = 300_000
@@ -70,6 +71,31 @@ def interruptions(stretches: Located, steps: int) -> Interruptions | None:
     longest = np.zeros((int(stretches.place.max()) + 1, steps), np.int64)
     np.maximum.at(longest, (stretches.place, stretches.step), length)
     usual = np.median(longest, axis=1).astype(np.int64)[stretches.place]
+    return _beyond(stretches, steps, usual)
+
+
+def interruptions_alone(stretches: Located, steps: int) -> Interruptions | None:
+    """Return the interruptions of a host without others to compare it with; None where there are none.
+
+    A host that is interrupted many times a step is so in most steps at a place to which it comes many times: there the
+    typical one of all its stretches tells what the place takes. Work that is long once a step has few places.
+    """
+    if steps < _LEAST_STEPS or not stretches.place.size:
+        return None
+    length = stretches.ends - stretches.starts
+    longest = np.zeros((int(stretches.place.max()) + 1, steps), np.int64)
+    np.maximum.at(longest, (stretches.place, stretches.step), length)
+    order = np.lexsort((length, stretches.place))
+    begins = np.searchsorted(stretches.place[order], np.arange(longest.shape[0] + 1))
+    middle = (begins[:-1] + begins[1:]) // 2
+    typical = length[order][np.minimum(middle, length.size - 1)]  # of a place without stretches: read by none
+    usual = np.minimum(np.median(longest, axis=1).astype(np.int64), typical)[stretches.place]
+    return _beyond(stretches, steps, usual)
+
+
+def _beyond(stretches: Located, steps: int, usual: Ints) -> Interruptions | None:
+    """Return the stretches that are much longer than is usual at their places."""
+    length = stretches.ends - stretches.starts
     rows = np.flatnonzero((length >= SHORTEST_NS) & (length >= _TIMES * usual))
     if not rows.size:
         return None

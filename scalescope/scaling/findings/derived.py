@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from scalescope.scaling.answer import Advice, RunAnalysis, Straggler
-from scalescope.scaling.finding import Finding, is_within_noise, worth_telling
+from scalescope.scaling.finding import Finding, are_little_at_most, is_within_noise, worth_telling
 from scalescope.scaling.findings.of_rows.late_rank import with_late_rank
 from scalescope.scaling.findings.of_rows.long_steps import with_long_steps
 from scalescope.scaling.findings.shares import mean_step_ms
@@ -32,6 +32,8 @@ def keep(analysis: RunAnalysis, findings: Sequence[Finding]) -> None:
     step_ms = mean_step_ms(analysis, "window")
     told = with_bubbles(with_experts(findings, analysis.experts, step_ms), analysis.pipelines, step_ms)
     told = with_late_rank(with_long_steps(with_now_and_then(told, analysis), analysis), analysis)
+    if not are_little_at_most([one for one in told if one.code != "nothing"], step_ms):
+        told = [one for one in told if one.code != "nothing"]
     fitted = [_fitted(one, analysis) for one in worth_telling(told)]
     analysis.findings = fitted
     analysis.stragglers = stragglers_of(fitted)

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterator
 
 from scalescope.scaling.as_run.recording import has_operators
-from scalescope.scaling.finding import Finding, ranked
+from scalescope.scaling.finding import Finding, are_little_at_most, ranked
 from scalescope.scaling.findings.bounds.bare_transfer import bare_transfer
 from scalescope.scaling.findings.bounds.differing_load import with_differing_load
 from scalescope.scaling.findings.bounds.many_buckets import many_buckets
 from scalescope.scaling.findings.bounds.rounds import with_rounds
 from scalescope.scaling.findings.candidate import Candidate, Scene
+from scalescope.scaling.findings.computing.nothing import nothing
+from scalescope.scaling.findings.computing.shared_device import shared_device
 from scalescope.scaling.findings.detectors.alternating_load import alternating_load
 from scalescope.scaling.findings.detectors.contention import contention
 from scalescope.scaling.findings.detectors.copies import copies
@@ -26,7 +28,6 @@ from scalescope.scaling.findings.detectors.small_collectives import small_collec
 from scalescope.scaling.findings.hosts.debug_modes import debug_modes, without_their_symptoms
 from scalescope.scaling.findings.in_range import hold
 from scalescope.scaling.findings.late_root import late_root
-from scalescope.scaling.findings.nothing import nothing
 from scalescope.scaling.findings.pricing import price, without_contained
 from scalescope.scaling.findings.profiler_cost import profiler_cost
 from scalescope.scaling.findings.unsteady import unsteady
@@ -35,6 +36,7 @@ DETECTORS: tuple[Callable[[Scene], Iterator[Candidate]], ...] = (
     own_work,
     more_work,
     slower_compute,
+    shared_device,
     alternating_load,
     host_bound,
     copies,
@@ -69,8 +71,10 @@ def find(scene: Scene) -> list[Finding]:
     priced = price(scene, without_their_symptoms([*candidates, *host_bound_behind(scene, candidates)]))
     found = ranked(hold(scene, candidates, priced))
     unknown = profiler_cost(scene, priced)
-    if unknown:  # what is known all the same comes first
-        return [*found, *unknown]
+    if unknown:  # what is known all the same comes first, if it is more than a little that may be nothing
+        little = are_little_at_most(found, scene.step_ms)
+        return [*unknown, *found] if little else [*found, *unknown]
     found = ranked([*found, *late_root(scene, found)])
     found = ranked([*found, *bare_transfer(scene.analysis, scene.replayer.records, found)])
-    return ranked([*found, *unsteady(scene, found)]) or [nothing(scene)]
+    found = ranked([*found, *unsteady(scene, found)])
+    return [nothing(scene), *found] if are_little_at_most(found, scene.step_ms) else found

@@ -7,11 +7,14 @@ from scalescope.scaling.findings.candidate import Scene
 from scalescope.scaling.findings.in_range import is_range, is_wide
 from scalescope.scaling.findings.shares import mean_step_ms
 
+#: Devices that wait for hosts for less than this share of a step, recording and all, bound it whatever that costs.
+_BOUNDS = 0.05
+
 
 def profiler_cost(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
     """Return a finding where it depends on recording's cost, which is not known, what bounds the step; else none.
 
-    It does not where the hosts bound the step at both ends of the range.
+    It does not where the hosts bound the step at both ends of the range, or the devices.
     """
     as_run = scene.analysis.as_run
     if as_run is None or as_run.recording_ms is None or scene.replayer.on_cpu:
@@ -23,6 +26,8 @@ def profiler_cost(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
     if any(one.code == "debug_mode" for one in found):
         return []  # which is to be switched off first, whatever then bounds the step
     idle = mean_step_ms(scene.analysis, "idle_launch") + mean_step_ms(scene.analysis, "exposed_wait")
+    if idle < _BOUNDS * mean_step_ms(scene.analysis, "window"):
+        return []
     return [
         Finding(
             code="profiler_cost",

@@ -12,7 +12,7 @@ import msgspec
 
 from scalescope.records.statistics import half_of_mean
 from scalescope.scaling.costs.interval import Interval
-from scalescope.scaling.finding import Code, Finding, is_now_and_then, ranked
+from scalescope.scaling.finding import Code, Finding, are_little_at_most, is_now_and_then, ranked
 from scalescope.scaling.findings.candidate import WORTH_SAYING
 
 #: In so many of the windows a cause must be found, unless it costs so much of the mean step all the same.
@@ -34,7 +34,7 @@ def pool_findings(windows: Sequence[Sequence[Finding]], step_ms: float) -> list[
     pooled = [_pooled(members, len(windows), step_ms) for members in found.values()]
     unpriced = [one for one in pooled if one is not None and one.ms is None]
     priced = ranked([one for one in pooled if one is not None and one.ms is not None])
-    if priced:
+    if priced and not are_little_at_most(priced, step_ms):
         unpriced = [one for one in unpriced if one.code != "nothing"]
     elif not unpriced:
         unpriced = [one for findings in windows for one in findings if one.code == "nothing"][-1:]

@@ -1,6 +1,6 @@
 """Why a rank computes longer, or what else a device does alone, in words."""
 
-from scalescope.report.drawing.numbers import factor, milliseconds
+from scalescope.report.drawing.numbers import factor, listing, milliseconds, percent
 from scalescope.report.text.codes.evidence import (
     beyond,
     computing,
@@ -13,7 +13,15 @@ from scalescope.report.text.codes.evidence import (
 from scalescope.scaling.finding import (
     ANOMALY,
     BESIDES,
+    DOUBLE_PRECISION,
+    FULL_PRECISION,
     INPUTS,
+    LAYOUT_CONVERSIONS,
+    OWN_TURNS,
+    SORTED_SCATTERS,
+    UNALIGNED_PRODUCTS,
+    UNFUSED,
+    UNFUSED_OPTIMISER,
     Finding,
 )
 
@@ -50,6 +58,13 @@ def more_work(finding: Finding) -> str:
 
 
 def slower(finding: Finding) -> str:
+    own = row_of(finding, OWN_TURNS)
+    if own is not None and own.calls is not None and own.value is not None:
+        return (
+            f"the device is shared: {own.calls:,.0f} of its kernels a step run, or begin, {milliseconds(own.value)} "
+            "later than the same ones do in other steps, now these and now those, as where another process has it by "
+            "turns"
+        )
     ratio, row = row_of(finding, "times_as_long"), first_of(finding, "activity")
     turns = row_of(finding, "by_turns")
     if turns is not None and turns.calls is not None and turns.value is not None:
@@ -85,3 +100,38 @@ def copies(finding: Finding) -> str:
     row = row_of(finding, "exposed_copies")
     return f"copies and fills run alone for {milliseconds(row.ms)} a step" if row is not None and row.ms else (
         "copies and fills run alone")  # fmt: skip
+
+
+def nothing(finding: Finding) -> str:
+    kinds = [row for row in finding.evidence if row.kind == "activity" and row.share is not None]
+    if not kinds:
+        return "what is left is the compute itself"
+    kinds_text = listing([f"{percent(row.share or 0.0, 0)} {row.name}" for row in kinds])
+    peak, mfu = row_of(finding, "multiplying_of_peak"), row_of(finding, "mfu")
+    reached = ""
+    if peak is not None and peak.share is not None:
+        reached = f"; multiplications run at {percent(peak.share, 0)} of the data sheet's peak"
+    elif mfu is not None and mfu.share is not None:
+        reached = f"; the step reaches {percent(mfu.share, 0)} of the data sheet's peak"
+    return f"the compute is {kinds_text}{reached}{_habits(finding)}"
+
+
+#: What kernels do the long way, and what would do it in a short one.
+_HABITS = {
+    FULL_PRECISION: "its products run in fp32 without the matrix units (tf32 or bf16 autocast would use them)",
+    DOUBLE_PRECISION: "it computes in double precision",
+    UNALIGNED_PRODUCTS: "it multiplies sides that are no multiples of 8 elements (padded ones are quicker)",
+    LAYOUT_CONVERSIONS: "it converts layouts around convolutions (channels_last needs none)",
+    SORTED_SCATTERS: "it sums up gradients of what was indexed or looked up",
+    UNFUSED_OPTIMISER: "its optimizer is a kernel an operation (fused=True is one)",
+    UNFUSED: "it runs element by element, an operator a kernel (torch.compile fuses them)",
+}
+_MOST_HABITS = 2
+
+
+def _habits(finding: Finding) -> str:
+    """Return what of the compute is done the long way, costliest first; what any job has that is not compiled, last."""
+    rows = [row for row in finding.evidence if row.name in _HABITS and row.ms is not None]
+    rows.sort(key=lambda row: (row.name == UNFUSED, -(row.ms or 0.0)))
+    told = [f"for {milliseconds(row.ms or 0.0)} a step {_HABITS[row.name]}" for row in rows[:_MOST_HABITS]]
+    return f"; {' and '.join(told)}" if told else ""

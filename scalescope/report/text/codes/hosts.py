@@ -50,7 +50,9 @@ def loading(finding: Finding) -> str:
     # torch's own mark of its loader tells nothing beyond that data are loaded
     plain = row is None or row.name in ("loading", LOADING) or row.name.startswith("enumerate(DataLoader)")
     named = f" ({row.name})" if row is not None and not plain else ""
+    # without an annotation it is a gap before the step's first batch is copied
     row = row or row_of(finding, "idle_data")
+    row = row or next((one for one in finding.evidence if one.name.startswith("gap_before ")), None)
     took = f" for {milliseconds(row.ms)}" if row is not None and row.ms is not None else ""
     took += " a step" if took and not is_of_one_step(finding) else ""
     # a worker goes on while its rank waits for another one: how slow it is shows once that other is mended
@@ -108,6 +110,10 @@ def _shown(finding: Finding) -> str:
     return f", which nothing hides, as all hosts wait for their devices{often}"
 
 
+#: Interruptions of which so many lie between two operators may be waits for the interpreter's lock.
+_MOSTLY = 0.5
+
+
 def starved(finding: Finding) -> str:
     threads, cores = row_of(finding, "threads"), row_of(finding, "cores")
     if threads is not None and threads.value is not None and cores is not None and cores.value is not None:
@@ -122,10 +128,12 @@ def starved(finding: Finding) -> str:
         workers = row_of(finding, LOADER_WORKERS)
         waits_ms = (workers.ms or 0.0) if workers is not None else 0.0
         late = f", and wait {milliseconds(waits_ms)} for batches" if waits_ms >= _A_WORD_MS else ""
+        # where Python runs, it may wait for the interpreter as well
+        lock = ", or hold the interpreter's lock" if (off.share or 0.0) >= _MOSTLY and workers is None else ""
         among = ", perhaps the worker processes of their own loaders" if workers is not None else ""
         return (
             f"{whose} still for {milliseconds(off.ms)} a step{beside}, now here and now there{late}: "
-            f"others use {which} cores{among}"
+            f"others use {which} cores{lock}{among}"
         )
     if row is None or row.ms is None or row.others_ms is None:
         return "all that its host does takes longer than on the others"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from scalescope.report.drawing.numbers import figure, listing, milliseconds, percent
-from scalescope.report.text.codes.compute import copies, more_work, own_work, slower, throttled
+from scalescope.report.text.codes.compute import copies, more_work, nothing, own_work, slower, throttled
 from scalescope.report.text.codes.evidence import computing, first_of, long_steps_of, longer, row_of
 from scalescope.report.text.codes.exchanges import (
     bubble,
@@ -51,20 +51,6 @@ def _alternating(finding: Finding) -> str:
     if (gap := next((row for row in finding.evidence if row.name.startswith("gap_before ")), None)) is not None:
         what = f": their hosts do nothing that is recorded before {gap.name.removeprefix('gap_before ')}"
     return f"ranks {listing(ranks)} are late by turns{what}" if ranks else "another rank is late in each step"
-
-
-def _nothing(finding: Finding) -> str:
-    kinds = [row for row in finding.evidence if row.kind == "activity" and row.share is not None]
-    if not kinds:
-        return "what is left is the compute itself"
-    kinds_text = listing([f"{percent(row.share or 0.0, 0)} {row.name}" for row in kinds])
-    peak, mfu = row_of(finding, "multiplying_of_peak"), row_of(finding, "mfu")
-    reached = ""
-    if peak is not None and peak.share is not None:
-        reached = f"; multiplications run at {percent(peak.share, 0)} of the data sheet's peak"
-    elif mfu is not None and mfu.share is not None:
-        reached = f"; the step reaches {percent(mfu.share, 0)} of the data sheet's peak"
-    return f"the compute is {kinds_text}{reached}"
 
 
 def _unsteady(finding: Finding) -> str:
@@ -129,5 +115,5 @@ CODES: dict[Code, CodeText] = {
     "expert_imbalance": CodeText("uneven experts", experts),
     "unsteady": CodeText("unsteady steps", _unsteady),
     "profiler_cost": CodeText("recording", _profiler_cost),
-    "nothing": CodeText("nothing", _nothing),
+    "nothing": CodeText("nothing", nothing),
 }  # fmt: skip

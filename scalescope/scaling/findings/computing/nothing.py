@@ -3,14 +3,30 @@
 from collections.abc import Sequence
 
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.finding import EXPOSED, IDLE, EvidenceRow, Finding, Remedy
+from scalescope.scaling.finding import (
+    EXPOSED,
+    FULL_PRECISION,
+    IDLE,
+    LAYOUT_CONVERSIONS,
+    UNALIGNED_PRODUCTS,
+    Cure,
+    EvidenceRow,
+    Finding,
+    Remedy,
+)
 from scalescope.scaling.findings.candidate import Scene
+from scalescope.scaling.findings.computing.habits import habits_of
 from scalescope.scaling.trace.kernel_kinds import MULTIPLYING
 
 _MOST_KINDS = 3
 #: Where so much of the step is communication that nothing hides, or nothing runs, that is no step of which nothing is
 #: lost.
 _MUCH = 0.1
+_CURES: dict[str, Cure] = {
+    FULL_PRECISION: "matrix_units",
+    LAYOUT_CONVERSIONS: "channels_last",
+    UNALIGNED_PRODUCTS: "pad_sides",
+}
 _COMMUNICATION = ("exposed_transfer", "exposed_wait", "exposed_unsplit")
 _IDLE = ("idle_data", "idle_launch", "idle_queued")
 
@@ -28,15 +44,25 @@ def nothing(scene: Scene) -> Finding:
         rows.append(EvidenceRow(kind="figure", name=IDLE, ms=idle, share=idle / scene.step_ms))
     rows += _kinds(analysis)
     rows += _of_peak(scene)
+    wasteful = list(habits_of(scene))
+    rows += wasteful
     return Finding(
         code="nothing",
         ms=None,
         low_ms=None,
         high_ms=None,
         evidence=tuple(rows),
-        remedy=Remedy(cure="faster_kernels"),
+        remedy=Remedy(cure=_cure(scene, wasteful)),
         backed="replay",
     )
+
+
+def _cure(scene: Scene, wasteful: Sequence[EvidenceRow]) -> Cure:
+    """Return what mends the costliest habit that a setting mends, in the settings' own framework."""
+    mended = [row for row in wasteful if row.name in _CURES]
+    if not mended or scene.analysis.framework != "torch":
+        return "faster_kernels"
+    return _CURES[max(mended, key=lambda row: row.ms or 0.0).name]
 
 
 def _kinds(analysis: RunAnalysis) -> Sequence[EvidenceRow]:

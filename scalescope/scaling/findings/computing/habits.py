@@ -1,0 +1,126 @@
+"""What of a step's compute its kernels' names tell to be done the long way: products in full width, layouts to and fro.
+
+Nothing here is a fault around the compute, and what mending it brings no trace tells: each row says how much of a step
+such kernels take. So they stand beside what a step consists of that loses nothing else.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from scalescope.scaling.finding import (
+    DOUBLE_PRECISION,
+    FULL_PRECISION,
+    LAYOUT_CONVERSIONS,
+    SORTED_SCATTERS,
+    UNALIGNED_PRODUCTS,
+    UNFUSED,
+    UNFUSED_OPTIMISER,
+    EvidenceRow,
+)
+from scalescope.scaling.findings.candidate import Scene
+from scalescope.scaling.rank.timeline import COMPUTE
+from scalescope.scaling.trace.kernel_kinds import (
+    COPIES,
+    ELEMENTWISE,
+    MULTIPLYING,
+    OPTIMISER,
+    kind_of,
+)
+
+#: What NVIDIA's libraries call products of fp32 that run on the plain cores (SIMT, FFMA), and what a name has of one
+#: that runs on the matrix units, whatever else.
+_FULL = re.compile(r"_ffma_|(?<![a-z])sgemm|scudnn")
+_MATRIX_UNITS = re.compile(r"tensorop|tf32|tensor\d|hmma|gmma|bf16|(?<![a-z])f16")
+#: Many a kernel of floats takes a scalar in double precision: what a function computes on stands first.
+_DOUBLE = re.compile(r"dgemm|f64f64|d884|functor\w*<double\b")
+#: One operator a kernel, element by element; what gathers by positions is not fused with what comes before.
+_ELEMENTWISE = re.compile(r"(?<!gather_)elementwise_kernel(?!.*(index|gather|scatter))")
+#: Layouts are turned around convolutions where a network's own is not the one that they compute in.
+_LAYOUTS = re.compile(r"nchwtonhwc|nhwctonchw|transpose_[cn]{2}hw2[cn]{2}hw|batched_transpose_\d+x|nhwcaddpadding")
+#: Half-precision products of sides that are no multiples of eight elements are read one or two at a time.
+_UNALIGNED = re.compile(r"tensorop\w*_align[12]\b")
+_INDUCTORS = re.compile(r"^triton_[a-z]+_fused")
+#: One kernel for each operation of an optimizer (`foreach`), or for each parameter; a fused one has a name of its own.
+_FUSED_OPTIMISER = re.compile(r"fused_?optimizer|fused_?(adam|sgd|adagrad|lamb|lion)|adam|lamb_?(stage|kernel)|amp_")
+#: Gradients of what was indexed by a tensor: positions are sorted, so that equal ones can be summed up.
+_SORTED = re.compile(r"indexing_backward|compute_grad_weight|sum_and_scatter|krn_partial|partial_segments")
+
+#: What multiplies in full width is told from this share of the compute on, what is unfused from this one, and all
+#: others from that one.
+_MUCH_FULL, _MUCH_UNFUSED, _MUCH = 0.25, 0.4, 0.05
+
+
+class _Kernel(NamedTuple):
+    name: str
+    lower: str
+    kind: str
+
+
+def _is_full_precision(kernel: _Kernel) -> bool:
+    return kernel.kind in MULTIPLYING and bool(_FULL.search(kernel.lower)) and not _MATRIX_UNITS.search(kernel.lower)
+
+
+def _is_double(kernel: _Kernel) -> bool:
+    return bool(_DOUBLE.search(kernel.lower))
+
+
+def _is_unfused_optimiser(kernel: _Kernel) -> bool:
+    return kernel.kind == OPTIMISER and "multi_tensor" in kernel.lower and not _FUSED_OPTIMISER.search(kernel.lower)
+
+
+def _is_unfused(kernel: _Kernel) -> bool:
+    return kernel.kind in (ELEMENTWISE, COPIES) and bool(_ELEMENTWISE.search(kernel.lower))
+
+
+#: The figure's name, from which share of the compute on it is told, and which kernels it counts.
+_HABITS: tuple[tuple[str, float, Callable[[_Kernel], bool]], ...] = (
+    (DOUBLE_PRECISION, _MUCH, _is_double),
+    (FULL_PRECISION, _MUCH_FULL, _is_full_precision),
+    (UNALIGNED_PRODUCTS, _MUCH, lambda one: one.kind in MULTIPLYING and bool(_UNALIGNED.search(one.lower))),
+    (LAYOUT_CONVERSIONS, _MUCH, lambda one: bool(_LAYOUTS.search(one.lower))),
+    (SORTED_SCATTERS, 2 * _MUCH, lambda one: bool(_SORTED.search(one.lower))),
+    (UNFUSED_OPTIMISER, 2 * _MUCH, _is_unfused_optimiser),
+    (UNFUSED, _MUCH_UNFUSED, _is_unfused),
+)
+
+
+def habits_of(scene: Scene) -> Iterator[EvidenceRow]:
+    """Yield what of the compute on devices is done the long way, by habit: ms a step and its share of the compute."""
+    if scene.replayer.on_cpu:
+        return  # operators' names tell no precision and no layout
+    yield from habits(*_times(scene))
+
+
+def habits(ns_by_name: Mapping[str, float], calls_by_name: Mapping[str, float]) -> Iterator[EvidenceRow]:
+    """Yield the habits of kernels by what each name takes and how often it runs, on the mean rank and step."""
+    kernels = [_Kernel(name, name.lower(), kind_of(name)) for name in ns_by_name]
+    whole = sum(ns_by_name.values())
+    compiled = any(_INDUCTORS.match(one.name) for one in kernels)
+    for figure, least, counts in _HABITS:
+        if figure == UNFUSED and compiled:
+            continue  # what is left alone of a compiled step stays so
+        own = [one.name for one in kernels if counts(one)]
+        ns = sum(ns_by_name[name] for name in own)
+        if ns >= least * whole > 0:
+            calls = sum(calls_by_name[name] for name in own)
+            yield EvidenceRow(kind="figure", name=figure, ms=ns / 1e6, calls=calls, share=ns / whole)
+
+
+def _times(scene: Scene) -> tuple[dict[str, float], dict[str, float]]:
+    graph = scene.replayer.graph
+    steps = set(graph.step_numbers)
+    scale = max(1, len(graph.ranks) * len(steps))
+    ns: dict[str, float] = {}
+    calls: dict[str, float] = {}
+    for at in _computing(scene):
+        node = graph.activities[at]
+        if node.step in steps:
+            ns[node.name] = ns.get(node.name, 0.0) + (node.traced_end - node.traced_start) / scale
+            calls[node.name] = calls.get(node.name, 0.0) + 1 / scale
+    return ns, calls
+
+
+def _computing(scene: Scene) -> Sequence[int]:
+    activities = scene.replayer.graph.activities
+    return [at for at, node in enumerate(activities) if node.kind == COMPUTE]

@@ -1,0 +1,66 @@
+"""A host without another rank to compare with: interrupted now here and now there, or held up where its program is."""
+
+import numpy as np
+
+from scalescope.report.text.findings import because
+from scalescope.scaling.evidence.causes.common_steps import CommonSteps
+from scalescope.scaling.evidence.causes.starvation import starved_causes
+from scalescope.scaling.evidence.gaps import Located
+from scalescope.scaling.evidence.host_evidence import HostEvidence
+from scalescope.scaling.evidence.interruptions import interruptions, interruptions_alone
+from scalescope.scaling.finding import EvidenceRow, Finding
+
+MS = 1_000_000
+STEPS, PLACES, PASSES = 5, 10, 20
+
+
+def stretches(long: dict[tuple[int, int, int], float]) -> Located:
+    """Ten places to which a host comes 20 times a step for 0.05 ms; by (step, place, pass) some last longer, ms."""
+    rows = [(step, place, at) for step in range(STEPS) for place in range(PLACES) for at in range(PASSES)]
+    length = np.array([round(MS * long.get(row, 0.05)) for row in rows], np.int64)
+    starts = np.concatenate(([0], np.cumsum(length)[:-1] + 1000))
+    step, place = (np.array([row[column] for row in rows], np.int64) for column in (0, 1))
+    nothing = np.zeros(len(rows), bool)
+    return Located(starts, starts + length, step, place, np.full((4, PLACES), -1), nothing, nothing)
+
+
+#: In each step at eight places, as on a core that others use, too: a turn of theirs is 8 ms.
+EVERYWHERE = {(step, place, (7 * step + 3 * place) % PASSES): 8.0 for step in range(STEPS) for place in range(8)}
+
+
+def test_a_host_that_is_interrupted_at_the_same_places_in_most_steps_is_interrupted_all_the_same() -> None:
+    """The longest stretch of such a place is as long in most steps, and was taken for what the place takes."""
+    assert interruptions(stretches(EVERYWHERE), STEPS) is None
+    found = interruptions_alone(stretches(EVERYWHERE), STEPS)
+    assert found is not None and (found.places, found.count) == (8, (8,) * STEPS)
+    assert np.mean(found.ns) == 8 * (8.0 - 0.05) * MS
+
+
+def causes(long: dict[tuple[int, int, int], float], step_ms: float = 100.0) -> list[tuple[str, int | None, float]]:
+    steps = (round(step_ms * MS),) * STEPS
+    none = (0,) * STEPS
+    evidence = HostEvidence(
+        on_cpu=False, steps=tuple(range(STEPS)), step_ns=steps, busy_ns=steps, waiting_ns=none, loading_ns=none,
+        gap_ns=none, recording_ns=none, launches=none, kernels=none, kernel_ns=none, late_ns=none,
+        interruptions_alone=interruptions_alone(stretches(long), STEPS),
+    )  # fmt: skip
+    return [(one.code, one.rank, one.typical_ns / MS) for one in starved_causes(CommonSteps({0: evidence}))]
+
+
+def test_a_lone_host_that_is_interrupted_everywhere_is_starved() -> None:
+    """*Launching costs at most 40.5 ms* was told of a step of 76 ms on one core that two other processes use."""
+    ((code, rank, ms),) = causes(EVERYWHERE)
+    assert (code, rank) == ("host_starved", None) and round(ms, 1) == 63.6
+
+
+def test_what_a_program_does_at_its_own_place_is_no_interruption() -> None:
+    assert not causes({(step, 4, 9): 20.0 for step in range(STEPS)})  # it sleeps there, in each step
+    assert not causes({(1, place, 3): 2.0 for place in range(8)})  # one bad step
+    assert not causes({(step, step, 3): 4.0 for step in range(STEPS)})  # once a step, as undisturbed hosts may be
+    assert not causes(EVERYWHERE, step_ms=10_000.0)  # too little of the step
+
+
+def test_loading_that_nobody_annotated_is_told_with_how_long_it_takes() -> None:
+    gap = EvidenceRow(kind="figure", name="gap_before aten::empty", ms=11.6, calls=1.0)
+    finding = Finding(code="data_loading", ms=11.4, low_ms=8.1, high_ms=14.7, backed="replay", evidence=(gap,))
+    assert because(finding).startswith("the hosts load data for 11.6 ms a step while the device")
