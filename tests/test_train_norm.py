@@ -183,8 +183,8 @@ def test_compiled_blocks_are_torchs_and_move_statistics_once(how: Callable[[nn.M
     torch.testing.assert_close(loss, expected)
     for (name, parameter), twin in zip(ours.named_parameters(), theirs.parameters(), strict=True):
         assert gap(parameter.grad, twin.grad) < 1e-9, name
-    for buffer, twin in zip(ours.buffers(), theirs.buffers(), strict=True):
-        torch.testing.assert_close(buffer, twin)
+    for buffer, other in zip(ours.buffers(), theirs.buffers(), strict=True):
+        torch.testing.assert_close(buffer, other)
 
 
 def resnet(kind: str) -> Network:

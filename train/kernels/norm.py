@@ -119,7 +119,7 @@ class _NormRelu(torch.autograd.Function):
 
 
 def _norm_relu(*arguments: Tensor | bool | None) -> Any:
-    return _NormRelu.apply(*arguments)
+    return _NormRelu.apply(*arguments)  # type: ignore[no-untyped-call]
 
 
 torch._dynamo.allow_in_graph(_norm_relu)  # traced below autograd, as a custom operator's gradient is
