@@ -22,6 +22,7 @@ class GlooJob:
     """Ranks side by side: each has its own instant, ns, and they meet in all-reduces."""
 
     world_size: int = 2
+    view_ns: int | None = 1_000  # of the view in each operator; None: there is none, as in a compiled step
     now: dict[int, int] = field(default_factory=dict)
     events: dict[int, list[Json]] = field(default_factory=dict)
     begun: dict[int, int] = field(default_factory=dict)  # when each rank's step did
@@ -49,7 +50,8 @@ class GlooJob:
             for _ in range(calls):
                 begin = self.now[one]
                 self.now[one] = begin + round(ms * 1e6 / calls)
-                self._event(one, "cpu_op", "aten::view", begin + 1, begin + 1_001)  # any host has quick ones
+                if self.view_ns is not None:
+                    self._event(one, "cpu_op", "aten::view", begin + 1, begin + 1 + self.view_ns)
                 self._event(one, "cpu_op", name, begin, self.now[one])
                 self.now[one] += 2_000
 

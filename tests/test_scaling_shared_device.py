@@ -2,15 +2,17 @@
 
 from scalescope.report.text.findings import because
 from scalescope.scaling.finding import OWN_TURNS, EvidenceRow, Finding
-from scalescope.scaling.findings.computing.shared_device import Launch, find_turns
+from scalescope.scaling.findings.computing.shared_device import TimedLaunch, find_turns
 
 STEPS, KERNELS = 6, 40
 
 
-def launches(longer: dict[tuple[int, int], float], away: dict[tuple[int, int], float] | None = None) -> list[Launch]:
+def launches(
+    longer: dict[tuple[int, int], float], away: dict[tuple[int, int], float] | None = None
+) -> list[TimedLaunch]:
     """40 kernels of 0.2 ms in 6 steps; by (step, kernel) some are longer, or begin later than they need, ms."""
     return [
-        Launch(("gemm", 64, kernel), step, 200_000 + 1e6 * longer.get((step, kernel), 0.0),
+        TimedLaunch(("gemm", 64, kernel), step, 200_000 + 1e6 * longer.get((step, kernel), 0.0),
                1e6 * (away or {}).get((step, kernel), 0.0))
         for step in range(STEPS) for kernel in range(KERNELS)
     ]  # fmt: skip
@@ -41,7 +43,8 @@ def test_what_a_job_does_itself_is_nobody_elses_turn() -> None:
 
 def test_steps_that_do_not_do_the_same_tell_nothing() -> None:
     other = [
-        Launch((f"gemm_{one.step}", 64, one.place[2]), one.step, one.work_ns, 0.0) for one in launches(HERE_AND_THERE)
+        TimedLaunch((f"gemm_{one.step}", 64, one.place[2]), one.step, one.work_ns, 0.0)
+        for one in launches(HERE_AND_THERE)
     ]
     assert find_turns(other, STEPS) is None
     assert find_turns([one for one in launches(HERE_AND_THERE) if one.step < 2], 2) is None

@@ -39,7 +39,7 @@ Place = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
-class Launch:
+class TimedLaunch:
     place: Place
     step: int
     work_ns: float
@@ -89,9 +89,9 @@ def shared_device(scene: Scene) -> Iterator[Candidate]:
     )
 
 
-def find_turns(launches: list[Launch], steps: int) -> Turns | None:
+def find_turns(launches: list[TimedLaunch], steps: int) -> Turns | None:
     """Return what launches take longer by turns; None where that is the job's own, or too little to tell."""
-    by_place: dict[Place, list[Launch]] = {}
+    by_place: dict[Place, list[TimedLaunch]] = {}
     for one in launches:
         by_place.setdefault(one.place, []).append(one)
     common = {place: own for place, own in by_place.items() if len(own) >= max(_LEAST_STEPS, MOST_STEPS * steps)}
@@ -132,7 +132,7 @@ def _middle(ratios: list[tuple[float, float]]) -> float:
     return ordered[int(np.searchsorted(passed, passed[-1] / 2))][0]
 
 
-def _launches(scene: Scene) -> list[Launch]:
+def _launches(scene: Scene) -> list[TimedLaunch]:
     graph, side = scene.replayer.traced, scene.side
     found = []
     for (_, step), own in side.launches.items():
@@ -145,5 +145,5 @@ def _launches(scene: Scene) -> list[Launch]:
                 key = node.name, node.blocks
                 ordinals[key] = ordinals.get(key, -1) + 1
                 work = float(node.traced_end - node.traced_start)
-                found.append(Launch((*key, ordinals[key]), step, work, node.beyond_ns))
+                found.append(TimedLaunch((*key, ordinals[key]), step, work, node.beyond_ns))
     return found
