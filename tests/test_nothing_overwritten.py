@@ -140,6 +140,13 @@ def test_what_a_verb_wrote_itself_is_written_again(call: list[str], tmp_path: Pa
     assert out.stat().st_mtime > 0 and len(out.read_bytes()) == pytest.approx(len(first), rel=0.05)
 
 
+def test_a_script_is_no_markdown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (script := tmp_path / "train.py").write_text("import torch\n")
+    assert front_door.main(["analyze", str(TRACE.parent), "--markdown", str(script)]) == 2
+    assert "that is no Markdown, and would be overwritten" in capsys.readouterr().err
+    assert script.read_text() == "import torch\n"
+
+
 def test_a_flag_that_prints_gives_its_path_back(capsys: pytest.CaptureFixture[str]) -> None:
     """`analyze --json TRACES` is "print, of TRACES" where nothing else is given and they are there."""
     assert front_door.main(["analyze", "--json", str(TRACE.parent)]) == 0

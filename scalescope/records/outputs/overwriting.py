@@ -29,6 +29,8 @@ _RECORDED = frozenset(
      "tried.jsonl", "jobs.jsonl"}
 )  # fmt: skip
 _FOLDERS_OF_RUNS = frozenset({"traces", "checkpoints", "flight_recorder", "logs"})
+#: Any text may be Markdown; a script's name says that it is none.
+_OF_MARKDOWN = ("", ".md", ".markdown", ".txt")
 _WHAT: dict[OutputKind, str] = {
     "page": "no page",
     "json": "no JSON",
@@ -97,7 +99,7 @@ def _other_than(kind: OutputKind, target: Path) -> str | None:
     fits = {
         "page": False,
         "json": is_json,
-        "markdown": not is_json and b"\0" not in head,
+        "markdown": not is_json and b"\0" not in head and target.suffix.lower() in _OF_MARKDOWN,
         "csv": text.startswith(b"operation,"),
         "bundle": False,
     }[kind]
