@@ -3,13 +3,13 @@
 import gzip
 import json
 import math
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from scalescope.cli import front_door
 from scalescope.records.rows import StepPhase, StepRow

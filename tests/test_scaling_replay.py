@@ -1,7 +1,6 @@
 """A traced step can be replayed: what waits for what is told well enough to give the step back, and to change it."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from scalescope.records.errors import RunError, UserError
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE, COPY

@@ -7,11 +7,12 @@ the buckets' all-reduces; that the one adds up to the other, bucket by bucket, i
 """
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import compress
 from operator import attrgetter
 
 import numpy as np
+from msgspec.structs import replace
 
 from scalescope.records.operations import REDUCE_ON_ALL
 from scalescope.scaling.rank.timeline import COMPUTE

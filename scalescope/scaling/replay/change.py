@@ -1,8 +1,8 @@
 """What can be changed of a step, and how each change looks in its graph."""
 
-from dataclasses import replace
-
 import msgspec
+import numpy as np
+from msgspec.structs import replace
 
 from scalescope.records.errors import UserError
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE
@@ -73,7 +73,9 @@ def free_data(graph: Graph) -> None:
 def free_host(graph: Graph) -> None:
     """Let launching take no time; loading data still takes its own."""
     for rank, calls in graph.calls.items():
+        columns = graph.call_columns(rank)
         graph.calls[rank] = [replace(call, think_ns=call.data_ns, duration_ns=0.0) for call in calls]
+        graph.keep_calls(rank, {**columns, "think_ns": columns["data_ns"], "duration_ns": np.zeros(len(calls))})
 
 
 def perfect_overlap(graph: Graph) -> None:

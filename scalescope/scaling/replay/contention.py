@@ -14,9 +14,9 @@ cent. Its interval is over (rank, step) pairs, as a bootstrap would draw them.
 import random
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.rank.timeline import COMMUNICATION, COMPUTE

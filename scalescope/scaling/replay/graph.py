@@ -1,19 +1,21 @@
 """The structure that a replay follows: activities of all ranks, the hosts' calls, and what waits for what."""
 
+import dataclasses
 from array import array
 from collections.abc import Mapping, MutableSequence, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from scalescope.scaling.replay.node_columns import Array, NodeColumns
 
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(slots=True)
-class Activity:
+class Activity(msgspec.Struct, gc=False):
     """A node of the replay: something that runs on one stream of one rank."""
 
     rank: int
@@ -36,8 +38,7 @@ class Activity:
     wait_ns: float = -1.0  # of a collective that is no transfer of several: how long it waited; below 0: not told
 
 
-@dataclass(slots=True)
-class HostCall:
+class HostCall(msgspec.Struct, gc=False):
     """A node of the replay: a call of a rank's host, `think_ns` after the one before it returned."""
 
     think_ns: float
@@ -51,8 +52,7 @@ class HostCall:
     hands_over: int = -1  # the collective (its activity) that this call is a part of handing over
 
 
-@dataclass(slots=True)
-class Transfer:
+class Transfer(msgspec.Struct):
     """A collective: its members, an activity a rank, and the work of moving its data, once all have begun."""
 
     members: dict[int, int]
@@ -67,8 +67,7 @@ class Transfer:
     whole: bool = True  # else a member of its group has no trace: who waited, and how long, is not told
 
 
-@dataclass(slots=True)
-class Gradient:
+class Gradient(msgspec.Struct, gc=False):
     """One parameter's gradient on one rank, put into its bucket by this activity."""
 
     activity: int
@@ -76,8 +75,7 @@ class Gradient:
     element_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Contention:
+class Contention(msgspec.Struct, frozen=True, gc=False):
     """How compute and communication slow each other where they run side by side.
 
     `inflation`: ms by which compute takes longer for each ms that it would take alone, where a collective (waiting or
@@ -159,7 +157,7 @@ class Graph:
 
     def copy(self) -> "Graph":
         """Return a graph that can be changed without touching this one."""
-        return replace(
+        return dataclasses.replace(
             self,
             activities=list(self.activities),
             work_ns=self.work_ns[:],
@@ -176,6 +174,10 @@ class Graph:
     def call_columns(self, rank: int) -> Mapping[str, Array]:
         """Return fields of a rank's calls by their names, an array each, which are not to be changed."""
         return self.shared.calls_of(rank).of(self.calls[rank])
+
+    def keep_calls(self, rank: int, columns: Mapping[str, Array]) -> None:
+        """Take over the columns of a rank's calls, which were made of them: nobody need read those."""
+        self.shared.calls_of(rank).keep(self.calls[rank], columns)
 
     def inflation(self) -> Floats:
         """Return by how much each activity is slowed by a collective beside it, under this graph's contention."""

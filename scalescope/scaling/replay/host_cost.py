@@ -8,10 +8,11 @@ host as far ahead of its device, as it ends up in a first replay.
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.replay.engine.timing import Timing
@@ -94,13 +95,16 @@ def _less(graph: Graph, rank: int, before: Floats, during: Floats) -> list[HostC
     think = np.maximum(calls["think_ns"] - before, 0.0)
     data = np.minimum(calls["data_ns"], think)
     duration = np.maximum(calls["duration_ns"] - during, 0.0)
-    found = [
-        HostCall(on_the_way, loads, inside, call.launches, call.awaits, call.room, call.until_ns, call.thread,
-                 call.hands_over)
-        for call, on_the_way, loads, inside in zip(
-            graph.calls[rank], think.tolist(), data.tolist(), duration.tolist(), strict=True
-        )
-    ]  # fmt: skip
+    rest = (
+        calls["launches"],
+        calls["awaits"],
+        calls["room"].astype(bool),
+        calls["until_ns"],
+        [call.thread for call in graph.calls[rank]],
+        calls["hands_over"],
+    )
+    fields = (field if isinstance(field, list) else field.tolist() for field in (think, data, duration, *rest))
+    found = list(map(HostCall, *fields))
     graph.shared.calls_of(rank).keep(found, {**calls, "think_ns": think, "data_ns": data, "duration_ns": duration})
     return found
 

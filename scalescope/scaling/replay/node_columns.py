@@ -30,7 +30,7 @@ class NodeColumns(Generic[One]):
         self._origin: list[One] | None = None
         self._of_origin: dict[str, Array] = {}
         self._first: list[One] = []
-        self._place: dict[int, int] = {}  # by an object's identity: where in the first list it is
+        self._place: dict[int, int] | None = None  # by an object's identity: where in the first list it is
         self._of_first: dict[str, Array] = {}
         self._last: list[One] = []
         self._of_last: dict[str, Array] = {}
@@ -60,7 +60,7 @@ class NodeColumns(Generic[One]):
                 return self._read_over(
                     {name: _longer(one, len(objects)) for name, one in self._of_first.items()}, objects, new
                 )
-        rows = np.fromiter(map(self._place.get, map(id, objects), repeat(-1)), np.int64, len(objects))
+        rows = np.fromiter(map(self._places().get, map(id, objects), repeat(-1)), np.int64, len(objects))
         unknown = np.flatnonzero(rows < 0)
         if self._first and 2 * unknown.size <= rows.size:
             return self._read_over({name: one[rows] for name, one in self._of_first.items()}, objects, unknown.tolist())
@@ -68,8 +68,12 @@ class NodeColumns(Generic[One]):
         return self._of_first
 
     def _be_first(self, objects: list[One], columns: dict[str, Array]) -> None:
-        self._first, self._of_first = objects, columns
-        self._place = dict(zip(map(id, objects), range(len(objects)), strict=True))
+        self._first, self._of_first, self._place = objects, columns, None
+
+    def _places(self) -> dict[int, int]:
+        if self._place is None:  # few lists are asked for it
+            self._place = dict(zip(map(id, self._first), range(len(self._first)), strict=True))
+        return self._place
 
     def _others(self, objects: list[One]) -> list[int]:
         """Return where objects are others than the first list's; stretches that are the same are passed over."""

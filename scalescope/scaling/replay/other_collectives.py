@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.buckets import Cut, StepBuckets, cut_by, first_bucket_cap, recut

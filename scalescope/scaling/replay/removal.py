@@ -1,11 +1,11 @@
 """Taking a cause out of a step: what one rank does more, or longer, than the others becomes what the others do."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from scalescope.scaling.rank.timeline import COMMUNICATION, COPY
 from scalescope.scaling.replay.graph import Graph, HostCall, median
@@ -213,13 +213,14 @@ def _free_copies(graph: Graph, rank: int, *, figures: bool) -> None:
 
     A host that reads a figure waits for what computes it, which no other way of copying makes shorter.
     """
-    read = set() if figures else {one.copy for one in reads_of(graph, rank) if _is_figure(graph, rank, one)}
+    reads = reads_of(graph, rank)
+    read = set() if figures else {one.copy for one in reads if _is_figure(graph, rank, one)}
     for stream in graph.order[rank]:
         for at in stream:
             if graph.activities[at].kind == COPY:
                 graph.work_ns[at] = 0.0
     calls = graph.calls[rank]
-    reading = {read.wait for read in reads_of(graph, rank)}  # for what comes before the copy
+    reading = {one.wait for one in reads}  # for what comes before the copy
     for at, call in enumerate(calls):  # a copy out of pageable memory holds the host up, too
         if call.launches >= 0 and graph.activities[call.launches].kind == COPY:
             awaits = call.awaits if at in read else -1

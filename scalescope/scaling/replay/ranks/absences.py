@@ -5,10 +5,11 @@ a late begin that it says nothing of may as well be a dependency that the replay
 same on every rank: what one rank alone has, where the others run the same launch at once, is its device's.
 """
 
+import dataclasses
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from scalescope.scaling.replay.graph import Graph, median
 from scalescope.scaling.replay.ranks.side_by_side import SideBySide
@@ -37,8 +38,8 @@ def keep_absences(graph: Graph, side: SideBySide) -> SideBySide:
                 dispatch[row] += away
                 graph.activities[own.activity[row]] = replace(node, dispatch_ns=node.dispatch_ns + away, beyond_ns=0.0)
                 graph.unexplained_ns[rank] = max(0.0, graph.unexplained_ns[rank] - away)
-            launches[rank, step] = replace(own, dispatch_ns=dispatch)
-    return replace(side, launches=launches, _others={})
+            launches[rank, step] = dataclasses.replace(own, dispatch_ns=dispatch)
+    return dataclasses.replace(side, launches=launches, _others={})
 
 
 def _that_stand_alone(graph: Graph, side: SideBySide) -> Iterator[int]:

@@ -5,10 +5,10 @@ much. So a batch that was waited for comes as long after the one before as it di
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from scalescope.scaling.replay.graph import Graph
 from scalescope.scaling.replay.node_columns import Array

@@ -39,9 +39,10 @@ class Read:
 def reads_of(graph: Graph, rank: int) -> list[Read]:
     """Return a rank's reads, in order; those of a row begin with what computes their values."""
     calls = graph.calls[rank]
+    waiting = [at for at, call in enumerate(calls) if call.awaits >= 0 and not call.room]  # one of many
     found = [
         Read(at, at, at) if _copies_and_waits(graph, calls[at]) else Read(at - 1, at - 1, at)
-        for at in range(len(calls))
+        for at in waiting
         if _copies_and_waits(graph, calls[at]) or (at and _is_read(graph, calls, at))
     ]
     result: list[Read] = []

@@ -1,9 +1,9 @@
 """Several collectives made one: what they carry travels with the last of them, and their hosts hand one over."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from scalescope.scaling.replay.graph import Graph, Transfer
 

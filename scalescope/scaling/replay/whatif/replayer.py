@@ -9,8 +9,9 @@ training spread around those alone, what recording costs, and the steps' own dif
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from scalescope.records.environment import usable_cores
 from scalescope.records.errors import RunError

@@ -6,13 +6,14 @@ traced all the same. What is assumed: inflation, how fast transfers are under co
 training spread around those alone, what recording costs.
 """
 
+import dataclasses
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
 import msgspec
+from msgspec.structs import replace
 
 from scalescope.records.errors import RunError, UserError
 from scalescope.scaling.answer import Replay
@@ -81,7 +82,9 @@ class Unchanged:
         self._rate_known = rate is not None
         self.contention = replace(contention, transfer_rate=rate) if rate is not None else contention
         if not self.on_cpu:
-            self.traced.slowed = slowing_of_launches(replace(self.traced, contention=self.contention), self._aligned)
+            self.traced.slowed = slowing_of_launches(
+                dataclasses.replace(self.traced, contention=self.contention), self._aligned
+            )
         self.graph = self.traced.under(self.contention)
         self.times: CollectiveTimes = known if known is not None else TraceTimes(self.graph.transfers)
         self._assumed_at: dict[int, Assumed] = {}
