@@ -16,7 +16,7 @@ from scalescope.scaling.rank.recorded import standstill
 from scalescope.scaling.rank.step_sources.profiler import PROFILER_STEP
 from scalescope.scaling.rank.step_sources.steps import Steps
 from scalescope.scaling.trace.families import ENGINE_FRAMES
-from scalescope.scaling.trace.intervals import Intervals, Ints, union
+from scalescope.scaling.trace.intervals import Intervals, Ints, is_among, union
 from scalescope.scaling.trace.trace import HostSpans, Ids, Stretches, Trace
 
 Mask = npt.NDArray[np.bool_]
@@ -101,7 +101,7 @@ def host_timeline(trace: Trace, steps: Steps) -> HostTimeline | None:
     instants = np.concatenate([operators.start, operators.end, calls.start, calls.end])
     instants.sort()
     # a launch that waits for room in the device's queue is counted as overhead, too, and is none
-    waits = np.isin(trace.overhead.start, trace.queue_full.start)
+    waits = is_among(trace.overhead.start, trace.queue_full.start)
     overhead = Stretches(
         trace.overhead.start[~waits] + base, trace.overhead.end[~waits] + base, trace.overhead.thread[~waits]
     )
@@ -174,21 +174,25 @@ def _driving_threads(trace: Trace, steps: Steps) -> list[int]:
 def _launched_beside(trace: Trace, threads: list[int]) -> Ints:
     """Return when other threads put work on the device, such as a decoder's, in the trace's own time."""
     calls = trace.runtime
+    launches = np.flatnonzero(_launches(trace))
     others = [
         thread
-        for thread in _launching_threads(trace)
+        for thread in np.unique(calls.thread[launches]).tolist()
         if thread not in threads and not (trace.operators.thread == thread).any()
     ]
-    known = np.isin(calls.thread, others) & np.isin(calls.correlation, trace.activities.correlation)
-    starts: Ints = np.sort(calls.start[known & (calls.correlation > 0)])
+    starts: Ints = np.sort(calls.start[launches[np.isin(calls.thread[launches], others)]])
     return starts
 
 
 def _launching_threads(trace: Trace) -> list[int]:
     """Return the threads whose calls put work on the device: all that is known where no operators were recorded."""
-    calls = trace.runtime
-    known = np.isin(calls.correlation, trace.activities.correlation) & (calls.correlation > 0)
-    return [int(thread) for thread in np.unique(calls.thread[known])]
+    return [int(thread) for thread in np.unique(trace.runtime.thread[_launches(trace)])]
+
+
+def _launches(trace: Trace) -> Mask:
+    """Return which calls put work on the device, as a mask over the trace's."""
+    numbers = trace.runtime.correlation
+    return is_among(numbers, trace.activities.correlation) & (numbers > 0)
 
 
 def _spans(spans: HostSpans, threads: list[int], base: int) -> Spans:

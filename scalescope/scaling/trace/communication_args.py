@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -106,13 +106,19 @@ MULTIPLIES = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::linear": 0
 
 def multiplied_of(args: Args, name: str) -> int:
     """Return the elements of what an operator multiplies weights with; 0 where shapes were not recorded."""
-    if not args.input_dims:
-        return 0
+    elements = _elements_of[MULTIPLIES[name]](args.input_dims) if args.input_dims and name in MULTIPLIES else 0
+    return elements if 0 < elements <= _MOST_ELEMENTS else 0
+
+
+def _elements_at(place: int, dims: bytes) -> int:
+    """Return the elements of an operator's argument at a place, 0 where the shapes do not say."""
     try:
-        elements = _count(msgspec.json.decode(args.input_dims)[MULTIPLIES[name]])
+        return _count(msgspec.json.decode(dims)[place])
     except (msgspec.DecodeError, IndexError, KeyError, TypeError, ValueError, RecursionError):
         return 0
-    return elements if 0 < elements <= _MOST_ELEMENTS else 0
+
+
+_elements_of = {place: _kept(partial(_elements_at, place)) for place in sorted(set(MULTIPLIES.values()))}
 
 
 #: torch's own operators whose ranks send and receive different amounts: outputs, then inputs.

@@ -146,5 +146,6 @@ def split_by_priority(edges: Ints, layers: Sequence[Intervals]) -> Ints:
     for bit in range(len(layers) - 1, -1, -1):
         first_layer[(active >> bit) & 1 == 1] = bit
     window = np.searchsorted(edges, times, side="right") - 1
-    np.add.at(shares, (window, first_layer), durations)
+    # of one index, numpy adds ten times as fast as of two
+    np.add.at(shares.reshape(-1), window * shares.shape[1] + first_layer, durations)
     return shares
