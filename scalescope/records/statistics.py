@@ -4,6 +4,9 @@ an interval leaves; and medians of what is known."""
 import math
 import statistics
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+Number = TypeVar("Number", int, float)
 
 NORMAL_95 = 1.96
 
@@ -102,3 +105,9 @@ def decimals(value: float, half: float | None, most: int = 2) -> int:
     A figure without an interval shows `most`.
     """
     return most if half is None else min(most, digits_of(half * abs(value)))
+
+
+def largest_of_others(values: Sequence[Number]) -> list[Number]:
+    """Return for each of two values or more the largest of the others; among a thousand, at once."""
+    largest, second = sorted(values)[-1:-3:-1]
+    return [second if one == largest else largest for one in values]

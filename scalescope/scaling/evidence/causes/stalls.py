@@ -14,11 +14,12 @@ A gap before a step's first operator may be loading that nobody annotated. It is
 gives to the device first is a batch: a copy out of the host's memory.
 """
 
-from collections.abc import Set
+from collections.abc import Iterator, Set
 
 import msgspec
 import numpy as np
 
+from scalescope.records.statistics import largest_of_others
 from scalescope.scaling.evidence.causes.common_steps import CommonSteps
 from scalescope.scaling.evidence.gaps import SEVERAL, GapLocation, Gaps, PlacedGaps
 from scalescope.scaling.evidence.host_cause import HostCause, HostFigure
@@ -70,21 +71,24 @@ class _Place:
 
     def alone(self, slowness: list[float]) -> list[HostCause]:
         """Return the ranks that stall here longer than the others do."""
+        if len(self.common.ranks) < 2:
+            return []
         found = []
+        lowest_floors = [-one for one in largest_of_others([-gaps.floor_ns for gaps in self._gaps()])]
+        typical_near = largest_of_others([self._typical_near(gaps) for gaps in self._gaps()])
         for at, (rank, row) in enumerate(zip(self.common.ranks, self.rows, strict=True)):
-            if row is None or len(self.common.ranks) < 2 or not self._may_stall(at):
+            if row is None or not self._may_stall(at):
                 continue
             slow = max(slowness[at], 1.0)
-            floors = [self.common.by_rank[other].gaps.floor_ns for other in self.common.ranks if other != rank]
             longest = float(np.median(np.delete(self.longest_near, at, axis=0)))
-            usual_one = slow * max(longest, min(floors), SHORTEST_GAP_NS)
+            usual_one = slow * max(longest, lowest_floors[at], SHORTEST_GAP_NS)
             # a gap shorter than the shortest is not seen on the others, but is there
             usual = slow * max(
                 float(np.median(np.delete(self.ns, at, axis=0))), SHORTEST_GAP_NS * row.count / len(row.ns)
             )
             ns = np.maximum(self.ns[at] - usual, 0)
             stalls = _mostly(self.longest[at]) >= max(_TIMES * usual_one, _LEAST_NS)
-            least = max(_LEAST_NS, round(_TIMES * slow * self._typical_near_others(at)))
+            least = max(_LEAST_NS, round(_TIMES * slow * float(typical_near[at] or SHORTEST_GAP_NS)))
             each_pass = self._at_each_pass(at, row, least, _SHARE)
             if (stalls or each_pass) and _mostly(ns) >= _SHARE * self.common.step_ns:
                 beyond = np.rint(self.ns[at] - usual).astype(np.int64)
@@ -92,13 +96,12 @@ class _Place:
                 found.append(msgspec.structs.replace(cause, each_pass_ns=_typical_ns(row) if each_pass else 0))
         return found
 
-    def _typical_near_others(self, at: int) -> float:
-        """Return what a gap that has a neighbour in common typically takes on the other ranks; the longest of those."""
-        others = (other for other in self.common.ranks if other != self.common.ranks[at])
-        near = (
-            one for other in others for one in self.common.by_rank[other].gaps.places if _near(one.place, self.place)
-        )
-        return float(max((_typical_ns(one) for one in near), default=0) or SHORTEST_GAP_NS)
+    def _gaps(self) -> Iterator[Gaps]:
+        return (self.common.by_rank[rank].gaps for rank in self.common.ranks)
+
+    def _typical_near(self, gaps: Gaps) -> int:
+        """Return what a rank's gap with a neighbour in common typically takes; of several the longest, of none 0."""
+        return max((_typical_ns(one) for one in gaps.places if _near(one.place, self.place)), default=0)
 
     def _at_each_pass(self, at: int, row: PlacedGaps, least_ns: int, share: float) -> bool:
         """Tell whether a rank's host stands still for so long, typically, whenever it comes here, in steps alike."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from scalescope.records.statistics import half_of_mean
+from scalescope.records.statistics import half_of_mean, largest_of_others
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.answer_rows import StepSplit
 from scalescope.scaling.finding import IN_STEPS, Code, Cure, EvidenceRow, Finding, Remedy, ranked, weight
@@ -58,16 +58,21 @@ def ranks_apart(analysis: RunAnalysis) -> list[Finding]:
     steps = min(map(len, by_rank.values()))
     whole = mean_step_ms(analysis, "window")
     found = []
-    for rank, own in by_rank.items():
-        others = [theirs for other, theirs in by_rank.items() if other != rank]
+    # the others' usual step: one of them may be held up in a single one
+    usual = {
+        part: [statistics.median(step.part_ms(part) for step in own[:steps]) for own in by_rank.values()]
+        for part in _PARTS
+    }
+    most_of_others = {part: largest_of_others(each) for part, each in usual.items()}
+    for place, (rank, own) in enumerate(by_rank.items()):
         for part, (code, cure) in _PARTS.items():
-            # the others' usual step: one of them may be held up in a single one
-            most = max(statistics.median(step.part_ms(part) for step in theirs[:steps]) for theirs in others)
+            most = most_of_others[part][place]
             mine = [step.part_ms(part) for step in own[:steps]]
             beyond = [one - most for one in mine]
             apart = sum(ms >= _SHARE * whole and one >= _TIMES * most for ms, one in zip(beyond, mine, strict=True))
             if apart < _MOST_STEPS * steps:
                 continue
+            others = [theirs for other, theirs in by_rank.items() if other != rank]
             waited = [
                 statistics.fmean(_waited(theirs[at]) for theirs in others) - _waited(own[at]) for at in range(steps)
             ]
