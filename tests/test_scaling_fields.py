@@ -2,14 +2,13 @@
 
 import gzip
 import json
-from dataclasses import fields as dataclass_fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec import structs
+from msgspec import Struct, structs
 
 from scalescope.scaling.trace import columns, reader
 from scalescope.scaling.trace.events import EXACT_FLOAT_US, Args, decode_events
@@ -78,12 +77,11 @@ def test_c_takes_what_kineto_writes_and_reads_the_same(path: Path) -> None:
 
 def contents(trace: Trace) -> dict[str, object]:
     found: dict[str, object] = {}
-    for one in dataclass_fields(trace):
-        value = getattr(trace, one.name)
-        if hasattr(value, "__slots__") and not isinstance(value, Path) and one.name != "header":
-            found |= {f"{one.name}.{slot}": getattr(value, slot).tolist() for slot in value.__slots__}
+    for name, value in structs.asdict(trace).items():
+        if isinstance(value, Struct) and name != "header":
+            found |= {f"{name}.{field}": column.tolist() for field, column in structs.asdict(value).items()}
         else:
-            found[one.name] = value
+            found[name] = value
     return found
 
 

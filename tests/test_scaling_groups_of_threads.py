@@ -1,9 +1,9 @@
 """gloo's records name no process group: the threads that run them tell it, and what other ranks run at the time."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from scalescope.scaling.rank.collective import ListedGroup, RankCollective
 from scalescope.scaling.rank.roles import Role

@@ -1,10 +1,11 @@
 """A panel: one claim, its charts, and the table of their figures."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
+
+import msgspec
 
 from scalescope.report.drawing.tables import Column, Table
 
@@ -13,8 +14,7 @@ Spec = dict[str, Any]
 NO_DRAWING = "Drawing charts needs altair and vl-convert-python, which are not installed here."
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(msgspec.Struct, frozen=True):
     """One entry of a chart's legend."""
 
     name: str
@@ -22,21 +22,19 @@ class Key:
     meaning: str = ""
 
 
-@dataclass(frozen=True)
-class Panel:
+class Panel(msgspec.Struct, frozen=True):
     """One claim and its evidence. Without charts, `reason` says why there are none."""
 
     key: str
     title: str
     sentence: str
     table: Table
-    charts: list[Spec] = field(default_factory=list)
+    charts: list[Spec] = msgspec.field(default_factory=list)
     legend: Sequence[Key] = ()
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(msgspec.Struct, frozen=True):
     key: str
     title: str
     panels: list[Panel]

@@ -1,12 +1,11 @@
 """The parts of a step, as people meet them: name, meaning, colour, and what helps when one of them is the loss."""
 
-from dataclasses import dataclass
+import msgspec
 
 from scalescope.scaling.answer_rows import PARTS
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """One part of the partition of a step (docs/concepts.md). Its two colours, for a light and a dark page, are the
     same everywhere."""
 

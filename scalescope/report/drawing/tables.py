@@ -1,7 +1,8 @@
 """A table once, shown four ways: terminal, HTML, CSV and W&B."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from scalescope.report.drawing.numbers import figure
 
@@ -11,8 +12,7 @@ Cell = str | int | float | None
 ABSENT = "–"
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """`key` is the machine's name, unit included; `title` and `unit` are the reader's. No digits: text."""
 
     key: str
@@ -40,13 +40,12 @@ def without_middle(name: str, longest: int) -> str:
     return name if len(name) <= longest else f"{name[:head]}…{name[len(name) - (longest - head - 1) :]}"
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """Rows under columns. `reasons` says, by column key, why a value of that column is missing."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
-    reasons: dict[str, str] = field(default_factory=dict)
+    reasons: dict[str, str] = msgspec.field(default_factory=dict)
     note: str = ""
 
     def absent(self) -> list[tuple[list[str], str]]:

@@ -6,7 +6,6 @@ need not be: the step as run is the same at all of them.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
@@ -64,8 +63,7 @@ class Untraced(msgspec.Struct, frozen=True):
     source: Literal["steps", "given", "metadata"]
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
+class Calibration(msgspec.Struct, frozen=True):
     """What recording costs, and the step without it, ns."""
 
     recording: Recording
@@ -74,15 +72,14 @@ class Calibration:
     reason: Reason | None = None
 
 
-@dataclass(slots=True)
-class _Replays:
+class _Replays(msgspec.Struct):
     """Replayed steps, ns, by the scale of recording's cost."""
 
     graph: Graph
     cost: HostCost
-    steps: dict[float, float] = field(default_factory=dict)
-    first: dict[float, float] = field(default_factory=dict)
-    starts: dict[float, Mapping[int, Start]] = field(default_factory=dict)
+    steps: dict[float, float] = msgspec.field(default_factory=dict)
+    first: dict[float, float] = msgspec.field(default_factory=dict)
+    starts: dict[float, Mapping[int, Start]] = msgspec.field(default_factory=dict)
     devices: float = 1.0  # how many times as long the graph's devices take as in the trace
 
     def on_slower_devices(self, times: float) -> "_Replays":

@@ -10,7 +10,6 @@ Gaps are added up by their place, which is the same in every step and on every r
 and the one that it lies in. Only so can a stall be told from what a place always takes.
 """
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 import msgspec
@@ -102,8 +101,7 @@ def locate(host: HostTimeline, stretches: Intervals, loading: Intervals) -> "Loc
     return Located(*stretches, step, place.reshape(-1).astype(np.int64), found, inside >= 0, computes)
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
+class Located(msgspec.Struct, frozen=True):
     """Quiet stretches, ascending, with their step and place."""
 
     starts: Ints

@@ -6,8 +6,8 @@ waits for it.
 """
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -25,8 +25,7 @@ Mask = npt.NDArray[np.bool_]
 SHORTEST_GAP_NS = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Spans:
+class Spans(msgspec.Struct, frozen=True):
     """Host events, ascending by start. Times in absolute ns."""
 
     start: Ints
@@ -49,8 +48,7 @@ class Spans:
         return Intervals(self.start, self.end)
 
 
-@dataclass(frozen=True, slots=True)
-class HostTimeline:
+class HostTimeline(msgspec.Struct, frozen=True):
     """The threads that drive training. Step k is `[edges[k], edges[k + 1])`, absolute ns; one step where none is named.
 
     `recording`: when the profiler works and the host stands still, a disjoint set: between two ProfilerSteps, which

@@ -6,8 +6,8 @@ rank works on what it receives, and sends it on.
 """
 
 import re
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from scalescope.scaling.trace.trace import Trace
@@ -15,8 +15,7 @@ from scalescope.scaling.trace.trace import Trace
 _FORWARD = re.compile(r"PP:(\d{1,6})F(\d{1,6})")
 
 
-@dataclass(frozen=True, slots=True)
-class ForwardPasses:
+class ForwardPasses(msgspec.Struct, frozen=True):
     """Of one rank in a step."""
 
     stages: int

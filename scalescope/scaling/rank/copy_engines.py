@@ -7,9 +7,9 @@ one's end the collective moves data. What it waits for, its partners, is no acti
 before the first copy, and how much of that is waiting a trace does not tell.
 """
 
-from dataclasses import dataclass, replace
-
+import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from scalescope.scaling.rank.communication import CommunicationCall, communication_calls, is_own_launch
 from scalescope.scaling.rank.launches import find_launches
@@ -91,8 +91,7 @@ def _between_ranks(trace: Trace, call: CommunicationCall) -> bool:
     return trace.communications[call.index].group_size != 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Groups:
+class _Groups(msgspec.Struct, frozen=True):
     """Which activities are of one collective: by its call, or early ones by their correlation."""
 
     activities: Activities

@@ -4,7 +4,6 @@ What a projection or an in-situ efficiency needs of a trace, kept small. Times a
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -33,8 +32,7 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
         return self.end - self.ready
 
 
-@dataclass(frozen=True, slots=True)
-class RankExchanges:
+class RankExchanges(msgspec.Struct, frozen=True):
     """One rank's collectives inside its windows, ascending by when they could move data."""
 
     edges: Ints  # of the steps' windows

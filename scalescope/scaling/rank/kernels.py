@@ -6,10 +6,10 @@ add up to its compute exactly. Of each share it is told how much of it which col
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from scalescope.scaling.rank.partition import Windows
@@ -24,8 +24,7 @@ class KernelTime(NamedTuple):
     total_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class KernelTable:
+class KernelTable(msgspec.Struct, frozen=True):
     """One rank's compute kernels by (name, ordinal of that name in the step). In columns: a study keeps one a rank."""
 
     steps: int  # of the rank

@@ -10,10 +10,10 @@ waits for the device has ended when that returns: where traces say otherwise, th
 hold. A stream runs things in the order of their launches; where many are not in it, correlations lead to other calls.
 """
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from scalescope.scaling.trace.intervals import Ints
 from scalescope.scaling.trace.trace import KERNEL, Trace

@@ -7,7 +7,6 @@ same.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -49,8 +48,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
         return Partition(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
 
 
-@dataclass(frozen=True, slots=True)
-class Windows:
+class Windows(msgspec.Struct, frozen=True):
     """Consecutive device steps: step i is `[edges[i], edges[i + 1])`. Times are absolute ns."""
 
     numbers: list[int]  # the ProfilerStep's number
@@ -61,8 +59,7 @@ class Windows:
         return len(self.numbers)
 
 
-@dataclass(frozen=True, slots=True)
-class OneRankShares:
+class OneRankShares(msgspec.Struct, frozen=True):
     """What one rank's trace alone can say: the partition with communication still in one piece."""
 
     windows: Windows

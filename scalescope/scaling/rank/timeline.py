@@ -1,7 +1,6 @@
 """What ran on one rank's device, in order: each activity with its kind, its launch and its step."""
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -21,8 +20,7 @@ COMPUTE, COMMUNICATION, COPY = 0, 1, 2
 Mask = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class Timeline:
+class Timeline(msgspec.Struct, frozen=True):
     """One rank's device activities, ascending by start. Times are absolute ns."""
 
     start: Ints

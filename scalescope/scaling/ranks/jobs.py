@@ -15,8 +15,9 @@ A file that is there twice counts once: two ranks never do the same in the same 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+
+import msgspec
 
 from scalescope.records.operations import PAIRWISE
 from scalescope.scaling.answer import Apart, StepSource
@@ -46,8 +47,7 @@ _OF_WINDOWS: tuple[Apart, ...] = ("times", "steps", "collectives")
 _MadeBy = tuple[int | None, str | None, str | None]
 
 
-@dataclass(frozen=True)
-class FoundJob:
+class FoundJob(msgspec.Struct, frozen=True):
     """The files of one job: each with the rank it is of."""
 
     ranks: dict[int, RankReading]

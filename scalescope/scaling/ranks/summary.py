@@ -1,12 +1,13 @@
 """What one rank's trace says by itself: read once, kept small, so that a thousand ranks fit beside each other."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from scalescope.scaling.answer import StepSource
 from scalescope.scaling.evidence.host_evidence import HostEvidence, collect_host_evidence
@@ -45,8 +46,7 @@ _COPYING = ("cudaMemcpy", "cudaMemset", "cuMemcpy", "cuMemset")
 _WORKED_ON = 0.05
 
 
-@dataclass(frozen=True, slots=True)
-class Evidence:
+class Evidence(msgspec.Struct, frozen=True):
     """What speaks for or against a trace. Counts."""
 
     events: int
@@ -72,8 +72,7 @@ class Evidence:
     updates: tuple[int, ...] = ()  # how often the optimizer stepped in each ProfilerStep, where it is annotated
 
 
-@dataclass(frozen=True, slots=True)
-class RankSummary:
+class RankSummary(msgspec.Struct, frozen=True):
     """One rank's share of the analysis. Times are absolute ns on the rank's own clock."""
 
     path: Path
@@ -91,7 +90,7 @@ class RankSummary:
     host_evidence: HostEvidence | None  # None where nothing of the host was recorded
     framework: Framework = "torch"
     forward_passes: ForwardPasses | None = None  # where a pipeline's schedule tells them
-    multiplied: dict[str, tuple[int, int]] = field(default_factory=dict)  # see Trace
+    multiplied: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)  # see Trace
     device_moved_ns: int = 0  # by so much its device's clock was behind its host's; taken out
     busy: tuple[float, ...] = ()  # of each of several devices, the share of the window in which a kernel runs there
     busy_any: float = 0.0  # the share in which one runs on any of them
@@ -151,8 +150,7 @@ class RankSummary:
         return lost / (lost + len(self.collectives)) if lost else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class RankReading:
+class RankReading(msgspec.Struct, frozen=True):
     """What was read of one rank's trace."""
 
     summary: RankSummary

@@ -7,10 +7,10 @@ the buckets' all-reduces; that the one adds up to the other, bucket by bucket, i
 """
 
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field
 from itertools import compress
 from operator import attrgetter
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -28,8 +28,7 @@ _LAUNCHES = attrgetter("launches")
 _SIDE_STREAM = -10
 
 
-@dataclass(frozen=True, slots=True)
-class StepBuckets:
+class StepBuckets(msgspec.Struct, frozen=True):
     """One step's buckets: its transfers in order, and each rank's gradients in order."""
 
     transfers: list[int]
@@ -221,12 +220,12 @@ def recut(
     additions.place()
 
 
-@dataclass(frozen=True, slots=True)
-class _TakenOut:
+class _TakenOut(msgspec.Struct, frozen=True):
     """What waited for a step's all-reduces, by rank: on a device a stream does, on a CPU the host's thread itself."""
 
     users: dict[int, list[int]]  # activities
-    awaiting: dict[int, HostCall] = field(default_factory=dict)  # the first call that did, which awaits nothing now
+    #: the first call that did, which awaits nothing now
+    awaiting: dict[int, HostCall] = msgspec.field(default_factory=dict)
 
 
 def _take_out(graph: Graph, steps: Sequence[StepBuckets]) -> list[_TakenOut]:

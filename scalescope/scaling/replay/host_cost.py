@@ -8,8 +8,8 @@ host as far ahead of its device, as it ends up in a first replay.
 
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
@@ -26,8 +26,7 @@ Floats = npt.NDArray[np.float64]
 _IN_SWING = 0.001
 
 
-@dataclass(frozen=True, slots=True)
-class CallCost:
+class CallCost(msgspec.Struct, frozen=True):
     """What recording costs one rank's calls, ns, one figure a call: on the way to each, and inside each.
 
     `known`: as the profiler itself says; the others are what a model says, at a scale of 1.
@@ -39,12 +38,12 @@ class CallCost:
     during_known: Floats
 
 
-@dataclass(frozen=True, slots=True)
-class HostCost:
+class HostCost(msgspec.Struct, frozen=True):
     """What recording costs the hosts of all ranks, by the calls and activities of the graph as traced."""
 
     calls: Mapping[int, CallCost]  # by rank
-    inside: Floats = field(default_factory=lambda: np.empty(0))  # ns by activity, where hosts run them; else empty
+    #: ns by activity, where hosts run them; else empty
+    inside: Floats = msgspec.field(default_factory=lambda: np.empty(0))
 
     def __bool__(self) -> bool:
         """Whether there is anything to take out."""
@@ -52,8 +51,7 @@ class HostCost:
                    for one in self.calls.values()) or bool(self.inside.any())  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
+class Start(msgspec.Struct, frozen=True):
     """How a rank begins otherwise than in its trace, ns."""
 
     later: float  # its device and its host
@@ -177,8 +175,7 @@ def _placed(graph: Graph, rank: int) -> Sequence[int]:
     return rows
 
 
-@dataclass(frozen=True, slots=True)
-class Recording:
+class Recording(msgspec.Struct, frozen=True):
     """What recording costs a run, at the scale that was found, and how its ranks begin without it."""
 
     cost: HostCost

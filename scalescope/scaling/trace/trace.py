@@ -1,6 +1,5 @@
 """One rank's trace in memory: columns of integers, interned names, and a small table of what collectives carry."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -44,8 +43,7 @@ class GradientArgs(msgspec.Struct, frozen=True):
     element_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class HostSpans:
+class HostSpans(msgspec.Struct, frozen=True):
     """Operators, annotations or runtime calls of the host, in file order. Times in ns.
 
     `thread`, `correlation` and `external` are of 32 bits where all their numbers are: nothing is to be added to them.
@@ -62,8 +60,7 @@ class HostSpans:
         return int(self.start.size)
 
 
-@dataclass(frozen=True, slots=True)
-class Stretches:
+class Stretches(msgspec.Struct, frozen=True):
     """Stretches of host time of which nothing but their times and threads counts, in file order. Times in ns."""
 
     start: Ints
@@ -77,8 +74,7 @@ class Stretches:
 NO_STRETCHES = Stretches(*(np.empty(0, np.int64) for _ in range(3)))
 
 
-@dataclass(frozen=True, slots=True)
-class Activities:
+class Activities(msgspec.Struct, frozen=True):
     """What ran on the device: kernels, copies and sets, in file order. Times in ns."""
 
     start: Ints
@@ -96,8 +92,7 @@ class Activities:
         return int(self.start.size)
 
 
-@dataclass(slots=True)
-class Trace:
+class Trace(msgspec.Struct):
     """A trace file, read as far as it goes. Times are ns of the file's clock; `header.base_ns` makes them absolute."""
 
     path: Path
@@ -109,20 +104,21 @@ class Trace:
     annotations: HostSpans
     communications: list[CommunicationArgs]
     #: index into `communications` of an operator or annotation, by its row there; only of those that have one
-    operator_communication: dict[int, int] = field(default_factory=dict)
-    annotation_communication: dict[int, int] = field(default_factory=dict)
+    operator_communication: dict[int, int] = msgspec.field(default_factory=dict)
+    annotation_communication: dict[int, int] = msgspec.field(default_factory=dict)
     #: gradients that DDP's reducer moves, by the row of the operator; empty where shapes were not recorded
-    gradients: dict[int, GradientArgs] = field(default_factory=dict)
+    gradients: dict[int, GradientArgs] = msgspec.field(default_factory=dict)
     #: calls of each operator that multiplies, and the elements of what in it grows with the batch, where shapes tell
-    multiplied: dict[str, tuple[int, int]] = field(default_factory=dict)
-    threads: dict[int, str] = field(default_factory=dict)
+    multiplied: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
+    threads: dict[int, str] = msgspec.field(default_factory=dict)
     frames: Stretches = NO_STRETCHES  # of Python, where stacks were recorded
     overhead: Stretches = NO_STRETCHES  # of the profiler itself, as it says: buffers asked for, flushed, full
     queue_full: Stretches = NO_STRETCHES  # of these, a launch that waits for room in the device's queue
     events: int = 0  # events decoded, of every kind
     invalid_events: int = 0  # events that could not be mended
     mended_events: int = 0  # events that decoded only after mending
-    unread: dict[str, int] = field(default_factory=dict)  # events on a device's streams, of categories not known here
-    damage: list[str] = field(default_factory=list)  # why the file ends early, and other faults of the whole
+    #: events on a device's streams, of categories not known here
+    unread: dict[str, int] = msgspec.field(default_factory=dict)
+    damage: list[str] = msgspec.field(default_factory=list)  # why the file ends early, and other faults of the whole
     cut_off: bool = False  # the file ends early, so what ran later is not in it
     framework: Framework = "torch"

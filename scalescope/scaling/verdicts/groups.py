@@ -5,7 +5,6 @@ the partition's. Whether a group lies inside one host the headers tell, where ev
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -17,24 +16,22 @@ from scalescope.scaling.trace.intervals import Intervals, intersect, intervals, 
 _Spans = list[tuple[int, int]]
 
 
-@dataclass
-class _OfRank:
+class _OfRank(msgspec.Struct):
     """One rank's collectives of one group: when they wait, transfer, or run without it being known which."""
 
-    waits: _Spans = field(default_factory=list)
-    transfers: _Spans = field(default_factory=list)
-    unsplit: _Spans = field(default_factory=list)
+    waits: _Spans = msgspec.field(default_factory=list)
+    transfers: _Spans = msgspec.field(default_factory=list)
+    unsplit: _Spans = msgspec.field(default_factory=list)
     calls: int = 0
     sent: int = 0
 
 
-@dataclass
-class _Sums:
+class _Sums(msgspec.Struct):
     """One group's figures, summed over ranks, each a step of its rank."""
 
     role: str | None = None
     size: int | None = None
-    ranks: set[int] = field(default_factory=set)
+    ranks: set[int] = msgspec.field(default_factory=set)
     listed: bool = False  # the trace lists its ranks
     calls: float = 0.0
     bytes: float = 0.0

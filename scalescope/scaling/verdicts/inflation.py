@@ -5,8 +5,9 @@ only the part that both have counts as the same; the rest is more (or less) work
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
+
+import msgspec
 
 from scalescope.scaling.rank.kernels import KernelTable
 from scalescope.scaling.study_answer import KindGrowth
@@ -16,8 +17,7 @@ from scalescope.scaling.trace.kernel_kinds import KINDS, kind_of
 _OVERLAPPED = Fraction(1, 20)
 
 
-@dataclass(frozen=True, slots=True)
-class MeanKernel:
+class MeanKernel(msgspec.Struct, frozen=True):
     """One kernel over a run's ranks and steps."""
 
     share: Fraction  # of the (rank, step) pairs in which it runs
@@ -28,8 +28,7 @@ class MeanKernel:
 _ABSENT = MeanKernel(Fraction(0), Fraction(0), {})
 
 
-@dataclass(frozen=True, slots=True)
-class KernelPair:
+class KernelPair(msgspec.Struct, frozen=True):
     """One kernel in the smaller run and in the larger one; absent from one of them, its share there is 0."""
 
     name: str

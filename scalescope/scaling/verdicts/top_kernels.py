@@ -7,8 +7,9 @@ compute.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+
+import msgspec
 
 from scalescope.scaling.answer_rows import KernelRow
 from scalescope.scaling.rank.collective import RankCollective
@@ -74,8 +75,7 @@ def kernel_label(name: str) -> str:
     return label if len(label) <= _LONGEST else f"{label[:_HEAD]}…{label[-_TAIL:]}"
 
 
-@dataclass(slots=True)
-class _OneRank:
+class _OneRank(msgspec.Struct):
     """What one kernel is on one rank, over its steps."""
 
     steps: int

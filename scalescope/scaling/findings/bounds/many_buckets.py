@@ -7,7 +7,8 @@ place of many all-reduces as many travel as DDP's own buckets of 25 MiB would be
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from scalescope.records.operations import REDUCE_ON_ALL
 from scalescope.scaling.finding import EvidenceRow, Remedy
@@ -61,8 +62,7 @@ def many_buckets(scene: Scene) -> Iterator[Candidate]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class HostPlaces:
+class HostPlaces(msgspec.Struct, frozen=True):
     """The places among a rank's calls at which things are launched, or waited for."""
 
     launched: Mapping[int, int]  # by activity

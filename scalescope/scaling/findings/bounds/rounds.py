@@ -13,7 +13,8 @@ import statistics
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from scalescope.records.operations import MOVE_NO_DATA, PAIRWISE, REDUCE_ON_ALL, named
 from scalescope.scaling.finding import Code, EvidenceRow, Remedy
@@ -37,8 +38,7 @@ _OF_DDP = ("torch.distributed.ddp.reducer::", "torch::distributed::reducer::")
 _USUAL_MIB = 25.0
 
 
-@dataclass(frozen=True)
-class _Lost:
+class _Lost(msgspec.Struct, frozen=True):
     """What a step loses to rounds, ns: all but one of each run, and of that what is no data for sure."""
 
     whole: float

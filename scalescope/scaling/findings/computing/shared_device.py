@@ -9,8 +9,8 @@ goes with a step that has more of everything, is the job's own.
 
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from scalescope.scaling.finding import OWN_TURNS, EvidenceRow, Remedy
@@ -38,16 +38,14 @@ _BELOW, _ABOVE = 0.15, 0.4
 Place = tuple[str, int, int]
 
 
-@dataclass(frozen=True)
-class TimedLaunch:
+class TimedLaunch(msgspec.Struct, frozen=True):
     place: Place
     step: int
     work_ns: float
     away_ns: float  # between when nothing held it up any more and its begin, beyond a dispatch
 
 
-@dataclass(frozen=True)
-class Turns:
+class Turns(msgspec.Struct, frozen=True):
     """What launches take longer by turns, ns, over all steps: a row a turn, running or waiting to begin."""
 
     longer_ns: list[float]

@@ -3,7 +3,8 @@
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence, Set
-from dataclasses import dataclass, field
+
+import msgspec
 
 from scalescope.scaling.finding import BESIDES, EvidenceRow
 from scalescope.scaling.findings.candidate import MOST_STEPS, WORTH_A_LOOK, Scene
@@ -19,15 +20,14 @@ _A_PART = 0.1
 _LEAST_STEPS = 2
 
 
-@dataclass(frozen=True)
-class Extra:
+class Extra(msgspec.Struct, frozen=True):
     """What one rank runs beyond the others: ms in each step, and the activities that make it up, longest first."""
 
     rank: int
     ms: list[float]
     evidence: tuple[EvidenceRow, ...]
     copied: float = 0.0  # share of its time that copies and fills take
-    calls: list[int] = field(default_factory=list)  # in each step
+    calls: list[int] = msgspec.field(default_factory=list)  # in each step
     known: int = 0  # of them, those of kernels that the others run elsewhere in their step
     instead: bool = False  # the others run something instead of a part of it
     of_program: float = 0.0  # the share of the others' step that is of these kernels

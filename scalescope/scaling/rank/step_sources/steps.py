@@ -1,15 +1,13 @@
 """The steps of a trace on the host, whatever told them."""
 
-from dataclasses import dataclass
-
+import msgspec
 import numpy as np
 
 from scalescope.scaling.answer import StepSource
 from scalescope.scaling.trace.intervals import Ints
 
 
-@dataclass(frozen=True, slots=True)
-class Steps:
+class Steps(msgspec.Struct, frozen=True):
     """The profiled steps on the host, ascending in time. Times in ns."""
 
     numbers: Ints

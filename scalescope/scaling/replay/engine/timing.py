@@ -1,14 +1,14 @@
 """When everything of a replayed graph ran."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
+
+import msgspec
 
 from scalescope.scaling.replay.graph import Graph
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(msgspec.Struct, frozen=True):
     """When everything ran, ns, by activity."""
 
     begin: Sequence[float]

@@ -13,8 +13,8 @@ Launches that no rank ran alone are taken to be slowed as those of their name ar
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from scalescope.scaling.rank.timeline import COMPUTE
@@ -33,8 +33,7 @@ _LEAST_ALONE = 20
 _Key = tuple[str, int]  # a launch's name, and its ordinal in the step
 
 
-@dataclass(frozen=True, slots=True)
-class _Typical:
+class _Typical(msgspec.Struct, frozen=True):
     """One rank's launches, over the steps."""
 
     duration: dict[_Key, float]

@@ -7,9 +7,11 @@ what computes the value: a *row*. Then what lies between them, on the host and o
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
+
+import msgspec
+from msgspec.structs import replace
 
 from scalescope.scaling.rank.loading import copies_to_host
 from scalescope.scaling.rank.timeline import COMMUNICATION, COPY
@@ -22,8 +24,7 @@ _MOST_LAUNCHES = 4
 _LEAST_READS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(msgspec.Struct, frozen=True):
     """One read: indices into its rank's calls."""
 
     first: int  # of the calls that are for this read alone; that of the copy where no more than that is known

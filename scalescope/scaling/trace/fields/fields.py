@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -14,8 +14,7 @@ from scalescope.scaling.trace.tables import column_of, times_of
 Mask = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class Fields:
+class Fields(msgspec.Struct, frozen=True):
     """What the events of a stretch say, a row each, in file order; -1 is a number that is not given.
 
     Of spans ("X") and metadata ("M") each has a row; of others, which no column is made of, there may be some.

@@ -1,8 +1,9 @@
 """Files that people give for traces: what each is, and what to do instead."""
 
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from scalescope.records.outputs.overwriting import is_log
 
@@ -12,8 +13,7 @@ _MOST = 500
 _RECORD = "record the same steps with torch.profiler (from scalescope import profile_steps)"
 
 
-@dataclass(frozen=True)
-class Stranger:
+class Stranger(msgspec.Struct, frozen=True):
     """A kind of file that is no trace: how one is called and several, and what to do."""
 
     one: str
