@@ -11,9 +11,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from scalescope.scaling.evidence.compare import compare_hosts
+from scalescope.scaling.evidence.host_cause import HostCause
+from scalescope.scaling.evidence.host_evidence import HostEvidence
+from scalescope.scaling.ranks.read import read_ranks
+from scalescope.scaling.trace.sources import find_sources
+
 Json = dict[str, Any]
 
 LOOP, BACKWARD = 101, 102
+STEPS = 5
+KERNEL_US = 40.0
 
 
 class HostTrace:
@@ -160,3 +168,22 @@ def plain_step(trace: HostTrace, kernel_us: float) -> None:
     forward(trace, kernel_us)
     backward(trace, kernel_us)
     optimise(trace)
+
+
+Step = Callable[[HostTrace, int], None]
+
+
+def undisturbed(trace: HostTrace, number: int) -> None:
+    plain_step(trace, KERNEL_US)
+
+
+def evidence_of(folder: Path) -> dict[int, HostEvidence]:
+    summaries = read_ranks(find_sources(folder)).summaries
+    return {rank: one.host_evidence for rank, one in summaries.items() if one.host_evidence is not None}
+
+
+def causes_of(folder: Path, *steps: Step, slow: tuple[float, ...] = (), hip: bool = False) -> list[HostCause]:
+    """Return what is found where each rank runs its own kind of step."""
+    for rank, step in enumerate(steps):
+        HostTrace(rank, len(steps), slow[rank] if slow else 1.0, hip).steps(STEPS, step).write(folder)
+    return compare_hosts(evidence_of(folder))

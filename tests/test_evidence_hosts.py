@@ -1,49 +1,30 @@
 """What holds up the hosts: found on the rank where it is, by its own name, and nowhere in undisturbed jobs."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
-from host_traces import HostTrace, backward, forward, optimise, plain_step
+from host_traces import (
+    KERNEL_US,
+    STEPS,
+    HostTrace,
+    Step,
+    backward,
+    causes_of,
+    evidence_of,
+    forward,
+    optimise,
+    plain_step,
+    undisturbed,
+)
 
 from scalescope.report.text.findings import because
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
 from scalescope.scaling.evidence.compare import busy_beyond_others, compare_hosts
-from scalescope.scaling.evidence.host_cause import HostCause
-from scalescope.scaling.evidence.host_evidence import HostEvidence
-from scalescope.scaling.finding import BESIDE, Finding
-from scalescope.scaling.ranks.read import read_ranks
-from scalescope.scaling.trace.sources import find_sources
+from scalescope.scaling.finding import BESIDE
 
 DATA = Path(__file__).parent / "data"
-STEPS = 5
-KERNEL_US = 40.0
-
-Step = Callable[[HostTrace, int], None]
-
-
-def undisturbed(trace: HostTrace, number: int) -> None:
-    plain_step(trace, KERNEL_US)
-
-
-def evidence_of(folder: Path) -> dict[int, HostEvidence]:
-    summaries = read_ranks(find_sources(folder)).summaries
-    return {rank: one.host_evidence for rank, one in summaries.items() if one.host_evidence is not None}
-
-
-def causes_of(folder: Path, *steps: Step, slow: tuple[float, ...] = (), hip: bool = False) -> list[HostCause]:
-    """Return what is found where each rank runs its own kind of step."""
-    for rank, step in enumerate(steps):
-        HostTrace(rank, len(steps), slow[rank] if slow else 1.0, hip).steps(STEPS, step).write(folder)
-    return compare_hosts(evidence_of(folder))
-
-
-def _first_finding(folder: Path) -> Finding:
-    (answer,) = analyze([folder], jobs=1)
-    assert isinstance(answer, RunAnalysis)
-    return answer.findings[0]
 
 
 @pytest.mark.parametrize("name", ["gpt_ddp_compile_n4", "resnet50_ddp_n4", "cpu_tiny_buckets_n2", "gpt_ddp_n2"])
@@ -222,205 +203,6 @@ def test_the_profilers_own_synchronisation_after_the_last_step_is_nobodys(tmp_pa
     trace.synchronise("DeviceSynchronize")
     trace.write(tmp_path)
     assert evidence_of(tmp_path)[0].synchronising == ()
-
-
-def test_a_host_that_is_interrupted_now_here_now_there_is_starved(tmp_path: Path) -> None:
-    """For 2 ms three times a step, never at the same place: between operators, and inside of them."""
-    kinds = ["gelu", "dropout", "layer_norm", "embedding", "softmax", "add", "cat", "mul", "sum"]
-
-    def step(trace: HostTrace, number: int, interrupted: bool) -> None:
-        for at, kind in enumerate(kinds * 3):
-            with trace.inside("cpu_op", f"aten::{kind}"):
-                trace.kernel(f"aten::{kind}_out", KERNEL_US)
-                if interrupted and at in (number, number + 9):
-                    trace.idle(2e3)
-            if interrupted and at == number + 14:
-                trace.idle(2e3)
-        plain_step(trace, KERNEL_US)
-
-    def starved(trace: HostTrace, number: int) -> None:
-        step(trace, number, True)
-
-    def not_starved(trace: HostTrace, number: int) -> None:
-        step(trace, number, False)
-
-    (found,) = causes_of(tmp_path, not_starved, starved, not_starved)
-    assert (found.code, found.rank) == ("host_starved", 1)
-    assert found.typical_ns == pytest.approx(6e6, rel=0.02)
-    assert found.evidence[0].count == 3
-    assert found.evidence[0].share == pytest.approx(1 / 3)
-
-
-def test_a_loop_that_stands_still_at_each_pass_is_a_stall_of_a_starved_host_too(tmp_path: Path) -> None:
-    """An environment steps for 2 ms twelve times a step; the host is interrupted besides, which alone was told."""
-    kinds = ["gelu", "dropout", "layer_norm", "embedding", "softmax", "add", "cat", "mul", "sum"]
-
-    def step(trace: HostTrace, number: int, rank: int) -> None:
-        for _ in range(12):
-            trace.kernel("aten::linear", KERNEL_US)
-            trace.idle(2e3 if rank else 50)
-        for at, kind in enumerate(kinds):
-            trace.kernel(f"aten::{kind}", KERNEL_US)
-            if rank and at in (number, number + 3):
-                trace.idle(1.5e3)
-        plain_step(trace, KERNEL_US)
-
-    def quick(trace: HostTrace, number: int) -> None:
-        step(trace, number, 0)
-
-    def slow(trace: HostTrace, number: int) -> None:
-        step(trace, number, 1)
-
-    stall, starved = causes_of(tmp_path, quick, slow)
-    assert (stall.code, stall.rank, starved.code, starved.rank) == ("host_stall", 1, "host_starved", 1)
-    assert stall.typical_ns == pytest.approx(11 * 1.95e6, rel=0.05) and starved.typical_ns < 4e6
-
-
-@pytest.mark.parametrize("alone", [True, False])
-def test_a_hook_on_each_gradient_is_a_stall_at_its_place_however_other_processes_stretch_it(
-    alone: bool, tmp_path: Path
-) -> None:
-    """Of unlike lengths, some of them as long as turns on a core: one rank was told as starved, all as launching."""
-    lengths = [150.0, 700.0, 250.0, 400.0, 5_000.0, 300.0, 180.0, 520.0]
-
-    def with_hooks(trace: HostTrace, number: int) -> None:
-        forward(trace, KERNEL_US)
-        with trace.backward():
-            for layer in range(20):
-                trace.kernel(("aten::mm", "aten::mul", "aten::sum", "aten::neg")[layer % 4], KERNEL_US)
-                with trace.inside("cpu_op", "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"):
-                    trace.idle(lengths[(3 * layer + number) % 8] if layer % 7 else 60.0)
-                    trace.kernel("torch::autograd::AccumulateGrad", KERNEL_US / 4)
-                if layer == number * 3:
-                    trace.idle(2e3)
-        optimise(trace)
-
-    def without(trace: HostTrace, number: int) -> None:
-        forward(trace, KERNEL_US)
-        with trace.backward():
-            for layer in range(20):
-                trace.kernel(("aten::mm", "aten::mul", "aten::sum", "aten::neg")[layer % 4], KERNEL_US)
-                with trace.inside("cpu_op", "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"):
-                    trace.kernel("torch::autograd::AccumulateGrad", KERNEL_US / 4)
-        optimise(trace)
-
-    found = causes_of(tmp_path, without if alone else with_hooks, with_hooks)
-    stall = next(one for one in found if one.code == "host_stall")
-    assert stall.rank == (1 if alone else None)
-    assert stall.each_pass_ns == pytest.approx(350e3, rel=0.2)
-    assert stall.place is not None and stall.place.after == "torch::autograd::AccumulateGrad"
-    assert stall.evidence[0].count == pytest.approx(20, abs=1)
-    first = _first_finding(tmp_path)
-    told = because(first)
-    comes = "it comes" if alone else "they come"
-    assert f"of the 20 times that {comes} before torch::autograd::AccumulateGrad: Python there" in told
-    assert first.remedy is not None and first.remedy.cure == "less_python"
-
-
-@pytest.mark.parametrize("inner", [None, "aten::detach"])
-def test_an_operator_that_takes_long_on_all_hosts_is_no_python(inner: str | None, tmp_path: Path) -> None:
-    """cuBLASLt chooses an algorithm in each `aten::addmm`, 0.2 ms of a slow host; where it calls others, Python may."""
-
-    def step(trace: HostTrace, number: int) -> None:
-        for layer in range(24):
-            trace.kernel(("aten::gelu", "aten::mul", "aten::sum")[layer % 3], KERNEL_US)
-            with trace.inside("cpu_op", "aten::addmm"):
-                trace.idle(230.0 + 10 * (layer % 3))
-                if inner is not None:
-                    with trace.inside("cpu_op", inner):
-                        pass
-                number = trace.call("LaunchKernel")
-                trace._on_device("gemm", "kernel", max(trace.clock, trace.device_free), KERNEL_US, number)
-        backward(trace, KERNEL_US)
-        optimise(trace)
-
-    found = [one.code for one in causes_of(tmp_path, step) if one.rank is None]
-    assert ("host_stall" in found) == (inner is not None)
-
-
-@pytest.mark.parametrize(("us", "told"), [((5_050.0, 5_200.0, 5_120.0), True), ((4_020.0, 5_100.0, 6_050.0), False)])
-def test_stretches_as_long_as_the_switch_interval_are_waits_for_the_interpreters_lock(
-    us: tuple[float, ...], told: bool, tmp_path: Path
-) -> None:
-    kinds = ["gelu", "dropout", "layer_norm", "embedding", "softmax", "add", "cat", "mul", "sum"]
-
-    def step(trace: HostTrace, number: int, waits: bool) -> None:
-        for at, kind in enumerate(kinds):
-            trace.kernel(f"aten::{kind}", KERNEL_US)
-            if waits and at % 3 == number % 3:
-                trace.idle(us[at // 3])
-        plain_step(trace, KERNEL_US)
-
-    def beside_a_thread(trace: HostTrace, number: int) -> None:
-        step(trace, number, True)
-
-    def alone(trace: HostTrace, number: int) -> None:
-        step(trace, number, False)
-
-    (found,) = causes_of(tmp_path, alone, beside_a_thread)
-    assert (found.code, found.rank) == ("host_starved", 1)
-    assert (found.evidence[0].kind == "lock_waits") == told
-    first = _first_finding(tmp_path)
-    assert ("another thread of this process holds the interpreter's lock" in because(first)) == told
-    assert first.remedy is not None and first.remedy.cure == ("free_interpreter" if told else "free_cores")
-
-
-def test_a_sleep_of_5_ms_at_one_place_is_no_wait_for_the_lock(tmp_path: Path) -> None:
-    def sleeps(trace: HostTrace, number: int) -> None:
-        for _ in range(4):
-            trace.kernel("aten::linear", KERNEL_US)
-            trace.idle(5_080.0)
-        plain_step(trace, KERNEL_US)
-
-    found = causes_of(tmp_path, undisturbed, sleeps)
-    assert {(one.code, one.rank, one.evidence[0].kind) for one in found} == {("host_stall", 1, "gap")}
-
-
-@pytest.mark.parametrize(
-    ("rank_1_us", "where"),
-    [
-        ((3e3, 0.0), "before all_gather_object, which pickles"),
-        ((0.0, 3e3), "in all_gather_object, which pickles and unpickles"),
-    ],
-)
-def test_pickling_for_a_collective_of_objects_names_it(
-    rank_1_us: tuple[float, float], where: str, tmp_path: Path
-) -> None:
-    """Two exchanges, of counts and of bytes, are all that was recorded: a stall before `aten::empty` was told."""
-
-    def gathers(trace: HostTrace, pickles_us: float, unpickles_us: float) -> None:
-        plain_step(trace, KERNEL_US)
-        trace.idle(pickles_us)
-        for name in ("empty", "set_", "to", "empty", "to", "lift_fresh", "to", "zeros", "select", "unsqueeze"):
-            with trace.inside("cpu_op", f"aten::{name}"):
-                pass
-        for read in (("gt", "is_nonzero", "item", "resize_", "empty", "slice"), ("to", "detach", "resolve_conj")):
-            for name in ("c10d::allgather_", *read):
-                with trace.inside("cpu_op", name if "::" in name else f"aten::{name}"):
-                    pass
-        trace.idle(unpickles_us)
-        trace.kernel("aten::add", KERNEL_US)
-
-    def rank_0(trace: HostTrace, number: int) -> None:
-        gathers(trace, 0.0, 0.0)
-
-    def rank_1(trace: HostTrace, number: int) -> None:
-        gathers(trace, *rank_1_us)
-
-    stall = next(one for one in causes_of(tmp_path, rank_0, rank_1) if one.code == "host_stall")
-    assert stall.rank == 1 and stall.typical_ns == pytest.approx(3e6, rel=0.05)
-    first = _first_finding(tmp_path)
-    assert where in because(first)
-    assert first.remedy is not None and first.remedy.cure == "tensors_not_objects"
-
-
-def test_a_host_on_which_everything_takes_three_times_as_long_is_starved(tmp_path: Path) -> None:
-    """Though it may be a slow one: hosts that differ by less are nobody's fault."""
-    (found,) = causes_of(tmp_path, undisturbed, undisturbed, slow=(1.0, 3.0))
-    assert (found.code, found.rank) == ("host_starved", 1)
-    assert found.confidence < 1
-    ns = [one.step_ns[0] for one in evidence_of(tmp_path).values()]
-    assert found.typical_ns == pytest.approx(ns[1] - ns[0], rel=0.1)
 
 
 @pytest.mark.parametrize("hip", [False, True])
