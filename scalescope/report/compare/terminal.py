@@ -1,7 +1,6 @@
 """A comparison on the terminal: the verdict, what differs, the parts, the kernels, the gate."""
 
-from dataclasses import replace
-
+from msgspec.structs import replace
 from rich.console import Console
 from rich.text import Text
 
