@@ -16,7 +16,6 @@ import math
 import os
 import socket
 import statistics
-import subprocess
 import sys
 import time
 from collections import Counter, deque
@@ -30,7 +29,6 @@ import torch
 
 from scalescope.hardware.detect import describe, versions
 from scalescope.records.folder import RunFolder
-from scalescope.records.package import COMMAND, importable
 from scalescope.records.rows import RunStatus, StepPhase
 from scalescope.records.steps.annotations import LOADING
 from scalescope.records.steps.recording import NEAR_STEPS, RecordingBursts, WindowFacts, untraced_steps
@@ -42,6 +40,7 @@ from scalescope.train.measure.tracing.bursts import Bursts
 from scalescope.train.measure.tracing.kineto import Tracer
 from scalescope.train.script import announce
 from scalescope.train.script.config import script_config
+from scalescope.train.script.ending import analyze_run, how_it_ended
 from scalescope.train.script.exchange import Lap, Message, MessageChannel
 from scalescope.train.script.exchange_marks import ExchangeMarks, Waits, mark_exchanges
 from scalescope.train.script.losses import loss_number, loss_tensor
@@ -120,7 +119,7 @@ class StepProfiler:
         return self.start()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._close(*_how_it_ended(error))
+        self._close(*how_it_ended(error))
 
     def start(self) -> "StepProfiler":
         """Begin the first step."""
@@ -211,7 +210,7 @@ class StepProfiler:
 
     def _close_at_exit(self) -> None:
         """The script is at its end without having closed: by an error, where Python has noted one."""
-        self._close(*_how_it_ended(getattr(sys, "last_value", None)))
+        self._close(*how_it_ended(getattr(sys, "last_value", None)))
 
     def _connect(self) -> None:
         config = self._config
@@ -324,7 +323,7 @@ class StepProfiler:
             _say(f"what was measured is kept; scalescope analyze {recorder.folder.path}")
         elif self._config.analyze:
             _say(announce.analysis(recorder.folder))
-            _analyze(recorder.folder.path)
+            analyze_run(recorder.folder.path)
         else:
             _say(f"measured; scalescope analyze {recorder.folder.path} says where the time went")
 
@@ -429,19 +428,6 @@ class StepProfiler:
         if self._recorder is not None:
             with suppress(Exception):
                 self._recorder.end("failed", why)
-
-
-def _how_it_ended(error: BaseException | None) -> tuple[RunStatus, str | None]:
-    if error is None or (isinstance(error, SystemExit) and not error.code) or isinstance(error, GeneratorExit):
-        return "done", None
-    if isinstance(error, KeyboardInterrupt):
-        return "interrupted", "interrupted from the keyboard"
-    return "failed", f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-
-
-def _analyze(run: Path) -> None:
-    """Analyse and report in a process of its own, which holds no GPU memory and is gone afterwards."""
-    subprocess.run([sys.executable, *COMMAND, "analyze", str(run)], env=importable(os.environ), stdout=2, check=False)
 
 
 def _say(line: str) -> None:
