@@ -64,12 +64,12 @@ INTERPRETED = """
 import torch
 from torch.nn import functional as F
 from torch import nn
-from scalescope.train.kernels import cross_entropy, max_pool, norm
+from scalescope.train.kernels import cross_entropy, max_pool, norm, norm_kernels
 cross_entropy.can_fuse = lambda device, dtype: True
 cross_entropy._BLOCK = 256  # several to a row
 cross_entropy._EIGHTS = 32
 norm.triton_takes = lambda device, dtype: True
-norm._PLANS = {name: (64, 4, 6) for name in norm._PLANS}  # several tiles to a program, several programs
+norm_kernels.PLANS.update(dict.fromkeys(norm_kernels.PLANS, (64, 4, 6)))  # several tiles to a program, several programs
 close = torch.testing.assert_close
 torch.manual_seed(0)
 for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
