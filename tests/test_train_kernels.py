@@ -133,7 +133,7 @@ def test_the_kernels_are_right_in_tritons_interpreter() -> None:
 
 def test_a_trace_tells_the_kind_of_our_own_kernels_by_their_names() -> None:
     sources = "".join(path.read_text() for path in Path(scalescope.train.kernels.__path__[0]).glob("*.py"))
-    launched = re.findall(r"^ +(\w+)\[.+\]\(", sources, re.MULTILINE)
+    launched = re.findall(r"^ +(?:wrap_triton\()?(\w+)\)?\[.+\]\(", sources, re.MULTILINE)
     assert {name: kind_of(name) for name in launched} == {
         "batch_norm_apply": NORMALISATION,
         "batch_norm_gradient": NORMALISATION,

@@ -47,6 +47,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+def fuses_norms(kind: str, x: Tensor) -> bool:
+    """Return whether the norms of x and its like are to be fused: by `auto` where they are compiled with the kernels.
+
+    Uncompiled, the host launches them one by one, and nothing has shown that they pay.
+    """
+    return kind == "fused" or (kind == "auto" and torch.compiler.is_compiling() and _fits(x))
+
+
 def norm_relu(
     norm: nn.BatchNorm2d, x: Tensor, shortcut: Tensor | None = None, shortcut_norm: nn.BatchNorm2d | None = None
 ) -> Tensor:
