@@ -187,12 +187,14 @@ def _starved_by_workers(scene: Scene, causes: Sequence[HostCause]) -> bool:
 
 
 def _pauses(rank: int | None, causes: Sequence[HostCause]) -> tuple[Removal, ...]:
-    """Return what takes stalls out: of all ranks, of each as long as it has them."""
+    """Return what takes stalls out: of all ranks, of each as long as it has them, before as many launches."""
     own: dict[int | None, float] = {}
     for cause in causes:
         for one, ns in cause.own_ns or ((rank, cause.typical_ns),):
             own[one] = own.get(one, 0.0) + ns
-    return tuple(Removal("pause", one, round(ns)) for one, ns in own.items())
+    gaps = [math.ceil(one.count or 0.0) for cause in causes for one in cause.evidence if one.kind == "gap"]
+    launches = sum(gaps) if len(gaps) == len(causes) and all(gaps) else 0
+    return tuple(Removal("pause", one, round(ns), launches=launches) for one, ns in own.items())
 
 
 def _read_values(scene: Scene, rank: int | None) -> Iterator[EvidenceRow]:
