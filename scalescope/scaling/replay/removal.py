@@ -203,7 +203,7 @@ def _shorten_longest(graph: Graph, side: SideBySide, rank: int, pause: Removal) 
     """
     longest = {step: max(side.launches[rank, step].host_ns.tolist(), default=0.0) for step in steps_of(side)}
     usual = float(pause.ns)
-    if not pause.now_and_then:
+    if pause.launches == 1 and not pause.now_and_then:  # where it is before several, some come later in the step
         usual = min(usual, median([longest[step] for step in side.steps], usual))
     for step in steps_of(side):
         own = side.launches[rank, step]
