@@ -171,7 +171,7 @@ def _copies_of_passes(scene: Scene, rank: int | None, causes: Sequence[HostCause
     graph = scene.replayer.graph
     ranks = graph.ranks if rank is None else [rank]
     reads = sum(len(reads_of(graph, one)) for one in ranks) / len(ranks) / max(1, len(graph.step_numbers))
-    if not passes or passes < _OF_ALL_READS * reads:
+    if not reads or not passes or passes < _OF_ALL_READS * reads:
         return ()
     return Removal("copies", rank), Removal("reads", rank)
 
