@@ -36,7 +36,8 @@ SCHEMA = 2
 
 #: What told a trace's steps; see scalescope/scaling/rank/steps.py.
 StepSource = Literal[
-    "profiler", "iteration", "optimizer", "step_annotation", "module", "annotation", "graph", "period"
+    "profiler", "iteration", "optimizer", "step_annotation", "module", "annotation", "graph", "period",
+    "token",
 ]  # fmt: skip
 
 T = TypeVar("T", bound=msgspec.Struct)
