@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -254,7 +255,7 @@ def test_of_a_pause_only_what_is_left_of_it_without_recording_is_taken_out(tmp_p
     replayer = Replayer(read_records(_with_pauses(tmp_path, 8_000.0)))
     graph = replayer.graph.copy()
     left = 3.0 * MS  # of each pause
-    graph.calls[0] = [replace(one, think_ns=min(one.think_ns, left)) for one in graph.calls[0]]
+    graph.calls[0] = [msgspec.structs.replace(one, think_ns=min(one.think_ns, left)) for one in graph.calls[0]]
     side = lay_side_by_side(graph)
     changed = graph.copy()
     remove(changed, side, Removal("pause", 0, 8 * MS, launches=1))
