@@ -166,6 +166,8 @@ def _analyze_path(
         return [_completed(path, explained, jobs, executor, outlook, untraced) for explained in found]
     folder = RunFolder.open(path)
     kind = folder.read_info().kind
+    if untraced is not None and kind != "train":
+        raise UserError(f"--step-ms is of one training run, and {path} is a {kind}; name a run's folder")
     if kind in ("sweep", "scorecard"):
         return []  # its rows are the answer already
     if write:
@@ -175,8 +177,6 @@ def _analyze_path(
         if write:
             write_answer(folder.analysis, analysis)
         return [analysis]
-    if untraced is not None:
-        raise UserError(f"--step-ms is of one run, and {path} is a {kind}; name that run's folder")
     from scalescope.scaling.verdicts.step_rows.doubt import judge_steadiness
     from scalescope.scaling.windows.add import add_findings_of_study
 

@@ -149,6 +149,9 @@ class AsRun(msgspec.Struct, kw_only=True):
     contradicts: Literal["too_short", "too_long"] | None = None
     contradicted_ms: float | None = None  # the traced step that it contradicts
     without_recording_ms: float | None = None  # that step without all that recording can cost, where that is too short
+    #: The steps without a profiler that the traces allow, where they contradict the one that is told.
+    allows_from_ms: float | None = None
+    allows_to_ms: float | None = None
     scale: Interval | None = None  # of the measured terms of recording's cost
     recording_ms: Interval | None = None  # by how much recording lengthens the step
     recording_at_most_ms: float | None = None  # where the step is not replayed: all that recording can cost it
