@@ -35,9 +35,13 @@ def analyze_run(run: RunFolder | Path, jobs: int | None = None, executor: Execut
 
 
 def analyze_against(
-    run: Path, references: Sequence[Path], jobs: int | None = None, executor: Executor | None = None
+    run: Path,
+    references: Sequence[Path],
+    jobs: int | None = None,
+    executor: Executor | None = None,
+    outlook: Outlook = NO_OUTLOOK,
 ) -> RunAnalysis:
-    """Return a run's analysis with what each rank lost a step against undisturbed runs. Nothing is written.
+    """Return a run's whole analysis, and what each rank lost a step against undisturbed runs. Nothing is written.
 
     `references`: the same job on as many ranks; of several (one before, one after) the mean counts. Raises UserError
     where one holds no traces, is of another job or batch, or ran on another number of ranks.
@@ -45,14 +49,14 @@ def analyze_against(
     from scalescope.scaling.compare.kernels.matching import another_size, work_ratio_of
     from scalescope.scaling.compare.lost import lost_time, with_noise
 
-    here = explain_windows(run, jobs, executor)
+    here = explain_windows(run, jobs, executor, for_replay=True)
     here.analysis.lost = lost_time([explain_windows(path, jobs, executor) for path in references], here)
     for path in references:
         if (differs := another_size(work_ratio_of(path, run))) is not None:
             raise UserError(f"{here.analysis.name} is not {path.resolve().name}'s job: {differs}; give a run of the "
                             "same job, undisturbed")  # fmt: skip
     here.analysis.lost = with_noise(here.analysis.lost, run, references, _jobs_here(jobs, executor))
-    return here.analysis
+    return _completed(run, here, jobs, executor, outlook, None)
 
 
 def analyze_base(
@@ -118,7 +122,7 @@ def analyze(
     if known and (references or (len(paths) > 1 and all(path.is_file() for path in paths))):
         raise UserError("--step-ms tells the step of one run, without --against; name the run's folder of traces")
     if references:
-        return [_analyze_against(paths, references, jobs, executor, write)]
+        return [_analyze_against(paths, references, jobs, executor, outlook, write)]
     answers: list[Answer] = []
     files = [path for path in paths if path.is_file()]
     if len(files) > 1:
@@ -132,20 +136,25 @@ def analyze(
 
 
 def _analyze_against(
-    paths: Sequence[Path], references: Sequence[Path], jobs: int | None, executor: Executor | None, write: bool
+    paths: Sequence[Path],
+    references: Sequence[Path],
+    jobs: int | None,
+    executor: Executor | None,
+    outlook: Outlook,
+    write: bool,
 ) -> RunAnalysis:
     if len(paths) != 1:
         raise UserError("lost time is told of one run against its references; name one run or folder of traces")
     (path,) = paths
     if not (path / "run.json").is_file():
-        return analyze_against(path, references, jobs, executor)
+        return analyze_against(path, references, jobs, executor, outlook)
     folder = RunFolder.open(path)
     kind = folder.read_info().kind
     if kind != "train":
         raise UserError(f"{path} is a {kind}, and lost time is told of one training run; name that run's folder")
     if write:
         folder.refuse_read_only()
-    analysis = analyze_against(path, references, jobs, executor)
+    analysis = analyze_against(path, references, jobs, executor, outlook)
     if write:
         write_answer(folder.analysis, analysis)
     return analysis

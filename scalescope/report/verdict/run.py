@@ -12,7 +12,7 @@ from scalescope.report.drawing.numbers import (
     percent,
 )
 from scalescope.report.drawing.parts import ALL, Part
-from scalescope.report.panels.lost import lost_sentence
+from scalescope.report.panels.lost import lost_clause
 from scalescope.report.sentences import (
     WORTH_SAYING,
     Level,
@@ -119,8 +119,7 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
     """Return what a run's steps tell, without whose they are."""
     knows = run.ranks and run.quality.verdict != "unusable"
     told = _of_parts(run) if knows else _without_parts(run)
-    notes: list[str] = [lost_sentence(run)] if run.lost else []
-    notes += throughput_sentences(run)
+    notes = throughput_sentences(run)
     notes += window_sentences(run)
     notes += straggler_sentences(run, run.findings[:1])
     notes += quality_sentences(run)
@@ -146,6 +145,7 @@ def _of_parts(run: RunAnalysis) -> _Told:
     else:
         told = _by_parts(run, loss, unseen)
     _add_windows(run, told)
+    _add_lost(run, told)
     doubt = _add_doubt(run, told)
     _add_rows(run, told, doubt=doubt)
     _add_advice(run, told, loss, unseen=bool(unseen))
@@ -194,6 +194,16 @@ def _add_windows(run: RunAnalysis, told: _Told) -> None:
         told.explained += usual_sentences(run)
     if run.recurring is not None and is_told(run) and not leads(run):
         told.explained.append(recurring_sentence(run, run.recurring))
+
+
+def _add_lost(run: RunAnalysis, told: _Told) -> None:
+    """Say first how a run compares with its reference: that is what was asked."""
+    if run.lost:
+        told.explained.insert(0, f"By itself: {told.headline}")
+        told.headline = f"{lost_clause(run)}."
+        loss = run.lost[0]
+        if told.level == "good" and loss.step_low_ms is not None and loss.step_low_ms > 0:
+            told.level = level_of(loss.from_step_ms / (loss.from_step_ms + loss.step_low_ms))
 
 
 def _add_doubt(run: RunAnalysis, told: _Told) -> bool:
