@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from scalescope.records.console import counted
 from scalescope.report.as_run import as_run_table, as_run_title, differs
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.markdown import escaped, folded, lines_of
+from scalescope.report.drawing.markdown import escaped, folded, lines_of, made_by
 from scalescope.report.panels.compute_lines import compute_lines
 from scalescope.report.sentences import Verdict
 from scalescope.report.text import findings as text
@@ -28,7 +28,7 @@ def for_an_issue(answers: Sequence[Answer]) -> str:
         lines += _study(study, runs)
     for run in runs:
         lines += _run(run, briefly=bool(studies))
-    lines.append(f"<sub>made by scalescope{_version()}</sub>")
+    lines.append(made_by())
     return "\n".join(lines) + "\n"
 
 
@@ -94,12 +94,3 @@ def _about(run: RunAnalysis) -> str:
     return " · ".join(
         filter(None, (run_label(run), run.device, f"{steps} in {windows}", f"trace {run.quality.verdict}"))
     )
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return f" {version('scalescope')}"
-    except PackageNotFoundError:  # a checkout that is not installed
-        return ""
