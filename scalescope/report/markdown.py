@@ -9,6 +9,7 @@ from scalescope.report.drawing.markdown import escaped, folded, lines_of, made_b
 from scalescope.report.panels.compute_lines import compute_lines
 from scalescope.report.sentences import Verdict
 from scalescope.report.text import findings as text
+from scalescope.report.text.beside import beside_sentences
 from scalescope.report.text.cures import cure_text
 from scalescope.report.verdict.run import run_verdict
 from scalescope.report.verdict.study import study_verdicts
@@ -24,6 +25,8 @@ def for_an_issue(answers: Sequence[Answer]) -> str:
     studies = [one for one in answers if isinstance(one, StudyAnalysis)]
     runs = [one for one in answers if isinstance(one, RunAnalysis)]
     lines: list[str] = []
+    for told in beside_sentences(runs):
+        lines += [escaped(told), ""]
     for study in studies:
         lines += _study(study, runs)
     for run in runs:

@@ -108,6 +108,7 @@ def analyze(
     untraced: "Mapping[Path, Untraced] | None" = None,
     *,
     write: bool = True,
+    plain: list[tuple[Path, Explained]] | None = None,
 ) -> list[Answer]:
     """Analyse run folders, studies, trace folders and trace files; a study's answer comes before its runs'.
 
@@ -115,8 +116,9 @@ def analyze(
     they are. Trace files given one by one are one run together. A sweep has no traces, and no answer. `references` are
     undisturbed runs of the same job: what the one run analysed lost against them is in its answer. `outlook` gives
     other sweeps than a study's own, and GPU counts to project to. `untraced`: the step of a path without a profiler,
-    where it is known from elsewhere (`scaling.as_run.untraced.given_steps`). Raises UserError for a path without
-    traces, for references where there is not one run, and for a step of what is no run.
+    where it is known from elsewhere (`scaling.as_run.untraced.given_steps`). How plain folders relate is told in their
+    answers (`scaling.beside`); `plain`: not yet, since others come: what was read of them is added there. Raises
+    UserError for a path without traces, for references where there is not one run, and for a step of what is no run.
     """
     known = untraced or {}
     if known and (references or (len(paths) > 1 and all(path.is_file() for path in paths))):
@@ -128,10 +130,17 @@ def analyze(
     if len(files) > 1:
         sources = [source for file in files for source in find_sources(file)]
         answers.append(explain_traces(sources, files[0].parent.name, jobs, executor).analysis)
+    read: list[tuple[Path, Explained]] = []
     for path in paths:
         if path in files and len(files) > 1:
             continue
-        answers.extend(_analyze_path(path, jobs, executor, outlook, known.get(path), write))
+        answers.extend(_analyze_path(path, jobs, executor, outlook, known.get(path), write, read))
+    if plain is not None:
+        plain += read
+    elif len(read) > 1:
+        from scalescope.scaling.beside import tell_relations
+
+        tell_relations(read)
     return answers
 
 
@@ -167,9 +176,12 @@ def _analyze_path(
     outlook: Outlook,
     untraced: "Untraced | None",
     write: bool,
+    plain: list[tuple[Path, Explained]],
 ) -> list[Answer]:
+    """Return the answers to a path; a folder of one job's traces is put among the plain ones."""
     if not (path / "run.json").is_file():
         found = explain_jobs_windows(path, jobs, executor, for_replay=True)
+        plain += [(path, one) for one in found if len(found) == 1]
         if untraced is not None and len(found) > 1:
             raise UserError(f"--step-ms is of one run, and {path} holds traces of {len(found)}; name one")
         return [_completed(path, explained, jobs, executor, outlook, untraced) for explained in found]

@@ -25,7 +25,7 @@ from scalescope.scaling.answer_rows import (
     StepSplit,
     WaterfallPart,
 )
-from scalescope.scaling.answer_steps import GrowingSteps, LongerSteps, RecurringSteps, StepTimes, Throughput
+from scalescope.scaling.answer_steps import Beside, GrowingSteps, LongerSteps, RecurringSteps, StepTimes, Throughput
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import Code, Cure, Finding, Reason
 from scalescope.scaling.step_timeline import StepTimeline
@@ -223,6 +223,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     step_times: StepTimes | None = None
     throughput: Throughput | None = None
     last_collectives: list[LastCollective] = []  # only of a job that failed
+    beside: Beside | None = None  # the traces that were named before it in the same call, where there were such
     timeline: StepTimeline | None = None  # of what is replayed; in a file of its own, so null in analysis.json
 
 
