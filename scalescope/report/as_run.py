@@ -6,12 +6,16 @@ from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, figure, milliseconds
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.scaling.answer import Efficiency, RunAnalysis
-from scalescope.scaling.answer_rows import PARTS
+from scalescope.scaling.answer_rows import PARTS, Split
 from scalescope.scaling.as_run.calibrate import ON_DEVICES
-from scalescope.scaling.as_run.step import step_as_run
+from scalescope.scaling.as_run.step import a_step, step_as_run
+from scalescope.scaling.findings.shares import bounded_means
 
 #: A step as run that differs by less from the one as profiled is not shown beside it.
 WORTH_SHOWING = 0.02
+
+#: Steps that sentences are of, and which are longer or shorter by this share than those of the table, are told apart.
+OTHER_STEPS = 0.01
 
 _WHOSE = {
     "steps": "by the job's own steps beside the window",
@@ -40,6 +44,20 @@ def differs_by_noise(run: RunAnalysis) -> bool:
     if as_run is None or as_run.recording_ms is None or as_run.contradicts is not None:
         return False
     return as_run.source == "steps" and as_run.recording_ms.low <= 0
+
+
+def shown_step(run: RunAnalysis) -> list[Split]:
+    """Return each rank's parts of the mean step that is spoken of: as run where that is another one than as profiled.
+
+    Else, and where the steps that a next one bounds are as long as all of them, those of all profiled steps: sentences
+    then hold the figures of the table, of the efficiency and of the panels, and no second one for the same thing.
+    """
+    told = step_as_run(run)[1] if run.as_run is not None else bounded_means(run)
+    whole = [a_step(one, one.steps) for one in run.ranks if one.steps]
+    if differs(run) or {one.rank for one in told} != {one.rank for one in whole}:
+        return told
+    own, all_of_it = (statistics.fmean(one.window_ms for one in ranks) for ranks in (told, whole))
+    return whole if abs(own - all_of_it) <= OTHER_STEPS * all_of_it else told
 
 
 def is_likely(run: RunAnalysis) -> bool:

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from scalescope.report.as_run import contradiction, is_likely
+from scalescope.report.as_run import contradiction, is_likely, shown_step
 from scalescope.report.drawing.numbers import (
     capitalized,
     listing,
@@ -48,10 +48,8 @@ from scalescope.report.views import (
     spoken_of,
 )
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import Finding, is_of_steady_steps, weight
 from scalescope.scaling.findings.derived import is_compiled
-from scalescope.scaling.findings.shares import bounded_means
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 
 #: What cannot be split into wait and transfer is partly transfer, and no loss: so many times a finding it comes first.
@@ -153,7 +151,7 @@ def _of_parts(run: RunAnalysis) -> _Told:
 
 
 def _loss(run: RunAnalysis) -> _Loss:
-    ranks = step_as_run(run)[1] if run.as_run is not None else bounded_means(run)
+    ranks = shown_step(run)
     window = statistics.fmean(rank.window_ms for rank in ranks)
     means = [(part, statistics.fmean(rank.part_ms(part.key) for rank in ranks)) for part in ALL]
     lost = sorted(((part, ms) for part, ms in means[1:] if ms > 0), key=lambda item: -item[1])
@@ -184,7 +182,8 @@ def _by_parts(run: RunAnalysis, loss: _Loss, unseen: str) -> _Told:
     beside = [finding_text.line(one) for one in run.findings[:1] if one.ms is not None]
     explained += [f"What these traces tell: {one}." for one in beside]
     rest = unseen or f"{milliseconds(loss.ms)} are not."
-    return _Told(level_of(loss.compute), f"{_share_of_compute(run, loss)}; {rest}", explained)
+    level: Level = "unknown" if unseen else level_of(loss.compute)
+    return _Told(level, f"{_share_of_compute(run, loss)}; {rest}", explained)
 
 
 def _add_windows(run: RunAnalysis, told: _Told) -> None:
