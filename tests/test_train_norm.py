@@ -229,7 +229,7 @@ def test_auto_fuses_what_is_compiled_where_the_kernels_are(monkeypatch: pytest.M
     def fused(kind: str) -> tuple[bool, bool]:
         """Return whether it is as written, and compiled."""
         torch._dynamo.reset()
-        asked = torch.compile(lambda x: x + 1 if fuses_norms(kind, x) else x, backend="eager")
+        asked = torch.compile(lambda x: x + 1 if fuses_norms(kind, x) else x, backend="eager", fullgraph=True)
         return fuses_norms(kind, x), bool(asked(x))
 
     monkeypatch.setattr("scalescope.train.kernels.norm.triton_takes", lambda device, dtype: True)

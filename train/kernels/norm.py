@@ -170,9 +170,9 @@ def _like(values: Tensor, x: Tensor) -> Tensor:
 def _operator(name: str, *mutated: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Return the decorator that makes a torch operator of a function, which a compiler looks into where Triton is.
 
-    What it finds there are the launches themselves: it writes them beside its own, takes the memory for their outputs
-    from its own plan, and starts them as its own. Launched from an operator that it does not look into, three times a
-    norm and step, they took the host longer than the device.
+    What it finds there are the launches: it starts them as its own, and takes the memory of their outputs from its own
+    plan. Of an operator that it does not look into every launch is Python's, 300 a step of ResNet-50, and the host was
+    not always ahead of an H200: single steps took up to 165 ms of 58.
     """
 
     def made(function: Callable[P, T]) -> Callable[P, T]:
