@@ -120,6 +120,22 @@ def test_a_hook_on_each_gradient_is_a_stall_at_its_place_however_other_processes
     assert first.remedy is not None and first.remedy.cure == "less_python"
 
 
+def test_what_all_hosts_do_behind_a_wait_for_their_devices_comes_before_the_wait(tmp_path: Path) -> None:
+    """An environment on the CPU that takes 12 ms for the actions it was sent: *synchronising* was told, of as much."""
+
+    def step(trace: HostTrace, number: int) -> None:
+        forward(trace, 3_000.0)
+        trace.item()
+        trace.idle(12_000.0)
+        backward(trace, 3_000.0)
+        optimise(trace)
+
+    causes_of(tmp_path, step)
+    first = _first_finding(tmp_path)
+    assert (first.code, first.rank) == ("host_stall", None) and first.ms == pytest.approx(12.0, rel=0.1)
+    assert "which nothing hides, as all hosts wait for their devices in each step" in because(first)
+
+
 @pytest.mark.parametrize("inner", [None, "aten::detach"])
 def test_an_operator_that_takes_long_on_all_hosts_is_no_python(inner: str | None, tmp_path: Path) -> None:
     """cuBLASLt chooses an algorithm in each `aten::addmm`, 0.2 ms of a slow host; where it calls others, Python may."""

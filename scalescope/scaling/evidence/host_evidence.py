@@ -44,7 +44,7 @@ from scalescope.scaling.trace.trace import Trace
 
 PerStep = tuple[int, ...]
 #: A host that makes no call for so long, ns, does something else than to run operators on its device.
-_LONG_BETWEEN_CALLS_NS = 2_000_000
+_LONG_BETWEEN_CALLS_NS = 5_000_000
 
 
 class Loading(msgspec.Struct, frozen=True):

@@ -35,6 +35,8 @@ _LARGE = 0.03
 _HIDDEN = 0.1
 #: What holds one host up.
 _OF_ONE_HOST: tuple[Code, ...] = ("host_stall", "host_starved", "data_loading")
+#: Of these, what is no launching where all hosts have it.
+_NO_LAUNCHING: tuple[Code, ...] = ("host_stall", "data_loading")
 #: What the records of a host name, beside operators, that no interruption makes.
 _RECORDED: tuple[Code, ...] = ("recompilation", "allocation")
 #: What waits of all hosts bring vanishes with a cause of one of them where no more than this share of it is left.
@@ -217,10 +219,12 @@ def _lets_show(whole: Candidate, part: Candidate) -> bool:
     """Whether all hosts wait for their devices, and so cannot run ahead of what holds one of them up.
 
     Without the waits the others would hide it, and without it they would wait for next to nothing: either cure takes
-    out the same time. What one rank has and the others do not is the cause then, and the waits are how it shows.
+    out the same time. What one rank has and the others do not is the cause then, and the waits are how it shows. So is
+    what all hosts do, or wait for, where that is a batch or nothing at all that is recorded.
     """
     everyone_waits = whole.code == "synchronising" and whole.rank is None
-    return everyone_waits and part.code in _OF_ONE_HOST and part.rank is not None and bool(part.removals)
+    is_cause = part.code in _OF_ONE_HOST and (part.rank is not None or part.code in _NO_LAUNCHING)
+    return everyone_waits and is_cause and bool(part.removals)
 
 
 def _that_show(scene: Scene, candidates: Sequence[Candidate], kept: Sequence[Candidate]) -> list[Candidate]:
