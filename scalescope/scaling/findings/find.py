@@ -26,6 +26,7 @@ from scalescope.scaling.findings.detectors.slow_transfer import slow_transfer
 from scalescope.scaling.findings.detectors.slower_compute import slower_compute
 from scalescope.scaling.findings.detectors.small_collectives import small_collectives
 from scalescope.scaling.findings.hosts.debug_modes import debug_modes, without_their_symptoms
+from scalescope.scaling.findings.hosts.slow_operators import without_slow_operators
 from scalescope.scaling.findings.in_range import hold
 from scalescope.scaling.findings.late_root import late_root
 from scalescope.scaling.findings.pricing import price, without_contained
@@ -66,7 +67,7 @@ def _on_hosts(scene: Scene) -> tuple[Callable[[Scene], Iterator[Candidate]], ...
 def find(scene: Scene) -> list[Finding]:
     """Return the findings of a run that can be replayed, most costly first; never an empty list."""
     candidates = [candidate for detect in (*DETECTORS, *_on_hosts(scene)) for candidate in detect(scene)]
-    candidates = with_differing_load(scene, without_their_symptoms(candidates))
+    candidates = without_slow_operators(scene, with_differing_load(scene, without_their_symptoms(candidates)))
     candidates = without_contained(scene, without_its_symptoms(with_rounds(scene, candidates)))
     priced = price(scene, without_their_symptoms([*candidates, *host_bound_behind(scene, candidates)]))
     found = ranked(hold(scene, candidates, priced))

@@ -23,7 +23,7 @@ from scalescope.scaling.finding import (
     bounded,
     is_counted,
 )
-from scalescope.scaling.findings.candidate import WORTH_SAYING, Candidate, Scene, Seen
+from scalescope.scaling.findings.candidate import BY_CHANCE, WORTH_SAYING, Candidate, Scene, Seen
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
 from scalescope.scaling.replay.whatif.replayer import Replayer
@@ -45,10 +45,6 @@ _VANISHES = 0.5
 #: tells which.
 _COMPUTES, _MULTIPLIES = 0.8, 0.25
 _GIVEN_BACK, _GIVEN_BACK_LOW, _GIVEN_BACK_HIGH = 0.92, 0.8, 1.0
-
-
-#: What a rank that nothing is the matter with may seem to have, on cores that others use.
-_BY_CHANCE: tuple[Code, ...] = ("slower_compute", "host_stall", "host_starved", "data_loading")
 
 
 class _Gain(msgspec.Struct, frozen=True):
@@ -330,7 +326,7 @@ def _may_be_chance(scene: Scene, candidate: Candidate) -> bool:
     """
     if not scene.replayer.on_cpu or not candidate.beyond_ms:
         return False
-    return not is_beyond_chance(candidate.beyond_ms, len(scene.side.ranks) * len(_BY_CHANCE))
+    return not is_beyond_chance(candidate.beyond_ms, len(scene.side.ranks) * len(BY_CHANCE))
 
 
 def _now_and_then(candidate: Candidate, ms: float, seen: Seen) -> _Gain:
