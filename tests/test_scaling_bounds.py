@@ -501,7 +501,7 @@ def test_advice_is_not_given_twice_where_no_finding_has_a_remedy() -> None:
 
 
 def test_a_rank_that_has_twice_as_much_is_named_though_others_hold_up_its_longest_operators(tmp_path: Path) -> None:
-    """Before, `rank 1 has more to compute, now more and now less` and a host short of cores, at half of what it cost."""
+    """Before, nothing, or `rank 1 has more to compute, now more and now less` at half of what it cost."""
     job = GlooJob()
     held_up = [[0, 11, 0, 0, 9, 0, 10, 2], [8, 0, 2, 9, 0, 4, 0, 0]]
     for step in range(8):

@@ -184,6 +184,8 @@ GOES_WITH_IT = "goes_with_it"
 ANOMALY = "anomaly_detection"
 #: The figure that says how many launches a step a rank makes that the others do not: as many in every step, counted.
 BESIDES = "launches_besides"
+#: The figure of what a host takes in and around a block of launches that one rank alone makes, beside its operators.
+AROUND = "host_around"
 #: Evidence of a step without another finding: communication that nothing hides, where there is much of it.
 EXPOSED = "exposed_communication"
 #: Evidence that steps do not do the same: they launch from `value` to `calls` kernels.

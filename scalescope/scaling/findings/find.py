@@ -29,6 +29,7 @@ from scalescope.scaling.findings.hosts.debug_modes import debug_modes, without_t
 from scalescope.scaling.findings.hosts.slow_operators import without_slow_operators
 from scalescope.scaling.findings.in_range import hold
 from scalescope.scaling.findings.late_root import late_root
+from scalescope.scaling.findings.one_block import with_blocks
 from scalescope.scaling.findings.pricing import price, without_contained
 from scalescope.scaling.findings.profiler_cost import profiler_cost
 from scalescope.scaling.findings.unsteady import unsteady
@@ -68,6 +69,7 @@ def find(scene: Scene) -> list[Finding]:
     """Return the findings of a run that can be replayed, most costly first; never an empty list."""
     candidates = [candidate for detect in (*DETECTORS, *_on_hosts(scene)) for candidate in detect(scene)]
     candidates = without_slow_operators(scene, with_differing_load(scene, without_their_symptoms(candidates)))
+    candidates = with_blocks(scene, candidates)
     candidates = without_contained(scene, without_its_symptoms(with_rounds(scene, candidates)))
     priced = price(scene, without_their_symptoms([*candidates, *host_bound_behind(scene, candidates)]))
     found = ranked(hold(scene, candidates, priced))
