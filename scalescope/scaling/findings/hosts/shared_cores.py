@@ -21,8 +21,8 @@ from scalescope.scaling.replay.removal import Removal
 
 #: Operators that take so long at their shortest are told from launches, ns; of so few of them, or steps, nothing is.
 _LEAST_NS, _OPERATORS, _LEAST_STEPS = 100_000, 4, 3
-#: In so many of the ranks' steps the typical one takes at most so many times its shortest, and all together take so many
-#: times: undisturbed ranks on cores of their own have 1.1 of either.
+#: In so many of the ranks' steps the typical one takes at most so many times its shortest, and all take so many times as
+#: long together: undisturbed ranks on cores of their own have 1.1 of either.
 _IN_MOST, _AS_EVER, _TOGETHER = 0.8, 1.25, 1.5
 #: On a rank of which no other has the cores, all together take less than this.
 _UNDISTURBED = 1.2
