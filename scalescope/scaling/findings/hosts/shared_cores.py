@@ -2,9 +2,9 @@
 
 An operator that computes is interrupted where others have the core, for some milliseconds, whatever it computes. A rank
 with more to compute, or on slower cores, has all of its operators longer; so have batches that differ from step to
-step. Which process has the cores no trace of the ranks tells. What hosts do between their operators takes its turns as
-well, and so do the threads that move data, of which nobody knows how long they would take: it is at least what the
-operators take beyond their shortest.
+step. Which process has the cores no trace of the ranks tells. The threads that move data take their turns as well, and nobody knows how long they would
+take: it is at least what the operators take beyond their shortest, and hosts beyond the other ranks', where all are
+interrupted.
 """
 
 import statistics
@@ -14,20 +14,23 @@ from collections.abc import Sequence
 import numpy as np
 
 from scalescope.scaling.evidence.interruptions import SHORTEST_NS
-from scalescope.scaling.finding import CORES_BY_TURNS, EvidenceRow, Finding, Remedy, ranked, weight
+from scalescope.scaling.finding import CORES_BY_TURNS, Code, EvidenceRow, Finding, Remedy, ranked, weight
 from scalescope.scaling.findings.candidate import WORTH_SAYING, Scene
 from scalescope.scaling.replay.change import Change
 from scalescope.scaling.replay.removal import Removal
 
 #: Operators that take so long at their shortest are told from launches, ns; of so few of them, or steps, nothing is.
 _LEAST_NS, _OPERATORS, _LEAST_STEPS = 100_000, 4, 3
-#: In so many of the ranks' steps the typical one takes at most so many times its shortest, and all take so many times as
-#: long together: undisturbed ranks on cores of their own have 1.1 of either.
+#: In so many of the ranks' steps the typical one takes at most so many times its shortest, and all take so many times
+#: as long together: undisturbed ranks on cores of their own have 1.1 of either.
 _IN_MOST, _AS_EVER, _TOGETHER = 0.8, 1.25, 1.5
 #: On a rank of which no other has the cores, all together take less than this.
 _UNDISTURBED = 1.2
 #: A finding that costs so much of the step for sure is what can be mended in the job itself.
 _SURE = 0.03
+#: What is told by how long messages take, on threads that wait for the same cores; unless it is so many a step.
+_OF_MESSAGES: tuple[Code, ...] = ("small_buckets", "small_collectives", "slow_transfer", "late_bucket")
+_MANY = 8
 
 
 def with_shared_cores(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
@@ -35,7 +38,12 @@ def with_shared_cores(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
     (own,) = shared_cores(scene, found) or (None,)
     if own is None:
         return list(found)
-    return ranked([own, *(one for one in found if not (one.code == "host_starved" and one.rank == own.rank))])
+    others = [one for one in found if one.code != "host_starved" or one.rank != own.rank]
+    return ranked([own, *(one for one in others if not _is_of_few_messages(one))])
+
+
+def _is_of_few_messages(one: Finding) -> bool:
+    return one.code in _OF_MESSAGES and max((row.calls or 0.0 for row in one.evidence), default=0.0) < _MANY
 
 
 def shared_cores(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
@@ -51,9 +59,14 @@ def shared_cores(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
     typical = np.median(taken / least, axis=0)  # of each rank's step
     if float(np.quantile(typical, _IN_MOST)) > _AS_EVER or together.mean() < _TOGETHER:
         return []
-    change = Change(without=(Removal("uneven", ns=SHORTEST_NS),))
+    everywhere = any(one.code == "host_starved" and one.rank is None for one in scene.host or ())
+    change = Change(without=(Removal("uneven", ns=SHORTEST_NS), *((Removal("host"),) if everywhere else ())))
     ms = -(scene.replayer.predict(change, quick=True, near=True).change_ms or 0.0)
-    sure = [one for one in found if (one.low_ms or 0.0) > 0 and not one.at_most and one.code != "host_starved"]
+    sure = [
+        one
+        for one in found
+        if (one.low_ms or 0.0) > 0 and not (one.at_most or one.code == "host_starved" or _is_of_few_messages(one))
+    ]
     if ms < WORTH_SAYING * scene.step_ms or any(weight(one) >= _SURE * scene.step_ms for one in sure):
         return []
     disturbed = [rank for rank, ratio in zip(scene.side.ranks, together.tolist(), strict=True) if ratio > _UNDISTURBED]
