@@ -2,9 +2,9 @@
 
 An operator that computes is interrupted where others have the core, for some milliseconds, whatever it computes. A rank
 with more to compute, or on slower cores, has all of its operators longer; so have batches that differ from step to
-step. Which process has the cores no trace of the ranks tells. The threads that move data take their turns as well, and nobody knows how long they would
-take: it is at least what the operators take beyond their shortest, and hosts beyond the other ranks', where all are
-interrupted.
+step. Which process has the cores no trace of the ranks tells. The threads that move data take their turns as well, and
+nobody knows how long they would take: it is at least what the operators take beyond their shortest, and hosts beyond
+the other ranks', where all are interrupted.
 """
 
 import statistics
