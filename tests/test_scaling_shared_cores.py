@@ -67,3 +67,23 @@ def test_a_rank_that_sleeps_at_its_place_takes_no_turns_with_what_others_on_the_
     found = analysed(job.write(tmp_path)).findings
     assert (found[0].code, found[0].rank) == ("host_stall", 0)
     assert "alternating_load" not in {one.code for one in found}
+
+
+def test_a_hook_of_one_layer_is_a_stall_though_the_host_is_interrupted_too(tmp_path: Path) -> None:
+    """Before, a starved host, or under FSDP2 nothing: the host comes to the place of the hook six times a step."""
+    job = GlooJob()
+    held_up = (0, 6, 4, 0, 5, 7, 0, 4)
+    for step, ms in enumerate(held_up):
+        job.step(3 + step)
+        for layer in range(6):
+            job.compute(3.0, "aten::linear")
+            job.sleep(0, 0.15)
+            job.sleep(1, 8.0 if layer == 3 else 0.15)
+            job.compute(0.5, "aten::relu")
+            job.sleep(1, ms if layer == step % 6 else 0.0)
+        for at in range(4):
+            job.compute(1.0, f"aten::op{at}")
+            job.sleep(1, ms if at == step % 4 else 0.0)
+        job.all_reduce(3.0)
+    found = analysed(job.write(tmp_path)).findings
+    assert (found[0].code, found[0].rank) == ("host_stall", 1) and "before aten::relu" in because(found[0])
