@@ -317,6 +317,27 @@ def test_a_hook_on_each_gradient_is_a_stall_at_its_place_however_other_processes
     assert first.remedy is not None and first.remedy.cure == "less_python"
 
 
+@pytest.mark.parametrize("inner", [None, "aten::detach"])
+def test_an_operator_that_takes_long_on_all_hosts_is_no_python(inner: str | None, tmp_path: Path) -> None:
+    """cuBLASLt chooses an algorithm in each `aten::addmm`, 0.2 ms of a slow host; where it calls others, Python may."""
+
+    def step(trace: HostTrace, number: int) -> None:
+        for layer in range(24):
+            trace.kernel(("aten::gelu", "aten::mul", "aten::sum")[layer % 3], KERNEL_US)
+            with trace.inside("cpu_op", "aten::addmm"):
+                trace.idle(230.0 + 10 * (layer % 3))
+                if inner is not None:
+                    with trace.inside("cpu_op", inner):
+                        pass
+                number = trace.call("LaunchKernel")
+                trace._on_device("gemm", "kernel", max(trace.clock, trace.device_free), KERNEL_US, number)
+        backward(trace, KERNEL_US)
+        optimise(trace)
+
+    found = [one.code for one in causes_of(tmp_path, step) if one.rank is None]
+    assert ("host_stall" in found) == (inner is not None)
+
+
 @pytest.mark.parametrize(("us", "told"), [((5_050.0, 5_200.0, 5_120.0), True), ((4_020.0, 5_100.0, 6_050.0), False)])
 def test_stretches_as_long_as_the_switch_interval_are_waits_for_the_interpreters_lock(
     us: tuple[float, ...], told: bool, tmp_path: Path

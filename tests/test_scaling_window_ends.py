@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from scalescope.report.text.findings import because
 from scalescope.scaling.analyze import analyze
-from scalescope.scaling.answer import Quality, RunAnalysis
+from scalescope.scaling.answer import AsRun, Quality, RunAnalysis
 from scalescope.scaling.answer_rows import PARTS, StepSplit
 from scalescope.scaling.evidence.compare import compare_hosts
+from scalescope.scaling.finding import Finding
 from scalescope.scaling.ranks.read import read_ranks
 from scalescope.scaling.trace.sources import find_sources
 from scalescope.scaling.verdicts.now_and_then import with_now_and_then
@@ -33,6 +35,36 @@ def test_a_queue_that_has_run_dry_is_no_stall_of_some_steps(last: float, told: l
         run.steps.append(split(0, step, open_ended=step == 4, compute=3.3, exposed_wait=8.7 + idle))
         run.steps.append(split(1, step, open_ended=step == 4, compute=12.0, idle_launch=idle))
     assert [one.code for one in with_now_and_then([], run)] == told
+
+
+@pytest.mark.parametrize(("compute", "code"), [(30.0, "more_work"), (10.0, "host_stall")])
+def test_steps_that_launch_more_have_more_work_and_their_hosts_do_not_stand_still(compute: float, code: str) -> None:
+    """Validation in every third step, of a model bound by its launches, which recording makes longer like the others.
+
+    Its launches are no part of what launching may cost in the other steps.
+    """
+    run = RunAnalysis(
+        name="x", world_size=1, activity="gpu", quality=Quality(verdict="good"), steps_by="profiler",
+        as_run=AsRun(step_ms=60.0, low_ms=60.0, high_ms=60.0, source="given"),
+    )  # fmt: skip
+    for step in range(6):
+        long = step in (1, 4)
+        idle = 30.0 + (120.0 + 10.0 + (20.0 - (compute - 10.0)) if long else 0.0)
+        run.steps.append(split(0, step, compute=compute if long else 10.0, idle_launch=idle))
+    run.steps.append(split(0, 6, open_ended=True, compute=10.0, idle_launch=30.0))
+    launching = Finding(
+        code="host_bound", ms=50.0, low_ms=45.0, high_ms=55.0, fraction=0.8, backed="replay", at_most=True
+    )
+    first, *rest = with_now_and_then([launching], run)
+    assert first.code == code
+    if code == "more_work":
+        mean = (6 * 40.0 + 2 * 150.0) / 6
+        assert first.ms == pytest.approx(2 * 150.0 / 6 * 60.0 / mean)
+        assert rest[0].ms == pytest.approx(50.0 - 2 * 130.0 / 6 * 60.0 / mean)
+        assert "compute 3.00× as long as in the others, and launch more, as in validation" in because(first)
+    else:
+        assert first.ms == pytest.approx(2 * 150.0 / 6), "what stands still is not launched, and not recorded"
+        assert rest[0] == launching
 
 
 def run_of(folder: Path, pauses_ms: dict[int, float]) -> RunAnalysis:

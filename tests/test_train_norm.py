@@ -213,10 +213,10 @@ def test_ranks_keep_their_own_statistics() -> None:
     assert not any(isinstance(module, nn.SyncBatchNorm) for module in resnet("fused").modules())
 
 
-def test_the_keys_are_off_and_say_what_they_take() -> None:
+def test_what_a_gpu_has_shown_is_on_and_keys_say_what_they_take() -> None:
     assert [vars(compose(f"model={name}").model)["norm"] for name in ("resnet50", "resnet50_64px")] == ["torch"] * 2
-    assert vars(compose("model=gpt_small").model)["loss_kernel"] == "singles"
-    assert vars(compose("model=gpt_tiny", "model.loss_kernel=eights").model)["loss_kernel"] == "eights"
+    assert vars(compose("model=gpt_small").model)["loss_kernel"] == "eights"
+    assert vars(compose("model=gpt_small", "model.loss_kernel=singles").model)["loss_kernel"] == "singles"
     for wrong in (("model=resnet50", "model.norm=fast"), ("model=gpt_tiny", "model.loss_kernel=tens")):
         with pytest.raises(UserError):
             compose(*wrong)
@@ -227,16 +227,16 @@ def test_only_the_last_block_has_one_reader() -> None:
     assert [one.has_next for one, _ in pairwise(blocks)] == [True] * 15 and not blocks[-1].has_next
 
 
-def test_side_by_side_runs_ours_with_what_is_on_trial(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = ["--sides", "scalescope,scalescope fused", "--out", "steps.jsonl", "--", "model.image_size=64"]
+def test_side_by_side_runs_ours_with_the_other_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = ["--sides", "scalescope,scalescope otherwise", "--out", "steps.jsonl", "--", "model.image_size=64"]
     monkeypatch.setattr(sys, "argv", ["training_side_by_side.py", "resnet", *wanted])
     options = training_side_by_side._options()
     assert options.overrides == ["model.image_size=64"]
-    assert options.sides == ["scalescope", "scalescope fused"]
+    assert options.sides == ["scalescope", "scalescope otherwise"]
     assert {name.partition("/")[0] for name, _ in training_side_by_side._sides(options)} >= set(options.sides)
     for model, key in (("gpt_small", "gpt"), ("resnet50", "resnet")):
-        plain, trial = (
+        plain, other = (
             compose(f"model={model}").model,
-            compose(f"model={model}", training_side_by_side.TRIAL[key]).model,
+            compose(f"model={model}", training_side_by_side.OTHERWISE[key]).model,
         )
-        assert trial != plain
+        assert other != plain

@@ -193,6 +193,8 @@ AROUND = "host_around"
 EXPOSED = "exposed_communication"
 #: Evidence that steps do not do the same: they launch from `value` to `calls` kernels.
 LAUNCHES_DIFFER = "launches_differ"
+#: Evidence of steps that are longer now and then: how many times as much as in the others a device computes there.
+TIMES_COMPUTE = "times_the_compute"
 #: Evidence of a step without another finding: that nothing runs, for much of it.
 IDLE = "idle"
 #: Evidence of a step without another finding, by its kernels' names: what they take that multiply in fp32 without the

@@ -14,6 +14,7 @@ from scalescope.scaling.evidence.enclosing import Enclosing
 from scalescope.scaling.evidence.gaps import (
     NO_GAPS,
     Gaps,
+    Located,
     inside_steps,
     locate,
     placed_gaps,
@@ -42,6 +43,8 @@ from scalescope.scaling.trace.intervals import EMPTY, Intervals, Ints, intersect
 from scalescope.scaling.trace.trace import Trace
 
 PerStep = tuple[int, ...]
+#: A host that makes no call for so long, ns, does something else than to run operators on its device.
+_LONG_BETWEEN_CALLS_NS = 2_000_000
 
 
 class Loading(msgspec.Struct, frozen=True):
@@ -131,7 +134,7 @@ def collect_host_evidence(
         kernel_ns=kernel_ns,
         late_ns=_late(host, shares),
         loading=_loadings(host, loading),
-        gaps=placed_gaps(host, gaps, _copies_first(host, device)) if not calls_alone else NO_GAPS,
+        gaps=placed_gaps(host, _long_ones(gaps) if calls_alone else gaps, _copies_first(host, device)),
         interruptions=interruptions(located, len(host)) if not calls_alone else None,
         interruptions_alone=(
             interruptions_alone(located, len(host)) if device is not None and not calls_alone else None
@@ -179,6 +182,11 @@ def _kernels(host: HostTimeline, device: Timeline | None) -> tuple[PerStep, PerS
 def _launches(host: HostTimeline) -> PerStep:
     launching = np.array([is_kernel_launch(name) for name in host.names], bool)
     return _in_steps(host, host.calls.start[launching[host.calls.name]])
+
+
+def _long_ones(gaps: Located) -> Located:
+    """Return those that are too long for operators, each of which would launch something, between two calls."""
+    return gaps.of(gaps.ends - gaps.starts >= _LONG_BETWEEN_CALLS_NS)
 
 
 def _in_steps(host: HostTimeline, instants: Ints) -> PerStep:

@@ -4,6 +4,9 @@ A mean over the window hides it: the rank has no more to do in most steps, and t
 another one's. Each step's own parts tell it, exactly and of every step of the window: where a rank's compute, loading
 or standing still is longer in some steps by about as much, and by far more than it differs in the others. Ranks that
 have such steps by turns are another matter, and what the job's own rows tell of all its steps stands for itself.
+
+A device that waits for launches in a step in which it also computes far more than in the others waits because more is
+launched, as in validation: that is more work, not a host that stands still, and recording lengthens it like the rest.
 """
 
 import statistics
@@ -12,11 +15,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
+import msgspec
+
 from scalescope.records.statistics import half_of_mean, share_95
-from scalescope.scaling.answer import RunAnalysis
+from scalescope.scaling.answer import AsRun, RunAnalysis
 from scalescope.scaling.answer_rows import StepSplit
 from scalescope.scaling.finding import (
     IN_STEPS,
+    TIMES_COMPUTE,
     Code,
     Cure,
     EvidenceRow,
@@ -44,6 +50,8 @@ _LEAST_STEPS, _MOST_LONG = 4, 0.5
 _LONGER, _TIMES = 0.25, 3
 #: A single one is so by as much as a step takes, as are those of all ranks: an optimiser's step comes so, too.
 _LONGER_ONCE = 1.0
+#: A device that waits for launches, and computes so many times as much as in the others, has more to do.
+_MORE_COMPUTE = 1.5
 #: Longer steps are alike where their standard deviation is within this share of their mean.
 _ALIKE = 0.35
 #: Most of a longer step is one thing, and is felt; others that are longer by as much share in it.
@@ -64,6 +72,8 @@ class _Long:
     at: tuple[int, ...]
     of: int
     each_ms: tuple[float, ...]
+    part_ms: tuple[float, ...]  # of it what `what` is longer
+    times_compute: float | None = None  # of launches that come later: how much more the device computes, where it does
 
     @property
     def ms(self) -> float:
@@ -75,7 +85,7 @@ def with_now_and_then(findings: Sequence[Finding], analysis: RunAnalysis) -> lis
     found = _finding(analysis)
     if found is None or any(_says_the_same(one, found) for one in findings):
         return list(findings)
-    others = [one for one in findings if not _is_part_of(one, found)]
+    others = [_without(one, found) for one in findings if not _is_part_of(one, found)]
     unpriced = [one for one in others if one.ms is None and one.code != "nothing"]
     return [*ranked([found, *(one for one in others if one.ms is not None)]), *unpriced]
 
@@ -87,6 +97,17 @@ def _says_the_same(one: Finding, found: Finding) -> bool:
         return one.code == found.code
     same = one.code == found.code or {one.code, found.code} <= _SAME_CAUSE
     return same and not one.at_most and weight(one) >= _MOSTLY * weight(found)
+
+
+def _without(one: Finding, found: Finding) -> Finding:
+    """Return a bound on launching less what is launched for longer steps' more work, which is told of those."""
+    more = next((row for row in found.evidence if row.name == TIMES_COMPUTE), None)
+    if more is None or more.ms is None or one.code != "host_bound" or one.rank != found.rank or one.ms is None:
+        return one
+    ms, low, high = (None if end is None else max(0.0, end - more.ms) for end in (one.ms, one.low_ms, one.high_ms))
+    left = 0.0 if not one.ms or ms is None else ms / one.ms
+    fraction = None if one.fraction is None else one.fraction * left
+    return msgspec.structs.replace(one, ms=ms, low_ms=low, high_ms=high, fraction=fraction)
 
 
 def _is_part_of(one: Finding, found: Finding) -> bool:
@@ -118,19 +139,38 @@ def _finding(analysis: RunAnalysis) -> Finding | None:
         return None
     low, high = _bounds(long)
     code, cure = _OWN[long.what]
-    each = statistics.fmean(long.each_ms)
+    each, ms, step_ms = statistics.fmean(long.each_ms), long.ms, mean_ms
+    longer_by = EvidenceRow(kind="figure", name=long.what, ms=long.ms)
+    if long.times_compute is not None:
+        code, cure = _OWN["compute"]
+        likely, least, most = _of_recorded(analysis.as_run, mean_ms)
+        each, ms, low, high, step_ms = each * likely, ms * likely, low * least, high * most, mean_ms * likely
+        waits_ms = likely * sum(long.part_ms) / long.of
+        longer_by = EvidenceRow(kind="figure", name=TIMES_COMPUTE, ms=waits_ms, value=long.times_compute)
     row = EvidenceRow(kind="figure", name=IN_STEPS, ms=each, calls=float(len(long.at)), value=float(long.of))
     return Finding(
         code=code,
         rank=rank,
-        ms=long.ms,
+        ms=ms,
         low_ms=low,
         high_ms=high,
-        fraction=long.ms / mean_ms,
-        evidence=(EvidenceRow(kind="figure", name=long.what, ms=long.ms), row),
+        fraction=ms / step_ms,
+        evidence=(longer_by, row),
         remedy=Remedy(cure=cure),
         backed="measured",
     )
+
+
+def _of_recorded(as_run: AsRun | None, recorded_ms: float) -> tuple[float, float, float]:
+    """Return which share of recorded steps is there without recording: likely, at least and at most.
+
+    Launches are what recording makes longer, those of the longer steps as those of the others.
+    """
+    if as_run is None or as_run.step_ms is None:
+        return 1.0, 1.0, 1.0
+    bounds = (as_run.step_ms, as_run.low_ms, as_run.high_ms)
+    likely, least, most = (min(1.0, (as_run.step_ms if one is None else one) / recorded_ms) for one in bounds)
+    return likely, min(least, likely), max(most, likely)
 
 
 def _has_run_dry(long: _Long, rank: int | None, analysis: RunAnalysis) -> bool:
@@ -178,7 +218,15 @@ def _longer(steps: Sequence[StepSplit], typical_ms: float) -> _Long | None:
     what = max(parts, key=lambda name: sum(parts[name][index] for index in at))
     if sum(parts[what][index] for index in at) < _MOSTLY * sum(own[index] for index in at):
         return None
-    return _Long(what, at, len(steps), each)
+    part = tuple(min(parts[what][index], ms) for index, ms in zip(at, each, strict=True))
+    return _Long(what, at, len(steps), each, part, _times_compute(steps, at) if what == "idle_launch" else None)
+
+
+def _times_compute(steps: Sequence[StepSplit], at: Sequence[int]) -> float | None:
+    """Return how many times what it computes in the others a rank computes in each longer step; None: no more."""
+    usual = statistics.median(one.compute_ms for index, one in enumerate(steps) if index not in at)
+    least = min(steps[index].compute_ms for index in at)
+    return least / usual if usual > 0 and least >= _MORE_COMPUTE * usual else None
 
 
 def _beyond_median(values: Sequence[float]) -> list[float]:

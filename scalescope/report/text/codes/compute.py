@@ -20,6 +20,7 @@ from scalescope.scaling.finding import (
     LAYOUT_CONVERSIONS,
     OWN_TURNS,
     SORTED_SCATTERS,
+    TIMES_COMPUTE,
     UNALIGNED_PRODUCTS,
     UNFUSED,
     UNFUSED_OPTIMISER,
@@ -58,6 +59,11 @@ def more_work(finding: Finding) -> str:
         return f"it computes on {factor(inputs.value)} as much data as the others, in the same operators"
     if (some := in_some_steps(finding)) is not None:
         whose = "the ranks compute" if finding.rank is None else "it computes"
+        if (more := row_of(finding, TIMES_COMPUTE)) is not None and more.value is not None:
+            return (
+                f"{some[0]} {whose} {factor(more.value)} as long as in the others, and launch more, as in validation: "
+                f"those take {some[1]} longer"
+            )
         return f"{some[0]} {whose} for {some[1]} longer than in the others"
     otherwise = f"it runs the common {computing(finding)} more often"
     return beyond(finding, "which it runs more often than the others", otherwise) + _around(finding)

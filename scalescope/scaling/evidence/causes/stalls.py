@@ -8,7 +8,9 @@ them may be there for longer, as where ranks wait for a lock by turns.
 
 Many short gaps are a stall as well where a host stands still nearly whenever it comes to a place, as in a hook on each
 gradient or in logging after each layer: however far apart the longest of them are, which other processes on its cores
-make longer by chance, the typical one is long, and each step has about as many.
+make longer by chance, the typical one is long, and each step has about as many. Of all ranks it is none where it lies
+in one of torch's own operators that calls no other: no Python runs there, and what takes so long is the operator, as
+where cuBLASLt chooses an algorithm at each call.
 
 A gap before a step's first operator may be loading that nobody annotated. It is, probably, where what the host then
 gives to the device first is a batch: a copy out of the host's memory.
@@ -37,6 +39,9 @@ _TIMES = 3.0
 _AS_MANY, _SOME = 0.9, 0.25
 #: Of all ranks, such gaps are so many times as long as those at other places: else it is Python, or launching.
 _TIMES_ELSEWHERE = 5.0
+
+#: Operators of torch itself, whose code is not Python.
+_NATIVE = "aten::"
 
 
 def stall_causes(common: CommonSteps) -> list[HostCause]:
@@ -123,11 +128,18 @@ class _Place:
         large = _mostly(base) >= _SHARE_OF_ALL * self.common.step_ns
         single = _mostly(self.longest.min(axis=0)) >= max(_SHARE_OF_ALL / 2 * self.common.step_ns, _LEAST_OF_ALL_NS)
         rows = [row for row in self.rows if row is not None]
-        each_pass = len(rows) == len(self.rows) and all(
-            self._at_each_pass(
-                at, row, round(_TIMES_ELSEWHERE * (row.several.elsewhere_ns if row.several else 0)), _SHARE_OF_ALL / 2
+        each_pass = (
+            len(rows) == len(self.rows)
+            and not _is_native(self.place)
+            and all(
+                self._at_each_pass(
+                    at,
+                    row,
+                    round(_TIMES_ELSEWHERE * (row.several.elsewhere_ns if row.several else 0)),
+                    _SHARE_OF_ALL / 2,
+                )
+                for at, row in enumerate(rows)
             )
-            for at, row in enumerate(rows)
         )
         if not (large and (single or each_pass)):
             return []
@@ -137,6 +149,11 @@ class _Place:
         )
         each_ns = min(map(_typical_ns, rows)) if each_pass else 0
         return [msgspec.structs.replace(_cause(self, None, rows, base, None), own_ns=own, each_pass_ns=each_ns)]
+
+
+def _is_native(place: GapLocation) -> bool:
+    """Tell whether a gap lies between the begin and the end of one of torch's own operators: in its native code."""
+    return place.inside.startswith(_NATIVE) and place.before == place.after == place.inside
 
 
 def _typical_ns(gaps: PlacedGaps) -> int:
