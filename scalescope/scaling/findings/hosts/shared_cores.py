@@ -36,8 +36,8 @@ _MANY = 8
 def with_shared_cores(scene: Scene, found: Sequence[Finding]) -> list[Finding]:
     """Return the findings with that of cores which others have by turns, in place of what hosts show of the same."""
     (own,) = shared_cores(scene, found) or (None,)
-    if own is None:
-        return list(found)
+    if own is None or any(one.code == "host_starved" and weight(one) >= weight(own) for one in found):
+        return list(found)  # hosts tell as much of it
     others = [one for one in found if one.code != "host_starved" or one.rank != own.rank]
     return ranked([own, *(one for one in others if not _is_of_few_messages(one))])
 
