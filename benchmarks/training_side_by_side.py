@@ -39,7 +39,7 @@ from scalescope.train.models.precision import Precision
 from scalescope.train.strategies.build import build_strategy
 
 #: The keys that put the other kernels in, which are not the default.
-OTHERWISE = {"gpt": "model.loss_kernel=singles", "resnet": "model.norm=fused"}
+OTHERWISE = {"gpt": "model.loss_kernel=singles", "resnet": "model.norm=torch"}
 DEVICE = torch.device("cuda", 0)
 WARMUP = 5  # steps of each block that are not timed: clocks and the allocator settle
 Step = Callable[[], None]

@@ -43,7 +43,7 @@ ANSWERS: dict[str, list[Any]] = {
 
 def schema(verb: str) -> str:
     """Return the schema of a verb's answer as it is committed."""
-    parts = {name for kind in ANSWERS[verb] for name in _structs(kind)}
+    parts = {name for kind in ANSWERS[verb] for name in structs_of(kind)}
     schemas, definitions = msgspec.json.schema_components(
         sorted(parts, key=lambda part: part.__name__), ref_template="#/$defs/{name}"
     )
@@ -59,14 +59,14 @@ def schema(verb: str) -> str:
     return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
 
 
-def _structs(kind: Any) -> list[Any]:
+def structs_of(kind: Any) -> list[Any]:
     """Return the row types of an answer's type."""
     arguments = getattr(kind, "__args__", ())
-    return [one for argument in arguments for one in _structs(argument)] if arguments else [kind]
+    return [one for argument in arguments for one in structs_of(argument)] if arguments else [kind]
 
 
 def _form(kind: Any, references: dict[str, Any]) -> dict[str, Any]:
-    own = [copy.copy(references[one.__name__]) for one in _structs(kind)]
+    own = [copy.copy(references[one.__name__]) for one in structs_of(kind)]
     one = own[0] if len(own) == 1 else {"anyOf": own}
     return {"type": "array", "items": one} if getattr(kind, "__origin__", None) is list else one
 

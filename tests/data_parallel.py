@@ -27,6 +27,7 @@ class Disturbance:
     slower: dict[int, float] = field(default_factory=dict)  # every kernel takes so many times longer
     loading: dict[int, int] = field(default_factory=dict)  # the host loads data before it launches anything
     late_root: int = 0  # the root of a broadcast at the step's begin comes late by this
+    beside: dict[int, int] = field(default_factory=dict)  # a kernel of its own beside the forward pass
     in_turns: int = 0  # a kernel of its own, on another rank in each step
     longer_in_turns: float = 1.0  # every kernel takes so many times longer, on another rank in each step
     uneven: tuple[int, ...] = ()  # a kernel on every rank, which takes the next of these each time
@@ -110,6 +111,9 @@ def run(
         for _ in range(disturbance.units):
             clock = reduce("all_gather", clock, FIGURE, 1 << 12)
         for rank in free:
+            if rank in disturbance.beside:
+                own = (clock[rank], clock[rank] + disturbance.beside[rank])
+                activities[rank].append(Activity("spin_kernel", "kernel", *own, 9, launched[rank], 101, {}))
             compute(rank, "forward_kernel", FORWARD, clock=clock)
         done = dict.fromkeys(free, 0)
         for bucket in range(BUCKETS):

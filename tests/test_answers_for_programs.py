@@ -115,6 +115,39 @@ def test_markdown_for_an_issue_says_what_the_terminal_says_and_can_be_redacted(
     assert "gpt\\_tiny" in said and "where the step's growth from 1 to 2 went" in said
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "how", "says"),
+    [
+        ("gpt_ddp_n2", "gpt_ddp_n1", "another_world_size", "analyze gpt_ddp_n2 --base gpt_ddp_n1."),
+        ("gpt_ddp_n1", "gpt_ddp_n2", "another_world_size", "analyze gpt_ddp_n2 --base gpt_ddp_n1."),
+        ("gpt_ddp_n1", "cpu_ddp_n2", "another_job", "are two jobs, each told by itself: one ran on "),
+        ("gpt8_ddp_none_n2", "gpt8_ddp_delay4ms_rank1_n2", "another_size", "with 4.00 times the blocks"),
+        ("gather_sm_n2", "gather_ce_n2", "same_job", "told by scalescope compare gather_sm_n2 gather_ce_n2."),
+    ],
+)
+def test_how_two_folders_relate_is_said_before_what_each_tells(
+    first: str, second: str, how: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [str(DATA / first), str(DATA / second)]
+    answer, page = tmp_path / "a.json", tmp_path / "a.html"
+    assert front_door.main(["analyze", *paths, "--json", str(answer), "--html", str(page)]) == 0
+    said = capsys.readouterr().out
+    assert says in said.strip().splitlines()[0] and f"{first} and {second} " in said.strip().splitlines()[0]
+    alone, beside = json.loads(answer.read_text())
+    assert alone["beside"] is None and (beside["beside"]["name"], beside["beside"]["how"]) == (first, how)
+    assert "How these belong together" in page.read_text() and "What is missing here" not in page.read_text()
+
+
+def test_ranks_of_one_job_in_two_folders_are_told_to_go_into_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rank in (0, 1):
+        (tmp_path / f"host{rank}").mkdir()
+        shutil.copy(DATA / "gather_sm_n2" / f"rank{rank}.json.gz", tmp_path / f"host{rank}")
+    assert front_door.main(["analyze", str(tmp_path / "host0"), str(tmp_path / "host1")]) == 0
+    assert "hold other ranks of it: laid into one folder" in capsys.readouterr().out.strip().splitlines()[0]
+
+
 @pytest.mark.parametrize("verb", ["analyze", "report", "compare"])
 def test_a_page_never_overwrites_a_trace(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     trace = tmp_path / "rank0.json"

@@ -180,6 +180,15 @@ def test_counted_work_is_named_however_wide_the_bounds_are_and_pieces_are_told_f
     assert said(sent_bytes={"all_reduce": 1_900_000}).endswith(
         ", though it is not the same work: all_reduce of 1.9 MB a step for 0.9 MB."
     )
+    after = msgspec.structs.replace(known, sent_bytes={"all_gather": 1_900_000})
+    changed = amounts(before, msgspec.structs.replace(before, identity=after))
+    slower = Comparison(baseline="a", other="b", verdict="slower", change_ms=9.0, low_ms=8.0, high_ms=10.0,
+                        baseline_ms=20.0, other_ms=29.0, amounts=changed)  # fmt: skip
+    told = headline(slower)
+    assert told.startswith(
+        "these do not do the same work (all_gather of 1.9 MB a step for nothing, all_reduce of nothing"
+    )
+    assert "): b is 45.0% slower" in told and told.count("same work") == 1
     assert said(samples=10).endswith(", though its steps are of another batch: 10 samples a rank's step for 8.")
     assert "though" not in said(sent_bytes={"all_reduce": None}), "sizes that are not told say nothing"
     assert "though" not in said(sent_bytes={}, collectives={"all_reduce": 1}, world_size=3)

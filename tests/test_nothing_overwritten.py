@@ -1,6 +1,8 @@
 """No verb writes over what somebody measured, whichever of its options names the file."""
 
 import argparse
+import dataclasses
+import json
 import os
 import re
 import shlex
@@ -8,13 +10,17 @@ import shutil
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from scalescope.cli import front_door
 from scalescope.cli.front_door import VERBS
 from scalescope.cli.outputs import OutputFile, VerbParser
 from scalescope.records.folder import RunFolder
+from scalescope.records.outputs.overwriting import is_answer
+from tests.answer_schemas import ANSWERS, structs_of
 
 CLI = Path(front_door.__file__).parent
 DATA = Path(__file__).parent / "data"
@@ -128,6 +134,8 @@ def test_a_sweep_s_table_goes_over_none_of_it(measured: dict[str, Path], capsys:
         ["analyze", "{traces}", "--json", "{out}"],
         ["analyze", "{traces}", "--markdown", "{out}"],
         ["perfetto", "{traces}", "--out", "{out}"],
+        ["compare", "{traces}", "{traces}", "--markdown", "{out}"],
+        ["compare", "{traces}", "{traces}", "--html", "{out}"],
     ],
 )
 def test_what_a_verb_wrote_itself_is_written_again(call: list[str], tmp_path: Path) -> None:
@@ -140,11 +148,48 @@ def test_what_a_verb_wrote_itself_is_written_again(call: list[str], tmp_path: Pa
     assert out.stat().st_mtime > 0 and len(out.read_bytes()) == pytest.approx(len(first), rel=0.05)
 
 
-def test_a_script_is_no_markdown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (script := tmp_path / "train.py").write_text("import torch\n")
-    assert front_door.main(["analyze", str(TRACE.parent), "--markdown", str(script)]) == 2
-    assert "that is no Markdown, and would be overwritten" in capsys.readouterr().err
-    assert script.read_text() == "import torch\n"
+@pytest.mark.parametrize(
+    ("flag", "name", "text"),
+    [
+        ("--json", "package.json", '{"name": "site", "version": "1.0.0", "scripts": {}}'),
+        ("--json", "rows.json", '[{"name": "a", "step_ms": 3}]'),
+        ("--json", "figures.json", "[[1, 2], {}]"),
+        ("--json", "kind.json", '{"nested": {"schema": 1, "kind": "run", "name": "a"}}'),
+        ("--json", "broken.json", '{"schema": '),
+        ("--markdown", "README.md", "# My job\n\nHow to start it.\n"),
+        ("--markdown", "train.py", "import torch\n"),
+        ("--markdown", "notes", "buy milk\n"),
+        ("--html", "index.html", "<!doctype html><html><head><title>Mine</title></head></html>"),
+    ],
+)
+def test_only_what_scalescope_wrote_is_written_over(
+    flag: str, name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (file := tmp_path / name).write_text(text)
+    assert front_door.main(["analyze", str(TRACE.parent), flag, str(file)]) == 2
+    said = capsys.readouterr().err
+    assert "scalescope" in said and f"{flag} {file}: that is no " in said and "would be overwritten; " in said
+    assert file.read_text() == text
+
+
+@pytest.mark.parametrize("kind", [kind for kinds in ANSWERS.values() for kind in kinds], ids=str)
+def test_every_verbs_json_is_known_as_its_own(kind: Any) -> None:
+    for one in structs_of(kind):
+        for part in getattr(one, "__args__", (one,)):
+            names = [field.name for field in dataclasses.fields(part)] if dataclasses.is_dataclass(part) else [
+                field.encode_name for field in msgspec.structs.fields(part)
+            ]  # fmt: skip
+            written = json.dumps([{key: {"x": [1]} for key in names}], indent=2)
+            assert is_answer(written.encode()) and is_answer(written[1:-1].strip().encode()), part
+
+
+def test_a_page_of_somebody_elses_where_the_report_would_go_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(TRACE, tmp_path)
+    (page := tmp_path / "report.html").write_text("<html><title>pytest</title></html>")
+    assert front_door.main(["report", str(tmp_path)]) == 2
+    assert "name another FILE with --html" in capsys.readouterr().err and "pytest" in page.read_text()
 
 
 def test_a_flag_that_prints_gives_its_path_back(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,12 +12,15 @@ from scalescope.records.folder import RunFolder
 from scalescope.report.html import page_of
 from scalescope.report.panels.lost import lost_table
 from scalescope.report.report_data import read_report_data
-from scalescope.scaling.analyze import analyze_against
-from scalescope.scaling.answer import read_run_answer
+from scalescope.report.verdict.run import run_verdict
+from scalescope.scaling.analyze import analyze, analyze_against
+from scalescope.scaling.answer import RunAnalysis, read_run_answer
 from scalescope.scaling.compare.compare import compare_paths
 from tests import data_parallel
 from tests.data_parallel import MS, Disturbance
 from tests.report_samples import write_run
+
+DATA = Path(__file__).parent / "data"
 
 
 @pytest.fixture
@@ -38,7 +41,10 @@ def test_the_terminal_says_what_was_lost_and_a_row_adds_up(
     answer = tmp_path / "answer.json"
     assert front_door.main(["analyze", str(late), "--against", str(calm), "--json", str(answer)]) == 0
     said = capsys.readouterr().out
-    assert "Against calm a step of the mean rank is 4.0 ms longer (26.5 ms to 30.5 ms): 2.2 ms exposed wait" in said
+    first = said.strip().splitlines()[0]
+    assert (
+        "a step is 4.0 ms longer than calm's (26.5 ms to 30.5 ms; 95%: 3.18 to 4.82 ms): 2.2 ms exposed wait" in first
+    )
     table = said[said.index("What a step lost against calm, a rank") :].splitlines()
     rows = [[float(word) for word in line.split()] for line in table if re.match(r"\s+\d\s+26\.50", line)]
     assert [row[0] for row in rows] == [0, 1, 2, 3]
@@ -49,7 +55,25 @@ def test_the_terminal_says_what_was_lost_and_a_row_adds_up(
     assert [one["rank"] for one in losses] == [0, 1, 2, 3]
     compared = compare_paths([calm], [late])
     assert {(one["step_change_ms"], one["step_low_ms"]) for one in losses} == {(compared.change_ms, compared.low_ms)}
-    assert "Compared as steps of one job the change is 4.0" in said and "beyond noise." in said
+    assert "By itself: rank 2 costs 1.7 ms" in said and json.loads(answer.read_text())["findings"][0]["rank"] == 2
+
+
+def test_which_of_the_two_is_slower_is_said_first_and_what_one_does_by_itself_after_it(calm: Path, late: Path) -> None:
+    faster, same = run_verdict(analyze_against(calm, [late])), run_verdict(analyze_against(calm, [calm]))
+    assert (
+        "a step is 4.0 ms shorter than late's (30.5 ms to 26.5 ms; 95%: 3.18 to 4.82 ms): gone are" in faster.headline
+    )
+    assert "a step is as long as calm's, within noise (26.5 ms to 26.5 ms; 95%: " in same.headline
+    assert faster.sentences[0].startswith("By itself: ") and same.sentences[0].startswith("By itself: ")
+    assert "rank 2" not in faster.headline
+    assert run_verdict(analyze_against(late, [calm])).level != "good"
+
+
+def test_what_a_run_is_told_by_itself_is_what_it_is_told_alone() -> None:
+    """Without a replay a cause was told that recording may be: of traces of which that cannot be told."""
+    none = DATA / "gpt8_ddp_none_n2"
+    told, (alone,) = analyze_against(none, [none]), analyze([none], jobs=1)
+    assert isinstance(alone, RunAnalysis) and (told.findings, told.as_run) == (alone.findings, alone.as_run)
 
 
 def test_several_references_count_as_their_mean(calm: Path, late: Path) -> None:

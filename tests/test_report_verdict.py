@@ -238,7 +238,7 @@ def test_a_straggler_and_bad_traces_are_in_the_verdict() -> None:
 
 def test_a_run_says_what_its_step_is_made_of() -> None:
     verdict = run_verdict(run_answer("r", 4))
-    assert verdict.headline.startswith("gpt_small · ddp · 4 GPUs: 95.4% of the 67.8 ms step is compute")
+    assert verdict.headline.startswith("gpt_small · ddp · 4 GPUs: 95.3% of the 67.8 ms step is compute")
     assert "1.5 ms idle (queued)" in verdict.text and "0.93 ms exposed transfer" in verdict.text
 
 

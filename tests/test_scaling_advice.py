@@ -18,6 +18,8 @@ from scalescope.launch.studies.run import plan_study, run_study
 from scalescope.records.folder import RunFolder
 from scalescope.records.rows import TrainFacts
 from scalescope.report.drawing.parts import BY_KEY
+from scalescope.report.of_traces import data_of_traces
+from scalescope.report.panels.advice import advice_panels
 from scalescope.report.text import findings as finding_text
 from scalescope.report.text.codes.table import CODES as CODE_TEXTS
 from scalescope.report.text.cures import CURES, cure_elsewhere, cure_text
@@ -281,6 +283,18 @@ def test_the_interval_of_what_advice_brought_holds_where_neighbouring_steps_are_
     held = [abs(statistics.median(one) - statistics.median(other)) <= gain_half_ms(one, other) for one, other in pairs]
     assert 0.88 <= sum(held) / len(held) <= 1.0
     assert math.isnan(gain_half_ms([80.0] * 9, [80.0] * 45))  # too few to tell
+
+
+def test_a_replay_that_is_a_little_off_says_what_it_prices_and_what_not() -> None:
+    """ "What a change would bring cannot be told" stood beside an advice with its price."""
+    answer = _advised("one_channel_n2")
+    assert answer.replay is not None and not answer.replay.faithful
+    (panel,) = advice_panels(data_of_traces([answer], "traces"))
+    assert "priced all the same" in panel.sentence and ": slow transfers, 4.1 ms (" in panel.sentence
+    assert panel.sentence.endswith("What a setting changed would bring cannot be told from that.")
+    answer.findings = [msgspec.structs.replace(one, ms=None) for one in answer.findings]
+    (panel,) = advice_panels(data_of_traces([answer], "traces"))
+    assert panel.sentence.endswith("What a change would bring cannot be told from that.")
 
 
 def test_every_code_has_words_with_and_without_evidence() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from scalescope.report.drawing.parts import BY_KEY
 from scalescope.report.text.cures import cure_text
-from scalescope.report.text.findings import because, headline, todo, todo_elsewhere
+from scalescope.report.text.findings import because, first_sentence, headline, headline_of_all, todo, todo_elsewhere
 from scalescope.report.text.unexplained import unexplained_loss
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.answer import AsRun, Quality, RunAnalysis
@@ -403,6 +403,19 @@ def test_transfer_that_is_what_the_job_sends_is_told_as_that_and_not_as_a_fault(
     )
     assert told.endswith("that is what the job sends, and no fault is found in it.")
     assert verdict.advice.startswith("send less, or less often: at most 30.0 ms a step")
+
+
+def test_transfer_is_not_called_faultless_ahead_of_a_stall_that_noise_may_be(tmp_path: Path) -> None:
+    (transfer,) = bare_transfer(bare_run(4, 0.3), {}, [])
+    stall = Finding(code="host_stall", rank=1, ms=12.0, low_ms=0.0, high_ms=25.0, fraction=0.1, backed="replay")
+    assert "no fault is found" in first_sentence([transfer], 90.0, 2)
+    told = first_sentence([transfer, stall], 90.0, 2)
+    assert (
+        "no fault is found" not in told and "beside it rank 1 may cost 12.0 ms (0.00 ms to 25.0 ms), or nothing" in told
+    )
+    large = msgspec.structs.replace(stall, ms=80.0, high_ms=200.0)
+    lead = headline_of_all([large, transfer], 200.0, 2, "")
+    assert "that is what the job sends" not in lead.text or "no fault is found" not in lead.text
 
 
 def bare_run(operations: int, transfer_ms: float, *, steps: int = 3, size: int | None = None) -> RunAnalysis:

@@ -187,6 +187,19 @@ def test_slower_kernels_of_all_kinds_are_the_devices_and_a_percent_is_no_finding
     assert natural.code == "nothing"
 
 
+def test_kernels_that_are_longer_for_what_a_rank_computes_beside_them_are_no_slower_device(tmp_path: Path) -> None:
+    """A rank with products of its own on another stream had *own work* and, by its lower clocks, *slower compute*: of
+    7.3 ms that both cost, neither had more than 6.1.
+    """
+    beside = data_parallel.run(tmp_path, Disturbance(beside={2: 4 * MS}, slower={2: 1.06}), ahead=True)
+    first, *others = found(beside)
+    assert (first.code, first.rank) == ("own_work", 2) and "slower_compute" not in {one.code for one in others}
+    longer = 0.06 * (data_parallel.UNDISTURBED - data_parallel.TRANSFER) / MS
+    assert first.ms == pytest.approx(longer, rel=0.1)
+    alone = found(data_parallel.run(tmp_path / "alone", Disturbance(slower={2: 1.06}), ahead=True))[0]
+    assert (alone.code, alone.rank) == ("slower_compute", 2)
+
+
 def with_shapes(folder: Path, rows: dict[int, int]) -> Path:
     """Add to each rank's trace what its host multiplies, as torch writes it where shapes are recorded."""
     for path in folder.glob("rank*.json.gz"):

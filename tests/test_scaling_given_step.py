@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from scalescope.records.errors import UserError
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.answer import RunAnalysis
@@ -35,6 +36,7 @@ def with_step(folder: Path, step_ms: float | None) -> RunAnalysis:
     ],
 )
 def test_a_step_that_cannot_be_is_said_first_and_not_used(step_ms: float, contradicts: str, why: str) -> None:
+    """With what the traces allow, and what to do."""
     told, plain = with_step(JOB, step_ms), with_step(JOB, None)
     assert told.as_run is not None and plain.as_run is not None
     assert told.as_run.contradicts == contradicts and plain.as_run.contradicts is None
@@ -45,6 +47,10 @@ def test_a_step_that_cannot_be_is_said_first_and_not_used(step_ms: float, contra
     verdict = run_verdict(told)
     assert f": --step-ms {step_ms:.1f} ms contradicts the traces: {why}." in verdict.headline
     assert verdict.level == "unknown" and verdict.text.count("contradicts the traces") == 1
+    low_ms = 24.1 if contradicts == "too_short" else 23.5
+    assert told.as_run.allows_from_ms == pytest.approx(low_ms, abs=0.1)
+    assert told.as_run.allows_to_ms == pytest.approx(48.5, abs=0.1)
+    assert f"the traces allow {low_ms:.1f} ms to 48.5 ms: give a step of this very job, or leave" in verdict.headline
 
 
 @pytest.mark.long
@@ -73,6 +79,33 @@ def test_a_small_jobs_too(step_ms: float, contradicts: str | None) -> None:
     told = with_step(DATA / "gather_sm_n2", step_ms)
     assert told.as_run is not None and told.as_run.contradicts == contradicts
     assert ("contradicts the traces" in run_verdict(told).headline) == (contradicts is not None)
+
+
+@pytest.mark.parametrize(
+    ("folder", "allows"),
+    [
+        ("onnxruntime_mlp", "there a rank computes for 0.29 ms of each step"),  # not replayed
+        ("cpu_now_and_then_n2", "still takes 15.6 ms"),  # a stall in two of six steps: their mean is known by its half
+    ],
+)
+def test_ranks_on_cpus_compute_for_as_long_as_recorded_but_for_what_that_costs(folder: str, allows: str) -> None:
+    told = with_step(DATA / folder, 0.05)
+    assert told.as_run is not None and told.as_run.contradicts == "too_short"
+    headline = run_verdict(told).headline
+    assert "--step-ms 0.05 ms contradicts the traces: " in headline and allows in headline
+    assert told.as_run.allows_from_ms is not None and told.as_run.allows_to_ms is not None
+    assert 0.05 < told.as_run.allows_from_ms < told.as_run.allows_to_ms
+
+
+def test_devices_whom_recording_does_not_slow_allow_one_step() -> None:
+    headline = run_verdict(with_step(DATA / "gather_ce_n2", 0.05)).headline
+    assert "step is as long whatever recording costs" in headline and "the traces allow about 1.7 ms" in headline
+
+
+def test_a_sweeps_folder_has_no_step(tmp_path: Path) -> None:
+    shutil.copytree(DATA / "runs_v0.1" / "sweep", folder := tmp_path / "sweep")
+    with pytest.raises(UserError, match=r"is of one training run, and .* is a sweep"):
+        with_step(folder, 5.0)
 
 
 def test_of_a_known_mean_step_a_cause_is_known_as_well_as_what_it_leaves(tmp_path: Path) -> None:

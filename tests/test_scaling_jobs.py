@@ -64,7 +64,7 @@ def test_what_is_no_trace_is_passed_over_and_said(tmp_path: Path) -> None:
     (found,) = runs_of(tmp_path)
     assert found.ranks == expected.ranks and found.world_size == 2
     assert found.quality.verdict == expected.quality.verdict == "good"
-    said = [reason for reason in found.quality.reasons if reason.startswith("passed over")]
+    said = [reason for reason in found.quality.reasons if reason.startswith("left aside, as no trace")]
     assert any("truth.json" in reason for reason in said) and any("all_ranks.json.gz" in reason for reason in said)
 
 

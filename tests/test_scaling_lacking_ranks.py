@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from scalescope.report.drawing.numbers import percent
 from scalescope.report.terminal.run import print_run
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.analyze import analyze
@@ -60,8 +61,22 @@ def test_what_may_be_waiting_for_a_rank_without_trace_is_priced_as_no_transfer(
 
 
 def test_the_headline_says_that_waiting_cannot_be_told_where_that_is_most_of_what_is_lost(tmp_path: Path) -> None:
-    headline = run_verdict(analyzed(of_three_ranks(tmp_path / "job", "gather_sm_n2"))).headline
+    verdict = run_verdict(analyzed(of_three_ranks(tmp_path / "job", "gather_sm_n2")))
+    headline = verdict.headline
+    assert verdict.level == "unknown"  # no colour says that it is well
     assert "communication; whether ranks wait for rank 2 in it, these traces cannot tell" in headline
+
+
+def test_a_step_without_a_rank_has_one_figure_wherever_it_is_told(tmp_path: Path) -> None:
+    """96.1% and 96.0%, of the steps that a next one bounds and of all of them."""
+    shutil.copytree(DATA / "gpt8_ddp_delay4ms_rank1_n2", folder := tmp_path / "job")
+    whole = (folder / "rank1.json.gz").read_bytes()
+    (folder / "rank1.json.gz").write_bytes(whole[: len(whole) // 2])
+    run = analyzed(folder)
+    assert run.efficiency is not None
+    compute = sum(one.compute_ms for one in run.ranks) / sum(one.window_ms for one in run.ranks)
+    assert f": {percent(compute)} of the " in run_verdict(run).headline
+    assert percent(run.efficiency.parallel) == percent(compute)
 
 
 def test_no_efficiency_factor_is_told_of_ranks_whose_trace_is_cut_off(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 The jobs are undisturbed but for what is injected, so every expected figure is arithmetic.
 """
 
+import math
 import shutil
 import statistics
 from dataclasses import replace
@@ -20,6 +21,7 @@ from scalescope.report.drawing.numbers import milliseconds
 from scalescope.report.text.findings import because
 from scalescope.report.verdict.run import run_verdict
 from scalescope.scaling.as_run.recording import recording_cost, terms_for
+from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import GOES_WITH_IT, Code
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.pricing import first_and_last, without_contained
@@ -33,6 +35,7 @@ from scalescope.scaling.replay.removal import Removal, remove
 from scalescope.scaling.replay.whatif.replayer import Replayer
 from tests import data_parallel
 from tests.data_parallel import MS, Disturbance
+from tests.host_traces import HostTrace, plain_step
 from tests.test_scaling_findings import found
 
 DATA = Path(__file__).parent / "data"
@@ -203,3 +206,65 @@ def test_a_bound_is_no_more_than_the_times_that_are_named_as_its_cause(job: str)
         stalled = {one.rank: one.evidence[0].ms or 0.0 for one in answer.findings if one.code == "host_stall"}
         longest = max(row.idle_launch_ms / row.steps - stalled.get(row.rank, 0.0) for row in answer.ranks)
         assert launching.evidence[0].ms == pytest.approx(longest, rel=0.25)
+
+
+def test_an_effect_that_follows_the_steps_is_known_at_their_mean() -> None:
+    """Of ranks with longer texts by turns, steps of 14.6 to 23.8 ms gained 1.7 to 4.1: 2.6 in the mean, give or take
+    1.2, though each lay within 0.1 of the line through them, and the mean step was known.
+    """
+    steps = [14.65, 14.62, 18.93, 17.12, 23.8]
+    gained = [-1.86, -1.74, -2.93, -2.45, -4.11]
+    known = Interval(17.8, 17.6, 18.0)
+
+    def half(deltas: list[float], known: Interval | None = known, on_cpu: bool = False) -> float:
+        replayer = SimpleNamespace(_assumed=lambda _: SimpleNamespace(base={0: steps}), known_ns=known, on_cpu=on_cpu,
+                                   base_ns=statistics.fmean(steps))  # fmt: skip
+        return Replayer._half_by_length(cast(Replayer, replayer), deltas)
+
+    assert half_of_mean(gained) > 1.1 > 0.25 > half(gained)
+    assert half([-1.9, -4.1, -1.7, -2.9, -2.4]) > half_of_mean(gained), "these do not follow the steps"
+    assert math.isinf(half(gained, known=None)) and math.isinf(half(gained, on_cpu=True))
+    assert math.isinf(half(gained[:4]))
+
+
+def _with_pauses(folder: Path, us: float, copies: int = 0, copy_us: float = 0.0) -> Path:
+    """Write a job of one rank whose host stands still for so long in each step; or behind each of several copies."""
+
+    def step(trace: HostTrace, _: int) -> None:
+        plain_step(trace, 20.0)
+        for _ in range(copies):
+            trace.kernel("aten::empty", 2.0, "fill")
+            with trace.inside("cpu_op", "aten::copy_"):
+                number = trace.call("MemcpyAsync")
+                trace._on_device("Memcpy DtoH (Device -> Pageable)", "gpu_memcpy", max(trace.clock, trace.device_free),
+                                 copy_us, number)  # fmt: skip
+                trace.synchronise()
+            trace.idle(us)
+        if not copies:
+            trace.idle(us)
+
+    HostTrace().steps(6, step).write(folder)
+    return folder
+
+
+def test_of_a_pause_only_what_is_left_of_it_without_recording_is_taken_out(tmp_path: Path) -> None:
+    """A tokenizer of 11.6 ms, most of them for recording its frames, was priced 11.4: what the step as run had no more
+    of there, other launches had to give.
+    """
+    replayer = Replayer(read_records(_with_pauses(tmp_path, 8_000.0)))
+    graph = replayer.graph.copy()
+    left = 3.0 * MS  # of each pause
+    graph.calls[0] = [replace(one, think_ns=min(one.think_ns, left)) for one in graph.calls[0]]
+    side = lay_side_by_side(graph)
+    changed = graph.copy()
+    remove(changed, side, Removal("pause", 0, 8 * MS, launches=1))
+    gone = [one.think_ns - other.think_ns for one, other in zip(graph.calls[0], changed.calls[0], strict=True)]
+    # before the first step there is none, and before what ends the last one there is
+    assert [one for one in gone if one > MS] == [left] * len(side.steps) and sum(gone) < (len(side.steps) + 0.1) * left
+
+
+def test_the_copies_of_a_loop_cost_with_what_its_host_stands_still_for(tmp_path: Path) -> None:
+    """Of a checkpoint in each step, 189 of 231 ms were told: each tensor is copied to the host, and then written."""
+    first = found(_with_pauses(tmp_path, 1_500.0, copies=30, copy_us=800.0))[0]
+    assert (first.code, first.rank) == ("host_stall", None)
+    assert first.ms == pytest.approx(30 * (1.5 + 0.8), rel=0.1)

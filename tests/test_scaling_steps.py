@@ -187,3 +187,60 @@ def test_an_annotation_of_the_users_own_is_a_step(tmp_path: Path) -> None:
     found = analyse(trace.json(), tmp_path)
     assert found.steps_by == "annotation"
     assert [round(step.compute_ms, 3) for step in found.steps] == [0.305] * 4
+
+
+def generate(trace: HostTrace, tokens: int, layers: int = 12) -> None:
+    """One call that generates text: the prompt is read in products of another kind, then a token at a time."""
+    trace.kernel("aten::cumsum", 3.0, "scan_kernel")
+    for token in range(tokens):
+        trace.kernel("aten::embedding", 5.0, "vectorized_gather_kernel")
+        for _ in range(layers):
+            trace.kernel("aten::addmm", 20.0 if token else 200.0, "gemv" if token else "gemm")
+            trace.kernel("aten::add", 5.0, "add_kernel")
+        trace.kernel("aten::argmax", 3.0, "reduce_kernel")
+        trace.idle(20.0)
+
+
+def test_two_calls_that_generate_text_are_two_steps(tmp_path: Path) -> None:
+    """Two calls of generate() in a plain profile() had no step, and so no finding; they launch the same twice."""
+    trace = HostTrace()
+    generate(trace, 6)
+    generate(trace, 6)
+    found = analyse(trace.json(), tmp_path)
+    assert found.steps_by == "period"
+    assert [round(step.compute_ms, 3) for step in found.steps] == [
+        round((12 * 205 + 5 * 12 * 25 + 6 * 8 + 3) / 1e3, 3)
+    ] * 2
+
+
+def test_what_differs_between_two_runs_is_no_repetition(tmp_path: Path) -> None:
+    """Of 166 kernels of a pass one runs in the second alone: which of them are a step's, nothing tells."""
+    trace = HostTrace()
+    for number in range(2):
+        trace.kernel("aten::embedding", 5.0, "vectorized_gather_kernel")
+        for _ in range(80):
+            trace.kernel("aten::addmm", 20.0, "gemm")
+            trace.kernel("aten::relu", 5.0, "relu_kernel")
+        if number:
+            trace.kernel("aten::relu", 5.0, "relu_kernel")
+        trace.kernel("aten::nll_loss", 5.0, "nll_loss_kernel")
+    assert analyse(trace.json(), tmp_path).steps_by is None
+
+
+def test_one_call_that_generates_text_has_a_step_a_token(tmp_path: Path) -> None:
+    trace = HostTrace()
+    generate(trace, 9)
+    found = analyse(trace.json(), tmp_path)
+    assert found.steps_by == "token"
+    assert [round(step.compute_ms, 3) for step in found.steps] == [round((12 * 25 + 8) / 1e3, 3)] * 8
+    assert any("by the tokens that are chosen, without ProfilerStep" in reason for reason in found.quality.reasons)
+
+
+def test_a_search_among_few_values_is_no_token(tmp_path: Path) -> None:
+    """A codebook's stages choose as well, each after a product or two: all of them are one step's."""
+    trace = HostTrace()
+    for _ in range(12):
+        trace.kernel("aten::addmm", 20.0, "gemm")
+        trace.kernel("aten::argmax", 3.0, "reduce_kernel")
+    trace.kernel("aten::nll_loss", 5.0, "nll_loss_kernel")
+    assert analyse(trace.json(), tmp_path).steps_by is None

@@ -406,7 +406,7 @@ def test_a_file_that_is_no_trace_costs_its_own_rank_only(tmp_path: Path) -> None
     (tmp_path / "settings.json").write_text('{"model": "gpt"}')
     beside = analyze_run(tmp_path)
     assert beside.ranks == whole.ranks
-    assert any("passed over" in reason and "settings.json" in reason for reason in beside.quality.reasons)
+    assert any("left aside, as no trace" in reason and "settings.json" in reason for reason in beside.quality.reasons)
     (tmp_path / "rank1.json.gz").write_bytes(b"disk full")
     broken = analyze_run(tmp_path)
     assert [one.rank for one in broken.ranks] == [0] and broken.quality.missing_ranks == [1]

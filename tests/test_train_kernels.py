@@ -64,12 +64,12 @@ INTERPRETED = """
 import torch
 from torch.nn import functional as F
 from torch import nn
-from scalescope.train.kernels import cross_entropy, max_pool, norm
+from scalescope.train.kernels import cross_entropy, max_pool, norm, norm_kernels
 cross_entropy.can_fuse = lambda device, dtype: True
 cross_entropy._BLOCK = 256  # several to a row
 cross_entropy._EIGHTS = 32
 norm.triton_takes = lambda device, dtype: True
-norm._PLANS = {name: (64, 4, 6) for name in norm._PLANS}  # several tiles to a program, several programs
+norm_kernels.PLANS.update(dict.fromkeys(norm_kernels.PLANS, (64, 4, 6)))  # several tiles to a program, several programs
 close = torch.testing.assert_close
 torch.manual_seed(0)
 for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2)):
@@ -133,7 +133,7 @@ def test_the_kernels_are_right_in_tritons_interpreter() -> None:
 
 def test_a_trace_tells_the_kind_of_our_own_kernels_by_their_names() -> None:
     sources = "".join(path.read_text() for path in Path(scalescope.train.kernels.__path__[0]).glob("*.py"))
-    launched = re.findall(r"^ +(\w+)\[.+\]\(", sources, re.MULTILINE)
+    launched = re.findall(r"^ +(?:wrap_triton\()?(\w+)\)?\[.+\]\(", sources, re.MULTILINE)
     assert {name: kind_of(name) for name in launched} == {
         "batch_norm_apply": NORMALISATION,
         "batch_norm_gradient": NORMALISATION,

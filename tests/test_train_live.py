@@ -8,7 +8,7 @@ import shutil
 import statistics
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -29,7 +29,7 @@ from scalescope.train.measure.anomaly import Anomaly, AnomalyWatch
 from scalescope.train.measure.clock import CpuClock
 from scalescope.train.measure.lateness import Lateness, LateRank
 from scalescope.train.measure.schedule import Schedule, Window
-from scalescope.train.script.exchange_marks import Waits, mark_exchanges
+from scalescope.train.script.exchange_marks import Waits, keep_groups_for_reducers, mark_exchanges
 from tests.anomaly_script_job import GROWS_FROM as SCRIPT_GROWS_FROM
 from tests.late_rank_job import SLEEP_S, SLEEPS_FROM
 from tests.late_script_job import SLEEPS_FROM as SCRIPT_SLEEPS_FROM
@@ -280,6 +280,28 @@ def test_a_marked_module_is_copied_written_and_let_go_of_as_if_there_were_no_mar
     assert kept() is None
     marks.remove()
     assert not len(marks)
+
+
+@pytest.mark.parametrize("look", [keep_groups_for_reducers, lambda: mark_exchanges(lambda: None).remove()])
+def test_a_process_group_outlives_what_would_end_it_under_pythons_lock(alone: None, look: Callable[[], None]) -> None:
+    gone: list[str] = []
+    group = dist.new_group([0])
+    assert isinstance(group, dist.ProcessGroup)
+    model = DistributedDataParallel(nn.Linear(8, 8), process_group=group)
+    for _ in range(2):  # a loop that is measured twice
+        look()
+    of_group = weakref.ref(group, lambda _: gone.append("group"))
+    of_reducer = weakref.ref(model.reducer, lambda _: gone.append("reducer"))
+    dist.destroy_process_group(group)
+    del group, model
+    assert of_group() is None and of_reducer() is None
+    assert gone == ["reducer", "group"]
+
+
+@pytest.mark.job
+def test_a_script_ends_although_a_thread_of_gloos_still_needs_pythons_lock() -> None:
+    done = run_world(2, [str(JOB.with_name("reducer_last_job.py"))], limit_s=60)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_module_that_gathers_is_marked_before_it_waits_for_its_parameters(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from scalescope.records.errors import UserError
-from scalescope.train.kernels.norm import norm_relu, norm_relu_twice
+from scalescope.train.kernels.norm import fuses_norms, norm_relu, norm_relu_twice
 from scalescope.train.models.network import Network, build_model
 from scalescope.train.models.resnet.config import ResNetConfig
 from scalescope.train.models.resnet.network import Bottleneck, FusedBottleneck
@@ -214,12 +214,39 @@ def test_ranks_keep_their_own_statistics() -> None:
 
 
 def test_what_a_gpu_has_shown_is_on_and_keys_say_what_they_take() -> None:
-    assert [vars(compose(f"model={name}").model)["norm"] for name in ("resnet50", "resnet50_64px")] == ["torch"] * 2
+    assert [vars(compose(f"model={name}").model)["norm"] for name in ("resnet50", "resnet50_64px")] == ["auto"] * 2
     assert vars(compose("model=gpt_small").model)["loss_kernel"] == "eights"
     assert vars(compose("model=gpt_small", "model.loss_kernel=singles").model)["loss_kernel"] == "singles"
     for wrong in (("model=resnet50", "model.norm=fast"), ("model=gpt_tiny", "model.loss_kernel=tens")):
         with pytest.raises(UserError):
             compose(*wrong)
+
+
+@pytest.mark.usefixtures("forgotten")
+def test_auto_fuses_what_is_compiled_where_the_kernels_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.zeros(1)
+
+    def fused(kind: str) -> tuple[bool, bool]:
+        """Return whether it is as written, and compiled."""
+        torch._dynamo.reset()
+        asked = torch.compile(lambda x: x + 1 if fuses_norms(kind, x) else x, backend="eager", fullgraph=True)
+        return fuses_norms(kind, x), bool(asked(x))
+
+    monkeypatch.setattr("scalescope.train.kernels.norm.triton_takes", lambda device, dtype: True)
+    assert [fused(kind) for kind in ("torch", "auto", "fused")] == [(False, False), (False, True), (True, True)]
+    monkeypatch.setattr("scalescope.train.kernels.norm.triton_takes", lambda device, dtype: False)
+    assert [fused(kind) for kind in ("torch", "auto", "fused")] == [(False, False), (False, False), (True, True)]
+
+
+def test_auto_is_torchs_where_nothing_is_compiled() -> None:
+    theirs, ours = resnet("torch").double(), resnet("auto").double()
+    images = torch.randn(4, 3, 32, 32, dtype=torch.float64).to(memory_format=torch.channels_last)
+    for network in (theirs, ours):
+        network(images, torch.arange(4)).backward()
+    assert all(torch.equal(one, other) for one, other in zip(theirs.buffers(), ours.buffers(), strict=True))
+    for one, other in zip(theirs.parameters(), ours.parameters(), strict=True):
+        assert one.grad is not None and other.grad is not None
+        torch.testing.assert_close(one.grad, other.grad)
 
 
 def test_only_the_last_block_has_one_reader() -> None:

@@ -10,6 +10,7 @@ from scalescope.cli.outputs import VerbParser, add_json, add_page, outputs
 from scalescope.cli.show import redacted_answers, told, write_page
 from scalescope.records.errors import ExitCode, UserError
 from scalescope.records.folder import RunFolder
+from scalescope.records.outputs.overwriting import refuse_to_lose
 from scalescope.scaling.analyze import analyze
 from scalescope.scaling.study_answer import Answer
 
@@ -86,12 +87,13 @@ def _written(code: int) -> int:
 
 def _report_traces(paths: list[Path], out: Path | None, *, redact: bool) -> tuple[Path, list[Answer]]:
     """Write one page of all the traces: files given one by one are ranks of one job; return the answers, too."""
-    answers = analyze(paths, write=False)
     folder = paths[0] if paths[0].is_dir() else paths[0].parent
+    page = out or folder / ("report-redacted.html" if redact else "report.html")
+    refuse_to_lose(page, "page", str(page), "name another FILE with --html")  # somebody's own may have that name
+    answers = analyze(paths, write=False)
     if redact:
         answers = redacted_answers(answers, paths)
-    name = "report-redacted.html" if redact else "report.html"
-    return write_page(answers, paths[0], out or folder / name, redact=redact), answers
+    return write_page(answers, paths[0], page, redact=redact), answers
 
 
 def _write_redacted(folder: RunFolder, out: Path | None) -> Path:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from scalescope.scaling.as_run.calibrate import Untraced
+    from scalescope.scaling.join.explained import Explained
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,7 @@ def _show(asked: Asked, executor: Executor | None, out: Outputs) -> list[Answer]
     report = (
         write_page(shown, asked.paths[0], asked.html, redact=asked.redact) if plain and asked.html is not None else None
     )
+    _print_relations(plain, console)
     for path, answers in found:
         if _is_run(path) and not asked.bases:
             _show_run_folder(path, asked, console)
@@ -98,7 +100,8 @@ def _analysed(asked: Asked, executor: Executor | None) -> list[tuple[Path, list[
         return [(paths[0], analyze_base(paths[0], asked.bases, None, executor, asked.outlook))]
     groups = [paths] if all(path.is_file() for path in paths) else [[path] for path in paths]
     untraced = _given_steps(asked)
-    return [
+    plain: list[tuple[Path, Explained]] = []
+    found = [
         (
             group[0],
             analyze(
@@ -108,10 +111,16 @@ def _analysed(asked: Asked, executor: Executor | None) -> list[tuple[Path, list[
                 asked.references,
                 asked.outlook,
                 {one: untraced[one] for one in group if untraced},
+                plain=plain,
             ),
         )
         for group in groups
     ]
+    if len(plain) > 1:
+        from scalescope.scaling.beside import tell_relations
+
+        tell_relations(plain)
+    return found
 
 
 def _given_steps(asked: Asked) -> "dict[Path, Untraced]":
@@ -120,6 +129,15 @@ def _given_steps(asked: Asked) -> "dict[Path, Untraced]":
     from scalescope.scaling.as_run.untraced import given_steps
 
     return given_steps(asked.step_ms, asked.paths)
+
+
+def _print_relations(answers: Sequence[Answer], console: "Console") -> None:
+    """Print how the traces of several folders relate, before what each of them tells."""
+    from scalescope.report.terminal.console import print_line
+    from scalescope.report.text.beside import beside_sentences
+
+    for text in beside_sentences([one for one in answers if isinstance(one, RunAnalysis)]):
+        print_line(console, text)
 
 
 def _is_run(path: Path) -> bool:

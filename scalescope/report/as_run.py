@@ -6,11 +6,16 @@ from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import READS_AS_ZERO_MS, figure, milliseconds
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.scaling.answer import Efficiency, RunAnalysis
-from scalescope.scaling.answer_rows import PARTS
-from scalescope.scaling.as_run.step import step_as_run
+from scalescope.scaling.answer_rows import PARTS, Split
+from scalescope.scaling.as_run.calibrate import ON_DEVICES
+from scalescope.scaling.as_run.step import a_step, step_as_run
+from scalescope.scaling.findings.shares import bounded_means
 
 #: A step as run that differs by less from the one as profiled is not shown beside it.
 WORTH_SHOWING = 0.02
+
+#: Steps that sentences are of, and which are longer or shorter by this share than those of the table, are told apart.
+OTHER_STEPS = 0.01
 
 _WHOSE = {
     "steps": "by the job's own steps beside the window",
@@ -39,6 +44,20 @@ def differs_by_noise(run: RunAnalysis) -> bool:
     if as_run is None or as_run.recording_ms is None or as_run.contradicts is not None:
         return False
     return as_run.source == "steps" and as_run.recording_ms.low <= 0
+
+
+def shown_step(run: RunAnalysis) -> list[Split]:
+    """Return each rank's parts of the mean step that is spoken of: as run where that is another one than as profiled.
+
+    Else, and where the steps that a next one bounds are as long as all of them, those of all profiled steps: sentences
+    then hold the figures of the table, of the efficiency and of the panels, and no second one for the same thing.
+    """
+    told = step_as_run(run)[1] if run.as_run is not None else bounded_means(run)
+    whole = [a_step(one, one.steps) for one in run.ranks if one.steps]
+    if differs(run) or {one.rank for one in told} != {one.rank for one in whole}:
+        return told
+    own, all_of_it = (statistics.fmean(one.window_ms for one in ranks) for ranks in (told, whole))
+    return whole if abs(own - all_of_it) <= OTHER_STEPS * all_of_it else told
 
 
 def is_likely(run: RunAnalysis) -> bool:
@@ -149,8 +168,24 @@ def contradiction(run: RunAnalysis) -> str:
     elif (least := as_run.without_recording_ms) is not None:
         step = f"the {traced} step of one window" if run.windows > 1 else f"their {traced} step"
         why = f"without all that recording can cost, {step} still takes {milliseconds(least)}"
+        if as_run.contradicted_ms is not None and least > (1 - ON_DEVICES) * as_run.contradicted_ms:
+            why = f"{step} is as long whatever recording costs"
     else:
         busy = max(one.compute_ms / one.steps for one in run.ranks if one.steps)
-        why = f"there a device computes for {milliseconds(busy)} of each step"
-    therefore = "The job did not run evenly." if own else "It is another job's, or the job does not run evenly."
-    return f"{told}: {why}. {therefore}"
+        why = f"there a {'device' if run.activity == 'gpu' else 'rank'} computes for {milliseconds(busy)} of each step"
+    if own:
+        return f"{told}: {why}. The job did not run evenly."
+    return f"{told}: {why}. It is another job's, or the job does not run evenly{_allowed(run)}."
+
+
+def _allowed(run: RunAnalysis) -> str:
+    """Return which steps the traces allow in place of one that they contradict, and what to do, after a semicolon."""
+    as_run = run.as_run
+    if as_run is None or as_run.untraced_by != "given" or as_run.allows_to_ms is None:
+        return ""
+    low, most, high = as_run.allows_from_ms, as_run.allows_to_ms, milliseconds(as_run.allows_to_ms)
+    if low is None:
+        bounds = f"{high} at most"
+    else:
+        bounds = f"{milliseconds(low)} to {high}" if low < (1 - ON_DEVICES) * most else f"about {high}"
+    return f"; the traces allow {bounds}: give a step of this very job, or leave --step-ms out"

@@ -57,6 +57,7 @@ def page_of(data: ReportData) -> Page:
         facts=facts_of(data),
         cards=cards_of(data),
         notes=_notes(data),
+        notes_title="How these belong together" if data.of_traces else "What is missing here",
         sections=sections(data),
         machines=machines_of(data),
         drawings=drawings_of(data),

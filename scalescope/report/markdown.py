@@ -5,10 +5,11 @@ from collections.abc import Iterator, Sequence
 from scalescope.records.console import counted
 from scalescope.report.as_run import as_run_table, as_run_title, differs
 from scalescope.report.drawing import parts
-from scalescope.report.drawing.markdown import escaped, folded, lines_of
+from scalescope.report.drawing.markdown import escaped, folded, lines_of, made_by
 from scalescope.report.panels.compute_lines import compute_lines
 from scalescope.report.sentences import Verdict
 from scalescope.report.text import findings as text
+from scalescope.report.text.beside import beside_sentences
 from scalescope.report.text.cures import cure_text
 from scalescope.report.verdict.run import run_verdict
 from scalescope.report.verdict.study import study_verdicts
@@ -24,11 +25,13 @@ def for_an_issue(answers: Sequence[Answer]) -> str:
     studies = [one for one in answers if isinstance(one, StudyAnalysis)]
     runs = [one for one in answers if isinstance(one, RunAnalysis)]
     lines: list[str] = []
+    for told in beside_sentences(runs):
+        lines += [escaped(told), ""]
     for study in studies:
         lines += _study(study, runs)
     for run in runs:
         lines += _run(run, briefly=bool(studies))
-    lines.append(f"<sub>made by scalescope{_version()}</sub>")
+    lines.append(made_by())
     return "\n".join(lines) + "\n"
 
 
@@ -94,12 +97,3 @@ def _about(run: RunAnalysis) -> str:
     return " · ".join(
         filter(None, (run_label(run), run.device, f"{steps} in {windows}", f"trace {run.quality.verdict}"))
     )
-
-
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return f" {version('scalescope')}"
-    except PackageNotFoundError:  # a checkout that is not installed
-        return ""

@@ -152,6 +152,7 @@ class Page:
     sections: list[Section]
     machines: list[Machine]
     drawings: list[Drawing] = field(default_factory=list)
+    notes_title: str = "What is missing here"
 
 
 @dataclass(frozen=True)
@@ -224,6 +225,7 @@ def render(page: Page) -> str:
         css=_asset("page.css"),
         cards=page.cards,
         notes=page.notes if can_draw() else [*page.notes, NO_DRAWING],
+        notes_title=page.notes_title,
         sections=shown,
         opened=all(card.bars is None for card in page.cards),  # where the top draws nothing, the figures are the page
         heights={key: int(spec.get("height", 200)) + 50 for key, spec in specs.items()},

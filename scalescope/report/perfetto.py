@@ -20,7 +20,7 @@ from isal import igzip
 from scalescope.records.errors import UserError
 from scalescope.records.files import UNDECODABLE
 from scalescope.records.folder import RunFolder
-from scalescope.records.outputs.overwriting import BUNDLE_MARK
+from scalescope.records.outputs.overwriting import BUNDLE_MARK, refuse_to_lose
 from scalescope.report.drawing.numbers import size
 from scalescope.report.redaction.pseudonyms import Pseudonyms
 from scalescope.report.redaction.report_data import pseudonyms_of
@@ -73,6 +73,8 @@ def write_perfetto(
     """
     folder = run.path if isinstance(run, RunFolder) else run
     path = out or (folder if folder.is_dir() else folder.parent) / PERFETTO_BUNDLE
+    if out is None:
+        refuse_to_lose(path, "bundle", str(path), "name another FILE with --out")
     bundle = open_bundle(folder, path, answer)
     write_events(path, bundle.events, pseudonyms_of([RunFolder(folder)]) if redact else None)
     return bundle.packed

@@ -35,9 +35,13 @@ def analyze_run(run: RunFolder | Path, jobs: int | None = None, executor: Execut
 
 
 def analyze_against(
-    run: Path, references: Sequence[Path], jobs: int | None = None, executor: Executor | None = None
+    run: Path,
+    references: Sequence[Path],
+    jobs: int | None = None,
+    executor: Executor | None = None,
+    outlook: Outlook = NO_OUTLOOK,
 ) -> RunAnalysis:
-    """Return a run's analysis with what each rank lost a step against undisturbed runs. Nothing is written.
+    """Return a run's whole analysis, and what each rank lost a step against undisturbed runs. Nothing is written.
 
     `references`: the same job on as many ranks; of several (one before, one after) the mean counts. Raises UserError
     where one holds no traces, is of another job or batch, or ran on another number of ranks.
@@ -45,14 +49,14 @@ def analyze_against(
     from scalescope.scaling.compare.kernels.matching import another_size, work_ratio_of
     from scalescope.scaling.compare.lost import lost_time, with_noise
 
-    here = explain_windows(run, jobs, executor)
+    here = explain_windows(run, jobs, executor, for_replay=True)
     here.analysis.lost = lost_time([explain_windows(path, jobs, executor) for path in references], here)
     for path in references:
         if (differs := another_size(work_ratio_of(path, run))) is not None:
             raise UserError(f"{here.analysis.name} is not {path.resolve().name}'s job: {differs}; give a run of the "
                             "same job, undisturbed")  # fmt: skip
     here.analysis.lost = with_noise(here.analysis.lost, run, references, _jobs_here(jobs, executor))
-    return here.analysis
+    return _completed(run, here, jobs, executor, outlook, None)
 
 
 def analyze_base(
@@ -104,6 +108,7 @@ def analyze(
     untraced: "Mapping[Path, Untraced] | None" = None,
     *,
     write: bool = True,
+    plain: list[tuple[Path, Explained]] | None = None,
 ) -> list[Answer]:
     """Analyse run folders, studies, trace folders and trace files; a study's answer comes before its runs'.
 
@@ -111,41 +116,54 @@ def analyze(
     they are. Trace files given one by one are one run together. A sweep has no traces, and no answer. `references` are
     undisturbed runs of the same job: what the one run analysed lost against them is in its answer. `outlook` gives
     other sweeps than a study's own, and GPU counts to project to. `untraced`: the step of a path without a profiler,
-    where it is known from elsewhere (`scaling.as_run.untraced.given_steps`). Raises UserError for a path without
-    traces, for references where there is not one run, and for a step of what is no run.
+    where it is known from elsewhere (`scaling.as_run.untraced.given_steps`). How plain folders relate is told in their
+    answers (`scaling.beside`); `plain`: not yet, since others come: what was read of them is added there. Raises
+    UserError for a path without traces, for references where there is not one run, and for a step of what is no run.
     """
     known = untraced or {}
     if known and (references or (len(paths) > 1 and all(path.is_file() for path in paths))):
         raise UserError("--step-ms tells the step of one run, without --against; name the run's folder of traces")
     if references:
-        return [_analyze_against(paths, references, jobs, executor, write)]
+        return [_analyze_against(paths, references, jobs, executor, outlook, write)]
     answers: list[Answer] = []
     files = [path for path in paths if path.is_file()]
     if len(files) > 1:
         sources = [source for file in files for source in find_sources(file)]
         answers.append(explain_traces(sources, files[0].parent.name, jobs, executor).analysis)
+    read: list[tuple[Path, Explained]] = []
     for path in paths:
         if path in files and len(files) > 1:
             continue
-        answers.extend(_analyze_path(path, jobs, executor, outlook, known.get(path), write))
+        answers.extend(_analyze_path(path, jobs, executor, outlook, known.get(path), write, read))
+    if plain is not None:
+        plain += read
+    elif len(read) > 1:
+        from scalescope.scaling.beside import tell_relations
+
+        tell_relations(read)
     return answers
 
 
 def _analyze_against(
-    paths: Sequence[Path], references: Sequence[Path], jobs: int | None, executor: Executor | None, write: bool
+    paths: Sequence[Path],
+    references: Sequence[Path],
+    jobs: int | None,
+    executor: Executor | None,
+    outlook: Outlook,
+    write: bool,
 ) -> RunAnalysis:
     if len(paths) != 1:
         raise UserError("lost time is told of one run against its references; name one run or folder of traces")
     (path,) = paths
     if not (path / "run.json").is_file():
-        return analyze_against(path, references, jobs, executor)
+        return analyze_against(path, references, jobs, executor, outlook)
     folder = RunFolder.open(path)
     kind = folder.read_info().kind
     if kind != "train":
         raise UserError(f"{path} is a {kind}, and lost time is told of one training run; name that run's folder")
     if write:
         folder.refuse_read_only()
-    analysis = analyze_against(path, references, jobs, executor)
+    analysis = analyze_against(path, references, jobs, executor, outlook)
     if write:
         write_answer(folder.analysis, analysis)
     return analysis
@@ -158,14 +176,19 @@ def _analyze_path(
     outlook: Outlook,
     untraced: "Untraced | None",
     write: bool,
+    plain: list[tuple[Path, Explained]],
 ) -> list[Answer]:
+    """Return the answers to a path; a folder of one job's traces is put among the plain ones."""
     if not (path / "run.json").is_file():
         found = explain_jobs_windows(path, jobs, executor, for_replay=True)
+        plain += [(path, one) for one in found if len(found) == 1]
         if untraced is not None and len(found) > 1:
             raise UserError(f"--step-ms is of one run, and {path} holds traces of {len(found)}; name one")
         return [_completed(path, explained, jobs, executor, outlook, untraced) for explained in found]
     folder = RunFolder.open(path)
     kind = folder.read_info().kind
+    if untraced is not None and kind != "train":
+        raise UserError(f"--step-ms is of one training run, and {path} is a {kind}; name a run's folder")
     if kind in ("sweep", "scorecard"):
         return []  # its rows are the answer already
     if write:
@@ -175,8 +198,6 @@ def _analyze_path(
         if write:
             write_answer(folder.analysis, analysis)
         return [analysis]
-    if untraced is not None:
-        raise UserError(f"--step-ms is of one run, and {path} is a {kind}; name that run's folder")
     from scalescope.scaling.verdicts.step_rows.doubt import judge_steadiness
     from scalescope.scaling.windows.add import add_findings_of_study
 

@@ -25,7 +25,7 @@ from scalescope.scaling.answer_rows import (
     StepSplit,
     WaterfallPart,
 )
-from scalescope.scaling.answer_steps import GrowingSteps, LongerSteps, RecurringSteps, StepTimes, Throughput
+from scalescope.scaling.answer_steps import Beside, GrowingSteps, LongerSteps, RecurringSteps, StepTimes, Throughput
 from scalescope.scaling.costs.interval import Interval
 from scalescope.scaling.finding import Code, Cure, Finding, Reason
 from scalescope.scaling.step_timeline import StepTimeline
@@ -36,7 +36,8 @@ SCHEMA = 2
 
 #: What told a trace's steps; see scalescope/scaling/rank/steps.py.
 StepSource = Literal[
-    "profiler", "iteration", "optimizer", "step_annotation", "module", "annotation", "graph", "period"
+    "profiler", "iteration", "optimizer", "step_annotation", "module", "annotation", "graph", "period",
+    "token",
 ]  # fmt: skip
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -149,6 +150,9 @@ class AsRun(msgspec.Struct, kw_only=True):
     contradicts: Literal["too_short", "too_long"] | None = None
     contradicted_ms: float | None = None  # the traced step that it contradicts
     without_recording_ms: float | None = None  # that step without all that recording can cost, where that is too short
+    #: The steps without a profiler that the traces allow, where they contradict the one that is told.
+    allows_from_ms: float | None = None
+    allows_to_ms: float | None = None
     scale: Interval | None = None  # of the measured terms of recording's cost
     recording_ms: Interval | None = None  # by how much recording lengthens the step
     recording_at_most_ms: float | None = None  # where the step is not replayed: all that recording can cost it
@@ -220,6 +224,7 @@ class RunAnalysis(msgspec.Struct, kw_only=True):
     step_times: StepTimes | None = None
     throughput: Throughput | None = None
     last_collectives: list[LastCollective] = []  # only of a job that failed
+    beside: Beside | None = None  # the traces that were named before it in the same call, where there were such
     timeline: StepTimeline | None = None  # of what is replayed; in a file of its own, so null in analysis.json
 
 

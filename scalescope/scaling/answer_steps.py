@@ -11,6 +11,19 @@ from scalescope.records.steps.unevenness import is_unsteady
 from scalescope.scaling.finding import Finding
 
 
+class Beside(msgspec.Struct, frozen=True, kw_only=True):
+    """How traces relate to the first ones that were named with them."""
+
+    name: str  # the first ones'
+    #: `another_size`: the same kernels, with more or less to do; `other_steps`: it may be another window of one launch,
+    #: as `same_job`, which has the same steps, is not; `unknown`: one of both tells nothing.
+    how: Literal[
+        "another_job", "another_size", "another_world_size", "other_ranks", "other_steps", "same_job", "unknown"
+    ]  # fmt: skip
+    work_ratio: float | None = None  # how many times the first's blocks the same kernels launch, where that is told
+    reason: str | None = None  # why it is another job
+
+
 class LongSteps(msgspec.Struct, frozen=True, kw_only=True):
     """Steady steps that are far longer than a typical one, now and then: by how much, and what for."""
 

@@ -5,7 +5,7 @@ backward pass, which waits for no gradient before; of FSDP the begin of the forw
 DDP of a model with buffers (batch statistics) has rank 0 send its own before each forward pass, too. The others wait
 for rank 0 there, however late it is: that wait is marked, to be no time of their own.
 Nothing of the script's is wrapped, replaced or kept alive: a hook a module is all, which goes with `remove`, and is
-empty in a copy of the module, or in a file that holds it.
+empty in a copy of the module, or in a file that holds it. A process group alone stays until what holds it has gone.
 """
 
 import gc
@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.hooks import RemovableHandle
 
 from scalescope.train.strategies.own_time import at_end_of_backward
+from scalescope.train.strategies.process_groups import keep_group_for_reducer
 
 Arrive = Callable[[], None]
 
@@ -211,21 +212,41 @@ def _is_capturing() -> bool:
     return torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
-def mark_exchanges(arrive: Arrive, waits: Waits | None = None) -> ExchangeMarks:
-    """Look for the modules that exchange something, and mark where; none is found where the loop runs on one rank."""
-    ddp: list[DistributedDataParallel] = []
-    gathering: list[nn.Module] = []
-    compiled: dict[int, nn.Module] = {}
+class _Found(NamedTuple):
+    """The modules that exchange something."""
+
+    ddp: list[DistributedDataParallel]
+    gathering: list[nn.Module]
+    compiled: dict[int, nn.Module]  # by a module's id, the compiled one around it
+
+
+def _find() -> _Found:
+    """Look for them among the process's objects."""
+    found = _Found([], [], {})
     for one in gc.get_objects():
         kind = type(one)  # an object may claim to be of another class
         if not issubclass(kind, nn.Module):
             continue
         if issubclass(kind, DistributedDataParallel):
-            ddp.append(one)
+            found.ddp.append(one)
         elif any(base.__name__ in _GATHERING for base in kind.__mro__):
-            gathering.append(one)
+            found.gathering.append(one)
         elif kind.__name__ == "OptimizedModule":
-            compiled[id(one._orig_mod)] = one
+            found.compiled[id(one._orig_mod)] = one
+    return found
+
+
+def keep_groups_for_reducers() -> None:
+    """Let no DDP module of the process end its process group under Python's lock, on which gloo's threads may wait."""
+    for one in _find().ddp:
+        keep_group_for_reducer(one)
+
+
+def mark_exchanges(arrive: Arrive, waits: Waits | None = None) -> ExchangeMarks:
+    """Look for the modules that exchange something, and mark where; none is found where the loop runs on one rank."""
+    ddp, gathering, compiled = _find()
+    for one in ddp:
+        keep_group_for_reducer(one)
     # a hook on what a compiled module has inside might have it compiled anew
     hidden = {id(child) for one in compiled.values() for child in one.modules()} - set(compiled)
     ddp = [one for one in ddp if id(one) not in hidden]

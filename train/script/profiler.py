@@ -43,7 +43,7 @@ from scalescope.train.measure.tracing.kineto import Tracer
 from scalescope.train.script import announce
 from scalescope.train.script.config import script_config
 from scalescope.train.script.exchange import Lap, Message, MessageChannel
-from scalescope.train.script.exchange_marks import ExchangeMarks, Waits, mark_exchanges
+from scalescope.train.script.exchange_marks import ExchangeMarks, Waits, keep_groups_for_reducers, mark_exchanges
 from scalescope.train.script.losses import loss_number, loss_tensor
 from scalescope.train.script.membership import Membership, find_membership
 from scalescope.train.script.run_recorder import RunRecorder
@@ -244,6 +244,8 @@ class StepProfiler:
         self._clock = make_clock(membership.device)
         if membership.size > 1:
             self._marks = mark_exchanges(self._clock.arrive, Waits(self._clock.begin_wait, self._clock.end_wait))
+        elif membership.backend is not None:
+            keep_groups_for_reducers()
         atexit.register(self._close_at_exit)  # after the sinks have registered theirs, so it runs before them
 
     def _metadata(self, membership: Membership) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """Which file may be written over: what scalescope wrote there itself, and never what somebody measured.
 
-A path is easily put in the wrong place of a command line, and a trace or a run's rows cannot be made again.
+A path is easily put in the wrong place of a command line, and a trace or a run's rows cannot be made again, nor can
+anybody's settings or notes. So a file that is there is written over only where its content says that it is ours.
 """
 
 import os
+import re
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
@@ -29,12 +31,32 @@ _RECORDED = frozenset(
      "tried.jsonl", "jobs.jsonl"}
 )  # fmt: skip
 _FOLDERS_OF_RUNS = frozenset({"traces", "checkpoints", "flight_recorder", "logs"})
-#: Any text may be Markdown; a script's name says that it is none.
-_OF_MARKDOWN = ("", ".md", ".markdown", ".txt")
+#: What every answer in Markdown ends with, and every page has for its title's end.
+MARKDOWN_MARK = "<sub>made by scalescope"
+_PAGE_MARK = "– scalescope</title>".encode()
+#: The first keys of each answer as JSON, or of the first of its rows.
+_OF_ANSWERS = (
+    ("schema", "kind", "name"),  # analyses
+    ("schema", "baseline", "other"),  # comparisons
+    ("rank", "group", "number"),  # flight records
+    ("operation", "bytes", "dtype"),  # a sweep's rows
+    ("level", "subject", "says"),  # what the doctor finds
+    ("started_unix_s", "environment", "devices"),  # the self-test
+    ("device", "operations", "model"),  # fits
+    ("folder", "rows", "notes"),  # what was imported
+    ("file", "events", "notes"),  # what was packed
+    ("model", "points", "backtests"),  # projections
+    ("file",),  # where a page is
+    ("id", "device", "quantity"),  # claims
+    ("row", "quantity", "what"),  # a scorecard's rows
+    ("name", "replay", "step_ms"),  # what-ifs
+)
+_MOST_KEYS = max(map(len, _OF_ANSWERS))
+_JSON_TOKEN = re.compile(r'"((?:[^"\\]|\\.)*)"|[{}\[\]:,]')
 _WHAT: dict[OutputKind, str] = {
-    "page": "no page",
-    "json": "no JSON",
-    "markdown": "no Markdown",
+    "page": "no page of scalescope's",
+    "json": "no answer that scalescope wrote as JSON",
+    "markdown": "no answer that scalescope wrote as Markdown",
     "csv": "no table of a sweep",
     "bundle": "nothing that scalescope packed",
 }
@@ -90,20 +112,54 @@ def _other_than(kind: OutputKind, target: Path) -> str | None:
         return None if kind == "bundle" else "traces, packed for Perfetto"
     is_page = text.startswith(b"<") and text[:15].lower().startswith((b"<!doctype html", b"<html"))
     if is_page:  # it may hold a trace's words
-        return None if kind == "page" else "a page"
+        if kind != "page":
+            return "a page"
+        return None if _PAGE_MARK in text else _WHAT[kind]
     if head.startswith(_GZIP) or any(mark in head for mark in _OF_TRACES):
         return "a trace"
     if is_log(head):
         return "a log of a sweep"
-    is_json = text.startswith((b"{", b"["))
     fits = {
         "page": False,
-        "json": is_json,
-        "markdown": not is_json and b"\0" not in head and target.suffix.lower() in _OF_MARKDOWN,
+        "json": is_answer(text),
+        "markdown": MARKDOWN_MARK.encode() in _tail(target),
         "csv": text.startswith(b"operation,"),
         "bundle": False,
     }[kind]
     return None if fits else _WHAT[kind]
+
+
+def is_answer(text: bytes) -> bool:
+    """Tell by its first keys whether JSON, or its first bytes, is an answer that a verb writes; one of no rows is."""
+    if text.split() in ([b"[]"], [b"{}"]):
+        return True
+    return _first_keys(text.decode(errors="replace")) in _OF_ANSWERS
+
+
+def _first_keys(text: str) -> tuple[str, ...]:
+    """Return the first keys of an object, or of the first of a list's; all of its keys, where those are fewer."""
+    keys: list[str] = []
+    depth = 1 if text.startswith("[") else 0
+    within, last = 0, ""
+    for token in _JSON_TOKEN.finditer(text):
+        if token[0] in "{[":
+            within += 1
+        elif token[0] in "}]":
+            within -= 1
+            if within == depth:
+                break
+        elif token[0] == ":" and within == depth + 1:
+            keys.append(last)
+            if len(keys) == _MOST_KEYS:
+                break
+        last = token[1] or ""
+    return tuple(keys)
+
+
+def _tail(target: Path) -> bytes:
+    with target.open("rb") as file:
+        file.seek(max(0, target.stat().st_size - _LOOKED_AT))
+        return file.read()
 
 
 def _head(target: Path) -> bytes:

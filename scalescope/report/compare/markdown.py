@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from scalescope.report.compare.sentences import headline, noise_sentence, recurring_sentence, settings_sentence
 from scalescope.report.compare.tables import parts_table, points_table, settings_table
-from scalescope.report.drawing.markdown import escaped, folded
+from scalescope.report.drawing.markdown import escaped, folded, made_by
 from scalescope.report.drawing.tables import Table
 from scalescope.scaling.compare.answer import Comparison
 
@@ -41,6 +41,8 @@ def _lines(answer: Comparison) -> Iterator[str]:
         yield from folded(f"{count} setting{'s differ' if count > 1 else ' differs'}", settings_table(answer))
     if told := noise_sentence(answer):
         yield f"<sub>{escaped(told)}</sub>"
+        yield ""
+    yield made_by()
 
 
 def _of_parts(answer: Comparison) -> Table:

@@ -36,6 +36,9 @@ _MOST_OF_IT = 0.7
 #: Amounts of work are named in this order, and no more of them.
 _ORDER: tuple[Amount, ...] = ("samples", "flops_a_sample", "collectives", "sent_bytes")
 _MOST_AMOUNTS = 2
+#: What a step does so many times as much of on one side is said before that it takes another time.
+_FAR_APART = 2.0
+_WORK: tuple[Amount, ...] = ("flops_a_sample", "sent_bytes")
 _SIDES = {"only_other": "here", "only_baseline": "there"}
 _REST = "what the traces do not show"
 #: Settings are named in a sentence where they are no more than these; what a device does by itself is none.
@@ -75,9 +78,9 @@ def headline(answer: Comparison) -> str:
         )
     shares = sorted((abs(low / step), abs(high / step)))
     return (
-        f"{there} is {percent(abs(change / step))} {answer.verdict}{per} (95%: {figure(100 * shares[0], 1)} to "
-        f"{figure(100 * shares[1], 1)}): {signed(change, low, high)}{_for_want_of_cores(answer)}"
-        f"{_where(answer)}{_besides(answer)}."
+        f"{_other_job(answer)}{there} is {percent(abs(change / step))} {answer.verdict}{per} "
+        f"(95%: {figure(100 * shares[0], 1)} to {figure(100 * shares[1], 1)}): {signed(change, low, high)}"
+        f"{_for_want_of_cores(answer)}{_where(answer)}{_besides(answer)}."
     )
 
 
@@ -206,10 +209,27 @@ def _standing(answer: Comparison, link: str) -> str:
     )
 
 
+def _far_apart(answer: Comparison) -> list[AmountChange]:
+    """Return the work of which one side does twice as much or more, or all."""
+    return [
+        one
+        for one in sorted(answer.amounts, key=lambda one: _ORDER.index(one.amount))
+        if one.amount in _WORK and max(one.baseline, one.other) >= _FAR_APART * min(one.baseline, one.other)
+    ]
+
+
+def _other_job(answer: Comparison) -> str:
+    """Return that two steps that are laid side by side do other work altogether, before what that makes of them."""
+    told = _far_apart(answer)
+    if not told or "samples" in {one.amount for one in answer.amounts}:
+        return ""
+    return f"these do not do the same work ({', '.join(amount_words(one) for one in told[:_MOST_AMOUNTS])}): "
+
+
 def _unlike(answer: Comparison, link: str) -> str:
     """Return what a step does another amount of."""
     told = sorted(answer.amounts, key=lambda one: _ORDER.index(one.amount))
-    if not told:
+    if not told or (answer.verdict != "same" and _other_job(answer)):
         return ""
     amounts = {one.amount for one in told}
     what = "its collectives are not as many"

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from scalescope.records.outputs.overwriting import MARKDOWN_MARK
 from scalescope.report.drawing.tables import Cell, Table
 
 _MOST_ROWS = 12
@@ -23,6 +24,16 @@ def lines_of(table: Table) -> Iterator[str]:
     yield f"| {' | '.join('---:' if column.is_figure else '---' for column in table.columns)} |"
     for row in [*table.rows[:_MOST_ROWS], *table.rows[_MOST_ROWS:][-1:]]:
         yield f"| {' | '.join(_cells(table, row))} |"
+
+
+def made_by() -> str:
+    """Return the last line of every answer, by which a file of it is known to be scalescope's."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return f"{MARKDOWN_MARK} {version('scalescope')}</sub>"
+    except PackageNotFoundError:  # a checkout that is not installed
+        return f"{MARKDOWN_MARK}</sub>"
 
 
 def escaped(text: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from scalescope.report.drawing.numbers import capitalized, milliseconds, percent
+from scalescope.report.drawing.numbers import capitalized, listing, milliseconds, percent
 from scalescope.report.drawing.panel import Panel
 from scalescope.report.drawing.tables import Cell, Column, Table
 from scalescope.report.report_data import ReportData
@@ -124,7 +124,7 @@ def _advice_panel(answer: RunAnalysis, doubt: str) -> Panel:
     if answer.unpriced is not None:
         told = ""
     elif not replay.faithful:
-        told = "What a change would bring cannot be told from that."
+        told = _priced_all_the_same(answer.findings)
     elif first is None:
         told = "No setting that the replay can try is sure to bring half a per cent of the step."
         told = "" if doubt else told
@@ -140,6 +140,19 @@ def _advice_panel(answer: RunAnalysis, doubt: str) -> Panel:
     assumed = f"Assumed: {'; '.join(replay.assumptions)}." if replay.assumptions else ""
     return Panel(
         f"advice-{answer.name}", run_label(answer), text, Table(table.columns, table.rows, table.reasons, assumed)
+    )
+
+
+def _priced_all_the_same(findings: Sequence[Finding]) -> str:
+    """Return which findings are priced although the replay is a few per cent off, and which, and what else, are not."""
+    priced = [f"{finding_text.subject(one)}, {finding_text.cost(one)}" for one in findings if one.ms is not None]
+    if not priced:
+        return "What a change would bring cannot be told from that."
+    unpriced = [finding_text.subject(one) for one in findings if one.ms is None and one.code != "nothing"]
+    rest = f"{listing(unpriced)}, and a setting changed, would" if unpriced else "a setting changed would"
+    return (
+        "Causes that are there are priced all the same, since what is left out is left out with and without them: "
+        f"{'; '.join(priced)}. What {rest} bring cannot be told from that."
     )
 
 

@@ -50,27 +50,64 @@ def lost_table(losses: Sequence[RankLoss]) -> tuple[Table, list[str]]:
 
 def lost_sentence(run: RunAnalysis) -> str:
     """Return by how much the mean rank's step grew against the reference, and to what the growth belongs."""
-    count = len(run.lost)
-    grown = sum(loss.growth_ms for loss in run.lost) / count
-    span = " to ".join(
-        milliseconds(sum(step) / count)
-        for step in ([loss.from_step_ms for loss in run.lost], [loss.to_step_ms for loss in run.lost])
+    loss, grown = run.lost[0], _grown(run)
+    text = f"Against {loss.reference} a step"
+    if abs(grown) < READS_AS_ZERO_MS:
+        return f"{text} lost nothing ({_span(run)}).{_beyond_noise(loss)}"
+    return f"{text} of the mean rank is {_longer(grown)} ({_span(run)}): {_where(run, grown)}.{_beyond_noise(loss)}"
+
+
+def lost_clause(run: RunAnalysis) -> str:
+    """Return whether a run is slower or faster than its reference, by how much, and where that went; no full stop."""
+    loss, grown = run.lost[0], _grown(run)
+    change, low, high = loss.step_change_ms, loss.step_low_ms, loss.step_high_ms
+    if change is None or low is None or high is None:
+        if abs(grown) < READS_AS_ZERO_MS:
+            return f"a step is as long as {loss.reference}'s ({_span(run)})"
+        return f"a step is {_longer(grown)} than {loss.reference}'s ({_span(run)}): {_where(run, grown)}"
+    digits = digits_of((high - low) / 2)
+    least, most = (low, high) if change > 0 else (-high, -low)
+    bounds = f"95%: {figure(least, digits)} to {figure(most, digits)} ms"
+    if low <= 0 <= high:
+        return f"a step is as long as {loss.reference}'s, within noise ({_span(run)}; {bounds})"
+    if low <= grown <= high:
+        return f"a step is {_longer(grown)} than {loss.reference}'s ({_span(run)}; {bounds}): {_where(run, grown)}"
+    # the job's steps differ by another length than the ranks' windows do in the mean, where those end at unlike places
+    told = f"a step is {_longer(change)} than {loss.reference}'s ({bounds})"
+    return (
+        f"{told}; the mean rank's is {_longer(grown)}: {_where(run, grown)}" if abs(grown) >= READS_AS_ZERO_MS else told
     )
-    text = f"Against {run.lost[0].reference} a step"
-    if grown < READS_AS_ZERO_MS:
-        return f"{text} lost nothing ({span}).{_beyond_noise(run.lost[0])}"
+
+
+def _longer(ms: float) -> str:
+    return f"{milliseconds(abs(ms))} {'longer' if ms > 0 else 'shorter'}"
+
+
+def _grown(run: RunAnalysis) -> float:
+    """Return by how much the mean rank's step grew, ms."""
+    return sum(loss.growth_ms for loss in run.lost) / len(run.lost)
+
+
+def _span(run: RunAnalysis) -> str:
+    count = len(run.lost)
+    steps = ([loss.from_step_ms for loss in run.lost], [loss.to_step_ms for loss in run.lost])
+    return " to ".join(milliseconds(sum(step) / count) for step in steps)
+
+
+def _where(run: RunAnalysis, grown: float) -> str:
+    """Return which parts the step's growth is, and which came back; of a step that is shorter these come first."""
     sums: dict[str, float] = {}
     for loss in run.lost:
         for part, ms in waterfall_steps(loss):
-            sums[part.key] = sums.get(part.key, 0.0) + ms / count
+            sums[part.key] = sums.get(part.key, 0.0) + ms / len(run.lost)
     largest = sorted(
-        ((key, ms) for key, ms in sums.items() if abs(ms) >= _WORTH_SAYING * grown), key=lambda item: -item[1]
+        ((key, ms) for key, ms in sums.items() if abs(ms) >= _WORTH_SAYING * abs(grown)), key=lambda item: -item[1]
     )
-    more = [f"{milliseconds(ms)} {parts.named(key).name}" for key, ms in largest if ms > 0]
-    back = [f"{milliseconds(-ms)} {parts.named(key).name}" for key, ms in reversed(largest) if ms < 0]
-    returned = f"; {listing(back)} came back" if back else ""
-    known = _beyond_noise(run.lost[0])
-    return f"{text} of the mean rank is {milliseconds(grown)} longer ({span}): {listing(more)}{returned}.{known}"
+    more = listing([f"{milliseconds(ms)} {parts.named(key).name}" for key, ms in largest if ms > 0])
+    back = listing([f"{milliseconds(-ms)} {parts.named(key).name}" for key, ms in reversed(largest) if ms < 0])
+    if grown < 0:
+        return f"gone are {back or 'none of its parts'}" + (f"; {more} came" if more else "")
+    return more + (f"; {back} came back" if back else "")
 
 
 def _beyond_noise(loss: RankLoss) -> str:

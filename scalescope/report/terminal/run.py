@@ -4,6 +4,7 @@ from rich.console import Console
 from rich.text import Text
 
 from scalescope.report.as_run import (
+    OTHER_STEPS,
     as_run_sentence,
     as_run_table,
     as_run_title,
@@ -32,8 +33,6 @@ from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 
 #: Less communication than this share of the step, unsplit, moves no efficiency factor by a figure that is shown.
 _UNSPLIT = 0.005
-#: Steps that sentences are of, and which are longer or shorter by this share than those of the table, are told apart.
-_OTHER_STEPS = 0.01
 
 
 def print_run(answer: RunAnalysis, console: Console) -> None:
@@ -47,7 +46,7 @@ def print_run(answer: RunAnalysis, console: Console) -> None:
         print_table(console, table, where)
         if gone:
             print_line(console, f"0 ms on every rank: {', '.join(gone)}.", "dim")
-        for line in [*legend_lines(answer, table), of_other_steps(answer, "this table", _OTHER_STEPS)]:
+        for line in [*legend_lines(answer, table), of_other_steps(answer, "this table", OTHER_STEPS)]:
             if line:
                 print_line(console, line, "dim")
         _print_compute(console, answer)

@@ -72,7 +72,14 @@ def first_sentence(findings: Sequence[Finding], step_ms: float, ranks: int) -> s
 
     Where the second finding may as well be the first, or the first one hides behind another, it names both.
     """
-    told = headline(findings[0], step_ms, ranks)
+    others = [one for one in findings[1:] if one.ms is not None and not one.at_most]  # a bound accuses nobody
+    told = headline(findings[0], step_ms, ranks, alone=not others)
+    if others and is_all_of_it(findings[0]):
+        nothing = ", or nothing" if is_within_noise(others[0]) and not is_certain(others[0]) else ""
+        return (
+            f"{told.removesuffix('.')}; beside it {subject(others[0])} may cost {cost(others[0])}{nothing}: "
+            f"{because(others[0])}."
+        )
     if (before := hiding(findings)) is not None:
         return (
             f"{told.removesuffix('.')}; what comes before it is {subject(before)}, {cost(before)}: {because(before)}."
@@ -82,8 +89,8 @@ def first_sentence(findings: Sequence[Finding], step_ms: float, ranks: int) -> s
     return told
 
 
-def headline(finding: Finding, step_ms: float, ranks: int) -> str:
-    """Return what a finding costs a step, in a sentence; `ranks`: of the job."""
+def headline(finding: Finding, step_ms: float, ranks: int, *, alone: bool = True) -> str:
+    """Return what a finding costs a step, in a sentence; `ranks`: of the job; `alone`: nothing else may cost it."""
     if finding.code == "profiler_cost":
         return f"{because(finding)}; {cure_text(finding.remedy)}." if finding.remedy else f"{because(finding)}."
     if finding.ms is None:
@@ -109,7 +116,7 @@ def headline(finding: Finding, step_ms: float, ranks: int) -> str:
     if is_all_of_it(finding):  # what the job is rather than what is the matter with it
         return (
             f"{milliseconds(finding.ms)} of the {milliseconds(step_ms)} step are transfer that nothing hides, "
-            f"{exchanged(finding)}."
+            f"{exchanged(finding, alone=alone)}."
         )
     # what is there in some steps may be more than the typical one takes
     whole = "a step in the mean" if is_now_and_then(finding) else f"of the {milliseconds(step_ms)} step"
@@ -136,7 +143,7 @@ def headline_of_all(findings: Sequence[Finding], step_ms: float, ranks: int, oth
     sure = worth_leading(findings)
     doubtful = capitalized(headline(first, step_ms, ranks))
     if sure is not None:
-        return Lead(headline(sure, step_ms, ranks), doubtful)
+        return Lead(headline(sure, step_ms, ranks, alone=False), doubtful)
     nobody = "no rank" if first.rank is not None else "nothing"
     return Lead(f"{nobody} stands out from the noise: {otherwise}", doubtful, is_otherwise=True)
 

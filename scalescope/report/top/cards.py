@@ -1,8 +1,9 @@
 """The cards at the top of a page: a verdict each, its figures, and where its step goes."""
 
+import statistics
 from collections.abc import Sequence
 
-from scalescope.report.as_run import differs, is_likely, shown_efficiency
+from scalescope.report.as_run import differs, is_likely, shown_efficiency, shown_step
 from scalescope.report.drawing import parts
 from scalescope.report.drawing.numbers import factor, figure, milliseconds, percent, rate
 from scalescope.report.page import Card, Figure, Stretch
@@ -110,9 +111,10 @@ def _step(run: RunAnalysis) -> list[Figure]:
         return [Figure(f"step, measured{_where(run)}", figure(run.step_times.measured_step_ms, 2), "ms")]
     if not run.ranks or run.steps_by is None or run.quality.verdict == "unusable":
         return []
-    value, unit = milliseconds(step_as_run(run)[0].value).split(" ")
     if not differs(run):
+        value, unit = milliseconds(statistics.fmean(one.window_ms for one in shown_step(run))).split(" ")
         return [Figure("step as profiled", value, unit)]
+    value, unit = milliseconds(step_as_run(run)[0].value).split(" ")
     return [Figure("step as run, likely" if is_likely(run) else "step as run", value, unit)]
 
 
@@ -125,7 +127,7 @@ def _shares(run: RunAnalysis) -> list[Figure]:
     """Return how much of the step, or of what was recorded, is compute, and the largest other part."""
     if not run.ranks or run.quality.verdict == "unusable":
         return []
-    ranks = step_as_run(run)[1] if run.steps_by is not None else run.ranks
+    ranks = shown_step(run) if run.steps_by is not None else run.ranks
     window = sum(one.window_ms for one in ranks)
     means = {part.key: sum(one.part_ms(part.key) for one in ranks) for part in parts.ALL}
     if not window:

@@ -4,7 +4,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from scalescope.report.as_run import contradiction, is_likely
+from scalescope.report.as_run import contradiction, is_likely, shown_step
 from scalescope.report.drawing.numbers import (
     capitalized,
     listing,
@@ -12,7 +12,7 @@ from scalescope.report.drawing.numbers import (
     percent,
 )
 from scalescope.report.drawing.parts import ALL, Part
-from scalescope.report.panels.lost import lost_sentence
+from scalescope.report.panels.lost import lost_clause
 from scalescope.report.sentences import (
     WORTH_SAYING,
     Level,
@@ -48,10 +48,8 @@ from scalescope.report.views import (
     spoken_of,
 )
 from scalescope.scaling.answer import RunAnalysis
-from scalescope.scaling.as_run.step import step_as_run
 from scalescope.scaling.finding import Finding, is_of_steady_steps, weight
 from scalescope.scaling.findings.derived import is_compiled
-from scalescope.scaling.findings.shares import bounded_means
 from scalescope.scaling.verdicts.step_rows.doubt import is_doubtful
 
 #: What cannot be split into wait and transfer is partly transfer, and no loss: so many times a finding it comes first.
@@ -119,8 +117,7 @@ def _step_verdict(run: RunAnalysis) -> Verdict:
     """Return what a run's steps tell, without whose they are."""
     knows = run.ranks and run.quality.verdict != "unusable"
     told = _of_parts(run) if knows else _without_parts(run)
-    notes: list[str] = [lost_sentence(run)] if run.lost else []
-    notes += throughput_sentences(run)
+    notes = throughput_sentences(run)
     notes += window_sentences(run)
     notes += straggler_sentences(run, run.findings[:1])
     notes += quality_sentences(run)
@@ -146,6 +143,7 @@ def _of_parts(run: RunAnalysis) -> _Told:
     else:
         told = _by_parts(run, loss, unseen)
     _add_windows(run, told)
+    _add_lost(run, told)
     doubt = _add_doubt(run, told)
     _add_rows(run, told, doubt=doubt)
     _add_advice(run, told, loss, unseen=bool(unseen))
@@ -153,7 +151,7 @@ def _of_parts(run: RunAnalysis) -> _Told:
 
 
 def _loss(run: RunAnalysis) -> _Loss:
-    ranks = step_as_run(run)[1] if run.as_run is not None else bounded_means(run)
+    ranks = shown_step(run)
     window = statistics.fmean(rank.window_ms for rank in ranks)
     means = [(part, statistics.fmean(rank.part_ms(part.key) for rank in ranks)) for part in ALL]
     lost = sorted(((part, ms) for part, ms in means[1:] if ms > 0), key=lambda item: -item[1])
@@ -184,7 +182,8 @@ def _by_parts(run: RunAnalysis, loss: _Loss, unseen: str) -> _Told:
     beside = [finding_text.line(one) for one in run.findings[:1] if one.ms is not None]
     explained += [f"What these traces tell: {one}." for one in beside]
     rest = unseen or f"{milliseconds(loss.ms)} are not."
-    return _Told(level_of(loss.compute), f"{_share_of_compute(run, loss)}; {rest}", explained)
+    level: Level = "unknown" if unseen else level_of(loss.compute)
+    return _Told(level, f"{_share_of_compute(run, loss)}; {rest}", explained)
 
 
 def _add_windows(run: RunAnalysis, told: _Told) -> None:
@@ -194,6 +193,16 @@ def _add_windows(run: RunAnalysis, told: _Told) -> None:
         told.explained += usual_sentences(run)
     if run.recurring is not None and is_told(run) and not leads(run):
         told.explained.append(recurring_sentence(run, run.recurring))
+
+
+def _add_lost(run: RunAnalysis, told: _Told) -> None:
+    """Say first how a run compares with its reference: that is what was asked."""
+    if run.lost:
+        told.explained.insert(0, f"By itself: {told.headline}")
+        told.headline = f"{lost_clause(run)}."
+        loss = run.lost[0]
+        if told.level == "good" and loss.step_low_ms is not None and loss.step_low_ms > 0:
+            told.level = level_of(loss.from_step_ms / (loss.from_step_ms + loss.step_low_ms))
 
 
 def _add_doubt(run: RunAnalysis, told: _Told) -> bool:

@@ -56,7 +56,7 @@ class RecordingTerms(msgspec.Struct, frozen=True, kw_only=True):
 #: Bursts of 1,000 tiny kernels, views, backward nodes and event records gave 2.4 to 3.1 µs an operator and 0.6 to 0.8 a
 #: call minutes apart on one host; 30 host-bound windows on 2 and 4×H200 took 0.25 to 1.1 times as much, three more.
 WITH_DEVICE = RecordingTerms(
-    operator_ns=2_750.0, shapes_ns=300.0, call_ns=700.0, frame_ns=500.0, low=0.2, likely=1.0, high=2.4,
+    operator_ns=2_750.0, shapes_ns=300.0, call_ns=700.0, frame_ns=250.0, low=0.2, likely=1.0, high=2.4,
     source="bursts of tiny kernels on 2×H200, profiler off and on",
 )  # fmt: skip
 #: Where the device alone is recorded, a call costs more than it does behind an operator that is recorded, too: a job
@@ -67,7 +67,7 @@ OF_DEVICE_ALONE = msgspec.structs.replace(
 )
 #: Two gloo ranks, profiler off and on: no CUPTI, and nothing but operators.
 ON_CPUS = RecordingTerms(
-    operator_ns=600.0, shapes_ns=1_000.0, call_ns=0.0, frame_ns=500.0, low=0.5, likely=1.0, high=1.6,
+    operator_ns=600.0, shapes_ns=1_000.0, call_ns=0.0, frame_ns=250.0, low=0.5, likely=1.0, high=1.6,
     source="jobs on 2 gloo ranks, profiler off and on",
 )  # fmt: skip
 

@@ -64,19 +64,22 @@ def add_contradiction(analysis: RunAnalysis, off_ms: float = 0.0) -> None:
     """Say of an untraced step that was told where the traces contradict it.
 
     Where they are replayed, that says so. Else no step is longer than the traced one, nor shorter than the compute of
-    its busiest device, as far as those differ by more than devices do. `off_ms`: by so much may the mean of a few
-    steps be off that of the run, where its steps differ: that is no contradiction.
+    its busiest device, as far as those differ by more than devices do; a CPU computes for as long as it was recorded
+    to, but for what recording can cost. `off_ms`: by so much may the mean of a few steps be off that of the run, where
+    its steps differ: that is no contradiction. Below it is taken by its ratio, since no step takes less than nothing.
     """
     as_run = analysis.as_run
     if as_run is None or as_run.untraced_ms is None:
         return
     short, long = as_run.reason == "not_reached", as_run.reason == "untraced_longer"
+    shortest, longest = 0.0, 0.0
     if as_run.step_ms is not None:
-        long = long and as_run.untraced_ms.low > as_run.step_ms + off_ms
-        short = short and as_run.untraced_ms.high < as_run.step_ms - off_ms
+        shortest, longest = as_run.step_ms / (1 + off_ms / as_run.step_ms), as_run.step_ms + off_ms
+        long = long and as_run.untraced_ms.low > longest
+        short = short and as_run.untraced_ms.high < shortest
     ranks = [a_step(one, one.steps) for one in analysis.ranks if one.steps]
-    if as_run.reason == "not_replayed" and ranks:
-        least = max(one.compute_ms for one in ranks) if analysis.activity == "gpu" else 0.0
+    least = _least_ms(analysis.activity, as_run, ranks)
+    if as_run.reason in ("not_replayed", "apart") and ranks:
         most = max(one.window_ms for one in ranks)
         short = as_run.untraced_ms.high < least * (1 - ON_DEVICES)
         long = as_run.untraced_ms.low > most * (1 + ON_DEVICES)
@@ -85,7 +88,18 @@ def add_contradiction(analysis: RunAnalysis, off_ms: float = 0.0) -> None:
     if as_run.contradicts is not None and ranks:
         traced = [analysis.replay.traced_ms] if analysis.replay is not None else [one.window_ms for one in ranks]
         as_run.contradicted_ms = sum(traced) / len(traced)
+        as_run.allows_to_ms = max(longest if off_ms else 0.0, as_run.contradicted_ms)
+        least = min(shortest if as_run.without_recording_ms else least, as_run.allows_to_ms)
+        as_run.allows_from_ms = least or None
     mark_unsteady(analysis)
+
+
+def _least_ms(activity: str, as_run: AsRun, ranks: Sequence[Split]) -> float:
+    """Return the shortest step that the compute of these ranks' mean steps allows, ms; 0 where that is not known."""
+    busiest = max((one.compute_ms for one in ranks), default=0.0)
+    if activity == "gpu":
+        return busiest
+    return 0.0 if as_run.recording_at_most_ms is None else max(0.0, busiest - as_run.recording_at_most_ms)
 
 
 def uneven_ms(replayer: Replayer) -> float:

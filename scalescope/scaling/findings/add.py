@@ -136,6 +136,9 @@ def _add(
         )
         own.untraced_ms, own.untraced_by, own.contradicts = told.untraced_ms, told.untraced_by, told.contradicts
         own.contradicted_ms, own.without_recording_ms = told.contradicted_ms, told.without_recording_ms
+        own.allows_from_ms, own.allows_to_ms = told.allows_from_ms, told.allows_to_ms
+        if told.contradicts == "too_long" and own.source == "range":
+            own.allows_from_ms = own.low_ms
         analysis.as_run = own
     folder = RunFolder(target.path)
     findings = find_in(replayer, analysis, folder.read_facts(), host, _cores(folder))

@@ -5,8 +5,8 @@ backward pass is launched by another thread. So a device activity is followed ba
 says the step, whatever thread it was on.
 
 A job that did not call the profiler's `step()` has steps all the same, mostly: its optimizer's, a server's iterations,
-an annotation that recurs, graphs that are replayed, kernels whose sequence repeats. The first of these that there is
-tells the steps; where there is none there are no steps, and no step's time.
+an annotation that recurs, graphs that are replayed, kernels whose sequence repeats, tokens that are chosen. The
+first of these that there is tells the steps; where there is none there are no steps, and no step's time.
 """
 
 from scalescope.scaling.rank.step_sources.annotations import by_annotations
@@ -16,6 +16,7 @@ from scalescope.scaling.rank.step_sources.optimizer import by_optimizer
 from scalescope.scaling.rank.step_sources.period import by_period
 from scalescope.scaling.rank.step_sources.profiler import by_profiler
 from scalescope.scaling.rank.step_sources.steps import NO_STEPS, Steps
+from scalescope.scaling.rank.step_sources.tokens import by_tokens
 from scalescope.scaling.rank.step_sources.work import work_of
 from scalescope.scaling.rank.step_sources.xla import by_module_runs, by_step_annotations
 from scalescope.scaling.trace.trace import Trace
@@ -29,7 +30,7 @@ def find_steps(trace: Trace) -> Steps:
     if told is not None:
         return told
     work = work_of(trace)
-    for find in (by_module_runs, by_annotations, by_graphs, by_period):
+    for find in (by_module_runs, by_annotations, by_graphs, by_period, by_tokens):
         if (found := find(trace, work)) is not None:
             return found
     return NO_STEPS

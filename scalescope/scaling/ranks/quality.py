@@ -104,6 +104,7 @@ _TOLD_BY: dict[StepSource, str] = {
     "annotation": "an annotation that recurs",
     "graph": "graphs that are replayed",
     "period": "kernels whose sequence repeats",
+    "token": "the tokens that are chosen",
 }
 
 

@@ -46,7 +46,7 @@ class Ranks(msgspec.Struct, frozen=True):
     def reasons(self) -> list[str]:
         """In words, what was not read."""
         strangers = [one.name for one in self.refused if one.stranger]
-        passed_over = [f"passed over, since they are no rank's traces: {_some(strangers)}"] if strangers else []
+        passed_over = [f"left aside, as no trace of any rank: {_some(strangers)}"] if strangers else []
         return [*(one.reason for one in self.refused if not one.stranger), *passed_over]
 
 

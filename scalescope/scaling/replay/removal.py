@@ -45,6 +45,7 @@ class Removal(msgspec.Struct, frozen=True):
     rank: int | None = None
     ns: int = 0  # of a pause; from which on what varies is uneven, or a gap is one where not GAP_NS
     now_and_then: bool = False  # a pause that is not there in each step
+    launches: int = 0  # before so many launches a step a pause is; 0: before however many
     transfers: tuple[tuple[int, ...], ...] = ()  # of rounds: the graph's, in rows that travel as their last one
 
 
@@ -70,7 +71,7 @@ def remove(graph: Graph, side: SideBySide, removal: Removal, *, on_cpu: bool = F
             _free_reads(graph, rank, with_values=removal.what == "reads")
             _free_waits(graph, rank, for_collectives=not on_cpu)
         elif removal.what == "pause":
-            _shorten_longest(graph, side, rank, removal.ns, now_and_then=removal.now_and_then)
+            _shorten_longest(graph, side, rank, removal)
         elif removal.what in ("slow", "turns"):
             _remove_slowness(graph, side, rank, by_turns=removal.what == "turns")
         elif removal.what in ("own", "more"):
@@ -194,13 +195,22 @@ def _free_reads(graph: Graph, rank: int, *, with_values: bool) -> None:
             )
 
 
-def _shorten_longest(graph: Graph, side: SideBySide, rank: int, ns: int, *, now_and_then: bool) -> None:
+def _shorten_longest(graph: Graph, side: SideBySide, rank: int, pause: Removal) -> None:
+    """Take a pause out of the launches that it is before.
+
+    It is as long as it was recorded. Of Python whose frames were, too, less is there without recording, and what is not
+    there is in no other launch either.
+    """
+    longest = {step: max(side.launches[rank, step].host_ns.tolist(), default=0.0) for step in steps_of(side)}
+    usual = float(pause.ns)
+    if pause.launches == 1 and not pause.now_and_then:  # where it is before several, some come later in the step
+        usual = min(usual, median([longest[step] for step in side.steps], usual))
     for step in steps_of(side):
         own = side.launches[rank, step]
-        if (now_and_then or step == side.edge) and not (own.host_ns.size and float(own.host_ns.max()) >= ns / 2):
+        if (pause.now_and_then or step == side.edge) and not longest[step] >= max(usual / 2, 1.0):
             continue  # it comes later in the step, or not in this one
-        left = float(ns)
-        for row in np.argsort(-own.host_ns, kind="stable").tolist():
+        left = float(pause.ns)
+        for row in np.argsort(-own.host_ns, kind="stable").tolist()[: pause.launches or None]:
             less = min(left, float(own.host_ns[row]))
             _shorten_host(graph, rank, own, row, less)
             left -= less

@@ -169,6 +169,8 @@ def _as_run(windows: Sequence[AsRun]) -> AsRun | None:
         contradicts=against.contradicts if against is not None else None,
         contradicted_ms=against.contradicted_ms if against is not None else None,
         without_recording_ms=against.without_recording_ms if against is not None else None,
+        allows_from_ms=against.allows_from_ms if against is not None else None,
+        allows_to_ms=against.allows_to_ms if against is not None else None,
         scale=_mean(scales),
         recording_ms=_mean(spent),
         steps=sum(one.steps for one in whole),

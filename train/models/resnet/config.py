@@ -24,7 +24,7 @@ class ResNetConfig(ImageModelConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        choose("model.norm", self.norm, ("torch", "fused"))
+        choose("model.norm", self.norm, ("auto", "fused", "torch"))
 
     @property
     def mlperf_benchmark(self) -> str | None:

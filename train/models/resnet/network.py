@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from scalescope.train.kernels.max_pool import max_pool
-from scalescope.train.kernels.norm import norm_relu, norm_relu_twice
+from scalescope.train.kernels.norm import fuses_norms, norm_relu, norm_relu_twice
 from scalescope.train.models.network import Network
 from scalescope.train.models.resnet.config import STAGES, ResNetConfig
 from scalescope.train.models.resnet.stem import folded_convolution
@@ -50,9 +50,11 @@ class FusedBottleneck(Bottleneck):
     """
 
     has_next = True  # else one reader is left, the classifier
+    norms = "fused"  # or auto
 
     def forward(self, x: Tensor, again: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        if not self.training:  # the running statistics, which no reduction over the batch is needed for
+        # not training, with the running statistics, no reduction over the batch is needed
+        if not self.training or not fuses_norms(self.norms, x):
             y = super().forward(x)
             return y, y
         y = norm_relu(self.bn1, self.conv1(x))  # (B, width, S, S)
@@ -75,17 +77,17 @@ class ResNet50(Network):
         self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
         inputs = 64
-        self.fuses_norms = config.norm == "fused"
-        kind = FusedBottleneck if self.fuses_norms else Bottleneck
+        self.norms = config.norm
+        kind = Bottleneck if self.norms == "torch" else FusedBottleneck
         for number, (width, blocks, stride) in enumerate(STAGES, 1):
             stage = nn.Sequential()
             for index in range(blocks):
                 stage.append(kind(inputs, width, stride if index == 0 else 1))
                 inputs = width * EXPANSION
             setattr(self, f"layer{number}", stage)
-        last = self.blocks[-1]
-        if isinstance(last, FusedBottleneck):
-            last.has_next = False
+        for block in self.blocks:
+            if isinstance(block, FusedBottleneck):
+                block.norms, block.has_next = self.norms, block is not self.blocks[-1]
         self.fc = nn.Linear(inputs, config.classes)
         self._initialise()
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload] # torch's stub lacks it
@@ -104,17 +106,17 @@ class ResNet50(Network):
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return the logits (B, classes) of images (B, 3, S, S); with labels (B,) the mean cross entropy in nats."""
         x = self._stem(images)
-        if self.fuses_norms and self.training:
+        if self.training and fuses_norms(self.norms, x):
             x = max_pool(norm_relu(self.bn1, x))  # (B, 64, S/4, S/4)
         else:
             x = max_pool(F.relu(self.bn1(x), inplace=True))
-        if self.fuses_norms:
+        if self.norms == "torch":
+            for block in self.blocks:
+                x = block(x)  # … (B, 2048, S/32, S/32)
+        else:
             again = x
             for block in self.blocks:
                 x, again = block(x, again)
-        else:
-            for block in self.blocks:
-                x = block(x)  # … (B, 2048, S/32, S/32)
         logits = self.fc(x.mean(dim=(2, 3)))
         if labels is None:
             return logits

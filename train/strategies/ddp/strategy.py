@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from scalescope.train.models.compiling import compile_module
 from scalescope.train.strategies.base import Strategy
 from scalescope.train.strategies.ddp.config import DdpConfig
+from scalescope.train.strategies.process_groups import keep_group_for_reducer
 
 
 class Ddp(Strategy[DdpConfig]):
@@ -35,6 +36,7 @@ class Ddp(Strategy[DdpConfig]):
             static_graph=options.static_graph,
             **_keep_buffers_local(),
         )
+        keep_group_for_reducer(self._ddp)
         if options.gradient_dtype == "bf16":
             self._ddp.register_comm_hook(None, bf16_compress_hook)
         return compile_module(self._ddp) if self.compiled and not whole else self._ddp

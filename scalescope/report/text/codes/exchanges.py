@@ -75,8 +75,11 @@ _MOSTLY = {
 }
 
 
-def exchanged(finding: Finding) -> str:
-    """Return what a step exchanges while nothing computes, in words; "" where that is not told."""
+def exchanged(finding: Finding, *, alone: bool = True) -> str:
+    """Return what a step exchanges while nothing computes, in words; "" where that is not told.
+
+    `alone`: no other cause is told beside it, so that it may be called faultless.
+    """
     moved, size, passes = first_of(finding, "activity"), row_of(finding, "median_bytes"), row_of(finding, PASSES)
     if moved is None or moved.calls is None:
         return ""
@@ -88,7 +91,9 @@ def exchanged(finding: Finding) -> str:
     text += f", {_SIZELESS}" if bytes_each is None else f", of {_bytes(bytes_each)} in the median"
     if told := next((words for name, words in _MOSTLY.items() if row_of(finding, name) is not None), ""):
         return text + told
-    return f"{text}; that is what the job sends, and no fault is found in it" if is_all_of_it(finding) else text
+    if not is_all_of_it(finding):
+        return text
+    return f"{text}; that is what the job sends{', and no fault is found in it' * alone}"
 
 
 def exposed(finding: Finding) -> str:

@@ -15,7 +15,7 @@ from scalescope.scaling.findings.candidate import Candidate, Scene, Seen
 from scalescope.scaling.findings.hosts.worker_cores import is_everywhere, loads_in_workers, workers_row
 from scalescope.scaling.rank.loading import from_workers
 from scalescope.scaling.rank.timeline import COMPUTE
-from scalescope.scaling.replay.ranks.reads import read_activities
+from scalescope.scaling.replay.ranks.reads import read_activities, reads_of
 from scalescope.scaling.replay.removal import GAP_NS, Removal, What
 
 _CURES: dict[HostCode, Cure] = {
@@ -34,6 +34,10 @@ _KINDS: dict[str, Literal["operator", "annotation"]] = {
 _MOST_EVIDENCE = 3
 #: A stall so many times as long as a host's interruptions are in the mean is one of them: half of them are longer.
 _ONE_OF_THEM = 2.0
+#: Operators that copy a tensor to where the host reads it.
+_COPYING = ("aten::copy_", "aten::_to_copy", "aten::to")
+#: Gaps behind so many of all copies to the host make those the gaps' loop's: many of its passes are too short to tell.
+_OF_ALL_READS = 0.25
 #: How far off a mean is, in its standard errors; and the least error of what a few steps tell.
 _TWO_SIGMA, _LEAST_ERROR = 2.0, 0.15
 
@@ -143,11 +147,33 @@ def _removals(scene: Scene, code: HostCode, rank: int | None, causes: Sequence[H
     elif code in ("data_loading", "host_stall") and rank is not None:
         what = "gaps"
     else:
-        return _pauses(rank, causes)
+        return (*_pauses(rank, causes), *_copies_of_passes(scene, rank, causes))
     found = Removal(what, rank, _gap_ns(causes) if what == "gaps" else 0)
     # an operator in which Python runs waits for the interpreter's lock as well, and its thread takes a core
     locked = any(one.kind == "lock_waits" for cause in causes for one in cause.evidence)
     return (found, Removal("slow", rank)) if locked and scene.replayer.on_cpu else (found,)
+
+
+def _copies_of_passes(scene: Scene, rank: int | None, causes: Sequence[HostCause]) -> tuple[Removal, ...]:
+    """Return what takes the copies out that a loop makes in whose passes its host stands still, right behind a copy.
+
+    Who writes a checkpoint copies each tensor to the host, and then writes it: the copies, and the waits for them, are
+    there for the same loop. Where most copies to the host are such, they are that loop's.
+    """
+    passes = sum(
+        one.count or 0.0
+        for cause in causes
+        if cause.code == "host_stall" and cause.each_pass_ns and cause.place is not None
+        if cause.place.before in _COPYING
+        for one in cause.evidence
+        if one.kind == "gap"
+    )
+    graph = scene.replayer.graph
+    ranks = graph.ranks if rank is None else [rank]
+    reads = sum(len(reads_of(graph, one)) for one in ranks) / len(ranks) / max(1, len(graph.step_numbers))
+    if not reads or not passes or passes < _OF_ALL_READS * reads:
+        return ()
+    return Removal("copies", rank), Removal("reads", rank)
 
 
 def _gap_ns(causes: Sequence[HostCause]) -> int:
@@ -161,12 +187,14 @@ def _starved_by_workers(scene: Scene, causes: Sequence[HostCause]) -> bool:
 
 
 def _pauses(rank: int | None, causes: Sequence[HostCause]) -> tuple[Removal, ...]:
-    """Return what takes stalls out: of all ranks, of each as long as it has them."""
+    """Return what takes stalls out: of all ranks, of each as long as it has them, before as many launches."""
     own: dict[int | None, float] = {}
     for cause in causes:
         for one, ns in cause.own_ns or ((rank, cause.typical_ns),):
             own[one] = own.get(one, 0.0) + ns
-    return tuple(Removal("pause", one, round(ns)) for one, ns in own.items())
+    gaps = [math.ceil(one.count or 0.0) for cause in causes for one in cause.evidence if one.kind == "gap"]
+    launches = sum(gaps) if len(gaps) == len(causes) and all(gaps) else 0
+    return tuple(Removal("pause", one, round(ns), launches=launches) for one, ns in own.items())
 
 
 def _read_values(scene: Scene, rank: int | None) -> Iterator[EvidenceRow]:

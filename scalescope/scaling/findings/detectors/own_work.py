@@ -2,6 +2,9 @@
 
 torch's anomaly detection looks for NaN behind each node of the backward pass, and keeps where in the source each node
 comes from, which makes all operators of the forward pass longer: the one is seen, and the other is its doing as well.
+
+So are longer kernels on a device that runs what a rank alone does on another stream: those beside it have the fewer
+multiprocessors, and all of them the lower clocks, since the device draws more power.
 """
 
 from collections.abc import Iterator
@@ -9,7 +12,8 @@ from collections.abc import Iterator
 from scalescope.scaling.finding import ANOMALY, EvidenceRow, Remedy
 from scalescope.scaling.findings.candidate import Candidate, Scene
 from scalescope.scaling.findings.detectors.extra_launches import besides
-from scalescope.scaling.replay.ranks.extra import BEYOND
+from scalescope.scaling.rank.timeline import COMPUTE
+from scalescope.scaling.replay.ranks.extra import BEYOND, held_up_by
 from scalescope.scaling.replay.removal import Removal, What
 
 #: What looks for NaN; behind so many of the backward pass's nodes that compute, and so many a step, it is torch itself.
@@ -25,7 +29,8 @@ def own_work(scene: Scene) -> Iterator[Candidate]:
         extra = besides(scene, rank)
         if extra is not None and not extra.is_copying:
             looks = looks_for_nan(scene, rank)
-            whats: tuple[What, ...] = (*(BEYOND if extra.known else BEYOND[:1]), *(("slow",) if looks else ()))
+            slows = bool(looks) or computes_beside(scene, rank)
+            whats: tuple[What, ...] = (*(BEYOND if extra.known else BEYOND[:1]), *(("slow",) if slows else ()))
             anomaly = (EvidenceRow(kind="figure", name=ANOMALY, calls=looks),) if looks else ()
             yield Candidate(
                 code="own_work",
@@ -35,6 +40,16 @@ def own_work(scene: Scene) -> Iterator[Candidate]:
                 remedy=Remedy(cure="no_anomaly_detection" if looks else "look_at_rank"),
                 least_share=_LEAST_SHARE,
             )
+
+
+def computes_beside(scene: Scene, rank: int) -> bool:
+    """Tell whether a rank alone computes something on a stream beside that of the program that all have."""
+    extra = besides(scene, rank) if not scene.replayer.on_cpu else None
+    if extra is None or extra.is_copying:
+        return False
+    graph = scene.replayer.graph
+    held_up = held_up_by(graph, scene.side, rank, BEYOND if extra.known else BEYOND[:1])
+    return any(graph.activities[at].kind == COMPUTE for at in held_up)
 
 
 def looks_for_nan(scene: Scene, rank: int) -> float:

@@ -19,7 +19,7 @@ from scalescope.records.statistics import is_beyond_chance
 from scalescope.scaling.finding import AT_LEAST, INPUTS, Code, Cure, EvidenceRow, Remedy, is_counted
 from scalescope.scaling.findings.candidate import BY_CHANCE, MOST_STEPS, Candidate, Scene
 from scalescope.scaling.findings.detectors.more_work import multiplied_within
-from scalescope.scaling.findings.detectors.own_work import looks_for_nan
+from scalescope.scaling.findings.detectors.own_work import computes_beside, looks_for_nan
 from scalescope.scaling.rank.timeline import COMPUTE
 from scalescope.scaling.replay.ranks.extra import held_up_by
 from scalescope.scaling.replay.ranks.side_by_side import Floats
@@ -29,6 +29,8 @@ from scalescope.scaling.verdicts.stragglers import explains, times_the_inputs
 
 #: Devices alike differ by less than this.
 _NATURAL = 0.035
+#: A device that draws more power for what runs beside has its clocks lower by up to so much, and so kernels longer.
+_BY_POWER = 0.25
 #: A kernel counts as having a collective beside it from this share of its time on.
 _OVERLAPPED = 0.05
 #: One kind alone, of which there is less to average over, by less than this.
@@ -159,6 +161,8 @@ def slower_compute(scene: Scene) -> Iterator[Candidate]:
             continue  # now and then: on cores that others may use, that is nobody's cause
         if told is None and not (scene.replayer.on_cpu and is_by_chance(common)):
             told = clocks or everywhere(common) or _of_kinds(common)
+        if told is not None and told[0] == "slower_compute" and excess < _BY_POWER * theirs:
+            told = told if not computes_beside(scene, rank) else None  # which is why
         if told is not None:
             code, cure, evidence = told
             yield _candidate(scene, rank, (code, cure, (*evidence, *for_sure(common))), common)

@@ -4,6 +4,7 @@ Layers recur as steps do. What tells them apart is the rest: the embedding befor
 the last one are in no layer, while all that a training loop or a server computes is in its steps.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,8 @@ _FOREIGN = 0.002
 _MOST_STEPS = 10_000
 #: The share of a step's compute that is in kernels of the mean step's names.
 _ALIKE = 0.7
+#: So many times as much as the shortest one may the longest step compute.
+_LONGEST = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,15 +61,26 @@ def makes_steps(work: Work, start: Ints, until: int) -> bool:
     """Tell whether cuts at `start` make steps of the work, the last one up to `until`: all alike, and all there is."""
     if not 2 <= start.size <= _MOST_STEPS or not work.ns.size:
         return False
-    step = np.searchsorted(start, work.launch, side="right") - 1
-    step[work.launch > until] = -1
-    inside = step >= 0
+    inside = _step_of(work, start, until) >= 0
     whole = int(work.ns.sum())
     if int(work.ns[inside].sum()) < _MOST_OF_IT * whole:
         return False
     own = np.unique(work.name[inside])
     if int(work.ns[~np.isin(work.name, own)].sum()) > _FOREIGN * whole:
         return False
+    return are_alike(work, start, until, _LONGEST)
+
+
+def are_alike(work: Work, start: Ints, until: int, longest: float = math.inf) -> bool:
+    """Tell whether most of the steps that cuts at `start` make compute the same, the last one up to `until`.
+
+    `longest`: how many times as much as the shortest one the longest may compute.
+    """
+    if not 2 <= start.size <= _MOST_STEPS or not work.ns.size:
+        return False
+    step = _step_of(work, start, until)
+    inside = step >= 0
+    own = np.unique(work.name[inside])
     column = np.searchsorted(own, work.name[inside])
     table = np.zeros((start.size, own.size), np.int64)
     np.add.at(table, (step[inside], column), work.ns[inside])
@@ -75,4 +89,11 @@ def makes_steps(work: Work, start: Ints, until: int) -> bool:
         return False
     shares = table / total[:, None]
     alike = np.minimum(shares, shares.mean(axis=0)).sum(axis=1)
-    return bool(np.median(alike) >= _ALIKE and total.max() <= 4 * total.min())
+    return bool(np.median(alike) >= _ALIKE and total.max() <= longest * total.min())
+
+
+def _step_of(work: Work, start: Ints, until: int) -> Ints:
+    """Return the step in which each kernel was launched; -1 where in none."""
+    step: Ints = np.searchsorted(start, work.launch, side="right") - 1
+    step[work.launch > until] = -1
+    return step

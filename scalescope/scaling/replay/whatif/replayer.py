@@ -14,7 +14,7 @@ from functools import partial
 
 from scalescope.records.environment import usable_cores
 from scalescope.records.errors import RunError
-from scalescope.records.statistics import half_of_mean
+from scalescope.records.statistics import half_of_mean, student_95
 from scalescope.scaling.rank.record import RankRecord
 from scalescope.scaling.ranks.processes import map_in_processes
 from scalescope.scaling.replay.buckets import StepBuckets
@@ -39,6 +39,8 @@ _WORTH_PROCESSES, _WORTH_PROCESSES_IN_PYTHON = 1_000_000, 100_000
 _FOLLOWS = 0.002
 #: Of fewer steps it may be chance that they are even without a cause.
 _FEWEST_LEFT = 3
+#: Nor do fewer lie on a line but by chance.
+_FEWEST_ON_A_LINE = 5
 
 #: By how many ns the mean rank's steps change; in words, why that is not known.
 Deltas = list[float] | str
@@ -97,7 +99,7 @@ class Replayer(Unchanged):
         # what is left of a step without a cause was run so; what other settings would leave, the model says alone
         run_so = whole and change == Change(without=change.without)
         left = self._half_of_what_is_left(center) if run_so else math.inf
-        own = min(half_of_mean(self._own_differences(center, middles)), left)
+        own = min(half_of_mean(self._own_differences(center, middles)), left, self._half_by_length(center))
         noise = max(own, _LEAST_SHARE * abs(middles[0]))
         # what is assumed is wrong for other reasons than those that steps differ for
         below, above = middles[0] - min(middles.values()), max(middles.values()) - middles[0]
@@ -146,6 +148,25 @@ class Replayer(Unchanged):
         left = half_of_mean([step + delta for step, delta in zip(steps, deltas, strict=True)])
         off = abs(self.base_ns - self.known_ns.value) + (self.known_ns.high - self.known_ns.low) / 2
         return math.hypot(left, off)
+
+    def _half_by_length(self, deltas: Sequence[float]) -> float:
+        """Return how far a change's effect may be off where it follows each step's length, and the mean step is known.
+
+        Of ranks that have more to do by turns, the step with most of it is the longest, and gains most. Such steps
+        differ by far more than what one gains is off the line through all of them: that line is known at the mean step.
+        """
+        steps = [statistics.fmean(of_ranks) for of_ranks in zip(*self._assumed(0).base.values(), strict=False)]
+        if self.known_ns is None or self.on_cpu or len(steps) != len(deltas) or len(steps) < _FEWEST_ON_A_LINE:
+            return math.inf
+        if statistics.pstdev(steps) <= _FOLLOWS * self.base_ns:
+            return math.inf
+        slope, at_zero = statistics.linear_regression(steps, deltas)
+        off = [delta - slope * step - at_zero for step, delta in zip(steps, deltas, strict=True)]
+        degrees = len(off) - 2
+        about = math.sqrt(sum(one**2 for one in off) / degrees / len(off))  # of the line, at the mean step
+        along = about / statistics.pstdev(steps)  # of its slope
+        away = abs(self.base_ns - self.known_ns.value) + (self.known_ns.high - self.known_ns.low) / 2
+        return math.hypot(student_95(degrees) * about, away * (abs(slope) + student_95(degrees) * along))
 
     def work_out(self, changes: Sequence[Change], *, quick: bool = False, near: bool = False) -> None:
         """Work out what changes would do, several at a time where that pays: `predict` then has it at hand."""
